@@ -9,7 +9,8 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use engine::{
-    Arrival, Body, Config, ContextId, Engine, Output, Peer, Receive, RequestId, Send, wire,
+    ArrivedFrame, Config, ContextId, Engine, FrameBody, Output, Peer, Receive, RequestId, Send,
+    wire,
 };
 
 const CONTEXT: ContextId = ContextId(4);
@@ -37,7 +38,7 @@ fn post(engine: &mut Engine, peer: Option<u32>, tag: Option<i32>) -> (RequestId,
 }
 
 fn arrive(engine: &mut Engine, peer: u32, tag: i32) -> Option<Output> {
-    engine.arrive(black_box(Arrival {
+    engine.arrive(black_box(ArrivedFrame {
         peer: Peer(peer),
         head: wire::eager(CONTEXT, tag),
         bytes: BYTES,
@@ -125,7 +126,7 @@ fn send(engine: &mut Engine) {
         .expect("a free request slot");
     let peer = engine.next_busy().expect("a frame waits");
     let frame = engine.next_frame(peer).expect("a frame waits");
-    assert!(matches!(frame.body, Body::Payload { .. }));
+    assert!(matches!(frame.body, FrameBody::Payload { .. }));
     engine.posted(peer);
     assert!(engine.is_complete(request));
     engine.collect(request);

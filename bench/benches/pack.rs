@@ -12,7 +12,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use runtime::datatype::{Basic, Float, Scalar};
+use runtime::datatype::{Basic, Float, ScalarType};
 use runtime::{Datatype, Structured};
 
 const DOUBLE_BYTES: usize = size_of::<f64>();
@@ -55,7 +55,7 @@ const VECTORS: &[Vector] = &[
 
 impl Vector {
     fn datatype(self) -> Datatype {
-        let double = Datatype::of_basic(&Basic::of_scalar(Scalar::Float(Float::Double)));
+        let double = Datatype::of_basic(&Basic::of_scalar(ScalarType::Float(Float::Double)));
         let stride = i64::try_from(self.stride * DOUBLE_BYTES).expect("a small stride");
         double
             .strided(self.count as u64, self.block as u64, stride)

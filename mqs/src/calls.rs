@@ -3,18 +3,18 @@
 
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL, CALL_FREE, CALL_LIST, CALL_MESSAGE, CALL_NAME_BYTES, CALL_OTHER,
-    CALL_RANKS, CALL_REQUESTS, NO_BYTES, OF_COLLECTIVES, State, call_field,
+    CALL_RANKS, CALL_REQUESTS, NO_BYTES, OF_COLLECTIVES, RequestState, call_field,
 };
 
-use crate::image::{Found, Map, Target, Trouble, low};
+use crate::image::{AnchorFields, Map, StoppedProcess, Trouble, low};
 use crate::interface::{INACTIVE_RECEIVES, OTHER_OPERATIONS, UNEXPECTED_MESSAGES};
-use crate::list::{Allocator, List};
+use crate::list::{Allocator, GrowableList};
 use crate::order;
-use crate::walk::{Communicator, Operation, Record, Records};
+use crate::walk::{RecordRun, TargetCommunicator, TargetOperation, TargetRecord};
 
-/// A call that waits.
+/// A blocking call of the stopped process.
 #[derive(Clone, Copy, Debug)]
-pub struct Call {
+pub struct TargetCall {
     /// What for: a `CALL_*` number.
     pub waits_for: u32,
     /// The thread, by the system's number.
@@ -51,21 +51,21 @@ type Mark = (u32, u32);
 /// # Errors
 /// When memory cannot be read, or `take` refuses.
 pub fn calls(
-    target: &impl Target,
-    found: &Found,
+    target: &impl StoppedProcess,
+    found: &AnchorFields,
     map: &Map,
-    mut take: impl FnMut(Call) -> Result<(), Trouble>,
+    mut take: impl FnMut(TargetCall) -> Result<(), Trouble>,
 ) -> Result<(), Trouble> {
     if found.call_rows == 0 || found.calls == 0 {
         return Ok(());
     }
-    let records = Records {
+    let records = RecordRun {
         address: found.calls,
         count: found.call_rows.min(MAX_CALLS),
         bytes: found.call_row_bytes,
     };
     records.each(target, |_, bytes| {
-        let row = Record {
+        let row = TargetRecord {
             target,
             map,
             bytes,
@@ -76,7 +76,7 @@ pub fn calls(
 }
 
 /// A row, if a call waits there and it is not being changed.
-fn call(row: &Record<'_, impl Target>, found: &Found) -> Option<Call> {
+fn call(row: &TargetRecord<'_, impl StoppedProcess>, found: &AnchorFields) -> Option<TargetCall> {
     let word = |field| low(row.get(field));
     let waits_for = word(call_field::WAITS_FOR);
     let version = word(call_field::VERSION);
@@ -95,7 +95,7 @@ fn call(row: &Record<'_, impl Target>, found: &Found) -> Option<Call> {
     for (place, bytes) in tokens.iter_mut().zip(words) {
         *place = low(row.target.number(bytes));
     }
-    Some(Call {
+    Some(TargetCall {
         waits_for,
         thread: word(call_field::THREAD),
         // Two changes a wait, and the first of each makes it odd.
@@ -123,12 +123,12 @@ fn call(row: &Record<'_, impl Target>, found: &Found) -> Option<Call> {
     })
 }
 
-impl Call {
+impl TargetCall {
     /// Hands the tokens of all requests that this waits for to `take`: 0 for a send that was complete at once. What cannot be
     /// read of the program's list is left out.
     fn tokens(
         &self,
-        target: &impl Target,
+        target: &impl StoppedProcess,
         mut take: impl FnMut(u32) -> Result<(), Trouble>,
     ) -> Result<(), Trouble> {
         let mut named = self.tokens.iter().filter(|token| **token != 0);
@@ -137,7 +137,7 @@ impl Call {
             return Ok(());
         }
         let (address, count, base) = self.list;
-        let handles = Records {
+        let handles = RecordRun {
             address,
             count: low(count.min(MAX_HANDLES)),
             bytes: 8,
@@ -158,7 +158,7 @@ impl Call {
     }
 
     /// The entry of a call of which no operation tells, among what is pending on its communicator besides messages.
-    fn entry(&self, number: u32, comms: &[Communicator]) -> Option<Operation> {
+    fn entry(&self, number: u32, comms: &[TargetCommunicator]) -> Option<TargetOperation> {
         let its = comms.iter().find(|it| it.context == self.context);
         // What has no communicator is shown with the first, which is that of all ranks.
         let context = its.or_else(|| comms.first())?.context;
@@ -166,11 +166,11 @@ impl Call {
             CALL_MESSAGE | CALL_RANKS => (self.peer, self.tag),
             _ => (ANY_PEER, ANY_TAG),
         };
-        Some(Operation {
+        Some(TargetOperation {
             context,
             class: OTHER_OPERATIONS,
             sequence: BEHIND.wrapping_add(number.into()),
-            state: State::Posted as u8,
+            state: RequestState::Posted as u8,
             peer,
             tag,
             bytes: match self.waits_for {
@@ -179,7 +179,7 @@ impl Call {
             },
             call: Some(number),
             is_call: true,
-            ..Operation::default()
+            ..TargetOperation::default()
         })
     }
 }
@@ -189,16 +189,16 @@ impl Call {
 /// # Errors
 /// When memory cannot be read, or there is none.
 pub fn mark(
-    target: &impl Target,
+    target: &impl StoppedProcess,
     allocator: Allocator,
-    calls: &mut [Call],
-    comms: &[Communicator],
-    operations: &mut List<Operation>,
+    calls: &mut [TargetCall],
+    comms: &[TargetCommunicator],
+    operations: &mut GrowableList<TargetOperation>,
 ) -> Result<(), Trouble> {
-    let mut marks: List<Mark> = List::new();
+    let mut marks: GrowableList<Mark> = GrowableList::new();
     let marked = gather(target, allocator, calls, &mut marks);
     order::sort_by_key(marks.as_mut_slice(), |mark| *mark);
-    let active = |it: &&mut Operation| it.class != INACTIVE_RECEIVES;
+    let active = |it: &&mut TargetOperation| it.class != INACTIVE_RECEIVES;
     for operation in operations.as_mut_slice().iter_mut().filter(active) {
         let place = marks.as_slice();
         let first = place.partition_point(|(token, _)| *token < operation.token);
@@ -206,7 +206,7 @@ pub fn mark(
             continue;
         };
         operation.call = Some(*number);
-        if operation.state == State::Complete as u8 {
+        if operation.state == RequestState::Complete as u8 {
             continue;
         }
         let in_queue = |class| class <= UNEXPECTED_MESSAGES || class == OTHER_OPERATIONS;
@@ -237,8 +237,13 @@ pub fn mark(
 }
 
 /// Notes which calls wait in a collective whose data are just moving.
-fn note_moving(calls: &mut [Call], comms: &[Communicator], operations: &[Operation]) {
-    let moving = |it: &&Operation| it.state == State::Moving as u8 && it.collective == 0;
+fn note_moving(
+    calls: &mut [TargetCall],
+    comms: &[TargetCommunicator],
+    operations: &[TargetOperation],
+) {
+    let moving =
+        |it: &&TargetOperation| it.state == RequestState::Moving as u8 && it.collective == 0;
     for operation in operations.iter().filter(moving) {
         let of = |context: u32| context.wrapping_add(OF_COLLECTIVES) == operation.context;
         for call in calls.iter_mut() {
@@ -253,10 +258,10 @@ fn note_moving(calls: &mut [Call], comms: &[Communicator], operations: &[Operati
 }
 
 fn gather(
-    target: &impl Target,
+    target: &impl StoppedProcess,
     allocator: Allocator,
-    calls: &mut [Call],
-    marks: &mut List<Mark>,
+    calls: &mut [TargetCall],
+    marks: &mut GrowableList<Mark>,
 ) -> Result<(), Trouble> {
     let mut room = MAX_HANDLES;
     for (number, call) in (0..).zip(calls) {
@@ -276,7 +281,7 @@ fn gather(
 
 /// What a call of which no operation tells waits for.
 #[must_use]
-pub fn purpose(call: &Call) -> &'static str {
+pub fn purpose(call: &TargetCall) -> &'static str {
     match call.waits_for {
         CALL_MESSAGE => "waits for a message",
         CALL_RANKS => "waits for the other ranks",

@@ -13,13 +13,13 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::image::{ANCHOR_SYMBOL, Found, Map, Target, Trouble};
+use crate::image::{ANCHOR_SYMBOL, AnchorFields, Map, StoppedProcess, Trouble};
 use crate::interface::{
     ADDRESS_BYTES, BasicCallbacks, Communicator, END_OF_LIST, FIRST_USER_CODE, INACTIVE_RECEIVES,
     INTERFACE_COMPATIBILITY, INVALID_PROCESS, ImageCallbacks, NO_INFORMATION, OK, OTHER_OPERATIONS,
     Opaque, PENDING_SENDS, PendingOperation, ProcessCallbacks, TypeSizes, UNEXPECTED_MESSAGES,
 };
-use crate::list::{Allocator, List};
+use crate::list::{Allocator, GrowableList};
 use crate::{calls, order, show, types, walk};
 
 /// The debugger's table: one for all, as the interface has it.
@@ -30,25 +30,25 @@ struct Image {
     callbacks: *const ImageCallbacks,
 }
 
-/// What is attached to a process: where its anchor is, and what was found there at the last look.
-struct Process {
+/// What is kept for a process: where its anchor is, and what was found there at the last look.
+struct AttachedProcess {
     callbacks: *const ProcessCallbacks,
     image_callbacks: *const ImageCallbacks,
     image: *mut Opaque,
-    found: Option<Found>,
+    found: Option<AnchorFields>,
     map: Map,
     /// The lists are of the last look that the debugger wanted; before the first there are none.
     listed: bool,
-    comms: List<walk::Communicator>,
+    comms: GrowableList<walk::TargetCommunicator>,
     /// In the order of their keys.
-    operations: List<walk::Operation>,
-    calls: List<calls::Call>,
+    operations: GrowableList<walk::TargetOperation>,
+    calls: GrowableList<calls::TargetCall>,
     /// Those that operations name, in the order of their handles.
-    types: List<types::Datatype>,
+    types: GrowableList<types::TargetDatatype>,
     /// The communicator that the iterator is at.
     at: usize,
     /// World ranks of that communicator, once somebody asked.
-    ranks: List<u32>,
+    ranks: GrowableList<u32>,
     /// The operations that are left of the queue that is being listed.
     next: usize,
     end: usize,
@@ -170,19 +170,19 @@ pub unsafe extern "C" fn mqs_setup_process(
         if sizes.pointer_size != 8 {
             return Err(Trouble::Width);
         }
-        let info = allocator()?.place(Process {
+        let info = allocator()?.place(AttachedProcess {
             callbacks,
             image_callbacks,
             image,
             found: None,
             map: Map::default(),
             listed: false,
-            comms: List::new(),
-            operations: List::new(),
-            calls: List::new(),
-            types: List::new(),
+            comms: GrowableList::new(),
+            operations: GrowableList::new(),
+            calls: GrowableList::new(),
+            types: GrowableList::new(),
             at: 0,
-            ranks: List::new(),
+            ranks: GrowableList::new(),
             next: 0,
             end: 0,
         })?;
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn mqs_process_has_queues(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_destroy_process_info(info: *mut c_void) -> c_int {
     code((|| {
-        let place: *mut Process = info.cast();
+        let place: *mut AttachedProcess = info.cast();
         let allocator = allocator()?;
         // SAFETY: NULL, or made by `mqs_setup_process` and used by this alone: D3.
         if let Some(process) = unsafe { place.as_mut() } {
@@ -304,7 +304,7 @@ pub unsafe extern "C" fn mqs_setup_operation_iterator(process: *mut Opaque, clas
             let context = info.current()?.context;
             let all = info.operations.as_slice();
             let queue = (context, class);
-            let place = |it: &walk::Operation| (it.context, it.class);
+            let place = |it: &walk::TargetOperation| (it.context, it.class);
             info.next = all.partition_point(|it| place(it) < queue);
             info.end = all.partition_point(|it| place(it) <= queue);
             Ok(OK)
@@ -378,16 +378,16 @@ pub unsafe extern "C" fn mqs_get_comm_coll_state(
     }
 }
 
-impl Process {
+impl AttachedProcess {
     /// Looks the anchor up and reads what it says now.
-    fn look(&mut self, target: &Stopped<'_>) -> Result<c_int, Trouble> {
+    fn look(&mut self, target: &CallbackProcess<'_>) -> Result<c_int, Trouble> {
         self.found = None;
         // SAFETY: set up with a table of the debugger's: D1.
         let callbacks = unsafe { self.image_callbacks.as_ref() }.ok_or(Trouble::NotSetUp)?;
         let Some(address) = find(callbacks, self.image, ANCHOR_SYMBOL)? else {
             return Ok(NO_INFORMATION);
         };
-        let found = Found::read(target, address)?;
+        let found = AnchorFields::read(target, address)?;
         if found.running {
             self.map = Map::read(target, &found)?;
         }
@@ -395,7 +395,7 @@ impl Process {
         Ok(OK)
     }
 
-    fn update(&mut self, target: &Stopped<'_>) -> Result<c_int, Trouble> {
+    fn update(&mut self, target: &CallbackProcess<'_>) -> Result<c_int, Trouble> {
         let allocator = allocator()?;
         self.forget(allocator);
         self.listed = true;
@@ -407,7 +407,7 @@ impl Process {
         walk::operations(target, &found, &self.map, |it| {
             operations.push(allocator, it)
         })?;
-        order::sort_by_key(operations.as_mut_slice(), walk::Operation::key);
+        order::sort_by_key(operations.as_mut_slice(), walk::TargetOperation::key);
         walk::communicators(target, &found, &self.map, |it| {
             let all = operations.as_slice();
             let first = all.partition_point(|one| one.context < it.context);
@@ -439,7 +439,7 @@ impl Process {
             comms.as_slice(),
             operations,
         )?;
-        order::sort_by_key(operations.as_mut_slice(), walk::Operation::key);
+        order::sort_by_key(operations.as_mut_slice(), walk::TargetOperation::key);
         Ok(looked)
     }
 
@@ -461,13 +461,13 @@ impl Process {
         Ok(if there { OK } else { END_OF_LIST })
     }
 
-    fn current(&self) -> Result<&walk::Communicator, Trouble> {
+    fn current(&self) -> Result<&walk::TargetCommunicator, Trouble> {
         let current = self.comms.as_slice().get(self.at);
         current.ok_or(Trouble::NotSetUp)
     }
 
     /// Reads the world ranks of the current communicator, unless they are there.
-    fn load_ranks(&mut self, target: &Stopped<'_>) -> Result<(), Trouble> {
+    fn load_ranks(&mut self, target: &CallbackProcess<'_>) -> Result<(), Trouble> {
         let current = *self.current()?;
         if self.ranks.as_slice().len() == current.size as usize {
             return Ok(());
@@ -479,13 +479,13 @@ impl Process {
     }
 }
 
-/// A process through the debugger's callbacks.
-struct Stopped<'a> {
+/// A stopped process, read through the debugger's callbacks.
+struct CallbackProcess<'a> {
     process: *mut Opaque,
     callbacks: &'a ProcessCallbacks,
 }
 
-impl Target for Stopped<'_> {
+impl StoppedProcess for CallbackProcess<'_> {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Trouble> {
         let fetch = self.callbacks.fetch_data.ok_or(Trouble::NoCallback)?;
         let bytes = c_int::try_from(into.len()).map_err(|_| Trouble::Layout)?;
@@ -534,17 +534,17 @@ impl Target for Stopped<'_> {
 /// D2 and D3.
 unsafe fn with(
     process: *mut Opaque,
-    ask: impl FnOnce(&mut Process, &Stopped<'_>) -> Result<c_int, Trouble>,
+    ask: impl FnOnce(&mut AttachedProcess, &CallbackProcess<'_>) -> Result<c_int, Trouble>,
 ) -> c_int {
     code((|| {
         let get = basic()?.get_process_info.ok_or(Trouble::NoCallback)?;
         // SAFETY: the debugger's function (D1) for its process (D2).
-        let info: *mut Process = unsafe { get(process) }.cast();
+        let info: *mut AttachedProcess = unsafe { get(process) }.cast();
         // SAFETY: NULL, or what `mqs_setup_process` attached, used by this call alone: D3.
         let info = unsafe { info.as_mut() }.ok_or(Trouble::NotSetUp)?;
         // SAFETY: set up with a table of the debugger's, which stays: D1.
         let callbacks = unsafe { info.callbacks.as_ref() }.ok_or(Trouble::NotSetUp)?;
-        ask(info, &Stopped { process, callbacks })
+        ask(info, &CallbackProcess { process, callbacks })
     })())
 }
 

@@ -15,8 +15,8 @@ use crate::interface::FIRST_USER_CODE;
 /// The name of the anchor in a rank's library.
 pub const ANCHOR_SYMBOL: &CStr = c"rmpi_debug_anchor";
 
-/// A stopped process, as the debugger shows it.
-pub trait Target {
+/// The memory of a stopped process, as the debugger shows it.
+pub trait StoppedProcess {
     /// Copies memory of the target; all of it or an error.
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Trouble>;
     /// An unsigned number of the target, which has 1, 2, 4 or 8 bytes.
@@ -86,9 +86,9 @@ impl Trouble {
     }
 }
 
-/// What an anchor says, a field for each of its more than twenty.
+/// The fields of the anchor, which are more than twenty.
 #[derive(Clone, Copy, Debug)]
-pub struct Found {
+pub struct AnchorFields {
     /// MPI is initialized and not finalized: the rest means something.
     pub running: bool,
     /// MPI was initialized, and perhaps finalized since.
@@ -136,13 +136,13 @@ pub struct Found {
     layout_row_bytes: u32,
 }
 
-impl Found {
+impl AnchorFields {
     /// Reads the anchor at an address, and refuses what is none or another version's.
     ///
     /// # Errors
     /// Why it cannot be used.
     // tidy: long (a line for each field)
-    pub fn read(target: &impl Target, address: u64) -> Result<Self, Trouble> {
+    pub fn read(target: &impl StoppedProcess, address: u64) -> Result<Self, Trouble> {
         let mut bytes = [0; size_of::<Anchor>()];
         let (head, rest) = bytes.split_at_mut(HEAD);
         target.read(address, head)?;
@@ -206,14 +206,14 @@ impl Found {
     }
 }
 
-/// Where a field lies in its structure.
+/// The offset and size of a field in its structure.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place {
+pub struct FieldPlace {
     offset: u32,
     size: u32,
 }
 
-impl Place {
+impl FieldPlace {
     /// The field's bytes in the bytes of its structure.
     #[must_use]
     pub fn of<'a>(&self, structure: &'a [u8]) -> Option<&'a [u8]> {
@@ -237,7 +237,7 @@ impl Place {
 /// Where all fields lie that are used, by structure and number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Map {
-    places: [[Place; FIELDS]; STRUCTURES],
+    places: [[FieldPlace; FIELDS]; STRUCTURES],
 }
 
 impl Map {
@@ -245,7 +245,7 @@ impl Map {
     ///
     /// # Errors
     /// When a field that is needed has no place or no place inside its structure.
-    pub fn read(target: &impl Target, found: &Found) -> Result<Self, Trouble> {
+    pub fn read(target: &impl StoppedProcess, found: &AnchorFields) -> Result<Self, Trouble> {
         let row_bytes = found.layout_row_bytes as usize;
         let mut buffer = [0; MAX_LAYOUT_ROW];
         let row = buffer.get_mut(..row_bytes).ok_or(Trouble::Layout)?;
@@ -259,7 +259,7 @@ impl Map {
             let get = |offset, size| number_at(target, row, offset, size);
             let structure = get(offset_of!(FieldRow, structure), 2)?;
             let field = get(offset_of!(FieldRow, field), 2)?;
-            let place = Place {
+            let place = FieldPlace {
                 offset: low(get(offset_of!(FieldRow, offset), 4)?),
                 size: low(get(offset_of!(FieldRow, size), 4)?),
             };
@@ -274,20 +274,20 @@ impl Map {
 
     /// The place of a field.
     #[must_use]
-    pub fn place(&self, structure: u16, field: u16) -> Place {
+    pub fn place(&self, structure: u16, field: u16) -> FieldPlace {
         let fields = self.places.get(structure as usize);
         let place = fields.and_then(|fields| fields.get(field as usize));
         place.copied().unwrap_or_default()
     }
 
-    fn check(&self, found: &Found) -> Result<(), Trouble> {
+    fn check(&self, found: &AnchorFields) -> Result<(), Trouble> {
         let is_number = |structure, field, limit: u32| {
-            let Place { offset, size } = self.place(structure, field);
+            let FieldPlace { offset, size } = self.place(structure, field);
             matches!(size, 1 | 2 | 4 | 8)
                 && offset.checked_add(size).is_some_and(|end| end <= limit)
         };
         let is_array = |structure, field, limit: u32| {
-            let Place { offset, size } = self.place(structure, field);
+            let FieldPlace { offset, size } = self.place(structure, field);
             size > 0 && offset.checked_add(size).is_some_and(|end| end <= limit)
         };
         let slots = field::VERSION..=field::MATCHED_BYTES;
@@ -333,7 +333,7 @@ impl Map {
 
 /// The number at an offset of bytes that were read.
 fn number_at(
-    target: &impl Target,
+    target: &impl StoppedProcess,
     bytes: &[u8],
     offset: usize,
     size: usize,

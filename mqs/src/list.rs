@@ -59,13 +59,13 @@ impl Allocator {
 
 /// A list that grows; [`clear`](Self::clear) gives its memory back.
 #[derive(Debug)]
-pub struct List<T> {
+pub struct GrowableList<T> {
     items: *mut T,
     len: usize,
     room: usize,
 }
 
-impl<T: Copy> List<T> {
+impl<T: Copy> GrowableList<T> {
     /// An empty one.
     #[must_use]
     pub const fn new() -> Self {
@@ -134,7 +134,7 @@ impl<T: Copy> List<T> {
     }
 }
 
-impl<T: Copy> Default for List<T> {
+impl<T: Copy> Default for GrowableList<T> {
     fn default() -> Self {
         Self::new()
     }

@@ -25,25 +25,25 @@
 
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL_LIST, COLLECTIVES, FLAG_CANCELLED, FLAG_GATED, FLAG_ORPHAN,
-    FLAG_PERSISTENT, FLAG_STRUCTURED, FLAG_SYNCHRONOUS, NO_BYTES, State,
+    FLAG_PERSISTENT, FLAG_STRUCTURED, FLAG_SYNCHRONOUS, NO_BYTES, RequestState,
 };
 
-use crate::calls::{Call, purpose};
+use crate::calls::{TargetCall, purpose};
 use crate::interface::{
     COMPLETE, INVALID_PROCESS, MATCHED, PENDING, PENDING_SENDS, PendingOperation,
     UNEXPECTED_MESSAGES, Word,
 };
-use crate::types::Datatype;
-use crate::walk::Operation;
+use crate::types::TargetDatatype;
+use crate::walk::TargetOperation;
 
 /// Fills in what a debugger shows. `ranks` are the world ranks of those that messages come from and go to, `datatype` is the one
 /// that the operation names, `call` waits for it.
 #[must_use]
 pub fn shown(
-    operation: &Operation,
+    operation: &TargetOperation,
     ranks: &[u32],
-    datatype: Option<&Datatype>,
-    call: Option<&Call>,
+    datatype: Option<&TargetDatatype>,
+    call: Option<&TargetCall>,
 ) -> PendingOperation {
     let arrived = operation.class == UNEXPECTED_MESSAGES;
     let known = arrived || operation.class == PENDING_SENDS;
@@ -70,17 +70,17 @@ pub fn shown(
 }
 
 /// Bytes of buffer, message or collective, if they are known.
-fn length(operation: &Operation) -> Option<u64> {
+fn length(operation: &TargetOperation) -> Option<u64> {
     let is_collective = operation.is_call || operation.collective != 0;
     let known = !is_collective || operation.bytes != NO_BYTES;
     known.then_some(operation.bytes)
 }
 
-fn status(operation: &Operation) -> i32 {
+fn status(operation: &TargetOperation) -> i32 {
     match operation.state {
         _ if operation.collective != 0 => PENDING,
-        state if state == State::Complete as u8 => COMPLETE,
-        state if state == State::Moving as u8 => MATCHED,
+        state if state == RequestState::Complete as u8 => COMPLETE,
+        state if state == RequestState::Moving as u8 => MATCHED,
         _ => PENDING,
     }
 }
@@ -101,13 +101,18 @@ fn rank(peer: u32, ranks: &[u32]) -> (Word, Word) {
 }
 
 /// What it is, how far, and who waits for it.
-fn words(operation: &Operation, datatype: Option<&Datatype>, call: Option<&Call>) -> [[u8; 64]; 5] {
+fn words(
+    operation: &TargetOperation,
+    datatype: Option<&TargetDatatype>,
+    call: Option<&TargetCall>,
+) -> [[u8; 64]; 5] {
     let mut lines = [[0; 64]; 5];
     let [what, how_far, third, fourth, fifth] = &mut lines;
-    let [mut what, mut how_far, mut waits, mut last] = [what, how_far, third, fifth].map(Line::of);
+    let [mut what, mut how_far, mut waits, mut last] =
+        [what, how_far, third, fifth].map(TextLine::of);
     if let Some(datatype) = datatype {
         waits.add_items(operation.bytes, datatype);
-        waits = Line::of(fourth);
+        waits = TextLine::of(fourth);
     } else if (operation.is_call || operation.collective != 0)
         && let Some(bytes) = length(operation)
     {
@@ -117,7 +122,7 @@ fn words(operation: &Operation, datatype: Option<&Datatype>, call: Option<&Call>
         } else {
             " bytes a rank"
         });
-        waits = Line::of(fourth);
+        waits = TextLine::of(fourth);
     }
     match call {
         Some(call) if operation.is_call => {
@@ -153,7 +158,7 @@ fn words(operation: &Operation, datatype: Option<&Datatype>, call: Option<&Call>
     lines
 }
 
-fn name_of(call: &Call) -> &[u8] {
+fn name_of(call: &TargetCall) -> &[u8] {
     until_zero(&call.function)
 }
 
@@ -162,7 +167,7 @@ fn until_zero(text: &[u8]) -> &[u8] {
     name.unwrap_or_default()
 }
 
-fn tell(operation: &Operation, what: &mut Line<'_>, how_far: &mut Line<'_>) {
+fn tell(operation: &TargetOperation, what: &mut TextLine<'_>, how_far: &mut TextLine<'_>) {
     if operation.collective != 0 {
         let at = usize::from(operation.collective).wrapping_sub(1);
         what.add("nonblocking ");
@@ -180,7 +185,8 @@ fn tell(operation: &Operation, what: &mut Line<'_>, how_far: &mut Line<'_>) {
         }
     }
     let state = usize::from(operation.state);
-    let is_gated = operation.flags & FLAG_GATED != 0 && operation.state == State::Queued as u8;
+    let is_gated =
+        operation.flags & FLAG_GATED != 0 && operation.state == RequestState::Queued as u8;
     how_far.add(match (operation.error, operation.flags & FLAG_CANCELLED) {
         (0, 0) if is_gated => "waits for its receive",
         (0, 0) => STATES.get(state).copied().unwrap_or_default(),
@@ -196,7 +202,7 @@ const FLAGS: [(u16, &str); 4] = [
     (FLAG_ORPHAN, ", request freed"),
 ];
 
-/// By number of [`State`].
+/// By number of [`RequestState`].
 const STATES: [&str; 10] = [
     "",
     "not started",
@@ -210,13 +216,13 @@ const STATES: [&str; 10] = [
     "complete; not collected yet",
 ];
 
-/// A line of text that ends where there is no more room.
-struct Line<'a> {
+/// A line of text, cut where there is no more room.
+struct TextLine<'a> {
     text: &'a mut [u8; 64],
     len: usize,
 }
 
-impl<'a> Line<'a> {
+impl<'a> TextLine<'a> {
     fn of(text: &'a mut [u8; 64]) -> Self {
         Self { text, len: 0 }
     }
@@ -226,7 +232,7 @@ impl<'a> Line<'a> {
     }
 
     /// `10 of MPI_DOUBLE`; without the number where the bytes are not those of whole items.
-    fn add_items(&mut self, bytes: u64, datatype: &Datatype) {
+    fn add_items(&mut self, bytes: u64, datatype: &TargetDatatype) {
         let whole = bytes.checked_rem(datatype.bytes) == Some(0);
         if let Some(items) = bytes.checked_div(datatype.bytes).filter(|_| whole) {
             self.add_number(items);
@@ -266,12 +272,12 @@ impl<'a> Line<'a> {
 mod tests {
     use super::*;
 
-    fn operation(class: i32) -> Operation {
-        Operation {
+    fn operation(class: i32) -> TargetOperation {
+        TargetOperation {
             context: 4,
             class,
             sequence: 1,
-            state: State::Posted as u8,
+            state: RequestState::Posted as u8,
             flags: 0,
             error: 0,
             peer: 7,
@@ -279,7 +285,7 @@ mod tests {
             bytes: 16,
             buffer: 0x1000,
             matched: (5, 9, 8),
-            ..Operation::default()
+            ..TargetOperation::default()
         }
     }
 
@@ -317,22 +323,22 @@ mod tests {
     #[test]
     fn a_send_that_waits_at_a_gate_needs_no_room() {
         let mut send = operation(PENDING_SENDS);
-        let told = |it: &Operation| shown(it, &[], None, None).extra_text[1];
+        let told = |it: &TargetOperation| shown(it, &[], None, None).extra_text[1];
         let is = |text: [u8; 64], expected: &str| {
             assert_eq!(core::str::from_utf8(until_zero(&text)).unwrap(), expected);
         };
-        send.state = State::Queued as u8;
+        send.state = RequestState::Queued as u8;
         is(told(&send), "waits for room towards its receiver");
         send.flags = FLAG_GATED;
         is(told(&send), "waits for its receive");
-        send.state = State::Complete as u8;
+        send.state = RequestState::Complete as u8;
         is(told(&send), "complete; not collected yet");
     }
 
     #[test]
     fn mqs_047_items_and_their_datatype_are_told() {
         let told = |bytes, size, name: &str| {
-            let mut datatype = Datatype {
+            let mut datatype = TargetDatatype {
                 handle: 5,
                 bytes: size,
                 name: [0; 64],
@@ -362,7 +368,7 @@ mod tests {
     #[test]
     fn mqs_035_043_046_what_was_matched_is_told_apart_from_what_is_wanted() {
         let mut receive = operation(1);
-        receive.state = State::Moving as u8;
+        receive.state = RequestState::Moving as u8;
         let it = shown(&receive, &[0, 5, 7], None, None);
         assert_eq!(it.status, MATCHED);
         assert_eq!(
@@ -371,7 +377,7 @@ mod tests {
         );
         assert_eq!((it.actual_local_rank, it.actual_global_rank), (1, 5));
         assert_eq!((it.actual_tag, it.actual_length), (9, 8));
-        receive.state = State::Complete as u8;
+        receive.state = RequestState::Complete as u8;
         assert_eq!(shown(&receive, &[], None, None).status, COMPLETE);
         let unexpected = shown(&operation(UNEXPECTED_MESSAGES), &[7], None, None);
         assert_eq!((unexpected.status, unexpected.system_buffer), (PENDING, 1));

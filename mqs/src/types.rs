@@ -3,14 +3,14 @@
 
 use queue_layout::{TYPE, TYPE_NAME_BYTES, TYPE_TABLE, type_field, type_table_field};
 
-use crate::image::{Found, Map, Target, Trouble, low};
-use crate::list::{Allocator, List};
+use crate::image::{AnchorFields, Map, StoppedProcess, Trouble, low};
+use crate::list::{Allocator, GrowableList};
 use crate::order;
-use crate::walk::{MAX_ROWS, Operation, Record, Records, read_address};
+use crate::walk::{MAX_ROWS, RecordRun, TargetOperation, TargetRecord, read_address};
 
-/// A datatype.
+/// A datatype of the stopped process.
 #[derive(Clone, Copy, Debug)]
-pub struct Datatype {
+pub struct TargetDatatype {
     /// Number of its handle.
     pub handle: u32,
     /// Bytes of one item's data.
@@ -24,13 +24,13 @@ pub struct Datatype {
 /// # Errors
 /// When memory cannot be read, or there is none.
 pub fn find(
-    target: &impl Target,
+    target: &impl StoppedProcess,
     allocator: Allocator,
-    (found, map): (&Found, &Map),
-    operations: &[Operation],
-    types: &mut List<Datatype>,
+    (found, map): (&AnchorFields, &Map),
+    operations: &[TargetOperation],
+    types: &mut GrowableList<TargetDatatype>,
 ) -> Result<(), Trouble> {
-    let mut used: List<u32> = List::new();
+    let mut used: GrowableList<u32> = GrowableList::new();
     let done = named(allocator, operations, &mut used).and_then(|()| {
         let used = used.as_slice();
         if used.is_empty() || found.type_row_bytes == 0 {
@@ -50,7 +50,7 @@ pub fn find(
 
 /// The datatype of a handle among those that were found.
 #[must_use]
-pub fn of(types: &[Datatype], handle: u32) -> Option<&Datatype> {
+pub fn of(types: &[TargetDatatype], handle: u32) -> Option<&TargetDatatype> {
     let at = types.partition_point(|it| it.handle < handle);
     types.get(at).filter(|it| it.handle == handle)
 }
@@ -58,8 +58,8 @@ pub fn of(types: &[Datatype], handle: u32) -> Option<&Datatype> {
 /// The handles that operations name, in order.
 fn named(
     allocator: Allocator,
-    operations: &[Operation],
-    used: &mut List<u32>,
+    operations: &[TargetOperation],
+    used: &mut GrowableList<u32>,
 ) -> Result<(), Trouble> {
     let mut last = 0;
     for it in operations.iter().filter(|it| it.datatype != 0) {
@@ -75,19 +75,19 @@ fn named(
 
 /// Hands every datatype to `take`: the predefined ones, then the program's.
 fn rows(
-    target: &impl Target,
-    found: &Found,
+    target: &impl StoppedProcess,
+    found: &AnchorFields,
     map: &Map,
-    mut take: impl FnMut(Datatype) -> Result<(), Trouble>,
+    mut take: impl FnMut(TargetDatatype) -> Result<(), Trouble>,
 ) -> Result<(), Trouble> {
     let mut look = |address, count| {
-        let records = Records {
+        let records = RecordRun {
             address,
             count,
             bytes: found.type_row_bytes,
         };
         records.each(target, |_, bytes| {
-            let row = Record {
+            let row = TargetRecord {
                 target,
                 map,
                 bytes,
@@ -119,7 +119,7 @@ fn rows(
 }
 
 /// A row, if there is a datatype and it is not being changed.
-fn datatype(row: &Record<'_, impl Target>) -> Option<Datatype> {
+fn datatype(row: &TargetRecord<'_, impl StoppedProcess>) -> Option<TargetDatatype> {
     let handle = low(row.get(type_field::HANDLE));
     if handle == 0 || !row.get(type_field::VERSION).is_multiple_of(2) {
         return None;
@@ -130,7 +130,7 @@ fn datatype(row: &Record<'_, impl Target>) -> Option<Datatype> {
     for (place, byte) in name.iter_mut().zip(ended.take_while(|it| **it != 0)) {
         *place = *byte;
     }
-    Some(Datatype {
+    Some(TargetDatatype {
         handle,
         bytes: row.get(type_field::BYTES),
         name,

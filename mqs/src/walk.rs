@@ -2,18 +2,18 @@
 //! Communicators and operations of a target, read slot by slot: no link is followed, and every count is bounded.
 
 use queue_layout::{
-    CALL, CHUNK, COMM, COMM_NAME_BYTES, COMM_TABLE, FLAG_ORPHAN, Kind, NO_BYTES, ROW_FREE,
-    ROW_FREED, ROW_INTER, SLOT, State, call_field, comm_field, comm_table_field, field,
+    CALL, CHUNK, COMM, COMM_NAME_BYTES, COMM_TABLE, FLAG_ORPHAN, NO_BYTES, ROW_FREE, ROW_FREED,
+    ROW_INTER, RequestKind, RequestState, SLOT, call_field, comm_field, comm_table_field, field,
 };
 
-use crate::image::{Found, MAX_RECORD, Map, Target, Trouble, low};
+use crate::image::{AnchorFields, MAX_RECORD, Map, StoppedProcess, Trouble, low};
 use crate::interface::{
     INACTIVE_RECEIVES, OTHER_OPERATIONS, PENDING_RECEIVES, PENDING_SENDS, UNEXPECTED_MESSAGES,
 };
 
-/// A communicator of the target.
+/// A communicator of the stopped process.
 #[derive(Clone, Copy, Debug)]
-pub struct Communicator {
+pub struct TargetCommunicator {
     /// Context of its messages.
     pub context: u32,
     /// Rank of the process in its local group.
@@ -32,16 +32,16 @@ pub struct Communicator {
     pub row: u64,
 }
 
-/// An operation of the target.
+/// An operation of the stopped process.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Operation {
+pub struct TargetOperation {
     /// Context of its communicator.
     pub context: u32,
     /// The queue: `mqs_op_class`, or [`OTHER_OPERATIONS`].
     pub class: i32,
     /// Its place in the queue.
     pub sequence: u64,
-    /// How far it is: a number of [`State`].
+    /// How far it is: a number of [`RequestState`].
     pub state: u8,
     /// `FLAG_*` bits.
     pub flags: u16,
@@ -70,7 +70,7 @@ pub struct Operation {
     pub is_call: bool,
 }
 
-impl Operation {
+impl TargetOperation {
     /// Operations of one queue of one communicator stand together, in order.
     #[must_use]
     pub fn key(&self) -> (u32, i32, u64) {
@@ -83,10 +83,10 @@ impl Operation {
 /// # Errors
 /// When memory cannot be read, or `take` refuses.
 pub fn communicators(
-    target: &impl Target,
-    found: &Found,
+    target: &impl StoppedProcess,
+    found: &AnchorFields,
     map: &Map,
-    mut take: impl FnMut(Communicator) -> Result<(), Trouble>,
+    mut take: impl FnMut(TargetCommunicator) -> Result<(), Trouble>,
 ) -> Result<(), Trouble> {
     let chunks = map.place(COMM_TABLE, comm_table_field::CHUNKS);
     let mut rows = found.first_rows;
@@ -98,13 +98,13 @@ pub fn communicators(
         if address == 0 || rows == 0 || rows > MAX_ROWS {
             return Ok(());
         }
-        let records = Records {
+        let records = RecordRun {
             address,
             count: rows,
             bytes: found.row_bytes,
         };
         records.each(target, |at, bytes| {
-            let row = Record {
+            let row = TargetRecord {
                 target,
                 map,
                 bytes,
@@ -125,10 +125,10 @@ pub fn communicators(
 /// # Errors
 /// When memory cannot be read, or `take` refuses.
 pub fn operations(
-    target: &impl Target,
-    found: &Found,
+    target: &impl StoppedProcess,
+    found: &AnchorFields,
     map: &Map,
-    mut take: impl FnMut(Operation) -> Result<(), Trouble>,
+    mut take: impl FnMut(TargetOperation) -> Result<(), Trouble>,
 ) -> Result<(), Trouble> {
     let slots = map.place(CHUNK, field::CHUNK_SLOTS);
     let most = MAX_SLOTS / found.chunk_slots.max(1);
@@ -138,13 +138,13 @@ pub fn operations(
         if chunk == 0 {
             return Ok(());
         }
-        let records = Records {
+        let records = RecordRun {
             address: slots.address(chunk),
             count: found.chunk_slots,
             bytes: found.slot_bytes,
         };
         records.each(target, |_, bytes| {
-            let slot = Record {
+            let slot = TargetRecord {
                 target,
                 map,
                 bytes,
@@ -164,14 +164,14 @@ pub fn operations(
 /// # Errors
 /// When memory cannot be read, or `take` refuses.
 pub fn group(
-    target: &impl Target,
-    communicator: &Communicator,
+    target: &impl StoppedProcess,
+    communicator: &TargetCommunicator,
     mut take: impl FnMut(u32) -> Result<(), Trouble>,
 ) -> Result<(), Trouble> {
     if communicator.group == 0 {
         return (0..communicator.size).try_for_each(take);
     }
-    let ranks = Records {
+    let ranks = RecordRun {
         address: communicator.group,
         count: communicator.size,
         bytes: 4,
@@ -184,9 +184,9 @@ pub fn group(
 /// # Errors
 /// When memory cannot be read.
 pub fn collective(
-    target: &impl Target,
+    target: &impl StoppedProcess,
     map: &Map,
-    communicator: &Communicator,
+    communicator: &TargetCommunicator,
     number: u32,
 ) -> Result<Option<(u32, u32)>, Trouble> {
     let counter = |field| {
@@ -206,10 +206,10 @@ pub fn collective(
 
 /// A row, if there is a communicator and it is not being changed.
 fn communicator(
-    row: &Record<'_, impl Target>,
+    row: &TargetRecord<'_, impl StoppedProcess>,
     address: u64,
-    found: &Found,
-) -> Result<Option<Communicator>, Trouble> {
+    found: &AnchorFields,
+) -> Result<Option<TargetCommunicator>, Trouble> {
     let word = |field| low(row.get(field));
     let known = word(comm_field::KIND);
     let (kind, is_freed) = (known & !ROW_FREED, known & ROW_FREED != 0);
@@ -236,7 +236,7 @@ fn communicator(
     if is_freed {
         add_freed(&mut name);
     }
-    Ok(Some(Communicator {
+    Ok(Some(TargetCommunicator {
         context,
         rank: word(comm_field::RANK),
         size,
@@ -262,7 +262,7 @@ fn add_freed(name: &mut [u8; COMM_NAME_BYTES]) {
 }
 
 /// The world rank of the first in a group: who leads it tells communicators apart that have one context.
-fn first_rank(target: &impl Target, group: u64) -> Result<u32, Trouble> {
+fn first_rank(target: &impl StoppedProcess, group: u64) -> Result<u32, Trouble> {
     if group == 0 {
         return Ok(0);
     }
@@ -272,16 +272,16 @@ fn first_rank(target: &impl Target, group: u64) -> Result<u32, Trouble> {
 }
 
 /// A slot, if it holds an operation of the program and is not being changed.
-fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
+fn operation(slot: &TargetRecord<'_, impl StoppedProcess>) -> Option<TargetOperation> {
     let state = slot.byte(field::STATE);
-    if state == State::Free as u8 || !slot.get(field::VERSION).is_multiple_of(2) {
+    if state == RequestState::Free as u8 || !slot.get(field::VERSION).is_multiple_of(2) {
         return None;
     }
     let flags = (slot.get(field::FLAGS) & 0xffff) as u16;
     let kind = slot.byte(field::KIND);
-    let is_other = kind == Kind::Other as u8 && state != State::Inactive as u8;
+    let is_other = kind == RequestKind::Other as u8 && state != RequestState::Inactive as u8;
     let word = |field| low(slot.get(field));
-    let under_way = is_other && state == State::Moving as u8;
+    let under_way = is_other && state == RequestState::Moving as u8;
     let collective = (word(field::PROTOCOL) & 0xffff) as u16;
     let collective = if under_way { collective } else { 0 };
     let class = match (class(kind, state, flags), collective) {
@@ -295,7 +295,7 @@ fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
         true => slot.get(field::BYTES),
         false => NO_BYTES,
     };
-    Some(Operation {
+    Some(TargetOperation {
         context: word(field::CONTEXT),
         class,
         sequence: slot.get(field::SEQUENCE),
@@ -325,35 +325,39 @@ fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
 
 /// The queue that a slot stands in. A message that a matched probe has taken is in none.
 fn class(kind: u8, state: u8, flags: u16) -> Option<i32> {
-    let is = |known: Kind| kind == known as u8;
-    if is(Kind::Receive) && state == State::Inactive as u8 {
+    let is = |known: RequestKind| kind == known as u8;
+    if is(RequestKind::Receive) && state == RequestState::Inactive as u8 {
         return Some(INACTIVE_RECEIVES);
     }
-    let within = |first: State, last: State| (first as u8..=last as u8).contains(&state);
-    let collected = state == State::Complete as u8 && flags & FLAG_ORPHAN != 0;
-    let ended_or = |known: bool| (known || state == State::Complete as u8) && !collected;
-    if is(Kind::Send) && ended_or(within(State::Queued, State::Moving)) {
+    let within =
+        |first: RequestState, last: RequestState| (first as u8..=last as u8).contains(&state);
+    let collected = state == RequestState::Complete as u8 && flags & FLAG_ORPHAN != 0;
+    let ended_or = |known: bool| (known || state == RequestState::Complete as u8) && !collected;
+    if is(RequestKind::Send) && ended_or(within(RequestState::Queued, RequestState::Moving)) {
         return Some(PENDING_SENDS);
     }
-    if is(Kind::Receive) && ended_or(state == State::Posted as u8 || state == State::Moving as u8) {
+    if is(RequestKind::Receive)
+        && ended_or(state == RequestState::Posted as u8 || state == RequestState::Moving as u8)
+    {
         return Some(PENDING_RECEIVES);
     }
-    let unexpected = is(Kind::Unexpected) && within(State::Kept, State::Envelope);
+    let unexpected =
+        is(RequestKind::Unexpected) && within(RequestState::Kept, RequestState::Envelope);
     unexpected.then_some(UNEXPECTED_MESSAGES)
 }
 
-/// Equal records one after the other.
-pub(crate) struct Records {
+/// Consecutive records of the same size.
+pub(crate) struct RecordRun {
     pub(crate) address: u64,
     pub(crate) count: u32,
     pub(crate) bytes: u32,
 }
 
-impl Records {
+impl RecordRun {
     /// Reads them, several at a time, and hands each with its address to `take`.
     pub(crate) fn each(
         &self,
-        target: &impl Target,
+        target: &impl StoppedProcess,
         mut take: impl FnMut(u64, &[u8]) -> Result<(), Trouble>,
     ) -> Result<(), Trouble> {
         let mut buffer = [0; MAX_RECORD as usize];
@@ -380,14 +384,14 @@ impl Records {
 }
 
 /// The bytes of one slot or row.
-pub(crate) struct Record<'a, T> {
+pub(crate) struct TargetRecord<'a, T> {
     pub(crate) target: &'a T,
     pub(crate) map: &'a Map,
     pub(crate) bytes: &'a [u8],
     pub(crate) structure: u16,
 }
 
-impl<T: Target> Record<'_, T> {
+impl<T: StoppedProcess> TargetRecord<'_, T> {
     /// The number in a field.
     pub(crate) fn get(&self, field: u16) -> u64 {
         self.target.number(self.bytes_of(field))
@@ -404,13 +408,13 @@ impl<T: Target> Record<'_, T> {
     }
 }
 
-pub(crate) fn read_address(target: &impl Target, at: u64) -> Result<u64, Trouble> {
+pub(crate) fn read_address(target: &impl StoppedProcess, at: u64) -> Result<u64, Trouble> {
     let mut bytes = [0; 8];
     target.read(at, &mut bytes)?;
     Ok(target.number(&bytes))
 }
 
-/// The [`class`](Operation::class) of a request that stands in none of the queues.
+/// The [`class`](TargetOperation::class) of a request that stands in none of the queues.
 pub const NO_QUEUE: i32 = UNEXPECTED_MESSAGES + 1;
 
 /// More than there can be, so that a walk ends whatever the target says.

@@ -10,7 +10,9 @@
 mod fake;
 
 use fake::{Fake, Model, PATIENCE, Shown};
-use queue_layout::{CALL_LIST, CALL_MESSAGE, CALL_REQUESTS, CallFacts, Kind, State, TypeFacts};
+use queue_layout::{
+    CALL_LIST, CALL_MESSAGE, CALL_REQUESTS, CallFacts, RequestKind, RequestState, TypeFacts,
+};
 
 /// Images that are tried; `RMPI_MQS_IMAGES` is another number, for long runs.
 const IMAGES: u64 = 20_000;
@@ -100,8 +102,16 @@ fn model() -> Model {
     model.comm(16, 1, &[3, 1], Some(&[2, 0]));
     for number in 0..40 {
         model.slot(|it| {
-            let kinds = [Kind::Send, Kind::Receive, Kind::Unexpected];
-            let states = [State::Announced, State::Posted, State::Kept];
+            let kinds = [
+                RequestKind::Send,
+                RequestKind::Receive,
+                RequestKind::Unexpected,
+            ];
+            let states = [
+                RequestState::Announced,
+                RequestState::Posted,
+                RequestState::Kept,
+            ];
             (it.kind, it.state) = (kinds[number % 3], states[number % 3]);
             (it.peer, it.tag) = (number as u32 % 4, number as i32);
             it.token = 1 + number as u32;
@@ -110,7 +120,7 @@ fn model() -> Model {
     }
     for protocol in [2, 999] {
         model.slot(|it| {
-            (it.kind, it.state, it.protocol) = (Kind::Other, State::Moving, protocol);
+            (it.kind, it.state, it.protocol) = (RequestKind::Other, RequestState::Moving, protocol);
             (it.peer, it.tag, it.token) = (3, 9, 70);
         });
     }

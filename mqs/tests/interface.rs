@@ -15,7 +15,7 @@ use fake::{Fake, Model};
 use mqs::entry::*;
 use mqs::image::Trouble;
 use mqs::interface::*;
-use queue_layout::{ANY_PEER, ANY_TAG, Kind, State};
+use queue_layout::{ANY_PEER, ANY_TAG, RequestKind, RequestState};
 
 fn attached(mut fake: Box<Fake>) -> Box<Fake> {
     assert_eq!(fake.attach(), (vec![OK; 4], None));
@@ -114,7 +114,9 @@ fn mqs_078_081_the_iterator_of_communicators_stays_where_it_is_until_it_is_moved
 fn mqs_083_each_queue_is_walked_to_its_end_and_again() {
     let mut model = Model::new();
     for tag in [5, 6] {
-        model.slot(|it| (it.kind, it.state, it.tag) = (Kind::Receive, State::Posted, tag));
+        model.slot(|it| {
+            (it.kind, it.state, it.tag) = (RequestKind::Receive, RequestState::Posted, tag)
+        });
     }
     let mut fake = attached(Box::new(model.process()));
     let it = fake.opaque();
@@ -223,13 +225,13 @@ fn mqs_035_047_all_fields_of_an_operation() {
             (it.matched_peer, it.matched_tag, it.matched_bytes) = (1, 8, 24);
         });
     };
-    slot(Kind::Send, State::Queued);
-    slot(Kind::Receive, State::Posted);
-    slot(Kind::Receive, State::Moving);
-    slot(Kind::Receive, State::Complete);
-    slot(Kind::Unexpected, State::Envelope);
+    slot(RequestKind::Send, RequestState::Queued);
+    slot(RequestKind::Receive, RequestState::Posted);
+    slot(RequestKind::Receive, RequestState::Moving);
+    slot(RequestKind::Receive, RequestState::Complete);
+    slot(RequestKind::Unexpected, RequestState::Envelope);
     model.slot(|it| {
-        (it.kind, it.state, it.context) = (Kind::Receive, State::Posted, 12);
+        (it.kind, it.state, it.context) = (RequestKind::Receive, RequestState::Posted, 12);
         (it.peer, it.tag) = (ANY_PEER, ANY_TAG);
     });
     let mut fake = attached(Box::new(model.process()));

@@ -17,7 +17,7 @@ use mqs::entry::*;
 use mqs::interface::*;
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL_LIST, CALL_MESSAGE, CALL_RANKS, CALL_REQUESTS, CALL_ROWS, CallFacts,
-    FLAG_PERSISTENT, Kind, NO_BYTES, OF_COLLECTIVES, State, TypeFacts, collective,
+    FLAG_PERSISTENT, NO_BYTES, OF_COLLECTIVES, RequestKind, RequestState, TypeFacts, collective,
 };
 
 fn attached(mut fake: Box<Fake>) -> Box<Fake> {
@@ -117,25 +117,39 @@ fn busy() -> Model {
     // Slots are used again, so their order says nothing.
     for sequence in [3, 1, 2] {
         model.slot(|it| {
-            (it.kind, it.state, it.peer, it.tag) =
-                (Kind::Receive, State::Posted, 2, 10 + sequence as i32);
+            (it.kind, it.state, it.peer, it.tag) = (
+                RequestKind::Receive,
+                RequestState::Posted,
+                2,
+                10 + sequence as i32,
+            );
             (it.sequence, it.bytes, it.buffer) = (sequence, 100, 0x5000);
         });
     }
     model.slot(|it| {
-        (it.kind, it.state, it.peer, it.tag) = (Kind::Receive, State::Posted, ANY_PEER, ANY_TAG);
+        (it.kind, it.state, it.peer, it.tag) = (
+            RequestKind::Receive,
+            RequestState::Posted,
+            ANY_PEER,
+            ANY_TAG,
+        );
         it.context = 12;
     });
     model.slot(|it| {
         (it.kind, it.state, it.peer, it.tag, it.bytes) =
-            (Kind::Send, State::Announced, 2, 5, 1 << 40);
+            (RequestKind::Send, RequestState::Announced, 2, 5, 1 << 40);
         it.context = 12;
     });
-    model.slot(|it| (it.kind, it.state, it.peer) = (Kind::Unexpected, State::Kept, 3));
-    model.slot(|it| (it.kind, it.state, it.peer) = (Kind::Unexpected, State::Claimed, 3));
-    model.slot(|it| (it.kind, it.state) = (Kind::Send, State::Inactive));
+    model
+        .slot(|it| (it.kind, it.state, it.peer) = (RequestKind::Unexpected, RequestState::Kept, 3));
+    model.slot(|it| {
+        (it.kind, it.state, it.peer) = (RequestKind::Unexpected, RequestState::Claimed, 3)
+    });
+    model.slot(|it| (it.kind, it.state) = (RequestKind::Send, RequestState::Inactive));
     // Of a collective.
-    model.slot(|it| (it.kind, it.state, it.context) = (Kind::Receive, State::Posted, 5));
+    model.slot(|it| {
+        (it.kind, it.state, it.context) = (RequestKind::Receive, RequestState::Posted, 5)
+    });
     model
 }
 
@@ -143,16 +157,20 @@ fn busy() -> Model {
 fn mqs_084_086_unfinished_operations_stay_until_they_are_collected() {
     let mut model = Model::new();
     for state in [
-        State::Queued,
-        State::Announced,
-        State::Moving,
-        State::Complete,
+        RequestState::Queued,
+        RequestState::Announced,
+        RequestState::Moving,
+        RequestState::Complete,
     ] {
-        model.slot(|it| (it.kind, it.state) = (Kind::Send, state));
+        model.slot(|it| (it.kind, it.state) = (RequestKind::Send, state));
     }
-    for state in [State::Posted, State::Moving, State::Complete] {
+    for state in [
+        RequestState::Posted,
+        RequestState::Moving,
+        RequestState::Complete,
+    ] {
         model.slot(|it| {
-            (it.kind, it.state, it.peer) = (Kind::Receive, state, ANY_PEER);
+            (it.kind, it.state, it.peer) = (RequestKind::Receive, state, ANY_PEER);
             (it.matched_peer, it.matched_tag, it.matched_bytes) = (3, 9, 8);
         });
     }
@@ -181,7 +199,9 @@ fn mqs_077_081_a_new_look_sees_what_changed_and_an_old_one_stays() {
     assert_eq!(fake.list().unwrap().len(), 1);
     model.comm(12, 0, &[1], None);
     for number in 0..1000 {
-        model.slot(|it| (it.kind, it.state, it.tag) = (Kind::Receive, State::Posted, number));
+        model.slot(|it| {
+            (it.kind, it.state, it.tag) = (RequestKind::Receive, RequestState::Posted, number)
+        });
     }
     fake.memory = model.process().memory;
     let it = fake.opaque();
@@ -290,7 +310,7 @@ fn mqs_048_when_the_debugger_has_no_memory_that_is_said_and_nothing_is_lost() {
     for patience in 0..8 {
         let mut model = Model::new();
         for _ in 0..100 {
-            model.slot(|it| (it.kind, it.state) = (Kind::Receive, State::Posted));
+            model.slot(|it| (it.kind, it.state) = (RequestKind::Receive, RequestState::Posted));
         }
         let mut fake = model.process();
         PATIENCE.set(patience);
@@ -384,7 +404,8 @@ fn mqs_047_084_a_blocked_probe_is_told_and_is_in_no_queue_of_messages() {
     let mut model = Model::new();
     model.comm(12, 1, &[3, 1], None);
     model.slot(|it| {
-        (it.kind, it.state, it.context, it.peer) = (Kind::Receive, State::Posted, 12, 1);
+        (it.kind, it.state, it.context, it.peer) =
+            (RequestKind::Receive, RequestState::Posted, 12, 1);
     });
     let probe = CallFacts {
         context: 12,
@@ -424,11 +445,14 @@ fn mqs_047_operations_tell_which_call_waits_for_them() {
     let mut model = Model::new();
     for number in 1..=4 {
         model.slot(|it| {
-            (it.kind, it.state, it.token) = (Kind::Receive, State::Posted, number << 8);
+            (it.kind, it.state, it.token) =
+                (RequestKind::Receive, RequestState::Posted, number << 8);
         });
     }
     // A collective's, in a list with the second receive and one that is null.
-    model.slot(|it| (it.kind, it.state, it.token) = (Kind::Other, State::Posted, 9 << 8));
+    model.slot(|it| {
+        (it.kind, it.state, it.token) = (RequestKind::Other, RequestState::Posted, 9 << 8)
+    });
     let base = 6u64 << 27;
     let list = Box::new([base + (2 << 8), 0, base + (9 << 8)]);
     let first = CallFacts {
@@ -514,7 +538,9 @@ fn mqs_084_operations_on_a_freed_communicator_are_listed_under_its_name() {
     model.comm(24, 0, &[1, 3], None).rename(long);
     model.rows[4].retire();
     for context in [12, 16, 24] {
-        model.slot(|it| (it.kind, it.state, it.context) = (Kind::Send, State::Queued, context));
+        model.slot(|it| {
+            (it.kind, it.state, it.context) = (RequestKind::Send, RequestState::Queued, context)
+        });
     }
     let mut fake = attached(Box::new(model.process()));
     let all = fake.list().unwrap();
@@ -581,7 +607,7 @@ fn mqs_047_datatypes_of_operations_are_told_where_they_are_known() {
     model.type_rows[4].close();
     for datatype in [fake::INT, FACE, 0, FREED, 77, fake::DOUBLE] {
         model.slot(|it| {
-            (it.kind, it.state, it.bytes) = (Kind::Receive, State::Posted, 48);
+            (it.kind, it.state, it.bytes) = (RequestKind::Receive, RequestState::Posted, 48);
         });
         model.datatype(datatype);
     }
@@ -604,21 +630,21 @@ fn with_collectives() -> Model {
     let mut model = Model::new();
     let bcast = collective("Bcast") as u16 + 1;
     let known = [
-        (bcast, State::Moving),
-        (0, State::Moving),
-        (bcast, State::Complete),
-        (999, State::Moving),
+        (bcast, RequestState::Moving),
+        (0, RequestState::Moving),
+        (bcast, RequestState::Complete),
+        (999, RequestState::Moving),
     ];
     for (number, (protocol, state)) in known.into_iter().enumerate() {
         model.slot(|it| {
-            (it.kind, it.state, it.protocol) = (Kind::Other, state, protocol);
+            (it.kind, it.state, it.protocol) = (RequestKind::Other, state, protocol);
             (it.peer, it.tag, it.token) = (2, 5, 7 + number as u32);
             it.bytes = if protocol == bcast { 77 } else { NO_BYTES };
             // Of what had the slot before.
             it.buffer = 0x5000;
         });
     }
-    model.slot(|it| (it.kind, it.state, it.tag) = (Kind::Receive, State::Posted, 11));
+    model.slot(|it| (it.kind, it.state, it.tag) = (RequestKind::Receive, RequestState::Posted, 11));
     let mut waits = call("MPI_Wait", CALL_REQUESTS);
     waits.tokens = [7, 0];
     model.calls.begin(&waits).unwrap();
@@ -688,9 +714,9 @@ fn collectives_are_no_receives_and_are_told_with_root_place_and_bytes() {
 #[test]
 fn persistent_receives_that_are_not_started_are_a_queue_of_their_own() {
     let mut model = Model::new();
-    for (state, tag) in [(State::Inactive, 5), (State::Posted, 6)] {
+    for (state, tag) in [(RequestState::Inactive, 5), (RequestState::Posted, 6)] {
         model.slot(|it| {
-            (it.kind, it.state, it.tag, it.peer) = (Kind::Receive, state, tag, 3);
+            (it.kind, it.state, it.tag, it.peer) = (RequestKind::Receive, state, tag, 3);
             it.flags = FLAG_PERSISTENT;
         });
     }
@@ -714,13 +740,13 @@ fn a_call_tells_how_many_of_its_requests_are_done() {
     let mut model = Model::new();
     let base = 6u64 << 27;
     for (token, state) in [
-        (2, State::Posted),
-        (3, State::Complete),
-        (4, State::Posted),
-        (5, State::Inactive),
+        (2, RequestState::Posted),
+        (3, RequestState::Complete),
+        (4, RequestState::Posted),
+        (5, RequestState::Inactive),
     ] {
         model.slot(|it| {
-            (it.kind, it.state, it.token) = (Kind::Receive, state, token << 8);
+            (it.kind, it.state, it.token) = (RequestKind::Receive, state, token << 8);
         });
     }
     // Beside these a null handle, and that of a send which was complete at once.
@@ -759,13 +785,16 @@ fn data_of_a_collective_that_move_and_a_wait_that_goes_on_are_told() {
     };
     assert_eq!(told(&model), "in MPI_Bcast, wait 2");
     // The program's own message, and one of a collective that waits.
-    for (context, state) in [(4, State::Moving), (4 + OF_COLLECTIVES, State::Posted)] {
-        model.slot(|it| (it.kind, it.state, it.context) = (Kind::Send, state, context));
+    for (context, state) in [
+        (4, RequestState::Moving),
+        (4 + OF_COLLECTIVES, RequestState::Posted),
+    ] {
+        model.slot(|it| (it.kind, it.state, it.context) = (RequestKind::Send, state, context));
     }
     assert_eq!(told(&model), "in MPI_Bcast, wait 2");
     let context = 4 + OF_COLLECTIVES;
     model.slot(|it| {
-        (it.kind, it.state, it.context) = (Kind::Receive, State::Moving, context);
+        (it.kind, it.state, it.context) = (RequestKind::Receive, RequestState::Moving, context);
     });
     assert_eq!(told(&model), "in MPI_Bcast, wait 2, moving");
 }

@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard};
 use fake::{BASIC, IMAGE, Model, PROCESS};
 use mqs::entry::*;
 use mqs::interface::*;
-use queue_layout::{Kind, State};
+use queue_layout::{RequestKind, RequestState};
 
 /// The table of basic callbacks is one for a whole process: one test at a time has it.
 fn alone() -> MutexGuard<'static, ()> {
@@ -78,7 +78,7 @@ unsafe extern "C" fn global_rank(_: *mut Opaque) -> c_int {
 fn mqs_096_what_a_debugger_may_lack_is_never_asked_for() {
     let _alone = alone();
     let mut model = Model::new();
-    model.slot(|it| (it.kind, it.state) = (Kind::Receive, State::Posted));
+    model.slot(|it| (it.kind, it.state) = (RequestKind::Receive, RequestState::Posted));
     let mut fake = model.process();
     let basic: &'static _ = Box::leak(Box::new(BasicCallbacks {
         dprints: Some(dprints),

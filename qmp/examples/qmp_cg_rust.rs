@@ -4,13 +4,13 @@
 
 mod qmp_lattice;
 
-use qmp_lattice::{Connected, FACES, Qmp, Shape};
+use qmp_lattice::{HaloField, FACES, Qmp, LatticeBox};
 
 const MASS2: f64 = 0.25;
 const STEPS: usize = 500;
 
 /// What differs between the whole lattice in one process and a part of it on each node.
-trait Machine {
+trait LatticeOperator {
     /// The field that the operator is applied to.
     fn field(&mut self) -> &mut [f64];
     fn apply(&mut self, result: &mut [f64]);
@@ -18,11 +18,11 @@ trait Machine {
 }
 
 struct Single {
-    shape: Shape,
+    shape: LatticeBox,
     field: Vec<f64>,
 }
 
-impl Machine for Single {
+impl LatticeOperator for Single {
     fn field(&mut self) -> &mut [f64] {
         &mut self.field
     }
@@ -37,13 +37,13 @@ impl Machine for Single {
     }
 }
 
-struct Node<'a> {
+struct LatticeNode<'a> {
     qmp: &'a Qmp,
-    shape: Shape,
-    faces: Connected,
+    shape: LatticeBox,
+    faces: HaloField,
 }
 
-impl Machine for Node<'_> {
+impl LatticeOperator for LatticeNode<'_> {
     fn field(&mut self) -> &mut [f64] {
         self.faces.field()
     }
@@ -68,7 +68,7 @@ fn inner(result: &mut [f64], field: &[f64]) {
 
 /// The neighbours. `beyond` has those that are not in the box: by face, by number on the face, and by the site on the other side
 /// of the box, which is the neighbour if the box is the whole torus.
-fn outer(result: &mut [f64], shape: &Shape, field: &[f64], beyond: impl Fn(usize, usize, usize) -> f64) {
+fn outer(result: &mut [f64], shape: &LatticeBox, field: &[f64], beyond: impl Fn(usize, usize, usize) -> f64) {
     for (site, result) in result.iter_mut().enumerate() {
         for face in 0..FACES {
             let (axis, is_upper) = (face / 2, face % 2 == 1);
@@ -84,7 +84,7 @@ fn outer(result: &mut [f64], shape: &Shape, field: &[f64], beyond: impl Fn(usize
     }
 }
 
-fn solve(machine: &mut impl Machine, b: &[f64]) -> Vec<f64> {
+fn solve(machine: &mut impl LatticeOperator, b: &[f64]) -> Vec<f64> {
     let dot = |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
     let (mut x, mut r, mut q) = (vec![0.0; b.len()], b.to_vec(), vec![0.0; b.len()]);
     machine.field().copy_from_slice(b);
@@ -112,13 +112,13 @@ fn solve(machine: &mut impl Machine, b: &[f64]) -> Vec<f64> {
 
 fn main() {
     let qmp = Qmp::start();
-    let whole = Shape::whole();
+    let whole = LatticeBox::whole();
     let all: Vec<f64> = (0..whole.sites()).map(|site| (1.0 + site as f64 * 0.37).sin()).collect();
     let wanted = solve(&mut Single { shape: whole, field: vec![0.0; whole.sites()] }, &all);
 
-    let shape = Shape::part(&qmp);
+    let shape = LatticeBox::part(&qmp);
     let mine: Vec<f64> = (0..shape.sites()).map(|site| all[shape.number(site, 0, 0)]).collect();
-    let x = solve(&mut Node { qmp: &qmp, shape, faces: Connected::new(&shape) }, &mine);
+    let x = solve(&mut LatticeNode { qmp: &qmp, shape, faces: HaloField::new(&shape) }, &mine);
 
     let difference = |site: usize| (x[site] - wanted[shape.number(site, 0, 0)]).abs();
     let worst = qmp.max((0..x.len()).map(difference).fold(0.0, f64::max));

@@ -4,7 +4,7 @@
 
 mod qmp_lattice;
 
-use qmp_lattice::{Connected, FACES, Qmp, Shape};
+use qmp_lattice::{HaloField, FACES, Qmp, LatticeBox};
 
 /// What lies at a site of the whole lattice.
 fn value(number: usize, round: usize) -> f64 {
@@ -12,7 +12,7 @@ fn value(number: usize, round: usize) -> f64 {
 }
 
 /// How many sites behind a face are not what a single process would have there.
-fn wrong(shape: &Shape, ghost: &[f64], face: usize, round: usize) -> usize {
+fn wrong(shape: &LatticeBox, ghost: &[f64], face: usize, round: usize) -> usize {
     let (axis, is_upper) = (face / 2, face % 2 == 1);
     let (below, edge) = (shape.step(axis), shape.edges[axis]);
     let is_wrong = |site: &usize| {
@@ -25,8 +25,8 @@ fn wrong(shape: &Shape, ghost: &[f64], face: usize, round: usize) -> usize {
 
 fn main() {
     let qmp = Qmp::start();
-    let shape = Shape::part(&qmp);
-    let mut faces = Connected::new(&shape);
+    let shape = LatticeBox::part(&qmp);
+    let mut faces = HaloField::new(&shape);
     for round in 0..10 {
         for (site, at) in faces.field().iter_mut().enumerate() {
             *at = value(shape.number(site, 0, 0), round);

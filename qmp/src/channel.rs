@@ -8,42 +8,43 @@
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use crate::gate::{self, Direction, Piece, Wrong};
-use crate::machine::{Communicator, ask};
-use crate::state::{self, State};
-use crate::status::{Failure, Outcome, Result, Status};
+use crate::gate::{self, MessageDirection, MessageFailureKind, StridedPiece};
+use crate::machine::{QmpCommunicator, ask};
+use crate::state::{self, QmpState};
+use crate::status::{OperationOutcome, QmpFailure, QmpStatus, Result};
 
 /// Memory declared for messages.
 #[derive(Debug)]
 pub struct MessageMemory {
-    pieces: Vec<Piece>,
+    pieces: Vec<StridedPiece>,
 }
 
 /// A declared message.
 #[derive(Debug)]
-pub struct Handle {
+pub struct DeclaredMessage {
     /// Its ends, in declared order.
     ids: Arc<[u64]>,
     /// What each of them is.
-    ends: Vec<End>,
-    outcome: Outcome,
+    ends: Vec<MessageEnd>,
+    outcome: OperationOutcome,
 }
 
+/// One end of a declared message.
 #[derive(Debug)]
-struct End {
-    memory: Vec<Piece>,
-    direction: Direction,
+struct MessageEnd {
+    memory: Vec<StridedPiece>,
+    direction: MessageDirection,
     /// The node at the other end.
     node: c_int,
 }
 
-impl End {
+impl MessageEnd {
     /// How its message has failed, in words.
-    fn words(&self, wrong: &Wrong) -> String {
+    fn words(&self, wrong: &MessageFailureKind) -> String {
         let node = self.node;
-        let sends = self.direction == Direction::Send;
+        let sends = self.direction == MessageDirection::Send;
         match wrong {
-            Wrong::TooLong {
+            MessageFailureKind::TooLong {
                 message,
                 room,
                 is_earlier,
@@ -57,9 +58,9 @@ impl End {
                     "{which} of {message} bytes {way} node {node} {is} longer than its receive, which {has} room for {room}"
                 )
             }
-            Wrong::Lost(why) if why.is_empty() => format!("node {node} is lost"),
-            Wrong::Lost(why) => format!("node {node} is lost: {why}"),
-            Wrong::Left => {
+            MessageFailureKind::Lost(why) if why.is_empty() => format!("node {node} is lost"),
+            MessageFailureKind::Lost(why) => format!("node {node} is lost: {why}"),
+            MessageFailureKind::Left => {
                 let what = if sends {
                     "will never receive the message"
                 } else {
@@ -71,9 +72,9 @@ impl End {
     }
 }
 
-/// Whom a message is for.
+/// The node that a message goes to or comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Peer {
+pub enum MessagePeer {
     /// A node by its number.
     Node(c_int),
     /// The neighbour along an axis: +1 is up.
@@ -86,9 +87,9 @@ pub enum Peer {
 }
 
 /// Keeps declared memory: the handle.
-pub fn declare_memory(pieces: Vec<Piece>) -> Result<usize> {
+pub fn declare_memory(pieces: Vec<StridedPiece>) -> Result<usize> {
     let mut bytes = 0usize;
-    let mut whole: Vec<Piece> = Vec::new();
+    let mut whole: Vec<StridedPiece> = Vec::new();
     for piece in pieces {
         let piece_bytes = piece.bytes().unwrap_or(usize::MAX);
         bytes = bytes.saturating_add(piece_bytes);
@@ -96,8 +97,8 @@ pub fn declare_memory(pieces: Vec<Piece>) -> Result<usize> {
             continue;
         }
         if piece.base().is_null() {
-            return Err(Failure::new(
-                Status::BAD_MEMORY,
+            return Err(QmpFailure::new(
+                QmpStatus::BAD_MEMORY,
                 format!("NULL was given for memory of {piece_bytes} bytes"),
             ));
         }
@@ -108,12 +109,12 @@ pub fn declare_memory(pieces: Vec<Piece>) -> Result<usize> {
         }
     }
     if isize::try_from(bytes).is_err() {
-        return Err(Failure::new(
-            Status::MEMSIZE_TOOBIG,
+        return Err(QmpFailure::new(
+            QmpStatus::MEMSIZE_TOOBIG,
             "a message of more bytes than there are addresses was declared",
         ));
     }
-    let full = || Failure::new(Status::NOMEM_ERR, "there is too much declared memory");
+    let full = || QmpFailure::new(QmpStatus::NOMEM_ERR, "there is too much declared memory");
     state::running(|state| {
         state
             .message_memories
@@ -134,8 +135,8 @@ pub fn free_memory(handle: usize) -> Result<()> {
 pub fn declare(
     which: Option<usize>,
     memory: usize,
-    direction: Direction,
-    peer: Peer,
+    direction: MessageDirection,
+    peer: MessagePeer,
 ) -> Result<usize> {
     let (mpi, node, class) = ask(which, |comm| {
         let (node, class) = find(comm, direction, peer)?;
@@ -148,7 +149,7 @@ pub fn declare(
             .ok_or_else(|| no_memory(memory))
     })?;
     let id = gate::declare(mpi, direction, node, class, &pieces)?;
-    let end = End {
+    let end = MessageEnd {
         memory: pieces,
         direction,
         node,
@@ -156,28 +157,32 @@ pub fn declare(
     keep([id].into(), vec![end])
 }
 
-fn keep(ids: Arc<[u64]>, ends: Vec<End>) -> Result<usize> {
-    let handle = Handle {
+fn keep(ids: Arc<[u64]>, ends: Vec<MessageEnd>) -> Result<usize> {
+    let handle = DeclaredMessage {
         ids,
         ends,
-        outcome: Outcome::default(),
+        outcome: OperationOutcome::default(),
     };
-    let full = || Failure::new(Status::NOMEM_ERR, "there are too many messages");
+    let full = || QmpFailure::new(QmpStatus::NOMEM_ERR, "there are too many messages");
     state::running(|state| state.messages.insert(handle).ok_or_else(full))
 }
 
 /// The node and the class of a message.
-fn find(comm: &Communicator, direction: Direction, peer: Peer) -> Result<(c_int, c_int)> {
+fn find(
+    comm: &QmpCommunicator,
+    direction: MessageDirection,
+    peer: MessagePeer,
+) -> Result<(c_int, c_int)> {
     let (axis, sign) = match peer {
-        Peer::Node(node) => {
+        MessagePeer::Node(node) => {
             comm.check_node(node)?;
             return Ok((node, 0));
         }
-        Peer::Neighbour { axis, sign } => (axis, sign),
+        MessagePeer::Neighbour { axis, sign } => (axis, sign),
     };
     let declared = comm.topology()?;
     let axes = declared.dims.len();
-    let wrong = |text| Failure::new(Status::INVALID_ARG, text);
+    let wrong = |text| QmpFailure::new(QmpStatus::INVALID_ARG, text);
     if sign != 1 && sign != -1 {
         return Err(wrong(format!(
             "the direction {sign} was given, expected 1 or -1"
@@ -192,10 +197,10 @@ fn find(comm: &Communicator, direction: Direction, peer: Peer) -> Result<(c_int,
     let here = usize::try_from(comm.node).unwrap_or_default();
     let node = declared.topology.neighbour(here, index, sign > 0);
     let node = node.and_then(|node| c_int::try_from(node).ok());
-    let node =
-        node.ok_or_else(|| Failure::new(Status::NONEIGHBOR_INFO, "there is no such neighbour"))?;
+    let node = node
+        .ok_or_else(|| QmpFailure::new(QmpStatus::NONEIGHBOR_INFO, "there is no such neighbour"))?;
     // What is sent up arrives from below.
-    let travels_up = (sign > 0) == (direction == Direction::Send);
+    let travels_up = (sign > 0) == (direction == MessageDirection::Send);
     Ok((
         node,
         1 + 2 * axis.min(AXES_APART - 1) + c_int::from(travels_up),
@@ -211,7 +216,7 @@ pub fn join(handles: &[usize]) -> Result<usize> {
     sorted.sort_unstable();
     if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
         let text = format!("the message handle {:#x} was given twice", twice[0]);
-        return Err(Failure::new(Status::BAD_MESSAGE, text));
+        return Err(QmpFailure::new(QmpStatus::BAD_MESSAGE, text));
     }
     let all = handles
         .iter()
@@ -262,7 +267,7 @@ pub fn wait(handle: usize) -> Result<()> {
 }
 
 /// What an operation needs to know of a message.
-struct Known {
+struct MessageSummary {
     ids: Arc<[u64]>,
     /// The last operation went well: there is nothing to be wiped.
     is_plain: bool,
@@ -270,10 +275,10 @@ struct Known {
 }
 
 #[inline]
-fn look_up(handle: usize) -> Result<Known> {
+fn look_up(handle: usize) -> Result<MessageSummary> {
     state::running(|state| {
         let message = message(state, handle)?;
-        Ok(Known {
+        Ok(MessageSummary {
             ids: Arc::clone(&message.ids),
             is_plain: message.outcome.is_success(),
             timeout_s: state.settings.timeout_s,
@@ -301,7 +306,7 @@ pub fn clear_to_send(handle: usize) -> Result<()> {
 pub fn change_addresses(
     handle: usize,
     bases: &[*mut c_void],
-    moved: impl Fn(Piece, *mut c_void, *mut c_void) -> Piece,
+    moved: impl Fn(StridedPiece, *mut c_void, *mut c_void) -> StridedPiece,
 ) -> Result<()> {
     let ids = must_rest(handle)?;
     if bases.len() != ids.len() {
@@ -310,17 +315,17 @@ pub fn change_addresses(
             bases.len(),
             ids.len()
         );
-        return Err(Failure::new(Status::INVALID_ARG, text));
+        return Err(QmpFailure::new(QmpStatus::INVALID_ARG, text));
     }
     if bases.iter().any(|base| base.is_null()) {
-        return Err(Failure::new(
-            Status::BAD_MEMORY,
+        return Err(QmpFailure::new(
+            QmpStatus::BAD_MEMORY,
             "NULL was given as an address of a message",
         ));
     }
     for (index, (id, base)) in ids.iter().zip(bases).enumerate() {
         let mut pieces = of(handle, |message| message.ends[index].memory.clone())?;
-        let Some(from) = pieces.first().map(Piece::base) else {
+        let Some(from) = pieces.first().map(StridedPiece::base) else {
             continue;
         };
         pieces
@@ -338,7 +343,7 @@ pub fn change_addresses(
 }
 
 /// Visits how the last operation of a message ended.
-pub fn outcome<R>(handle: usize, visit: impl FnOnce(&Outcome) -> R) -> Result<R> {
+pub fn outcome<R>(handle: usize, visit: impl FnOnce(&OperationOutcome) -> R) -> Result<R> {
     of(handle, |message| visit(&message.outcome))
 }
 
@@ -347,12 +352,12 @@ pub fn count(handle: usize) -> Result<usize> {
     of(handle, |message| message.ids.len())
 }
 
-fn of<R>(handle: usize, visit: impl FnOnce(&Handle) -> R) -> Result<R> {
+fn of<R>(handle: usize, visit: impl FnOnce(&DeclaredMessage) -> R) -> Result<R> {
     state::running(|state| message(state, handle).map(visit))
 }
 
 #[inline]
-fn message(state: &State, handle: usize) -> Result<&Handle> {
+fn message(state: &QmpState, handle: usize) -> Result<&DeclaredMessage> {
     state.messages.get(handle).ok_or_else(|| no_message(handle))
 }
 
@@ -360,8 +365,8 @@ fn message(state: &State, handle: usize) -> Result<&Handle> {
 fn must_rest(handle: usize) -> Result<Arc<[u64]>> {
     let known = look_up(handle)?;
     match gate::test(&known.ids) {
-        Ok(false) => Err(Failure::new(
-            Status::INVALID_OP,
+        Ok(false) => Err(QmpFailure::new(
+            QmpStatus::INVALID_OP,
             "the message was started and is not complete yet: wait for it first",
         )),
         Ok(true) => Ok(known.ids),
@@ -374,7 +379,7 @@ fn must_rest(handle: usize) -> Result<Arc<[u64]>> {
 
 /// Keeps with a handle how an operation ended; a success after a success changes nothing.
 #[inline]
-fn told<R>(handle: usize, known: &Known, result: Result<R>) -> Result<R> {
+fn told<R>(handle: usize, known: &MessageSummary, result: Result<R>) -> Result<R> {
     if result.is_err() || !known.is_plain {
         return write_down(handle, known, result);
     }
@@ -382,7 +387,7 @@ fn told<R>(handle: usize, known: &Known, result: Result<R>) -> Result<R> {
 }
 
 #[cold]
-fn write_down<R>(handle: usize, known: &Known, result: Result<R>) -> Result<R> {
+fn write_down<R>(handle: usize, known: &MessageSummary, result: Result<R>) -> Result<R> {
     // Asked for outside of the state: it is a call of the library below.
     let why = result.as_ref().err().and_then(|_| gate::why(&known.ids));
     state::visit(|state| {
@@ -391,7 +396,9 @@ fn write_down<R>(handle: usize, known: &Known, result: Result<R>) -> Result<R> {
         };
         let end = why.and_then(|why| Some(message.ends.get(why.index)?.words(&why.kind)));
         let result = result.map_err(|failure| match end {
-            Some(words) if failure.status != Status::TIMEOUT => Failure::new(failure.status, words),
+            Some(words) if failure.status != QmpStatus::TIMEOUT => {
+                QmpFailure::new(failure.status, words)
+            }
             _ => failure,
         });
         message.outcome.set(&result);
@@ -400,15 +407,15 @@ fn write_down<R>(handle: usize, known: &Known, result: Result<R>) -> Result<R> {
 }
 
 #[cold]
-fn no_message(handle: usize) -> Failure {
+fn no_message(handle: usize) -> QmpFailure {
     let text =
         format!("{handle:#x} is no message handle, or one that was freed or joined with others");
-    Failure::new(Status::BAD_MESSAGE, text)
+    QmpFailure::new(QmpStatus::BAD_MESSAGE, text)
 }
 
-fn no_memory(handle: usize) -> Failure {
+fn no_memory(handle: usize) -> QmpFailure {
     let text = format!("{handle:#x} is no declared memory, or was freed");
-    Failure::new(Status::BAD_MEMORY, text)
+    QmpFailure::new(QmpStatus::BAD_MEMORY, text)
 }
 
 #[cfg(test)]
@@ -417,12 +424,13 @@ mod tests {
 
     #[test]
     fn words_of_failed_messages_name_node_sizes_and_reason() {
-        let [send, receive] = [Direction::Send, Direction::Receive].map(|direction| End {
-            memory: Vec::new(),
-            direction,
-            node: 7,
-        });
-        let too_long = |is_earlier| Wrong::TooLong {
+        let [send, receive] =
+            [MessageDirection::Send, MessageDirection::Receive].map(|direction| MessageEnd {
+                memory: Vec::new(),
+                direction,
+                node: 7,
+            });
+        let too_long = |is_earlier| MessageFailureKind::TooLong {
             message: 10,
             room: 5,
             is_earlier,
@@ -445,18 +453,22 @@ mod tests {
             ),
             (
                 &send,
-                Wrong::Lost("it was killed".to_owned()),
+                MessageFailureKind::Lost("it was killed".to_owned()),
                 "node 7 is lost: it was killed",
             ),
-            (&receive, Wrong::Lost(String::new()), "node 7 is lost"),
+            (
+                &receive,
+                MessageFailureKind::Lost(String::new()),
+                "node 7 is lost",
+            ),
             (
                 &send,
-                Wrong::Left,
+                MessageFailureKind::Left,
                 "node 7 will never receive the message: it has finalised QMP, or freed the communicator",
             ),
             (
                 &receive,
-                Wrong::Left,
+                MessageFailureKind::Left,
                 "node 7 will never send the message: it has finalised QMP, or freed the communicator",
             ),
         ];

@@ -7,7 +7,7 @@
 
 use core::ffi::c_int;
 
-use crate::status::{Failure, Result, Status};
+use crate::status::{QmpFailure, QmpStatus, Result};
 
 /// What the command line says.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -90,7 +90,7 @@ fn refuse_native(name: &str, next: &str) -> Result<()> {
     if next == "native" {
         let text =
             format!("{name} native: this machine has no grid of its own; give the dimensions");
-        return Err(Failure::new(Status::NOTSUPPORTED, text));
+        return Err(QmpFailure::new(QmpStatus::NOTSUPPORTED, text));
     }
     Ok(())
 }
@@ -107,8 +107,8 @@ fn number(name: &str, text: &str) -> Result<c_int> {
     })
 }
 
-fn wrong(text: String) -> Failure {
-    Failure::new(Status::INVALID_ARG, text)
+fn wrong(text: String) -> QmpFailure {
+    QmpFailure::new(QmpStatus::INVALID_ARG, text)
 }
 
 const NAMES: [&str; 5] = [
@@ -163,12 +163,12 @@ mod tests {
             ),
         ] {
             let error = read(line).unwrap_err();
-            assert_eq!(error.status, Status::INVALID_ARG);
+            assert_eq!(error.status, QmpStatus::INVALID_ARG);
             assert!(error.text.contains(why), "{error:?}");
         }
         assert_eq!(
             read("p -qmp-geom native").unwrap_err().status,
-            Status::NOTSUPPORTED
+            QmpStatus::NOTSUPPORTED
         );
     }
 

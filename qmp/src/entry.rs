@@ -18,14 +18,14 @@ pub mod topology;
 
 use core::ffi::c_void;
 
-use crate::mpi::Lent;
-use crate::status::{Failure, Result, Status, keep};
+use crate::mpi::LentMemory;
+use crate::status::{QmpFailure, QmpStatus, Result, keep};
 
 /// A status for C, kept as that of the last operation.
 #[inline]
-fn status<T>(result: Result<T>) -> Status {
+fn status<T>(result: Result<T>) -> QmpStatus {
     keep(&result);
-    result.map_or_else(|failure| failure.status, |_| Status::SUCCESS)
+    result.map_or_else(|failure| failure.status, |_| QmpStatus::SUCCESS)
 }
 
 /// A value for C, or what stands for none; the status is kept as that of the last operation.
@@ -49,7 +49,7 @@ fn handle(result: Result<usize>) -> *mut c_void {
 
 /// An array of the caller's.
 unsafe fn array<'a, T>(base: *const T, length: i32) -> Result<&'a [T]> {
-    let wrong = |text: String| Failure::new(Status::INVALID_ARG, text);
+    let wrong = |text: String| QmpFailure::new(QmpStatus::INVALID_ARG, text);
     let count = usize::try_from(length)
         .map_err(|_| wrong(format!("an array of {length} items was given")))?;
     if count == 0 {
@@ -67,8 +67,8 @@ unsafe fn array<'a, T>(base: *const T, length: i32) -> Result<&'a [T]> {
 /// Writes through a pointer of the caller's.
 unsafe fn write<T>(to: *mut T, value: T) -> Result<()> {
     if to.is_null() {
-        return Err(Failure::new(
-            Status::INVALID_ARG,
+        return Err(QmpFailure::new(
+            QmpStatus::INVALID_ARG,
             "NULL was given where a result is written",
         ));
     }
@@ -78,7 +78,7 @@ unsafe fn write<T>(to: *mut T, value: T) -> Result<()> {
 }
 
 /// Memory of the caller's.
-unsafe fn lent<T>(base: *mut T) -> Lent {
+unsafe fn lent<T>(base: *mut T) -> LentMemory {
     // SAFETY: as large as the function of `qmp.h` takes it to be.
-    unsafe { Lent::new(base.cast()) }
+    unsafe { LentMemory::new(base.cast()) }
 }

@@ -2,26 +2,26 @@
 //! Gated channels, as `libmpi_abi.so.1` has them for this library alone.
 //!
 //! # Safety
-//! Every function is called as its library declares it. Memory of messages comes as [`Piece`]s, whose maker promises that
+//! Every function is called as its library declares it. Memory of messages comes as [`StridedPiece`]s, whose maker promises that
 //! the program leaves it alone as QMP wants it: there until the handle is freed, untouched between start and completion.
 #![allow(unsafe_code, reason = "calls the channels of the MPI library")]
 
 use core::ffi::{CStr, c_int, c_void};
 
 use crate::mpi::Comm;
-use crate::status::{Failure, Result, Status};
+use crate::status::{QmpFailure, QmpStatus, Result};
 
 /// Blocks of the same size at the same distance from each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
-pub struct Piece {
+pub struct StridedPiece {
     base: *mut c_void,
     block_bytes: usize,
     blocks: usize,
     stride: isize,
 }
 
-impl Piece {
+impl StridedPiece {
     /// # Safety
     /// The memory is the program's; it is there as long as a message handle is that it is declared with, and the program
     /// neither changes it nor, where it is to receive, reads it while a message is under way.
@@ -77,7 +77,7 @@ impl Piece {
     /// The same shape elsewhere: moved as far as `from` is from `to`.
     ///
     /// # Safety
-    /// As [`Piece::new`], for the new place.
+    /// As [`StridedPiece::new`], for the new place.
     pub unsafe fn moved(self, from: *mut c_void, to: *mut c_void) -> Self {
         let distance = self.base.addr().wrapping_sub(from.addr());
         Self {
@@ -93,14 +93,14 @@ unsafe extern "C" {
         direction: c_int,
         peer: c_int,
         class: c_int,
-        pieces: *const Piece,
+        pieces: *const StridedPiece,
         count: usize,
         id: *mut u64,
     ) -> c_int;
     fn rmpi_channel_start(ids: *const u64, count: usize) -> c_int;
     fn rmpi_channel_test(ids: *const u64, count: usize, done: *mut c_int) -> c_int;
     fn rmpi_channel_wait(ids: *const u64, count: usize, seconds: f64) -> c_int;
-    fn rmpi_channel_move(id: u64, pieces: *const Piece, count: usize) -> c_int;
+    fn rmpi_channel_move(id: u64, pieces: *const StridedPiece, count: usize) -> c_int;
     fn rmpi_channel_free(id: u64) -> c_int;
     fn rmpi_channel_leave(comm: Comm) -> c_int;
     fn rmpi_channel_failure(ids: *const u64, count: usize, failure: *mut Details) -> c_int;
@@ -115,18 +115,18 @@ struct Details {
     why: [u8; 256],
 }
 
-/// How a message has failed.
+/// Which part of a message failed, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Why {
+pub struct MessageFailure {
     /// Which of the ends that were asked for.
     pub index: usize,
     /// What went wrong.
-    pub kind: Wrong,
+    pub kind: MessageFailureKind,
 }
 
-/// What went wrong with a message.
+/// Why a message failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wrong {
+pub enum MessageFailureKind {
     /// It is too long.
     TooLong {
         /// Its bytes.
@@ -144,7 +144,7 @@ pub enum Wrong {
 
 /// An end of a channel, which sends or receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Direction {
+pub enum MessageDirection {
     /// Sends.
     Send = 0,
     /// Receives.
@@ -154,10 +154,10 @@ pub enum Direction {
 /// Declares an end; local.
 pub fn declare(
     comm: Comm,
-    direction: Direction,
+    direction: MessageDirection,
     peer: c_int,
     class: c_int,
-    pieces: &[Piece],
+    pieces: &[StridedPiece],
 ) -> Result<u64> {
     let mut id = 0;
     // SAFETY: the slice is whole; the memory behind it is as its makers promise; `id` is one number.
@@ -200,7 +200,7 @@ pub fn wait(ids: &[u64], seconds: Option<f64>) -> Result<()> {
 }
 
 /// Gives an end other memory.
-pub fn change(id: u64, pieces: &[Piece]) -> Result<()> {
+pub fn change(id: u64, pieces: &[StridedPiece]) -> Result<()> {
     // SAFETY: the slice is whole; the memory behind it is as its makers promise.
     check(unsafe { rmpi_channel_move(id, pieces.as_ptr(), pieces.len()) })
 }
@@ -212,7 +212,7 @@ pub fn leave(comm: Comm) -> Result<()> {
 }
 
 /// How the first of these has failed that has, when they were waited for or tested last.
-pub fn why(ids: &[u64]) -> Option<Why> {
+pub fn why(ids: &[u64]) -> Option<MessageFailure> {
     let mut details = Details {
         index: 0,
         message_bytes: 0,
@@ -223,20 +223,20 @@ pub fn why(ids: &[u64]) -> Option<Why> {
     // SAFETY: the slice is whole; `details` is one structure, as the library has it.
     let code = unsafe { rmpi_channel_failure(ids.as_ptr(), ids.len(), &mut details) };
     let kind = match code {
-        TOO_LONG => Wrong::TooLong {
+        TOO_LONG => MessageFailureKind::TooLong {
             message: details.message_bytes,
             room: details.room_bytes,
             is_earlier: details.is_earlier != 0,
         },
         LOST => {
             let words = CStr::from_bytes_until_nul(&details.why).unwrap_or_default();
-            Wrong::Lost(words.to_string_lossy().into_owned())
+            MessageFailureKind::Lost(words.to_string_lossy().into_owned())
         }
-        LEFT => Wrong::Left,
+        LEFT => MessageFailureKind::Left,
         _ => return None,
     };
     let index = details.index;
-    Some(Why { index, kind })
+    Some(MessageFailure { index, kind })
 }
 
 const TOO_LONG: c_int = 6;
@@ -259,56 +259,59 @@ fn check(code: c_int) -> Result<()> {
 }
 
 #[cold]
-fn failure(code: c_int) -> Failure {
+fn failure(code: c_int) -> QmpFailure {
     let (status, text) = match code {
-        1 => (Status::BAD_MESSAGE, "the message handle was freed"),
+        1 => (QmpStatus::BAD_MESSAGE, "the message handle was freed"),
         2 => (
-            Status::INVALID_OP,
+            QmpStatus::INVALID_OP,
             "the message was started and is not complete yet: wait for it first",
         ),
-        3 => (Status::NODE_OUTRANGE, "there is no node of that number"),
-        4 => (Status::INVALID_ARG, "the communicator was freed"),
+        3 => (QmpStatus::NODE_OUTRANGE, "there is no node of that number"),
+        4 => (QmpStatus::INVALID_ARG, "the communicator was freed"),
         5 => (
-            Status::BAD_MEMORY,
+            QmpStatus::BAD_MEMORY,
             "the memory of the message is no memory that can be",
         ),
         TOO_LONG => (
-            Status::MEMSIZE_ERR,
+            QmpStatus::MEMSIZE_ERR,
             "the message is longer than its receive has room for",
         ),
         7 => (
-            Status::TIMEOUT,
+            QmpStatus::TIMEOUT,
             "the message was not complete when the time of RMPI_QMP_TIMEOUT was over",
         ),
         LOST => (
-            Status::ERROR,
+            QmpStatus::ERROR,
             "the other node has ended or cannot be reached any more",
         ),
         9 => (
-            Status::NOMEM_ERR,
+            QmpStatus::NOMEM_ERR,
             "there is not enough memory for another message",
         ),
         10 => (
-            Status::NOT_INITED,
+            QmpStatus::NOT_INITED,
             "MPI is not initialised, or was finalised",
         ),
         LEFT => (
-            Status::ERROR,
+            QmpStatus::ERROR,
             "the other node has finalised QMP, or freed the communicator",
         ),
-        _ => (Status::ERROR, "the channel answered with an unknown code"),
+        _ => (
+            QmpStatus::ERROR,
+            "the channel answered with an unknown code",
+        ),
     };
-    Failure::new(status, text)
+    QmpFailure::new(status, text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn piece(base: usize, block_bytes: usize, blocks: usize, stride: isize) -> Piece {
+    fn piece(base: usize, block_bytes: usize, blocks: usize, stride: isize) -> StridedPiece {
         // SAFETY: nothing is sent from it.
         unsafe {
-            Piece::new(
+            StridedPiece::new(
                 core::ptr::without_provenance_mut(base),
                 block_bytes,
                 blocks,
@@ -336,9 +339,9 @@ mod tests {
 
     #[test]
     fn every_code_of_a_channel_has_a_status_of_its_own_kind() {
-        assert_eq!(failure(6).status, Status::MEMSIZE_ERR);
-        assert_eq!(failure(7).status, Status::TIMEOUT);
-        assert_eq!(failure(2).status, Status::INVALID_OP);
-        assert_eq!(failure(77).status, Status::ERROR);
+        assert_eq!(failure(6).status, QmpStatus::MEMSIZE_ERR);
+        assert_eq!(failure(7).status, QmpStatus::TIMEOUT);
+        assert_eq!(failure(2).status, QmpStatus::INVALID_OP);
+        assert_eq!(failure(77).status, QmpStatus::ERROR);
     }
 }

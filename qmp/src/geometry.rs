@@ -11,18 +11,19 @@ mod layout;
 
 use core::ffi::c_int;
 
-use crate::status::{Failure, Result, Status};
+use crate::status::{QmpFailure, QmpStatus, Result};
 pub use layout::{layout, subgrid};
 
 /// A grid of nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Topology {
+pub struct NodeGrid {
     dims: Vec<usize>,
-    order: Order,
+    order: NodeOrder,
 }
 
+/// How nodes are numbered in the grid.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Order {
+enum NodeOrder {
     /// The axes, fastest first.
     InTurn(Vec<usize>),
     /// The nodes of the first host, of the second and so on; where each node stands in that list, since programs ask for every
@@ -36,12 +37,12 @@ enum Order {
 
 /// Which nodes share a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Hosts {
+pub struct NodeHosts {
     /// For each node a number that is the same on one host.
     of: Vec<c_int>,
 }
 
-impl Hosts {
+impl NodeHosts {
     /// From a number for each node that is the same on one host.
     pub fn new(of: Vec<c_int>) -> Self {
         Self { of }
@@ -71,7 +72,7 @@ fn greatest_divisor(one: usize, other: usize) -> usize {
     }
 }
 
-impl Topology {
+impl NodeGrid {
     /// A grid in turn: the axes of `map` run fastest, in its order, then the others.
     pub fn in_turn(dims: &[c_int], map: &[c_int], nodes: usize) -> Result<Self> {
         let dims = positive(dims, "dimensions of the grid")?;
@@ -83,15 +84,15 @@ impl Topology {
                 "a grid of {} was given for {nodes} nodes; the product must be the number of nodes",
                 show(&dims)
             );
-            return Err(Failure::new(Status::INVALID_TOPOLOGY, text));
+            return Err(QmpFailure::new(QmpStatus::INVALID_TOPOLOGY, text));
         }
-        let order = Order::InTurn(whole_map(map, dims.len())?);
+        let order = NodeOrder::InTurn(whole_map(map, dims.len())?);
         Ok(Self { dims, order })
     }
 
     /// The same grid; with the nodes of each host in blocks, if less of the surface crosses between hosts then. Each node has a
     /// part of the lattice with the edges `sub`.
-    pub fn near(self, sub: &[usize], hosts: &Hosts) -> Self {
+    pub fn near(self, sub: &[usize], hosts: &NodeHosts) -> Self {
         let block = hosts
             .block_nodes()
             .and_then(|each| best_block(&self.dims, sub, each));
@@ -105,7 +106,7 @@ impl Topology {
         }
         let in_blocks = Self {
             dims: self.dims.clone(),
-            order: Order::InBlocks {
+            order: NodeOrder::InBlocks {
                 places,
                 nodes,
                 block,
@@ -119,7 +120,7 @@ impl Topology {
     }
 
     /// How much of the surface of the nodes' parts lies between hosts.
-    fn crossing(&self, sub: &[usize], hosts: &Hosts) -> u128 {
+    fn crossing(&self, sub: &[usize], hosts: &NodeHosts) -> u128 {
         let volume: u128 = sub.iter().map(|edge| *edge as u128).product();
         let of_place = |place: usize| {
             let at = split(place, &self.dims);
@@ -153,7 +154,7 @@ impl Topology {
             return None;
         }
         Some(match &self.order {
-            Order::InTurn(axes) => {
+            NodeOrder::InTurn(axes) => {
                 let mut rest = node;
                 let mut coordinates = vec![0; self.dims.len()];
                 for &axis in axes {
@@ -162,7 +163,7 @@ impl Topology {
                 }
                 coordinates
             }
-            Order::InBlocks { places, block, .. } => {
+            NodeOrder::InBlocks { places, block, .. } => {
                 let place = places[node];
                 let each: usize = block.iter().product();
                 let grid = quotients(&self.dims, block);
@@ -182,11 +183,11 @@ impl Topology {
         };
         let at: Vec<usize> = coordinates.iter().zip(&self.dims).map(wrap).collect();
         match &self.order {
-            Order::InTurn(axes) => axes
+            NodeOrder::InTurn(axes) => axes
                 .iter()
                 .rev()
                 .fold(0, |number, &axis| number * self.dims[axis] + at[axis]),
-            Order::InBlocks { nodes, block, .. } => {
+            NodeOrder::InBlocks { nodes, block, .. } => {
                 let grid = quotients(&self.dims, block);
                 let each: usize = block.iter().product();
                 let inside: Vec<usize> = at.iter().zip(block).map(|(a, b)| a % b).collect();
@@ -280,7 +281,7 @@ fn positive(numbers: &[c_int], what: &str) -> Result<Vec<usize>> {
             "{} {what} were given, expected 1 to {AXES_MAX}",
             numbers.len()
         );
-        return Err(Failure::new(Status::INVALID_ARG, text));
+        return Err(QmpFailure::new(QmpStatus::INVALID_ARG, text));
     }
     let check = |number: &c_int| usize::try_from(*number).ok().filter(|number| *number > 0);
     let all: Option<Vec<usize>> = numbers.iter().map(check).collect();
@@ -289,7 +290,7 @@ fn positive(numbers: &[c_int], what: &str) -> Result<Vec<usize>> {
             "the {what} were given as {}, each must be at least 1",
             show(numbers)
         );
-        Failure::new(Status::INVALID_ARG, text)
+        QmpFailure::new(QmpStatus::INVALID_ARG, text)
     })
 }
 
@@ -303,7 +304,7 @@ fn whole_map(map: &[c_int], axes: usize) -> Result<Vec<usize>> {
                 let text = format!(
                     "the map {map:?} of a grid with {axes} axes must name each axis at most once, counted from 0"
                 );
-                return Err(Failure::new(Status::INVALID_TOPOLOGY, text));
+                return Err(QmpFailure::new(QmpStatus::INVALID_TOPOLOGY, text));
             }
         }
     }
@@ -327,22 +328,22 @@ pub const AXES_MAX: usize = 32;
 pub(crate) mod tests {
     use super::*;
 
-    pub(super) fn one_host(nodes: usize) -> Hosts {
-        Hosts::new(vec![0; nodes])
+    pub(super) fn one_host(nodes: usize) -> NodeHosts {
+        NodeHosts::new(vec![0; nodes])
     }
 
     /// `hosts` hosts with `each` nodes that follow each other.
-    pub(super) fn hosts(hosts: c_int, each: usize) -> Hosts {
+    pub(super) fn hosts(hosts: c_int, each: usize) -> NodeHosts {
         let all = (0..hosts).flat_map(|host| vec![host; each]);
-        Hosts::new(all.collect())
+        NodeHosts::new(all.collect())
     }
 
-    pub(super) fn plain(dims: &[c_int]) -> Topology {
+    pub(super) fn plain(dims: &[c_int]) -> NodeGrid {
         let nodes: c_int = dims.iter().product();
-        Topology::in_turn(dims, &[], usize::try_from(nodes).unwrap()).unwrap()
+        NodeGrid::in_turn(dims, &[], usize::try_from(nodes).unwrap()).unwrap()
     }
 
-    pub(super) fn is_bijection(topology: &Topology) {
+    pub(super) fn is_bijection(topology: &NodeGrid) {
         for node in 0..topology.nodes() {
             let at = topology.coordinates(node).unwrap();
             assert!(at.iter().zip(topology.dims()).all(|(at, dim)| at < dim));
@@ -353,7 +354,7 @@ pub(crate) mod tests {
 
     #[test]
     fn qmp_058_qmp_064_axis_0_runs_fastest_with_the_node_number() {
-        let grid = Topology::in_turn(&[2, 3, 4], &[], 24).unwrap();
+        let grid = NodeGrid::in_turn(&[2, 3, 4], &[], 24).unwrap();
         assert_eq!(grid.coordinates(1).unwrap(), [1, 0, 0]);
         assert_eq!(grid.coordinates(2).unwrap(), [0, 1, 0]);
         assert_eq!(grid.coordinates(23).unwrap(), [1, 2, 3]);
@@ -362,30 +363,30 @@ pub(crate) mod tests {
 
     #[test]
     fn qmpl_024_the_first_axis_of_a_map_runs_fastest_and_axes_it_lacks_come_last() {
-        let grid = Topology::in_turn(&[2, 3, 4], &[2], 24).unwrap();
+        let grid = NodeGrid::in_turn(&[2, 3, 4], &[2], 24).unwrap();
         assert_eq!(grid.coordinates(1).unwrap(), [0, 0, 1]);
         assert_eq!(grid.coordinates(4).unwrap(), [1, 0, 0]);
         is_bijection(&grid);
-        is_bijection(&Topology::in_turn(&[2, 3, 4], &[1, 0, 2], 24).unwrap());
+        is_bijection(&NodeGrid::in_turn(&[2, 3, 4], &[1, 0, 2], 24).unwrap());
     }
 
     #[test]
     fn qmp_038_grids_that_do_not_fit_and_maps_that_are_none_are_refused() {
         let code =
-            |dims: &[c_int], map: &[c_int]| Topology::in_turn(dims, map, 8).unwrap_err().status;
-        assert_eq!(code(&[2, 2], &[]), Status::INVALID_TOPOLOGY);
-        assert_eq!(code(&[i32::MAX; 9], &[]), Status::INVALID_TOPOLOGY);
-        assert_eq!(code(&[2, 0], &[]), Status::INVALID_ARG);
-        assert_eq!(code(&[-2, -4], &[]), Status::INVALID_ARG);
-        assert_eq!(code(&[], &[]), Status::INVALID_ARG);
-        assert_eq!(code(&[8], &[1]), Status::INVALID_TOPOLOGY);
-        assert_eq!(code(&[2, 4], &[1, 1]), Status::INVALID_TOPOLOGY);
-        assert_eq!(code(&[2, 4], &[-1]), Status::INVALID_TOPOLOGY);
+            |dims: &[c_int], map: &[c_int]| NodeGrid::in_turn(dims, map, 8).unwrap_err().status;
+        assert_eq!(code(&[2, 2], &[]), QmpStatus::INVALID_TOPOLOGY);
+        assert_eq!(code(&[i32::MAX; 9], &[]), QmpStatus::INVALID_TOPOLOGY);
+        assert_eq!(code(&[2, 0], &[]), QmpStatus::INVALID_ARG);
+        assert_eq!(code(&[-2, -4], &[]), QmpStatus::INVALID_ARG);
+        assert_eq!(code(&[], &[]), QmpStatus::INVALID_ARG);
+        assert_eq!(code(&[8], &[1]), QmpStatus::INVALID_TOPOLOGY);
+        assert_eq!(code(&[2, 4], &[1, 1]), QmpStatus::INVALID_TOPOLOGY);
+        assert_eq!(code(&[2, 4], &[-1]), QmpStatus::INVALID_TOPOLOGY);
     }
 
     #[test]
     fn neighbours_go_round_the_torus() {
-        let grid = Topology::in_turn(&[4, 2], &[], 8).unwrap();
+        let grid = NodeGrid::in_turn(&[4, 2], &[], 8).unwrap();
         assert_eq!(grid.neighbour(0, 0, false), Some(3));
         assert_eq!(grid.neighbour(3, 0, true), Some(0));
         assert_eq!(grid.neighbour(1, 1, true), grid.neighbour(1, 1, false));
@@ -414,14 +415,15 @@ pub(crate) mod tests {
             (&[1, 1, 1, 6], &[0, 0, 0, 1, 1, 1]),
         ];
         for (dims, host_of) in cases {
-            let topology = plain(dims).near(&vec![4; dims.len()], &Hosts::new(host_of.to_vec()));
+            let topology =
+                plain(dims).near(&vec![4; dims.len()], &NodeHosts::new(host_of.to_vec()));
             assert_eq!(topology, plain(dims), "{dims:?} {host_of:?}");
         }
     }
 
     #[test]
     fn hosts_whose_nodes_take_turns_still_form_blocks() {
-        let hosts = Hosts::new((0..12).map(|node| node % 2).collect());
+        let hosts = NodeHosts::new((0..12).map(|node| node % 2).collect());
         let topology = plain(&[3, 2, 2]).near(&[4; 3], &hosts);
         is_bijection(&topology);
         for node in 0..12 {
@@ -431,7 +433,7 @@ pub(crate) mod tests {
 
     #[test]
     fn hosts_of_different_size_form_several_blocks_each() {
-        let hosts = Hosts::new(vec![0, 1, 2, 0, 1, 2, 0, 1, 0, 1]);
+        let hosts = NodeHosts::new(vec![0, 1, 2, 0, 1, 2, 0, 1, 0, 1]);
         let topology = plain(&[5, 2]).near(&[1, 1], &hosts);
         is_bijection(&topology);
         assert_eq!(plain(&[5, 2]).crossing(&[1, 1], &hosts), 32);
@@ -441,8 +443,8 @@ pub(crate) mod tests {
     /// Surface between hosts, in turn and as it is declared, for the shapes that machines have.
     #[test]
     fn qmp_122_a_declared_grid_crosses_less_between_hosts() {
-        let alternate = Hosts::new((0..12).map(|node| node % 2).collect());
-        let cases: [(&[c_int], Hosts, u128, u128); 5] = [
+        let alternate = NodeHosts::new((0..12).map(|node| node % 2).collect());
+        let cases: [(&[c_int], NodeHosts, u128, u128); 5] = [
             // Tori of four close inside a host: nothing is gained, and nothing changed.
             (&[4, 4, 4, 8], hosts(32, 16), 2048, 2048),
             (&[8, 8], hosts(16, 4), 160, 128),

@@ -12,9 +12,9 @@
 use core::ffi::{c_int, c_void};
 
 use crate::machine::{ask, mpi_of};
-use crate::mpi::{self, Comm, Datatype, Lent, Op};
+use crate::mpi::{self, Comm, Datatype, LentMemory, Op};
 use crate::state;
-use crate::status::{Failure, Result, Status};
+use crate::status::{QmpFailure, QmpStatus, Result};
 
 /// A function of the program: `inout` becomes both combined.
 pub type BinaryFunction = unsafe extern "C" fn(inout: *mut c_void, input: *mut c_void);
@@ -30,14 +30,14 @@ pub struct Reduction {
 /// Combines `items` items of all nodes, where they lie.
 pub fn reduce(
     which: Option<usize>,
-    data: Lent,
+    data: LentMemory,
     items: c_int,
     kind: Datatype,
     op: Op,
 ) -> Result<()> {
     let items = usize::try_from(items).map_err(|_| {
-        Failure::new(
-            Status::INVALID_ARG,
+        QmpFailure::new(
+            QmpStatus::INVALID_ARG,
             format!("an array of {items} items was given"),
         )
     })?;
@@ -65,7 +65,7 @@ pub fn sum_extended(which: Option<usize>, mine: f64) -> Result<f64> {
     let comm = mpi_of(which)?;
     let mut pair = [mine, 0.0];
     // SAFETY: one pair, which lives until the reduction is over.
-    let data = unsafe { Lent::new((&raw mut pair).cast()) };
+    let data = unsafe { LentMemory::new((&raw mut pair).cast()) };
     // SAFETY: used below with pairs of doubles alone.
     let op = unsafe { Op::new(add_pairs, true) }?;
     let done = with_bytes(size_of_val(&pair), |kind| {
@@ -79,7 +79,7 @@ pub fn sum_extended(which: Option<usize>, mine: f64) -> Result<f64> {
 /// `QMP_binary_reduction`
 pub fn binary(
     which: Option<usize>,
-    data: Lent,
+    data: LentMemory,
     bytes: usize,
     function: BinaryFunction,
 ) -> Result<()> {
@@ -106,7 +106,7 @@ pub fn binary(
 }
 
 /// `QMP_broadcast`
-pub fn broadcast(which: Option<usize>, data: Lent, bytes: usize) -> Result<()> {
+pub fn broadcast(which: Option<usize>, data: LentMemory, bytes: usize) -> Result<()> {
     let comm = mpi_of(which)?;
     if bytes == 0 {
         return Ok(());
@@ -116,11 +116,11 @@ pub fn broadcast(which: Option<usize>, data: Lent, bytes: usize) -> Result<()> {
 }
 
 /// `QMP_comm_alltoall`
-pub fn alltoall(which: usize, to: Lent, from: Lent, bytes: c_int) -> Result<()> {
+pub fn alltoall(which: usize, to: LentMemory, from: LentMemory, bytes: c_int) -> Result<()> {
     let comm = mpi_of(Some(which))?;
     if bytes < 0 {
-        return Err(Failure::new(
-            Status::INVALID_ARG,
+        return Err(QmpFailure::new(
+            QmpStatus::INVALID_ARG,
             format!("{bytes} bytes for each node were given"),
         ));
     }
@@ -151,7 +151,7 @@ pub fn timed<R>(work: impl FnOnce() -> R) -> R {
 }
 
 /// One item of all nodes, in any order or in that of the nodes.
-fn run(comm: Comm, data: Lent, bytes: usize, kind: Datatype, op: Op) -> Result<()> {
+fn run(comm: Comm, data: LentMemory, bytes: usize, kind: Datatype, op: Op) -> Result<()> {
     if reproducible()? {
         timed(|| comm.reduce_in_order(data, 1, bytes, kind, op))
     } else {
@@ -170,10 +170,10 @@ fn reproducible() -> Result<bool> {
     state::running(|state| Ok(state.settings.reproducible))
 }
 
-fn exists(data: Lent) -> Result<()> {
+fn exists(data: LentMemory) -> Result<()> {
     if data.is_null() {
-        return Err(Failure::new(
-            Status::INVALID_ARG,
+        return Err(QmpFailure::new(
+            QmpStatus::INVALID_ARG,
             "NULL was given for the data of a global operation",
         ));
     }

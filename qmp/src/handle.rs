@@ -10,9 +10,9 @@
 
 use std::collections::VecDeque;
 
-/// What a handle stands for.
+/// The kind of object that a handle is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum QmpHandleKind {
     /// `QMP_comm_t`
     Comm = 1,
     /// `QMP_mem_t *`
@@ -23,23 +23,24 @@ pub enum Kind {
     Message = 4,
 }
 
-/// The live things of one kind.
+/// The live objects of one kind.
 #[derive(Debug)]
-pub struct Table<T> {
-    kind: Kind,
-    slots: Vec<Slot<T>>,
+pub struct HandleTable<T> {
+    kind: QmpHandleKind,
+    slots: Vec<HandleSlot<T>>,
     free: VecDeque<usize>,
 }
 
+/// A place for an object, with its generation.
 #[derive(Debug)]
-struct Slot<T> {
+struct HandleSlot<T> {
     generation: usize,
     value: Option<T>,
 }
 
-impl<T> Table<T> {
+impl<T> HandleTable<T> {
     /// An empty table.
-    pub const fn new(kind: Kind) -> Self {
+    pub const fn new(kind: QmpHandleKind) -> Self {
         Self {
             kind,
             slots: Vec::new(),
@@ -53,7 +54,7 @@ impl<T> Table<T> {
             Some(index) => index,
             None if self.slots.len() > INDEX_MASK => return None,
             None => {
-                self.slots.push(Slot {
+                self.slots.push(HandleSlot {
                     generation: 0,
                     value: None,
                 });
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_freed_handle_is_dead_even_when_its_slot_lives_again() {
-        let mut table = Table::new(Kind::Message);
+        let mut table = HandleTable::new(QmpHandleKind::Message);
         let first = table.insert("a").unwrap();
         assert_eq!(table.remove(first), Some("a"));
         let second = table.insert("b").unwrap();
@@ -130,9 +131,9 @@ mod tests {
 
     #[test]
     fn foreign_numbers_are_no_handles() {
-        let mut table = Table::new(Kind::Comm);
+        let mut table = HandleTable::new(QmpHandleKind::Comm);
         let handle = table.insert(1).unwrap();
-        let other_kind = Table::new(Kind::Memory).insert(1).unwrap();
+        let other_kind = HandleTable::new(QmpHandleKind::Memory).insert(1).unwrap();
         for wrong in [0, 1, usize::MAX, handle + 1, handle ^ 1 << 63, other_kind] {
             assert_eq!(table.get(wrong), None, "{wrong:x}");
         }
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn generations_come_round_without_being_zero() {
-        let mut table = Table::new(Kind::Comm);
+        let mut table = HandleTable::new(QmpHandleKind::Comm);
         for _ in 0..GENERATION_MASK + 2 {
             let handle = table.insert(()).unwrap();
             assert_ne!(handle >> 24 & GENERATION_MASK, 0);

@@ -7,15 +7,15 @@ use std::ffi::CString;
 
 use crate::command_line::Options;
 use crate::gate;
-use crate::geometry::{self, Hosts, Topology, to_c};
-use crate::mpi::{self, Comm, Phase};
-use crate::settings::Settings;
-use crate::state::{self, State};
-use crate::status::{Failure, Result, Status};
+use crate::geometry::{self, NodeGrid, NodeHosts, to_c};
+use crate::mpi::{self, Comm, MpiPhase};
+use crate::settings::QmpSettings;
+use crate::state::{self, QmpState};
+use crate::status::{QmpFailure, QmpStatus, Result};
 
 /// A communicator.
 #[derive(Debug)]
-pub struct Communicator {
+pub struct QmpCommunicator {
     /// That of MPI, at an address that programs get.
     pub mpi: Box<Comm>,
     /// Number of nodes.
@@ -36,7 +36,7 @@ pub struct Communicator {
 #[derive(Debug)]
 pub struct Declared {
     /// The grid.
-    pub topology: Topology,
+    pub topology: NodeGrid,
     /// Its dimensions.
     pub dims: Box<[c_int]>,
     /// Where this node lies.
@@ -47,14 +47,14 @@ pub struct Declared {
 
 /// What `QMP_layout_grid` found.
 #[derive(Debug)]
-pub struct Layout {
+pub struct LatticeLayout {
     /// The part of the lattice on each node.
     pub subgrid: Vec<c_int>,
     /// Its sites.
     pub sites: c_int,
 }
 
-impl Layout {
+impl LatticeLayout {
     /// Nothing yet.
     pub const NONE: Self = Self {
         subgrid: Vec::new(),
@@ -62,7 +62,7 @@ impl Layout {
     };
 }
 
-impl Communicator {
+impl QmpCommunicator {
     fn new(mpi: Comm, colors: c_int, color: c_int, key: c_int) -> Result<Self> {
         Ok(Self {
             nodes: mpi.size()?,
@@ -89,12 +89,12 @@ impl Communicator {
     fn must_be_undeclared(&self) -> Result<()> {
         if self.declared.is_some() {
             let text = "a logical topology can be declared once for each communicator";
-            return Err(Failure::new(Status::TOPOLOGY_EXISTS, text));
+            return Err(QmpFailure::new(QmpStatus::TOPOLOGY_EXISTS, text));
         }
         Ok(())
     }
 
-    fn declare(&mut self, topology: Topology) -> Result<()> {
+    fn declare(&mut self, topology: NodeGrid) -> Result<()> {
         self.must_be_undeclared()?;
         let here = topology.coordinates(size(self.node)).unwrap_or_default();
         self.declared = Some(Declared {
@@ -110,7 +110,7 @@ impl Communicator {
     pub fn topology(&self) -> Result<&Declared> {
         self.declared.as_ref().ok_or_else(|| {
             let text = "no logical topology is declared: call QMP_declare_logical_topology or QMP_layout_grid first";
-            Failure::new(Status::NONEIGHBOR_INFO, text)
+            QmpFailure::new(QmpStatus::NONEIGHBOR_INFO, text)
         })
     }
 
@@ -123,7 +123,7 @@ impl Communicator {
             "node {node} was given, there are {} nodes, counted from 0",
             self.nodes
         );
-        Err(Failure::new(Status::NODE_OUTRANGE, text))
+        Err(QmpFailure::new(QmpStatus::NODE_OUTRANGE, text))
     }
 
     /// Where a node lies.
@@ -142,9 +142,9 @@ impl Communicator {
 /// Brings QMP up over a running MPI.
 pub fn start(options: Options, owns_mpi: bool, multiple: bool) -> Result<()> {
     let world = remaining(options.processes)?;
-    let mut allocated = Communicator::new(world, 1, 0, 0)?;
+    let mut allocated = QmpCommunicator::new(world, 1, 0, 0)?;
     if !options.geometry.is_empty() {
-        let grid = Topology::in_turn(
+        let grid = NodeGrid::in_turn(
             &options.geometry,
             &options.allocated_map,
             size(allocated.nodes),
@@ -152,16 +152,16 @@ pub fn start(options: Options, owns_mpi: bool, multiple: bool) -> Result<()> {
         allocated.declare(grid)?;
     }
     let color = job_of(&allocated, &options.jobs)?;
-    let nobody = || Failure::new(Status::ERROR, "a communicator has lost this node");
-    let mut job = Communicator::split(world, color, 0)?.ok_or_else(nobody)?;
+    let nobody = || QmpFailure::new(QmpStatus::ERROR, "a communicator has lost this node");
+    let mut job = QmpCommunicator::split(world, color, 0)?.ok_or_else(nobody)?;
     if let Some(grid) = job_grid(&options) {
-        job.declare(Topology::in_turn(
+        job.declare(NodeGrid::in_turn(
             &grid,
             &options.allocated_map,
             size(job.nodes),
         )?)?;
     }
-    let default = Communicator::split(*job.mpi, 0, 0)?.ok_or_else(nobody)?;
+    let default = QmpCommunicator::split(*job.mpi, 0, 0)?.ok_or_else(nobody)?;
     let prefix = format!("QMP m{},n{}@{}", default.node, default.nodes, host_name());
     state::set_multiple(multiple);
     state::visit(|state| {
@@ -169,7 +169,7 @@ pub fn start(options: Options, owns_mpi: bool, multiple: bool) -> Result<()> {
             [allocated, job, default].map(|comm| state.comms.insert(comm).unwrap_or_default());
         (state.allocated, state.job, state.default) = (allocated, job, default);
         state.prefix = CString::new(prefix).ok();
-        state.settings = Settings::read(|name| std::env::var(name).ok());
+        state.settings = QmpSettings::read(|name| std::env::var(name).ok());
         state.options = options;
         state.owns_mpi = owns_mpi;
         state.running = true;
@@ -190,11 +190,11 @@ pub fn finish() -> Result<()> {
         state.message_memories.drain();
         state.memories.drain();
         state.messages.drain();
-        state.layout = Layout::NONE;
+        state.layout = LatticeLayout::NONE;
         state.running = false;
         Ok((ours, others, owns_mpi))
     })?;
-    if mpi::phase() != Phase::Running {
+    if mpi::phase() != MpiPhase::Running {
         return Ok(());
     }
     for comm in others.iter().chain(&ours) {
@@ -214,13 +214,13 @@ fn remaining(processes: Option<c_int>) -> Result<Comm> {
     let nodes = Comm::WORLD.size()?;
     if count > nodes {
         let text = format!("-qmp-nmpi {count} was given to a job of {nodes} processes");
-        return Err(Failure::new(Status::INVALID_ARG, text));
+        return Err(QmpFailure::new(QmpStatus::INVALID_ARG, text));
     }
     let goes = Comm::WORLD.rank()? < count;
     let part = Comm::WORLD.split(c_int::from(!goes), 0)?;
     if goes {
         return part
-            .ok_or_else(|| Failure::new(Status::ERROR, "a communicator has lost this node"));
+            .ok_or_else(|| QmpFailure::new(QmpStatus::ERROR, "a communicator has lost this node"));
     }
     let done = part
         .map_or(Ok(()), Comm::free)
@@ -229,7 +229,7 @@ fn remaining(processes: Option<c_int>) -> Result<Comm> {
 }
 
 /// The number of the job that this node belongs to.
-fn job_of(allocated: &Communicator, jobs: &[c_int]) -> Result<c_int> {
+fn job_of(allocated: &QmpCommunicator, jobs: &[c_int]) -> Result<c_int> {
     if jobs.is_empty() {
         return Ok(0);
     }
@@ -245,7 +245,7 @@ fn job_of(allocated: &Communicator, jobs: &[c_int]) -> Result<c_int> {
             geometry::show(jobs),
             geometry::show(dims)
         );
-        return Err(Failure::new(Status::INVALID_TOPOLOGY, text));
+        return Err(QmpFailure::new(QmpStatus::INVALID_TOPOLOGY, text));
     }
     let at = (0..jobs.len()).rev();
     Ok(at.fold(0, |number, axis| {
@@ -268,7 +268,7 @@ fn host_name() -> String {
 }
 
 /// The communicator of a handle; `None` is the default one.
-pub fn comm(state: &mut State, which: Option<usize>) -> Result<&mut Communicator> {
+pub fn comm(state: &mut QmpState, which: Option<usize>) -> Result<&mut QmpCommunicator> {
     let handle = which.unwrap_or(state.default);
     state
         .comms
@@ -276,18 +276,18 @@ pub fn comm(state: &mut State, which: Option<usize>) -> Result<&mut Communicator
         .ok_or_else(|| not_a_communicator(handle))
 }
 
-fn not_a_communicator(handle: usize) -> Failure {
+fn not_a_communicator(handle: usize) -> QmpFailure {
     let text = match handle {
         0 => "NULL was given as a communicator; a node that splits one with a negative color gets NULL".to_owned(),
         _ => format!("{handle:#x} is no communicator of QMP, or one that was freed"),
     };
-    Failure::new(Status::INVALID_ARG, text)
+    QmpFailure::new(QmpStatus::INVALID_ARG, text)
 }
 
 /// A question about a communicator.
 pub fn ask<R>(
     which: Option<usize>,
-    question: impl FnOnce(&mut Communicator) -> Result<R>,
+    question: impl FnOnce(&mut QmpCommunicator) -> Result<R>,
 ) -> Result<R> {
     state::running(|state| question(comm(state, which)?))
 }
@@ -300,10 +300,10 @@ pub fn mpi_of(which: Option<usize>) -> Result<Comm> {
 /// `QMP_comm_split`
 pub fn split(which: usize, color: c_int, key: c_int) -> Result<usize> {
     let parent = mpi_of(Some(which))?;
-    let Some(new) = Communicator::split(parent, color, key)? else {
+    let Some(new) = QmpCommunicator::split(parent, color, key)? else {
         return Ok(0);
     };
-    let full = || Failure::new(Status::NOMEM_ERR, "there are too many communicators");
+    let full = || QmpFailure::new(QmpStatus::NOMEM_ERR, "there are too many communicators");
     state::running(|state| state.comms.insert(new).ok_or_else(full))
 }
 
@@ -313,7 +313,7 @@ pub fn free(which: usize) -> Result<()> {
         comm(state, Some(which))?;
         if [state.allocated, state.job, state.default].contains(&which) {
             let text = "this communicator is the allocated, the job's or the default one: set another first";
-            return Err(Failure::new(Status::INVALID_OP, text));
+            return Err(QmpFailure::new(QmpStatus::INVALID_OP, text));
         }
         let comm = state.comms.remove(which);
         comm.map(|comm| *comm.mpi)
@@ -333,12 +333,12 @@ pub fn declare(which: Option<usize>, dims: &[c_int], map: Option<&[c_int]>) -> R
         let usual = state.options.logical_map.clone();
         let comm = comm(state, which)?;
         comm.must_be_undeclared()?;
-        let in_turn = Topology::in_turn(dims, map.unwrap_or(&usual), size(comm.nodes))?;
+        let in_turn = NodeGrid::in_turn(dims, map.unwrap_or(&usual), size(comm.nodes))?;
         Ok((*comm.mpi, in_turn, map.is_none() && usual.is_empty()))
     })?;
     let topology = if is_free {
         // No lattice is known yet: all faces count alike.
-        in_turn.near(&vec![1; dims.len()], &Hosts::new(mpi.hosts()?))
+        in_turn.near(&vec![1; dims.len()], &NodeHosts::new(mpi.hosts()?))
     } else {
         in_turn
     };
@@ -357,13 +357,13 @@ pub fn layout(lattice: &[c_int]) -> Result<()> {
         let sites = subgrid
             .iter()
             .fold(1, |all: c_int, edge| all.saturating_mul(*edge));
-        state.layout = Layout { subgrid, sites };
+        state.layout = LatticeLayout { subgrid, sites };
         Ok(())
     })
 }
 
 /// The grid of a lattice that no topology was declared for: that of the command line, else the best.
-fn choose(lattice: &[c_int]) -> Result<Topology> {
+fn choose(lattice: &[c_int]) -> Result<NodeGrid> {
     let (mpi, nodes) = ask(None, |comm| Ok((*comm.mpi, size(comm.nodes))))?;
     let options = state::running(|state| Ok(state.options.clone()))?;
     let mut forced = job_grid(&options).unwrap_or(options.geometry);
@@ -371,14 +371,14 @@ fn choose(lattice: &[c_int]) -> Result<Topology> {
     if !forced.is_empty() && product == nodes {
         // Programs read as many axes of the grid as their lattice has.
         forced.resize(forced.len().max(lattice.len()), 1);
-        let topology = Topology::in_turn(&forced, &options.allocated_map, nodes)?;
+        let topology = NodeGrid::in_turn(&forced, &options.allocated_map, nodes)?;
         geometry::subgrid(lattice, topology.dims())?;
         return Ok(topology);
     }
-    let hosts = Hosts::new(mpi.hosts()?);
+    let hosts = NodeHosts::new(mpi.hosts()?);
     let grid = geometry::layout(lattice, nodes, &hosts)?;
     let sub = geometry::subgrid(lattice, &grid)?;
-    let in_turn = Topology::in_turn(&to_c(&grid), &options.logical_map, nodes)?;
+    let in_turn = NodeGrid::in_turn(&to_c(&grid), &options.logical_map, nodes)?;
     Ok(if options.logical_map.is_empty() {
         in_turn.near(&sub, &hosts)
     } else {

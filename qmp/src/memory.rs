@@ -9,11 +9,11 @@ use core::ffi::c_void;
 
 use crate::mpi;
 use crate::state;
-use crate::status::{Failure, Result, Status};
+use crate::status::{QmpFailure, QmpStatus, Result};
 
 /// Memory that was given out.
 #[derive(Debug)]
-pub struct Memory {
+pub struct AllocatedMemory {
     whole: *mut c_void,
     aligned: *mut c_void,
 }
@@ -23,7 +23,7 @@ pub fn allocate(bytes: usize, alignment: usize) -> Result<usize> {
     state::running(|_| Ok(()))?;
     let no_memory = || {
         let text = format!("there is no memory of {bytes} bytes at a multiple of {alignment}");
-        Failure::new(Status::NOMEM_ERR, text)
+        QmpFailure::new(QmpStatus::NOMEM_ERR, text)
     };
     let alignment = alignment.max(1);
     let all = with_spare(bytes.max(1), alignment).ok_or_else(no_memory)?;
@@ -32,7 +32,7 @@ pub fn allocate(bytes: usize, alignment: usize) -> Result<usize> {
     state::running(|state| {
         state
             .memories
-            .insert(Memory { whole, aligned })
+            .insert(AllocatedMemory { whole, aligned })
             .ok_or_else(no_memory)
     })
 }
@@ -61,9 +61,9 @@ pub fn free(handle: usize) -> Result<()> {
     unsafe { mpi::deallocate(memory.whole) }
 }
 
-fn none(handle: usize) -> Failure {
+fn none(handle: usize) -> QmpFailure {
     let text = format!("{handle:#x} is no memory of QMP_allocate_memory, or was freed");
-    Failure::new(Status::BAD_MEMORY, text)
+    QmpFailure::new(QmpStatus::BAD_MEMORY, text)
 }
 
 const PAGE: usize = 4096;

@@ -2,14 +2,14 @@
 //! MPI, as C has it: the functions of `libmpi_abi.so.1` that are used here, and what they come to.
 //!
 //! # Safety
-//! Every function that MPI exports is called as `mpi.h` declares it. Memory of the program comes as [`Lent`], made where C
+//! Every function that MPI exports is called as `mpi.h` declares it. Memory of the program comes as [`LentMemory`], made where C
 //! hands it over: who makes one promises that it is as large as the function it is for takes it to be. All other memory is
 //! of this module's own functions, and alive while MPI has it, since no call here is nonblocking.
 #![allow(unsafe_code, reason = "calls MPI")]
 
 use core::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 
-use crate::status::{Failure, Result, Status};
+use crate::status::{QmpFailure, QmpStatus, Result};
 
 /// Kinds of handles of MPI, and those of them that are used here, as `mpi.h` has them.
 macro_rules! handles {
@@ -57,9 +57,9 @@ pub type Combine = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *m
 
 /// Memory of the program, lent for one call.
 #[derive(Clone, Copy, Debug)]
-pub struct Lent(*mut c_void);
+pub struct LentMemory(*mut c_void);
 
-impl Lent {
+impl LentMemory {
     /// # Safety
     /// The memory is the program's, and as large as the function says that this is handed to.
     pub unsafe fn new(base: *mut c_void) -> Self {
@@ -162,7 +162,7 @@ unsafe extern "C" {
 
 /// What MPI is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
+pub enum MpiPhase {
     /// Not yet initialised.
     Before,
     /// Initialised.
@@ -172,16 +172,16 @@ pub enum Phase {
 }
 
 /// Whether MPI runs.
-pub fn phase() -> Phase {
+pub fn phase() -> MpiPhase {
     let (mut started, mut ended) = (0, 0);
     // SAFETY: may be called at any time; writes one int.
     unsafe { MPI_Initialized(&mut started) };
     // SAFETY: as above.
     unsafe { MPI_Finalized(&mut ended) };
     match (started, ended) {
-        (0, _) => Phase::Before,
-        (_, 0) => Phase::Running,
-        _ => Phase::After,
+        (0, _) => MpiPhase::Before,
+        (_, 0) => MpiPhase::Running,
+        _ => MpiPhase::After,
     }
 }
 
@@ -318,13 +318,13 @@ impl Comm {
     }
 
     /// `bytes` bytes from node 0 to all.
-    pub fn broadcast(self, data: Lent, bytes: usize) -> Result<()> {
+    pub fn broadcast(self, data: LentMemory, bytes: usize) -> Result<()> {
         // SAFETY: `data` is `bytes` long: its maker's promise.
         check(unsafe { MPI_Bcast_c(data.0, count(bytes)?, Datatype::BYTE, 0, self) })
     }
 
     /// `bytes` bytes from each node to each other.
-    pub fn alltoall(self, to: Lent, from: Lent, bytes: c_int) -> Result<()> {
+    pub fn alltoall(self, to: LentMemory, from: LentMemory, bytes: c_int) -> Result<()> {
         // SAFETY: both are `bytes` times the number of nodes long: their makers' promise.
         check(unsafe {
             MPI_Alltoall(
@@ -340,7 +340,7 @@ impl Comm {
     }
 
     /// Combines `items` items of all nodes where they lie.
-    pub fn reduce(self, data: Lent, items: usize, kind: Datatype, op: Op) -> Result<()> {
+    pub fn reduce(self, data: LentMemory, items: usize, kind: Datatype, op: Op) -> Result<()> {
         // SAFETY: `data` holds `items` items of `kind`: its maker's promise.
         check(unsafe { MPI_Allreduce_c(IN_PLACE, data.0, count(items)?, kind, op, self) })
     }
@@ -349,7 +349,7 @@ impl Comm {
     /// nodes are gathered, a bounded part at a time. An item is `bytes` long.
     pub fn reduce_in_order(
         self,
-        data: Lent,
+        data: LentMemory,
         items: usize,
         bytes: usize,
         kind: Datatype,
@@ -400,8 +400,8 @@ fn room(bytes: usize) -> Result<Vec<u128>> {
     let words = bytes.div_ceil(size_of::<u128>());
     let mut all = Vec::new();
     all.try_reserve_exact(words).map_err(|_| {
-        Failure::new(
-            Status::NOMEM_ERR,
+        QmpFailure::new(
+            QmpStatus::NOMEM_ERR,
             format!("{bytes} bytes are needed to gather the items of all nodes"),
         )
     })?;
@@ -453,7 +453,7 @@ pub fn allocate(bytes: usize) -> Result<*mut c_void> {
     // SAFETY: writes one pointer.
     let call = || check(unsafe { MPI_Alloc_mem(size, INFO_NULL, &mut base) });
     let done = surviving_errors(call)?;
-    done.map_err(|why| Failure::new(Status::NOMEM_ERR, why.text))?;
+    done.map_err(|why| QmpFailure::new(QmpStatus::NOMEM_ERR, why.text))?;
     Ok(base)
 }
 
@@ -467,7 +467,7 @@ fn surviving_errors<R>(call: impl FnOnce() -> R) -> Result<R> {
     let set = unsafe { MPI_Comm_set_errhandler(Comm::SELF, ERRORS_RETURN) };
     if set != 0 {
         let text = format!("MPI_Comm_set_errhandler of MPI_COMM_SELF answered with the code {set}");
-        return Err(Failure::new(Status::RTENV_ERR, text));
+        return Err(QmpFailure::new(QmpStatus::RTENV_ERR, text));
     }
     let result = call();
     // SAFETY: the handler that was there.
@@ -494,7 +494,7 @@ pub fn seconds() -> f64 {
 
 /// What MPI says of a code; `None` where it is none of MPI's.
 pub fn error_text(code: c_int) -> Option<String> {
-    if phase() != Phase::Running {
+    if phase() != MpiPhase::Running {
         return None;
     }
     let mut text = [0 as c_char; MAX_ERROR_STRING];
@@ -514,16 +514,16 @@ fn check(code: c_int) -> Result<()> {
         return Ok(());
     }
     let text = error_text(code).unwrap_or_else(|| format!("MPI answered with the code {code}"));
-    Err(Failure::new(Status(code), text))
+    Err(QmpFailure::new(QmpStatus(code), text))
 }
 
 fn count(number: usize) -> Result<c_longlong> {
     c_longlong::try_from(number).map_err(|_| too_many(number))
 }
 
-fn too_many(number: usize) -> Failure {
-    Failure::new(
-        Status::INVALID_ARG,
+fn too_many(number: usize) -> QmpFailure {
+    QmpFailure::new(
+        QmpStatus::INVALID_ARG,
         format!("{number} is more than MPI can count"),
     )
 }
@@ -545,6 +545,9 @@ mod tests {
     #[test]
     fn sizes_beyond_two_gibibytes_are_counted_whole() {
         assert_eq!(count(2_200_000_000), Ok(2_200_000_000));
-        assert_eq!(count(usize::MAX).unwrap_err().status, Status::INVALID_ARG);
+        assert_eq!(
+            count(usize::MAX).unwrap_err().status,
+            QmpStatus::INVALID_ARG
+        );
     }
 }

@@ -2,16 +2,16 @@
 //! Settings of the environment. The variables are rows of the one table in the runtime, which says what they mean and
 //! tells the user of wrong values; here they are only read.
 
-/// What the environment says.
+/// The settings in the environment.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Settings {
+pub struct QmpSettings {
     /// `RMPI_QMP_REPRODUCIBLE`: sums in the order of node numbers.
     pub reproducible: bool,
     /// `RMPI_QMP_TIMEOUT`: seconds that `QMP_wait` waits; `None` is for ever.
     pub timeout_s: Option<f64>,
 }
 
-impl Settings {
+impl QmpSettings {
     /// Nothing is set.
     pub const DEFAULT: Self = Self {
         reproducible: false,
@@ -34,9 +34,15 @@ mod tests {
 
     #[test]
     fn nothing_set_and_nonsense_are_the_defaults() {
-        assert_eq!(Settings::read(|_| None), Settings::DEFAULT);
-        assert_eq!(Settings::read(|_| Some("soon".into())), Settings::DEFAULT);
-        assert_eq!(Settings::read(|_| Some("0".into())), Settings::DEFAULT);
+        assert_eq!(QmpSettings::read(|_| None), QmpSettings::DEFAULT);
+        assert_eq!(
+            QmpSettings::read(|_| Some("soon".into())),
+            QmpSettings::DEFAULT
+        );
+        assert_eq!(
+            QmpSettings::read(|_| Some("0".into())),
+            QmpSettings::DEFAULT
+        );
     }
 
     #[test]
@@ -51,10 +57,10 @@ mod tests {
                 .to_owned(),
             )
         };
-        let wanted = Settings {
+        let wanted = QmpSettings {
             reproducible: true,
             timeout_s: Some(600.0),
         };
-        assert_eq!(Settings::read(find), wanted);
+        assert_eq!(QmpSettings::read(find), wanted);
     }
 }

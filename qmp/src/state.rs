@@ -12,17 +12,17 @@ use core::ffi::c_int;
 use std::ffi::CString;
 use std::sync::{Mutex, PoisonError};
 
-use crate::channel::{Handle, MessageMemory};
+use crate::channel::{DeclaredMessage, MessageMemory};
 use crate::command_line::Options;
 use crate::global::Reduction;
-use crate::handle::{Kind, Table};
-use crate::machine::{Communicator, Layout};
-use crate::memory::Memory;
-use crate::settings::Settings;
-use crate::status::{Failure, Result, Status};
+use crate::handle::{HandleTable, QmpHandleKind};
+use crate::machine::{LatticeLayout, QmpCommunicator};
+use crate::memory::AllocatedMemory;
+use crate::settings::QmpSettings;
+use crate::status::{QmpFailure, QmpStatus, Result};
 
-/// Everything of this process.
-pub struct State {
+/// The state of the library in this process.
+pub struct QmpState {
     /// Between `QMP_init_msg_passing` and `QMP_finalize_msg_passing`.
     pub running: bool,
     /// MPI was initialised by QMP, which therefore finalises it.
@@ -30,9 +30,9 @@ pub struct State {
     /// The command line.
     pub options: Options,
     /// The environment.
-    pub settings: Settings,
+    pub settings: QmpSettings,
     /// Communicators.
-    pub comms: Table<Communicator>,
+    pub comms: HandleTable<QmpCommunicator>,
     /// The communicator of all nodes.
     pub allocated: usize,
     /// That of this job.
@@ -40,15 +40,15 @@ pub struct State {
     /// That of the functions that name none.
     pub default: usize,
     /// Memory that was given out.
-    pub memories: Table<Memory>,
+    pub memories: HandleTable<AllocatedMemory>,
     /// Declared memory.
-    pub message_memories: Table<MessageMemory>,
+    pub message_memories: HandleTable<MessageMemory>,
     /// Declared messages.
-    pub messages: Table<Handle>,
+    pub messages: HandleTable<DeclaredMessage>,
     /// Reductions under way with functions of the program.
     pub reductions: Vec<Reduction>,
     /// What `QMP_layout_grid` found.
-    pub layout: Layout,
+    pub layout: LatticeLayout,
     /// `QMP_verbose`
     pub verbose: c_int,
     /// `QMP_profcontrol`
@@ -59,22 +59,22 @@ pub struct State {
     pub prefix: Option<CString>,
 }
 
-impl State {
+impl QmpState {
     const fn new() -> Self {
         Self {
             running: false,
             owns_mpi: false,
             options: Options::NONE,
-            settings: Settings::DEFAULT,
-            comms: Table::new(Kind::Comm),
+            settings: QmpSettings::DEFAULT,
+            comms: HandleTable::new(QmpHandleKind::Comm),
             allocated: 0,
             job: 0,
             default: 0,
-            memories: Table::new(Kind::Memory),
-            message_memories: Table::new(Kind::MessageMemory),
-            messages: Table::new(Kind::Message),
+            memories: HandleTable::new(QmpHandleKind::Memory),
+            message_memories: HandleTable::new(QmpHandleKind::MessageMemory),
+            messages: HandleTable::new(QmpHandleKind::Message),
             reductions: Vec::new(),
-            layout: Layout::NONE,
+            layout: LatticeLayout::NONE,
             verbose: 0,
             profiling: 0,
             seconds: 0.0,
@@ -85,7 +85,7 @@ impl State {
 
 /// Visits the state, whether QMP runs or not.
 #[inline]
-pub fn visit<R>(visit: impl FnOnce(&mut State) -> R) -> R {
+pub fn visit<R>(visit: impl FnOnce(&mut QmpState) -> R) -> R {
     let multiple = CAGE.multiple.get();
     let _held = multiple.then(|| CAGE.lock.lock().unwrap_or_else(PoisonError::into_inner));
     visit(&mut CAGE.state.borrow_mut())
@@ -93,14 +93,14 @@ pub fn visit<R>(visit: impl FnOnce(&mut State) -> R) -> R {
 
 /// Visits the state of a running QMP.
 #[inline]
-pub fn running<R>(body: impl FnOnce(&mut State) -> Result<R>) -> Result<R> {
+pub fn running<R>(body: impl FnOnce(&mut QmpState) -> Result<R>) -> Result<R> {
     visit(|state| {
         if state.running {
             body(state)
         } else {
             let text =
                 "call QMP_init_msg_passing first, and nothing after QMP_finalize_msg_passing";
-            Err(Failure::new(Status::NOT_INITED, text))
+            Err(QmpFailure::new(QmpStatus::NOT_INITED, text))
         }
     })
 }
@@ -110,18 +110,19 @@ pub fn set_multiple(multiple: bool) {
     CAGE.multiple.set(multiple);
 }
 
-struct Cage {
+/// The state with its lock.
+struct LockedState {
     multiple: Cell<bool>,
     lock: Mutex<()>,
-    state: RefCell<State>,
+    state: RefCell<QmpState>,
 }
 
 // SAFETY: `multiple` changes only while one thread calls; `state` is used by one thread at a time: see the head of the file.
 // What it holds is plain data, or pointers that are only handed on.
-unsafe impl Sync for Cage {}
+unsafe impl Sync for LockedState {}
 
-static CAGE: Cage = Cage {
+static CAGE: LockedState = LockedState {
     multiple: Cell::new(false),
     lock: Mutex::new(()),
-    state: RefCell::new(State::new()),
+    state: RefCell::new(QmpState::new()),
 };

@@ -10,10 +10,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// A status code of QMP, or one of MPI below it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
-pub struct Status(pub c_int);
+pub struct QmpStatus(pub c_int);
 
 #[allow(missing_docs, reason = "each is explained by its words below")]
-impl Status {
+impl QmpStatus {
     pub const SUCCESS: Self = Self(0);
     pub const ERROR: Self = Self(0x1001);
     pub const NOT_INITED: Self = Self(0x1002);
@@ -34,8 +34,8 @@ impl Status {
 }
 
 /// The words of a code of QMP's own; `None` for codes of what lies below.
-pub fn words(code: Status) -> Option<&'static CStr> {
-    if code == Status::SUCCESS {
+pub fn words(code: QmpStatus) -> Option<&'static CStr> {
+    if code == QmpStatus::SUCCESS {
         return Some(c"QMP_SUCCESS: no error");
     }
     let index = usize::try_from(code.0.checked_sub(FIRST)?).ok()?;
@@ -74,16 +74,16 @@ const WORDS: [&CStr; 25] = [
 
 /// An error: its code, and what was given, what was expected, what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failure {
+pub struct QmpFailure {
     /// The code.
-    pub status: Status,
+    pub status: QmpStatus,
     /// The words.
     pub text: String,
 }
 
-impl Failure {
+impl QmpFailure {
     /// An error with its words.
-    pub fn new(status: Status, text: impl Into<String>) -> Self {
+    pub fn new(status: QmpStatus, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { status, text }
     }
@@ -100,16 +100,16 @@ impl Failure {
 }
 
 /// What most calls come to.
-pub type Result<T> = core::result::Result<T, Failure>;
+pub type Result<T> = core::result::Result<T, QmpFailure>;
 
 /// How the last operation of something ended.
 #[derive(Default, Debug)]
-pub struct Outcome {
+pub struct OperationOutcome {
     status: c_int,
     text: Option<CString>,
 }
 
-impl Outcome {
+impl OperationOutcome {
     /// Keeps the end of an operation.
     #[inline]
     pub fn set<T>(&mut self, result: &Result<T>) {
@@ -127,14 +127,14 @@ impl Outcome {
     }
 
     #[cold]
-    fn fail(&mut self, failure: &Failure) {
+    fn fail(&mut self, failure: &QmpFailure) {
         self.status = failure.status.0;
         self.text = Some(failure.to_c());
     }
 
     /// The code.
-    pub fn status(&self) -> Status {
-        Status(self.status)
+    pub fn status(&self) -> QmpStatus {
+        QmpStatus(self.status)
     }
 
     /// The words, which stay as they are until the process ends: programs keep pointers to them.
@@ -147,23 +147,24 @@ impl Outcome {
 
 /// Words that were given to the program. They are never freed or changed, so their number must be bounded: what is asked for
 /// twice is kept once, and when all the room is used, new words are not kept.
-pub struct Kept {
+pub struct KeptTexts {
     room_bytes: usize,
-    known: Mutex<Known>,
+    known: Mutex<KnownTexts>,
 }
 
-struct Known {
+/// The texts that are kept.
+struct KnownTexts {
     bytes: usize,
     words: BTreeSet<&'static CStr>,
 }
 
 /// What this process has given out.
-pub static KEPT: Kept = Kept::with_room(1 << 20);
+pub static KEPT: KeptTexts = KeptTexts::with_room(1 << 20);
 
-impl Kept {
+impl KeptTexts {
     /// Room for words of so many bytes in all.
     pub const fn with_room(room_bytes: usize) -> Self {
-        let known = Known {
+        let known = KnownTexts {
             bytes: 0,
             words: BTreeSet::new(),
         };
@@ -191,14 +192,14 @@ impl Kept {
 }
 
 thread_local! {
-    static LAST: RefCell<Outcome> = const { RefCell::new(Outcome { status: 0, text: None }) };
+    static LAST: RefCell<OperationOutcome> = const { RefCell::new(OperationOutcome { status: 0, text: None }) };
 }
 
 /// Set when an operation has failed, of any thread: until then there is nothing to be wiped.
 static HAS_FAILED: OnceLock<()> = OnceLock::new();
 
 /// Visits the end of this thread's last operation.
-pub fn last<R>(visit: impl FnOnce(&Outcome) -> R) -> R {
+pub fn last<R>(visit: impl FnOnce(&OperationOutcome) -> R) -> R {
     LAST.with(|last| visit(&last.borrow()))
 }
 
@@ -225,21 +226,21 @@ mod tests {
     fn qmp_084_every_code_of_the_document_has_its_own_words() {
         let mut seen = BTreeSet::new();
         for code in 0x1001..=0x1019 {
-            let text = words(Status(code)).unwrap();
+            let text = words(QmpStatus(code)).unwrap();
             assert!(seen.insert(text.to_owned()), "{text:?}");
         }
-        assert_eq!(words(Status(0x101a)), None);
-        assert_eq!(words(Status(15)), None);
-        assert_eq!(words(Status(c_int::MIN)), None);
+        assert_eq!(words(QmpStatus(0x101a)), None);
+        assert_eq!(words(QmpStatus(15)), None);
+        assert_eq!(words(QmpStatus(c_int::MIN)), None);
         assert!(
-            words(Status::TIMEOUT)
+            words(QmpStatus::TIMEOUT)
                 .unwrap()
                 .to_str()
                 .unwrap()
                 .starts_with("QMP_TIMEOUT")
         );
         assert!(
-            words(Status::INVALID_ARG)
+            words(QmpStatus::INVALID_ARG)
                 .unwrap()
                 .to_str()
                 .unwrap()
@@ -249,22 +250,22 @@ mod tests {
 
     #[test]
     fn a_success_wipes_the_error_before() {
-        let mut outcome = Outcome::default();
-        outcome.set::<()>(&Err(Failure::new(Status::TIMEOUT, "after 3 s")));
-        assert_eq!(outcome.status(), Status::TIMEOUT);
+        let mut outcome = OperationOutcome::default();
+        outcome.set::<()>(&Err(QmpFailure::new(QmpStatus::TIMEOUT, "after 3 s")));
+        assert_eq!(outcome.status(), QmpStatus::TIMEOUT);
         assert_eq!(outcome.text(), c"QMP_TIMEOUT: after 3 s");
         outcome.set(&Ok(()));
         assert_eq!(
             (outcome.status(), outcome.text()),
-            (Status::SUCCESS, c"QMP_SUCCESS: no error")
+            (QmpStatus::SUCCESS, c"QMP_SUCCESS: no error")
         );
     }
 
     #[test]
     fn words_that_were_given_out_outlive_the_operations_after_them() {
-        let mut outcome = Outcome::default();
+        let mut outcome = OperationOutcome::default();
         let mut fail = |text: &str| {
-            outcome.set::<()>(&Err(Failure::new(Status::TIMEOUT, text)));
+            outcome.set::<()>(&Err(QmpFailure::new(QmpStatus::TIMEOUT, text)));
             outcome.text()
         };
         let (first, second, third) = (fail("after 3 s"), fail("after 4 s"), fail("after 3 s"));
@@ -276,7 +277,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_words_is_bounded() {
-        let kept = Kept::with_room(10);
+        let kept = KeptTexts::with_room(10);
         let first = kept.keep(c"four");
         assert_eq!(first, Some(c"four"));
         assert_eq!(kept.keep(c"again"), None, "5 + 6 bytes");

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use dpdk_sys::{InPlace, Memory, Port};
+use dpdk_sys::{DpdkPort, FrameMemory, InPlace};
 
 use super::team::{BUFFERS, Halt, Member};
 use crate::Error;
@@ -76,16 +76,16 @@ fn devices_of(ports: &str) -> Option<[String; 2]> {
 /// This end of the link.
 #[derive(Debug)]
 pub(super) struct End {
-    port: Port,
+    port: DpdkPort,
     /// What is sent, and where what comes is delivered.
     buffer: Vec<u8>,
 }
 
 impl End {
     pub(super) fn open(device: &str) -> Result<Self, String> {
-        dpdk_sys::start(Memory::Ordinary, device)?;
+        dpdk_sys::start(FrameMemory::Ordinary, device)?;
         Ok(Self {
-            port: Port::open(device, FRAME_BYTES, None, InPlace::Never)?,
+            port: DpdkPort::open(device, FRAME_BYTES, None, InPlace::Never)?,
             buffer: Vec::new(),
         })
     }
@@ -201,7 +201,7 @@ impl End {
 }
 
 /// Writes a frame with so many bytes, if there is room for one.
-fn put(port: &mut Port, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
+fn put(port: &mut DpdkPort, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
     let Some(frame) = port.buffer() else {
         return false;
     };
@@ -215,7 +215,7 @@ fn put(port: &mut Port, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
 }
 
 /// What is in the frames of the other end that have come.
-fn for_each(port: &mut Port, mut each: impl FnMut(&[u8])) {
+fn for_each(port: &mut DpdkPort, mut each: impl FnMut(&[u8])) {
     for index in 0..port.receive() {
         let frame = port.received(index).and_then(|it| it.split_first_chunk());
         if let Some((&HEAD, body)) = frame {

@@ -3,7 +3,7 @@
 
 use crate::entry::Entry;
 use crate::text::wrapped;
-use runtime::var::events::{EVENTS, Element, Kind, Row};
+use runtime::var::events::{EVENTS, Element, ElementType, EventDescription};
 use serde_json::{Value, json};
 
 /// All events.
@@ -11,7 +11,7 @@ pub(crate) fn entries() -> Vec<Entry> {
     EVENTS.iter().map(one).collect()
 }
 
-fn one(row: &Row) -> Entry {
+fn one(row: &EventDescription) -> Entry {
     let category = row.category.name();
     let elements: Vec<String> = row.elements.iter().map(element).collect();
     let elements = wrapped(&format!("({})", elements.join(", ")), 4);
@@ -51,10 +51,10 @@ fn described(displacement: usize, element: &Element) -> Value {
     json
 }
 
-fn kind(kind: Kind) -> &'static str {
+fn kind(kind: ElementType) -> &'static str {
     match kind {
-        Kind::Int => "int",
-        Kind::Long => "unsigned long long",
+        ElementType::Int => "int",
+        ElementType::Long => "unsigned long long",
     }
 }
 

@@ -18,7 +18,7 @@ mod text;
 mod vars;
 
 use clap::Parser;
-use runtime::var::{Values, Variable};
+use runtime::var::{Variable, VariableValues};
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -69,7 +69,7 @@ pub struct Options {
 
 impl Options {
     /// The tables that are asked for.
-    fn lists(&self, values: &Values) -> Vec<entry::List> {
+    fn lists(&self, values: &VariableValues) -> Vec<entry::List> {
         let named = self.vars || self.pvars || self.events;
         let all = !named && (self.json || self.search.is_some());
         let is_set = |name: &str| std::env::var_os(name).is_some();
@@ -101,7 +101,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(peer) => peer,
         Err(words) => return complain(&words),
     };
-    let (values, complaints) = Values::from_environment(environment());
+    let (values, complaints) = VariableValues::from_environment(environment());
     for words in complaints {
         eprintln!("rmpi-info: {words}");
     }

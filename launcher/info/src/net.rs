@@ -4,7 +4,9 @@
 use crate::text::{kib, wrapped};
 use std::net::IpAddr;
 use transport::Rendezvous;
-use transport::net_info::{Address, Device, Gid, Memory, Port, Report, Way};
+use transport::net_info::{
+    AddressReport, DeviceReport, Egress, Gid, LockedMemoryReport, NetReport, PortReport,
+};
 
 /// The page, and whether ranks could use the network.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,7 +16,7 @@ pub(crate) struct Page {
 }
 
 /// What was found. `devices`: those that may be used, as `RMPI_NET_DEVICES` says. `peer`: who was asked about.
-pub(crate) fn page(report: &Report, devices: &str, peer: Option<IpAddr>) -> Page {
+pub(crate) fn page(report: &NetReport, devices: &str, peer: Option<IpAddr>) -> Page {
     let mut text = String::new();
     let ports = match &report.devices {
         Err(why) => {
@@ -62,7 +64,7 @@ pub(crate) fn page(report: &Report, devices: &str, peer: Option<IpAddr>) -> Page
 }
 
 /// What provider tcp has of this host. `rails`: interfaces that large messages go over at once, at most.
-pub(crate) fn addresses(found: &Result<Vec<Address>, String>, rails: u64) -> String {
+pub(crate) fn addresses(found: &Result<Vec<AddressReport>, String>, rails: u64) -> String {
     let mut text = String::from("tcp, where verbs is not on both sides:\n");
     match found {
         Err(why) => text.push_str(&wrapped(why, 2)),
@@ -91,14 +93,14 @@ pub(crate) fn addresses(found: &Result<Vec<Address>, String>, rails: u64) -> Str
     text
 }
 
-fn device_in_words(device: &Device) -> String {
+fn device_in_words(device: &DeviceReport) -> String {
     match &device.ports {
         Ok(ports) => ports.iter().map(port_in_words).collect(),
         Err(why) => wrapped(&format!("{}: {why}", device.name), 0),
     }
 }
 
-fn port_in_words(port: &Port) -> String {
+fn port_in_words(port: &PortReport) -> String {
     let lid = port.lid.map(|lid| format!(", LID {lid}"));
     let mut text = format!(
         "{}  {}, {}{}{}, packets of {} bytes\n",
@@ -142,7 +144,7 @@ fn interface_of(gid: &Gid) -> &str {
     gid.interface.as_deref().unwrap_or("-")
 }
 
-fn memory_in_words(memory: &Memory) -> String {
+fn memory_in_words(memory: &LockedMemoryReport) -> String {
     let limit = match memory.limit_bytes {
         None => "a process may lock as much memory as there is".to_owned(),
         Some(limit) => format!("a process may lock {} of memory (ulimit -l)", kib(limit)),
@@ -165,13 +167,13 @@ fn memory_in_words(memory: &Memory) -> String {
     wrapped(&needs, 0) + &wrapped(&remedy, 2)
 }
 
-fn may_begin(memory: &Memory) -> bool {
+fn may_begin(memory: &LockedMemoryReport) -> bool {
     let limit = memory.limit_bytes;
     limit.is_none_or(|limit| limit >= memory.first_bytes)
 }
 
 /// What ranks would use.
-fn choice(ports: &[&Port], devices: &str) -> String {
+fn choice(ports: &[&PortReport], devices: &str) -> String {
     let names = names(ports.iter().copied());
     let list = match devices.trim() {
         "" => String::new(),
@@ -193,8 +195,8 @@ fn rails_in_words(rails: u32) -> String {
 }
 
 /// Who moves large messages, and why.
-fn movers_in_words(rendezvous: Rendezvous, ports: &[&Port]) -> String {
-    let poor: Vec<&Port> = ports
+fn movers_in_words(rendezvous: Rendezvous, ports: &[&PortReport]) -> String {
+    let poor: Vec<&PortReport> = ports
         .iter()
         .copied()
         .filter(|port| port.reads_poorly)
@@ -227,30 +229,30 @@ fn movers_in_words(rendezvous: Rendezvous, ports: &[&Port]) -> String {
 }
 
 /// How packets get to a peer, and whether they do.
-fn way_in_words(peer: IpAddr, way: &Way, ports: &[&Port]) -> (String, bool) {
-    let (leading, others): (Vec<&Port>, Vec<&Port>) = ports
+fn way_in_words(peer: IpAddr, way: &Egress, ports: &[&PortReport]) -> (String, bool) {
+    let (leading, others): (Vec<&PortReport>, Vec<&PortReport>) = ports
         .iter()
         .partition(|port| port.leads_there != Some(false));
     match way {
-        Way::Here => (format!("{peer} is an address of this host."), true),
-        Way::Nowhere => {
+        Egress::Here => (format!("{peer} is an address of this host."), true),
+        Egress::Nowhere => {
             let words = format!(
                 "There is no way to {peer}: `ip route get {peer}` says why; the interface needs an address or a route."
             );
             (words, false)
         }
-        Way::Unknown(why) => (
+        Egress::Unknown(why) => (
             format!("The kernel does not say the way to {peer}: {why}."),
             true,
         ),
-        Way::Through(interface) if leading.is_empty() => {
+        Egress::Through(interface) if leading.is_empty() => {
             let words = format!(
                 "Packets to {peer} leave through {interface}, and no port that ranks would use has an address of it: ask for the \
                  peer's address on the network of such a port."
             );
             (words, false)
         }
-        Way::Through(interface) => {
+        Egress::Through(interface) => {
             let begin = format!(
                 "Packets to {peer} leave through {interface}: {} can reach it.",
                 names(leading.iter().copied())
@@ -268,7 +270,7 @@ fn way_in_words(peer: IpAddr, way: &Way, ports: &[&Port]) -> (String, bool) {
     }
 }
 
-fn names<'a>(ports: impl Iterator<Item = &'a Port>) -> String {
+fn names<'a>(ports: impl Iterator<Item = &'a PortReport>) -> String {
     let names: Vec<&str> = ports.map(|port| &*port.name).collect();
     names.join(", ")
 }

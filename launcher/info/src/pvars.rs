@@ -3,66 +3,66 @@
 
 use crate::entry::Entry;
 use crate::text::wrapped;
-use runtime::var::gauges::{Class, GAUGES, Gauge, Number};
+use runtime::var::pvars::{PVARS, PerformanceVariable, PvarClass, PvarNumber};
 use serde_json::json;
 
 /// All performance variables.
 pub(crate) fn entries() -> Vec<Entry> {
-    GAUGES.iter().map(one).collect()
+    PVARS.iter().map(one).collect()
 }
 
-fn one(gauge: &Gauge) -> Entry {
-    let of = match (gauge.is_of_comm(), gauge.is_of_ranks()) {
+fn one(pvar: &PerformanceVariable) -> Entry {
+    let of = match (pvar.is_of_comm(), pvar.is_of_ranks()) {
         (true, _) => " of a communicator",
         (_, true) => " by world rank",
         _ => "",
     };
-    let (class, kind) = (class(gauge.class), kind(gauge.kind));
-    let category = gauge.category.name();
-    let text = wrapped(gauge.text, 4);
+    let (class, kind) = (class(pvar.class), kind(pvar.kind));
+    let category = pvar.category.name();
+    let text = wrapped(pvar.text, 4);
     let mut json = json!({
-        "name": gauge.name,
+        "name": pvar.name,
         "category": category,
-        "verbosity": format!("{:?}", gauge.verbosity),
+        "verbosity": format!("{:?}", pvar.verbosity),
         "class": class,
         "type": kind,
-        "of": if gauge.is_of_comm() { "communicator" } else { "process" },
-        "each_rank": gauge.is_of_ranks(),
-        "readonly": gauge.is_read_only(),
-        "continuous": gauge.is_continuous(),
-        "text": gauge.text,
+        "of": if pvar.is_of_comm() { "communicator" } else { "process" },
+        "each_rank": pvar.is_of_ranks(),
+        "readonly": pvar.is_read_only(),
+        "continuous": pvar.is_continuous(),
+        "text": pvar.text,
     });
-    if let Number::Int(words @ [_, ..]) = gauge.kind {
+    if let PvarNumber::Int(words @ [_, ..]) = pvar.kind {
         json["words"] = words.into();
     }
     Entry {
         group: "",
-        text: format!("{}  {class}{of}, {kind}, in {category}\n{text}", gauge.name),
+        text: format!("{}  {class}{of}, {kind}, in {category}\n{text}", pvar.name),
         json,
     }
 }
 
-fn class(class: Class) -> &'static str {
+fn class(class: PvarClass) -> &'static str {
     match class {
-        Class::State => "state",
-        Class::Level => "level",
-        Class::Size => "size",
-        Class::Percentage => "percentage",
-        Class::HighWatermark => "high watermark",
-        Class::LowWatermark => "low watermark",
-        Class::Counter => "counter",
-        Class::Aggregate => "aggregate",
-        Class::Timer => "timer",
-        Class::Generic => "generic",
+        PvarClass::State => "state",
+        PvarClass::Level => "level",
+        PvarClass::Size => "size",
+        PvarClass::Percentage => "percentage",
+        PvarClass::HighWatermark => "high watermark",
+        PvarClass::LowWatermark => "low watermark",
+        PvarClass::Counter => "counter",
+        PvarClass::Aggregate => "aggregate",
+        PvarClass::Timer => "timer",
+        PvarClass::Generic => "generic",
     }
 }
 
-fn kind(kind: Number) -> &'static str {
+fn kind(kind: PvarNumber) -> &'static str {
     match kind {
-        Number::Int(_) => "int",
-        Number::Unsigned => "unsigned",
-        Number::Long => "unsigned long long",
-        Number::Double => "double",
+        PvarNumber::Int(_) => "int",
+        PvarNumber::Unsigned => "unsigned",
+        PvarNumber::Long => "unsigned long long",
+        PvarNumber::Double => "double",
     }
 }
 
@@ -75,11 +75,11 @@ mod tests {
     fn each_variable_is_there_with_its_class_and_its_text() {
         let page = page(&[("pvars", entries())]);
         let joined = page.split_whitespace().collect::<Vec<_>>().join(" ");
-        for gauge in GAUGES {
-            let is_head = |line: &str| line.split(' ').next() == Some(gauge.name);
-            assert!(page.lines().any(is_head), "{}", gauge.name);
-            let text = gauge.text.split_whitespace().collect::<Vec<_>>();
-            assert!(joined.contains(&text.join(" ")), "{}", gauge.name);
+        for pvar in PVARS {
+            let is_head = |line: &str| line.split(' ').next() == Some(pvar.name);
+            assert!(page.lines().any(is_head), "{}", pvar.name);
+            let text = pvar.text.split_whitespace().collect::<Vec<_>>();
+            assert!(joined.contains(&text.join(" ")), "{}", pvar.name);
         }
         let line = "MPI_T_UMQ_LENGTH  level of a communicator, unsigned, in rmpi.point_to_point";
         assert!(page.lines().any(|other| other == line), "{page}");

@@ -3,11 +3,11 @@
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
-use runtime::var::{Values, Variable};
+use runtime::var::{Variable, VariableValues};
 use std::io::IoSliceMut;
 use std::path::PathBuf;
-use transport::Network;
-use transport::net_info::{self, Address, Report};
+use transport::NetworkSettings;
+use transport::net_info::{self, AddressReport, NetReport};
 
 /// What was found.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub(crate) struct Here {
     copies: Copies,
     /// Why the memory of a node's ranks is a file of `/dev/shm`.
     named: Option<String>,
-    report: Report,
-    tcp: Result<Vec<Address>, String>,
+    report: NetReport,
+    tcp: Result<Vec<AddressReport>, String>,
     /// The ports of DPDK.
     dpdk: Result<String, String>,
     jobs: Jobs,
@@ -36,7 +36,7 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn look(values: &Values) -> Self {
+    fn look(values: &VariableValues) -> Self {
         Self {
             job: launcher::job_of_this_shell(),
             others: runtime::started_by(values),
@@ -78,7 +78,7 @@ enum Copies {
 }
 
 impl Here {
-    pub(crate) fn look(network: Network, values: &Values) -> Self {
+    pub(crate) fn look(network: NetworkSettings, values: &VariableValues) -> Self {
         Self {
             jobs: Jobs::look(values),
             library: library(),
@@ -92,7 +92,7 @@ impl Here {
 }
 
 /// The page.
-pub(crate) fn page(here: &Here, values: &Values) -> String {
+pub(crate) fn page(here: &Here, values: &VariableValues) -> String {
     let library = match &here.library {
         Some(path) => path.display().to_string(),
         None => format!("{LIBRARY} is not beside this program; cargo xtask install puts it there"),
@@ -140,7 +140,7 @@ pub(crate) fn page(here: &Here, values: &Values) -> String {
 }
 
 /// The ports that ranks would use.
-fn ports(report: &Report) -> Result<String, String> {
+fn ports(report: &NetReport) -> Result<String, String> {
     let devices = report.devices.as_ref().map_err(Clone::clone)?;
     let all = || {
         devices
@@ -194,14 +194,14 @@ const LIBRARY: &str = "libmpi_abi.so.1";
 const STANDARD: &str = "MPI 5.0, standard ABI 1.0";
 
 /// The addresses that others are told.
-fn told(addresses: &[Address]) -> String {
+fn told(addresses: &[AddressReport]) -> String {
     let fit = addresses.iter().filter(|one| one.unfit.is_none());
     let words = fit.map(|one| format!("{} ({})", one.address, one.interface));
     words.collect::<Vec<_>>().join(", ")
 }
 
 /// The first of them, which is where a port that is a program is found.
-fn first(addresses: &[Address]) -> String {
+fn first(addresses: &[AddressReport]) -> String {
     let fit = addresses.iter().position(|one| one.unfit.is_none());
     told(&addresses[fit.map_or(0..0, |at| at..at + 1)])
 }
@@ -209,14 +209,14 @@ fn first(addresses: &[Address]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use transport::net_info::{Device, Memory, Port};
+    use transport::net_info::{DeviceReport, LockedMemoryReport, PortReport};
 
-    fn values(providers: &str) -> Values {
+    fn values(providers: &str) -> VariableValues {
         let own = ("RMPI_PROVIDERS".to_owned(), providers.to_owned());
-        Values::from_environment(std::iter::once(own)).0
+        VariableValues::from_environment(std::iter::once(own)).0
     }
 
-    fn here(devices: Result<Vec<Device>, String>) -> Here {
+    fn here(devices: Result<Vec<DeviceReport>, String>) -> Here {
         Here {
             library: None,
             copies: Copies::Yes,
@@ -228,12 +228,12 @@ mod tests {
                 others: Ok(None),
                 pmix: Err("cannot open libpmix.so.2".to_owned()),
             },
-            report: Report {
+            report: NetReport {
                 rails: 1,
                 rendezvous: transport::Rendezvous::Auto,
                 devices,
                 way: None,
-                memory: Memory {
+                memory: LockedMemoryReport {
                     limit_bytes: None,
                     first_bytes: 1,
                     most_bytes: 2,
@@ -243,8 +243,8 @@ mod tests {
         }
     }
 
-    fn device(unfit: Option<String>) -> Device {
-        let port = Port {
+    fn device(unfit: Option<String>) -> DeviceReport {
+        let port = PortReport {
             name: "rxe0:1".into(),
             link: "RoCE",
             state: "active",
@@ -257,7 +257,7 @@ mod tests {
             is_allowed: true,
             leads_there: None,
         };
-        Device {
+        DeviceReport {
             name: "rxe0".into(),
             ports: Ok(vec![port]),
         }
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_port_that_serves_is_named_and_else_the_reason() {
         let all = values("self,shm,verbs,tcp");
-        let line = |here: Here, values: &Values| {
+        let line = |here: Here, values: &VariableValues| {
             let page = page(&here, values);
             let line = page.lines().find(|line| line.starts_with("  verbs "));
             line.unwrap_or_default().to_owned()
@@ -304,7 +304,7 @@ mod tests {
         let lost = jobs(Err("srun has started 3 of this program".to_owned())).lines();
         let words = "not found: srun has started 3 of this program\n";
         assert!(lost.contains(words), "{lost}");
-        let page = page(&here(Ok(Vec::new())), &Values::default());
+        let page = page(&here(Ok(Vec::new())), &VariableValues::default());
         for part in [
             "peers  none: no launcher",
             "its library: not here: cannot open libpmix.so.2\n\nMore: ",
@@ -320,7 +320,7 @@ mod tests {
                 copies,
                 ..here(Ok(Vec::new()))
             };
-            page(&here, &Values::default())
+            page(&here, &VariableValues::default())
         };
         assert!(shown(Copies::Yes).contains("copied once\n"));
         assert!(shown(Copies::Restricted(2)).contains("ptrace_scope is 2"));

@@ -3,12 +3,12 @@
 
 use crate::entry::Entry;
 use crate::text::wrapped;
-use runtime::var::{ROWS, Range, Row, Values};
+use runtime::var::{ControlVariable, ROWS, Range, VariableValues};
 use serde_json::{Value, json};
 
 /// All variables, by what they have to do with. `is_set`: whether the environment has one of this name.
-pub(crate) fn entries(values: &Values, is_set: impl Fn(&str) -> bool) -> Vec<Entry> {
-    let one = |row: &Row| {
+pub(crate) fn entries(values: &VariableValues, is_set: impl Fn(&str) -> bool) -> Vec<Entry> {
+    let one = |row: &ControlVariable| {
         let from = match row.range {
             Range::Foreign => String::new(),
             _ if is_set(row.name) => format!("  {} (set)", value(values, row)),
@@ -24,13 +24,13 @@ pub(crate) fn entries(values: &Values, is_set: impl Fn(&str) -> bool) -> Vec<Ent
             json: for_programs(values, row, is_set(row.name)),
         }
     };
-    let mut rows: Vec<&Row> = ROWS.iter().collect();
+    let mut rows: Vec<&ControlVariable> = ROWS.iter().collect();
     // What the launcher and the wrappers use has no place among the categories, and comes last.
     rows.sort_by_key(|row| row.category.place().unwrap_or(usize::MAX));
     rows.into_iter().map(one).collect()
 }
 
-fn for_programs(values: &Values, row: &Row, is_set: bool) -> Value {
+fn for_programs(values: &VariableValues, row: &ControlVariable, is_set: bool) -> Value {
     let mut json = json!({
         "name": row.name,
         "category": row.category.name(),
@@ -69,7 +69,7 @@ fn for_programs(values: &Values, row: &Row, is_set: bool) -> Value {
 }
 
 /// What holds.
-fn value(values: &Values, row: &Row) -> String {
+fn value(values: &VariableValues, row: &ControlVariable) -> String {
     let number = values.get(row.variable);
     match row.range {
         Range::Number { unit, .. } => format!("{number} {unit}").trim_end().to_owned(),
@@ -92,7 +92,7 @@ mod tests {
 
     fn shown(pairs: &[(&str, &str)]) -> String {
         let own = pairs.iter().map(|(n, v)| ((*n).into(), (*v).into()));
-        let (values, complaints) = Values::from_environment(own);
+        let (values, complaints) = VariableValues::from_environment(own);
         assert!(complaints.is_empty(), "{complaints:?}");
         let is_set = |name: &str| pairs.iter().any(|(set, _)| *set == name);
         page(&[("vars", entries(&values, is_set))])

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notices when all ranks of this node wait for each other and nothing goes on any more.
 //!
-//! A rank that sleeps in MPI writes so into its words in the node segment ([`ring::Waits`]), at least ten times a second; this
+//! A rank that sleeps in MPI writes so into its words in the node segment ([`ring::WaitCounts`]), at least ten times a second; this
 //! file looks at them every other second and compares. A rank that computes, is stopped, is held for a debugger or has not
 //! called `MPI_Init` writes nothing, and then the job does not stand still. How long it must stand still to be told is the
 //! ranks' to say (`RMPI_STANDSTILL`); what is told of it is the front's.

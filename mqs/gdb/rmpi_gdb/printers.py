@@ -31,7 +31,7 @@ C_TYPES = {"AINT": "long", "COUNT": "long", "OFFSET": "long", "SHORT": "short", 
            "WCHAR": "int", "CXX_BOOL": "char"}
 
 KIND_OF_SLOT = {1: "send", 2: "receive", 3: "unexpected message", 4: "collective or generalized request"}
-# By number of queue_layout::State.
+# By number of queue_layout::RequestState.
 STATES = ("freed", "not started", "posted; waits for its message", "waits for room towards its receiver",
           "announced; waits for its receive", "matched; data are moving", "arrived with its data",
           "announced; its data are with the sender", "taken by a matched probe", "complete; not collected yet")

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The calls in which the threads of a rank wait, put together from what the library says of operations and of calls.
 
-use crate::report::Rank;
+use crate::report::RankReport;
 
-/// A call that waits.
+/// A blocking call of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct RankCall {
     /// The function, as `MPI_Recv`.
     pub function: String,
     /// The thread, where that is not the main one.
@@ -17,12 +17,12 @@ pub struct Call {
     /// Requests of it that are done, and those that are pending, if it has several and the library says so.
     pub requests: Option<(u32, u32)>,
     /// What it waits for.
-    pub targets: Vec<Target>,
+    pub targets: Vec<AwaitedTarget>,
 }
 
 /// What a call waits for: a place among the rank's communicators, and one in a list of that.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum AwaitedTarget {
     /// A send.
     Send(usize, usize),
     /// A receive.
@@ -41,12 +41,15 @@ pub enum Target {
 
 /// The calls of a rank, one a thread.
 #[must_use]
-pub fn calls(rank: &Rank) -> Vec<Call> {
-    let mut calls: Vec<Call> = Vec::new();
+pub fn calls(rank: &RankReport) -> Vec<RankCall> {
+    let mut calls: Vec<RankCall> = Vec::new();
     for (place, comm) in rank.communicators.iter().enumerate() {
         let targets = [
-            (&comm.sends, Target::Send as fn(usize, usize) -> Target),
-            (&comm.receives, Target::Receive),
+            (
+                &comm.sends,
+                AwaitedTarget::Send as fn(usize, usize) -> AwaitedTarget,
+            ),
+            (&comm.receives, AwaitedTarget::Receive),
         ];
         for (queue, target) in targets {
             for (at, it) in queue.iter().enumerate() {
@@ -61,20 +64,21 @@ pub fn calls(rank: &Rank) -> Vec<Call> {
             if let Some(function) = &it.call {
                 let call = entry(&mut calls, function, it.thread, it.alone);
                 call.requests = it.requests;
-                call.targets.push(Target::Begun(place, at));
+                call.targets.push(AwaitedTarget::Begun(place, at));
             }
         }
         for (at, it) in comm.calls.iter().enumerate() {
             let call = entry(&mut calls, &it.function, it.thread, it.alone);
             call.requests = call.requests.or(it.requests);
             match (&*it.waits, &*it.function) {
-                ("waits for a message", _) => call.targets.push(Target::Probe(place, at)),
-                (OTHERS, FINALIZE) => call.targets.push(Target::Finalize),
-                (OTHERS, _) => call.targets.push(Target::Collective(place, at)),
+                ("waits for a message", _) => call.targets.push(AwaitedTarget::Probe(place, at)),
+                (OTHERS, FINALIZE) => call.targets.push(AwaitedTarget::Finalize),
+                (OTHERS, _) => call.targets.push(AwaitedTarget::Collective(place, at)),
                 (_, FINALIZE) => call.targets.extend(sends(rank)),
                 _ => match only_collective(rank) {
                     Some((place, name)) => {
-                        call.targets.push(Target::Named(place, name.to_owned()));
+                        call.targets
+                            .push(AwaitedTarget::Named(place, name.to_owned()));
                     }
                     None => call.more = true,
                 },
@@ -84,7 +88,7 @@ pub fn calls(rank: &Rank) -> Vec<Call> {
     calls
 }
 
-impl Call {
+impl RankCall {
     /// Of a call that needs all of several requests: those that are done, and all.
     #[must_use]
     pub fn done(&self) -> Option<(u32, u32)> {
@@ -100,17 +104,17 @@ impl Call {
 }
 
 fn entry<'a>(
-    calls: &'a mut Vec<Call>,
+    calls: &'a mut Vec<RankCall>,
     function: &str,
     thread: Option<u32>,
     alone: bool,
-) -> &'a mut Call {
+) -> &'a mut RankCall {
     let known = calls
         .iter()
         .position(|it| it.thread == thread && it.function == function);
     let place = known.unwrap_or(calls.len());
     if known.is_none() {
-        calls.push(Call {
+        calls.push(RankCall {
             function: function.to_owned(),
             thread,
             alone,
@@ -123,7 +127,7 @@ fn entry<'a>(
 }
 
 /// `MPI_Finalize` waits until they have been received.
-fn sends(rank: &Rank) -> Vec<Target> {
+fn sends(rank: &RankReport) -> Vec<AwaitedTarget> {
     let comms = rank.communicators.iter().enumerate();
     let sends = comms.flat_map(|(place, comm)| {
         let pending = comm
@@ -131,13 +135,13 @@ fn sends(rank: &Rank) -> Vec<Target> {
             .iter()
             .enumerate()
             .filter(|(_, it)| it.status == "pending");
-        pending.map(move |(at, _)| Target::Send(place, at))
+        pending.map(move |(at, _)| AwaitedTarget::Send(place, at))
     });
     sends.collect()
 }
 
 /// The nonblocking collective that is under way, if it is one: requests of such are not listed.
-fn only_collective(rank: &Rank) -> Option<(usize, &str)> {
+fn only_collective(rank: &RankReport) -> Option<(usize, &str)> {
     let mut found = Vec::new();
     for (place, comm) in rank.communicators.iter().enumerate() {
         for it in comm.collectives.iter().filter(|it| it.active > 0) {

@@ -10,14 +10,14 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 
-use crate::account::Account;
+use crate::host_report::HostReport;
 use crate::hosts::Unseen;
-use crate::report::Rank;
-use crate::standstill::{Seen, observe_with};
-use crate::verdict::{Kind, Verdict, verdict};
-use crate::waits::{Waits, waits};
+use crate::report::RankReport;
+use crate::standstill::{JobObservation, observe_with};
+use crate::verdict::{JobVerdict, VerdictKind, verdict};
+use crate::waits::{JobWaits, waits};
 use crate::words::{self, ranks, verb};
-use crate::{Settings, graph, listing};
+use crate::{InspectionSettings, graph, listing};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -90,7 +90,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
 const PART: &str = "--part";
 
 fn tell_part(daemon: u32) -> ExitCode {
-    match Account::take(daemon) {
+    match HostReport::take(daemon) {
         Ok(account) => write_all(&account.bytes()),
         Err(why) => fail(&why.to_string()),
     }
@@ -112,24 +112,24 @@ fn write_all(bytes: &[u8]) -> ExitCode {
 /// All that is told to programs.
 #[derive(Serialize)]
 struct Everything<'a> {
-    verdict: &'a Verdict,
-    waits: &'a Waits,
-    ranks: &'a [Rank],
+    verdict: &'a JobVerdict,
+    waits: &'a JobWaits,
+    ranks: &'a [RankReport],
     #[serde(skip_serializing_if = "<[Unseen]>::is_empty")]
     unseen: &'a [Unseen],
 }
 
 /// Scripts tell by it what is the matter.
-fn code(kind: Kind) -> ExitCode {
+fn code(kind: VerdictKind) -> ExitCode {
     match kind {
-        Kind::Waiting | Kind::Running => ExitCode::SUCCESS,
-        Kind::Deadlock => ExitCode::from(3),
-        Kind::NoVerdict => ExitCode::from(4),
+        VerdictKind::Waiting | VerdictKind::Running => ExitCode::SUCCESS,
+        VerdictKind::Deadlock => ExitCode::from(3),
+        VerdictKind::NoVerdict => ExitCode::from(4),
     }
 }
 
-fn show(options: &Options) -> Result<(String, Kind), String> {
-    let settings = Settings {
+fn show(options: &Options) -> Result<(String, VerdictKind), String> {
+    let settings = InspectionSettings {
         library: options.library.clone(),
         debug_info: options.debug_info.clone(),
         as_stranger: false,
@@ -137,8 +137,8 @@ fn show(options: &Options) -> Result<(String, Kind), String> {
     let seen = observe_with(options.pid, &settings).map_err(|why| why.to_string())?;
     let waits = waits(&seen.ranks, seen.around);
     let mut verdict = verdict(&waits, &seen.doubts);
-    if verdict.kind == Kind::Running && !seen.unseen.is_empty() {
-        verdict.kind = Kind::NoVerdict;
+    if verdict.kind == VerdictKind::Running && !seen.unseen.is_empty() {
+        verdict.kind = VerdictKind::NoVerdict;
         verdict.headline = "no verdict: no rank that was looked at waits in MPI".to_owned();
     }
     if let Some(file) = &options.graph {
@@ -161,7 +161,7 @@ fn show(options: &Options) -> Result<(String, Kind), String> {
 
 /// Verdict, who waits for whom, queues.
 #[must_use]
-pub fn text(seen: &Seen, waits: &Waits, verdict: &Verdict, all: bool) -> String {
+pub fn text(seen: &JobObservation, waits: &JobWaits, verdict: &JobVerdict, all: bool) -> String {
     let mut out = format!("{}\n", verdict.headline);
     for cause in &verdict.causes {
         let _ = writeln!(out, "  {cause}");

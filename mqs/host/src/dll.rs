@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //! The library is believed to be what its names say (**L1**), as every debugger must. It gets no `Opaque` pointer but that of
-//! a `Context`, which lives until the library has let go of it (**L2**), and one thread at a time asks it about a process.
+//! a `DllContext`, which lives until the library has let go of it (**L2**), and one thread at a time asks it about a process.
 #![allow(unsafe_code, reason = "the interface is C")]
 #![allow(
     clippy::missing_transmute_annotations,
@@ -23,8 +23,11 @@ use mqs::interface::{
 };
 
 use crate::Error;
-use crate::report::{Begun, Call, Collective, Communicator, Operation, Rank, Reader, text};
-use crate::target::Target;
+use crate::report::{
+    CallReport, Collective, CommReport, NonblockingCollective, OperationReport,
+    OperationTextReader, RankReport, text,
+};
+use crate::target::RankProcess;
 use crate::types::Type;
 
 type OfProcess = unsafe extern "C" fn(*mut Opaque) -> c_int;
@@ -54,22 +57,22 @@ pub struct Dll {
     get_comm_coll_state: Option<CollState>,
 }
 
-/// What the library knows a rank by: its image and its process are one.
-struct Context<'a> {
-    target: &'a Target,
+/// What the library knows a rank by; here its image and its process are one.
+struct DllContext<'a> {
+    target: &'a RankProcess,
     image_info: *mut c_void,
     process_info: *mut c_void,
     /// The types that it asked for, by name: what it knows one by is where it lies here.
     types: HashMap<Box<[u8]>, Option<Box<Type>>>,
 }
 
-/// A library while it is being looked into.
-struct Names<'a> {
+/// The symbols of a loaded library.
+struct DllSymbols<'a> {
     handle: NonNull<c_void>,
     path: &'a Path,
 }
 
-impl Names<'_> {
+impl DllSymbols<'_> {
     /// A function, if the library has it.
     fn find(&self, name: &'static CStr) -> Option<NonNull<c_void>> {
         // SAFETY: a library that is loaded, and a string.
@@ -112,7 +115,7 @@ impl Dll {
             let words = unsafe { libc::dlerror() };
             return Err(refused(words_of(words)));
         };
-        let names = Names { handle, path };
+        let names = DllSymbols { handle, path };
         let compatibility: unsafe extern "C" fn() -> c_int =
             function!(names, c"mqs_version_compatibility");
         // SAFETY: a function without arguments: L1.
@@ -130,7 +133,7 @@ impl Dll {
         Self::functions(&names)
     }
 
-    fn functions(names: &Names<'_>) -> Result<Self, Error> {
+    fn functions(names: &DllSymbols<'_>) -> Result<Self, Error> {
         let version: unsafe extern "C" fn() -> *const c_char =
             function!(names, c"mqs_version_string");
         // SAFETY: a function without arguments: L1.
@@ -173,16 +176,16 @@ impl Dll {
     ///
     /// # Errors
     /// When it refuses.
-    pub fn read(&self, target: &Target) -> Result<Rank, Error> {
+    pub fn read(&self, target: &RankProcess) -> Result<RankReport, Error> {
         let pid = target.pid();
-        let mut context = Context {
+        let mut context = DllContext {
             target,
             image_info: null_mut(),
             process_info: null_mut(),
             types: HashMap::new(),
         };
         let it: *mut Opaque = (&raw mut context).cast();
-        let asked = Asked { dll: self, it, pid };
+        let asked = RankQuery { dll: self, it, pid };
         let found = asked.rank();
         // Some libraries do not take it well when there is nothing.
         if !context.process_info.is_null() {
@@ -197,15 +200,15 @@ impl Dll {
     }
 }
 
-/// A rank that the library is asked about.
-struct Asked<'a> {
+/// A rank whose queues the library is asked for.
+struct RankQuery<'a> {
     dll: &'a Dll,
     it: *mut Opaque,
     pid: u32,
 }
 
-impl Asked<'_> {
-    fn rank(&self) -> Result<Rank, Error> {
+impl RankQuery<'_> {
+    fn rank(&self) -> Result<RankReport, Error> {
         let mut message = core::ptr::null();
         // SAFETY: callbacks that stay for ever, for a context that lives on: L2, here and below.
         let answer = unsafe { (self.dll.setup_image)(self.it, &raw const IMAGE) };
@@ -228,7 +231,7 @@ impl Asked<'_> {
         let communicators = self.communicators()?;
         let world = communicators.iter().find(|it| it.name == "MPI_COMM_WORLD");
         let there = world.and_then(|it| i32::try_from(it.rank).ok());
-        Ok(Rank {
+        Ok(RankReport {
             rank: rank.filter(|rank| *rank >= 0).or(there),
             host: None,
             pid: self.pid,
@@ -237,7 +240,7 @@ impl Asked<'_> {
         })
     }
 
-    fn communicators(&self) -> Result<Vec<Communicator>, Error> {
+    fn communicators(&self) -> Result<Vec<CommReport>, Error> {
         let mut all = Vec::new();
         let mut more = self.ask(
             "mqs_setup_communicator_iterator",
@@ -250,7 +253,7 @@ impl Asked<'_> {
         Ok(all)
     }
 
-    fn communicator(&self) -> Result<Communicator, Error> {
+    fn communicator(&self) -> Result<CommReport, Error> {
         let mut it = MaybeUninit::<interface::Communicator>::zeroed();
         // SAFETY: a process that is set up (L2), and room for the answer.
         let answer = unsafe { (self.dll.get_communicator)(self.it, it.as_mut_ptr()) };
@@ -267,9 +270,12 @@ impl Asked<'_> {
             true => self.queue(interface::OTHER_OPERATIONS)?,
             false => Vec::new(),
         };
-        let calls = others.iter().filter_map(Call::of).collect();
-        let begun = others.iter().filter_map(Begun::of).collect();
-        Ok(Communicator {
+        let calls = others.iter().filter_map(CallReport::of).collect();
+        let begun = others
+            .iter()
+            .filter_map(NonblockingCollective::of)
+            .collect();
+        Ok(CommReport {
             id: it.unique_id,
             name: text(&it.name),
             rank: it.local_rank,
@@ -288,7 +294,7 @@ impl Asked<'_> {
         })
     }
 
-    fn queue(&self, class: c_int) -> Result<Vec<Operation>, Error> {
+    fn queue(&self, class: c_int) -> Result<Vec<OperationReport>, Error> {
         // SAFETY: a process that is set up: L2.
         let answer = unsafe { (self.dll.setup_operation_iterator)(self.it, class) };
         // Some libraries do not know all three queues.
@@ -296,7 +302,7 @@ impl Asked<'_> {
             return Ok(Vec::new());
         }
         let mut queue = Vec::new();
-        let mut reader = Reader::default();
+        let mut reader = OperationTextReader::default();
         loop {
             let mut it = MaybeUninit::<PendingOperation>::zeroed();
             // SAFETY: a process that is set up (L2), and room for the answer.
@@ -305,7 +311,7 @@ impl Asked<'_> {
                 return Ok(queue);
             }
             // SAFETY: numbers and bytes, zero or filled in.
-            queue.push(Operation::of(
+            queue.push(OperationReport::of(
                 &unsafe { it.assume_init() },
                 class,
                 &mut reader,
@@ -361,9 +367,9 @@ fn words_of(pointer: *const c_char) -> String {
     words.to_string_lossy().into_owned()
 }
 
-fn context<'a>(it: *mut Opaque) -> &'a mut Context<'a> {
+fn context<'a>(it: *mut Opaque) -> &'a mut DllContext<'a> {
     // SAFETY: the library has no other pointers (L2), and one callback runs at a time.
-    unsafe { &mut *it.cast::<Context<'a>>() }
+    unsafe { &mut *it.cast::<DllContext<'a>>() }
 }
 
 unsafe extern "C" fn allocate(bytes: usize) -> *mut c_void {
@@ -434,7 +440,7 @@ unsafe extern "C" fn find_symbol(
 unsafe extern "C" fn find_type(it: *mut Opaque, name: *mut c_char, _: c_int) -> *mut Opaque {
     // SAFETY: a string of the library's: L1.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    let Context { target, types, .. } = context(it);
+    let DllContext { target, types, .. } = context(it);
     let find = || target.find_type(name).map(Box::new);
     let found = types.entry(name.into()).or_insert_with(find);
     match found {

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use std::f64::consts::TAU;
 use std::fmt::Write as _;
 
-use crate::verdict::{Kind, Verdict};
-use crate::waits::{State, Waits};
+use crate::verdict::{JobVerdict, VerdictKind};
+use crate::waits::{JobWaits, RankState};
 
 /// Draws it.
 #[must_use]
-pub fn svg(waits: &Waits, verdict: &Verdict) -> String {
+pub fn svg(waits: &JobWaits, verdict: &JobVerdict) -> String {
     let count = waits.states.len().max(1);
-    let plan = Plan::of(count);
+    let plan = GraphLayout::of(count);
     let mut out = head(&plan, verdict);
     let arrows = arrows(waits);
     let steps: BTreeSet<(i32, i32)> = verdict.circles.iter().flat_map(|it| steps(it)).collect();
@@ -28,13 +28,13 @@ pub fn svg(waits: &Waits, verdict: &Verdict) -> String {
     }
     for (rank, state) in (0..).zip(&waits.states) {
         let class = match state {
-            State::Waits(_) if verdict.stuck.contains(&rank) => "stuck",
-            State::Waits(_) => "waits",
-            State::Outside | State::Untold => "out",
-            State::Finalized | State::Ended | State::Unseen => "gone",
+            RankState::Waits(_) if verdict.stuck.contains(&rank) => "stuck",
+            RankState::Waits(_) => "waits",
+            RankState::Outside | RankState::Untold => "out",
+            RankState::Finalized | RankState::Ended | RankState::Unseen => "gone",
         };
         let (x, y) = plan.place(rank);
-        let from_any = matches!(state, State::Waits(waits) if waits.iter().any(waits_for_many));
+        let from_any = matches!(state, RankState::Waits(waits) if waits.iter().any(waits_for_many));
         if from_any {
             let _ = writeln!(
                 out,
@@ -64,11 +64,13 @@ struct Arrow {
     any: bool,
 }
 
-fn arrows(waits: &Waits) -> Vec<Arrow> {
+fn arrows(waits: &JobWaits) -> Vec<Arrow> {
     let mut arrows = Vec::new();
     let mut known = BTreeSet::new();
     for (from, state) in (0..).zip(&waits.states) {
-        let State::Waits(calls) = state else { continue };
+        let RankState::Waits(calls) = state else {
+            continue;
+        };
         for wait in calls.iter().filter(|it| !waits_for_many(it)) {
             for it in &wait.pending {
                 let any = !wait.all || (!it.all && it.ranks.len() > 1);
@@ -81,7 +83,7 @@ fn arrows(waits: &Waits) -> Vec<Arrow> {
 }
 
 /// A message from any of many: a ring instead of arrows to all.
-fn waits_for_many(wait: &crate::waits::Wait) -> bool {
+fn waits_for_many(wait: &crate::waits::RankWait) -> bool {
     let mut pending = wait.pending.iter();
     pending.any(|it| !it.all && it.ranks.len() > MANY)
 }
@@ -91,8 +93,8 @@ fn steps(circle: &[i32]) -> Vec<(i32, i32)> {
     circle.iter().copied().zip(next.copied()).collect()
 }
 
-/// Where everything lies.
-struct Plan {
+/// Where everything lies in the drawing.
+struct GraphLayout {
     count: usize,
     width: f64,
     height: f64,
@@ -101,7 +103,7 @@ struct Plan {
     node: f64,
 }
 
-impl Plan {
+impl GraphLayout {
     #[allow(clippy::cast_precision_loss, reason = "ranks of a job")]
     fn of(count: usize) -> Self {
         let node = 15.0;
@@ -169,7 +171,7 @@ impl Plan {
     }
 }
 
-fn head(plan: &Plan, verdict: &Verdict) -> String {
+fn head(plan: &GraphLayout, verdict: &JobVerdict) -> String {
     let (width, height) = (plan.width, plan.height);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
@@ -182,7 +184,7 @@ fn head(plan: &Plan, verdict: &Verdict) -> String {
          <rect class=\"paper\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n",
         escape(&verdict.headline)
     );
-    let weight = if verdict.kind == Kind::Deadlock {
+    let weight = if verdict.kind == VerdictKind::Deadlock {
         " font-weight=\"600\""
     } else {
         ""
@@ -203,7 +205,7 @@ fn head(plan: &Plan, verdict: &Verdict) -> String {
     out
 }
 
-fn legend(out: &mut String, plan: &Plan) {
+fn legend(out: &mut String, plan: &GraphLayout) {
     let y = plan.height - 22.0;
     let mut x = 28.0;
     for (class, text) in [
@@ -229,17 +231,17 @@ fn legend(out: &mut String, plan: &Plan) {
 }
 
 /// What is shown when the mouse rests on a rank.
-fn told(rank: i32, state: &State) -> String {
+fn told(rank: i32, state: &RankState) -> String {
     match state {
-        State::Waits(waits) => {
+        RankState::Waits(waits) => {
             let calls: Vec<&str> = waits.iter().map(|it| it.call.as_str()).collect();
             format!("rank {rank}: {}", calls.join(", "))
         }
-        State::Outside => format!("rank {rank} is not waiting in MPI"),
-        State::Untold => format!("rank {rank} may wait, or not"),
-        State::Finalized => format!("rank {rank} has finalized MPI"),
-        State::Ended => format!("rank {rank} has ended"),
-        State::Unseen => format!("rank {rank} was not looked at"),
+        RankState::Outside => format!("rank {rank} is not waiting in MPI"),
+        RankState::Untold => format!("rank {rank} may wait, or not"),
+        RankState::Finalized => format!("rank {rank} has finalized MPI"),
+        RankState::Ended => format!("rank {rank} has ended"),
+        RankState::Unseen => format!("rank {rank} was not looked at"),
     }
 }
 

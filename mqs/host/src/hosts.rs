@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ranks of a job over several hosts, by way of the front of rmpi's launcher: it has each daemon look at its own
-//! ([`crate::account`]), and passes on what they say. Words and socket: [`wireup::look`].
+//! ([`crate::host_report`]), and passes on what they say. Words and socket: [`wireup::look`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::Serialize;
 use wireup::look::{LOOK, Shown, address};
 
-use crate::account::{Account, RankSeen};
+use crate::host_report::{HostReport, RankSeen};
 use crate::{Error, ancestor, job};
 
 /// The front of a job.
@@ -20,11 +20,12 @@ use crate::{Error, ancestor, job};
 pub struct Front {
     pid: u32,
     stream: UnixStream,
-    nodes: BTreeMap<u32, Node>,
+    nodes: BTreeMap<u32, HostRanks>,
 }
 
+/// A host with the ranks that run there.
 #[derive(Debug)]
-struct Node {
+struct HostRanks {
     host: Arc<str>,
     ranks: BTreeSet<i32>,
 }
@@ -40,9 +41,9 @@ pub struct Unseen {
     pub why: String,
 }
 
-/// One look at all hosts.
+/// What one look at all hosts has found.
 #[derive(Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct JobSnapshot {
     pub(crate) ranks: Vec<RankSeen>,
     /// Ranks that have ended.
     pub(crate) ended: BTreeSet<i32>,
@@ -136,10 +137,10 @@ impl Front {
     }
 
     /// Looks at the ranks of all hosts, in their order.
-    pub(crate) fn look(&mut self) -> Result<Look, Error> {
+    pub(crate) fn look(&mut self) -> Result<JobSnapshot, Error> {
         let asked = self.stream.write_all(&[LOOK]);
         asked.map_err(|why| Error::silent(self.pid, &why))?;
-        let mut look = Look::default();
+        let mut look = JobSnapshot::default();
         loop {
             match self.hear()? {
                 Shown::End => break,
@@ -147,7 +148,7 @@ impl Front {
                 Shown::Node { node, host, ranks } => {
                     let ranks = numbers(ranks).collect();
                     let host = host.into();
-                    self.nodes.insert(node, Node { host, ranks });
+                    self.nodes.insert(node, HostRanks { host, ranks });
                 }
                 Shown::Seen { node, ended, bytes } => {
                     look.take_in(self.node(node)?, ended, &bytes);
@@ -162,16 +163,16 @@ impl Front {
         Ok(look)
     }
 
-    fn node(&self, number: u32) -> Result<&Node, Error> {
+    fn node(&self, number: u32) -> Result<&HostRanks, Error> {
         self.nodes.get(&number).ok_or_else(|| self.nonsense())
     }
 }
 
-impl Look {
+impl JobSnapshot {
     /// What a node says of its ranks, and of no others.
-    fn take_in(&mut self, node: &Node, ended: Vec<u32>, bytes: &[u8]) {
+    fn take_in(&mut self, node: &HostRanks, ended: Vec<u32>, bytes: &[u8]) {
         let its = |rank: &i32| node.ranks.contains(rank);
-        let read = match Account::read(bytes) {
+        let read = match HostReport::read(bytes) {
             Ok(account) => account.ranks,
             Err(why) => return self.lacks(node, why),
         };
@@ -184,7 +185,7 @@ impl Look {
         }
     }
 
-    fn lacks(&mut self, node: &Node, why: String) {
+    fn lacks(&mut self, node: &HostRanks, why: String) {
         self.unseen.push(Unseen {
             host: Arc::clone(&node.host),
             ranks: node.ranks.iter().copied().collect(),
@@ -206,8 +207,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 mod tests {
     use super::*;
 
-    fn node(ranks: &[i32]) -> Node {
-        Node {
+    fn node(ranks: &[i32]) -> HostRanks {
+        HostRanks {
             host: "b".into(),
             ranks: ranks.iter().copied().collect(),
         }
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_host_speaks_of_its_own_ranks_alone() {
-        let mut look = Look::default();
+        let mut look = JobSnapshot::default();
         let rank = |number: i32| {
             format!(
                 "{{\"rank\":{{\"rank\":{number},\"pid\":5,\"tells_calls\":true,\"communicators\":[]}},\"before\":{{}},\

@@ -5,17 +5,17 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 
 use crate::elsewhere::name;
-use crate::symbols::Files;
-use crate::target::Target;
+use crate::symbols::SymbolFiles;
+use crate::target::RankProcess;
 use crate::{Error, ancestor};
 
-/// Ranks, and who started them.
+/// The ranks of a job, and the process that started them.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundJob {
     /// The process that was named; where that is a rank of rmpi's, or a script around one, the daemon that started it.
     pub starter: u32,
     /// The ranks.
-    pub ranks: Vec<Target>,
+    pub ranks: Vec<RankProcess>,
     /// Nothing else that was started there may become a rank: no process on its way to the program, no script between two.
     pub whole: bool,
 }
@@ -25,9 +25,9 @@ pub struct Found {
 ///
 /// # Errors
 /// When it cannot be read, or there is no rank.
-pub fn ranks(pid: u32, files: &mut Files) -> Result<Found, Error> {
-    let named = Target::open(pid, files)?;
-    let processes = Processes::read();
+pub fn ranks(pid: u32, files: &mut SymbolFiles) -> Result<FoundJob, Error> {
+    let named = RankProcess::open(pid, files)?;
+    let processes = ProcessTree::read();
     let ranks = match is_rank(&named) {
         true => vec![named],
         false => processes.ranks_below(pid, files),
@@ -45,14 +45,14 @@ pub fn ranks(pid: u32, files: &mut Files) -> Result<Found, Error> {
         // A rank may have started a job of its own.
         ranks.retain(|it| job_of(it.pid()) == Some(job));
         if ranks.iter().any(|it| it.pid() == first.pid()) {
-            return Ok(Found {
+            return Ok(FoundJob {
                 starter: daemon,
                 whole: processes.are_all(daemon, &ranks),
                 ranks,
             });
         }
     }
-    Ok(Found {
+    Ok(FoundJob {
         starter: pid,
         whole: processes.are_all(pid, &ranks),
         ranks,
@@ -60,11 +60,11 @@ pub fn ranks(pid: u32, files: &mut Files) -> Result<Found, Error> {
 }
 
 /// The ranks that a node daemon of rmpi's launcher has started: not those of jobs that these have started.
-pub(crate) fn ranks_of_daemon(daemon: u32, files: &mut Files) -> Found {
-    let mut ranks = Processes::read().ranks_below(daemon, files);
+pub(crate) fn ranks_of_daemon(daemon: u32, files: &mut SymbolFiles) -> FoundJob {
+    let mut ranks = ProcessTree::read().ranks_below(daemon, files);
     let is_its = |pid| ancestor::boot(pid).is_ok_and(|boot| boot.daemon_pid == daemon);
     ranks.retain(|it| is_its(it.pid()));
-    Found {
+    FoundJob {
         starter: daemon,
         ranks,
         whole: false,
@@ -73,7 +73,7 @@ pub(crate) fn ranks_of_daemon(daemon: u32, files: &mut Files) -> Found {
 
 /// Who started a process, who started that, and so on.
 pub(crate) fn ancestors(pid: u32) -> Vec<u32> {
-    let parents = Processes::read().parents;
+    let parents = ProcessTree::read().parents;
     let mut line = Vec::new();
     let mut at = pid;
     while let Some(parent) = parents.get(&at).filter(|it| !line.contains(*it)) {
@@ -85,7 +85,7 @@ pub(crate) fn ancestors(pid: u32) -> Vec<u32> {
 
 /// What a process has started, what these have, and so on: who is nearer stands before.
 pub(crate) fn below(pid: u32) -> Vec<u32> {
-    let children = Processes::read().children;
+    let children = ProcessTree::read().children;
     let mut found = vec![pid];
     let mut at = 0;
     while let Some(parent) = found.get(at) {
@@ -111,18 +111,18 @@ fn job_of(pid: u32) -> Option<u64> {
 }
 
 /// MPI is in it. (A launcher may name a library for debuggers too, and is no rank.)
-fn is_rank(target: &Target) -> bool {
+fn is_rank(target: &RankProcess) -> bool {
     target.find(b"MPI_Init").is_some()
 }
 
-/// All processes, and who started them.
+/// All processes with their parents.
 #[derive(Default)]
-struct Processes {
+struct ProcessTree {
     children: HashMap<u32, Vec<u32>>,
     parents: HashMap<u32, u32>,
 }
 
-impl Processes {
+impl ProcessTree {
     fn read() -> Self {
         let mut all = Self::default();
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -142,14 +142,14 @@ impl Processes {
         all
     }
 
-    fn ranks_below(&self, pid: u32, files: &mut Files) -> Vec<Target> {
+    fn ranks_below(&self, pid: u32, files: &mut SymbolFiles) -> Vec<RankProcess> {
         let mut found = Vec::new();
         let mut left = vec![pid];
         while let Some(parent) = left.pop() {
             for child in self.children.get(&parent).into_iter().flatten() {
                 left.push(*child);
                 // What has ended meanwhile is none.
-                found.extend(Target::open(*child, files).ok().filter(is_rank));
+                found.extend(RankProcess::open(*child, files).ok().filter(is_rank));
             }
         }
         found
@@ -157,8 +157,8 @@ impl Processes {
 
     /// Whether each process below this one is one of these ranks, or above or below one. Others may be on their way to their
     /// program: who is not seen has not ended then.
-    fn are_all(&self, pid: u32, ranks: &[Target]) -> bool {
-        let ranks: HashSet<u32> = ranks.iter().map(Target::pid).collect();
+    fn are_all(&self, pid: u32, ranks: &[RankProcess]) -> bool {
+        let ranks: HashSet<u32> = ranks.iter().map(RankProcess::pid).collect();
         let mut above = HashSet::new();
         for rank in &ranks {
             let mut at = *rank;
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn who_is_not_there_is_told_to_have_ended() {
-        let why = ranks(0x3fff_ffff, &mut Files::default()).unwrap_err();
+        let why = ranks(0x3fff_ffff, &mut SymbolFiles::default()).unwrap_err();
         assert_eq!(
             why.to_string(),
             "there is no process 1073741823 any more: the job has probably ended"
@@ -224,7 +224,9 @@ mod tests {
     #[test]
     fn a_process_without_mpi_is_named_in_words() {
         let me = std::process::id();
-        let why = ranks(me, &mut Files::default()).unwrap_err().to_string();
+        let why = ranks(me, &mut SymbolFiles::default())
+            .unwrap_err()
+            .to_string();
         assert_eq!(
             why,
             format!(

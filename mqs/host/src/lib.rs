@@ -5,7 +5,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`job`] | which processes are ranks |
-//! | [`hosts`], [`account`] | the ranks of a job over several hosts, and what each host says of its own |
+//! | [`hosts`], [`host_report`] | the ranks of a job over several hosts, and what each host says of its own |
 //! | [`stop`] | ranks that stand still |
 //! | [`target`] | a rank: its memory, what is mapped in it |
 //! | [`ancestor`] | that memory by way of rmpi's launcher, where the system gives it to no other |
@@ -27,13 +27,13 @@
 //! # Threads
 //! Libraries that allow it are asked about several ranks at once. Whoever stopped the ranks lets them go on.
 
-pub mod account;
 pub mod ancestor;
 pub mod calls;
 pub mod cli;
 pub mod dll;
 mod elsewhere;
 pub mod graph;
+pub mod host_report;
 pub mod hosts;
 pub mod job;
 pub mod listing;
@@ -53,10 +53,10 @@ use std::num::NonZero;
 use std::path::PathBuf;
 
 use dll::Dll;
-use report::Rank;
-use stop::{Stopped, Undisturbed};
-use symbols::Files;
-use target::Target;
+use report::RankReport;
+use stop::{HaltedProcesses, Undisturbed};
+use symbols::SymbolFiles;
+use target::RankProcess;
 
 /// Why queues cannot be shown.
 #[derive(Debug, thiserror::Error)]
@@ -164,9 +164,9 @@ impl Error {
     }
 }
 
-/// What a user may say beside a process.
+/// What a user may say besides which process.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct InspectionSettings {
     /// The library to ask, instead of the one that the ranks' MPI names.
     pub library: Option<PathBuf>,
     /// Files with debug information of the ranks' MPI, for a library that asks for types.
@@ -179,15 +179,15 @@ pub struct Settings {
 ///
 /// # Errors
 /// When there is no rank, or one cannot be read.
-pub fn look(pid: u32) -> Result<Vec<Rank>, Error> {
-    look_with(pid, &Settings::default())
+pub fn look(pid: u32) -> Result<Vec<RankReport>, Error> {
+    look_with(pid, &InspectionSettings::default())
 }
 
 /// The same with what a user has said beside it.
 ///
 /// # Errors
 /// Those of [`look`].
-pub fn look_with(pid: u32, settings: &Settings) -> Result<Vec<Rank>, Error> {
+pub fn look_with(pid: u32, settings: &InspectionSettings) -> Result<Vec<RankReport>, Error> {
     Job::find(pid, settings)?.look()
 }
 
@@ -196,7 +196,7 @@ pub fn look_with(pid: u32, settings: &Settings) -> Result<Vec<Rank>, Error> {
 pub struct Job {
     pid: u32,
     is_stranger: bool,
-    targets: Vec<(Target, PathBuf)>,
+    targets: Vec<(RankProcess, PathBuf)>,
     libraries: HashMap<PathBuf, Dll>,
 }
 
@@ -205,8 +205,8 @@ impl Job {
     ///
     /// # Errors
     /// When there is no rank, or no library for it.
-    pub fn find(pid: u32, settings: &Settings) -> Result<Self, Error> {
-        let mut files = Files::default();
+    pub fn find(pid: u32, settings: &InspectionSettings) -> Result<Self, Error> {
+        let mut files = SymbolFiles::default();
         let found = job::ranks(pid, &mut files)?;
         Self::of(found, settings, files)
     }
@@ -215,13 +215,17 @@ impl Job {
     ///
     /// # Errors
     /// When there is no library for one.
-    pub(crate) fn of_daemon(pid: u32, settings: &Settings) -> Result<Self, Error> {
-        let mut files = Files::default();
+    pub(crate) fn of_daemon(pid: u32, settings: &InspectionSettings) -> Result<Self, Error> {
+        let mut files = SymbolFiles::default();
         let found = job::ranks_of_daemon(pid, &mut files);
         Self::of(found, settings, files)
     }
 
-    fn of(found: job::Found, settings: &Settings, mut files: Files) -> Result<Self, Error> {
+    fn of(
+        found: job::FoundJob,
+        settings: &InspectionSettings,
+        mut files: SymbolFiles,
+    ) -> Result<Self, Error> {
         let mut job = Self {
             pid: found.starter,
             is_stranger: settings.as_stranger,
@@ -255,8 +259,14 @@ impl Job {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let known: BTreeSet<u32> = self.targets.iter().map(|(it, _)| it.pid()).collect();
-        job::ranks(self.pid, &mut Files::default()).is_ok_and(|now| {
-            now.whole && now.ranks.iter().map(Target::pid).collect::<BTreeSet<_>>() == known
+        job::ranks(self.pid, &mut SymbolFiles::default()).is_ok_and(|now| {
+            now.whole
+                && now
+                    .ranks
+                    .iter()
+                    .map(RankProcess::pid)
+                    .collect::<BTreeSet<_>>()
+                    == known
         })
     }
 
@@ -264,13 +274,13 @@ impl Job {
     ///
     /// # Errors
     /// When one cannot be read any more.
-    pub fn look(&self) -> Result<Vec<Rank>, Error> {
+    pub fn look(&self) -> Result<Vec<RankReport>, Error> {
         let pid = self.pid;
         let undisturbed = Undisturbed::begin().map_err(|why| Error::Unreadable { pid, why })?;
         let pids = self.targets.iter().map(|(target, _)| target.pid());
         let stopped = match self.is_stranger {
-            true => Stopped::stop_by_signal(pids)?,
-            false => Stopped::stop(pids)?,
+            true => HaltedProcesses::stop_by_signal(pids)?,
+            false => HaltedProcesses::stop(pids)?,
         };
         let mut ranks = self.read()?;
         drop(stopped);
@@ -280,8 +290,8 @@ impl Job {
     }
 
     /// Asks for all of them, several at a time if the libraries allow that.
-    fn read(&self) -> Result<Vec<Rank>, Error> {
-        let ask = |(target, path): &(Target, PathBuf)| {
+    fn read(&self) -> Result<Vec<RankReport>, Error> {
+        let ask = |(target, path): &(RankProcess, PathBuf)| {
             let library = self.libraries.get(path);
             let library = library.ok_or_else(|| Error::NoDll(target.pid()))?;
             // Who was killed while it was being read has no memory any more.
@@ -314,7 +324,7 @@ impl Job {
     }
 }
 
-fn why_no_library(target: &Target) -> Error {
+fn why_no_library(target: &RankProcess) -> Error {
     let pid = target.pid();
     if target.is_readable() {
         return Error::NoDll(pid);

@@ -3,12 +3,12 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{Communicator, Operation, Rank};
+use crate::report::{CommReport, OperationReport, RankReport};
 use crate::words::{self, bytes, ranks, tag};
 
 /// What stands in the queues of all ranks. `all`: nothing is left out.
 #[must_use]
-pub fn listing(found: &[Rank], all: bool) -> String {
+pub fn listing(found: &[RankReport], all: bool) -> String {
     let most = if all { usize::MAX } else { MOST };
     let mut out = String::new();
     let mut known: Vec<u64> = Vec::new();
@@ -43,7 +43,7 @@ pub fn listing(found: &[Rank], all: bool) -> String {
 
 /// Which ranks are on which host, in a job over several.
 #[must_use]
-pub fn hosts(found: &[Rank], all: bool) -> String {
+pub fn hosts(found: &[RankReport], all: bool) -> String {
     let mut hosts: Vec<(&str, Vec<i32>)> = Vec::new();
     for (rank, host) in found
         .iter()
@@ -69,14 +69,14 @@ pub fn hosts(found: &[Rank], all: bool) -> String {
 }
 
 /// Ranks whose queues are equal.
-struct Group {
+struct EqualRanks {
     name: String,
     ranks: Vec<i32>,
     lines: Vec<String>,
 }
 
-impl Group {
-    fn who(&self, found: &[Rank]) -> String {
+impl EqualRanks {
+    fn who(&self, found: &[RankReport]) -> String {
         let whose = ranks(&self.ranks);
         match self.ranks[..] {
             [only] => {
@@ -89,8 +89,8 @@ impl Group {
 }
 
 /// Of one communicator; ranks with empty queues are in none.
-fn groups(found: &[Rank], id: u64, most: usize) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+fn groups(found: &[RankReport], id: u64, most: usize) -> Vec<EqualRanks> {
+    let mut groups: Vec<EqualRanks> = Vec::new();
     for rank in found {
         let its = rank.communicators.iter().find(|it| it.id == id);
         let (Some(comm), Some(number)) = (its, rank.rank) else {
@@ -102,7 +102,7 @@ fn groups(found: &[Rank], id: u64, most: usize) -> Vec<Group> {
         }
         match groups.iter_mut().find(|it| it.lines == lines) {
             Some(group) => group.ranks.push(number),
-            None => groups.push(Group {
+            None => groups.push(EqualRanks {
                 name: comm.label(),
                 ranks: vec![number],
                 lines,
@@ -112,7 +112,7 @@ fn groups(found: &[Rank], id: u64, most: usize) -> Vec<Group> {
     groups
 }
 
-fn lines(comm: &Communicator, most: usize) -> Vec<String> {
+fn lines(comm: &CommReport, most: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for it in &comm.calls {
         let root = it.peer.filter(|_| it.waits == "waits for the other ranks");
@@ -160,7 +160,7 @@ fn lines(comm: &Communicator, most: usize) -> Vec<String> {
     lines
 }
 
-fn line(it: &Operation, towards: &str) -> String {
+fn line(it: &OperationReport, towards: &str) -> String {
     let peer = match (it.peer, it.world_peer) {
         (Some(rank), world) if world.is_none_or(|world| world == rank) => format!("rank {rank}"),
         (Some(rank), Some(world)) => format!("rank {rank} (rank {world} of all)"),

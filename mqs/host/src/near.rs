@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use crate::report::{self, Communicator, Data, Operation, Rank};
+use crate::report::{self, CommReport, MessageData, OperationReport, RankReport};
 
 /// Something that does not fit, but nearly.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -21,7 +21,7 @@ pub struct Near {
     pub tag: Option<i64>,
     /// What it holds.
     #[serde(flatten)]
-    pub data: Data,
+    pub data: MessageData,
     /// Its communicator.
     pub name: String,
     /// How many are alike.
@@ -58,24 +58,24 @@ impl Near {
             rank,
             peer: None,
             tag: None,
-            data: Data::default(),
+            data: MessageData::default(),
             name: name.to_owned(),
             count: 1,
         }
     }
 }
 
-/// What a receive or a probe takes.
-pub(crate) struct Wish {
+/// What a receive or a probe matches.
+pub(crate) struct ReceivePattern {
     /// Rank in `MPI_COMM_WORLD`; none: any.
     pub(crate) peer: Option<i32>,
     pub(crate) local_peer: Option<i64>,
     pub(crate) tag: Option<i64>,
-    pub(crate) data: Data,
+    pub(crate) data: MessageData,
 }
 
-impl Wish {
-    pub(crate) fn of(it: &Operation) -> Self {
+impl ReceivePattern {
+    pub(crate) fn of(it: &OperationReport) -> Self {
         Self {
             peer: world(it.world_peer),
             local_peer: it.peer,
@@ -84,19 +84,23 @@ impl Wish {
         }
     }
 
-    pub(crate) fn to_see(comm: &Communicator, it: &report::Call) -> Self {
+    pub(crate) fn to_see(comm: &CommReport, it: &report::CallReport) -> Self {
         let place = it.peer.and_then(|peer| usize::try_from(peer).ok());
         Self {
             peer: place.and_then(|at| comm.ranks.get(at).copied()),
             local_peer: it.peer,
             tag: it.tag,
-            data: Data::default(),
+            data: MessageData::default(),
         }
     }
 }
 
 /// Messages that have arrived at a rank and that a receive of it does not take, but nearly.
-pub(crate) fn near_messages(rank: &Rank, comm: &Communicator, it: &Wish) -> Vec<Near> {
+pub(crate) fn near_messages(
+    rank: &RankReport,
+    comm: &CommReport,
+    it: &ReceivePattern,
+) -> Vec<Near> {
     let mut found = Gathered::default();
     for theirs in &rank.communicators {
         for message in &theirs.unexpected {
@@ -116,16 +120,16 @@ pub(crate) fn near_messages(rank: &Rank, comm: &Communicator, it: &Wish) -> Vec<
 /// Receives of a rank that do not take a message, but nearly; and persistent ones that would, were they started.
 pub(crate) fn near_receives(
     me: i32,
-    receiver: &Rank,
-    comm: &Communicator,
-    it: &Operation,
+    receiver: &RankReport,
+    comm: &CommReport,
+    it: &OperationReport,
 ) -> Vec<Near> {
     let mut found = Gathered::default();
     let Some(owner) = receiver.rank else {
         return Vec::new();
     };
     for theirs in &receiver.communicators {
-        let differs = |receive: &Operation| {
+        let differs = |receive: &OperationReport| {
             let peer = world(receive.world_peer);
             let rank_fits = peer.is_none_or(|peer| peer == me);
             let tag_fits = receive.tag.is_none() || receive.tag == it.tag;
@@ -137,7 +141,7 @@ pub(crate) fn near_receives(
                 found.add(other, owner, world(receive.world_peer), theirs, receive);
             }
         }
-        let fits = |it: &&Operation| differs(it) == (true, true, true);
+        let fits = |it: &&OperationReport| differs(it) == (true, true, true);
         for receive in theirs.inactive.iter().filter(fits) {
             let peer = world(receive.world_peer);
             found.add(Other::Inactive, owner, peer, theirs, receive);
@@ -166,8 +170,8 @@ impl Gathered {
         other: Other,
         rank: i32,
         peer: Option<i32>,
-        comm: &Communicator,
-        it: &Operation,
+        comm: &CommReport,
+        it: &OperationReport,
     ) {
         let near = Near {
             other,

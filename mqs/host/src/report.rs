@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// A rank with its communicators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rank {
+pub struct RankReport {
     /// Rank in `MPI_COMM_WORLD`, if the library knows it.
     pub rank: Option<i32>,
     /// The host, in a job over several.
@@ -20,12 +20,12 @@ pub struct Rank {
     /// The library says which calls wait; of a rank of another, waiting and computing look alike.
     pub tells_calls: bool,
     /// Its communicators; none while MPI is not initialized.
-    pub communicators: Vec<Communicator>,
+    pub communicators: Vec<CommReport>,
 }
 
 /// A communicator of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Communicator {
+pub struct CommReport {
     /// The same on all its ranks.
     pub id: u64,
     /// Its name, if it has one.
@@ -35,24 +35,24 @@ pub struct Communicator {
     /// Ranks that messages come from and go to, as ranks in `MPI_COMM_WORLD`.
     pub ranks: Vec<i32>,
     /// Sends that are not finished or not collected.
-    pub sends: Vec<Operation>,
+    pub sends: Vec<OperationReport>,
     /// Receives that are not finished or not collected.
-    pub receives: Vec<Operation>,
+    pub receives: Vec<OperationReport>,
     /// Messages that arrived before their receives.
-    pub unexpected: Vec<Operation>,
+    pub unexpected: Vec<OperationReport>,
     /// Calls that a thread waits in, of which no send or receive tells, if the library says so.
-    pub calls: Vec<Call>,
+    pub calls: Vec<CallReport>,
     /// Nonblocking collectives under way, if the library lists them.
-    pub begun: Vec<Begun>,
+    pub begun: Vec<NonblockingCollective>,
     /// Persistent receives that are not started, if the library lists them.
-    pub inactive: Vec<Operation>,
+    pub inactive: Vec<OperationReport>,
     /// Collectives that were called, if the library counts them.
     pub collectives: Vec<Collective>,
 }
 
 /// One pending operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Operation {
+pub struct OperationReport {
     /// Rank of the other side in the communicator; none: any.
     pub peer: Option<i64>,
     /// The same in `MPI_COMM_WORLD`.
@@ -87,7 +87,7 @@ pub struct Operation {
     pub moving: bool,
 }
 
-impl Rank {
+impl RankReport {
     /// Its process in words.
     #[must_use]
     pub fn process(&self) -> String {
@@ -99,7 +99,7 @@ impl Rank {
     }
 }
 
-impl Operation {
+impl OperationReport {
     /// Of the entry of a collective.
     fn bytes_a_rank(&self) -> Option<i64> {
         let told = |line: &String| line.ends_with(" a rank");
@@ -108,8 +108,8 @@ impl Operation {
 
     /// Bytes, and of what they are.
     #[must_use]
-    pub fn data(&self) -> Data {
-        Data {
+    pub fn data(&self) -> MessageData {
+        MessageData {
             bytes: self.bytes,
             items: self.items,
             datatype: self.datatype.clone(),
@@ -117,9 +117,9 @@ impl Operation {
     }
 }
 
-/// What a message or a buffer holds.
+/// The size of a message or a buffer, and its datatype.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Data {
+pub struct MessageData {
     /// Bytes.
     pub bytes: i64,
     /// Items of a datatype that these are, if that is known.
@@ -130,7 +130,7 @@ pub struct Data {
 
 /// A call that a thread waits in: a probe, a collective, `MPI_Finalize`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Call {
+pub struct CallReport {
     /// The function.
     pub function: String,
     /// What it waits for, in the library's words.
@@ -155,7 +155,7 @@ pub struct Call {
 
 /// A nonblocking collective.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begun {
+pub struct NonblockingCollective {
     /// Its name, as `Bcast`.
     pub name: String,
     /// Its root, as a rank of the communicator, if it has one.
@@ -178,9 +178,9 @@ pub struct Begun {
     pub requests: Option<(u32, u32)>,
 }
 
-impl Begun {
+impl NonblockingCollective {
     /// rmpi's library lists them in a queue of its own.
-    pub(crate) fn of(entry: &Operation) -> Option<Self> {
+    pub(crate) fn of(entry: &OperationReport) -> Option<Self> {
         let what = entry.words.first()?.strip_prefix("nonblocking ")?;
         let name = what.split(", ").next()?;
         Some(Self {
@@ -198,9 +198,9 @@ impl Begun {
     }
 }
 
-impl Call {
+impl CallReport {
     /// rmpi's library lists such calls in a queue of its own, with the function's name where operations say `receive`.
-    pub(crate) fn of(entry: &Operation) -> Option<Self> {
+    pub(crate) fn of(entry: &OperationReport) -> Option<Self> {
         let function = entry.call.as_deref()?;
         let [first, waits, ..] = &entry.words[..] else {
             return None;
@@ -231,9 +231,13 @@ pub struct Collective {
     pub active: i32,
 }
 
-impl Operation {
+impl OperationReport {
     /// As the interface gives it.
-    pub(crate) fn of(it: &interface::PendingOperation, class: i32, reader: &mut Reader) -> Self {
+    pub(crate) fn of(
+        it: &interface::PendingOperation,
+        class: i32,
+        reader: &mut OperationTextReader,
+    ) -> Self {
         // Some libraries forget the sign of what they have read.
         let any = |rank: i64| (rank != -1 && rank != i64::from(u32::MAX)).then_some(rank);
         let matched = (it.actual_local_rank, it.actual_tag, it.actual_length);
@@ -264,9 +268,9 @@ impl Operation {
     }
 }
 
-/// What a library says of an operation, taken apart.
+/// The parsed text of the library about an operation.
 #[derive(Clone, Debug)]
-struct Told {
+struct OperationText {
     words: Arc<[String]>,
     items: Option<u64>,
     datatype: Option<Arc<str>>,
@@ -278,7 +282,7 @@ struct Told {
     moving: bool,
 }
 
-impl Told {
+impl OperationText {
     fn of(lines: &Lines) -> Self {
         let lines = lines.iter().map(|line| text(line));
         let words: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
@@ -303,16 +307,17 @@ impl Told {
     }
 }
 
-/// Takes what a library says apart. Of thousands of operations it mostly says the same, so what was read last is kept.
+/// Parses the text of the library about operations. Thousands of operations mostly have the same text, so the last
+/// result is kept.
 #[derive(Debug, Default)]
-pub(crate) struct Reader(Option<(Lines, Told)>);
+pub(crate) struct OperationTextReader(Option<(Lines, OperationText)>);
 
-impl Reader {
-    fn read(&mut self, lines: &Lines) -> Told {
+impl OperationTextReader {
+    fn read(&mut self, lines: &Lines) -> OperationText {
         match &self.0 {
             Some((known, told)) if known == lines => told.clone(),
             _ => {
-                let told = Told::of(lines);
+                let told = OperationText::of(lines);
                 self.0 = Some((*lines, told.clone()));
                 told
             }
@@ -345,7 +350,7 @@ pub(crate) fn text(field: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-impl Communicator {
+impl CommReport {
     /// Its name, or its number.
     #[must_use]
     pub fn label(&self) -> String {

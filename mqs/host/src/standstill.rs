@@ -8,22 +8,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::calls::calls;
-use crate::hosts::{Front, Look, Unseen};
+use crate::hosts::{Front, JobSnapshot, Unseen};
 use crate::job::is_there;
-use crate::report::Rank;
+use crate::report::RankReport;
 use crate::verdict::Doubt;
-use crate::waits::Surroundings;
-use crate::{Error, Job, Settings, ancestor, elsewhere};
+use crate::waits::JobCoverage;
+use crate::{Error, InspectionSettings, Job, ancestor, elsewhere};
 
-/// What two looks have shown.
+/// What two snapshots of a job have shown.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct JobObservation {
     /// What the second look showed.
-    pub ranks: Vec<Rank>,
+    pub ranks: Vec<RankReport>,
     /// Why a rank that waits may go on all the same.
     pub doubts: BTreeMap<i32, Doubt>,
     /// What is known besides.
-    pub around: Surroundings,
+    pub around: JobCoverage,
     /// Hosts whose ranks could not be looked at.
     pub unseen: Vec<Unseen>,
     /// Ranks are missing, and nobody was found to ask for them: what the user may do.
@@ -34,15 +34,15 @@ pub struct Seen {
 ///
 /// # Errors
 /// Those of [`look`](crate::look).
-pub fn observe(pid: u32) -> Result<Seen, Error> {
-    observe_with(pid, &Settings::default())
+pub fn observe(pid: u32) -> Result<JobObservation, Error> {
+    observe_with(pid, &InspectionSettings::default())
 }
 
 /// The same with what a user has said beside it.
 ///
 /// # Errors
 /// Those of [`look`](crate::look).
-pub fn observe_with(pid: u32, settings: &Settings) -> Result<Seen, Error> {
+pub fn observe_with(pid: u32, settings: &InspectionSettings) -> Result<JobObservation, Error> {
     if let Some(mut front) = Front::find(pid)? {
         return observe_hosts(&mut front);
     }
@@ -56,7 +56,7 @@ pub fn observe_with(pid: u32, settings: &Settings) -> Result<Seen, Error> {
     observe_once(pid, settings)
 }
 
-fn observe_once(pid: u32, settings: &Settings) -> Result<Seen, Error> {
+fn observe_once(pid: u32, settings: &InspectionSettings) -> Result<JobObservation, Error> {
     let job = Job::find(pid, settings)?;
     // The ranks may have been started since there was no front.
     if let Some(mut front) = Front::find(pid)? {
@@ -64,7 +64,7 @@ fn observe_once(pid: u32, settings: &Settings) -> Result<Seen, Error> {
     }
     let first = job.look()?;
     if first.iter().all(|rank| calls(rank).is_empty()) {
-        return Ok(Seen {
+        return Ok(JobObservation {
             around: around(&job, &first),
             elsewhere: elsewhere(pid, &first),
             ranks: first,
@@ -77,14 +77,14 @@ fn observe_once(pid: u32, settings: &Settings) -> Result<Seen, Error> {
     let restless = settle(&first, &before);
     let second = job.look()?;
     let was: BTreeMap<Place, BTreeSet<String>> = first.iter().map(identified).collect();
-    let doubt = |rank: &Rank| {
+    let doubt = |rank: &RankReport| {
         let is_restless = restless.contains(&rank.pid);
         doubt(rank, was.get(&place(rank)), is_restless, || {
             own_threads(rank.pid)
         })
     };
     let doubts = second.iter().filter_map(doubt).collect();
-    Ok(Seen {
+    Ok(JobObservation {
         around: around(&job, &second),
         elsewhere: elsewhere(pid, &second),
         ranks: second,
@@ -95,7 +95,7 @@ fn observe_once(pid: u32, settings: &Settings) -> Result<Seen, Error> {
 
 /// The same over hosts. All have been looked at for the first time before any is for the second: there is a moment at which each
 /// rank was in the call that it was in both times.
-fn observe_hosts(front: &mut Front) -> Result<Seen, Error> {
+fn observe_hosts(front: &mut Front) -> Result<JobObservation, Error> {
     let first = front.look()?;
     if first.ranks.iter().all(|it| calls(&it.rank).is_empty()) {
         return of_hosts(front, first, BTreeMap::new());
@@ -122,7 +122,7 @@ fn observe_hosts(front: &mut Front) -> Result<Seen, Error> {
 }
 
 /// Ranks that have not looked at what had come when they were let go.
-fn restless(first: &Look, second: &Look) -> BTreeSet<Place> {
+fn restless(first: &JobSnapshot, second: &JobSnapshot) -> BTreeSet<Place> {
     let pairs = second.ranks.iter().map(|it| (place(&it.rank), &it.before));
     let now: BTreeMap<Place, &Threads> = pairs.collect();
     let settled = |place: &Place, rank, before| {
@@ -134,8 +134,12 @@ fn restless(first: &Look, second: &Look) -> BTreeSet<Place> {
     restless.map(|(place, _)| place).collect()
 }
 
-fn of_hosts(front: &Front, look: Look, doubts: BTreeMap<i32, Doubt>) -> Result<Seen, Error> {
-    let ranks: Vec<Rank> = look.ranks.into_iter().map(|it| it.rank).collect();
+fn of_hosts(
+    front: &Front,
+    look: JobSnapshot,
+    doubts: BTreeMap<i32, Doubt>,
+) -> Result<JobObservation, Error> {
+    let ranks: Vec<RankReport> = look.ranks.into_iter().map(|it| it.rank).collect();
     if ranks.is_empty() {
         return Err(match look.unseen.first() {
             None => Error::NoneInMpi(front.pid()),
@@ -147,10 +151,10 @@ fn of_hosts(front: &Front, look: Look, doubts: BTreeMap<i32, Doubt>) -> Result<S
         });
     }
     let whole = missing(&ranks).is_subset(&look.ended);
-    Ok(Seen {
+    Ok(JobObservation {
         ranks,
         doubts,
-        around: Surroundings { whole },
+        around: JobCoverage { whole },
         unseen: look.unseen,
         elsewhere: None,
     })
@@ -159,17 +163,17 @@ fn of_hosts(front: &Front, look: Look, doubts: BTreeMap<i32, Doubt>) -> Result<S
 /// A process among those of all hosts.
 type Place = (Option<Arc<str>>, u32);
 
-fn place(rank: &Rank) -> Place {
+fn place(rank: &RankReport) -> Place {
     (rank.host.clone(), rank.pid)
 }
 
-fn identified(rank: &Rank) -> (Place, BTreeSet<String>) {
+fn identified(rank: &RankReport) -> (Place, BTreeSet<String>) {
     (place(rank), identity(rank))
 }
 
 /// Why a rank that waits may go on. `was`: the calls that it waited in before, if it was looked at.
 fn doubt(
-    rank: &Rank,
+    rank: &RankReport,
     was: Option<&BTreeSet<String>>,
     is_restless: bool,
     own: impl Fn() -> usize,
@@ -189,7 +193,7 @@ fn doubt(
 }
 
 /// Waits until the ranks have looked at what had come when they were let go; those that have not, in the end.
-fn settle(ranks: &[Rank], before: &[Threads]) -> BTreeSet<u32> {
+fn settle(ranks: &[RankReport], before: &[Threads]) -> BTreeSet<u32> {
     let since = Instant::now();
     loop {
         let pairs = ranks.iter().zip(before);
@@ -205,7 +209,7 @@ fn settle(ranks: &[Rank], before: &[Threads]) -> BTreeSet<u32> {
 }
 
 /// Each thread that waits sleeps again, or has polled for a while.
-fn has_settled(rank: &Rank, before: &Threads, now: &Threads) -> bool {
+fn has_settled(rank: &RankReport, before: &Threads, now: &Threads) -> bool {
     calls(rank).iter().all(|call| {
         let thread = call.thread.unwrap_or(rank.pid);
         let was = before.get(&thread);
@@ -242,7 +246,7 @@ pub(crate) fn own_threads(pid: u32) -> usize {
 }
 
 /// Whether data of a collective are just coming in: that may take long, and nothing else tells of it.
-fn is_moving(rank: &Rank) -> bool {
+fn is_moving(rank: &RankReport) -> bool {
     rank.communicators.iter().any(|comm| {
         let calls = comm.calls.iter().any(|it| it.moving);
         let mut operations = comm.sends.iter().chain(&comm.receives);
@@ -251,7 +255,7 @@ fn is_moving(rank: &Rank) -> bool {
 }
 
 /// What tells a rank that still waits in the same calls from one that waits in others that look alike.
-fn identity(rank: &Rank) -> BTreeSet<String> {
+fn identity(rank: &RankReport) -> BTreeSet<String> {
     let mut marks = BTreeSet::new();
     for comm in &rank.communicators {
         for it in comm.sends.iter().chain(&comm.receives) {
@@ -273,7 +277,7 @@ fn identity(rank: &Rank) -> BTreeSet<String> {
 }
 
 /// Ranks that others know and that were not seen.
-fn missing(ranks: &[Rank]) -> BTreeSet<i32> {
+fn missing(ranks: &[RankReport]) -> BTreeSet<i32> {
     let seen: BTreeSet<i32> = ranks.iter().filter_map(|it| it.rank).collect();
     let groups = ranks.iter().flat_map(|it| &it.communicators);
     let all = groups.flat_map(|it| it.ranks.iter().copied());
@@ -281,7 +285,7 @@ fn missing(ranks: &[Rank]) -> BTreeSet<i32> {
 }
 
 /// What to do about ranks that were not seen, where their launcher says that they are of another node, or is another one.
-fn elsewhere(named: u32, ranks: &[Rank]) -> Option<String> {
+fn elsewhere(named: u32, ranks: &[RankReport]) -> Option<String> {
     let missing = missing(ranks);
     let mut boots = ranks.iter().filter_map(|it| ancestor::boot(it.pid).ok());
     let Some(boot) = boots.next() else {
@@ -295,7 +299,7 @@ fn elsewhere(named: u32, ranks: &[Rank]) -> Option<String> {
 }
 
 /// Whether who has not been seen has ended.
-fn around(job: &Job, ranks: &[Rank]) -> Surroundings {
+fn around(job: &Job, ranks: &[RankReport]) -> JobCoverage {
     let missing = missing(ranks);
     // It may not have been started yet, or be a script between two programs: rmpi's daemon knows.
     let ended = |pid: u32| {
@@ -307,12 +311,12 @@ fn around(job: &Job, ranks: &[Rank]) -> Surroundings {
         Some(rank) if ancestor::is_of_rmpi(rank.pid) => ended(rank.pid),
         Some(_) => are_all_of_launcher(job, ranks),
     };
-    Surroundings { whole }
+    JobCoverage { whole }
 }
 
 /// Of another MPI: the ranks were started here, all of them, by the process that was named, and nothing else below it can become one.
 /// A script around one rank has been told what that rank was, and is no such process.
-fn are_all_of_launcher(job: &Job, ranks: &[Rank]) -> bool {
+fn are_all_of_launcher(job: &Job, ranks: &[RankReport]) -> bool {
     let starter = job.starter();
     let mut all = ranks.iter();
     let here = all.all(|rank| rank.pid != starter && are_all_here(rank.pid));

@@ -54,19 +54,19 @@ impl Drop for Undisturbed {
     }
 }
 
-/// Processes that stand still until this is dropped.
+/// Processes that stay stopped until this is dropped.
 #[derive(Debug)]
-pub struct Stopped {
-    processes: Vec<Process>,
+pub struct HaltedProcesses {
+    processes: Vec<HaltedProcess>,
 }
 
-impl Stopped {
+impl HaltedProcesses {
     /// Stops processes with all their threads: each is told before any is waited for.
     ///
     /// # Errors
     /// When one cannot be stopped, or does not within a while; then all go on.
     pub fn stop(pids: impl IntoIterator<Item = u32>) -> Result<Self, Error> {
-        Self::stop_each(pids, Process::tell)
+        Self::stop_each(pids, HaltedProcess::tell)
     }
 
     /// The same without tracing any.
@@ -74,12 +74,12 @@ impl Stopped {
     /// # Errors
     /// Those of [`stop`](Self::stop).
     pub fn stop_by_signal(pids: impl IntoIterator<Item = u32>) -> Result<Self, Error> {
-        Self::stop_each(pids, Process::tell_by_signal)
+        Self::stop_each(pids, HaltedProcess::tell_by_signal)
     }
 
     fn stop_each(
         pids: impl IntoIterator<Item = u32>,
-        tell: fn(u32) -> Result<Process, Error>,
+        tell: fn(u32) -> Result<HaltedProcess, Error>,
     ) -> Result<Self, Error> {
         let mut stopped = Self {
             processes: Vec::new(),
@@ -99,19 +99,21 @@ impl Stopped {
     /// How many stand still by a trace, which ends with this process.
     #[must_use]
     pub fn traced(&self) -> usize {
-        let traced = |it: &&Process| matches!(it.how, How::Traced(_));
+        let traced = |it: &&HaltedProcess| matches!(it.how, HaltMethod::Traced(_));
         self.processes.iter().filter(traced).count()
     }
 }
 
+/// One process that was stopped.
 #[derive(Debug)]
-struct Process {
+struct HaltedProcess {
     pid: u32,
-    how: How,
+    how: HaltMethod,
 }
 
+/// How a process was stopped.
 #[derive(Debug)]
-enum How {
+enum HaltMethod {
     /// It stood still before, and is to stay so.
     Before,
     /// Its threads are traced, by this thread.
@@ -134,16 +136,16 @@ struct Thread {
     stands: Option<i32>,
 }
 
-impl Process {
+impl HaltedProcess {
     fn tell(pid: u32) -> Result<Self, Error> {
         let unreadable = |why| Error::unreadable(pid, why);
         if stands(pid).map_err(unreadable)? {
-            let how = How::Before;
+            let how = HaltMethod::Before;
             return Ok(Self { pid, how });
         }
         let mut trace = Trace::default();
         if trace.tell_all(pid).is_ok() {
-            let how = How::Traced(trace);
+            let how = HaltMethod::Traced(trace);
             return Ok(Self { pid, how });
         }
         drop(trace);
@@ -151,7 +153,7 @@ impl Process {
     }
 
     fn tell_by_signal(pid: u32) -> Result<Self, Error> {
-        let how = How::Before;
+        let how = HaltMethod::Before;
         match stands(pid).map_err(|why| Error::unreadable(pid, why))? {
             true => Ok(Self { pid, how }),
             false => Self::signal(pid),
@@ -162,15 +164,15 @@ impl Process {
         let number = Pid::from_raw(i32::try_from(pid).unwrap_or(i32::MAX));
         let sent = kill(number, Signal::SIGSTOP);
         sent.map_err(|why| Error::unreadable(pid, why.into()))?;
-        let how = How::Signalled;
+        let how = HaltMethod::Signalled;
         Ok(Self { pid, how })
     }
 
     fn wait(&mut self, until: Instant) -> std::io::Result<()> {
         match &mut self.how {
-            How::Before => Ok(()),
-            How::Traced(trace) => trace.wait(self.pid, until),
-            How::Signalled => {
+            HaltMethod::Before => Ok(()),
+            HaltMethod::Traced(trace) => trace.wait(self.pid, until),
+            HaltMethod::Signalled => {
                 while !stands(self.pid)? {
                     pause(until)?;
                 }
@@ -180,9 +182,9 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for HaltedProcess {
     fn drop(&mut self) {
-        if let How::Signalled = self.how {
+        if let HaltMethod::Signalled = self.how {
             let pid = Pid::from_raw(i32::try_from(self.pid).unwrap_or(i32::MAX));
             // It may have been killed meanwhile.
             let _ = kill(pid, Signal::SIGCONT);
@@ -342,9 +344,9 @@ mod tests {
     #[test]
     fn a_process_stands_still_and_goes_on() {
         let child = Child::start();
-        let stopped = Stopped::stop([child.0.id()]).unwrap();
+        let stopped = HaltedProcesses::stop([child.0.id()]).unwrap();
         assert!(matches!(child.state(), 't' | 'T'));
-        assert!(Stopped::stop([child.0.id()]).unwrap().traced() == 0);
+        assert!(HaltedProcesses::stop([child.0.id()]).unwrap().traced() == 0);
         assert!(matches!(child.state(), 't' | 'T'), "it stood before");
         drop(stopped);
         assert!(child.comes_to('R'));
@@ -353,7 +355,7 @@ mod tests {
     #[test]
     fn where_nothing_may_be_traced_a_signal_does_it() {
         let child = Child::start();
-        let mut signalled = Process::signal(child.0.id()).unwrap();
+        let mut signalled = HaltedProcess::signal(child.0.id()).unwrap();
         signalled.wait(Instant::now() + PATIENCE).unwrap();
         assert_eq!(child.state(), 'T');
         drop(signalled);
@@ -366,14 +368,14 @@ mod tests {
         let pid = Pid::from_raw(i32::try_from(child.0.id()).unwrap());
         kill(pid, Signal::SIGSTOP).unwrap();
         assert!(child.comes_to('T'));
-        drop(Stopped::stop([child.0.id()]).unwrap());
+        drop(HaltedProcesses::stop([child.0.id()]).unwrap());
         assert_eq!(child.state(), 'T');
     }
 
     #[test]
     fn one_that_is_not_there_is_said_and_the_others_go_on() {
         let child = Child::start();
-        let error = Stopped::stop([child.0.id(), 0x3fff_ffff]).unwrap_err();
+        let error = HaltedProcesses::stop([child.0.id(), 0x3fff_ffff]).unwrap_err();
         assert!(matches!(error, Error::Gone(0x3fff_ffff)), "{error}");
         assert!(child.comes_to('R'));
     }
@@ -381,7 +383,7 @@ mod tests {
     #[test]
     fn a_signal_that_comes_meanwhile_arrives_afterwards() {
         let mut child = Child::start();
-        let stopped = Stopped::stop([child.0.id()]).unwrap();
+        let stopped = HaltedProcesses::stop([child.0.id()]).unwrap();
         let pid = Pid::from_raw(i32::try_from(child.0.id()).unwrap());
         kill(pid, Signal::SIGTERM).unwrap();
         drop(stopped);
@@ -395,7 +397,7 @@ mod tests {
         let Ok(pid) = std::env::var(HELD) else {
             return;
         };
-        let _stopped = Stopped::stop([pid.parse().unwrap()]).unwrap();
+        let _stopped = HaltedProcesses::stop([pid.parse().unwrap()]).unwrap();
         std::thread::sleep(PATIENCE);
     }
 

@@ -10,9 +10,9 @@ use object::{Object, ObjectKind, ObjectSymbol};
 
 use crate::types::{DebugInfo, Type};
 
-/// The files that were read already.
+/// The symbol files that were read already.
 #[derive(Debug, Default)]
-pub struct Files(HashMap<PathBuf, Arc<Symbols>>);
+pub struct SymbolFiles(HashMap<PathBuf, Arc<Symbols>>);
 
 /// A file with symbols.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub struct Symbols {
     debug_info: OnceLock<Option<DebugInfo>>,
 }
 
-impl Files {
+impl SymbolFiles {
     /// A file's symbols. One that is not readable, or none of ours to read, has none.
     pub fn symbols(&mut self, path: &Path) -> Arc<Symbols> {
         if let Some(known) = self.0.get(path) {

@@ -13,13 +13,13 @@ use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 
-use crate::symbols::{Files, Symbols};
+use crate::symbols::{SymbolFiles, Symbols};
 use crate::types::Type;
 use crate::{Error, ancestor};
 
 /// A process with what is mapped in it.
 #[derive(Debug)]
-pub struct Target {
+pub struct RankProcess {
     pid: u32,
     objects: Vec<(u64, Arc<Symbols>)>,
     /// Files that have its types, and are not mapped.
@@ -28,12 +28,12 @@ pub struct Target {
     memory: OnceLock<Option<File>>,
 }
 
-impl Target {
+impl RankProcess {
     /// Looks at what a process has mapped.
     ///
     /// # Errors
     /// When that cannot be read.
-    pub fn open(pid: u32, files: &mut Files) -> Result<Self, Error> {
+    pub fn open(pid: u32, files: &mut SymbolFiles) -> Result<Self, Error> {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
         let maps = maps.map_err(|why| Error::unreadable(pid, why))?;
         let mut seen = Vec::new();
@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn memory_is_read_as_a_file_where_the_call_is_refused() {
-        let mut target = Target::open(std::process::id(), &mut Files::default()).unwrap();
+        let mut target =
+            RankProcess::open(std::process::id(), &mut SymbolFiles::default()).unwrap();
         let word = Box::new(0x1234_5678_u32);
         let address = core::ptr::from_ref(&*word).addr() as u64;
         for memory in [

@@ -32,13 +32,14 @@ pub struct Type {
 #[derive(Debug)]
 pub struct DebugInfo {
     /// The file's own, and what it shares with others.
-    halves: Vec<Half>,
+    halves: Vec<DwarfFile>,
     types: HashMap<Box<[u8]>, At>,
     synonyms: HashMap<Box<[u8]>, At>,
 }
 
+/// One file of DWARF: the program's or library's own, or the one that it shares with others.
 #[derive(Debug)]
-struct Half {
+struct DwarfFile {
     dwarf: Dwarf<Bytes>,
     units: Vec<UnitHeader<Bytes>>,
 }
@@ -77,11 +78,12 @@ impl DebugInfo {
             sections(&object::File::parse(&*bytes).ok()?)
         });
         let mut all = Self {
-            halves: vec![Half::new(&own, shared.as_ref())],
+            halves: vec![DwarfFile::new(&own, shared.as_ref())],
             types: HashMap::new(),
             synonyms: HashMap::new(),
         };
-        all.halves.extend(shared.map(|it| Half::new(&it, None)));
+        all.halves
+            .extend(shared.map(|it| DwarfFile::new(&it, None)));
         for half in 0..all.halves.len() {
             // What is not understood of one half leaves what was found before.
             let _ = all.collect(half);
@@ -208,7 +210,7 @@ impl DebugInfo {
     }
 }
 
-impl Half {
+impl DwarfFile {
     fn new(own: &Sections, shared: Option<&Sections>) -> Self {
         let section = |of: Option<&Sections>, id: SectionId| {
             let bytes = of.and_then(|it| it.get(id.name()).cloned());

@@ -12,14 +12,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::Serialize;
 
 use crate::near::{Near, Other};
-use crate::waits::{Mixed, Pending, Side, State, Wait, Waits, What};
+use crate::waits::{
+    AwaitedKind, AwaitedOperation, CollectiveMismatch, JobWaits, MismatchSide, RankState, RankWait,
+};
 use crate::words::{self, ranks, verb};
 
-/// What is to be said of a job.
+/// Whether a job is deadlocked, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct JobVerdict {
     /// In one word, for programs.
-    pub kind: Kind,
+    pub kind: VerdictKind,
     /// In one line.
     pub headline: String,
     /// Why, a line each.
@@ -33,7 +35,7 @@ pub struct Verdict {
 /// A verdict in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum VerdictKind {
     /// Ranks can never go on.
     Deadlock,
     /// Ranks wait for something that may still come from ranks that go on.
@@ -58,21 +60,23 @@ pub enum Doubt {
 
 /// Judges. `doubts` are by rank, as the states are.
 #[must_use]
-pub fn verdict(waits: &Waits, doubts: &BTreeMap<i32, Doubt>) -> Verdict {
+pub fn verdict(waits: &JobWaits, doubts: &BTreeMap<i32, Doubt>) -> JobVerdict {
     let judge = Judge::of(waits, doubts);
     let stuck = judge.stuck();
     let circles = judge.circles();
     let kind = judge.kind(&stuck);
     let mut causes = Vec::new();
     match kind {
-        Kind::Deadlock => {
+        VerdictKind::Deadlock => {
             causes.extend(circles.iter().map(|it| circle(it)));
             causes.extend(judge.gone());
             causes.extend(judge.absent(&stuck));
             causes.extend(judge.nearly(&stuck));
         }
-        Kind::Waiting | Kind::NoVerdict => causes.extend(judge.absent(&judge.waiting())),
-        Kind::Running => {}
+        VerdictKind::Waiting | VerdictKind::NoVerdict => {
+            causes.extend(judge.absent(&judge.waiting()))
+        }
+        VerdictKind::Running => {}
     }
     causes.extend(waits.mixed.iter().map(mixed));
     causes.extend(waits.failed.iter().map(|it| {
@@ -86,7 +90,7 @@ pub fn verdict(waits: &Waits, doubts: &BTreeMap<i32, Doubt>) -> Verdict {
             it.name
         )
     }));
-    Verdict {
+    JobVerdict {
         kind,
         headline: judge.headline(kind, &stuck),
         causes,
@@ -96,7 +100,7 @@ pub fn verdict(waits: &Waits, doubts: &BTreeMap<i32, Doubt>) -> Verdict {
 }
 
 struct Judge<'a> {
-    waits: &'a Waits,
+    waits: &'a JobWaits,
     doubts: &'a BTreeMap<i32, Doubt>,
     /// By rank: whether it can go on, for all that is known.
     free: Vec<bool>,
@@ -117,7 +121,7 @@ impl Free<'_> {
         place.and_then(|at| self.free.get(at)).is_none_or(|it| *it)
     }
 
-    fn can_end(&self, wait: &Wait) -> bool {
+    fn can_end(&self, wait: &RankWait) -> bool {
         let mut pending = wait.pending.iter();
         match wait.all {
             true => !(self.strict && wait.more) && pending.all(|it| self.can_come(it)),
@@ -128,8 +132,13 @@ impl Free<'_> {
         }
     }
 
-    fn can_come(&self, it: &Pending) -> bool {
-        if self.strict && matches!(it.what, What::Collective { .. } | What::Finalize) {
+    fn can_come(&self, it: &AwaitedOperation) -> bool {
+        if self.strict
+            && matches!(
+                it.what,
+                AwaitedKind::Collective { .. } | AwaitedKind::Finalize
+            )
+        {
             let fits = it.near.is_empty() && !it.ranks.is_empty();
             return fits && it.ranks.iter().all(|rank| self.has(*rank));
         }
@@ -142,13 +151,15 @@ impl Free<'_> {
     }
 
     /// All that follows from those that can go on without others.
-    fn of(waits: &Waits, begin: impl Fn(i32, &State) -> bool, strict: bool) -> Vec<bool> {
+    fn of(waits: &JobWaits, begin: impl Fn(i32, &RankState) -> bool, strict: bool) -> Vec<bool> {
         let numbered = (0..).zip(&waits.states);
         let mut free: Vec<bool> = numbered.map(|(rank, it)| begin(rank, it)).collect();
         loop {
             let mut found = false;
             for (at, state) in waits.states.iter().enumerate() {
-                let State::Waits(waits) = state else { continue };
+                let RankState::Waits(waits) = state else {
+                    continue;
+                };
                 let known = Free {
                     free: &free,
                     strict,
@@ -165,15 +176,15 @@ impl Free<'_> {
 }
 
 impl<'a> Judge<'a> {
-    fn of(waits: &'a Waits, doubts: &'a BTreeMap<i32, Doubt>) -> Self {
-        let may = |rank: i32, state: &State| match state {
-            State::Outside | State::Untold | State::Unseen => true,
-            State::Waits(_) => doubts.contains_key(&rank),
-            State::Finalized | State::Ended => false,
+    fn of(waits: &'a JobWaits, doubts: &'a BTreeMap<i32, Doubt>) -> Self {
+        let may = |rank: i32, state: &RankState| match state {
+            RankState::Outside | RankState::Untold | RankState::Unseen => true,
+            RankState::Waits(_) => doubts.contains_key(&rank),
+            RankState::Finalized | RankState::Ended => false,
         };
-        let does = |rank: i32, state: &State| match state {
-            State::Outside => true,
-            State::Waits(_) => doubts.get(&rank) == Some(&Doubt::Moved),
+        let does = |rank: i32, state: &RankState| match state {
+            RankState::Outside => true,
+            RankState::Waits(_) => doubts.get(&rank) == Some(&Doubt::Moved),
             _ => false,
         };
         Self {
@@ -184,19 +195,21 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn kind(&self, stuck: &[i32]) -> Kind {
+    fn kind(&self, stuck: &[i32]) -> VerdictKind {
         let waiting = self.waiting();
         let is_sure = |rank: &i32| usize::try_from(*rank).is_ok_and(|at| self.sure[at]);
         match waiting.is_empty() {
-            _ if !stuck.is_empty() => Kind::Deadlock,
-            true if self.waits.states.contains(&State::Untold) => Kind::NoVerdict,
-            true => Kind::Running,
-            false if self.waits.mixed.is_empty() && waiting.iter().all(is_sure) => Kind::Waiting,
-            false => Kind::NoVerdict,
+            _ if !stuck.is_empty() => VerdictKind::Deadlock,
+            true if self.waits.states.contains(&RankState::Untold) => VerdictKind::NoVerdict,
+            true => VerdictKind::Running,
+            false if self.waits.mixed.is_empty() && waiting.iter().all(is_sure) => {
+                VerdictKind::Waiting
+            }
+            false => VerdictKind::NoVerdict,
         }
     }
 
-    fn can_come(&self, it: &Pending) -> bool {
+    fn can_come(&self, it: &AwaitedOperation) -> bool {
         let (free, strict) = (&self.free[..], false);
         Free { free, strict }.can_come(it)
     }
@@ -206,22 +219,25 @@ impl<'a> Judge<'a> {
         Free { free, strict }.has(rank)
     }
 
-    fn state(&self, rank: i32) -> Option<&State> {
+    fn state(&self, rank: i32) -> Option<&RankState> {
         usize::try_from(rank)
             .ok()
             .and_then(|at| self.waits.states.get(at))
     }
 
     fn is_gone(&self, rank: i32) -> bool {
-        matches!(self.state(rank), Some(State::Finalized | State::Ended))
+        matches!(
+            self.state(rank),
+            Some(RankState::Finalized | RankState::Ended)
+        )
     }
 
     /// Ranks that wait, with their waits.
-    fn waiters(&self) -> impl Iterator<Item = (i32, &[Wait])> {
+    fn waiters(&self) -> impl Iterator<Item = (i32, &[RankWait])> {
         (0..)
             .zip(&self.waits.states)
             .filter_map(|(rank, state)| match state {
-                State::Waits(waits) => Some((rank, &waits[..])),
+                RankState::Waits(waits) => Some((rank, &waits[..])),
                 _ => None,
             })
     }
@@ -236,9 +252,9 @@ impl<'a> Judge<'a> {
     }
 
     /// What a rank that is stuck waits for and does not get.
-    fn lacks(&self, rank: i32) -> impl Iterator<Item = &Pending> {
+    fn lacks(&self, rank: i32) -> impl Iterator<Item = &AwaitedOperation> {
         let waits = match self.state(rank) {
-            Some(State::Waits(waits)) => &waits[..],
+            Some(RankState::Waits(waits)) => &waits[..],
             _ => &[],
         };
         let pending = waits.iter().flat_map(|wait| &wait.pending);
@@ -304,13 +320,13 @@ impl<'a> Judge<'a> {
             .collect()
     }
 
-    fn gone_words(&self, it: &Pending, gone: &[i32]) -> String {
+    fn gone_words(&self, it: &AwaitedOperation, gone: &[i32]) -> String {
         if gone.is_empty() {
             return format!("for a message that nobody can send, on {}", it.name);
         }
         let ended = gone
             .iter()
-            .any(|rank| self.state(*rank) == Some(&State::Ended));
+            .any(|rank| self.state(*rank) == Some(&RankState::Ended));
         let what = if ended { "ended" } else { "finalized MPI" };
         let have = verb(gone, "has", "have");
         format!("for {}, which {have} {what}", ranks(gone))
@@ -318,24 +334,24 @@ impl<'a> Judge<'a> {
 
     /// Collectives that some have entered, and what the others do instead.
     fn absent(&self, of: &[i32]) -> Vec<String> {
-        let mut calls: BTreeMap<Call, Entered> = BTreeMap::new();
+        let mut calls: BTreeMap<CollectiveInstance, CollectiveAttendance> = BTreeMap::new();
         for rank in of {
             let pending = match self.state(*rank) {
-                Some(State::Waits(waits)) => waits.iter().flat_map(|it| &it.pending),
+                Some(RankState::Waits(waits)) => waits.iter().flat_map(|it| &it.pending),
                 _ => continue,
             };
             for it in pending.filter(|it| !it.ranks.is_empty() && !it.mixed) {
                 let (name, number) = match &it.what {
-                    What::Collective { name, number } => (name.clone(), *number),
-                    What::Finalize => ("Finalize".to_owned(), 0),
+                    AwaitedKind::Collective { name, number } => (name.clone(), *number),
+                    AwaitedKind::Finalize => ("Finalize".to_owned(), 0),
                     _ => continue,
                 };
-                let call = Call {
+                let call = CollectiveInstance {
                     communicator: it.communicator,
                     name,
                     number,
                 };
-                let new = || Entered {
+                let new = || CollectiveAttendance {
                     come: Vec::new(),
                     absent: it.ranks.clone(),
                     on: it.name.clone(),
@@ -347,7 +363,11 @@ impl<'a> Judge<'a> {
         lines.map(|(call, it)| self.entered(call, it)).collect()
     }
 
-    fn entered(&self, call: &Call, Entered { come, absent, on }: &Entered) -> String {
+    fn entered(
+        &self,
+        call: &CollectiveInstance,
+        CollectiveAttendance { come, absent, on }: &CollectiveAttendance,
+    ) -> String {
         let which = match call.number {
             0 => String::new(),
             number => format!(", call {number} of it on {on}"),
@@ -366,8 +386,8 @@ impl<'a> Judge<'a> {
     /// What some ranks do, if all do the same.
     fn instead(&self, absent: &[i32]) -> String {
         let does = |rank: &i32| match self.state(*rank) {
-            Some(State::Waits(waits)) => waits.first().map(|it| format!("in {}", it.call)),
-            Some(State::Outside) => Some("not waiting in MPI".to_owned()),
+            Some(RankState::Waits(waits)) => waits.first().map(|it| format!("in {}", it.call)),
+            Some(RankState::Outside) => Some("not waiting in MPI".to_owned()),
             _ => None,
         };
         let calls: BTreeSet<Option<String>> = absent.iter().map(does).collect();
@@ -377,13 +397,13 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn headline(&self, kind: Kind, stuck: &[i32]) -> String {
+    fn headline(&self, kind: VerdictKind, stuck: &[i32]) -> String {
         let size = self.waits.states.len();
         match kind {
-            Kind::Deadlock if stuck.len() == size && size > 1 => {
+            VerdictKind::Deadlock if stuck.len() == size && size > 1 => {
                 format!("deadlock: none of the {size} ranks can ever go on")
             }
-            Kind::Deadlock => {
+            VerdictKind::Deadlock => {
                 let of = if size > 1 {
                     format!(" of {size}")
                 } else {
@@ -391,12 +411,12 @@ impl<'a> Judge<'a> {
                 };
                 format!("deadlock: {}{of} can never go on", ranks(stuck))
             }
-            Kind::Running => "no rank waits in MPI".to_owned(),
-            Kind::Waiting => self.headline_of_waiting("no deadlock", &self.hopes()),
-            Kind::NoVerdict if self.waiting().is_empty() => {
+            VerdictKind::Running => "no rank waits in MPI".to_owned(),
+            VerdictKind::Waiting => self.headline_of_waiting("no deadlock", &self.hopes()),
+            VerdictKind::NoVerdict if self.waiting().is_empty() => {
                 "no verdict: the library of this MPI does not say which calls wait".to_owned()
             }
-            Kind::NoVerdict => self.headline_of_waiting("no verdict", &self.unknown()),
+            VerdictKind::NoVerdict => self.headline_of_waiting("no verdict", &self.unknown()),
         }
     }
 
@@ -423,7 +443,7 @@ impl<'a> Judge<'a> {
         }
         if hopes.is_empty() {
             let meeting = self.those(|_, state| match state {
-                State::Waits(waits) => waits.iter().any(is_under_way),
+                RankState::Waits(waits) => waits.iter().any(is_under_way),
                 _ => false,
             });
             hopes.push(format!(
@@ -435,7 +455,7 @@ impl<'a> Judge<'a> {
     }
 
     fn outside(&self) -> Vec<i32> {
-        self.those(|_, state| *state == State::Outside)
+        self.those(|_, state| *state == RankState::Outside)
     }
 
     fn moved(&self) -> Vec<i32> {
@@ -445,7 +465,7 @@ impl<'a> Judge<'a> {
     /// Why nothing can be said.
     fn unknown(&self) -> Vec<String> {
         let with = |doubt| self.those(|rank, _| self.doubts.get(&rank) == Some(&doubt));
-        let unseen = self.those(|_, state| *state == State::Unseen);
+        let unseen = self.those(|_, state| *state == RankState::Unseen);
         let reasons = [
             (unseen, "was not looked at", "were not looked at"),
             (
@@ -482,7 +502,11 @@ impl<'a> Judge<'a> {
         for (rank, waits) in self.waiters() {
             let pending = waits.iter().flat_map(|wait| &wait.pending);
             let met = pending.filter(|it| {
-                it.under_way && matches!(it.what, What::Collective { .. } | What::Finalize)
+                it.under_way
+                    && matches!(
+                        it.what,
+                        AwaitedKind::Collective { .. } | AwaitedKind::Finalize
+                    )
             });
             for it in met {
                 let roots = it.near.iter().filter(|it| it.other == Other::Through);
@@ -518,7 +542,7 @@ impl<'a> Judge<'a> {
     /// What else nothing is known of.
     fn beside(&self) -> Vec<String> {
         let more = self.those(|_, state| match state {
-            State::Waits(waits) => waits.iter().any(|it| it.more),
+            RankState::Waits(waits) => waits.iter().any(|it| it.more),
             _ => false,
         });
         let mut lines = Vec::new();
@@ -531,7 +555,7 @@ impl<'a> Judge<'a> {
         lines
     }
 
-    fn those(&self, is: impl Fn(i32, &State) -> bool) -> Vec<i32> {
+    fn those(&self, is: impl Fn(i32, &RankState) -> bool) -> Vec<i32> {
         let numbered = (0..).zip(&self.waits.states);
         let found = numbered.filter(|(rank, state)| is(*rank, state));
         found.map(|(rank, _)| rank).collect()
@@ -542,7 +566,8 @@ impl<'a> Judge<'a> {
         let mut lines = Vec::new();
         for rank in stuck {
             for it in self.lacks(*rank) {
-                let told = |found: &&Near| it.what != What::Send || found.other == Other::Inactive;
+                let told =
+                    |found: &&Near| it.what != AwaitedKind::Send || found.other == Other::Inactive;
                 let near = it.near.iter().filter(told);
                 lines.extend(self.finalizing(*rank, it));
                 lines.extend(near.filter_map(|found| instead(*rank, it, found)));
@@ -557,9 +582,9 @@ impl<'a> Judge<'a> {
     }
 
     /// Who is in `MPI_Finalize` sends nothing any more.
-    fn finalizing(&self, rank: i32, it: &Pending) -> Option<String> {
-        let peer = it.peer.filter(|_| it.what != What::Send)?;
-        let Some(State::Waits(waits)) = self.state(peer) else {
+    fn finalizing(&self, rank: i32, it: &AwaitedOperation) -> Option<String> {
+        let peer = it.peer.filter(|_| it.what != AwaitedKind::Send)?;
+        let Some(RankState::Waits(waits)) = self.state(peer) else {
             return None;
         };
         let last = waits.iter().any(|wait| wait.call == "MPI_Finalize");
@@ -572,10 +597,12 @@ impl<'a> Judge<'a> {
 }
 
 /// Which ranks are in which collective.
-fn mixed(it: &Mixed) -> String {
-    let alike = |one: &Side, other: &Side| (&one.name, one.root) == (&other.name, other.root);
+fn mixed(it: &CollectiveMismatch) -> String {
+    let alike = |one: &MismatchSide, other: &MismatchSide| {
+        (&one.name, one.root) == (&other.name, other.root)
+    };
     let parts = it.who.iter().map(|side| {
-        let Side {
+        let MismatchSide {
             name, root, ranks, ..
         } = side;
         // Bytes where they are what ranks differ in.
@@ -594,26 +621,26 @@ fn mixed(it: &Mixed) -> String {
 
 /// One call of a collective.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Call {
+struct CollectiveInstance {
     communicator: u64,
     name: String,
     number: i32,
 }
 
-/// Who has come to it, and who has not.
-struct Entered {
+/// The ranks that have entered a collective, and those that have not.
+struct CollectiveAttendance {
     come: Vec<i32>,
     absent: Vec<i32>,
     /// The communicator's name.
     on: String,
 }
 
-fn is_under_way(wait: &Wait) -> bool {
+fn is_under_way(wait: &RankWait) -> bool {
     wait.moves || wait.pending.iter().any(|it| it.under_way)
 }
 
 /// What is there in place of a message.
-fn instead(rank: i32, it: &Pending, found: &Near) -> Option<String> {
+fn instead(rank: i32, it: &AwaitedOperation, found: &Near) -> Option<String> {
     let sender = found.rank;
     let wanted = words::tag(it.tag);
     Some(match found.other {

@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 
-use crate::calls::{Call, FINALIZE, OTHERS, Target, calls};
-use crate::near::{Near, Other, Wish, near_messages, near_receives, world};
-use crate::report::{self, Communicator, Data, Operation, Rank};
+use crate::calls::{AwaitedTarget, FINALIZE, OTHERS, RankCall, calls};
+use crate::near::{Near, Other, ReceivePattern, near_messages, near_receives, world};
+use crate::report::{self, CommReport, MessageData, OperationReport, RankReport};
 
 /// What a rank does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum RankState {
     /// Calls of it wait, one for each thread that is in MPI.
-    Waits(Vec<Wait>),
+    Waits(Vec<RankWait>),
     /// It waits in no call: it computes, or does something else.
     Outside,
     /// Whether it waits is not known: its MPI's library does not say which calls do.
@@ -27,15 +27,15 @@ pub enum State {
     Unseen,
 }
 
-/// A call that waits.
+/// A blocking call, with what it waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Wait {
+pub struct RankWait {
     /// The function, as `MPI_Recv`.
     pub call: String,
     /// All of what is pending must end, or one of it.
     pub all: bool,
     /// What it waits for.
-    pub pending: Vec<Pending>,
+    pub pending: Vec<AwaitedOperation>,
     /// It waits for something else too, of which nothing is known.
     pub more: bool,
     /// It waits for something else too, for which both sides are there: that ends by itself.
@@ -44,11 +44,11 @@ pub struct Wait {
     pub done: Option<(u32, u32)>,
 }
 
-/// One thing that a call waits for.
+/// One operation that a call waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Pending {
+pub struct AwaitedOperation {
     /// What it is.
-    pub what: What,
+    pub what: AwaitedKind,
     /// Number of the communicator, the same on all its ranks.
     pub communicator: u64,
     /// Its name.
@@ -61,7 +61,7 @@ pub struct Pending {
     pub tag: Option<i64>,
     /// A message, or the buffer for it.
     #[serde(flatten)]
-    pub data: Data,
+    pub data: MessageData,
     /// Ranks in `MPI_COMM_WORLD` that can end it.
     pub ranks: Vec<i32>,
     /// All of them have to do something for that, or one of them.
@@ -76,10 +76,10 @@ pub struct Pending {
     pub near: Vec<Near>,
 }
 
-/// What kind of thing is waited for.
+/// The kind of operation that is waited for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum AwaitedKind {
     /// A message for a receive.
     Receive,
     /// A message for a probe.
@@ -97,9 +97,9 @@ pub enum What {
     Finalize,
 }
 
-/// A receive that has failed and that its rank did not collect.
+/// A receive that failed and that its rank has not collected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Failed {
+pub struct FailedReceive {
     /// Whose it is.
     pub rank: i32,
     /// Who sent the message.
@@ -109,34 +109,34 @@ pub struct Failed {
     /// Bytes of the message.
     pub bytes: i64,
     /// The buffer.
-    pub room: Data,
+    pub room: MessageData,
     /// The communicator.
     pub name: String,
 }
 
 /// All ranks of a job with what they wait for.
 #[derive(Clone, Debug, Serialize)]
-pub struct Waits {
+pub struct JobWaits {
     /// By rank in `MPI_COMM_WORLD`.
-    pub states: Vec<State>,
+    pub states: Vec<RankState>,
     /// Receives that have failed.
-    pub failed: Vec<Failed>,
+    pub failed: Vec<FailedReceive>,
     /// Calls of communicators that are not the same collective, or not with the same root, on all ranks.
-    pub mixed: Vec<Mixed>,
+    pub mixed: Vec<CollectiveMismatch>,
 }
 
-/// One call of a communicator's that ranks do not agree on.
+/// One collective call of a communicator on which its ranks do not agree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Mixed {
+pub struct CollectiveMismatch {
     /// The communicator.
     pub name: String,
     /// Which ranks are in which collective.
-    pub who: Vec<Side>,
+    pub who: Vec<MismatchSide>,
 }
 
-/// Ranks that call a collective alike.
+/// The ranks that make the same call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Side {
+pub struct MismatchSide {
     /// Its name.
     pub name: String,
     /// Its root, as a rank of the communicator, if it has one.
@@ -147,21 +147,21 @@ pub struct Side {
     pub ranks: Vec<i32>,
 }
 
-/// What is known of a job besides its queues.
+/// How much of a job was looked at.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Surroundings {
+pub struct JobCoverage {
     /// All ranks that still run were looked at.
     pub whole: bool,
 }
 
 /// Makes the picture from what all ranks say.
 #[must_use]
-pub fn waits(ranks: &[Rank], around: Surroundings) -> Waits {
+pub fn waits(ranks: &[RankReport], around: JobCoverage) -> JobWaits {
     let job = Job::of(ranks);
     let strangers = ranks.iter().any(|rank| rank.rank.is_none());
     let missing = match around.whole && !strangers {
-        true => State::Ended,
-        false => State::Unseen,
+        true => RankState::Ended,
+        false => RankState::Unseen,
     };
     let mut states = vec![missing; job.size];
     for (rank, number) in ranks.iter().filter_map(|it| Some((it, it.rank?))) {
@@ -173,14 +173,14 @@ pub fn waits(ranks: &[Rank], around: Surroundings) -> Waits {
         };
         let calls = job.calls.get(&number).map_or(&[][..], Vec::as_slice);
         *state = match (rank.communicators.is_empty(), calls.is_empty()) {
-            (true, _) => State::Finalized,
-            (false, true) if !rank.tells_calls => State::Untold,
-            (false, true) => State::Outside,
-            (false, false) => State::Waits(calls.iter().map(|it| job.wait(rank, it)).collect()),
+            (true, _) => RankState::Finalized,
+            (false, true) if !rank.tells_calls => RankState::Untold,
+            (false, true) => RankState::Outside,
+            (false, false) => RankState::Waits(calls.iter().map(|it| job.wait(rank, it)).collect()),
         };
     }
     let failed = ranks.iter().flat_map(failed_receives).collect();
-    Waits {
+    JobWaits {
         states,
         failed,
         mixed: job.mixed(),
@@ -193,14 +193,14 @@ type Lane = (u64, Option<i32>, i32);
 /// What there is, to be looked up quickly.
 struct Job<'a> {
     size: usize,
-    by_rank: HashMap<i32, &'a Rank>,
-    calls: HashMap<i32, Vec<Call>>,
+    by_rank: HashMap<i32, &'a RankReport>,
+    calls: HashMap<i32, Vec<RankCall>>,
     /// Tags of sends that are not matched.
     sends: HashMap<Lane, HashSet<Option<i64>>>,
     /// Tags of receives that are not matched; the sender may be any.
     receives: HashMap<Lane, HashSet<Option<i64>>>,
     /// Collectives under way, by communicator and call of that.
-    met: BTreeMap<(u64, i64), Vec<Met<'a>>>,
+    met: BTreeMap<(u64, i64), Vec<CollectiveMember<'a>>>,
     /// The last of them that each rank is in, by communicator and rank.
     latest: HashMap<(u64, i32), i64>,
 }
@@ -209,15 +209,15 @@ struct Job<'a> {
 type Way<'a> = (&'a str, Option<i64>, Option<i64>);
 
 /// A rank in a collective.
-struct Met<'a> {
+struct CollectiveMember<'a> {
     rank: i32,
     name: &'a str,
     root: Option<i64>,
     bytes: Option<i64>,
-    on: &'a Communicator,
+    on: &'a CommReport,
 }
 
-impl Met<'_> {
+impl CollectiveMember<'_> {
     fn is_other(&self, name: &str, it: &About) -> Option<Other> {
         let differ = |one: Option<i64>, other: Option<i64>| {
             one.zip(other).is_some_and(|(one, other)| one != other)
@@ -231,7 +231,7 @@ impl Met<'_> {
 }
 
 impl<'a> Job<'a> {
-    fn of(ranks: &'a [Rank]) -> Self {
+    fn of(ranks: &'a [RankReport]) -> Self {
         let mut job = Self {
             size: 0,
             by_rank: HashMap::new(),
@@ -256,9 +256,9 @@ impl<'a> Job<'a> {
         job
     }
 
-    fn index(&mut self, number: i32, comm: &'a Communicator) {
+    fn index(&mut self, number: i32, comm: &'a CommReport) {
         self.index_collectives(number, comm);
-        let open = |it: &&Operation| it.status == "pending";
+        let open = |it: &&OperationReport| it.status == "pending";
         for it in comm.sends.iter().filter(open) {
             if let Some(to) = world(it.world_peer) {
                 let lane = (comm.id, Some(number), to);
@@ -271,8 +271,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn index_collectives(&mut self, rank: i32, comm: &'a Communicator) {
-        let waits = |it: &&report::Call| it.waits == OTHERS && it.function != FINALIZE;
+    fn index_collectives(&mut self, rank: i32, comm: &'a CommReport) {
+        let waits = |it: &&report::CallReport| it.waits == OTHERS && it.function != FINALIZE;
         let calls = comm.calls.iter().filter(waits);
         let calls = calls.filter_map(|it| Some((collective_of(it), it.peer, it.bytes, it.tag?)));
         let begun = comm.begun.iter();
@@ -281,7 +281,7 @@ impl<'a> Job<'a> {
             let latest = self.latest.entry((comm.id, rank)).or_insert(place);
             *latest = place.max(*latest);
             let met = self.met.entry((comm.id, place)).or_default();
-            met.push(Met {
+            met.push(CollectiveMember {
                 rank,
                 name,
                 root,
@@ -292,7 +292,7 @@ impl<'a> Job<'a> {
     }
 
     /// What ranks do not agree on. Between groups the root's group names no root, or itself.
-    fn mixed(&self) -> Vec<Mixed> {
+    fn mixed(&self) -> Vec<CollectiveMismatch> {
         let mut mixed = Vec::new();
         for met in self.met.values() {
             let Some(first) = met.first() else { continue };
@@ -307,13 +307,13 @@ impl<'a> Job<'a> {
                 let side = who.entry((it.name, it.root, it.bytes));
                 side.or_default().push(it.rank);
             }
-            let side = |((name, root, bytes), ranks): (Way<'_>, _)| Side {
+            let side = |((name, root, bytes), ranks): (Way<'_>, _)| MismatchSide {
                 name: name.to_owned(),
                 root,
                 bytes,
                 ranks,
             };
-            mixed.push(Mixed {
+            mixed.push(CollectiveMismatch {
                 name: first.on.label(),
                 who: who.into_iter().map(side).collect(),
             });
@@ -321,8 +321,8 @@ impl<'a> Job<'a> {
         mixed
     }
 
-    fn wait(&self, rank: &Rank, call: &Call) -> Wait {
-        let mut wait = Wait {
+    fn wait(&self, rank: &RankReport, call: &RankCall) -> RankWait {
+        let mut wait = RankWait {
             call: call.function.clone(),
             all: !call.is_any(),
             pending: Vec::new(),
@@ -335,7 +335,7 @@ impl<'a> Job<'a> {
                 Some(pending) => wait.pending.push(pending),
                 // What was matched or is complete.
                 None => match target {
-                    Target::Send(..) | Target::Receive(..) => wait.moves = true,
+                    AwaitedTarget::Send(..) | AwaitedTarget::Receive(..) => wait.moves = true,
                     _ => wait.more = true,
                 },
             }
@@ -344,24 +344,35 @@ impl<'a> Job<'a> {
     }
 
     /// What is to be said of something that a call waits for, if it is there and open. `look`: also what nearly fits.
-    fn target(&self, rank: &Rank, target: &Target, look: bool) -> Option<Pending> {
+    fn target(
+        &self,
+        rank: &RankReport,
+        target: &AwaitedTarget,
+        look: bool,
+    ) -> Option<AwaitedOperation> {
         let me = rank.rank.unwrap_or(-1);
         let comm = |place: &usize| rank.communicators.get(*place);
-        let open = |it: &&Operation| it.status == "pending";
+        let open = |it: &&OperationReport| it.status == "pending";
         match target {
-            Target::Send(place, at) => comm(place).and_then(|comm| {
+            AwaitedTarget::Send(place, at) => comm(place).and_then(|comm| {
                 let it = comm.sends.get(*at).filter(open)?;
                 Some(self.send(me, comm, it, look))
             }),
-            Target::Receive(place, at) => comm(place).and_then(|comm| {
+            AwaitedTarget::Receive(place, at) => comm(place).and_then(|comm| {
                 let it = comm.receives.get(*at).filter(open)?;
-                Some(self.receive(rank, comm, What::Receive, &Wish::of(it), look))
+                Some(self.receive(
+                    rank,
+                    comm,
+                    AwaitedKind::Receive,
+                    &ReceivePattern::of(it),
+                    look,
+                ))
             }),
-            Target::Probe(place, at) => comm(place).and_then(|comm| {
-                let it = Wish::to_see(comm, comm.calls.get(*at)?);
-                Some(self.receive(rank, comm, What::Probe, &it, true))
+            AwaitedTarget::Probe(place, at) => comm(place).and_then(|comm| {
+                let it = ReceivePattern::to_see(comm, comm.calls.get(*at)?);
+                Some(self.receive(rank, comm, AwaitedKind::Probe, &it, true))
             }),
-            Target::Collective(place, at) => comm(place).and_then(|comm| {
+            AwaitedTarget::Collective(place, at) => comm(place).and_then(|comm| {
                 let it = comm.calls.get(*at)?;
                 let about = About {
                     root: it.peer,
@@ -371,31 +382,37 @@ impl<'a> Job<'a> {
                 };
                 Some(self.collective(me, comm, collective_of(it), about))
             }),
-            Target::Begun(place, at) => comm(place).and_then(|comm| {
+            AwaitedTarget::Begun(place, at) => comm(place).and_then(|comm| {
                 let it = comm.begun.get(*at)?;
                 let mut pending = self.collective(me, comm, &it.name, about(comm, it));
                 pending.begun = true;
                 pending.under_way |= !pending.mixed && !is_counted(comm, &it.name);
                 Some(pending)
             }),
-            Target::Named(place, name) => comm(place).map(|comm| {
+            AwaitedTarget::Named(place, name) => comm(place).map(|comm| {
                 let about = About {
                     number: called(comm, name),
                     ..About::default()
                 };
                 self.collective(me, comm, name, about)
             }),
-            Target::Finalize => rank.communicators.first().map(|it| self.finalize(me, it)),
+            AwaitedTarget::Finalize => rank.communicators.first().map(|it| self.finalize(me, it)),
         }
     }
 
-    fn send(&self, me: i32, comm: &Communicator, it: &Operation, look: bool) -> Pending {
+    fn send(
+        &self,
+        me: i32,
+        comm: &CommReport,
+        it: &OperationReport,
+        look: bool,
+    ) -> AwaitedOperation {
         let peer = world(it.world_peer);
         let fits = |from: Option<i32>| {
             let tags = peer.and_then(|to| self.receives.get(&(comm.id, from, to)));
             tags.is_some_and(|tags| tags.contains(&it.tag) || tags.contains(&None))
         };
-        let mut pending = Pending::of(What::Send, comm, &Wish::of(it));
+        let mut pending = AwaitedOperation::of(AwaitedKind::Send, comm, &ReceivePattern::of(it));
         // What only waits for room goes on as long as its receiver is in MPI.
         let waits_for_room = it
             .words
@@ -413,14 +430,14 @@ impl<'a> Job<'a> {
 
     fn receive(
         &self,
-        rank: &Rank,
-        comm: &Communicator,
-        what: What,
-        it: &Wish,
+        rank: &RankReport,
+        comm: &CommReport,
+        what: AwaitedKind,
+        it: &ReceivePattern,
         look: bool,
-    ) -> Pending {
+    ) -> AwaitedOperation {
         let me = rank.rank.unwrap_or(-1);
-        let mut pending = Pending::of(what, comm, it);
+        let mut pending = AwaitedOperation::of(what, comm, it);
         pending.ranks = match it.peer {
             Some(peer) => vec![peer],
             // One thread waits here, and no other is known that would send.
@@ -441,12 +458,12 @@ impl<'a> Job<'a> {
     }
 
     /// Whoever has called it less often than this rank, with this call, has not come.
-    fn collective(&self, me: i32, comm: &Communicator, name: &str, it: About) -> Pending {
-        let what = What::Collective {
+    fn collective(&self, me: i32, comm: &CommReport, name: &str, it: About) -> AwaitedOperation {
+        let what = AwaitedKind::Collective {
             name: name.to_owned(),
             number: it.number.unwrap_or(0),
         };
-        let mut pending = Pending::on(what, comm);
+        let mut pending = AwaitedOperation::on(what, comm);
         pending.local_peer = it.root;
         pending.data.bytes = it.bytes.unwrap_or(0);
         let met = it.place.and_then(|place| self.met.get(&(comm.id, place)));
@@ -516,32 +533,32 @@ impl<'a> Job<'a> {
     }
 
     /// The collective on a communicator that a call of a rank is.
-    fn is_in<'t>(&'t self, target: &'t Target, rank: i32, id: u64) -> Option<&'t str> {
+    fn is_in<'t>(&'t self, target: &'t AwaitedTarget, rank: i32, id: u64) -> Option<&'t str> {
         let comms = &self.by_rank.get(&rank)?.communicators;
         let (comm, name) = match target {
-            Target::Collective(place, at) => {
+            AwaitedTarget::Collective(place, at) => {
                 let comm = comms.get(*place)?;
                 (comm, collective_of(comm.calls.get(*at)?))
             }
-            Target::Begun(place, at) => {
+            AwaitedTarget::Begun(place, at) => {
                 let comm = comms.get(*place)?;
                 (comm, &*comm.begun.get(*at)?.name)
             }
-            Target::Named(place, name) => (comms.get(*place)?, name.as_str()),
+            AwaitedTarget::Named(place, name) => (comms.get(*place)?, name.as_str()),
             _ => return None,
         };
         (comm.id == id).then_some(name)
     }
 
-    fn other_collective(&self, rank: i32, comm: &Communicator, name: &str) -> Option<Near> {
+    fn other_collective(&self, rank: i32, comm: &CommReport, name: &str) -> Option<Near> {
         let calls = self.calls.get(&rank)?;
         let mut targets = calls.iter().flat_map(|it| &it.targets);
         let other = targets.find_map(|it| self.is_in(it, rank, comm.id))?;
         (other != name).then(|| Near::of(Other::Collective, rank, other))
     }
 
-    fn finalize(&self, me: i32, world: &Communicator) -> Pending {
-        let mut pending = Pending::on(What::Finalize, world);
+    fn finalize(&self, me: i32, world: &CommReport) -> AwaitedOperation {
+        let mut pending = AwaitedOperation::on(AwaitedKind::Finalize, world);
         let is_in = |rank: &i32| {
             let gone = self
                 .by_rank
@@ -550,7 +567,7 @@ impl<'a> Job<'a> {
             let calls = self.calls.get(rank).into_iter().flatten();
             gone || calls
                 .flat_map(|it| &it.targets)
-                .any(|it| *it == Target::Finalize)
+                .any(|it| *it == AwaitedTarget::Finalize)
         };
         let others = world.ranks.iter().filter(|rank| **rank != me);
         pending.ranks = others.filter(|rank| !is_in(rank)).copied().collect();
@@ -560,8 +577,8 @@ impl<'a> Job<'a> {
     }
 }
 
-impl Pending {
-    fn on(what: What, comm: &Communicator) -> Self {
+impl AwaitedOperation {
+    fn on(what: AwaitedKind, comm: &CommReport) -> Self {
         Self {
             what,
             communicator: comm.id,
@@ -569,7 +586,7 @@ impl Pending {
             peer: None,
             local_peer: None,
             tag: None,
-            data: Data::default(),
+            data: MessageData::default(),
             ranks: Vec::new(),
             all: false,
             under_way: false,
@@ -579,7 +596,7 @@ impl Pending {
         }
     }
 
-    fn of(what: What, comm: &Communicator, it: &Wish) -> Self {
+    fn of(what: AwaitedKind, comm: &CommReport, it: &ReceivePattern) -> Self {
         Self {
             peer: it.peer,
             local_peer: it.local_peer,
@@ -590,7 +607,7 @@ impl Pending {
     }
 }
 
-impl Met<'_> {
+impl CollectiveMember<'_> {
     fn about(&self) -> About {
         About {
             root: self.root,
@@ -619,7 +636,7 @@ struct About {
 }
 
 /// Of a nonblocking one, behind which others of the same name may have begun.
-fn about(comm: &Communicator, it: &report::Begun) -> About {
+fn about(comm: &CommReport, it: &report::NonblockingCollective) -> About {
     let calls = comm.calls.iter().filter(|call| call.waits == OTHERS);
     let calls = calls.map(|call| (collective_of(call), call.tag));
     let all = calls.chain(comm.begun.iter().map(|it| (&*it.name, it.place)));
@@ -636,18 +653,18 @@ fn about(comm: &Communicator, it: &report::Begun) -> About {
 
 /// Whether it is known which of the calls that were counted those under way are. Where all wait for all, none that is behind
 /// them has ended; of others it may have.
-fn is_counted(comm: &Communicator, name: &str) -> bool {
+fn is_counted(comm: &CommReport, name: &str) -> bool {
     let calls = comm.calls.iter().filter(|it| collective_of(it) == name);
     let begun = comm.begun.iter().filter(|it| it.name == name);
     let under_way = i32::try_from(calls.count() + begun.count()).ok();
     needs_all(name) || called(comm, name) == under_way
 }
 
-fn collective_of(call: &report::Call) -> &str {
+fn collective_of(call: &report::CallReport) -> &str {
     call.function.strip_prefix("MPI_").unwrap_or(&call.function)
 }
 
-fn failed_receives(rank: &Rank) -> Vec<Failed> {
+fn failed_receives(rank: &RankReport) -> Vec<FailedReceive> {
     let Some(number) = rank.rank else {
         return Vec::new();
     };
@@ -657,7 +674,7 @@ fn failed_receives(rank: &Rank) -> Vec<Failed> {
             let has_failed = it.words.iter().any(|words| words.starts_with("failed"));
             if let (true, Some((peer, tag, bytes))) = (has_failed, it.matched) {
                 let peer = usize::try_from(peer).ok();
-                found.push(Failed {
+                found.push(FailedReceive {
                     rank: number,
                     peer: peer.and_then(|peer| comm.ranks.get(peer).copied()),
                     tag,
@@ -672,7 +689,7 @@ fn failed_receives(rank: &Rank) -> Vec<Failed> {
 }
 
 /// Calls of a collective that a rank has begun; none where that one is not counted.
-fn called(comm: &Communicator, name: &str) -> Option<i32> {
+fn called(comm: &CommReport, name: &str) -> Option<i32> {
     let it = comm.collectives.iter().find(|it| it.name == name);
     it.map(|it| it.called)
 }

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use crate::near::{Near, Other};
-use crate::report::Data;
-use crate::waits::{Pending, State, Wait, Waits, What};
+use crate::report::MessageData;
+use crate::waits::{AwaitedKind, AwaitedOperation, JobWaits, RankState, RankWait};
 
-/// What some ranks do.
+/// One line of text about some ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct RankLine {
     /// The ranks.
     pub who: Vec<i32>,
     /// What they do.
@@ -65,22 +65,22 @@ pub fn verb(list: &[i32], one: &'static str, many: &'static str) -> &'static str
 
 /// What every rank does; equal ones together, by their first rank.
 #[must_use]
-pub fn lines(waits: &Waits) -> Vec<Line> {
+pub fn lines(waits: &JobWaits) -> Vec<RankLine> {
     let numbered = || (0..).zip(&waits.states);
-    let absolute = fold(numbered().map(|(me, it)| (me, text(it, Names::plain(me)))));
-    let (alone, mut lines): (Vec<Line>, Vec<Line>) =
+    let absolute = fold(numbered().map(|(me, it)| (me, text(it, PeerNames::plain(me)))));
+    let (alone, mut lines): (Vec<RankLine>, Vec<RankLine>) =
         absolute.into_iter().partition(|line| line.who.len() == 1);
     let size = i32::try_from(waits.states.len()).unwrap_or(i32::MAX);
     let again = alone.iter().filter_map(|line| {
         let me = *line.who.first()?;
         let state = waits.states.get(usize::try_from(me).ok()?)?;
-        let names = Names {
+        let names = PeerNames {
             me,
             size: Some(size),
         };
         Some((me, text(state, names)))
     });
-    let (few, many): (Vec<Line>, Vec<Line>) = fold(again)
+    let (few, many): (Vec<RankLine>, Vec<RankLine>) = fold(again)
         .into_iter()
         .partition(|line| line.who.len() < MANY);
     let singles = alone
@@ -93,25 +93,25 @@ pub fn lines(waits: &Waits) -> Vec<Line> {
 }
 
 /// Puts together those that have the same text.
-fn fold(all: impl Iterator<Item = (i32, (String, Vec<String>))>) -> Vec<Line> {
+fn fold(all: impl Iterator<Item = (i32, (String, Vec<String>))>) -> Vec<RankLine> {
     let mut by_text: BTreeMap<(String, Vec<String>), Vec<i32>> = BTreeMap::new();
     for (rank, text) in all {
         by_text.entry(text).or_default().push(rank);
     }
     let lines = by_text.into_iter();
-    let lines = lines.map(|((text, beside), who)| Line { who, text, beside });
+    let lines = lines.map(|((text, beside), who)| RankLine { who, text, beside });
     lines.collect()
 }
 
-/// How other ranks are called.
+/// How other ranks are called in the text.
 #[derive(Clone, Copy, Debug)]
-struct Names {
+struct PeerNames {
     me: i32,
     /// By their distance in a ring of so many ranks.
     size: Option<i32>,
 }
 
-impl Names {
+impl PeerNames {
     fn plain(me: i32) -> Self {
         Self { me, size: None }
     }
@@ -132,15 +132,15 @@ impl Names {
 }
 
 /// What a rank does, and lines with more about it.
-fn text(state: &State, names: Names) -> (String, Vec<String>) {
+fn text(state: &RankState, names: PeerNames) -> (String, Vec<String>) {
     let plain = |text: &str| (text.to_owned(), Vec::new());
     match state {
-        State::Outside => plain("not waiting in MPI"),
-        State::Untold => plain("may wait, or not"),
-        State::Finalized => plain("has finalized MPI"),
-        State::Ended => plain("has ended"),
-        State::Unseen => plain("was not looked at"),
-        State::Waits(waits) => match &waits[..] {
+        RankState::Outside => plain("not waiting in MPI"),
+        RankState::Untold => plain("may wait, or not"),
+        RankState::Finalized => plain("has finalized MPI"),
+        RankState::Ended => plain("has ended"),
+        RankState::Unseen => plain("was not looked at"),
+        RankState::Waits(waits) => match &waits[..] {
             [only] => wait(only, names),
             several => {
                 let mut beside = Vec::new();
@@ -155,7 +155,7 @@ fn text(state: &State, names: Names) -> (String, Vec<String>) {
     }
 }
 
-fn wait(wait: &Wait, names: Names) -> (String, Vec<String>) {
+fn wait(wait: &RankWait, names: PeerNames) -> (String, Vec<String>) {
     let mut beside = Vec::new();
     let call = match wait.done {
         Some((done, all)) => {
@@ -187,21 +187,21 @@ fn wait(wait: &Wait, names: Names) -> (String, Vec<String>) {
 }
 
 /// What is waited for.
-fn pending(it: &Pending, names: Names) -> String {
+fn pending(it: &AwaitedOperation, names: PeerNames) -> String {
     let mut text = match &it.what {
-        What::Receive | What::Probe => format!(
+        AwaitedKind::Receive | AwaitedKind::Probe => format!(
             "from {}, {}",
             it.peer
                 .map_or_else(|| "any rank".to_owned(), |peer| names.of(peer)),
             tag(it.tag)
         ),
-        What::Send => format!(
+        AwaitedKind::Send => format!(
             "to {}, {}",
             it.peer
                 .map_or_else(|| "a rank".to_owned(), |peer| names.of(peer)),
             tag(it.tag)
         ),
-        What::Collective { name, number } => {
+        AwaitedKind::Collective { name, number } => {
             let come = match (it.mixed, it.ranks.is_empty()) {
                 (true, _) => "every rank has come, but not to the same".to_owned(),
                 (false, true) => "every rank has come".to_owned(),
@@ -222,14 +222,14 @@ fn pending(it: &Pending, names: Names) -> String {
             };
             return format!("{which}{number}on {}{with}: {come}", it.name);
         }
-        What::Finalize => {
+        AwaitedKind::Finalize => {
             return match it.ranks.is_empty() {
                 true => "with all others".to_owned(),
                 false => format!("waits for {}", ranks(&it.ranks)),
             };
         }
     };
-    if it.what != What::Probe {
+    if it.what != AwaitedKind::Probe {
         text += &format!(", {}", data(&it.data));
     }
     text += &format!(", on {}", it.name);
@@ -239,7 +239,7 @@ fn pending(it: &Pending, names: Names) -> String {
     text
 }
 
-fn near(it: &Pending, found: &Near, names: Names) -> String {
+fn near(it: &AwaitedOperation, found: &Near, names: PeerNames) -> String {
     let rank = names.of(found.rank);
     let count = match found.count {
         0 | 1 => String::new(),
@@ -272,13 +272,13 @@ fn near(it: &Pending, found: &Near, names: Names) -> String {
     };
     let size = data(&found.data);
     match (&it.what, found.other) {
-        (What::Send, Other::Rank) => {
+        (AwaitedKind::Send, Other::Rank) => {
             let peer = found
                 .peer
                 .map_or_else(|| "any rank".to_owned(), |peer| names.of(peer));
             format!("{rank} receives from {peer} with this tag{count}")
         }
-        (What::Send, _) => {
+        (AwaitedKind::Send, _) => {
             format!("{rank} receives from it {difference}, {size}{count}")
         }
         (_, Other::Rank) => {
@@ -296,7 +296,7 @@ pub fn tag(tag: Option<i64>) -> String {
 
 /// `40 bytes (10 of MPI_INT)`, or the bytes alone where the datatype is not known.
 #[must_use]
-pub fn data(it: &Data) -> String {
+pub fn data(it: &MessageData) -> String {
     let size = bytes(it.bytes);
     match (it.items, &it.datatype) {
         (Some(items), Some(datatype)) => format!("{size} ({items} of {datatype})"),

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use queues::standstill::observe_with;
 use queues::verdict::verdict;
 use queues::waits::waits;
-use queues::{Settings, ancestor};
+use queues::{InspectionSettings, ancestor};
 
 const VARIABLE: &str = "RMPI_TEST_PREFIX";
 
@@ -275,9 +275,9 @@ fn a_rank_that_has_not_begun_has_not_ended() {
 fn where_only_ancestors_may_read_ranks_the_launcher_hands_their_memory_over() {
     let job = Example::compile("receive_first").start();
     job.look_for(&["deadlock: "], &[]);
-    let settings = Settings {
+    let settings = InspectionSettings {
         as_stranger: true,
-        ..Settings::default()
+        ..InspectionSettings::default()
     };
     let seen = observe_with(job.0.id(), &settings).unwrap();
     let verdict = verdict(&waits(&seen.ranks, seen.around), &seen.doubts);

@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use queues::dll::Dll;
 use queues::job;
-use queues::report::{Communicator, Operation, Rank};
-use queues::stop::Stopped;
-use queues::symbols::Files;
-use queues::target::Target;
+use queues::report::{CommReport, OperationReport, RankReport};
+use queues::stop::HaltedProcesses;
+use queues::symbols::SymbolFiles;
+use queues::target::RankProcess;
 
 const VARIABLE: &str = "RMPI_TEST_PREFIX";
 /// Stops in all, of jobs of all kinds.
@@ -101,7 +101,7 @@ struct Seen {
 struct Running {
     launcher: Child,
     pids: Vec<u32>,
-    files: Files,
+    files: SymbolFiles,
     dll: Dll,
     kind: String,
 }
@@ -125,10 +125,10 @@ impl Running {
         let output = launcher.stdout.take().unwrap();
         BufReader::new(output).read_line(&mut line).unwrap();
         assert_eq!(line, "under way\n");
-        let mut files = Files::default();
+        let mut files = SymbolFiles::default();
         let targets = job::ranks(launcher.id(), &mut files).unwrap();
         let dll = Dll::load(&targets.ranks[0].dll_path().unwrap()).unwrap();
-        let pids: Vec<u32> = targets.ranks.iter().map(Target::pid).collect();
+        let pids: Vec<u32> = targets.ranks.iter().map(RankProcess::pid).collect();
         assert_eq!(pids.len(), RANKS);
         Self {
             launcher,
@@ -141,11 +141,11 @@ impl Running {
 
     /// Stops all ranks, holds what is reported against their journals, and lets them go on.
     fn stop(&mut self, seen: &mut Seen) {
-        let stopped = Stopped::stop(self.pids.iter().copied()).unwrap();
+        let stopped = HaltedProcesses::stop(self.pids.iter().copied()).unwrap();
         let mut journals: Vec<Journal> = Vec::new();
-        let mut reported: Vec<Rank> = Vec::new();
+        let mut reported: Vec<RankReport> = Vec::new();
         for pid in &self.pids {
-            let target = Target::open(*pid, &mut self.files).unwrap();
+            let target = RankProcess::open(*pid, &mut self.files).unwrap();
             journals.push(Journal::read(&target));
             reported.push(self.dll.read(&target).unwrap());
         }
@@ -188,7 +188,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn communicator<'j>(&mut self, it: &Communicator, by_rank: &impl Fn(i64) -> &'j Journal) {
+    fn communicator<'j>(&mut self, it: &CommReport, by_rank: &impl Fn(i64) -> &'j Journal) {
         let what = format!("{}, {}", self.what, it.name);
         assert_eq!(
             it.rank,
@@ -245,7 +245,13 @@ impl Check<'_> {
     }
 
     /// The one entry that a reported send or receive is.
-    fn operation(&mut self, kind: i32, comm: i32, it: &Operation, what: &str) -> (usize, Entry) {
+    fn operation(
+        &mut self,
+        kind: i32,
+        comm: i32,
+        it: &OperationReport,
+        what: &str,
+    ) -> (usize, Entry) {
         let found = self.journal.find(|entry| {
             entry.kind == kind
                 && entry.comm == comm
@@ -292,7 +298,7 @@ impl Check<'_> {
 
     fn unexpected<'j>(
         &mut self,
-        it: &Communicator,
+        it: &CommReport,
         comm: i32,
         by_rank: &impl Fn(i64) -> &'j Journal,
         what: &str,
@@ -339,7 +345,7 @@ impl Check<'_> {
         }
     }
 
-    fn collectives(&mut self, it: &Communicator, what: &str) {
+    fn collectives(&mut self, it: &CommReport, what: &str) {
         let Some(thread) = it.name.strip_prefix("own ") else {
             return;
         };
@@ -377,7 +383,7 @@ impl Check<'_> {
     }
 
     /// What is pending was reported, but for what the rank was changing when it was stopped: one thread at a time does.
-    fn nothing_is_missing(&mut self, rank: &Rank) {
+    fn nothing_is_missing(&mut self, rank: &RankReport) {
         for (number, thread) in self.journal.threads.iter().enumerate() {
             for (place, entry) in thread.entries.iter().enumerate() {
                 let must = entry.phase == PENDING
@@ -433,7 +439,7 @@ struct Entry {
 }
 
 impl Journal {
-    fn read(target: &Target) -> Self {
+    fn read(target: &RankProcess) -> Self {
         let mut bytes = vec![0; HEAD + 2 * THREAD];
         assert!(target.read(target.find(b"journal").unwrap(), &mut bytes));
         let [rank, _, threads, keep] = core::array::from_fn(|at| word(&bytes, 4 * at));

@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 
 use common::{prefix, scratch, source, succeed};
 use object::{Object, ObjectSymbol};
-use queues::report::{Communicator, Operation};
+use queues::report::{CommReport, OperationReport};
 
 const PENDING: &str = "#include <mpi.h>\n#include <stdio.h>\n\
     static char buf[6][100000];\n\
@@ -106,7 +106,7 @@ fn start(name: &str, text: &str) -> Running {
 }
 
 /// All communicators, once they are as they will stay.
-fn look(pid: u32, is_ready: impl Fn(&[Communicator]) -> bool) -> Vec<Communicator> {
+fn look(pid: u32, is_ready: impl Fn(&[CommReport]) -> bool) -> Vec<CommReport> {
     loop {
         let mut ranks = queues::look(pid).unwrap();
         assert_eq!(
@@ -120,12 +120,12 @@ fn look(pid: u32, is_ready: impl Fn(&[Communicator]) -> bool) -> Vec<Communicato
     }
 }
 
-fn short(queue: &[Operation]) -> Vec<(Option<i64>, Option<i64>, i64)> {
+fn short(queue: &[OperationReport]) -> Vec<(Option<i64>, Option<i64>, i64)> {
     queue.iter().map(|it| (it.peer, it.tag, it.bytes)).collect()
 }
 
 /// Items and their datatype.
-fn data(queue: &[Operation]) -> Vec<Option<(u64, &str)>> {
+fn data(queue: &[OperationReport]) -> Vec<Option<(u64, &str)>> {
     let known = queue.iter().map(|it| it.items.zip(it.datatype.as_deref()));
     known.collect()
 }
@@ -172,7 +172,7 @@ fn mqs_095_what_a_program_waits_for_is_read_through_its_own_library() {
 #[test]
 fn mqs_047_084_blocked_calls_of_all_threads_say_so() {
     let running = start("queues-waiting", WAITING);
-    let waits = |queue: &[Operation]| queue.iter().filter(|it| it.call.is_some()).count();
+    let waits = |queue: &[OperationReport]| queue.iter().filter(|it| it.call.is_some()).count();
     let found = look(running.0.id(), |found| {
         let all = found.iter();
         let noted = all.map(|it| it.calls.len() + waits(&it.sends) + waits(&it.receives));

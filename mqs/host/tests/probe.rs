@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use common::{prefix, scratch, source, succeed};
-use queues::{Error, Job, Settings};
+use queues::{Error, InspectionSettings, Job};
 
 struct Running(Child);
 
@@ -113,9 +113,9 @@ fn mqs_096_types_of_a_stripped_program_may_be_given_beside_it() {
     let mut compile = Command::new("cc");
     compile.args(["-g", "-DPROBE=\"\"", "-o"]).arg(&types);
     succeed(compile.arg(folder.join("target.c")));
-    let settings = Settings {
+    let settings = InspectionSettings {
         debug_info: vec![types],
-        ..Settings::default()
+        ..InspectionSettings::default()
     };
     let job = Job::find(running.0.id(), &settings).unwrap();
     assert_eq!(job.look().unwrap()[0].communicators.len(), 2);
@@ -137,9 +137,9 @@ fn mqs_001_a_library_is_found_where_an_installation_was_moved_to_or_named() {
         why.starts_with("cannot use /nowhere/libprobe.so: "),
         "{why}"
     );
-    let settings = Settings {
+    let settings = InspectionSettings {
         library: Some(moved.join("libprobe.so")),
-        ..Settings::default()
+        ..InspectionSettings::default()
     };
     let job = Job::find(absent.0.id(), &settings).unwrap();
     assert_eq!(job.look().unwrap().len(), 1);

@@ -6,20 +6,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use queues::near::Other;
-use queues::report::{Begun, Call, Collective, Communicator, Operation, Rank};
-use queues::verdict::{Doubt, Kind, Verdict, verdict};
-use queues::waits::{State, Surroundings, waits};
+use queues::report::{
+    CallReport, Collective, CommReport, NonblockingCollective, OperationReport, RankReport,
+};
+use queues::verdict::{Doubt, JobVerdict, VerdictKind, verdict};
+use queues::waits::{JobCoverage, RankState, waits};
 use queues::words;
 
 const WORLD: u64 = 4;
 
-fn rank(number: i32, size: i32) -> Rank {
-    Rank {
+fn rank(number: i32, size: i32) -> RankReport {
+    RankReport {
         rank: Some(number),
         host: None,
         pid: 100 + number.unsigned_abs(),
         tells_calls: true,
-        communicators: vec![Communicator {
+        communicators: vec![CommReport {
             id: WORLD,
             name: "MPI_COMM_WORLD".into(),
             rank: number.into(),
@@ -35,8 +37,8 @@ fn rank(number: i32, size: i32) -> Rank {
     }
 }
 
-fn operation(peer: Option<i64>, tag: i64, call: Option<&str>) -> Operation {
-    Operation {
+fn operation(peer: Option<i64>, tag: i64, call: Option<&str>) -> OperationReport {
+    OperationReport {
         peer,
         world_peer: peer,
         tag: Some(tag),
@@ -56,15 +58,15 @@ fn operation(peer: Option<i64>, tag: i64, call: Option<&str>) -> Operation {
     }
 }
 
-impl Step for Rank {
-    fn world(&mut self) -> &mut Communicator {
+impl Step for RankReport {
+    fn world(&mut self) -> &mut CommReport {
         &mut self.communicators[0]
     }
 }
 
 /// What a rank of a test does.
 trait Step: Sized {
-    fn world(&mut self) -> &mut Communicator;
+    fn world(&mut self) -> &mut CommReport;
 
     fn receives(mut self, peer: i64, tag: i64, call: &str) -> Self {
         let peer = (peer >= 0).then_some(peer);
@@ -87,7 +89,7 @@ trait Step: Sized {
     }
 
     fn enters(mut self, function: &str) -> Self {
-        self.world().calls.push(Call {
+        self.world().calls.push(CallReport {
             function: function.into(),
             waits: "waits for the other ranks".into(),
             thread: None,
@@ -115,7 +117,7 @@ trait Step: Sized {
     }
 
     fn begins(mut self, name: &str, place: i64, call: Option<&str>) -> Self {
-        self.world().begun.push(Begun {
+        self.world().begun.push(NonblockingCollective {
             name: name.into(),
             root: None,
             place: Some(place),
@@ -140,12 +142,12 @@ trait Step: Sized {
     }
 }
 
-fn judge(ranks: &[Rank]) -> Verdict {
+fn judge(ranks: &[RankReport]) -> JobVerdict {
     judge_all(ranks, true, &BTreeMap::new())
 }
 
-fn judge_all(ranks: &[Rank], whole: bool, doubts: &BTreeMap<i32, Doubt>) -> Verdict {
-    verdict(&waits(ranks, Surroundings { whole }), doubts)
+fn judge_all(ranks: &[RankReport], whole: bool, doubts: &BTreeMap<i32, Doubt>) -> JobVerdict {
+    verdict(&waits(ranks, JobCoverage { whole }), doubts)
 }
 
 #[test]
@@ -155,7 +157,7 @@ fn a_circle_is_found_and_who_waits_for_it_is_stuck_too() {
     let told = judge(&[ring(0), ring(1), ring(2), tail]);
     assert_eq!(
         (told.kind, &told.stuck[..]),
-        (Kind::Deadlock, &[0, 1, 2, 3][..])
+        (VerdictKind::Deadlock, &[0, 1, 2, 3][..])
     );
     assert_eq!(told.circles, [[0, 2, 1]]);
     assert_eq!(
@@ -167,7 +169,7 @@ fn a_circle_is_found_and_who_waits_for_it_is_stuck_too() {
 #[test]
 fn a_rank_that_is_not_in_mpi_may_still_come() {
     let told = judge(&[rank(0, 2).receives(1, 0, "MPI_Recv"), rank(1, 2)]);
-    assert_eq!(told.kind, Kind::Waiting);
+    assert_eq!(told.kind, VerdictKind::Waiting);
     assert_eq!(
         told.headline,
         "no deadlock: rank 0 waits; rank 1 is not waiting in MPI and may still come"
@@ -177,12 +179,12 @@ fn a_rank_that_is_not_in_mpi_may_still_come() {
 #[test]
 fn nobody_is_accused_who_was_not_seen_twice_in_the_same_call() {
     let ranks = [0, 1].map(|me| rank(me, 2).receives(i64::from(1 - me), 0, "MPI_Recv"));
-    assert_eq!(judge(&ranks).kind, Kind::Deadlock);
+    assert_eq!(judge(&ranks).kind, VerdictKind::Deadlock);
     for doubt in [Doubt::Moved, Doubt::Restless, Doubt::Threads] {
         let told = judge_all(&ranks, true, &BTreeMap::from([(1, doubt)]));
         let kind = match doubt {
-            Doubt::Moved => Kind::Waiting,
-            _ => Kind::NoVerdict,
+            Doubt::Moved => VerdictKind::Waiting,
+            _ => VerdictKind::NoVerdict,
         };
         assert_eq!((told.kind, told.stuck.len()), (kind, 0), "{doubt:?}");
         let certain = told.headline.starts_with("no deadlock");
@@ -197,7 +199,7 @@ fn a_message_that_fits_is_under_way() {
         rank(1, 2).sends(0, 3, "MPI_Send"),
     ];
     let told = judge(&ranks);
-    assert_eq!(told.kind, Kind::Waiting);
+    assert_eq!(told.kind, VerdictKind::Waiting);
     let words = "no deadlock: ranks 0 and 1 wait; send and receive are both there for ranks 0 and 1, whose call can end; look \
                  again to see whether it does";
     assert_eq!(told.headline, words);
@@ -248,7 +250,7 @@ fn a_process_without_a_rank_may_be_any_of_the_missing() {
     let mut stranger = rank(1, 2);
     (stranger.rank, stranger.communicators) = (None, Vec::new());
     let told = judge(&[rank(0, 2).receives(1, 0, "MPI_Recv"), stranger]);
-    assert_eq!(told.kind, Kind::NoVerdict);
+    assert_eq!(told.kind, VerdictKind::NoVerdict);
 }
 
 #[test]
@@ -266,13 +268,13 @@ fn a_collective_waits_for_those_who_have_called_it_less_often() {
         told.causes
     );
     let told = judge(&[inside(0), inside(1), inside(2)]);
-    assert_eq!(told.kind, Kind::NoVerdict, "all have come");
+    assert_eq!(told.kind, VerdictKind::NoVerdict, "all have come");
     let still = "no verdict: ranks 0-2 wait; every rank has come to the collective of ranks 0-2, and it has not ended; if it does \
                  not, arguments of the ranks differ";
     assert_eq!(told.headline, still);
     let moved = BTreeMap::from([0, 1, 2].map(|it| (it, Doubt::Moved)));
     let told = judge_all(&[inside(0), inside(1), inside(2)], true, &moved);
-    assert_eq!(told.kind, Kind::Waiting, "it goes on: {told:?}");
+    assert_eq!(told.kind, VerdictKind::Waiting, "it goes on: {told:?}");
 }
 
 #[test]
@@ -296,8 +298,8 @@ fn what_nearly_fits_is_told_with_its_difference() {
         .has_from(1, 8)
         .has_from(2, 7);
     let ranks = [receiver, rank(1, 3).receives(0, 0, "MPI_Recv"), rank(2, 3)];
-    let waits = waits(&ranks, Surroundings { whole: true });
-    let State::Waits(calls) = &waits.states[0] else {
+    let waits = waits(&ranks, JobCoverage { whole: true });
+    let RankState::Waits(calls) = &waits.states[0] else {
         panic!("{:?}", waits.states)
     };
     let near = &calls[0].pending[0].near;
@@ -316,10 +318,10 @@ fn what_nearly_fits_is_told_with_its_difference() {
 
 #[test]
 fn many_that_do_the_same_are_one_line() {
-    let ring: Vec<Rank> = (0..64)
+    let ring: Vec<RankReport> = (0..64)
         .map(|me| rank(me, 64).receives(i64::from((me + 63) % 64), 7, "MPI_Recv"))
         .collect();
-    let waits = waits(&ring, Surroundings { whole: true });
+    let waits = waits(&ring, JobCoverage { whole: true });
     let lines = words::lines(&waits);
     assert_eq!((lines.len(), lines[0].who.len()), (1, 64));
     assert_eq!(
@@ -344,7 +346,7 @@ fn ten_thousand_receives_of_64_ranks_are_judged_at_once() {
         }
         it
     };
-    let ranks: Vec<Rank> = (0..64).map(many).collect();
+    let ranks: Vec<RankReport> = (0..64).map(many).collect();
     assert_eq!(judge(&ranks).stuck.len(), 64);
 }
 
@@ -352,7 +354,7 @@ fn ten_thousand_receives_of_64_ranks_are_judged_at_once() {
 fn of_a_library_that_does_not_tell_of_calls_there_is_no_verdict() {
     let mut ranks = [rank(0, 2), rank(1, 2)];
     ranks.iter_mut().for_each(|it| it.tells_calls = false);
-    let waits = waits(&ranks, Surroundings { whole: true });
+    let waits = waits(&ranks, JobCoverage { whole: true });
     let told = verdict(&waits, &BTreeMap::new());
     assert!(
         told.headline.starts_with("no verdict: "),
@@ -369,7 +371,10 @@ fn who_names_different_roots_can_never_go_on_once_all_are_there() {
         it.has_called("Reduce", 1)
     };
     let told = judge(&[reduce(0, 2, 0), reduce(1, 2, 1)]);
-    assert_eq!((told.kind, &told.stuck[..]), (Kind::Deadlock, &[0, 1][..]));
+    assert_eq!(
+        (told.kind, &told.stuck[..]),
+        (VerdictKind::Deadlock, &[0, 1][..])
+    );
     assert_eq!(
         told.causes,
         [
@@ -380,11 +385,11 @@ fn who_names_different_roots_can_never_go_on_once_all_are_there() {
     );
     assert_eq!(
         judge(&[reduce(0, 2, 1), reduce(1, 2, 1)]).kind,
-        Kind::NoVerdict
+        VerdictKind::NoVerdict
     );
     // The third may still send what is missing.
     let told = judge(&[reduce(0, 3, 0), reduce(1, 3, 1), rank(2, 3)]);
-    assert_eq!(told.kind, Kind::NoVerdict);
+    assert_eq!(told.kind, VerdictKind::NoVerdict);
 }
 
 /// The third has got what it wanted from the second, and waits for both in the next call.
@@ -394,20 +399,24 @@ fn who_has_left_a_call_of_two_roots_can_mend_it_no_more() {
         let it = rank(me, 3).enters_at("MPI_Bcast", 4, Some(root));
         it.has_called("Bcast", 1)
     };
-    let later = |it: Rank| it.has_called("Bcast", 1).has_called("Barrier", 1);
+    let later = |it: RankReport| it.has_called("Bcast", 1).has_called("Barrier", 1);
     let third = later(rank(2, 3).enters_at("MPI_Barrier", 5, None));
     let told = judge(&[bcast(0, 0), bcast(1, 1), third.clone()]);
     assert_eq!(
         (told.kind, &told.stuck[..]),
-        (Kind::Deadlock, &[0, 1, 2][..]),
+        (VerdictKind::Deadlock, &[0, 1, 2][..]),
         "{told:?}"
     );
     // It may come back from there, as long as it is not seen to wait.
     let doubts = BTreeMap::from([(2, Doubt::Restless)]);
     let told = judge_all(&[bcast(0, 0), bcast(1, 1), third], true, &doubts);
-    assert_eq!(told.kind, Kind::NoVerdict);
+    assert_eq!(told.kind, VerdictKind::NoVerdict);
     let told = judge(&[bcast(0, 0), bcast(1, 1), later(rank(2, 3))]);
-    assert_eq!(told.kind, Kind::NoVerdict, "it may be in its own code");
+    assert_eq!(
+        told.kind,
+        VerdictKind::NoVerdict,
+        "it may be in its own code"
+    );
 }
 
 #[test]
@@ -417,7 +426,7 @@ fn who_is_at_the_same_call_has_come_however_often_it_called_before() {
         it.has_called("Allreduce", number)
     };
     let told = judge(&[bcast(0, 3), bcast(1, 3), bcast(2, 2)]);
-    assert_eq!(told.kind, Kind::NoVerdict, "{told:?}");
+    assert_eq!(told.kind, VerdictKind::NoVerdict, "{told:?}");
 }
 
 #[test]
@@ -427,19 +436,19 @@ fn what_has_met_ends_by_itself_and_what_is_not_known_may_not() {
         rank(1, 2).receives(0, 3, "MPI_Recv"),
     ];
     ranks[0].communicators[0].receives[0].status = "matched".into();
-    assert_eq!(judge(&ranks).kind, Kind::Waiting);
+    assert_eq!(judge(&ranks).kind, VerdictKind::Waiting);
     let mut other = rank(0, 2).enters("MPI_Wait");
     other.communicators[0].calls[0].waits = "waits for requests that are not listed".into();
     let told = judge(&[other, rank(1, 2)]);
-    assert_eq!(told.kind, Kind::NoVerdict, "{told:?}");
+    assert_eq!(told.kind, VerdictKind::NoVerdict, "{told:?}");
 }
 
 #[test]
 fn a_waitall_tells_how_many_of_its_requests_are_done() {
     let mut first = rank(0, 2).receives(1, 0, "MPI_Waitall");
     first.communicators[0].receives[0].requests = Some((3, 1));
-    let text = |ranks: &[Rank]| {
-        let waits = waits(ranks, Surroundings { whole: true });
+    let text = |ranks: &[RankReport]| {
+        let waits = waits(ranks, JobCoverage { whole: true });
         words::lines(&waits)[0].text.clone()
     };
     assert_eq!(
@@ -456,7 +465,7 @@ fn a_persistent_receive_that_was_not_started_is_named() {
     let other = operation(Some(0), 6, None);
     receiver.communicators[0].inactive = vec![fits, other];
     let ranks = [sender, receiver];
-    let waits = waits(&ranks, Surroundings { whole: true });
+    let waits = waits(&ranks, JobCoverage { whole: true });
     let lines = words::lines(&waits);
     assert_eq!(
         lines[0].beside,
@@ -479,9 +488,9 @@ fn who_names_other_bytes_can_never_go_on_though_some_are_through() {
     let told = judge(&[bcast(0, 3, 4), bcast(1, 3, 800), bcast(2, 3, 800)]);
     assert_eq!(
         (told.kind, &told.stuck[..]),
-        (Kind::Deadlock, &[0, 1, 2][..])
+        (VerdictKind::Deadlock, &[0, 1, 2][..])
     );
-    let told_of = |it: &Verdict| it.causes.last().cloned().unwrap_or_default();
+    let told_of = |it: &JobVerdict| it.causes.last().cloned().unwrap_or_default();
     assert_eq!(
         told_of(&told),
         "not all ranks call the same collective on MPI_COMM_WORLD at the same place: rank 0 calls Bcast with root 0 and 4 bytes, \
@@ -489,12 +498,15 @@ fn who_names_other_bytes_can_never_go_on_though_some_are_through() {
     );
     let through = rank(2, 3).has_called("Bcast", 1);
     let told = judge(&[bcast(0, 3, 4), bcast(1, 3, 800), through]);
-    assert_eq!((told.kind, &told.stuck[..]), (Kind::Deadlock, &[0, 1][..]));
+    assert_eq!(
+        (told.kind, &told.stuck[..]),
+        (VerdictKind::Deadlock, &[0, 1][..])
+    );
     // Who has not come may be whom they wait for.
     let told = judge(&[bcast(0, 3, 4), bcast(1, 3, 800), rank(2, 3)]);
-    assert_eq!(told.kind, Kind::NoVerdict);
+    assert_eq!(told.kind, VerdictKind::NoVerdict);
     let told = judge(&[bcast(0, 2, 8), bcast(1, 2, 8)]);
-    assert_eq!(told.kind, Kind::NoVerdict, "nothing differs");
+    assert_eq!(told.kind, VerdictKind::NoVerdict, "nothing differs");
 }
 
 #[test]
@@ -505,10 +517,13 @@ fn nonblocking_collectives_in_another_order_can_never_end() {
         it.has_called("Barrier", 1).has_called("Bcast", 1)
     };
     let told = judge(&[two(0, ["Barrier", "Bcast"]), two(1, ["Bcast", "Barrier"])]);
-    assert_eq!((told.kind, &told.stuck[..]), (Kind::Deadlock, &[0, 1][..]));
+    assert_eq!(
+        (told.kind, &told.stuck[..]),
+        (VerdictKind::Deadlock, &[0, 1][..])
+    );
     assert_eq!(told.causes.len(), 3, "{:?}", told.causes);
     let told = judge(&[two(0, ["Barrier", "Bcast"]), two(1, ["Barrier", "Bcast"])]);
-    assert_eq!(told.kind, Kind::NoVerdict);
+    assert_eq!(told.kind, VerdictKind::NoVerdict);
     // One of two of the same kind has not come yet.
     let once = rank(1, 2)
         .receives(0, 7, "MPI_Recv")

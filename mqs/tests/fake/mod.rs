@@ -18,8 +18,8 @@ use std::ptr::null_mut;
 use mqs::entry::*;
 use mqs::interface::*;
 use queue_layout::{
-    Anchor, CallTable, Chunk, CommFacts, CommRow, CommTable, FIRST_ROWS, FIRST_TYPE_ROWS, Fields,
-    LAYOUT, TypeFacts, TypeRow, TypeTable,
+    Anchor, CallTable, Chunk, CommFacts, CommRow, CommTable, FIRST_ROWS, FIRST_TYPE_ROWS, LAYOUT,
+    RequestFields, TypeFacts, TypeRow, TypeTable,
 };
 
 /// A process: pieces of memory with their addresses.
@@ -124,7 +124,7 @@ impl Model {
     }
 
     /// An operation in the next free slot.
-    pub(crate) fn slot(&mut self, change: impl FnOnce(&mut Fields)) {
+    pub(crate) fn slot(&mut self, change: impl FnOnce(&mut RequestFields)) {
         if self.slots == self.chunks.len() * queue_layout::CHUNK_SLOTS {
             self.chunks.push(Box::default());
             self.chunk_table[self.chunks.len() - 1] =

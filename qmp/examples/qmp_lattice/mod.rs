@@ -78,14 +78,14 @@ fn must(status: c_int) {
 
 /// A box of sites, the first axis fastest.
 #[derive(Clone, Copy)]
-pub struct Shape {
+pub struct LatticeBox {
     /// Its edges.
     pub edges: [usize; AXES],
     /// Where it begins in the lattice, which is a torus.
     corner: [usize; AXES],
 }
 
-impl Shape {
+impl LatticeBox {
     /// The whole lattice.
     pub fn whole() -> Self {
         Self { edges: LATTICE, corner: [0; AXES] }
@@ -136,15 +136,15 @@ unsafe fn four(numbers: *const c_int) -> [usize; AXES] {
 }
 
 /// A field whose faces travel: sixteen messages with one handle.
-pub struct Connected {
+pub struct HaloField {
     field: Vec<f64>,
     ghosts: Vec<Vec<f64>>,
     faces: *mut c_void,
 }
 
-impl Connected {
+impl HaloField {
     /// A field of zeros. Its layers go out of it as they lie there, without packing.
-    pub fn new(shape: &Shape) -> Self {
+    pub fn new(shape: &LatticeBox) -> Self {
         let mut all = Self { field: vec![0.0; shape.sites()], ghosts: Vec::new(), faces: null_mut() };
         let mut parts: Vec<*mut c_void> = (0..FACES).flat_map(|face| all.declare(shape, face)).collect();
         // SAFETY: as many handles as are said.
@@ -154,7 +154,7 @@ impl Connected {
     }
 
     /// The two messages of a face.
-    fn declare(&mut self, shape: &Shape, face: usize) -> [*mut c_void; 2] {
+    fn declare(&mut self, shape: &LatticeBox, face: usize) -> [*mut c_void; 2] {
         let (axis, is_upper) = (face / 2, face % 2 == 1);
         let (below, edge) = (shape.step(axis), shape.edges[axis]);
         let blocks = shape.sites() / below / edge;
@@ -197,7 +197,7 @@ impl Connected {
     }
 }
 
-impl Drop for Connected {
+impl Drop for HaloField {
     fn drop(&mut self) {
         // SAFETY: nothing is under way.
         unsafe { QMP_free_msghandle(self.faces) };

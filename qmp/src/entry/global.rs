@@ -14,14 +14,14 @@ use core::ffi::{c_char, c_int, c_longlong, c_ulong, c_void};
 use super::{lent, status};
 use crate::global;
 use crate::mpi::{Datatype, Op};
-use crate::status::{Failure, Result, Status};
+use crate::status::{QmpFailure, QmpStatus, Result};
 
 /// A pair of functions for one value, over the default communicator and over another.
 macro_rules! of_one {
     ($($plain:ident $with_comm:ident $item:ty, $kind:ident $op:ident;)*) => {$(
         #[doc = concat!("`", stringify!($plain), "`")]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $plain(value: *mut $item) -> Status {
+        pub unsafe extern "C" fn $plain(value: *mut $item) -> QmpStatus {
             // SAFETY: one item.
             let data = unsafe { lent(value) };
             status(global::reduce(None, data, 1, Datatype::$kind, Op::$op))
@@ -29,7 +29,7 @@ macro_rules! of_one {
 
         #[doc = concat!("`", stringify!($with_comm), "`")]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $with_comm(comm: usize, value: *mut $item) -> Status {
+        pub unsafe extern "C" fn $with_comm(comm: usize, value: *mut $item) -> QmpStatus {
             // SAFETY: one item.
             let data = unsafe { lent(value) };
             status(global::reduce(Some(comm), data, 1, Datatype::$kind, Op::$op))
@@ -42,7 +42,7 @@ macro_rules! of_many {
     ($($plain:ident $with_comm:ident $item:ty, $kind:ident;)*) => {$(
         #[doc = concat!("`", stringify!($plain), "`")]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $plain(value: *mut $item, length: c_int) -> Status {
+        pub unsafe extern "C" fn $plain(value: *mut $item, length: c_int) -> QmpStatus {
             // SAFETY: `length` items.
             let data = unsafe { lent(value) };
             status(global::reduce(None, data, length, Datatype::$kind, Op::SUM))
@@ -50,7 +50,7 @@ macro_rules! of_many {
 
         #[doc = concat!("`", stringify!($with_comm), "`")]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $with_comm(comm: usize, value: *mut $item, length: c_int) -> Status {
+        pub unsafe extern "C" fn $with_comm(comm: usize, value: *mut $item, length: c_int) -> QmpStatus {
             // SAFETY: `length` items.
             let data = unsafe { lent(value) };
             status(global::reduce(Some(comm), data, length, Datatype::$kind, Op::SUM))
@@ -83,8 +83,8 @@ of_many! {
 /// A double of the caller's, summed in extended precision.
 unsafe fn extended(which: Option<usize>, value: *mut f64) -> Result<()> {
     if value.is_null() {
-        return Err(Failure::new(
-            Status::INVALID_ARG,
+        return Err(QmpFailure::new(
+            QmpStatus::INVALID_ARG,
             "NULL was given for the data of a global operation",
         ));
     }
@@ -98,14 +98,14 @@ unsafe fn extended(which: Option<usize>, value: *mut f64) -> Result<()> {
 
 /// `QMP_sum_double_extended`
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn QMP_sum_double_extended(value: *mut f64) -> Status {
+pub unsafe extern "C" fn QMP_sum_double_extended(value: *mut f64) -> QmpStatus {
     // SAFETY: one item, or NULL.
     status(unsafe { extended(None, value) })
 }
 
 /// `QMP_comm_sum_double_extended`
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn QMP_comm_sum_double_extended(comm: usize, value: *mut f64) -> Status {
+pub unsafe extern "C" fn QMP_comm_sum_double_extended(comm: usize, value: *mut f64) -> QmpStatus {
     // SAFETY: one item, or NULL.
     status(unsafe { extended(Some(comm), value) })
 }
@@ -116,8 +116,12 @@ unsafe fn binary(
     bytes: usize,
     function: Option<global::BinaryFunction>,
 ) -> Result<()> {
-    let function = function
-        .ok_or_else(|| Failure::new(Status::INVALID_ARG, "NULL was given for a binary function"))?;
+    let function = function.ok_or_else(|| {
+        QmpFailure::new(
+            QmpStatus::INVALID_ARG,
+            "NULL was given for a binary function",
+        )
+    })?;
     // SAFETY: `bytes` bytes.
     let data = unsafe { lent(buffer) };
     global::binary(which, data, bytes, function)
@@ -129,7 +133,7 @@ pub unsafe extern "C" fn QMP_binary_reduction(
     buffer: *mut c_void,
     bytes: usize,
     function: Option<global::BinaryFunction>,
-) -> Status {
+) -> QmpStatus {
     // SAFETY: the caller's buffer and function.
     status(unsafe { binary(None, buffer, bytes, function) })
 }
@@ -141,14 +145,14 @@ pub unsafe extern "C" fn QMP_comm_binary_reduction(
     buffer: *mut c_void,
     bytes: usize,
     function: Option<global::BinaryFunction>,
-) -> Status {
+) -> QmpStatus {
     // SAFETY: the caller's buffer and function.
     status(unsafe { binary(Some(comm), buffer, bytes, function) })
 }
 
 /// `QMP_broadcast`
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn QMP_broadcast(buffer: *mut c_void, bytes: usize) -> Status {
+pub unsafe extern "C" fn QMP_broadcast(buffer: *mut c_void, bytes: usize) -> QmpStatus {
     // SAFETY: `bytes` bytes.
     let data = unsafe { lent(buffer) };
     status(global::broadcast(None, data, bytes))
@@ -160,7 +164,7 @@ pub unsafe extern "C" fn QMP_comm_broadcast(
     comm: usize,
     buffer: *mut c_void,
     bytes: usize,
-) -> Status {
+) -> QmpStatus {
     // SAFETY: `bytes` bytes.
     let data = unsafe { lent(buffer) };
     status(global::broadcast(Some(comm), data, bytes))
@@ -173,7 +177,7 @@ pub unsafe extern "C" fn QMP_comm_alltoall(
     to: *mut c_char,
     from: *mut c_char,
     bytes: c_int,
-) -> Status {
+) -> QmpStatus {
     // SAFETY: `bytes` bytes for each node.
     let to = unsafe { lent(to) };
     // SAFETY: as above.
@@ -183,13 +187,13 @@ pub unsafe extern "C" fn QMP_comm_alltoall(
 
 /// `QMP_barrier`
 #[unsafe(no_mangle)]
-pub extern "C" fn QMP_barrier() -> Status {
+pub extern "C" fn QMP_barrier() -> QmpStatus {
     status(global::barrier(None))
 }
 
 /// `QMP_comm_barrier`
 #[unsafe(no_mangle)]
-pub extern "C" fn QMP_comm_barrier(comm: usize) -> Status {
+pub extern "C" fn QMP_comm_barrier(comm: usize) -> QmpStatus {
     status(global::barrier(Some(comm)))
 }
 

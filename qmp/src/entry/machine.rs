@@ -14,10 +14,10 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use super::print::say;
 use super::{answer, handle, status, topology, value, write};
 use crate::command_line::{self, Options};
-use crate::machine::{self, Communicator, ask};
-use crate::mpi::{self, Comm, Phase};
-use crate::state::{self, State};
-use crate::status::{Failure, Result, Status};
+use crate::machine::{self, QmpCommunicator, ask};
+use crate::mpi::{self, Comm, MpiPhase};
+use crate::state::{self, QmpState};
+use crate::status::{QmpFailure, QmpStatus, Result};
 
 /// `QMP_init_msg_passing`
 #[unsafe(no_mangle)]
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn QMP_init_msg_passing(
     argv: *mut *mut *mut c_char,
     required: c_int,
     provided: *mut c_int,
-) -> Status {
+) -> QmpStatus {
     // SAFETY: the caller's command line and result.
     status(unsafe { start(argc, argv, required, provided) })
 }
@@ -38,26 +38,26 @@ unsafe fn start(
     provided: *mut c_int,
 ) -> Result<()> {
     if state::visit(|state| state.running) {
-        return Err(Failure::new(
-            Status::INVALID_OP,
+        return Err(QmpFailure::new(
+            QmpStatus::INVALID_OP,
             "QMP_init_msg_passing was called before",
         ));
     }
     let level = usize::try_from(required).ok().filter(|level| *level < 4);
     let wrong = || {
-        Failure::new(
-            Status::INVALID_ARG,
+        QmpFailure::new(
+            QmpStatus::INVALID_ARG,
             format!("the thread level {required} was given, expected 0 to 3"),
         )
     };
     let level = level.ok_or_else(wrong)?;
     let (granted, owns_mpi) = match mpi::phase() {
         // SAFETY: the caller's command line.
-        Phase::Before => (unsafe { mpi::init(argc, argv, level) }?, true),
-        Phase::Running => (mpi::thread_level()?, false),
-        Phase::After => {
-            return Err(Failure::new(
-                Status::RTENV_ERR,
+        MpiPhase::Before => (unsafe { mpi::init(argc, argv, level) }?, true),
+        MpiPhase::Running => (mpi::thread_level()?, false),
+        MpiPhase::After => {
+            return Err(QmpFailure::new(
+                QmpStatus::RTENV_ERR,
                 "MPI was finalised and cannot be initialised again",
             ));
         }
@@ -121,7 +121,7 @@ pub extern "C" fn QMP_finalize_msg_passing() {
 
 /// Ends the job.
 fn abort(code: c_int) -> ! {
-    if mpi::phase() == Phase::Running {
+    if mpi::phase() == MpiPhase::Running {
         mpi::abort(code);
     }
     std::process::exit(code)
@@ -153,12 +153,12 @@ pub unsafe extern "C" fn QMP_abort_string(code: c_int, message: *mut c_char) {
 }
 
 /// Handle of one of the three communicators; NULL before the start.
-fn current(of: impl FnOnce(&mut State) -> &mut usize) -> *mut c_void {
+fn current(of: impl FnOnce(&mut QmpState) -> &mut usize) -> *mut c_void {
     let found = answer(state::running(|state| Ok(*of(state))), 0);
     core::ptr::without_provenance_mut(found)
 }
 
-fn set_current(comm: usize, of: impl FnOnce(&mut State) -> &mut usize) -> Status {
+fn set_current(comm: usize, of: impl FnOnce(&mut QmpState) -> &mut usize) -> QmpStatus {
     status(state::running(|state| {
         machine::comm(state, Some(comm))?;
         *of(state) = comm;
@@ -177,7 +177,7 @@ macro_rules! currents {
 
         #[doc = concat!("`", stringify!($set), "`")]
         #[unsafe(no_mangle)]
-        pub extern "C" fn $set(comm: usize) -> Status {
+        pub extern "C" fn $set(comm: usize) -> QmpStatus {
             set_current(comm, |state| &mut state.$field)
         }
     )*};
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn QMP_comm_split(
     color: c_int,
     key: c_int,
     new: *mut *mut c_void,
-) -> Status {
+) -> QmpStatus {
     let made = machine::split(comm, color, key);
     let failed = made.as_ref().err().cloned();
     // SAFETY: one item, or NULL.
@@ -206,12 +206,12 @@ pub unsafe extern "C" fn QMP_comm_split(
 
 /// `QMP_comm_free`
 #[unsafe(no_mangle)]
-pub extern "C" fn QMP_comm_free(comm: usize) -> Status {
+pub extern "C" fn QMP_comm_free(comm: usize) -> QmpStatus {
     status(machine::free(comm))
 }
 
 /// Where a communicator keeps that of MPI.
-unsafe fn give_mpi(comm: usize, to: *mut *mut c_void) -> Status {
+unsafe fn give_mpi(comm: usize, to: *mut *mut c_void) -> QmpStatus {
     let place = ask(Some(comm), |comm| Ok((&raw mut *comm.mpi).cast::<c_void>()));
     // SAFETY: one item, or NULL.
     status(place.and_then(|place| unsafe { write(to, place) }))
@@ -219,19 +219,23 @@ unsafe fn give_mpi(comm: usize, to: *mut *mut c_void) -> Status {
 
 /// `QMP_get_hidden_comm`
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn QMP_get_hidden_comm(comm: usize, to: *mut *mut c_void) -> Status {
+pub unsafe extern "C" fn QMP_get_hidden_comm(comm: usize, to: *mut *mut c_void) -> QmpStatus {
     // SAFETY: one item, or NULL.
     unsafe { give_mpi(comm, to) }
 }
 
 /// `QMP_get_mpi_comm`
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn QMP_get_mpi_comm(comm: usize, to: *mut *mut c_void) -> Status {
+pub unsafe extern "C" fn QMP_get_mpi_comm(comm: usize, to: *mut *mut c_void) -> QmpStatus {
     // SAFETY: one item, or NULL.
     unsafe { give_mpi(comm, to) }
 }
 
-fn number(which: Option<usize>, none: c_int, of: impl FnOnce(&mut Communicator) -> c_int) -> c_int {
+fn number(
+    which: Option<usize>,
+    none: c_int,
+    of: impl FnOnce(&mut QmpCommunicator) -> c_int,
+) -> c_int {
     answer(ask(which, |comm| Ok(of(comm))), none)
 }
 

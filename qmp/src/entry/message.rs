@@ -13,11 +13,11 @@
 use core::ffi::{c_int, c_void};
 
 use super::{array, handle, status, value};
-use crate::channel::{self, Peer};
-use crate::gate::{Direction, Piece};
+use crate::channel::{self, MessagePeer};
+use crate::gate::{MessageDirection, StridedPiece};
 use crate::global::timed;
 use crate::memory;
-use crate::status::{Failure, Result, Status};
+use crate::status::{QmpFailure, QmpStatus, Result};
 
 /// `QMP_allocate_memory`
 #[unsafe(no_mangle)]
@@ -57,16 +57,26 @@ pub extern "C" fn QMP_free_memory(memory: usize) {
 pub unsafe extern "C" fn QMP_declare_msgmem(base: *const c_void, bytes: usize) -> *mut c_void {
     let stride = isize::try_from(bytes).unwrap_or_default();
     // SAFETY: as declared.
-    let piece = unsafe { Piece::new(base.cast_mut(), bytes, 1, stride) };
+    let piece = unsafe { StridedPiece::new(base.cast_mut(), bytes, 1, stride) };
     handle(channel::declare_memory(vec![piece]))
 }
 
 /// Blocks of the caller's.
-unsafe fn strided(base: *mut c_void, bytes: usize, blocks: c_int, stride: isize) -> Result<Piece> {
-    let wrong = |_| Failure::new(Status::INVALID_ARG, format!("{blocks} blocks were given"));
+unsafe fn strided(
+    base: *mut c_void,
+    bytes: usize,
+    blocks: c_int,
+    stride: isize,
+) -> Result<StridedPiece> {
+    let wrong = |_| {
+        QmpFailure::new(
+            QmpStatus::INVALID_ARG,
+            format!("{blocks} blocks were given"),
+        )
+    };
     let blocks = usize::try_from(blocks).map_err(wrong)?;
     // SAFETY: as declared.
-    Ok(unsafe { Piece::new(base, bytes, blocks, stride) })
+    Ok(unsafe { StridedPiece::new(base, bytes, blocks, stride) })
 }
 
 /// `QMP_declare_strided_msgmem`
@@ -150,16 +160,16 @@ unsafe fn indexed(
     // SAFETY: as above.
     let indices = unsafe { array(indices.cast_const(), count) }?;
     let wrong = |_| {
-        Failure::new(
-            Status::INVALID_ARG,
+        QmpFailure::new(
+            QmpStatus::INVALID_ARG,
             format!("an item of {item} bytes was given"),
         )
     };
     let bytes = usize::try_from(item).map_err(wrong)?;
     let piece = |(length, index): (&c_int, &c_int)| {
         let wrong = |_| {
-            Failure::new(
-                Status::INVALID_ARG,
+            QmpFailure::new(
+                QmpStatus::INVALID_ARG,
                 format!("a block of {length} items was given"),
             )
         };
@@ -168,7 +178,9 @@ unsafe fn indexed(
         let place = base.wrapping_byte_offset(*index as isize * item as isize);
         let place = if base.is_null() { base } else { place };
         // SAFETY: as declared.
-        Ok(unsafe { Piece::new(place, whole, 1, isize::try_from(whole).unwrap_or_default()) })
+        Ok(unsafe {
+            StridedPiece::new(place, whole, 1, isize::try_from(whole).unwrap_or_default())
+        })
     };
     let pieces = lengths
         .iter()
@@ -205,13 +217,13 @@ macro_rules! relative {
         #[doc = concat!("`", stringify!($plain), "`")]
         #[unsafe(no_mangle)]
         pub extern "C" fn $plain(memory: usize, axis: c_int, sign: c_int, _priority: c_int) -> *mut c_void {
-            handle(channel::declare(None, memory, Direction::$direction, Peer::Neighbour { axis, sign }))
+            handle(channel::declare(None, memory, MessageDirection::$direction, MessagePeer::Neighbour { axis, sign }))
         }
 
         #[doc = concat!("`", stringify!($with_comm), "`")]
         #[unsafe(no_mangle)]
         pub extern "C" fn $with_comm(comm: usize, memory: usize, axis: c_int, sign: c_int, _priority: c_int) -> *mut c_void {
-            handle(channel::declare(Some(comm), memory, Direction::$direction, Peer::Neighbour { axis, sign }))
+            handle(channel::declare(Some(comm), memory, MessageDirection::$direction, MessagePeer::Neighbour { axis, sign }))
         }
     )*};
 }
@@ -222,13 +234,13 @@ macro_rules! absolute {
         #[doc = concat!("`", stringify!($plain), "`")]
         #[unsafe(no_mangle)]
         pub extern "C" fn $plain(memory: usize, node: c_int, _priority: c_int) -> *mut c_void {
-            handle(channel::declare(None, memory, Direction::$direction, Peer::Node(node)))
+            handle(channel::declare(None, memory, MessageDirection::$direction, MessagePeer::Node(node)))
         }
 
         #[doc = concat!("`", stringify!($with_comm), "`")]
         #[unsafe(no_mangle)]
         pub extern "C" fn $with_comm(comm: usize, memory: usize, node: c_int, _priority: c_int) -> *mut c_void {
-            handle(channel::declare(Some(comm), memory, Direction::$direction, Peer::Node(node)))
+            handle(channel::declare(Some(comm), memory, MessageDirection::$direction, MessagePeer::Node(node)))
         }
     )*};
 }
@@ -271,7 +283,7 @@ pub extern "C" fn QMP_free_msghandle(message: usize) {
 
 /// `QMP_change_address`: the first message of the handle, which must be its only one.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn QMP_change_address(message: usize, base: *mut c_void) -> Status {
+pub unsafe extern "C" fn QMP_change_address(message: usize, base: *mut c_void) -> QmpStatus {
     status(channel::change_addresses(message, &[base], moved))
 }
 
@@ -281,32 +293,32 @@ pub unsafe extern "C" fn QMP_change_address_multiple(
     message: usize,
     bases: *mut *mut c_void,
     count: c_int,
-) -> Status {
+) -> QmpStatus {
     // SAFETY: `count` items.
     let bases = unsafe { array(bases.cast_const(), count) };
     status(bases.and_then(|bases| channel::change_addresses(message, bases, moved)))
 }
 
-fn moved(piece: Piece, from: *mut c_void, to: *mut c_void) -> Piece {
+fn moved(piece: StridedPiece, from: *mut c_void, to: *mut c_void) -> StridedPiece {
     // SAFETY: the caller declares the new place as it did the old one.
     unsafe { piece.moved(from, to) }
 }
 
 /// `QMP_clear_to_send`
 #[unsafe(no_mangle)]
-pub extern "C" fn QMP_clear_to_send(message: usize, clear: c_int) -> Status {
+pub extern "C" fn QMP_clear_to_send(message: usize, clear: c_int) -> QmpStatus {
     if !(-1..=1).contains(&clear) {
         let text = format!(
             "{clear} was given, expected QMP_CTS_DISABLED, QMP_CTS_NOT_READY or QMP_CTS_READY"
         );
-        return status::<()>(Err(Failure::new(Status::INVALID_ARG, text)));
+        return status::<()>(Err(QmpFailure::new(QmpStatus::INVALID_ARG, text)));
     }
     status(channel::clear_to_send(message))
 }
 
 /// `QMP_start`
 #[unsafe(no_mangle)]
-pub extern "C" fn QMP_start(message: usize) -> Status {
+pub extern "C" fn QMP_start(message: usize) -> QmpStatus {
     status(channel::start(message))
 }
 
@@ -318,13 +330,13 @@ pub extern "C" fn QMP_is_complete(message: usize) -> c_int {
 
 /// `QMP_wait`
 #[unsafe(no_mangle)]
-pub extern "C" fn QMP_wait(message: usize) -> Status {
+pub extern "C" fn QMP_wait(message: usize) -> QmpStatus {
     status(timed(|| channel::wait(message)))
 }
 
 /// `QMP_wait_all`
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn QMP_wait_all(messages: *mut usize, count: c_int) -> Status {
+pub unsafe extern "C" fn QMP_wait_all(messages: *mut usize, count: c_int) -> QmpStatus {
     // SAFETY: `count` items.
     let messages = unsafe { array(messages.cast_const(), count) };
     status(messages.and_then(|messages| timed(|| channel::wait_all(messages))))

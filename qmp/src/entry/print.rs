@@ -17,7 +17,7 @@ use std::io::Write as _;
 use crate::channel;
 use crate::mpi;
 use crate::state;
-use crate::status::{Failure, KEPT, Outcome, Status, keep, last, words};
+use crate::status::{KEPT, OperationOutcome, QmpFailure, QmpStatus, keep, last, words};
 
 /// Node, nodes and host, before what is printed.
 pub fn prefix() -> CString {
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn qmp_prefix(to: *mut c_char, room: usize) {
 /// `QMP_error_string`: the words of any number, be it a code of QMP, one of MPI, or none.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_error_string(code: c_int) -> *const c_char {
-    words(Status(code))
+    words(QmpStatus(code))
         .unwrap_or_else(|| words_below(code))
         .as_ptr()
 }
@@ -61,11 +61,11 @@ fn words_below(code: c_int) -> &'static CStr {
 }
 
 /// How the last operation ended, of a message or, for NULL, of this thread.
-fn outcome<R>(message: usize, of: impl Fn(&Outcome) -> R) -> R {
+fn outcome<R>(message: usize, of: impl Fn(&OperationOutcome) -> R) -> R {
     if message == 0 {
         return last(of);
     }
-    channel::outcome(message, &of).unwrap_or_else(|failure: Failure| {
+    channel::outcome(message, &of).unwrap_or_else(|failure: QmpFailure| {
         keep::<()>(&Err(failure));
         last(&of)
     })
@@ -73,8 +73,8 @@ fn outcome<R>(message: usize, of: impl Fn(&Outcome) -> R) -> R {
 
 /// `QMP_get_error_number`
 #[unsafe(no_mangle)]
-pub extern "C" fn QMP_get_error_number(message: usize) -> Status {
-    outcome(message, Outcome::status)
+pub extern "C" fn QMP_get_error_number(message: usize) -> QmpStatus {
+    outcome(message, OperationOutcome::status)
 }
 
 /// `QMP_get_error_string`

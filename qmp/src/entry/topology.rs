@@ -16,7 +16,7 @@ use super::print::say;
 use super::{answer, array, status, value};
 use crate::machine::{self, ask};
 use crate::state;
-use crate::status::{Failure, Result, Status};
+use crate::status::{QmpFailure, QmpStatus, Result};
 
 /// Says why a grid is refused, as today's library does: programs that do not look at the status end by a signal soon.
 fn aloud(function: &str, result: Result<()>) -> Result<()> {
@@ -55,7 +55,10 @@ unsafe fn declare_quietly(
 
 /// `QMP_declare_logical_topology`
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn QMP_declare_logical_topology(dims: *const c_int, ndim: c_int) -> Status {
+pub unsafe extern "C" fn QMP_declare_logical_topology(
+    dims: *const c_int,
+    ndim: c_int,
+) -> QmpStatus {
     // SAFETY: `ndim` items.
     status(unsafe { declare(None, dims, ndim, None) })
 }
@@ -66,7 +69,7 @@ pub unsafe extern "C" fn QMP_comm_declare_logical_topology(
     comm: usize,
     dims: *const c_int,
     ndim: c_int,
-) -> Status {
+) -> QmpStatus {
     // SAFETY: `ndim` items.
     status(unsafe { declare(Some(comm), dims, ndim, None) })
 }
@@ -78,7 +81,7 @@ pub unsafe extern "C" fn QMP_declare_logical_topology_map(
     ndim: c_int,
     map: *const c_int,
     mapdim: c_int,
-) -> Status {
+) -> QmpStatus {
     // SAFETY: `ndim` and `mapdim` items.
     status(unsafe { declare(None, dims, ndim, Some((map, mapdim))) })
 }
@@ -91,7 +94,7 @@ pub unsafe extern "C" fn QMP_comm_declare_logical_topology_map(
     ndim: c_int,
     map: *const c_int,
     mapdim: c_int,
-) -> Status {
+) -> QmpStatus {
     // SAFETY: `ndim` and `mapdim` items.
     status(unsafe { declare(Some(comm), dims, ndim, Some((map, mapdim))) })
 }
@@ -103,7 +106,7 @@ pub unsafe extern "C" fn qmp2004_declare_logical_topology(
     ndim: c_int,
 ) -> c_int {
     // SAFETY: `ndim` items.
-    c_int::from(status(unsafe { declare(None, dims, ndim, None) }) == Status::SUCCESS)
+    c_int::from(status(unsafe { declare(None, dims, ndim, None) }) == QmpStatus::SUCCESS)
 }
 
 fn is_declared(which: Option<usize>) -> c_int {
@@ -243,8 +246,8 @@ pub extern "C" fn qmp2004_get_logical_coordinates_from(node: c_int) -> *const c_
 unsafe fn coordinates_into(which: Option<usize>, to: *mut c_int, node: c_int) {
     let found = ask(which, |comm| comm.coordinates_of(node)).and_then(|found| {
         let null = || {
-            Failure::new(
-                Status::INVALID_ARG,
+            QmpFailure::new(
+                QmpStatus::INVALID_ARG,
                 "NULL was given where coordinates are written",
             )
         };
@@ -314,7 +317,7 @@ unsafe fn layout(dims: *const c_int, ndim: c_int) -> Result<()> {
 
 /// `QMP_layout_grid`
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn QMP_layout_grid(dims: *const c_int, ndim: c_int) -> Status {
+pub unsafe extern "C" fn QMP_layout_grid(dims: *const c_int, ndim: c_int) -> QmpStatus {
     // SAFETY: `ndim` items.
     status(unsafe { layout(dims, ndim) })
 }
@@ -323,7 +326,7 @@ pub unsafe extern "C" fn QMP_layout_grid(dims: *const c_int, ndim: c_int) -> Sta
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qmp2004_layout_grid(dims: *mut c_int, ndim: c_int) -> c_int {
     // SAFETY: `ndim` items.
-    c_int::from(status(unsafe { layout(dims, ndim) }) == Status::SUCCESS)
+    c_int::from(status(unsafe { layout(dims, ndim) }) == QmpStatus::SUCCESS)
 }
 
 /// `QMP_get_subgrid_dimensions`

@@ -3,8 +3,8 @@
 
 use core::ffi::c_int;
 
-use super::{AXES_MAX, Hosts, best_block, positive, quotients, show, surface};
-use crate::status::{Failure, Result, Status};
+use super::{AXES_MAX, NodeHosts, best_block, positive, quotients, show, surface};
+use crate::status::{QmpFailure, QmpStatus, Result};
 
 /// The grid for a lattice, of all whole divisions. Compared are, in this order:
 ///
@@ -12,7 +12,7 @@ use crate::status::{Failure, Result, Status};
 /// 2. how square the parts are;
 /// 3. the surface between nodes, then that between hosts;
 /// 4. memory runs along the first axes, so later ones are divided more.
-pub fn layout(lattice: &[c_int], nodes: usize, hosts: &Hosts) -> Result<Vec<usize>> {
+pub fn layout(lattice: &[c_int], nodes: usize, hosts: &NodeHosts) -> Result<Vec<usize>> {
     let lattice = positive(lattice, "dimensions of the lattice")?;
     let mut best = Best {
         lattice: &lattice,
@@ -24,7 +24,7 @@ pub fn layout(lattice: &[c_int], nodes: usize, hosts: &Hosts) -> Result<Vec<usiz
         true
     });
     let found = best.found.map(|(.., grid)| grid);
-    found.ok_or_else(|| Failure::new(Status::INVALID_TOPOLOGY, why_not(&lattice, nodes)))
+    found.ok_or_else(|| QmpFailure::new(QmpStatus::INVALID_TOPOLOGY, why_not(&lattice, nodes)))
 }
 
 /// The part of each node when a grid divides a lattice; missing axes of the grid are one node thick.
@@ -36,7 +36,7 @@ pub fn subgrid(lattice: &[c_int], grid: &[usize]) -> Result<Vec<usize>> {
             show(&lattice),
             show(grid)
         );
-        return Err(Failure::new(Status::INVALID_TOPOLOGY, text));
+        return Err(QmpFailure::new(QmpStatus::INVALID_TOPOLOGY, text));
     }
     let dim = |axis: usize| grid.get(axis).copied().unwrap_or(1);
     if (0..lattice.len()).any(|axis| lattice[axis] % dim(axis) != 0) {
@@ -45,7 +45,7 @@ pub fn subgrid(lattice: &[c_int], grid: &[usize]) -> Result<Vec<usize>> {
             show(&lattice),
             show(grid)
         );
-        return Err(Failure::new(Status::INVALID_TOPOLOGY, text));
+        return Err(QmpFailure::new(QmpStatus::INVALID_TOPOLOGY, text));
     }
     Ok((0..lattice.len())
         .map(|axis| lattice[axis] / dim(axis))
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn a_lattice_that_cannot_be_divided_is_refused() {
         let why = layout(&[4, 4], 3, &one_host(3)).unwrap_err();
-        assert_eq!(why.status, Status::INVALID_TOPOLOGY);
+        assert_eq!(why.status, QmpStatus::INVALID_TOPOLOGY);
         assert_eq!(
             why.text,
             "a lattice of 4x4 cannot be divided evenly among 3 nodes; 2 or 4 nodes would do"

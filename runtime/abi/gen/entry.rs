@@ -101,19 +101,19 @@ macro_rules! tool_entry {
         }
 
         #[inline(never)]
-        unsafe fn $call(next: &crate::qmpi::Next, $($arg: $kind),*) -> $out {
+        unsafe fn $call(next: &crate::qmpi::NextTool, $($arg: $kind),*) -> $out {
             match *next {
                 // SAFETY: values that the program or a tool gave for this function (A1 to A4).
-                crate::qmpi::Next::Mpi => unsafe { $body($($arg),*) },
-                crate::qmpi::Next::ByContext(function, context) => {
-                    type Form = unsafe extern "C" fn(crate::qmpi::Context, $($kind),*) -> $out;
+                crate::qmpi::NextTool::Mpi => unsafe { $body($($arg),*) },
+                crate::qmpi::NextTool::ByContext(function, context) => {
+                    type Form = unsafe extern "C" fn(crate::qmpi::QmpiContext, $($kind),*) -> $out;
                     // SAFETY: a tool registered it for this function and in this form (Q1).
                     let function = unsafe { core::mem::transmute::<crate::qmpi::Function, Form>(function) };
                     // SAFETY: values that the program or a tool gave for this function (A1 to A4).
                     unsafe { function(context, $($arg),*) }
                 }
-                crate::qmpi::Next::ByNumber(function, context, tool) => {
-                    type Form = unsafe extern "C" fn(crate::qmpi::Context, c_int, $($kind),*) -> $out;
+                crate::qmpi::NextTool::ByNumber(function, context, tool) => {
+                    type Form = unsafe extern "C" fn(crate::qmpi::QmpiContext, c_int, $($kind),*) -> $out;
                     // SAFETY: a tool registered it for this function and in this form (Q1).
                     let function = unsafe { core::mem::transmute::<crate::qmpi::Function, Form>(function) };
                     // SAFETY: values that the program or a tool gave for this function (A1 to A4).
@@ -123,7 +123,7 @@ macro_rules! tool_entry {
         }
 
         #[doc = concat!("`", $weak, "` for tools whose functions take a context: calls whom it names.")]
-        pub unsafe extern "C" fn $next(context: crate::qmpi::Context, $($arg: $kind),*) -> $out {
+        pub unsafe extern "C" fn $next(context: crate::qmpi::QmpiContext, $($arg: $kind),*) -> $out {
             if context.is_mpi() {
                 // SAFETY: the tool's own values, unchanged (A1 to A4).
                 return unsafe { $body($($arg),*) };
@@ -134,7 +134,7 @@ macro_rules! tool_entry {
 
         #[doc = concat!("`", $weak, "` for tools whose functions take a number: calls whom it names.")]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $qmpi(_context: crate::qmpi::Context, tool: c_int, $($arg: $kind),*) -> $out {
+        pub unsafe extern "C" fn $qmpi(_context: crate::qmpi::QmpiContext, tool: c_int, $($arg: $kind),*) -> $out {
             if tool == 0 {
                 // SAFETY: the tool's own values, unchanged (A1 to A4).
                 return unsafe { $body($($arg),*) };

@@ -27,13 +27,13 @@ unsafe extern "C" fn mpi_comm_create_keyval(
 ) -> c_int {
     enter("MPI_Comm_create_keyval", On::Nothing, |mpi| {
         // SAFETY: `comm_keyval` is the caller's pointer to one int (A1 of `args`).
-        let comm_keyval = unsafe { args::Out::new("comm_keyval", comm_keyval) }?;
+        let comm_keyval = unsafe { args::OutArg::new("comm_keyval", comm_keyval) }?;
         attr::comm_create_keyval(
             mpi,
             comm_copy_attr_fn,
             comm_delete_attr_fn,
             comm_keyval,
-            args::State(extra_state),
+            args::ExtraState(extra_state),
         )
     })
 }
@@ -55,7 +55,7 @@ entry! { 79, "MPI_Comm_delete_attr", "PMPI_Comm_delete_attr", PMPI_Comm_delete_a
 unsafe extern "C" fn mpi_comm_free_keyval(comm_keyval: *mut c_int) -> c_int {
     enter("MPI_Comm_free_keyval", On::Nothing, |mpi| {
         // SAFETY: `comm_keyval` is the caller's pointer to one int (A1 of `args`).
-        let comm_keyval = unsafe { args::InOut::new("comm_keyval", comm_keyval) }?;
+        let comm_keyval = unsafe { args::InOutArg::new("comm_keyval", comm_keyval) }?;
         attr::comm_free_keyval(mpi, comm_keyval)
     })
 }
@@ -72,10 +72,11 @@ unsafe extern "C" fn mpi_comm_get_attr(
 ) -> c_int {
     enter("MPI_Comm_get_attr", On::Comm(comm), |mpi| {
         // SAFETY: `attribute_val` is the caller's pointer to one pointer (A1 of `args`).
-        let attribute_val =
-            unsafe { args::Out::new("attribute_val", attribute_val.cast::<args::State>()) }?;
+        let attribute_val = unsafe {
+            args::OutArg::new("attribute_val", attribute_val.cast::<args::ExtraState>())
+        }?;
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         attr::comm_get_attr(mpi, comm, comm_keyval, attribute_val, flag)
     })
 }
@@ -90,7 +91,7 @@ unsafe extern "C" fn mpi_comm_set_attr(
     attribute_val: *mut c_void,
 ) -> c_int {
     enter("MPI_Comm_set_attr", On::Comm(comm), |mpi| {
-        attr::comm_set_attr(mpi, comm, comm_keyval, args::State(attribute_val))
+        attr::comm_set_attr(mpi, comm, comm_keyval, args::ExtraState(attribute_val))
     })
 }
 entry! { 102, "MPI_Comm_set_attr", "PMPI_Comm_set_attr", PMPI_Comm_set_attr, QMPI_Comm_set_attr, top_comm_set_attr, call_comm_set_attr, next_comm_set_attr, mpi_comm_set_attr,
@@ -160,13 +161,13 @@ unsafe extern "C" fn mpi_type_create_keyval(
 ) -> c_int {
     enter("MPI_Type_create_keyval", On::Nothing, |mpi| {
         // SAFETY: `type_keyval` is the caller's pointer to one int (A1 of `args`).
-        let type_keyval = unsafe { args::Out::new("type_keyval", type_keyval) }?;
+        let type_keyval = unsafe { args::OutArg::new("type_keyval", type_keyval) }?;
         attr::type_create_keyval(
             mpi,
             type_copy_attr_fn,
             type_delete_attr_fn,
             type_keyval,
-            args::State(extra_state),
+            args::ExtraState(extra_state),
         )
     })
 }
@@ -188,7 +189,7 @@ entry! { 530, "MPI_Type_delete_attr", "PMPI_Type_delete_attr", PMPI_Type_delete_
 unsafe extern "C" fn mpi_type_free_keyval(type_keyval: *mut c_int) -> c_int {
     enter("MPI_Type_free_keyval", On::Nothing, |mpi| {
         // SAFETY: `type_keyval` is the caller's pointer to one int (A1 of `args`).
-        let type_keyval = unsafe { args::InOut::new("type_keyval", type_keyval) }?;
+        let type_keyval = unsafe { args::InOutArg::new("type_keyval", type_keyval) }?;
         attr::type_free_keyval(mpi, type_keyval)
     })
 }
@@ -205,10 +206,11 @@ unsafe extern "C" fn mpi_type_get_attr(
 ) -> c_int {
     enter("MPI_Type_get_attr", On::Nothing, |mpi| {
         // SAFETY: `attribute_val` is the caller's pointer to one pointer (A1 of `args`).
-        let attribute_val =
-            unsafe { args::Out::new("attribute_val", attribute_val.cast::<args::State>()) }?;
+        let attribute_val = unsafe {
+            args::OutArg::new("attribute_val", attribute_val.cast::<args::ExtraState>())
+        }?;
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         attr::type_get_attr(mpi, datatype, type_keyval, attribute_val, flag)
     })
 }
@@ -223,7 +225,7 @@ unsafe extern "C" fn mpi_type_set_attr(
     attribute_val: *mut c_void,
 ) -> c_int {
     enter("MPI_Type_set_attr", On::Nothing, |mpi| {
-        attr::type_set_attr(mpi, datatype, type_keyval, args::State(attribute_val))
+        attr::type_set_attr(mpi, datatype, type_keyval, args::ExtraState(attribute_val))
     })
 }
 entry! { 551, "MPI_Type_set_attr", "PMPI_Type_set_attr", PMPI_Type_set_attr, QMPI_Type_set_attr, top_type_set_attr, call_type_set_attr, next_type_set_attr, mpi_type_set_attr,
@@ -241,7 +243,7 @@ unsafe extern "C" fn mpi_comm_get_name(
         let comm_name =
             unsafe { args::OutString::new("comm_name", comm_name, c::MPI_MAX_OBJECT_NAME) }?;
         // SAFETY: `resultlen` is the caller's pointer to one int (A1 of `args`).
-        let resultlen = unsafe { args::Out::new("resultlen", resultlen) }?;
+        let resultlen = unsafe { args::OutArg::new("resultlen", resultlen) }?;
         comm::comm_get_name(mpi, comm, comm_name, resultlen)
     })
 }
@@ -272,7 +274,7 @@ unsafe extern "C" fn mpi_type_get_name(
         let type_name =
             unsafe { args::OutString::new("type_name", type_name, c::MPI_MAX_OBJECT_NAME) }?;
         // SAFETY: `resultlen` is the caller's pointer to one int (A1 of `args`).
-        let resultlen = unsafe { args::Out::new("resultlen", resultlen) }?;
+        let resultlen = unsafe { args::OutArg::new("resultlen", resultlen) }?;
         datatype::type_get_name(mpi, datatype, type_name, resultlen)
     })
 }
@@ -331,10 +333,11 @@ unsafe extern "C" fn mpi_attr_get(
 ) -> c_int {
     enter("MPI_Attr_get", On::Comm(comm), |mpi| {
         // SAFETY: `attribute_val` is the caller's pointer to one pointer (A1 of `args`).
-        let attribute_val =
-            unsafe { args::Out::new("attribute_val", attribute_val.cast::<args::State>()) }?;
+        let attribute_val = unsafe {
+            args::OutArg::new("attribute_val", attribute_val.cast::<args::ExtraState>())
+        }?;
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         attr::comm_get_attr(mpi, comm, keyval, attribute_val, flag)
     })
 }
@@ -349,7 +352,7 @@ unsafe extern "C" fn mpi_attr_put(
     attribute_val: *mut c_void,
 ) -> c_int {
     enter("MPI_Attr_put", On::Comm(comm), |mpi| {
-        attr::comm_set_attr(mpi, comm, keyval, args::State(attribute_val))
+        attr::comm_set_attr(mpi, comm, keyval, args::ExtraState(attribute_val))
     })
 }
 entry! { 41, "MPI_Attr_put", "PMPI_Attr_put", PMPI_Attr_put, QMPI_Attr_put, top_attr_put, call_attr_put, next_attr_put, mpi_attr_put,
@@ -365,8 +368,14 @@ unsafe extern "C" fn mpi_keyval_create(
 ) -> c_int {
     enter("MPI_Keyval_create", On::Nothing, |mpi| {
         // SAFETY: `keyval` is the caller's pointer to one int (A1 of `args`).
-        let keyval = unsafe { args::Out::new("keyval", keyval) }?;
-        attr::comm_create_keyval(mpi, copy_fn, delete_fn, keyval, args::State(extra_state))
+        let keyval = unsafe { args::OutArg::new("keyval", keyval) }?;
+        attr::comm_create_keyval(
+            mpi,
+            copy_fn,
+            delete_fn,
+            keyval,
+            args::ExtraState(extra_state),
+        )
     })
 }
 entry! { 348, "MPI_Keyval_create", "PMPI_Keyval_create", PMPI_Keyval_create, QMPI_Keyval_create, top_keyval_create, call_keyval_create, next_keyval_create, mpi_keyval_create,
@@ -377,7 +386,7 @@ entry! { 348, "MPI_Keyval_create", "PMPI_Keyval_create", PMPI_Keyval_create, QMP
 unsafe extern "C" fn mpi_keyval_free(keyval: *mut c_int) -> c_int {
     enter("MPI_Keyval_free", On::Nothing, |mpi| {
         // SAFETY: `keyval` is the caller's pointer to one int (A1 of `args`).
-        let keyval = unsafe { args::InOut::new("keyval", keyval) }?;
+        let keyval = unsafe { args::InOutArg::new("keyval", keyval) }?;
         attr::comm_free_keyval(mpi, keyval)
     })
 }

@@ -724,7 +724,7 @@ unsafe extern "C" fn mpi_op_create(
 ) -> c_int {
     enter("MPI_Op_create", On::Nothing, |mpi| {
         // SAFETY: `op` is the caller's pointer to one MPI_Op (A1 of `args`).
-        let op = unsafe { args::Out::new("op", op) }?;
+        let op = unsafe { args::OutArg::new("op", op) }?;
         op::op_create(mpi, args::EitherFn::Int(user_fn), commute, op)
     })
 }
@@ -740,7 +740,7 @@ unsafe extern "C" fn mpi_op_create_c(
 ) -> c_int {
     enter("MPI_Op_create_c", On::Nothing, |mpi| {
         // SAFETY: `op` is the caller's pointer to one MPI_Op (A1 of `args`).
-        let op = unsafe { args::Out::new("op", op) }?;
+        let op = unsafe { args::OutArg::new("op", op) }?;
         op::op_create(mpi, args::EitherFn::Large(user_fn), commute, op)
     })
 }
@@ -752,7 +752,7 @@ entry! { 379, "MPI_Op_create_c", "PMPI_Op_create_c", PMPI_Op_create_c, QMPI_Op_c
 unsafe extern "C" fn mpi_op_free(op: *mut MPI_Op) -> c_int {
     enter("MPI_Op_free", On::Nothing, |mpi| {
         // SAFETY: `op` is the caller's pointer to one MPI_Op (A1 of `args`).
-        let op = unsafe { args::InOut::new("op", op) }?;
+        let op = unsafe { args::InOutArg::new("op", op) }?;
         op::op_free(mpi, op)
     })
 }
@@ -814,7 +814,7 @@ entry! { 24, "MPI_Allreduce_c", "PMPI_Allreduce_c", PMPI_Allreduce_c, QMPI_Allre
 unsafe extern "C" fn mpi_op_commutative(op: MPI_Op, commute: *mut c_int) -> c_int {
     enter("MPI_Op_commutative", On::Nothing, |mpi| {
         // SAFETY: `commute` is the caller's pointer to one int (A1 of `args`).
-        let commute = unsafe { args::Out::new("commute", commute) }?;
+        let commute = unsafe { args::OutArg::new("commute", commute) }?;
         op::op_commutative(mpi, op, commute)
     })
 }

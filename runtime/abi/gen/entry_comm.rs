@@ -24,7 +24,7 @@ unsafe extern "C" fn mpi_group_compare(
 ) -> c_int {
     enter("MPI_Group_compare", On::Nothing, |mpi| {
         // SAFETY: `result` is the caller's pointer to one int (A1 of `args`).
-        let result = unsafe { args::Out::new("result", result) }?;
+        let result = unsafe { args::OutArg::new("result", result) }?;
         group::group_compare(mpi, group1, group2, result)
     })
 }
@@ -36,7 +36,7 @@ entry! { 252, "MPI_Group_compare", "PMPI_Group_compare", PMPI_Group_compare, QMP
 unsafe extern "C" fn mpi_group_rank(group: MPI_Group, rank: *mut c_int) -> c_int {
     enter("MPI_Group_rank", On::Nothing, |mpi| {
         // SAFETY: `rank` is the caller's pointer to one int (A1 of `args`).
-        let rank = unsafe { args::Out::new("rank", rank) }?;
+        let rank = unsafe { args::OutArg::new("rank", rank) }?;
         group::group_rank(mpi, group, rank)
     })
 }
@@ -48,7 +48,7 @@ entry! { 262, "MPI_Group_rank", "PMPI_Group_rank", PMPI_Group_rank, QMPI_Group_r
 unsafe extern "C" fn mpi_group_size(group: MPI_Group, size: *mut c_int) -> c_int {
     enter("MPI_Group_size", On::Nothing, |mpi| {
         // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
-        let size = unsafe { args::Out::new("size", size) }?;
+        let size = unsafe { args::OutArg::new("size", size) }?;
         group::group_size(mpi, group, size)
     })
 }
@@ -81,7 +81,7 @@ entry! { 265, "MPI_Group_translate_ranks", "PMPI_Group_translate_ranks", PMPI_Gr
 unsafe extern "C" fn mpi_comm_group(comm: MPI_Comm, group: *mut MPI_Group) -> c_int {
     enter("MPI_Comm_group", On::Comm(comm), |mpi| {
         // SAFETY: `group` is the caller's pointer to one MPI_Group (A1 of `args`).
-        let group = unsafe { args::Out::new("group", group) }?;
+        let group = unsafe { args::OutArg::new("group", group) }?;
         comm::comm_group(mpi, comm, group)
     })
 }
@@ -97,7 +97,7 @@ unsafe extern "C" fn mpi_group_difference(
 ) -> c_int {
     enter("MPI_Group_difference", On::Nothing, |mpi| {
         // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
-        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        let newgroup = unsafe { args::OutArg::new("newgroup", newgroup) }?;
         group::group_difference(mpi, group1, group2, newgroup)
     })
 }
@@ -117,7 +117,7 @@ unsafe extern "C" fn mpi_group_excl(
         // SAFETY: `ranks` is the caller's array of `n` ints (A2 of `args`).
         let ranks = unsafe { args::slice("ranks", ranks, n) }?;
         // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
-        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        let newgroup = unsafe { args::OutArg::new("newgroup", newgroup) }?;
         group::group_excl(mpi, group, ranks, newgroup)
     })
 }
@@ -137,7 +137,7 @@ unsafe extern "C" fn mpi_group_incl(
         // SAFETY: `ranks` is the caller's array of `n` ints (A2 of `args`).
         let ranks = unsafe { args::slice("ranks", ranks, n) }?;
         // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
-        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        let newgroup = unsafe { args::OutArg::new("newgroup", newgroup) }?;
         group::group_incl(mpi, group, ranks, newgroup)
     })
 }
@@ -153,7 +153,7 @@ unsafe extern "C" fn mpi_group_intersection(
 ) -> c_int {
     enter("MPI_Group_intersection", On::Nothing, |mpi| {
         // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
-        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        let newgroup = unsafe { args::OutArg::new("newgroup", newgroup) }?;
         group::group_intersection(mpi, group1, group2, newgroup)
     })
 }
@@ -173,7 +173,7 @@ unsafe extern "C" fn mpi_group_range_excl(
         // SAFETY: `ranges` is the caller's array of `n` ranges (A2 of `args`).
         let ranges = unsafe { args::slice("ranges", ranges, n) }?;
         // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
-        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        let newgroup = unsafe { args::OutArg::new("newgroup", newgroup) }?;
         group::group_range_excl(mpi, group, ranges, newgroup)
     })
 }
@@ -193,7 +193,7 @@ unsafe extern "C" fn mpi_group_range_incl(
         // SAFETY: `ranges` is the caller's array of `n` ranges (A2 of `args`).
         let ranges = unsafe { args::slice("ranges", ranges, n) }?;
         // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
-        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        let newgroup = unsafe { args::OutArg::new("newgroup", newgroup) }?;
         group::group_range_incl(mpi, group, ranges, newgroup)
     })
 }
@@ -209,7 +209,7 @@ unsafe extern "C" fn mpi_group_union(
 ) -> c_int {
     enter("MPI_Group_union", On::Nothing, |mpi| {
         // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
-        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        let newgroup = unsafe { args::OutArg::new("newgroup", newgroup) }?;
         group::group_union(mpi, group1, group2, newgroup)
     })
 }
@@ -221,7 +221,7 @@ entry! { 266, "MPI_Group_union", "PMPI_Group_union", PMPI_Group_union, QMPI_Grou
 unsafe extern "C" fn mpi_group_free(group: *mut MPI_Group) -> c_int {
     enter("MPI_Group_free", On::Nothing, |mpi| {
         // SAFETY: `group` is the caller's pointer to one MPI_Group (A1 of `args`).
-        let group = unsafe { args::InOut::new("group", group) }?;
+        let group = unsafe { args::InOutArg::new("group", group) }?;
         group::group_free(mpi, group)
     })
 }
@@ -237,7 +237,7 @@ unsafe extern "C" fn mpi_comm_compare(
 ) -> c_int {
     enter("MPI_Comm_compare", On::Comm(comm1), |mpi| {
         // SAFETY: `result` is the caller's pointer to one int (A1 of `args`).
-        let result = unsafe { args::Out::new("result", result) }?;
+        let result = unsafe { args::OutArg::new("result", result) }?;
         comm::comm_compare(mpi, comm1, comm2, result)
     })
 }
@@ -249,7 +249,7 @@ entry! { 72, "MPI_Comm_compare", "PMPI_Comm_compare", PMPI_Comm_compare, QMPI_Co
 unsafe extern "C" fn mpi_comm_rank(comm: MPI_Comm, rank: *mut c_int) -> c_int {
     enter("MPI_Comm_rank", On::Comm(comm), |mpi| {
         // SAFETY: `rank` is the caller's pointer to one int (A1 of `args`).
-        let rank = unsafe { args::Out::new("rank", rank) }?;
+        let rank = unsafe { args::OutArg::new("rank", rank) }?;
         comm::comm_rank(mpi, comm, rank)
     })
 }
@@ -261,7 +261,7 @@ entry! { 99, "MPI_Comm_rank", "PMPI_Comm_rank", PMPI_Comm_rank, QMPI_Comm_rank, 
 unsafe extern "C" fn mpi_comm_size(comm: MPI_Comm, size: *mut c_int) -> c_int {
     enter("MPI_Comm_size", On::Comm(comm), |mpi| {
         // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
-        let size = unsafe { args::Out::new("size", size) }?;
+        let size = unsafe { args::OutArg::new("size", size) }?;
         comm::comm_size(mpi, comm, size)
     })
 }
@@ -277,7 +277,7 @@ unsafe extern "C" fn mpi_comm_create(
 ) -> c_int {
     enter("MPI_Comm_create", On::Comm(comm), |mpi| {
         // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        let newcomm = unsafe { args::OutArg::new("newcomm", newcomm) }?;
         comm_make::comm_create(mpi, comm, group, newcomm)
     })
 }
@@ -294,7 +294,7 @@ unsafe extern "C" fn mpi_comm_create_group(
 ) -> c_int {
     enter("MPI_Comm_create_group", On::Comm(comm), |mpi| {
         // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        let newcomm = unsafe { args::OutArg::new("newcomm", newcomm) }?;
         comm_make::comm_create_group(mpi, comm, group, tag, newcomm)
     })
 }
@@ -306,7 +306,7 @@ entry! { 77, "MPI_Comm_create_group", "PMPI_Comm_create_group", PMPI_Comm_create
 unsafe extern "C" fn mpi_comm_dup(comm: MPI_Comm, newcomm: *mut MPI_Comm) -> c_int {
     enter("MPI_Comm_dup", On::Comm(comm), |mpi| {
         // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        let newcomm = unsafe { args::OutArg::new("newcomm", newcomm) }?;
         comm_make::comm_dup(mpi, comm, newcomm)
     })
 }
@@ -322,7 +322,7 @@ unsafe extern "C" fn mpi_comm_dup_with_info(
 ) -> c_int {
     enter("MPI_Comm_dup_with_info", On::Comm(comm), |mpi| {
         // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        let newcomm = unsafe { args::OutArg::new("newcomm", newcomm) }?;
         comm_make::comm_dup_with_info(mpi, comm, info, newcomm)
     })
 }
@@ -338,9 +338,9 @@ unsafe extern "C" fn mpi_comm_idup(
 ) -> c_int {
     enter("MPI_Comm_idup", On::Comm(comm), |mpi| {
         // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        let newcomm = unsafe { args::OutArg::new("newcomm", newcomm) }?;
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         comm_idup::comm_idup(mpi, comm, newcomm, request)
     })
 }
@@ -357,9 +357,9 @@ unsafe extern "C" fn mpi_comm_idup_with_info(
 ) -> c_int {
     enter("MPI_Comm_idup_with_info", On::Comm(comm), |mpi| {
         // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        let newcomm = unsafe { args::OutArg::new("newcomm", newcomm) }?;
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         comm_idup::comm_idup_with_info(mpi, comm, info, newcomm, request)
     })
 }
@@ -376,7 +376,7 @@ unsafe extern "C" fn mpi_comm_split(
 ) -> c_int {
     enter("MPI_Comm_split", On::Comm(comm), |mpi| {
         // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        let newcomm = unsafe { args::OutArg::new("newcomm", newcomm) }?;
         comm_make::comm_split(mpi, comm, color, key, newcomm)
     })
 }
@@ -394,7 +394,7 @@ unsafe extern "C" fn mpi_comm_split_type(
 ) -> c_int {
     enter("MPI_Comm_split_type", On::Comm(comm), |mpi| {
         // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        let newcomm = unsafe { args::OutArg::new("newcomm", newcomm) }?;
         comm_make::comm_split_type(mpi, comm, split_type, key, info, newcomm)
     })
 }
@@ -406,7 +406,7 @@ entry! { 110, "MPI_Comm_split_type", "PMPI_Comm_split_type", PMPI_Comm_split_typ
 unsafe extern "C" fn mpi_comm_free(comm: *mut MPI_Comm) -> c_int {
     enter("MPI_Comm_free", On::Nothing, |mpi| {
         // SAFETY: `comm` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let comm = unsafe { args::InOut::new("comm", comm) }?;
+        let comm = unsafe { args::InOutArg::new("comm", comm) }?;
         comm::comm_free(mpi, comm)
     })
 }
@@ -418,7 +418,7 @@ entry! { 86, "MPI_Comm_free", "PMPI_Comm_free", PMPI_Comm_free, QMPI_Comm_free, 
 unsafe extern "C" fn mpi_comm_get_info(comm: MPI_Comm, info_used: *mut MPI_Info) -> c_int {
     enter("MPI_Comm_get_info", On::Comm(comm), |mpi| {
         // SAFETY: `info_used` is the caller's pointer to one MPI_Info (A1 of `args`).
-        let info_used = unsafe { args::Out::new("info_used", info_used) }?;
+        let info_used = unsafe { args::OutArg::new("info_used", info_used) }?;
         comm_hints::comm_get_info(mpi, comm, info_used)
     })
 }
@@ -440,7 +440,7 @@ entry! { 104, "MPI_Comm_set_info", "PMPI_Comm_set_info", PMPI_Comm_set_info, QMP
 unsafe extern "C" fn mpi_comm_remote_group(comm: MPI_Comm, group: *mut MPI_Group) -> c_int {
     enter("MPI_Comm_remote_group", On::Comm(comm), |mpi| {
         // SAFETY: `group` is the caller's pointer to one MPI_Group (A1 of `args`).
-        let group = unsafe { args::Out::new("group", group) }?;
+        let group = unsafe { args::OutArg::new("group", group) }?;
         comm_inter::comm_remote_group(mpi, comm, group)
     })
 }
@@ -452,7 +452,7 @@ entry! { 100, "MPI_Comm_remote_group", "PMPI_Comm_remote_group", PMPI_Comm_remot
 unsafe extern "C" fn mpi_comm_remote_size(comm: MPI_Comm, size: *mut c_int) -> c_int {
     enter("MPI_Comm_remote_size", On::Comm(comm), |mpi| {
         // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
-        let size = unsafe { args::Out::new("size", size) }?;
+        let size = unsafe { args::OutArg::new("size", size) }?;
         comm_inter::comm_remote_size(mpi, comm, size)
     })
 }
@@ -464,7 +464,7 @@ entry! { 101, "MPI_Comm_remote_size", "PMPI_Comm_remote_size", PMPI_Comm_remote_
 unsafe extern "C" fn mpi_comm_test_inter(comm: MPI_Comm, flag: *mut c_int) -> c_int {
     enter("MPI_Comm_test_inter", On::Comm(comm), |mpi| {
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         comm_inter::comm_test_inter(mpi, comm, flag)
     })
 }
@@ -483,7 +483,7 @@ unsafe extern "C" fn mpi_intercomm_create(
 ) -> c_int {
     enter("MPI_Intercomm_create", On::Comm(local_comm), |mpi| {
         // SAFETY: `newintercomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let newintercomm = unsafe { args::Out::new("newintercomm", newintercomm) }?;
+        let newintercomm = unsafe { args::OutArg::new("newintercomm", newintercomm) }?;
         comm_inter::intercomm_create(
             mpi,
             local_comm,
@@ -507,7 +507,7 @@ unsafe extern "C" fn mpi_intercomm_merge(
 ) -> c_int {
     enter("MPI_Intercomm_merge", On::Comm(intercomm), |mpi| {
         // SAFETY: `newintracomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let newintracomm = unsafe { args::Out::new("newintracomm", newintracomm) }?;
+        let newintracomm = unsafe { args::OutArg::new("newintracomm", newintracomm) }?;
         comm_inter::intercomm_merge(mpi, intercomm, high, newintracomm)
     })
 }

@@ -25,8 +25,14 @@ unsafe extern "C" fn mpi_type_contiguous(
 ) -> c_int {
     enter("MPI_Type_contiguous", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
-        datatype_make::contiguous(mpi, args::Width::Int, args::wide(count), oldtype, newtype)
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
+        datatype_make::contiguous(
+            mpi,
+            args::CountWidth::Int,
+            args::wide(count),
+            oldtype,
+            newtype,
+        )
     })
 }
 entry! { 508, "MPI_Type_contiguous", "PMPI_Type_contiguous", PMPI_Type_contiguous, QMPI_Type_contiguous, top_type_contiguous, call_type_contiguous, next_type_contiguous, mpi_type_contiguous,
@@ -41,8 +47,14 @@ unsafe extern "C" fn mpi_type_contiguous_c(
 ) -> c_int {
     enter("MPI_Type_contiguous_c", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
-        datatype_make::contiguous(mpi, args::Width::Large, args::wide(count), oldtype, newtype)
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
+        datatype_make::contiguous(
+            mpi,
+            args::CountWidth::Large,
+            args::wide(count),
+            oldtype,
+            newtype,
+        )
     })
 }
 entry! { 509, "MPI_Type_contiguous_c", "PMPI_Type_contiguous_c", PMPI_Type_contiguous_c, QMPI_Type_contiguous_c, top_type_contiguous_c, call_type_contiguous_c, next_type_contiguous_c, mpi_type_contiguous_c,
@@ -60,13 +72,15 @@ unsafe extern "C" fn mpi_type_create_hindexed(
     enter("MPI_Type_create_hindexed", On::Nothing, |mpi| {
         let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
         // SAFETY: `array_of_blocklengths` is the caller's array of `count` ints (A2 of `args`).
-        let array_of_blocklengths =
-            unsafe { args::Counts::int("array_of_blocklengths", array_of_blocklengths, count) }?;
+        let array_of_blocklengths = unsafe {
+            args::CountArray::int("array_of_blocklengths", array_of_blocklengths, count)
+        }?;
         // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Aint values (A2 of `args`).
-        let array_of_displacements =
-            unsafe { args::Counts::aint("array_of_displacements", array_of_displacements, count) }?;
+        let array_of_displacements = unsafe {
+            args::CountArray::aint("array_of_displacements", array_of_displacements, count)
+        }?;
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::hindexed(
             mpi,
             array_of_blocklengths,
@@ -91,14 +105,15 @@ unsafe extern "C" fn mpi_type_create_hindexed_c(
     enter("MPI_Type_create_hindexed_c", On::Nothing, |mpi| {
         let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
         // SAFETY: `array_of_blocklengths` is the caller's array of `count` MPI_Count values (A2 of `args`).
-        let array_of_blocklengths =
-            unsafe { args::Counts::count("array_of_blocklengths", array_of_blocklengths, count) }?;
+        let array_of_blocklengths = unsafe {
+            args::CountArray::count("array_of_blocklengths", array_of_blocklengths, count)
+        }?;
         // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Count values (A2 of `args`).
         let array_of_displacements = unsafe {
-            args::Counts::count("array_of_displacements", array_of_displacements, count)
+            args::CountArray::count("array_of_displacements", array_of_displacements, count)
         }?;
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::hindexed(
             mpi,
             array_of_blocklengths,
@@ -123,13 +138,14 @@ unsafe extern "C" fn mpi_type_create_hindexed_block(
     enter("MPI_Type_create_hindexed_block", On::Nothing, |mpi| {
         let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
         // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Aint values (A2 of `args`).
-        let array_of_displacements =
-            unsafe { args::Counts::aint("array_of_displacements", array_of_displacements, count) }?;
+        let array_of_displacements = unsafe {
+            args::CountArray::aint("array_of_displacements", array_of_displacements, count)
+        }?;
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::hindexed_block(
             mpi,
-            args::Width::Int,
+            args::CountWidth::Int,
             args::wide(blocklength),
             array_of_displacements,
             oldtype,
@@ -153,13 +169,13 @@ unsafe extern "C" fn mpi_type_create_hindexed_block_c(
         let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
         // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Count values (A2 of `args`).
         let array_of_displacements = unsafe {
-            args::Counts::count("array_of_displacements", array_of_displacements, count)
+            args::CountArray::count("array_of_displacements", array_of_displacements, count)
         }?;
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::hindexed_block(
             mpi,
-            args::Width::Large,
+            args::CountWidth::Large,
             args::wide(blocklength),
             array_of_displacements,
             oldtype,
@@ -181,10 +197,10 @@ unsafe extern "C" fn mpi_type_create_hvector(
 ) -> c_int {
     enter("MPI_Type_create_hvector", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::hvector(
             mpi,
-            args::Width::Int,
+            args::CountWidth::Int,
             args::wide(count),
             args::wide(blocklength),
             args::wide(stride),
@@ -207,10 +223,10 @@ unsafe extern "C" fn mpi_type_create_hvector_c(
 ) -> c_int {
     enter("MPI_Type_create_hvector_c", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::hvector(
             mpi,
-            args::Width::Large,
+            args::CountWidth::Large,
             args::wide(count),
             args::wide(blocklength),
             args::wide(stride),
@@ -234,13 +250,14 @@ unsafe extern "C" fn mpi_type_create_indexed_block(
     enter("MPI_Type_create_indexed_block", On::Nothing, |mpi| {
         let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
         // SAFETY: `array_of_displacements` is the caller's array of `count` ints (A2 of `args`).
-        let array_of_displacements =
-            unsafe { args::Counts::int("array_of_displacements", array_of_displacements, count) }?;
+        let array_of_displacements = unsafe {
+            args::CountArray::int("array_of_displacements", array_of_displacements, count)
+        }?;
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::indexed_block(
             mpi,
-            args::Width::Int,
+            args::CountWidth::Int,
             args::wide(blocklength),
             array_of_displacements,
             oldtype,
@@ -264,13 +281,13 @@ unsafe extern "C" fn mpi_type_create_indexed_block_c(
         let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
         // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Count values (A2 of `args`).
         let array_of_displacements = unsafe {
-            args::Counts::count("array_of_displacements", array_of_displacements, count)
+            args::CountArray::count("array_of_displacements", array_of_displacements, count)
         }?;
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::indexed_block(
             mpi,
-            args::Width::Large,
+            args::CountWidth::Large,
             args::wide(blocklength),
             array_of_displacements,
             oldtype,
@@ -293,15 +310,17 @@ unsafe extern "C" fn mpi_type_create_struct(
     enter("MPI_Type_create_struct", On::Nothing, |mpi| {
         let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
         // SAFETY: `array_of_blocklengths` is the caller's array of `count` ints (A2 of `args`).
-        let array_of_blocklengths =
-            unsafe { args::Counts::int("array_of_blocklengths", array_of_blocklengths, count) }?;
+        let array_of_blocklengths = unsafe {
+            args::CountArray::int("array_of_blocklengths", array_of_blocklengths, count)
+        }?;
         // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Aint values (A2 of `args`).
-        let array_of_displacements =
-            unsafe { args::Counts::aint("array_of_displacements", array_of_displacements, count) }?;
+        let array_of_displacements = unsafe {
+            args::CountArray::aint("array_of_displacements", array_of_displacements, count)
+        }?;
         // SAFETY: `array_of_types` is the caller's array of `count` MPI_Datatype values (A2 of `args`).
         let array_of_types = unsafe { args::slice("array_of_types", array_of_types, count) }?;
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::structure(
             mpi,
             array_of_blocklengths,
@@ -326,16 +345,17 @@ unsafe extern "C" fn mpi_type_create_struct_c(
     enter("MPI_Type_create_struct_c", On::Nothing, |mpi| {
         let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
         // SAFETY: `array_of_blocklengths` is the caller's array of `count` MPI_Count values (A2 of `args`).
-        let array_of_blocklengths =
-            unsafe { args::Counts::count("array_of_blocklengths", array_of_blocklengths, count) }?;
+        let array_of_blocklengths = unsafe {
+            args::CountArray::count("array_of_blocklengths", array_of_blocklengths, count)
+        }?;
         // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Count values (A2 of `args`).
         let array_of_displacements = unsafe {
-            args::Counts::count("array_of_displacements", array_of_displacements, count)
+            args::CountArray::count("array_of_displacements", array_of_displacements, count)
         }?;
         // SAFETY: `array_of_types` is the caller's array of `count` MPI_Datatype values (A2 of `args`).
         let array_of_types = unsafe { args::slice("array_of_types", array_of_types, count) }?;
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::structure(
             mpi,
             array_of_blocklengths,
@@ -360,13 +380,15 @@ unsafe extern "C" fn mpi_type_indexed(
     enter("MPI_Type_indexed", On::Nothing, |mpi| {
         let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
         // SAFETY: `array_of_blocklengths` is the caller's array of `count` ints (A2 of `args`).
-        let array_of_blocklengths =
-            unsafe { args::Counts::int("array_of_blocklengths", array_of_blocklengths, count) }?;
+        let array_of_blocklengths = unsafe {
+            args::CountArray::int("array_of_blocklengths", array_of_blocklengths, count)
+        }?;
         // SAFETY: `array_of_displacements` is the caller's array of `count` ints (A2 of `args`).
-        let array_of_displacements =
-            unsafe { args::Counts::int("array_of_displacements", array_of_displacements, count) }?;
+        let array_of_displacements = unsafe {
+            args::CountArray::int("array_of_displacements", array_of_displacements, count)
+        }?;
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::indexed(
             mpi,
             array_of_blocklengths,
@@ -391,14 +413,15 @@ unsafe extern "C" fn mpi_type_indexed_c(
     enter("MPI_Type_indexed_c", On::Nothing, |mpi| {
         let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
         // SAFETY: `array_of_blocklengths` is the caller's array of `count` MPI_Count values (A2 of `args`).
-        let array_of_blocklengths =
-            unsafe { args::Counts::count("array_of_blocklengths", array_of_blocklengths, count) }?;
+        let array_of_blocklengths = unsafe {
+            args::CountArray::count("array_of_blocklengths", array_of_blocklengths, count)
+        }?;
         // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Count values (A2 of `args`).
         let array_of_displacements = unsafe {
-            args::Counts::count("array_of_displacements", array_of_displacements, count)
+            args::CountArray::count("array_of_displacements", array_of_displacements, count)
         }?;
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::indexed(
             mpi,
             array_of_blocklengths,
@@ -422,10 +445,10 @@ unsafe extern "C" fn mpi_type_vector(
 ) -> c_int {
     enter("MPI_Type_vector", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::vector(
             mpi,
-            args::Width::Int,
+            args::CountWidth::Int,
             args::wide(count),
             args::wide(blocklength),
             args::wide(stride),
@@ -448,10 +471,10 @@ unsafe extern "C" fn mpi_type_vector_c(
 ) -> c_int {
     enter("MPI_Type_vector_c", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::vector(
             mpi,
-            args::Width::Large,
+            args::CountWidth::Large,
             args::wide(count),
             args::wide(blocklength),
             args::wide(stride),
@@ -477,15 +500,16 @@ unsafe extern "C" fn mpi_type_create_subarray(
     enter("MPI_Type_create_subarray", On::Nothing, |mpi| {
         let ndims = args::len("ndims", args::wide(ndims), ErrorClass::ARG)?;
         // SAFETY: `array_of_sizes` is the caller's array of `ndims` ints (A2 of `args`).
-        let array_of_sizes = unsafe { args::Counts::int("array_of_sizes", array_of_sizes, ndims) }?;
+        let array_of_sizes =
+            unsafe { args::CountArray::int("array_of_sizes", array_of_sizes, ndims) }?;
         // SAFETY: `array_of_subsizes` is the caller's array of `ndims` ints (A2 of `args`).
         let array_of_subsizes =
-            unsafe { args::Counts::int("array_of_subsizes", array_of_subsizes, ndims) }?;
+            unsafe { args::CountArray::int("array_of_subsizes", array_of_subsizes, ndims) }?;
         // SAFETY: `array_of_starts` is the caller's array of `ndims` ints (A2 of `args`).
         let array_of_starts =
-            unsafe { args::Counts::int("array_of_starts", array_of_starts, ndims) }?;
+            unsafe { args::CountArray::int("array_of_starts", array_of_starts, ndims) }?;
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::subarray(
             mpi,
             array_of_sizes,
@@ -515,15 +539,15 @@ unsafe extern "C" fn mpi_type_create_subarray_c(
         let ndims = args::len("ndims", args::wide(ndims), ErrorClass::ARG)?;
         // SAFETY: `array_of_sizes` is the caller's array of `ndims` MPI_Count values (A2 of `args`).
         let array_of_sizes =
-            unsafe { args::Counts::count("array_of_sizes", array_of_sizes, ndims) }?;
+            unsafe { args::CountArray::count("array_of_sizes", array_of_sizes, ndims) }?;
         // SAFETY: `array_of_subsizes` is the caller's array of `ndims` MPI_Count values (A2 of `args`).
         let array_of_subsizes =
-            unsafe { args::Counts::count("array_of_subsizes", array_of_subsizes, ndims) }?;
+            unsafe { args::CountArray::count("array_of_subsizes", array_of_subsizes, ndims) }?;
         // SAFETY: `array_of_starts` is the caller's array of `ndims` MPI_Count values (A2 of `args`).
         let array_of_starts =
-            unsafe { args::Counts::count("array_of_starts", array_of_starts, ndims) }?;
+            unsafe { args::CountArray::count("array_of_starts", array_of_starts, ndims) }?;
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::subarray(
             mpi,
             array_of_sizes,
@@ -556,7 +580,7 @@ unsafe extern "C" fn mpi_type_create_darray(
         let ndims = args::len("ndims", args::wide(ndims), ErrorClass::ARG)?;
         // SAFETY: `array_of_gsizes` is the caller's array of `ndims` ints (A2 of `args`).
         let array_of_gsizes =
-            unsafe { args::Counts::int("array_of_gsizes", array_of_gsizes, ndims) }?;
+            unsafe { args::CountArray::int("array_of_gsizes", array_of_gsizes, ndims) }?;
         // SAFETY: `array_of_distribs` is the caller's array of `ndims` ints (A2 of `args`).
         let array_of_distribs =
             unsafe { args::slice("array_of_distribs", array_of_distribs, ndims) }?;
@@ -565,7 +589,7 @@ unsafe extern "C" fn mpi_type_create_darray(
         // SAFETY: `array_of_psizes` is the caller's array of `ndims` ints (A2 of `args`).
         let array_of_psizes = unsafe { args::slice("array_of_psizes", array_of_psizes, ndims) }?;
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::darray(
             mpi,
             size,
@@ -601,7 +625,7 @@ unsafe extern "C" fn mpi_type_create_darray_c(
         let ndims = args::len("ndims", args::wide(ndims), ErrorClass::ARG)?;
         // SAFETY: `array_of_gsizes` is the caller's array of `ndims` MPI_Count values (A2 of `args`).
         let array_of_gsizes =
-            unsafe { args::Counts::count("array_of_gsizes", array_of_gsizes, ndims) }?;
+            unsafe { args::CountArray::count("array_of_gsizes", array_of_gsizes, ndims) }?;
         // SAFETY: `array_of_distribs` is the caller's array of `ndims` ints (A2 of `args`).
         let array_of_distribs =
             unsafe { args::slice("array_of_distribs", array_of_distribs, ndims) }?;
@@ -610,7 +634,7 @@ unsafe extern "C" fn mpi_type_create_darray_c(
         // SAFETY: `array_of_psizes` is the caller's array of `ndims` ints (A2 of `args`).
         let array_of_psizes = unsafe { args::slice("array_of_psizes", array_of_psizes, ndims) }?;
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::darray(
             mpi,
             size,
@@ -649,7 +673,7 @@ entry! { 13, "MPI_Aint_diff", "PMPI_Aint_diff", PMPI_Aint_diff, QMPI_Aint_diff, 
 unsafe extern "C" fn mpi_get_address(location: *const c_void, address: *mut MPI_Aint) -> c_int {
     enter_any_time("MPI_Get_address", On::Nothing, || {
         // SAFETY: `address` is the caller's pointer to one MPI_Aint (A1 of `args`).
-        let address = unsafe { args::Out::new("address", address) }?;
+        let address = unsafe { args::OutArg::new("address", address) }?;
         datatype::get_address(args::ConstBuf(location), address)
     })
 }
@@ -690,10 +714,10 @@ unsafe extern "C" fn mpi_type_create_resized(
 ) -> c_int {
     enter("MPI_Type_create_resized", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::resized(
             mpi,
-            args::Width::Int,
+            args::CountWidth::Int,
             oldtype,
             args::wide(lb),
             args::wide(extent),
@@ -714,10 +738,10 @@ unsafe extern "C" fn mpi_type_create_resized_c(
 ) -> c_int {
     enter("MPI_Type_create_resized_c", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::resized(
             mpi,
-            args::Width::Large,
+            args::CountWidth::Large,
             oldtype,
             args::wide(lb),
             args::wide(extent),
@@ -805,7 +829,7 @@ entry! { 545, "MPI_Type_get_true_extent_c", "PMPI_Type_get_true_extent_c", PMPI_
 unsafe extern "C" fn mpi_type_commit(datatype: *mut MPI_Datatype) -> c_int {
     enter("MPI_Type_commit", On::Nothing, |mpi| {
         // SAFETY: `datatype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let datatype = unsafe { args::InOut::new("datatype", datatype) }?;
+        let datatype = unsafe { args::InOutArg::new("datatype", datatype) }?;
         datatype::type_commit(mpi, datatype)
     })
 }
@@ -817,7 +841,7 @@ entry! { 507, "MPI_Type_commit", "PMPI_Type_commit", PMPI_Type_commit, QMPI_Type
 unsafe extern "C" fn mpi_type_free(datatype: *mut MPI_Datatype) -> c_int {
     enter("MPI_Type_free", On::Nothing, |mpi| {
         // SAFETY: `datatype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let datatype = unsafe { args::InOut::new("datatype", datatype) }?;
+        let datatype = unsafe { args::InOutArg::new("datatype", datatype) }?;
         datatype::type_free(mpi, datatype)
     })
 }
@@ -829,7 +853,7 @@ entry! { 532, "MPI_Type_free", "PMPI_Type_free", PMPI_Type_free, QMPI_Type_free,
 unsafe extern "C" fn mpi_type_dup(oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int {
     enter("MPI_Type_dup", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_make::dup(mpi, oldtype, newtype)
     })
 }
@@ -982,7 +1006,7 @@ unsafe extern "C" fn mpi_type_get_envelope(
         // SAFETY: `num_datatypes` is the caller's pointer to one int (A1 of `args`).
         let num_datatypes = unsafe { args::OutCount::int("num_datatypes", num_datatypes) }?;
         // SAFETY: `combiner` is the caller's pointer to one int (A1 of `args`).
-        let combiner = unsafe { args::Out::new("combiner", combiner) }?;
+        let combiner = unsafe { args::OutArg::new("combiner", combiner) }?;
         datatype_contents::type_get_envelope(
             mpi,
             datatype,
@@ -1013,11 +1037,11 @@ unsafe extern "C" fn mpi_type_get_envelope_c(
         // SAFETY: `num_addresses` is the caller's pointer to one MPI_Count (A1 of `args`).
         let num_addresses = unsafe { args::OutCount::count("num_addresses", num_addresses) }?;
         // SAFETY: `num_large_counts` is the caller's pointer to one MPI_Count (A1 of `args`).
-        let num_large_counts = unsafe { args::Out::new("num_large_counts", num_large_counts) }?;
+        let num_large_counts = unsafe { args::OutArg::new("num_large_counts", num_large_counts) }?;
         // SAFETY: `num_datatypes` is the caller's pointer to one MPI_Count (A1 of `args`).
         let num_datatypes = unsafe { args::OutCount::count("num_datatypes", num_datatypes) }?;
         // SAFETY: `combiner` is the caller's pointer to one int (A1 of `args`).
-        let combiner = unsafe { args::Out::new("combiner", combiner) }?;
+        let combiner = unsafe { args::OutArg::new("combiner", combiner) }?;
         datatype_contents::type_get_envelope(
             mpi,
             datatype,
@@ -1041,7 +1065,7 @@ unsafe extern "C" fn mpi_type_get_value_index(
 ) -> c_int {
     enter("MPI_Type_get_value_index", On::Nothing, |mpi| {
         // SAFETY: `pair_type` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let pair_type = unsafe { args::Out::new("pair_type", pair_type) }?;
+        let pair_type = unsafe { args::OutArg::new("pair_type", pair_type) }?;
         datatype_find::get_value_index(mpi, value_type, index_type, pair_type)
     })
 }
@@ -1371,7 +1395,7 @@ unsafe extern "C" fn mpi_get_elements_x(
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::status("status", status) }?;
         // SAFETY: `count` is the caller's pointer to one MPI_Count (A1 of `args`).
-        let count = unsafe { args::Out::new("count", count) }?;
+        let count = unsafe { args::OutArg::new("count", count) }?;
         status::get_elements_x(mpi, status, datatype, count)
     })
 }
@@ -1387,9 +1411,9 @@ unsafe extern "C" fn mpi_type_get_extent_x(
 ) -> c_int {
     enter("MPI_Type_get_extent_x", On::Nothing, |mpi| {
         // SAFETY: `lb` is the caller's pointer to one MPI_Count (A1 of `args`).
-        let lb = unsafe { args::Out::new("lb", lb) }?;
+        let lb = unsafe { args::OutArg::new("lb", lb) }?;
         // SAFETY: `extent` is the caller's pointer to one MPI_Count (A1 of `args`).
-        let extent = unsafe { args::Out::new("extent", extent) }?;
+        let extent = unsafe { args::OutArg::new("extent", extent) }?;
         datatype::type_get_extent_x(mpi, datatype, lb, extent)
     })
 }
@@ -1405,9 +1429,9 @@ unsafe extern "C" fn mpi_type_get_true_extent_x(
 ) -> c_int {
     enter("MPI_Type_get_true_extent_x", On::Nothing, |mpi| {
         // SAFETY: `true_lb` is the caller's pointer to one MPI_Count (A1 of `args`).
-        let true_lb = unsafe { args::Out::new("true_lb", true_lb) }?;
+        let true_lb = unsafe { args::OutArg::new("true_lb", true_lb) }?;
         // SAFETY: `true_extent` is the caller's pointer to one MPI_Count (A1 of `args`).
-        let true_extent = unsafe { args::Out::new("true_extent", true_extent) }?;
+        let true_extent = unsafe { args::OutArg::new("true_extent", true_extent) }?;
         datatype::type_get_true_extent_x(mpi, datatype, true_lb, true_extent)
     })
 }
@@ -1419,7 +1443,7 @@ entry! { 546, "MPI_Type_get_true_extent_x", "PMPI_Type_get_true_extent_x", PMPI_
 unsafe extern "C" fn mpi_type_size_x(datatype: MPI_Datatype, size: *mut MPI_Count) -> c_int {
     enter("MPI_Type_size_x", On::Nothing, |mpi| {
         // SAFETY: `size` is the caller's pointer to one MPI_Count (A1 of `args`).
-        let size = unsafe { args::Out::new("size", size) }?;
+        let size = unsafe { args::OutArg::new("size", size) }?;
         datatype::type_size_x(mpi, datatype, size)
     })
 }

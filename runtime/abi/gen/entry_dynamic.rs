@@ -14,7 +14,7 @@ use crate::handle::{MPI_Comm, MPI_Info};
 unsafe extern "C" fn mpi_comm_get_parent(parent: *mut MPI_Comm) -> c_int {
     enter("MPI_Comm_get_parent", On::Nothing, |mpi| {
         // SAFETY: `parent` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let parent = unsafe { args::Out::new("parent", parent) }?;
+        let parent = unsafe { args::OutArg::new("parent", parent) }?;
         comm::comm_get_parent(mpi, parent)
     })
 }
@@ -141,7 +141,7 @@ entry! { 614, "MPI_Unpublish_name", "PMPI_Unpublish_name", PMPI_Unpublish_name, 
 unsafe extern "C" fn mpi_comm_disconnect(comm: *mut MPI_Comm) -> c_int {
     enter("MPI_Comm_disconnect", On::Nothing, |mpi| {
         // SAFETY: `comm` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let comm = unsafe { args::InOut::new("comm", comm) }?;
+        let comm = unsafe { args::InOutArg::new("comm", comm) }?;
         comm::comm_disconnect(mpi, comm)
     })
 }

@@ -24,7 +24,7 @@ unsafe extern "C" fn mpi_get_library_version(version: *mut c_char, resultlen: *m
         let version =
             unsafe { args::OutString::new("version", version, c::MPI_MAX_LIBRARY_VERSION_STRING) }?;
         // SAFETY: `resultlen` is the caller's pointer to one int (A1 of `args`).
-        let resultlen = unsafe { args::Out::new("resultlen", resultlen) }?;
+        let resultlen = unsafe { args::OutArg::new("resultlen", resultlen) }?;
         env::get_library_version(version, resultlen)
     })
 }
@@ -36,9 +36,9 @@ entry! { 241, "MPI_Get_library_version", "PMPI_Get_library_version", PMPI_Get_li
 unsafe extern "C" fn mpi_get_version(version: *mut c_int, subversion: *mut c_int) -> c_int {
     enter_any_time("MPI_Get_version", On::Nothing, || {
         // SAFETY: `version` is the caller's pointer to one int (A1 of `args`).
-        let version = unsafe { args::Out::new("version", version) }?;
+        let version = unsafe { args::OutArg::new("version", version) }?;
         // SAFETY: `subversion` is the caller's pointer to one int (A1 of `args`).
-        let subversion = unsafe { args::Out::new("subversion", subversion) }?;
+        let subversion = unsafe { args::OutArg::new("subversion", subversion) }?;
         env::get_version(version, subversion)
     })
 }
@@ -52,7 +52,7 @@ unsafe extern "C" fn mpi_get_processor_name(name: *mut c_char, resultlen: *mut c
         // SAFETY: `name` has room for MPI_MAX_PROCESSOR_NAME characters (A4 of `args`).
         let name = unsafe { args::OutString::new("name", name, c::MPI_MAX_PROCESSOR_NAME) }?;
         // SAFETY: `resultlen` is the caller's pointer to one int (A1 of `args`).
-        let resultlen = unsafe { args::Out::new("resultlen", resultlen) }?;
+        let resultlen = unsafe { args::OutArg::new("resultlen", resultlen) }?;
         env::get_processor_name(mpi, name, resultlen)
     })
 }
@@ -64,7 +64,7 @@ entry! { 242, "MPI_Get_processor_name", "PMPI_Get_processor_name", PMPI_Get_proc
 unsafe extern "C" fn mpi_alloc_mem(size: MPI_Aint, info: MPI_Info, baseptr: *mut c_void) -> c_int {
     enter("MPI_Alloc_mem", On::Nothing, |mpi| {
         // SAFETY: `baseptr` is the caller's pointer to one pointer (A1 of `args`).
-        let baseptr = unsafe { args::Out::new("baseptr", baseptr.cast::<args::State>()) }?;
+        let baseptr = unsafe { args::OutArg::new("baseptr", baseptr.cast::<args::ExtraState>()) }?;
         env::alloc_mem(mpi, size, info, baseptr)
     })
 }
@@ -89,7 +89,7 @@ unsafe extern "C" fn mpi_comm_create_errhandler(
 ) -> c_int {
     enter("MPI_Comm_create_errhandler", On::Nothing, |mpi| {
         // SAFETY: `errhandler` is the caller's pointer to one MPI_Errhandler (A1 of `args`).
-        let errhandler = unsafe { args::Out::new("errhandler", errhandler) }?;
+        let errhandler = unsafe { args::OutArg::new("errhandler", errhandler) }?;
         errhandler::comm_create_errhandler(mpi, comm_errhandler_fn, errhandler)
     })
 }
@@ -104,7 +104,7 @@ unsafe extern "C" fn mpi_comm_get_errhandler(
 ) -> c_int {
     enter("MPI_Comm_get_errhandler", On::Comm(comm), |mpi| {
         // SAFETY: `errhandler` is the caller's pointer to one MPI_Errhandler (A1 of `args`).
-        let errhandler = unsafe { args::Out::new("errhandler", errhandler) }?;
+        let errhandler = unsafe { args::OutArg::new("errhandler", errhandler) }?;
         errhandler::comm_get_errhandler(mpi, comm, errhandler)
     })
 }
@@ -189,7 +189,7 @@ unsafe extern "C" fn mpi_session_create_errhandler(
 ) -> c_int {
     enter_any_time("MPI_Session_create_errhandler", On::Nothing, || {
         // SAFETY: `errhandler` is the caller's pointer to one MPI_Errhandler (A1 of `args`).
-        let errhandler = unsafe { args::Out::new("errhandler", errhandler) }?;
+        let errhandler = unsafe { args::OutArg::new("errhandler", errhandler) }?;
         errhandler::session_create_errhandler(session_errhandler_fn, errhandler)
     })
 }
@@ -204,7 +204,7 @@ unsafe extern "C" fn mpi_session_get_errhandler(
 ) -> c_int {
     enter("MPI_Session_get_errhandler", On::Session(session), |mpi| {
         // SAFETY: `errhandler` is the caller's pointer to one MPI_Errhandler (A1 of `args`).
-        let errhandler = unsafe { args::Out::new("errhandler", errhandler) }?;
+        let errhandler = unsafe { args::OutArg::new("errhandler", errhandler) }?;
         errhandler::session_get_errhandler(mpi, session, errhandler)
     })
 }
@@ -229,7 +229,7 @@ entry! { 483, "MPI_Session_set_errhandler", "PMPI_Session_set_errhandler", PMPI_
 unsafe extern "C" fn mpi_errhandler_free(errhandler: *mut MPI_Errhandler) -> c_int {
     enter_any_time("MPI_Errhandler_free", On::Nothing, || {
         // SAFETY: `errhandler` is the caller's pointer to one MPI_Errhandler (A1 of `args`).
-        let errhandler = unsafe { args::InOut::new("errhandler", errhandler) }?;
+        let errhandler = unsafe { args::InOutArg::new("errhandler", errhandler) }?;
         errhandler::errhandler_free(errhandler)
     })
 }
@@ -247,7 +247,7 @@ unsafe extern "C" fn mpi_error_string(
         // SAFETY: `string` has room for MPI_MAX_ERROR_STRING characters (A4 of `args`).
         let string = unsafe { args::OutString::new("string", string, c::MPI_MAX_ERROR_STRING) }?;
         // SAFETY: `resultlen` is the caller's pointer to one int (A1 of `args`).
-        let resultlen = unsafe { args::Out::new("resultlen", resultlen) }?;
+        let resultlen = unsafe { args::OutArg::new("resultlen", resultlen) }?;
         env::error_string(errorcode, string, resultlen)
     })
 }
@@ -259,7 +259,7 @@ entry! { 123, "MPI_Error_string", "PMPI_Error_string", PMPI_Error_string, QMPI_E
 unsafe extern "C" fn mpi_error_class(errorcode: c_int, errorclass: *mut c_int) -> c_int {
     enter_any_time("MPI_Error_class", On::Nothing, || {
         // SAFETY: `errorclass` is the caller's pointer to one int (A1 of `args`).
-        let errorclass = unsafe { args::Out::new("errorclass", errorclass) }?;
+        let errorclass = unsafe { args::OutArg::new("errorclass", errorclass) }?;
         env::error_class(errorcode, errorclass)
     })
 }
@@ -271,7 +271,7 @@ entry! { 122, "MPI_Error_class", "PMPI_Error_class", PMPI_Error_class, QMPI_Erro
 unsafe extern "C" fn mpi_add_error_class(errorclass: *mut c_int) -> c_int {
     enter_any_time("MPI_Add_error_class", On::Nothing, || {
         // SAFETY: `errorclass` is the caller's pointer to one int (A1 of `args`).
-        let errorclass = unsafe { args::Out::new("errorclass", errorclass) }?;
+        let errorclass = unsafe { args::OutArg::new("errorclass", errorclass) }?;
         error_added::add_error_class(errorclass)
     })
 }
@@ -283,7 +283,7 @@ entry! { 9, "MPI_Add_error_class", "PMPI_Add_error_class", PMPI_Add_error_class,
 unsafe extern "C" fn mpi_add_error_code(errorclass: c_int, errorcode: *mut c_int) -> c_int {
     enter_any_time("MPI_Add_error_code", On::Nothing, || {
         // SAFETY: `errorcode` is the caller's pointer to one int (A1 of `args`).
-        let errorcode = unsafe { args::Out::new("errorcode", errorcode) }?;
+        let errorcode = unsafe { args::OutArg::new("errorcode", errorcode) }?;
         error_added::add_error_code(errorclass, errorcode)
     })
 }

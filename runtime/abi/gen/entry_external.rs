@@ -35,13 +35,13 @@ unsafe extern "C" fn mpi_grequest_start(
 ) -> c_int {
     enter("MPI_Grequest_start", On::Nothing, |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         grequest::grequest_start(
             mpi,
             query_fn,
             free_fn,
             cancel_fn,
-            args::State(extra_state),
+            args::ExtraState(extra_state),
             request,
         )
     })

@@ -14,7 +14,7 @@ use crate::handle::{MPI_Aint, MPI_Comm, MPI_Count, MPI_Datatype, MPI_Op, MPI_Req
 unsafe extern "C" fn mpi_ibarrier(comm: MPI_Comm, request: *mut MPI_Request) -> c_int {
     enter("MPI_Ibarrier", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ibarrier(mpi, comm, request)
     })
 }
@@ -33,7 +33,7 @@ unsafe extern "C" fn mpi_ibcast(
 ) -> c_int {
     enter("MPI_Ibcast", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ibcast(
             mpi,
             args::MutBuf(buffer),
@@ -60,7 +60,7 @@ unsafe extern "C" fn mpi_ibcast_c(
 ) -> c_int {
     enter("MPI_Ibcast_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ibcast(
             mpi,
             args::MutBuf(buffer),
@@ -90,7 +90,7 @@ unsafe extern "C" fn mpi_igather(
 ) -> c_int {
     enter("MPI_Igather", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::igather(
             mpi,
             args::ConstBuf(sendbuf),
@@ -123,7 +123,7 @@ unsafe extern "C" fn mpi_igather_c(
 ) -> c_int {
     enter("MPI_Igather_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::igather(
             mpi,
             args::ConstBuf(sendbuf),
@@ -161,7 +161,7 @@ unsafe extern "C" fn mpi_igatherv(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::int("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::igatherv(
             mpi,
             args::ConstBuf(sendbuf),
@@ -200,7 +200,7 @@ unsafe extern "C" fn mpi_igatherv_c(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::aint("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::igatherv(
             mpi,
             args::ConstBuf(sendbuf),
@@ -234,7 +234,7 @@ unsafe extern "C" fn mpi_iscatter(
 ) -> c_int {
     enter("MPI_Iscatter", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::iscatter(
             mpi,
             args::ConstBuf(sendbuf),
@@ -267,7 +267,7 @@ unsafe extern "C" fn mpi_iscatter_c(
 ) -> c_int {
     enter("MPI_Iscatter_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::iscatter(
             mpi,
             args::ConstBuf(sendbuf),
@@ -305,7 +305,7 @@ unsafe extern "C" fn mpi_iscatterv(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::int("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::iscatterv(
             mpi,
             args::ConstBuf(sendbuf),
@@ -344,7 +344,7 @@ unsafe extern "C" fn mpi_iscatterv_c(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::aint("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::iscatterv(
             mpi,
             args::ConstBuf(sendbuf),
@@ -377,7 +377,7 @@ unsafe extern "C" fn mpi_iallgather(
 ) -> c_int {
     enter("MPI_Iallgather", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::iallgather(
             mpi,
             args::ConstBuf(sendbuf),
@@ -408,7 +408,7 @@ unsafe extern "C" fn mpi_iallgather_c(
 ) -> c_int {
     enter("MPI_Iallgather_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::iallgather(
             mpi,
             args::ConstBuf(sendbuf),
@@ -444,7 +444,7 @@ unsafe extern "C" fn mpi_iallgatherv(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::int("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::iallgatherv(
             mpi,
             args::ConstBuf(sendbuf),
@@ -481,7 +481,7 @@ unsafe extern "C" fn mpi_iallgatherv_c(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::aint("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::iallgatherv(
             mpi,
             args::ConstBuf(sendbuf),
@@ -513,7 +513,7 @@ unsafe extern "C" fn mpi_ialltoall(
 ) -> c_int {
     enter("MPI_Ialltoall", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ialltoall(
             mpi,
             args::ConstBuf(sendbuf),
@@ -544,7 +544,7 @@ unsafe extern "C" fn mpi_ialltoall_c(
 ) -> c_int {
     enter("MPI_Ialltoall_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ialltoall(
             mpi,
             args::ConstBuf(sendbuf),
@@ -585,7 +585,7 @@ unsafe extern "C" fn mpi_ialltoallv(
         // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
         let rdispls = unsafe { args::CountsPtr::int("rdispls", rdispls) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ialltoallv(
             mpi,
             args::ConstBuf(sendbuf),
@@ -628,7 +628,7 @@ unsafe extern "C" fn mpi_ialltoallv_c(
         // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
         let rdispls = unsafe { args::CountsPtr::aint("rdispls", rdispls) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ialltoallv(
             mpi,
             args::ConstBuf(sendbuf),
@@ -675,7 +675,7 @@ unsafe extern "C" fn mpi_ialltoallw(
         // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
         let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ialltoallw(
             mpi,
             args::ConstBuf(sendbuf),
@@ -722,7 +722,7 @@ unsafe extern "C" fn mpi_ialltoallw_c(
         // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
         let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ialltoallw(
             mpi,
             args::ConstBuf(sendbuf),
@@ -755,7 +755,7 @@ unsafe extern "C" fn mpi_ireduce(
 ) -> c_int {
     enter("MPI_Ireduce", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ireduce(
             mpi,
             args::ConstBuf(sendbuf),
@@ -786,7 +786,7 @@ unsafe extern "C" fn mpi_ireduce_c(
 ) -> c_int {
     enter("MPI_Ireduce_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ireduce(
             mpi,
             args::ConstBuf(sendbuf),
@@ -816,7 +816,7 @@ unsafe extern "C" fn mpi_iallreduce(
 ) -> c_int {
     enter("MPI_Iallreduce", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::iallreduce(
             mpi,
             args::ConstBuf(sendbuf),
@@ -845,7 +845,7 @@ unsafe extern "C" fn mpi_iallreduce_c(
 ) -> c_int {
     enter("MPI_Iallreduce_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::iallreduce(
             mpi,
             args::ConstBuf(sendbuf),
@@ -874,7 +874,7 @@ unsafe extern "C" fn mpi_ireduce_scatter_block(
 ) -> c_int {
     enter("MPI_Ireduce_scatter_block", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ireduce_scatter_block(
             mpi,
             args::ConstBuf(sendbuf),
@@ -903,7 +903,7 @@ unsafe extern "C" fn mpi_ireduce_scatter_block_c(
 ) -> c_int {
     enter("MPI_Ireduce_scatter_block_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ireduce_scatter_block(
             mpi,
             args::ConstBuf(sendbuf),
@@ -934,7 +934,7 @@ unsafe extern "C" fn mpi_ireduce_scatter(
         // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
         let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ireduce_scatter(
             mpi,
             args::ConstBuf(sendbuf),
@@ -965,7 +965,7 @@ unsafe extern "C" fn mpi_ireduce_scatter_c(
         // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
         let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ireduce_scatter(
             mpi,
             args::ConstBuf(sendbuf),
@@ -994,7 +994,7 @@ unsafe extern "C" fn mpi_iscan(
 ) -> c_int {
     enter("MPI_Iscan", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::iscan(
             mpi,
             args::ConstBuf(sendbuf),
@@ -1023,7 +1023,7 @@ unsafe extern "C" fn mpi_iscan_c(
 ) -> c_int {
     enter("MPI_Iscan_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::iscan(
             mpi,
             args::ConstBuf(sendbuf),
@@ -1052,7 +1052,7 @@ unsafe extern "C" fn mpi_iexscan(
 ) -> c_int {
     enter("MPI_Iexscan", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::iexscan(
             mpi,
             args::ConstBuf(sendbuf),
@@ -1081,7 +1081,7 @@ unsafe extern "C" fn mpi_iexscan_c(
 ) -> c_int {
     enter("MPI_Iexscan_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::iexscan(
             mpi,
             args::ConstBuf(sendbuf),

@@ -15,7 +15,7 @@ use crate::info;
 unsafe extern "C" fn mpi_info_create(info: *mut MPI_Info) -> c_int {
     enter_any_time("MPI_Info_create", On::Nothing, || {
         // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
-        let info = unsafe { args::Out::new("info", info) }?;
+        let info = unsafe { args::OutArg::new("info", info) }?;
         info::info_create(info)
     })
 }
@@ -33,7 +33,7 @@ unsafe extern "C" fn mpi_info_create_env(
         // SAFETY: `argv` is the caller's array, of the length the standard gives (A3 of `args`).
         let argv = unsafe { args::Strings::new("argv", argv) };
         // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
-        let info = unsafe { args::Out::new("info", info) }?;
+        let info = unsafe { args::OutArg::new("info", info) }?;
         info::info_create_env(argc, argv, info)
     })
 }
@@ -57,7 +57,7 @@ entry! { 305, "MPI_Info_delete", "PMPI_Info_delete", PMPI_Info_delete, QMPI_Info
 unsafe extern "C" fn mpi_info_dup(info: MPI_Info, newinfo: *mut MPI_Info) -> c_int {
     enter_any_time("MPI_Info_dup", On::Nothing, || {
         // SAFETY: `newinfo` is the caller's pointer to one MPI_Info (A1 of `args`).
-        let newinfo = unsafe { args::Out::new("newinfo", newinfo) }?;
+        let newinfo = unsafe { args::OutArg::new("newinfo", newinfo) }?;
         info::info_dup(info, newinfo)
     })
 }
@@ -69,7 +69,7 @@ entry! { 306, "MPI_Info_dup", "PMPI_Info_dup", PMPI_Info_dup, QMPI_Info_dup, top
 unsafe extern "C" fn mpi_info_free(info: *mut MPI_Info) -> c_int {
     enter_any_time("MPI_Info_free", On::Nothing, || {
         // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
-        let info = unsafe { args::InOut::new("info", info) }?;
+        let info = unsafe { args::InOutArg::new("info", info) }?;
         info::info_free(info)
     })
 }
@@ -81,7 +81,7 @@ entry! { 307, "MPI_Info_free", "PMPI_Info_free", PMPI_Info_free, QMPI_Info_free,
 unsafe extern "C" fn mpi_info_get_nkeys(info: MPI_Info, nkeys: *mut c_int) -> c_int {
     enter_any_time("MPI_Info_get_nkeys", On::Nothing, || {
         // SAFETY: `nkeys` is the caller's pointer to one int (A1 of `args`).
-        let nkeys = unsafe { args::Out::new("nkeys", nkeys) }?;
+        let nkeys = unsafe { args::OutArg::new("nkeys", nkeys) }?;
         info::info_get_nkeys(info, nkeys)
     })
 }
@@ -113,11 +113,11 @@ unsafe extern "C" fn mpi_info_get_string(
         // SAFETY: `key` is the caller's string (A4 of `args`).
         let key = unsafe { args::text("key", key) }?;
         // SAFETY: `buflen` is the caller's pointer to one int (A1 of `args`).
-        let buflen = unsafe { args::InOut::new("buflen", buflen) }?;
+        let buflen = unsafe { args::InOutArg::new("buflen", buflen) }?;
         // SAFETY: `value` is the caller's room for a string (A4 of `args`).
         let value = unsafe { args::OutChars::optional(value) };
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         info::info_get_string(info, key, buflen, value, flag)
     })
 }
@@ -157,7 +157,7 @@ unsafe extern "C" fn mpi_info_get(
         // SAFETY: `value` is the caller's room for a string (A4 of `args`).
         let value = unsafe { args::OutChars::new("value", value) }?;
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         info::info_get(info, key, valuelen, value, flag)
     })
 }
@@ -176,9 +176,9 @@ unsafe extern "C" fn mpi_info_get_valuelen(
         // SAFETY: `key` is the caller's string (A4 of `args`).
         let key = unsafe { args::text("key", key) }?;
         // SAFETY: `valuelen` is the caller's pointer to one int (A1 of `args`).
-        let valuelen = unsafe { args::Out::new("valuelen", valuelen) }?;
+        let valuelen = unsafe { args::OutArg::new("valuelen", valuelen) }?;
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         info::info_get_valuelen(info, key, valuelen, flag)
     })
 }

@@ -22,7 +22,7 @@ unsafe extern "C" fn mpi_group_from_session_pset(
         // SAFETY: `pset_name` is the caller's string (A4 of `args`).
         let pset_name = unsafe { args::text("pset_name", pset_name) }?;
         // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
-        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        let newgroup = unsafe { args::OutArg::new("newgroup", newgroup) }?;
         session::group_from_session_pset(mpi, session, pset_name, newgroup)
     })
 }
@@ -42,7 +42,7 @@ unsafe extern "C" fn mpi_comm_create_from_group(
         // SAFETY: `stringtag` is the caller's string (A4 of `args`).
         let stringtag = unsafe { args::text("stringtag", stringtag) }?;
         // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        let newcomm = unsafe { args::OutArg::new("newcomm", newcomm) }?;
         session::comm_create_from_group(mpi, group, stringtag, info, errhandler, newcomm)
     })
 }
@@ -65,7 +65,7 @@ unsafe extern "C" fn mpi_intercomm_create_from_groups(
         // SAFETY: `stringtag` is the caller's string (A4 of `args`).
         let stringtag = unsafe { args::text("stringtag", stringtag) }?;
         // SAFETY: `newintercomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let newintercomm = unsafe { args::Out::new("newintercomm", newintercomm) }?;
+        let newintercomm = unsafe { args::OutArg::new("newintercomm", newintercomm) }?;
         session::intercomm_create_from_groups(
             mpi,
             local_group,
@@ -87,7 +87,7 @@ entry! { 320, "MPI_Intercomm_create_from_groups", "PMPI_Intercomm_create_from_gr
 unsafe extern "C" fn mpi_get_hw_resource_info(hw_info: *mut MPI_Info) -> c_int {
     enter_any_time("MPI_Get_hw_resource_info", On::Nothing, || {
         // SAFETY: `hw_info` is the caller's pointer to one MPI_Info (A1 of `args`).
-        let hw_info = unsafe { args::Out::new("hw_info", hw_info) }?;
+        let hw_info = unsafe { args::OutArg::new("hw_info", hw_info) }?;
         comm_kinds::get_hw_resource_info(hw_info)
     })
 }
@@ -114,7 +114,7 @@ unsafe extern "C" fn mpi_init_thread(
 ) -> c_int {
     enter_any_time("MPI_Init_thread", On::Nothing, || {
         // SAFETY: `provided` is the caller's pointer to one int (A1 of `args`).
-        let provided = unsafe { args::Out::new("provided", provided) }?;
+        let provided = unsafe { args::OutArg::new("provided", provided) }?;
         init::init_thread(
             args::MainArgc(argc),
             args::MainArgv(argv),
@@ -139,7 +139,7 @@ entry! { 219, "MPI_Finalize", "PMPI_Finalize", PMPI_Finalize, QMPI_Finalize, top
 unsafe extern "C" fn mpi_finalized(flag: *mut c_int) -> c_int {
     enter_any_time("MPI_Finalized", On::Nothing, || {
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         init::finalized(flag)
     })
 }
@@ -151,7 +151,7 @@ entry! { 220, "MPI_Finalized", "PMPI_Finalized", PMPI_Finalized, QMPI_Finalized,
 unsafe extern "C" fn mpi_initialized(flag: *mut c_int) -> c_int {
     enter_any_time("MPI_Initialized", On::Nothing, || {
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         init::initialized(flag)
     })
 }
@@ -163,7 +163,7 @@ entry! { 317, "MPI_Initialized", "PMPI_Initialized", PMPI_Initialized, QMPI_Init
 unsafe extern "C" fn mpi_session_finalize(session: *mut MPI_Session) -> c_int {
     enter("MPI_Session_finalize", On::Nothing, |mpi| {
         // SAFETY: `session` is the caller's pointer to one MPI_Session (A1 of `args`).
-        let session = unsafe { args::InOut::new("session", session) }?;
+        let session = unsafe { args::InOutArg::new("session", session) }?;
         session::session_finalize(mpi, session)
     })
 }
@@ -179,7 +179,7 @@ unsafe extern "C" fn mpi_session_init(
 ) -> c_int {
     enter_any_time("MPI_Session_init", On::Nothing, || {
         // SAFETY: `session` is the caller's pointer to one MPI_Session (A1 of `args`).
-        let session = unsafe { args::Out::new("session", session) }?;
+        let session = unsafe { args::OutArg::new("session", session) }?;
         session::session_init(info, errhandler, session)
     })
 }
@@ -191,7 +191,7 @@ entry! { 482, "MPI_Session_init", "PMPI_Session_init", PMPI_Session_init, QMPI_S
 unsafe extern "C" fn mpi_session_get_info(session: MPI_Session, info_used: *mut MPI_Info) -> c_int {
     enter("MPI_Session_get_info", On::Session(session), |mpi| {
         // SAFETY: `info_used` is the caller's pointer to one MPI_Info (A1 of `args`).
-        let info_used = unsafe { args::Out::new("info_used", info_used) }?;
+        let info_used = unsafe { args::OutArg::new("info_used", info_used) }?;
         session::session_get_info(mpi, session, info_used)
     })
 }
@@ -209,7 +209,7 @@ unsafe extern "C" fn mpi_session_get_nth_pset(
 ) -> c_int {
     enter("MPI_Session_get_nth_pset", On::Session(session), |mpi| {
         // SAFETY: `pset_len` is the caller's pointer to one int (A1 of `args`).
-        let pset_len = unsafe { args::InOut::new("pset_len", pset_len) }?;
+        let pset_len = unsafe { args::InOutArg::new("pset_len", pset_len) }?;
         // SAFETY: `pset_name` is the caller's room for a string (A4 of `args`).
         let pset_name = unsafe { args::OutChars::optional(pset_name) };
         session::session_get_nth_pset(mpi, session, info, n, pset_len, pset_name)
@@ -227,7 +227,7 @@ unsafe extern "C" fn mpi_session_get_num_psets(
 ) -> c_int {
     enter("MPI_Session_get_num_psets", On::Session(session), |mpi| {
         // SAFETY: `npset_names` is the caller's pointer to one int (A1 of `args`).
-        let npset_names = unsafe { args::Out::new("npset_names", npset_names) }?;
+        let npset_names = unsafe { args::OutArg::new("npset_names", npset_names) }?;
         session::session_get_num_psets(mpi, session, info, npset_names)
     })
 }
@@ -245,7 +245,7 @@ unsafe extern "C" fn mpi_session_get_pset_info(
         // SAFETY: `pset_name` is the caller's string (A4 of `args`).
         let pset_name = unsafe { args::text("pset_name", pset_name) }?;
         // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
-        let info = unsafe { args::Out::new("info", info) }?;
+        let info = unsafe { args::OutArg::new("info", info) }?;
         session::session_get_pset_info(mpi, session, pset_name, info)
     })
 }
@@ -265,7 +265,7 @@ entry! { 6, "MPI_Abort", "PMPI_Abort", PMPI_Abort, QMPI_Abort, top_abort, call_a
 unsafe extern "C" fn mpi_is_thread_main(flag: *mut c_int) -> c_int {
     enter("MPI_Is_thread_main", On::Nothing, |mpi| {
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         init::is_thread_main(mpi, flag)
     })
 }
@@ -277,7 +277,7 @@ entry! { 347, "MPI_Is_thread_main", "PMPI_Is_thread_main", PMPI_Is_thread_main, 
 unsafe extern "C" fn mpi_query_thread(provided: *mut c_int) -> c_int {
     enter("MPI_Query_thread", On::Nothing, |mpi| {
         // SAFETY: `provided` is the caller's pointer to one int (A1 of `args`).
-        let provided = unsafe { args::Out::new("provided", provided) }?;
+        let provided = unsafe { args::OutArg::new("provided", provided) }?;
         init::query_thread(mpi, provided)
     })
 }

@@ -22,7 +22,7 @@ unsafe extern "C" fn mpi_type_create_f90_complex(
 ) -> c_int {
     enter("MPI_Type_create_f90_complex", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_find::create_f90_complex(mpi, p, r, newtype)
     })
 }
@@ -34,7 +34,7 @@ entry! { 512, "MPI_Type_create_f90_complex", "PMPI_Type_create_f90_complex", PMP
 unsafe extern "C" fn mpi_type_create_f90_integer(r: c_int, newtype: *mut MPI_Datatype) -> c_int {
     enter("MPI_Type_create_f90_integer", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_find::create_f90_integer(mpi, r, newtype)
     })
 }
@@ -50,7 +50,7 @@ unsafe extern "C" fn mpi_type_create_f90_real(
 ) -> c_int {
     enter("MPI_Type_create_f90_real", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        let newtype = unsafe { args::OutArg::new("newtype", newtype) }?;
         datatype_find::create_f90_real(mpi, p, r, newtype)
     })
 }
@@ -66,7 +66,7 @@ unsafe extern "C" fn mpi_type_match_size(
 ) -> c_int {
     enter("MPI_Type_match_size", On::Nothing, |mpi| {
         // SAFETY: `datatype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let datatype = unsafe { args::Out::new("datatype", datatype) }?;
+        let datatype = unsafe { args::OutArg::new("datatype", datatype) }?;
         datatype_find::match_size(mpi, typeclass, size, datatype)
     })
 }

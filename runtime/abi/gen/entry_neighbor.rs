@@ -361,7 +361,7 @@ unsafe extern "C" fn mpi_ineighbor_allgather(
 ) -> c_int {
     enter("MPI_Ineighbor_allgather", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ineighbor_allgather(
             mpi,
             args::ConstBuf(sendbuf),
@@ -392,7 +392,7 @@ unsafe extern "C" fn mpi_ineighbor_allgather_c(
 ) -> c_int {
     enter("MPI_Ineighbor_allgather_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ineighbor_allgather(
             mpi,
             args::ConstBuf(sendbuf),
@@ -428,7 +428,7 @@ unsafe extern "C" fn mpi_ineighbor_allgatherv(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::int("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ineighbor_allgatherv(
             mpi,
             args::ConstBuf(sendbuf),
@@ -465,7 +465,7 @@ unsafe extern "C" fn mpi_ineighbor_allgatherv_c(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::aint("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ineighbor_allgatherv(
             mpi,
             args::ConstBuf(sendbuf),
@@ -497,7 +497,7 @@ unsafe extern "C" fn mpi_ineighbor_alltoall(
 ) -> c_int {
     enter("MPI_Ineighbor_alltoall", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ineighbor_alltoall(
             mpi,
             args::ConstBuf(sendbuf),
@@ -528,7 +528,7 @@ unsafe extern "C" fn mpi_ineighbor_alltoall_c(
 ) -> c_int {
     enter("MPI_Ineighbor_alltoall_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ineighbor_alltoall(
             mpi,
             args::ConstBuf(sendbuf),
@@ -569,7 +569,7 @@ unsafe extern "C" fn mpi_ineighbor_alltoallv(
         // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
         let rdispls = unsafe { args::CountsPtr::int("rdispls", rdispls) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ineighbor_alltoallv(
             mpi,
             args::ConstBuf(sendbuf),
@@ -612,7 +612,7 @@ unsafe extern "C" fn mpi_ineighbor_alltoallv_c(
         // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
         let rdispls = unsafe { args::CountsPtr::aint("rdispls", rdispls) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ineighbor_alltoallv(
             mpi,
             args::ConstBuf(sendbuf),
@@ -659,7 +659,7 @@ unsafe extern "C" fn mpi_ineighbor_alltoallw(
         // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
         let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ineighbor_alltoallw(
             mpi,
             args::ConstBuf(sendbuf),
@@ -706,7 +706,7 @@ unsafe extern "C" fn mpi_ineighbor_alltoallw_c(
         // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
         let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::ineighbor_alltoallw(
             mpi,
             args::ConstBuf(sendbuf),
@@ -740,7 +740,7 @@ unsafe extern "C" fn mpi_neighbor_allgather_init(
 ) -> c_int {
     enter("MPI_Neighbor_allgather_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::neighbor_allgather_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -773,7 +773,7 @@ unsafe extern "C" fn mpi_neighbor_allgather_init_c(
 ) -> c_int {
     enter("MPI_Neighbor_allgather_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::neighbor_allgather_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -811,7 +811,7 @@ unsafe extern "C" fn mpi_neighbor_allgatherv_init(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::int("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::neighbor_allgatherv_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -850,7 +850,7 @@ unsafe extern "C" fn mpi_neighbor_allgatherv_init_c(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::aint("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::neighbor_allgatherv_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -884,7 +884,7 @@ unsafe extern "C" fn mpi_neighbor_alltoall_init(
 ) -> c_int {
     enter("MPI_Neighbor_alltoall_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::neighbor_alltoall_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -917,7 +917,7 @@ unsafe extern "C" fn mpi_neighbor_alltoall_init_c(
 ) -> c_int {
     enter("MPI_Neighbor_alltoall_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::neighbor_alltoall_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -960,7 +960,7 @@ unsafe extern "C" fn mpi_neighbor_alltoallv_init(
         // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
         let rdispls = unsafe { args::CountsPtr::int("rdispls", rdispls) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::neighbor_alltoallv_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -1005,7 +1005,7 @@ unsafe extern "C" fn mpi_neighbor_alltoallv_init_c(
         // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
         let rdispls = unsafe { args::CountsPtr::aint("rdispls", rdispls) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::neighbor_alltoallv_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -1054,7 +1054,7 @@ unsafe extern "C" fn mpi_neighbor_alltoallw_init(
         // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
         let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::neighbor_alltoallw_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -1103,7 +1103,7 @@ unsafe extern "C" fn mpi_neighbor_alltoallw_init_c(
         // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
         let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::neighbor_alltoallw_init(
             mpi,
             args::ConstBuf(sendbuf),

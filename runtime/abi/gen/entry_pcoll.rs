@@ -18,7 +18,7 @@ unsafe extern "C" fn mpi_barrier_init(
 ) -> c_int {
     enter("MPI_Barrier_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::barrier_init(mpi, comm, info, request)
     })
 }
@@ -38,7 +38,7 @@ unsafe extern "C" fn mpi_bcast_init(
 ) -> c_int {
     enter("MPI_Bcast_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::bcast_init(
             mpi,
             args::MutBuf(buffer),
@@ -67,7 +67,7 @@ unsafe extern "C" fn mpi_bcast_init_c(
 ) -> c_int {
     enter("MPI_Bcast_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::bcast_init(
             mpi,
             args::MutBuf(buffer),
@@ -99,7 +99,7 @@ unsafe extern "C" fn mpi_gather_init(
 ) -> c_int {
     enter("MPI_Gather_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::gather_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -134,7 +134,7 @@ unsafe extern "C" fn mpi_gather_init_c(
 ) -> c_int {
     enter("MPI_Gather_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::gather_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -174,7 +174,7 @@ unsafe extern "C" fn mpi_gatherv_init(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::int("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::gatherv_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -215,7 +215,7 @@ unsafe extern "C" fn mpi_gatherv_init_c(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::aint("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::gatherv_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -251,7 +251,7 @@ unsafe extern "C" fn mpi_scatter_init(
 ) -> c_int {
     enter("MPI_Scatter_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::scatter_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -286,7 +286,7 @@ unsafe extern "C" fn mpi_scatter_init_c(
 ) -> c_int {
     enter("MPI_Scatter_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::scatter_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -326,7 +326,7 @@ unsafe extern "C" fn mpi_scatterv_init(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::int("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::scatterv_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -367,7 +367,7 @@ unsafe extern "C" fn mpi_scatterv_init_c(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::aint("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::scatterv_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -402,7 +402,7 @@ unsafe extern "C" fn mpi_allgather_init(
 ) -> c_int {
     enter("MPI_Allgather_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::allgather_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -435,7 +435,7 @@ unsafe extern "C" fn mpi_allgather_init_c(
 ) -> c_int {
     enter("MPI_Allgather_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::allgather_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -473,7 +473,7 @@ unsafe extern "C" fn mpi_allgatherv_init(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::int("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::allgatherv_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -512,7 +512,7 @@ unsafe extern "C" fn mpi_allgatherv_init_c(
         // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
         let displs = unsafe { args::CountsPtr::aint("displs", displs) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::allgatherv_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -546,7 +546,7 @@ unsafe extern "C" fn mpi_alltoall_init(
 ) -> c_int {
     enter("MPI_Alltoall_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::alltoall_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -579,7 +579,7 @@ unsafe extern "C" fn mpi_alltoall_init_c(
 ) -> c_int {
     enter("MPI_Alltoall_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::alltoall_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -622,7 +622,7 @@ unsafe extern "C" fn mpi_alltoallv_init(
         // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
         let rdispls = unsafe { args::CountsPtr::int("rdispls", rdispls) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::alltoallv_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -667,7 +667,7 @@ unsafe extern "C" fn mpi_alltoallv_init_c(
         // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
         let rdispls = unsafe { args::CountsPtr::aint("rdispls", rdispls) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::alltoallv_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -716,7 +716,7 @@ unsafe extern "C" fn mpi_alltoallw_init(
         // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
         let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::alltoallw_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -765,7 +765,7 @@ unsafe extern "C" fn mpi_alltoallw_init_c(
         // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
         let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::alltoallw_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -800,7 +800,7 @@ unsafe extern "C" fn mpi_reduce_init(
 ) -> c_int {
     enter("MPI_Reduce_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::reduce_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -833,7 +833,7 @@ unsafe extern "C" fn mpi_reduce_init_c(
 ) -> c_int {
     enter("MPI_Reduce_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::reduce_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -865,7 +865,7 @@ unsafe extern "C" fn mpi_allreduce_init(
 ) -> c_int {
     enter("MPI_Allreduce_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::allreduce_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -896,7 +896,7 @@ unsafe extern "C" fn mpi_allreduce_init_c(
 ) -> c_int {
     enter("MPI_Allreduce_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::allreduce_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -927,7 +927,7 @@ unsafe extern "C" fn mpi_reduce_scatter_block_init(
 ) -> c_int {
     enter("MPI_Reduce_scatter_block_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::reduce_scatter_block_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -958,7 +958,7 @@ unsafe extern "C" fn mpi_reduce_scatter_block_init_c(
 ) -> c_int {
     enter("MPI_Reduce_scatter_block_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::reduce_scatter_block_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -991,7 +991,7 @@ unsafe extern "C" fn mpi_reduce_scatter_init(
         // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
         let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::reduce_scatter_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -1024,7 +1024,7 @@ unsafe extern "C" fn mpi_reduce_scatter_init_c(
         // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
         let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::reduce_scatter_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -1055,7 +1055,7 @@ unsafe extern "C" fn mpi_scan_init(
 ) -> c_int {
     enter("MPI_Scan_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::scan_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -1086,7 +1086,7 @@ unsafe extern "C" fn mpi_scan_init_c(
 ) -> c_int {
     enter("MPI_Scan_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::scan_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -1117,7 +1117,7 @@ unsafe extern "C" fn mpi_exscan_init(
 ) -> c_int {
     enter("MPI_Exscan_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::exscan_init(
             mpi,
             args::ConstBuf(sendbuf),
@@ -1148,7 +1148,7 @@ unsafe extern "C" fn mpi_exscan_init_c(
 ) -> c_int {
     enter("MPI_Exscan_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         coll::exscan_init(
             mpi,
             args::ConstBuf(sendbuf),

@@ -178,7 +178,7 @@ unsafe extern "C" fn mpi_status_get_error(status: *const MPI_Status, error: *mut
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::status("status", status) }?;
         // SAFETY: `error` is the caller's pointer to one int (A1 of `args`).
-        let error = unsafe { args::Out::new("error", error) }?;
+        let error = unsafe { args::OutArg::new("error", error) }?;
         status::get_error(status, error)
     })
 }
@@ -192,7 +192,7 @@ unsafe extern "C" fn mpi_status_get_source(status: *const MPI_Status, source: *m
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::status("status", status) }?;
         // SAFETY: `source` is the caller's pointer to one int (A1 of `args`).
-        let source = unsafe { args::Out::new("source", source) }?;
+        let source = unsafe { args::OutArg::new("source", source) }?;
         status::get_source(status, source)
     })
 }
@@ -206,7 +206,7 @@ unsafe extern "C" fn mpi_status_get_tag(status: *const MPI_Status, tag: *mut c_i
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::status("status", status) }?;
         // SAFETY: `tag` is the caller's pointer to one int (A1 of `args`).
-        let tag = unsafe { args::Out::new("tag", tag) }?;
+        let tag = unsafe { args::OutArg::new("tag", tag) }?;
         status::get_tag(status, tag)
     })
 }
@@ -389,7 +389,7 @@ unsafe extern "C" fn mpi_buffer_detach(buffer_addr: *mut c_void, size: *mut c_in
     enter("MPI_Buffer_detach", On::Nothing, |mpi| {
         // SAFETY: `buffer_addr` is the caller's pointer to one pointer (A1 of `args`).
         let buffer_addr =
-            unsafe { args::Out::new("buffer_addr", buffer_addr.cast::<args::State>()) }?;
+            unsafe { args::OutArg::new("buffer_addr", buffer_addr.cast::<args::ExtraState>()) }?;
         // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
         let size = unsafe { args::OutCount::int("size", size) }?;
         buffer::buffer_detach(mpi, buffer_addr, size)
@@ -404,7 +404,7 @@ unsafe extern "C" fn mpi_buffer_detach_c(buffer_addr: *mut c_void, size: *mut MP
     enter("MPI_Buffer_detach_c", On::Nothing, |mpi| {
         // SAFETY: `buffer_addr` is the caller's pointer to one pointer (A1 of `args`).
         let buffer_addr =
-            unsafe { args::Out::new("buffer_addr", buffer_addr.cast::<args::State>()) }?;
+            unsafe { args::OutArg::new("buffer_addr", buffer_addr.cast::<args::ExtraState>()) }?;
         // SAFETY: `size` is the caller's pointer to one MPI_Count (A1 of `args`).
         let size = unsafe { args::OutCount::count("size", size) }?;
         buffer::buffer_detach(mpi, buffer_addr, size)
@@ -426,7 +426,7 @@ entry! { 56, "MPI_Buffer_flush", "PMPI_Buffer_flush", PMPI_Buffer_flush, QMPI_Bu
 unsafe extern "C" fn mpi_buffer_iflush(request: *mut MPI_Request) -> c_int {
     enter("MPI_Buffer_iflush", On::Nothing, |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         buffer::buffer_iflush(mpi, request)
     })
 }
@@ -471,7 +471,7 @@ unsafe extern "C" fn mpi_comm_detach_buffer(
     enter("MPI_Comm_detach_buffer", On::Comm(comm), |mpi| {
         // SAFETY: `buffer_addr` is the caller's pointer to one pointer (A1 of `args`).
         let buffer_addr =
-            unsafe { args::Out::new("buffer_addr", buffer_addr.cast::<args::State>()) }?;
+            unsafe { args::OutArg::new("buffer_addr", buffer_addr.cast::<args::ExtraState>()) }?;
         // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
         let size = unsafe { args::OutCount::int("size", size) }?;
         buffer::comm_detach_buffer(mpi, comm, buffer_addr, size)
@@ -490,7 +490,7 @@ unsafe extern "C" fn mpi_comm_detach_buffer_c(
     enter("MPI_Comm_detach_buffer_c", On::Comm(comm), |mpi| {
         // SAFETY: `buffer_addr` is the caller's pointer to one pointer (A1 of `args`).
         let buffer_addr =
-            unsafe { args::Out::new("buffer_addr", buffer_addr.cast::<args::State>()) }?;
+            unsafe { args::OutArg::new("buffer_addr", buffer_addr.cast::<args::ExtraState>()) }?;
         // SAFETY: `size` is the caller's pointer to one MPI_Count (A1 of `args`).
         let size = unsafe { args::OutCount::count("size", size) }?;
         buffer::comm_detach_buffer(mpi, comm, buffer_addr, size)
@@ -514,7 +514,7 @@ entry! { 85, "MPI_Comm_flush_buffer", "PMPI_Comm_flush_buffer", PMPI_Comm_flush_
 unsafe extern "C" fn mpi_comm_iflush_buffer(comm: MPI_Comm, request: *mut MPI_Request) -> c_int {
     enter("MPI_Comm_iflush_buffer", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         buffer::comm_iflush_buffer(mpi, comm, request)
     })
 }
@@ -559,7 +559,7 @@ unsafe extern "C" fn mpi_session_detach_buffer(
     enter("MPI_Session_detach_buffer", On::Session(session), |mpi| {
         // SAFETY: `buffer_addr` is the caller's pointer to one pointer (A1 of `args`).
         let buffer_addr =
-            unsafe { args::Out::new("buffer_addr", buffer_addr.cast::<args::State>()) }?;
+            unsafe { args::OutArg::new("buffer_addr", buffer_addr.cast::<args::ExtraState>()) }?;
         // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
         let size = unsafe { args::OutCount::int("size", size) }?;
         buffer::session_detach_buffer(mpi, session, buffer_addr, size)
@@ -578,7 +578,7 @@ unsafe extern "C" fn mpi_session_detach_buffer_c(
     enter("MPI_Session_detach_buffer_c", On::Session(session), |mpi| {
         // SAFETY: `buffer_addr` is the caller's pointer to one pointer (A1 of `args`).
         let buffer_addr =
-            unsafe { args::Out::new("buffer_addr", buffer_addr.cast::<args::State>()) }?;
+            unsafe { args::OutArg::new("buffer_addr", buffer_addr.cast::<args::ExtraState>()) }?;
         // SAFETY: `size` is the caller's pointer to one MPI_Count (A1 of `args`).
         let size = unsafe { args::OutCount::count("size", size) }?;
         buffer::session_detach_buffer(mpi, session, buffer_addr, size)
@@ -605,7 +605,7 @@ unsafe extern "C" fn mpi_session_iflush_buffer(
 ) -> c_int {
     enter("MPI_Session_iflush_buffer", On::Session(session), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         buffer::session_iflush_buffer(mpi, session, request)
     })
 }
@@ -625,7 +625,7 @@ unsafe extern "C" fn mpi_ibsend(
 ) -> c_int {
     enter("MPI_Ibsend", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::ibsend(
             mpi,
             args::ConstBuf(buf),
@@ -654,7 +654,7 @@ unsafe extern "C" fn mpi_ibsend_c(
 ) -> c_int {
     enter("MPI_Ibsend_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::ibsend(
             mpi,
             args::ConstBuf(buf),
@@ -687,7 +687,7 @@ unsafe extern "C" fn mpi_irecv(
     }
     enter("MPI_Irecv", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::irecv(
             mpi,
             args::MutBuf(buf),
@@ -716,7 +716,7 @@ unsafe extern "C" fn mpi_irecv_c(
 ) -> c_int {
     enter("MPI_Irecv_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::irecv(
             mpi,
             args::MutBuf(buf),
@@ -745,7 +745,7 @@ unsafe extern "C" fn mpi_irsend(
 ) -> c_int {
     enter("MPI_Irsend", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::irsend(
             mpi,
             args::ConstBuf(buf),
@@ -774,7 +774,7 @@ unsafe extern "C" fn mpi_irsend_c(
 ) -> c_int {
     enter("MPI_Irsend_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::irsend(
             mpi,
             args::ConstBuf(buf),
@@ -807,7 +807,7 @@ unsafe extern "C" fn mpi_isend(
     }
     enter("MPI_Isend", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::isend(
             mpi,
             args::ConstBuf(buf),
@@ -836,7 +836,7 @@ unsafe extern "C" fn mpi_isend_c(
 ) -> c_int {
     enter("MPI_Isend_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::isend(
             mpi,
             args::ConstBuf(buf),
@@ -865,7 +865,7 @@ unsafe extern "C" fn mpi_issend(
 ) -> c_int {
     enter("MPI_Issend", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::issend(
             mpi,
             args::ConstBuf(buf),
@@ -894,7 +894,7 @@ unsafe extern "C" fn mpi_issend_c(
 ) -> c_int {
     enter("MPI_Issend_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::issend(
             mpi,
             args::ConstBuf(buf),
@@ -915,7 +915,7 @@ entry! { 346, "MPI_Issend_c", "PMPI_Issend_c", PMPI_Issend_c, QMPI_Issend_c, top
 unsafe extern "C" fn mpi_request_free(request: *mut MPI_Request) -> c_int {
     enter("MPI_Request_free", On::Nothing, |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::InOut::new("request", request) }?;
+        let request = unsafe { args::InOutArg::new("request", request) }?;
         request::request_free(mpi, request)
     })
 }
@@ -931,9 +931,9 @@ unsafe extern "C" fn mpi_test(
 ) -> c_int {
     enter("MPI_Test", On::Nothing, |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::InOut::new("request", request) }?;
+        let request = unsafe { args::InOutArg::new("request", request) }?;
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::OutStatus::new(status) };
         request::test(mpi, request, flag, status)
@@ -947,7 +947,7 @@ express_entry! { 501, "MPI_Test", "PMPI_Test", PMPI_Test, QMPI_Test, top_test, c
 unsafe extern "C" fn mpi_wait(request: *mut MPI_Request, status: *mut MPI_Status) -> c_int {
     enter("MPI_Wait", On::Nothing, |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::InOut::new("request", request) }?;
+        let request = unsafe { args::InOutArg::new("request", request) }?;
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::OutStatus::new(status) };
         request::wait(mpi, request, status)
@@ -970,7 +970,7 @@ unsafe extern "C" fn mpi_testall(
         let array_of_requests =
             unsafe { args::slice_mut("array_of_requests", array_of_requests, count) }?;
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         // SAFETY: `array_of_statuses` is the caller's array of `count` MPI_Status (A2 of `args`).
         let array_of_statuses = unsafe { args::OutStatuses::new(array_of_statuses, count) };
         request::testall(mpi, array_of_requests, flag, array_of_statuses)
@@ -994,9 +994,9 @@ unsafe extern "C" fn mpi_testany(
         let array_of_requests =
             unsafe { args::slice_mut("array_of_requests", array_of_requests, count) }?;
         // SAFETY: `indx` is the caller's pointer to one int (A1 of `args`).
-        let indx = unsafe { args::Out::new("indx", indx) }?;
+        let indx = unsafe { args::OutArg::new("indx", indx) }?;
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::OutStatus::new(status) };
         request::testany(mpi, array_of_requests, indx, flag, status)
@@ -1020,7 +1020,7 @@ unsafe extern "C" fn mpi_testsome(
         let array_of_requests =
             unsafe { args::slice_mut("array_of_requests", array_of_requests, incount) }?;
         // SAFETY: `outcount` is the caller's pointer to one int (A1 of `args`).
-        let outcount = unsafe { args::Out::new("outcount", outcount) }?;
+        let outcount = unsafe { args::OutArg::new("outcount", outcount) }?;
         // SAFETY: `array_of_indices` is the caller's array of `incount` ints (A2 of `args`).
         let array_of_indices =
             unsafe { args::OutArray::new("array_of_indices", array_of_indices, incount) }?;
@@ -1072,7 +1072,7 @@ unsafe extern "C" fn mpi_waitany(
         let array_of_requests =
             unsafe { args::slice_mut("array_of_requests", array_of_requests, count) }?;
         // SAFETY: `indx` is the caller's pointer to one int (A1 of `args`).
-        let indx = unsafe { args::Out::new("indx", indx) }?;
+        let indx = unsafe { args::OutArg::new("indx", indx) }?;
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::OutStatus::new(status) };
         request::waitany(mpi, array_of_requests, indx, status)
@@ -1096,7 +1096,7 @@ unsafe extern "C" fn mpi_waitsome(
         let array_of_requests =
             unsafe { args::slice_mut("array_of_requests", array_of_requests, incount) }?;
         // SAFETY: `outcount` is the caller's pointer to one int (A1 of `args`).
-        let outcount = unsafe { args::Out::new("outcount", outcount) }?;
+        let outcount = unsafe { args::OutArg::new("outcount", outcount) }?;
         // SAFETY: `array_of_indices` is the caller's array of `incount` ints (A2 of `args`).
         let array_of_indices =
             unsafe { args::OutArray::new("array_of_indices", array_of_indices, incount) }?;
@@ -1123,7 +1123,7 @@ unsafe extern "C" fn mpi_request_get_status(
 ) -> c_int {
     enter("MPI_Request_get_status", On::Request(request), |mpi| {
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::OutStatus::new(status) };
         request::request_get_status(mpi, request, flag, status)
@@ -1146,7 +1146,7 @@ unsafe extern "C" fn mpi_request_get_status_all(
         let array_of_requests =
             unsafe { args::slice("array_of_requests", array_of_requests, count) }?;
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         // SAFETY: `array_of_statuses` is the caller's array of `count` MPI_Status (A2 of `args`).
         let array_of_statuses = unsafe { args::OutStatuses::new(array_of_statuses, count) };
         request::request_get_status_all(mpi, array_of_requests, flag, array_of_statuses)
@@ -1170,9 +1170,9 @@ unsafe extern "C" fn mpi_request_get_status_any(
         let array_of_requests =
             unsafe { args::slice("array_of_requests", array_of_requests, count) }?;
         // SAFETY: `indx` is the caller's pointer to one int (A1 of `args`).
-        let indx = unsafe { args::Out::new("indx", indx) }?;
+        let indx = unsafe { args::OutArg::new("indx", indx) }?;
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::OutStatus::new(status) };
         request::request_get_status_any(mpi, array_of_requests, indx, flag, status)
@@ -1196,7 +1196,7 @@ unsafe extern "C" fn mpi_request_get_status_some(
         let array_of_requests =
             unsafe { args::slice("array_of_requests", array_of_requests, incount) }?;
         // SAFETY: `outcount` is the caller's pointer to one int (A1 of `args`).
-        let outcount = unsafe { args::Out::new("outcount", outcount) }?;
+        let outcount = unsafe { args::OutArg::new("outcount", outcount) }?;
         // SAFETY: `array_of_indices` is the caller's array of `incount` ints (A2 of `args`).
         let array_of_indices =
             unsafe { args::OutArray::new("array_of_indices", array_of_indices, incount) }?;
@@ -1225,7 +1225,7 @@ unsafe extern "C" fn mpi_iprobe(
 ) -> c_int {
     enter("MPI_Iprobe", On::Comm(comm), |mpi| {
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::OutStatus::new(status) };
         probe::iprobe(mpi, source, tag, comm, flag, status)
@@ -1263,9 +1263,9 @@ unsafe extern "C" fn mpi_improbe(
 ) -> c_int {
     enter("MPI_Improbe", On::Comm(comm), |mpi| {
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         // SAFETY: `message` is the caller's pointer to one MPI_Message (A1 of `args`).
-        let message = unsafe { args::Out::new("message", message) }?;
+        let message = unsafe { args::OutArg::new("message", message) }?;
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::OutStatus::new(status) };
         probe::improbe(mpi, source, tag, comm, flag, message, status)
@@ -1285,7 +1285,7 @@ unsafe extern "C" fn mpi_mprobe(
 ) -> c_int {
     enter("MPI_Mprobe", On::Comm(comm), |mpi| {
         // SAFETY: `message` is the caller's pointer to one MPI_Message (A1 of `args`).
-        let message = unsafe { args::Out::new("message", message) }?;
+        let message = unsafe { args::OutArg::new("message", message) }?;
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::OutStatus::new(status) };
         probe::mprobe(mpi, source, tag, comm, message, status)
@@ -1305,9 +1305,9 @@ unsafe extern "C" fn mpi_imrecv(
 ) -> c_int {
     enter("MPI_Imrecv", On::Nothing, |mpi| {
         // SAFETY: `message` is the caller's pointer to one MPI_Message (A1 of `args`).
-        let message = unsafe { args::InOut::new("message", message) }?;
+        let message = unsafe { args::InOutArg::new("message", message) }?;
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         probe::imrecv(
             mpi,
             args::MutBuf(buf),
@@ -1332,9 +1332,9 @@ unsafe extern "C" fn mpi_imrecv_c(
 ) -> c_int {
     enter("MPI_Imrecv_c", On::Nothing, |mpi| {
         // SAFETY: `message` is the caller's pointer to one MPI_Message (A1 of `args`).
-        let message = unsafe { args::InOut::new("message", message) }?;
+        let message = unsafe { args::InOutArg::new("message", message) }?;
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         probe::imrecv(
             mpi,
             args::MutBuf(buf),
@@ -1359,7 +1359,7 @@ unsafe extern "C" fn mpi_mrecv(
 ) -> c_int {
     enter("MPI_Mrecv", On::Nothing, |mpi| {
         // SAFETY: `message` is the caller's pointer to one MPI_Message (A1 of `args`).
-        let message = unsafe { args::InOut::new("message", message) }?;
+        let message = unsafe { args::InOutArg::new("message", message) }?;
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::OutStatus::new(status) };
         probe::mrecv(
@@ -1386,7 +1386,7 @@ unsafe extern "C" fn mpi_mrecv_c(
 ) -> c_int {
     enter("MPI_Mrecv_c", On::Nothing, |mpi| {
         // SAFETY: `message` is the caller's pointer to one MPI_Message (A1 of `args`).
-        let message = unsafe { args::InOut::new("message", message) }?;
+        let message = unsafe { args::InOutArg::new("message", message) }?;
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::OutStatus::new(status) };
         probe::mrecv(
@@ -1407,7 +1407,7 @@ entry! { 355, "MPI_Mrecv_c", "PMPI_Mrecv_c", PMPI_Mrecv_c, QMPI_Mrecv_c, top_mre
 unsafe extern "C" fn mpi_cancel(request: *mut MPI_Request) -> c_int {
     enter("MPI_Cancel", On::Nothing, |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::InOut::new("request", request) }?;
+        let request = unsafe { args::InOutArg::new("request", request) }?;
         request::cancel(mpi, request)
     })
 }
@@ -1421,7 +1421,7 @@ unsafe extern "C" fn mpi_test_cancelled(status: *const MPI_Status, flag: *mut c_
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::status("status", status) }?;
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
-        let flag = unsafe { args::Out::new("flag", flag) }?;
+        let flag = unsafe { args::OutArg::new("flag", flag) }?;
         status::test_cancelled(status, flag)
     })
 }
@@ -1441,7 +1441,7 @@ unsafe extern "C" fn mpi_bsend_init(
 ) -> c_int {
     enter("MPI_Bsend_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::bsend_init(
             mpi,
             args::ConstBuf(buf),
@@ -1470,7 +1470,7 @@ unsafe extern "C" fn mpi_bsend_init_c(
 ) -> c_int {
     enter("MPI_Bsend_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::bsend_init(
             mpi,
             args::ConstBuf(buf),
@@ -1499,7 +1499,7 @@ unsafe extern "C" fn mpi_recv_init(
 ) -> c_int {
     enter("MPI_Recv_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::recv_init(
             mpi,
             args::MutBuf(buf),
@@ -1528,7 +1528,7 @@ unsafe extern "C" fn mpi_recv_init_c(
 ) -> c_int {
     enter("MPI_Recv_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::recv_init(
             mpi,
             args::MutBuf(buf),
@@ -1557,7 +1557,7 @@ unsafe extern "C" fn mpi_rsend_init(
 ) -> c_int {
     enter("MPI_Rsend_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::rsend_init(
             mpi,
             args::ConstBuf(buf),
@@ -1586,7 +1586,7 @@ unsafe extern "C" fn mpi_rsend_init_c(
 ) -> c_int {
     enter("MPI_Rsend_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::rsend_init(
             mpi,
             args::ConstBuf(buf),
@@ -1615,7 +1615,7 @@ unsafe extern "C" fn mpi_send_init(
 ) -> c_int {
     enter("MPI_Send_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::send_init(
             mpi,
             args::ConstBuf(buf),
@@ -1644,7 +1644,7 @@ unsafe extern "C" fn mpi_send_init_c(
 ) -> c_int {
     enter("MPI_Send_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::send_init(
             mpi,
             args::ConstBuf(buf),
@@ -1673,7 +1673,7 @@ unsafe extern "C" fn mpi_ssend_init(
 ) -> c_int {
     enter("MPI_Ssend_init", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::ssend_init(
             mpi,
             args::ConstBuf(buf),
@@ -1702,7 +1702,7 @@ unsafe extern "C" fn mpi_ssend_init_c(
 ) -> c_int {
     enter("MPI_Ssend_init_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::ssend_init(
             mpi,
             args::ConstBuf(buf),
@@ -1723,7 +1723,7 @@ entry! { 488, "MPI_Ssend_init_c", "PMPI_Ssend_init_c", PMPI_Ssend_init_c, QMPI_S
 unsafe extern "C" fn mpi_start(request: *mut MPI_Request) -> c_int {
     enter("MPI_Start", On::Nothing, |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::InOut::new("request", request) }?;
+        let request = unsafe { args::InOutArg::new("request", request) }?;
         request::start(mpi, request)
     })
 }
@@ -1762,7 +1762,7 @@ unsafe extern "C" fn mpi_isendrecv(
 ) -> c_int {
     enter("MPI_Isendrecv", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::isendrecv(
             mpi,
             args::ConstBuf(sendbuf),
@@ -1801,7 +1801,7 @@ unsafe extern "C" fn mpi_isendrecv_c(
 ) -> c_int {
     enter("MPI_Isendrecv_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::isendrecv(
             mpi,
             args::ConstBuf(sendbuf),
@@ -1837,7 +1837,7 @@ unsafe extern "C" fn mpi_isendrecv_replace(
 ) -> c_int {
     enter("MPI_Isendrecv_replace", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::isendrecv_replace(
             mpi,
             args::MutBuf(buf),
@@ -1870,7 +1870,7 @@ unsafe extern "C" fn mpi_isendrecv_replace_c(
 ) -> c_int {
     enter("MPI_Isendrecv_replace_c", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
-        let request = unsafe { args::Out::new("request", request) }?;
+        let request = unsafe { args::OutArg::new("request", request) }?;
         pt2pt::isendrecv_replace(
             mpi,
             args::MutBuf(buf),

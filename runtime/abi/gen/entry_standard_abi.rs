@@ -16,7 +16,7 @@ use crate::standard_abi;
 unsafe extern "C" fn mpi_abi_get_info(info: *mut MPI_Info) -> c_int {
     enter_any_time("MPI_Abi_get_info", On::Nothing, || {
         // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
-        let info = unsafe { args::Out::new("info", info) }?;
+        let info = unsafe { args::OutArg::new("info", info) }?;
         standard_abi::abi_get_info(info)
     })
 }
@@ -28,9 +28,9 @@ entry! { 2, "MPI_Abi_get_info", "PMPI_Abi_get_info", PMPI_Abi_get_info, QMPI_Abi
 unsafe extern "C" fn mpi_abi_get_version(abi_major: *mut c_int, abi_minor: *mut c_int) -> c_int {
     enter_any_time("MPI_Abi_get_version", On::Nothing, || {
         // SAFETY: `abi_major` is the caller's pointer to one int (A1 of `args`).
-        let abi_major = unsafe { args::Out::new("abi_major", abi_major) }?;
+        let abi_major = unsafe { args::OutArg::new("abi_major", abi_major) }?;
         // SAFETY: `abi_minor` is the caller's pointer to one int (A1 of `args`).
-        let abi_minor = unsafe { args::Out::new("abi_minor", abi_minor) }?;
+        let abi_minor = unsafe { args::OutArg::new("abi_minor", abi_minor) }?;
         env::abi_get_version(abi_major, abi_minor)
     })
 }
@@ -56,7 +56,7 @@ unsafe extern "C" fn mpi_abi_get_fortran_booleans(
             args::OutArray::new("logical_false", logical_false.cast::<u8>(), logical_size)
         }?;
         // SAFETY: `is_set` is the caller's pointer to one int (A1 of `args`).
-        let is_set = unsafe { args::Out::new("is_set", is_set) }?;
+        let is_set = unsafe { args::OutArg::new("is_set", is_set) }?;
         standard_abi::abi_get_fortran_booleans(logical_true, logical_false, is_set)
     })
 }
@@ -68,7 +68,7 @@ entry! { 0, "MPI_Abi_get_fortran_booleans", "PMPI_Abi_get_fortran_booleans", PMP
 unsafe extern "C" fn mpi_abi_get_fortran_info(info: *mut MPI_Info) -> c_int {
     enter_any_time("MPI_Abi_get_fortran_info", On::Nothing, || {
         // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
-        let info = unsafe { args::Out::new("info", info) }?;
+        let info = unsafe { args::OutArg::new("info", info) }?;
         standard_abi::abi_get_fortran_info(info)
     })
 }

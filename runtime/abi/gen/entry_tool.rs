@@ -43,7 +43,7 @@ entry! { 592, "MPI_T_finalize", "PMPI_T_finalize", PMPI_T_finalize, QMPI_T_final
 unsafe extern "C" fn mpi_t_init_thread(required: c_int, provided: *mut c_int) -> c_int {
     enter_tool("MPI_T_init_thread", || {
         // SAFETY: `provided` is the caller's pointer to one int (A1 of `args`).
-        let provided = unsafe { args::Out::new("provided", provided) }?;
+        let provided = unsafe { args::OutArg::new("provided", provided) }?;
         tool::init_thread(required, provided)
     })
 }
@@ -60,11 +60,11 @@ unsafe extern "C" fn mpi_t_enum_get_info(
 ) -> c_int {
     enter_tool("MPI_T_enum_get_info", || {
         // SAFETY: `num` is the caller's pointer to one int (A1 of `args`).
-        let num = unsafe { args::Out::optional(num) };
+        let num = unsafe { args::OutArg::optional(num) };
         // SAFETY: `name` is the caller's room for a string (A4 of `args`).
         let name = unsafe { args::OutChars::optional(name) };
         // SAFETY: `name_len` is the caller's pointer to one int (A1 of `args`).
-        let name_len = unsafe { args::InOut::optional(name_len) };
+        let name_len = unsafe { args::InOutArg::optional(name_len) };
         tool_enum::get_info(enumtype, num, name, name_len)
     })
 }
@@ -82,11 +82,11 @@ unsafe extern "C" fn mpi_t_enum_get_item(
 ) -> c_int {
     enter_tool("MPI_T_enum_get_item", || {
         // SAFETY: `value` is the caller's pointer to one int (A1 of `args`).
-        let value = unsafe { args::Out::new("value", value) }?;
+        let value = unsafe { args::OutArg::new("value", value) }?;
         // SAFETY: `name` is the caller's room for a string (A4 of `args`).
         let name = unsafe { args::OutChars::optional(name) };
         // SAFETY: `name_len` is the caller's pointer to one int (A1 of `args`).
-        let name_len = unsafe { args::InOut::optional(name_len) };
+        let name_len = unsafe { args::InOutArg::optional(name_len) };
         tool_enum::get_item(enumtype, indx, value, name, name_len)
     })
 }
@@ -100,7 +100,7 @@ unsafe extern "C" fn mpi_t_cvar_get_index(name: *const c_char, cvar_index: *mut 
         // SAFETY: `name` is the caller's string (A4 of `args`).
         let name = unsafe { args::text("name", name) }?;
         // SAFETY: `cvar_index` is the caller's pointer to one int (A1 of `args`).
-        let cvar_index = unsafe { args::Out::new("cvar_index", cvar_index) }?;
+        let cvar_index = unsafe { args::OutArg::new("cvar_index", cvar_index) }?;
         tool_cvar::get_index(name, cvar_index)
     })
 }
@@ -125,21 +125,21 @@ unsafe extern "C" fn mpi_t_cvar_get_info(
         // SAFETY: `name` is the caller's room for a string (A4 of `args`).
         let name = unsafe { args::OutChars::optional(name) };
         // SAFETY: `name_len` is the caller's pointer to one int (A1 of `args`).
-        let name_len = unsafe { args::InOut::optional(name_len) };
+        let name_len = unsafe { args::InOutArg::optional(name_len) };
         // SAFETY: `verbosity` is the caller's pointer to one int (A1 of `args`).
-        let verbosity = unsafe { args::Out::optional(verbosity) };
+        let verbosity = unsafe { args::OutArg::optional(verbosity) };
         // SAFETY: `datatype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let datatype = unsafe { args::Out::optional(datatype) };
+        let datatype = unsafe { args::OutArg::optional(datatype) };
         // SAFETY: `enumtype` is the caller's pointer to one MPI_T_enum (A1 of `args`).
-        let enumtype = unsafe { args::Out::optional(enumtype) };
+        let enumtype = unsafe { args::OutArg::optional(enumtype) };
         // SAFETY: `desc` is the caller's room for a string (A4 of `args`).
         let desc = unsafe { args::OutChars::optional(desc) };
         // SAFETY: `desc_len` is the caller's pointer to one int (A1 of `args`).
-        let desc_len = unsafe { args::InOut::optional(desc_len) };
+        let desc_len = unsafe { args::InOutArg::optional(desc_len) };
         // SAFETY: `bind` is the caller's pointer to one int (A1 of `args`).
-        let bind = unsafe { args::Out::optional(bind) };
+        let bind = unsafe { args::OutArg::optional(bind) };
         // SAFETY: `scope` is the caller's pointer to one int (A1 of `args`).
-        let scope = unsafe { args::Out::optional(scope) };
+        let scope = unsafe { args::OutArg::optional(scope) };
         tool_cvar::get_info(
             cvar_index, name, name_len, verbosity, datatype, enumtype, desc, desc_len, bind, scope,
         )
@@ -153,7 +153,7 @@ entry! { 569, "MPI_T_cvar_get_info", "PMPI_T_cvar_get_info", PMPI_T_cvar_get_inf
 unsafe extern "C" fn mpi_t_cvar_get_num(num_cvar: *mut c_int) -> c_int {
     enter_tool("MPI_T_cvar_get_num", || {
         // SAFETY: `num_cvar` is the caller's pointer to one int (A1 of `args`).
-        let num_cvar = unsafe { args::Out::new("num_cvar", num_cvar) }?;
+        let num_cvar = unsafe { args::OutArg::new("num_cvar", num_cvar) }?;
         tool_cvar::get_num(num_cvar)
     })
 }
@@ -170,11 +170,11 @@ unsafe extern "C" fn mpi_t_cvar_handle_alloc(
 ) -> c_int {
     enter_tool("MPI_T_cvar_handle_alloc", || {
         // SAFETY: `obj_handle` is the caller's array, of the length the standard gives (A3 of `args`).
-        let obj_handle = unsafe { args::Object::new("obj_handle", obj_handle) };
+        let obj_handle = unsafe { args::ToolObject::new("obj_handle", obj_handle) };
         // SAFETY: `handle` is the caller's pointer to one MPI_T_cvar_handle (A1 of `args`).
-        let handle = unsafe { args::Out::new("handle", handle) }?;
+        let handle = unsafe { args::OutArg::new("handle", handle) }?;
         // SAFETY: `count` is the caller's pointer to one int (A1 of `args`).
-        let count = unsafe { args::Out::new("count", count) }?;
+        let count = unsafe { args::OutArg::new("count", count) }?;
         tool_cvar::handle_alloc(cvar_index, obj_handle, handle, count)
     })
 }
@@ -186,7 +186,7 @@ entry! { 571, "MPI_T_cvar_handle_alloc", "PMPI_T_cvar_handle_alloc", PMPI_T_cvar
 unsafe extern "C" fn mpi_t_cvar_handle_free(handle: *mut MPI_T_cvar_handle) -> c_int {
     enter_tool("MPI_T_cvar_handle_free", || {
         // SAFETY: `handle` is the caller's pointer to one MPI_T_cvar_handle (A1 of `args`).
-        let handle = unsafe { args::InOut::new("handle", handle) }?;
+        let handle = unsafe { args::InOutArg::new("handle", handle) }?;
         tool_cvar::handle_free(handle)
     })
 }
@@ -228,7 +228,7 @@ unsafe extern "C" fn mpi_t_pvar_get_index(
         // SAFETY: `name` is the caller's string (A4 of `args`).
         let name = unsafe { args::text("name", name) }?;
         // SAFETY: `pvar_index` is the caller's pointer to one int (A1 of `args`).
-        let pvar_index = unsafe { args::Out::new("pvar_index", pvar_index) }?;
+        let pvar_index = unsafe { args::OutArg::new("pvar_index", pvar_index) }?;
         tool_pvar::get_index(name, var_class, pvar_index)
     })
 }
@@ -256,27 +256,27 @@ unsafe extern "C" fn mpi_t_pvar_get_info(
         // SAFETY: `name` is the caller's room for a string (A4 of `args`).
         let name = unsafe { args::OutChars::optional(name) };
         // SAFETY: `name_len` is the caller's pointer to one int (A1 of `args`).
-        let name_len = unsafe { args::InOut::optional(name_len) };
+        let name_len = unsafe { args::InOutArg::optional(name_len) };
         // SAFETY: `verbosity` is the caller's pointer to one int (A1 of `args`).
-        let verbosity = unsafe { args::Out::optional(verbosity) };
+        let verbosity = unsafe { args::OutArg::optional(verbosity) };
         // SAFETY: `var_class` is the caller's pointer to one int (A1 of `args`).
-        let var_class = unsafe { args::Out::optional(var_class) };
+        let var_class = unsafe { args::OutArg::optional(var_class) };
         // SAFETY: `datatype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
-        let datatype = unsafe { args::Out::optional(datatype) };
+        let datatype = unsafe { args::OutArg::optional(datatype) };
         // SAFETY: `enumtype` is the caller's pointer to one MPI_T_enum (A1 of `args`).
-        let enumtype = unsafe { args::Out::optional(enumtype) };
+        let enumtype = unsafe { args::OutArg::optional(enumtype) };
         // SAFETY: `desc` is the caller's room for a string (A4 of `args`).
         let desc = unsafe { args::OutChars::optional(desc) };
         // SAFETY: `desc_len` is the caller's pointer to one int (A1 of `args`).
-        let desc_len = unsafe { args::InOut::optional(desc_len) };
+        let desc_len = unsafe { args::InOutArg::optional(desc_len) };
         // SAFETY: `bind` is the caller's pointer to one int (A1 of `args`).
-        let bind = unsafe { args::Out::optional(bind) };
+        let bind = unsafe { args::OutArg::optional(bind) };
         // SAFETY: `readonly` is the caller's pointer to one int (A1 of `args`).
-        let readonly = unsafe { args::Out::optional(readonly) };
+        let readonly = unsafe { args::OutArg::optional(readonly) };
         // SAFETY: `continuous` is the caller's pointer to one int (A1 of `args`).
-        let continuous = unsafe { args::Out::optional(continuous) };
+        let continuous = unsafe { args::OutArg::optional(continuous) };
         // SAFETY: `atomic` is the caller's pointer to one int (A1 of `args`).
-        let atomic = unsafe { args::Out::optional(atomic) };
+        let atomic = unsafe { args::OutArg::optional(atomic) };
         tool_pvar::get_info(
             pvar_index, name, name_len, verbosity, var_class, datatype, enumtype, desc, desc_len,
             bind, readonly, continuous, atomic,
@@ -291,7 +291,7 @@ entry! { 595, "MPI_T_pvar_get_info", "PMPI_T_pvar_get_info", PMPI_T_pvar_get_inf
 unsafe extern "C" fn mpi_t_pvar_get_num(num_pvar: *mut c_int) -> c_int {
     enter_tool("MPI_T_pvar_get_num", || {
         // SAFETY: `num_pvar` is the caller's pointer to one int (A1 of `args`).
-        let num_pvar = unsafe { args::Out::new("num_pvar", num_pvar) }?;
+        let num_pvar = unsafe { args::OutArg::new("num_pvar", num_pvar) }?;
         tool_pvar::get_num(num_pvar)
     })
 }
@@ -309,11 +309,11 @@ unsafe extern "C" fn mpi_t_pvar_handle_alloc(
 ) -> c_int {
     enter_tool("MPI_T_pvar_handle_alloc", || {
         // SAFETY: `obj_handle` is the caller's array, of the length the standard gives (A3 of `args`).
-        let obj_handle = unsafe { args::Object::new("obj_handle", obj_handle) };
+        let obj_handle = unsafe { args::ToolObject::new("obj_handle", obj_handle) };
         // SAFETY: `handle` is the caller's pointer to one MPI_T_pvar_handle (A1 of `args`).
-        let handle = unsafe { args::Out::new("handle", handle) }?;
+        let handle = unsafe { args::OutArg::new("handle", handle) }?;
         // SAFETY: `count` is the caller's pointer to one int (A1 of `args`).
-        let count = unsafe { args::Out::new("count", count) }?;
+        let count = unsafe { args::OutArg::new("count", count) }?;
         tool_pvar::handle_alloc(session, pvar_index, obj_handle, handle, count)
     })
 }
@@ -328,7 +328,7 @@ unsafe extern "C" fn mpi_t_pvar_handle_free(
 ) -> c_int {
     enter_tool("MPI_T_pvar_handle_free", || {
         // SAFETY: `handle` is the caller's pointer to one MPI_T_pvar_handle (A1 of `args`).
-        let handle = unsafe { args::InOut::new("handle", handle) }?;
+        let handle = unsafe { args::InOutArg::new("handle", handle) }?;
         tool_pvar::handle_free(session, handle)
     })
 }
@@ -383,7 +383,7 @@ entry! { 601, "MPI_T_pvar_reset", "PMPI_T_pvar_reset", PMPI_T_pvar_reset, QMPI_T
 unsafe extern "C" fn mpi_t_pvar_session_create(session: *mut MPI_T_pvar_session) -> c_int {
     enter_tool("MPI_T_pvar_session_create", || {
         // SAFETY: `session` is the caller's pointer to one MPI_T_pvar_session (A1 of `args`).
-        let session = unsafe { args::Out::new("session", session) }?;
+        let session = unsafe { args::OutArg::new("session", session) }?;
         tool_pvar::session_create(session)
     })
 }
@@ -395,7 +395,7 @@ entry! { 602, "MPI_T_pvar_session_create", "PMPI_T_pvar_session_create", PMPI_T_
 unsafe extern "C" fn mpi_t_pvar_session_free(session: *mut MPI_T_pvar_session) -> c_int {
     enter_tool("MPI_T_pvar_session_free", || {
         // SAFETY: `session` is the caller's pointer to one MPI_T_pvar_session (A1 of `args`).
-        let session = unsafe { args::InOut::new("session", session) }?;
+        let session = unsafe { args::InOutArg::new("session", session) }?;
         tool_pvar::session_free(session)
     })
 }
@@ -449,7 +449,7 @@ unsafe extern "C" fn mpi_t_event_callback_get_info(
 ) -> c_int {
     enter_tool("MPI_T_event_callback_get_info", || {
         // SAFETY: `info_used` is the caller's pointer to one MPI_Info (A1 of `args`).
-        let info_used = unsafe { args::Out::optional(info_used) };
+        let info_used = unsafe { args::OutArg::optional(info_used) };
         tool_event::callback_get_info(event_registration, cb_safety, info_used)
     })
 }
@@ -492,7 +492,7 @@ unsafe extern "C" fn mpi_t_event_get_index(name: *const c_char, event_index: *mu
         // SAFETY: `name` is the caller's string (A4 of `args`).
         let name = unsafe { args::text("name", name) }?;
         // SAFETY: `event_index` is the caller's pointer to one int (A1 of `args`).
-        let event_index = unsafe { args::Out::new("event_index", event_index) }?;
+        let event_index = unsafe { args::OutArg::new("event_index", event_index) }?;
         tool_event::get_index(name, event_index)
     })
 }
@@ -519,9 +519,9 @@ unsafe extern "C" fn mpi_t_event_get_info(
         // SAFETY: `name` is the caller's room for a string (A4 of `args`).
         let name = unsafe { args::OutChars::optional(name) };
         // SAFETY: `name_len` is the caller's pointer to one int (A1 of `args`).
-        let name_len = unsafe { args::InOut::optional(name_len) };
+        let name_len = unsafe { args::InOutArg::optional(name_len) };
         // SAFETY: `verbosity` is the caller's pointer to one int (A1 of `args`).
-        let verbosity = unsafe { args::Out::optional(verbosity) };
+        let verbosity = unsafe { args::OutArg::optional(verbosity) };
         // SAFETY: `array_of_datatypes` is the caller's array, of the length the standard gives (A3 of `args`).
         let array_of_datatypes =
             unsafe { args::OutArrayPtr::optional("array_of_datatypes", array_of_datatypes) };
@@ -530,17 +530,17 @@ unsafe extern "C" fn mpi_t_event_get_info(
             args::OutArrayPtr::optional("array_of_displacements", array_of_displacements)
         };
         // SAFETY: `num_elements` is the caller's pointer to one int (A1 of `args`).
-        let num_elements = unsafe { args::InOut::optional(num_elements) };
+        let num_elements = unsafe { args::InOutArg::optional(num_elements) };
         // SAFETY: `enumtype` is the caller's pointer to one MPI_T_enum (A1 of `args`).
-        let enumtype = unsafe { args::Out::optional(enumtype) };
+        let enumtype = unsafe { args::OutArg::optional(enumtype) };
         // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
-        let info = unsafe { args::Out::optional(info) };
+        let info = unsafe { args::OutArg::optional(info) };
         // SAFETY: `desc` is the caller's room for a string (A4 of `args`).
         let desc = unsafe { args::OutChars::optional(desc) };
         // SAFETY: `desc_len` is the caller's pointer to one int (A1 of `args`).
-        let desc_len = unsafe { args::InOut::optional(desc_len) };
+        let desc_len = unsafe { args::InOutArg::optional(desc_len) };
         // SAFETY: `bind` is the caller's pointer to one int (A1 of `args`).
-        let bind = unsafe { args::Out::optional(bind) };
+        let bind = unsafe { args::OutArg::optional(bind) };
         tool_event::get_info(
             event_index,
             name,
@@ -565,7 +565,7 @@ entry! { 581, "MPI_T_event_get_info", "PMPI_T_event_get_info", PMPI_T_event_get_
 unsafe extern "C" fn mpi_t_event_get_num(num_events: *mut c_int) -> c_int {
     enter_tool("MPI_T_event_get_num", || {
         // SAFETY: `num_events` is the caller's pointer to one int (A1 of `args`).
-        let num_events = unsafe { args::Out::new("num_events", num_events) }?;
+        let num_events = unsafe { args::OutArg::new("num_events", num_events) }?;
         tool_event::get_num(num_events)
     })
 }
@@ -580,7 +580,7 @@ unsafe extern "C" fn mpi_t_event_get_source(
 ) -> c_int {
     enter_tool("MPI_T_event_get_source", || {
         // SAFETY: `source_index` is the caller's pointer to one int (A1 of `args`).
-        let source_index = unsafe { args::Out::new("source_index", source_index) }?;
+        let source_index = unsafe { args::OutArg::new("source_index", source_index) }?;
         tool_event::get_source(event_instance, source_index)
     })
 }
@@ -595,7 +595,7 @@ unsafe extern "C" fn mpi_t_event_get_timestamp(
 ) -> c_int {
     enter_tool("MPI_T_event_get_timestamp", || {
         // SAFETY: `event_timestamp` is the caller's pointer to one MPI_Count (A1 of `args`).
-        let event_timestamp = unsafe { args::Out::new("event_timestamp", event_timestamp) }?;
+        let event_timestamp = unsafe { args::OutArg::new("event_timestamp", event_timestamp) }?;
         tool_event::get_timestamp(event_instance, event_timestamp)
     })
 }
@@ -612,10 +612,10 @@ unsafe extern "C" fn mpi_t_event_handle_alloc(
 ) -> c_int {
     enter_tool("MPI_T_event_handle_alloc", || {
         // SAFETY: `obj_handle` is the caller's array, of the length the standard gives (A3 of `args`).
-        let obj_handle = unsafe { args::Object::new("obj_handle", obj_handle) };
+        let obj_handle = unsafe { args::ToolObject::new("obj_handle", obj_handle) };
         // SAFETY: `event_registration` is the caller's pointer to one MPI_T_event_registration (A1 of `args`).
         let event_registration =
-            unsafe { args::Out::new("event_registration", event_registration) }?;
+            unsafe { args::OutArg::new("event_registration", event_registration) }?;
         tool_event::handle_alloc(event_index, obj_handle, info, event_registration)
     })
 }
@@ -630,7 +630,11 @@ unsafe extern "C" fn mpi_t_event_handle_free(
     free_cb_function: Option<MPI_T_event_free_cb_function>,
 ) -> c_int {
     enter_tool("MPI_T_event_handle_free", || {
-        tool_event::handle_free(event_registration, args::State(user_data), free_cb_function)
+        tool_event::handle_free(
+            event_registration,
+            args::ExtraState(user_data),
+            free_cb_function,
+        )
     })
 }
 entry! { 586, "MPI_T_event_handle_free", "PMPI_T_event_handle_free", PMPI_T_event_handle_free, QMPI_T_event_handle_free, top_t_event_handle_free, call_t_event_handle_free, next_t_event_handle_free, mpi_t_event_handle_free,
@@ -644,7 +648,7 @@ unsafe extern "C" fn mpi_t_event_handle_get_info(
 ) -> c_int {
     enter_tool("MPI_T_event_handle_get_info", || {
         // SAFETY: `info_used` is the caller's pointer to one MPI_Info (A1 of `args`).
-        let info_used = unsafe { args::Out::optional(info_used) };
+        let info_used = unsafe { args::OutArg::optional(info_used) };
         tool_event::handle_get_info(event_registration, info_used)
     })
 }
@@ -694,7 +698,7 @@ unsafe extern "C" fn mpi_t_event_register_callback(
             event_registration,
             cb_safety,
             info,
-            args::State(user_data),
+            args::ExtraState(user_data),
             event_cb_function,
         )
     })
@@ -732,19 +736,19 @@ unsafe extern "C" fn mpi_t_source_get_info(
         // SAFETY: `name` is the caller's room for a string (A4 of `args`).
         let name = unsafe { args::OutChars::optional(name) };
         // SAFETY: `name_len` is the caller's pointer to one int (A1 of `args`).
-        let name_len = unsafe { args::InOut::optional(name_len) };
+        let name_len = unsafe { args::InOutArg::optional(name_len) };
         // SAFETY: `desc` is the caller's room for a string (A4 of `args`).
         let desc = unsafe { args::OutChars::optional(desc) };
         // SAFETY: `desc_len` is the caller's pointer to one int (A1 of `args`).
-        let desc_len = unsafe { args::InOut::optional(desc_len) };
+        let desc_len = unsafe { args::InOutArg::optional(desc_len) };
         // SAFETY: `ordering` is the caller's pointer to one MPI_T_source_order (A1 of `args`).
-        let ordering = unsafe { args::Out::optional(ordering) };
+        let ordering = unsafe { args::OutArg::optional(ordering) };
         // SAFETY: `ticks_per_second` is the caller's pointer to one MPI_Count (A1 of `args`).
-        let ticks_per_second = unsafe { args::Out::optional(ticks_per_second) };
+        let ticks_per_second = unsafe { args::OutArg::optional(ticks_per_second) };
         // SAFETY: `max_ticks` is the caller's pointer to one MPI_Count (A1 of `args`).
-        let max_ticks = unsafe { args::Out::optional(max_ticks) };
+        let max_ticks = unsafe { args::OutArg::optional(max_ticks) };
         // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
-        let info = unsafe { args::Out::optional(info) };
+        let info = unsafe { args::OutArg::optional(info) };
         tool_event::source_get_info(
             source_index,
             name,
@@ -766,7 +770,7 @@ entry! { 607, "MPI_T_source_get_info", "PMPI_T_source_get_info", PMPI_T_source_g
 unsafe extern "C" fn mpi_t_source_get_num(num_sources: *mut c_int) -> c_int {
     enter_tool("MPI_T_source_get_num", || {
         // SAFETY: `num_sources` is the caller's pointer to one int (A1 of `args`).
-        let num_sources = unsafe { args::Out::new("num_sources", num_sources) }?;
+        let num_sources = unsafe { args::OutArg::new("num_sources", num_sources) }?;
         tool_event::source_get_num(num_sources)
     })
 }
@@ -781,7 +785,7 @@ unsafe extern "C" fn mpi_t_source_get_timestamp(
 ) -> c_int {
     enter_tool("MPI_T_source_get_timestamp", || {
         // SAFETY: `timestamp` is the caller's pointer to one MPI_Count (A1 of `args`).
-        let timestamp = unsafe { args::Out::new("timestamp", timestamp) }?;
+        let timestamp = unsafe { args::OutArg::new("timestamp", timestamp) }?;
         tool_event::source_get_timestamp(source_index, timestamp)
     })
 }
@@ -793,7 +797,7 @@ entry! { 609, "MPI_T_source_get_timestamp", "PMPI_T_source_get_timestamp", PMPI_
 unsafe extern "C" fn mpi_t_category_changed(update_number: *mut c_int) -> c_int {
     enter_tool("MPI_T_category_changed", || {
         // SAFETY: `update_number` is the caller's pointer to one int (A1 of `args`).
-        let update_number = unsafe { args::Out::new("update_number", update_number) }?;
+        let update_number = unsafe { args::OutArg::new("update_number", update_number) }?;
         tool_category::changed(update_number)
     })
 }
@@ -858,7 +862,7 @@ unsafe extern "C" fn mpi_t_category_get_index(name: *const c_char, cat_index: *m
         // SAFETY: `name` is the caller's string (A4 of `args`).
         let name = unsafe { args::text("name", name) }?;
         // SAFETY: `cat_index` is the caller's pointer to one int (A1 of `args`).
-        let cat_index = unsafe { args::Out::new("cat_index", cat_index) }?;
+        let cat_index = unsafe { args::OutArg::new("cat_index", cat_index) }?;
         tool_category::get_index(name, cat_index)
     })
 }
@@ -881,17 +885,17 @@ unsafe extern "C" fn mpi_t_category_get_info(
         // SAFETY: `name` is the caller's room for a string (A4 of `args`).
         let name = unsafe { args::OutChars::optional(name) };
         // SAFETY: `name_len` is the caller's pointer to one int (A1 of `args`).
-        let name_len = unsafe { args::InOut::optional(name_len) };
+        let name_len = unsafe { args::InOutArg::optional(name_len) };
         // SAFETY: `desc` is the caller's room for a string (A4 of `args`).
         let desc = unsafe { args::OutChars::optional(desc) };
         // SAFETY: `desc_len` is the caller's pointer to one int (A1 of `args`).
-        let desc_len = unsafe { args::InOut::optional(desc_len) };
+        let desc_len = unsafe { args::InOutArg::optional(desc_len) };
         // SAFETY: `num_cvars` is the caller's pointer to one int (A1 of `args`).
-        let num_cvars = unsafe { args::Out::optional(num_cvars) };
+        let num_cvars = unsafe { args::OutArg::optional(num_cvars) };
         // SAFETY: `num_pvars` is the caller's pointer to one int (A1 of `args`).
-        let num_pvars = unsafe { args::Out::optional(num_pvars) };
+        let num_pvars = unsafe { args::OutArg::optional(num_pvars) };
         // SAFETY: `num_categories` is the caller's pointer to one int (A1 of `args`).
-        let num_categories = unsafe { args::Out::optional(num_categories) };
+        let num_categories = unsafe { args::OutArg::optional(num_categories) };
         tool_category::get_info(
             cat_index,
             name,
@@ -912,7 +916,7 @@ entry! { 564, "MPI_T_category_get_info", "PMPI_T_category_get_info", PMPI_T_cate
 unsafe extern "C" fn mpi_t_category_get_num(num_cat: *mut c_int) -> c_int {
     enter_tool("MPI_T_category_get_num", || {
         // SAFETY: `num_cat` is the caller's pointer to one int (A1 of `args`).
-        let num_cat = unsafe { args::Out::new("num_cat", num_cat) }?;
+        let num_cat = unsafe { args::OutArg::new("num_cat", num_cat) }?;
         tool_category::get_num(num_cat)
     })
 }
@@ -927,7 +931,7 @@ unsafe extern "C" fn mpi_t_category_get_num_events(
 ) -> c_int {
     enter_tool("MPI_T_category_get_num_events", || {
         // SAFETY: `num_events` is the caller's pointer to one int (A1 of `args`).
-        let num_events = unsafe { args::Out::new("num_events", num_events) }?;
+        let num_events = unsafe { args::OutArg::new("num_events", num_events) }?;
         tool_category::get_num_events(cat_index, num_events)
     })
 }

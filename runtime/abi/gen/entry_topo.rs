@@ -28,7 +28,7 @@ unsafe extern "C" fn mpi_cart_create(
         // SAFETY: `periods` is the caller's array of `ndims` ints (A2 of `args`).
         let periods = unsafe { args::slice("periods", periods, ndims) }?;
         // SAFETY: `comm_cart` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let comm_cart = unsafe { args::Out::new("comm_cart", comm_cart) }?;
+        let comm_cart = unsafe { args::OutArg::new("comm_cart", comm_cart) }?;
         topo::cart_create(mpi, comm_old, dims, periods, reorder, comm_cart)
     })
 }
@@ -65,7 +65,7 @@ unsafe extern "C" fn mpi_graph_create(
         // SAFETY: `edges` is the caller's array, of the length the standard gives (A3 of `args`).
         let edges = unsafe { args::Array::new("edges", edges) };
         // SAFETY: `comm_graph` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let comm_graph = unsafe { args::Out::new("comm_graph", comm_graph) }?;
+        let comm_graph = unsafe { args::OutArg::new("comm_graph", comm_graph) }?;
         topo_graph::graph_create(mpi, comm_old, indx, edges, reorder, comm_graph)
     })
 }
@@ -94,9 +94,9 @@ unsafe extern "C" fn mpi_dist_graph_create(
         // SAFETY: `destinations` is the caller's array, of the length the standard gives (A3 of `args`).
         let destinations = unsafe { args::Array::new("destinations", destinations) };
         // SAFETY: `weights` is the caller's array, of the length the standard gives (A3 of `args`).
-        let weights = unsafe { args::Weights::new("weights", weights) };
+        let weights = unsafe { args::GraphWeights::new("weights", weights) };
         // SAFETY: `comm_dist_graph` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let comm_dist_graph = unsafe { args::Out::new("comm_dist_graph", comm_dist_graph) }?;
+        let comm_dist_graph = unsafe { args::OutArg::new("comm_dist_graph", comm_dist_graph) }?;
         topo_graph::dist_graph_create(
             mpi,
             comm_old,
@@ -135,14 +135,14 @@ unsafe extern "C" fn mpi_dist_graph_create_adjacent(
             // SAFETY: `sources` is the caller's array of `indegree` ints (A2 of `args`).
             let sources = unsafe { args::slice("sources", sources, indegree) }?;
             // SAFETY: `sourceweights` is the caller's array, of the length the standard gives (A3 of `args`).
-            let sourceweights = unsafe { args::Weights::new("sourceweights", sourceweights) };
+            let sourceweights = unsafe { args::GraphWeights::new("sourceweights", sourceweights) };
             let outdegree = args::len("outdegree", args::wide(outdegree), ErrorClass::ARG)?;
             // SAFETY: `destinations` is the caller's array of `outdegree` ints (A2 of `args`).
             let destinations = unsafe { args::slice("destinations", destinations, outdegree) }?;
             // SAFETY: `destweights` is the caller's array, of the length the standard gives (A3 of `args`).
-            let destweights = unsafe { args::Weights::new("destweights", destweights) };
+            let destweights = unsafe { args::GraphWeights::new("destweights", destweights) };
             // SAFETY: `comm_dist_graph` is the caller's pointer to one MPI_Comm (A1 of `args`).
-            let comm_dist_graph = unsafe { args::Out::new("comm_dist_graph", comm_dist_graph) }?;
+            let comm_dist_graph = unsafe { args::OutArg::new("comm_dist_graph", comm_dist_graph) }?;
             topo_graph::dist_graph_create_adjacent(
                 mpi,
                 comm_old,
@@ -212,7 +212,7 @@ unsafe extern "C" fn mpi_cart_rank(
         // SAFETY: `coords` is the caller's array, of the length the standard gives (A3 of `args`).
         let coords = unsafe { args::Array::new("coords", coords) };
         // SAFETY: `rank` is the caller's pointer to one int (A1 of `args`).
-        let rank = unsafe { args::Out::new("rank", rank) }?;
+        let rank = unsafe { args::OutArg::new("rank", rank) }?;
         topo::cart_rank(mpi, comm, coords, rank)
     })
 }
@@ -224,7 +224,7 @@ entry! { 64, "MPI_Cart_rank", "PMPI_Cart_rank", PMPI_Cart_rank, QMPI_Cart_rank, 
 unsafe extern "C" fn mpi_cartdim_get(comm: MPI_Comm, ndims: *mut c_int) -> c_int {
     enter("MPI_Cartdim_get", On::Comm(comm), |mpi| {
         // SAFETY: `ndims` is the caller's pointer to one int (A1 of `args`).
-        let ndims = unsafe { args::Out::new("ndims", ndims) }?;
+        let ndims = unsafe { args::OutArg::new("ndims", ndims) }?;
         topo::cartdim_get(mpi, comm, ndims)
     })
 }
@@ -277,11 +277,11 @@ unsafe extern "C" fn mpi_dist_graph_neighbors_count(
 ) -> c_int {
     enter("MPI_Dist_graph_neighbors_count", On::Comm(comm), |mpi| {
         // SAFETY: `indegree` is the caller's pointer to one int (A1 of `args`).
-        let indegree = unsafe { args::Out::new("indegree", indegree) }?;
+        let indegree = unsafe { args::OutArg::new("indegree", indegree) }?;
         // SAFETY: `outdegree` is the caller's pointer to one int (A1 of `args`).
-        let outdegree = unsafe { args::Out::new("outdegree", outdegree) }?;
+        let outdegree = unsafe { args::OutArg::new("outdegree", outdegree) }?;
         // SAFETY: `weighted` is the caller's pointer to one int (A1 of `args`).
-        let weighted = unsafe { args::Out::new("weighted", weighted) }?;
+        let weighted = unsafe { args::OutArg::new("weighted", weighted) }?;
         topo_graph::dist_graph_neighbors_count(mpi, comm, indegree, outdegree, weighted)
     })
 }
@@ -337,7 +337,7 @@ unsafe extern "C" fn mpi_graph_neighbors_count(
 ) -> c_int {
     enter("MPI_Graph_neighbors_count", On::Comm(comm), |mpi| {
         // SAFETY: `nneighbors` is the caller's pointer to one int (A1 of `args`).
-        let nneighbors = unsafe { args::Out::new("nneighbors", nneighbors) }?;
+        let nneighbors = unsafe { args::OutArg::new("nneighbors", nneighbors) }?;
         topo_graph::graph_neighbors_count(mpi, comm, rank, nneighbors)
     })
 }
@@ -353,9 +353,9 @@ unsafe extern "C" fn mpi_graphdims_get(
 ) -> c_int {
     enter("MPI_Graphdims_get", On::Comm(comm), |mpi| {
         // SAFETY: `nnodes` is the caller's pointer to one int (A1 of `args`).
-        let nnodes = unsafe { args::Out::new("nnodes", nnodes) }?;
+        let nnodes = unsafe { args::OutArg::new("nnodes", nnodes) }?;
         // SAFETY: `nedges` is the caller's pointer to one int (A1 of `args`).
-        let nedges = unsafe { args::Out::new("nedges", nedges) }?;
+        let nedges = unsafe { args::OutArg::new("nedges", nedges) }?;
         topo_graph::graphdims_get(mpi, comm, nnodes, nedges)
     })
 }
@@ -367,7 +367,7 @@ entry! { 244, "MPI_Graphdims_get", "PMPI_Graphdims_get", PMPI_Graphdims_get, QMP
 unsafe extern "C" fn mpi_topo_test(comm: MPI_Comm, status: *mut c_int) -> c_int {
     enter("MPI_Topo_test", On::Comm(comm), |mpi| {
         // SAFETY: `status` is the caller's pointer to one int (A1 of `args`).
-        let status = unsafe { args::Out::new("status", status) }?;
+        let status = unsafe { args::OutArg::new("status", status) }?;
         topo::topo_test(mpi, comm, status)
     })
 }
@@ -385,9 +385,9 @@ unsafe extern "C" fn mpi_cart_shift(
 ) -> c_int {
     enter("MPI_Cart_shift", On::Comm(comm), |mpi| {
         // SAFETY: `rank_source` is the caller's pointer to one int (A1 of `args`).
-        let rank_source = unsafe { args::Out::new("rank_source", rank_source) }?;
+        let rank_source = unsafe { args::OutArg::new("rank_source", rank_source) }?;
         // SAFETY: `rank_dest` is the caller's pointer to one int (A1 of `args`).
-        let rank_dest = unsafe { args::Out::new("rank_dest", rank_dest) }?;
+        let rank_dest = unsafe { args::OutArg::new("rank_dest", rank_dest) }?;
         topo::cart_shift(mpi, comm, direction, disp, rank_source, rank_dest)
     })
 }
@@ -405,7 +405,7 @@ unsafe extern "C" fn mpi_cart_sub(
         // SAFETY: `remain_dims` is the caller's array, of the length the standard gives (A3 of `args`).
         let remain_dims = unsafe { args::Array::new("remain_dims", remain_dims) };
         // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
-        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        let newcomm = unsafe { args::OutArg::new("newcomm", newcomm) }?;
         topo::cart_sub(mpi, comm, remain_dims, newcomm)
     })
 }
@@ -428,7 +428,7 @@ unsafe extern "C" fn mpi_cart_map(
         // SAFETY: `periods` is the caller's array of `ndims` ints (A2 of `args`).
         let periods = unsafe { args::slice("periods", periods, ndims) }?;
         // SAFETY: `newrank` is the caller's pointer to one int (A1 of `args`).
-        let newrank = unsafe { args::Out::new("newrank", newrank) }?;
+        let newrank = unsafe { args::OutArg::new("newrank", newrank) }?;
         topo::cart_map(mpi, comm, dims, periods, newrank)
     })
 }
@@ -451,7 +451,7 @@ unsafe extern "C" fn mpi_graph_map(
         // SAFETY: `edges` is the caller's array, of the length the standard gives (A3 of `args`).
         let edges = unsafe { args::Array::new("edges", edges) };
         // SAFETY: `newrank` is the caller's pointer to one int (A1 of `args`).
-        let newrank = unsafe { args::Out::new("newrank", newrank) }?;
+        let newrank = unsafe { args::OutArg::new("newrank", newrank) }?;
         topo_graph::graph_map(mpi, comm, indx, edges, newrank)
     })
 }

@@ -5,7 +5,7 @@
 //! | kind in mpi.api | in C | what the body gets | what is checked |
 //! |---|---|---|---|
 //! | `Buf`, `MutBuf` | user data | [`ConstBuf`], [`MutBuf`] | nothing: it is never touched here |
-//! | `State` | a pointer of the program's own | [`State`] | nothing: it is handed back |
+//! | `State` | a pointer of the program's own | [`ExtraState`] | nothing: it is handed back |
 //! | `Count`, `DispUnit`, `AintCount` | `int`, `MPI_Aint` or `MPI_Count` | `i64` | nothing: bodies know which are legal |
 //! | `Len`, `CountLen`, `LargeLen` | the length of the arrays that name it | nothing: the arrays have it | not negative |
 //! | `Int Flag Enum Code Keyval Level` | `int` | `c_int` | nothing |
@@ -13,18 +13,18 @@
 //! | `Rank`, `Root`, `Tag` | `int` | `c_int` | nothing, the same |
 //! | `Aint`, `Offset`, `LargeCount` | as named | `isize`, `i64`, `i64` | nothing |
 //! | `Comm`, `Type`, `Request`, ... | a handle | the handle type | nothing: the registry knows |
-//! | `out X` | a pointer | [`Out`], [`OutCount`], [`OutStatus`] | not NULL; a status may be ignored |
-//! | `inout X` | a pointer | [`InOut`], [`InOutCount`], [`StatusMut`] | not NULL |
-//! | `opt out X` | a pointer or NULL | `Option<Out>` | nothing |
-//! | `X[n]` | an array of `n` | `&[X]`, [`Counts`] | not NULL unless `n` is 0 |
+//! | `out X` | a pointer | [`OutArg`], [`OutCount`], [`OutStatus`] | not NULL; a status may be ignored |
+//! | `inout X` | a pointer | [`InOutArg`], [`InOutCount`], [`StatusMut`] | not NULL |
+//! | `opt out X` | a pointer or NULL | `Option<OutArg>` | nothing |
+//! | `X[n]` | an array of `n` | `&[X]`, [`CountArray`] | not NULL unless `n` is 0 |
 //! | `out X[n]`, `inout X[n]` | the same | [`OutArray`], [`OutStatuses`], `&mut [X]` | the same |
 //! | `X[*]` | an array whose length the body knows | [`Array`], [`CountsPtr`], [`OutArrayPtr`] | in `slice(n)` |
 //! | `Bytes[n]` | an object of `n` bytes | `&[u8]`, [`OutArray`] | not NULL |
-//! | `Weights` | such an array, or a constant | [`Weights`], [`OutWeights`] | in `slice(n)` |
+//! | `Weights` | such an array, or a constant | [`GraphWeights`], [`OutWeights`] | in `slice(n)` |
 //! | `String`, `Chars` | text | `&CStr` | not NULL |
 //! | `out String[MAX]`, `out String[*]` | room for text | [`OutString`], [`OutChars`] | not NULL |
 //! | `Strings`, `StringLists` | `argv` and the like | [`Strings`], [`StringLists`] | in `read` |
-//! | `Value`, `out Value`, `Object` | a value of a variable of MPI_T, the handle it is bound to | [`InValue`], [`OutValue`], [`Object`] | not NULL, when it is read or written |
+//! | `Value`, `out Value`, `Object` | a value of a variable of MPI_T, the handle it is bound to | [`InValue`], [`OutValue`], [`ToolObject`] | not NULL, when it is read or written |
 //! | `Fn(T)`, `VarFn(T)` | a function | `Option<T>`, [`EitherFn`] | nothing |
 //! | `MainArgc`, `MainArgv` | what `main` got | [`MainArgc`], [`MainArgv`] | nothing: never touched |
 //!
@@ -52,10 +52,10 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::slice;
 
-pub use counts::{Counts, CountsPtr, InOutCount, OutCount, Width};
+pub use counts::{CountArray, CountWidth, CountsPtr, InOutCount, OutCount};
 pub use statuses::{OutStatus, OutStatuses, StatusMut, status};
 pub use text::{OutChars, OutString, StringLists, Strings, text};
-pub use tool::{InValue, Object, OutValue};
+pub use tool::{InValue, OutValue, ToolObject};
 
 use crate::c::{MPI_BOTTOM, MPI_BUFFER_AUTOMATIC, MPI_IN_PLACE, MPI_UNWEIGHTED, MPI_WEIGHTS_EMPTY};
 use crate::error::{Error, ErrorClass, Result};
@@ -102,7 +102,7 @@ buffer!(MutBuf);
 /// A pointer of the program's own that is only kept and handed back: extra state, attribute values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
-pub struct State(pub *mut c_void);
+pub struct ExtraState(pub *mut c_void);
 
 /// `int *argc` of `MPI_Init`; the library needs nothing from it.
 #[derive(Clone, Copy, Debug)]
@@ -122,24 +122,24 @@ pub enum EitherFn<I, L> {
 }
 
 /// The integers that stand for a count or a displacement.
-pub trait Wide: Copy {
+pub trait WideCount: Copy {
     /// The same number.
     fn wide(self) -> i64;
 }
 
-impl Wide for c_int {
+impl WideCount for c_int {
     fn wide(self) -> i64 {
         i64::from(self)
     }
 }
 
-impl Wide for i64 {
+impl WideCount for i64 {
     fn wide(self) -> i64 {
         self
     }
 }
 
-impl Wide for isize {
+impl WideCount for isize {
     fn wide(self) -> i64 {
         const {
             assert!(
@@ -152,7 +152,7 @@ impl Wide for isize {
 }
 
 /// A count, whatever its C type.
-pub fn wide(number: impl Wide) -> i64 {
+pub fn wide(number: impl WideCount) -> i64 {
     number.wide()
 }
 
@@ -167,14 +167,14 @@ pub fn len(name: &str, number: i64, class: ErrorClass) -> Result<usize> {
     usize::try_from(number).map_err(|_| negative())
 }
 
-/// Where one value goes.
+/// An output parameter: where one value goes.
 #[derive(Debug)]
-pub struct Out<'a, T> {
+pub struct OutArg<'a, T> {
     place: NonNull<T>,
     call: PhantomData<&'a mut T>,
 }
 
-impl<T> Out<'_, T> {
+impl<T> OutArg<'_, T> {
     /// The parameter `name`; NULL is an error.
     ///
     /// # Safety
@@ -207,12 +207,12 @@ impl<T> Out<'_, T> {
 
 /// One value that is read and written.
 #[derive(Debug)]
-pub struct InOut<'a, T> {
+pub struct InOutArg<'a, T> {
     place: NonNull<T>,
     call: PhantomData<&'a mut T>,
 }
 
-impl<T: Copy> InOut<'_, T> {
+impl<T: Copy> InOutArg<'_, T> {
     /// The parameter `name`; NULL is an error.
     ///
     /// # Safety
@@ -406,9 +406,9 @@ impl<'a, T> OutArrayPtr<'a, T> {
 
 /// The weights of a distributed graph (MPI 5.0 section 8.5.4).
 #[derive(Clone, Copy, Debug)]
-pub struct Weights<'a>(Array<'a, c_int>);
+pub struct GraphWeights<'a>(Array<'a, c_int>);
 
-impl<'a> Weights<'a> {
+impl<'a> GraphWeights<'a> {
     /// The parameter `name`.
     ///
     /// # Safety
@@ -466,11 +466,11 @@ mod tests {
     fn null_is_named_and_a_value_arrives() {
         let mut value = 1;
         // SAFETY: the pointer is to a local.
-        let out = unsafe { Out::new("flag", &raw mut value) }.unwrap();
+        let out = unsafe { OutArg::new("flag", &raw mut value) }.unwrap();
         out.set(5);
         assert_eq!(value, 5);
         // SAFETY: NULL is allowed.
-        let refused = unsafe { Out::<c_int>::new("flag", core::ptr::null_mut()) }.unwrap_err();
+        let refused = unsafe { OutArg::<c_int>::new("flag", core::ptr::null_mut()) }.unwrap_err();
         assert_eq!(refused.detail(), "the parameter `flag` is NULL");
         assert_eq!(refused.class(), ErrorClass::ARG);
     }
@@ -509,10 +509,10 @@ mod tests {
     fn weights_know_their_constants() {
         let constant = |address: usize| core::ptr::without_provenance::<c_int>(address);
         // SAFETY: the constants are allowed.
-        let none = unsafe { Weights::new("weights", constant(MPI_UNWEIGHTED)) };
+        let none = unsafe { GraphWeights::new("weights", constant(MPI_UNWEIGHTED)) };
         assert_eq!(none.slice(3), Ok(None));
         // SAFETY: the same.
-        let empty = unsafe { Weights::new("weights", constant(MPI_WEIGHTS_EMPTY)) };
+        let empty = unsafe { GraphWeights::new("weights", constant(MPI_WEIGHTS_EMPTY)) };
         assert_eq!(empty.slice(0), Ok(Some(&[][..])));
         assert!(empty.slice(1).is_err());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sees how the process ends: one that has not finalized must not leave others of its job waiting (`Link::ends`).
+//! Sees how the process ends: one that has not finalized must not leave others of its job waiting (`DaemonLink::ends`).
 //!
 //! # Safety
 //! - The loader runs functions of this type from `.init_array`, once.

@@ -10,7 +10,7 @@
 //! one that is being deleted is there until its function has returned.
 //!
 //! # Safety
-//! `Functions::copy` and `Functions::delete` run functions of the program. Their obligation **K1**: the function was
+//! `KeyvalFunctions::copy` and `KeyvalFunctions::delete` run functions of the program. Their obligation **K1**: the function was
 //! given to `MPI_Xxx_create_keyval`, by whose contract it may be called with a handle of that kind, the key, the program's
 //! own pointers, and for copies the places of a pointer and an int.
 #![allow(unsafe_code, reason = "calls the program's attribute functions")]
@@ -20,7 +20,7 @@ use std::collections::HashMap;
 
 use runtime::{Universe, Visit};
 
-use crate::args::{InOut, Out, State as Kept};
+use crate::args::{ExtraState as Kept, InOutArg, OutArg};
 use crate::c;
 use crate::callback::{
     MPI_Comm_copy_attr_function, MPI_Comm_delete_attr_function, MPI_Type_copy_attr_function,
@@ -30,7 +30,7 @@ use crate::comm::int;
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::error_added::last_used_code;
-use crate::handle::{Handle, Kind, MPI_Comm, MPI_Datatype};
+use crate::handle::{Handle, HandleKind, MPI_Comm, MPI_Datatype};
 use crate::lock;
 
 /// `MPI_Comm_create_keyval`, `MPI_Keyval_create`.
@@ -38,10 +38,14 @@ pub fn comm_create_keyval(
     mpi: Mpi,
     copy: Option<MPI_Comm_copy_attr_function>,
     delete: Option<MPI_Comm_delete_attr_function>,
-    keyval: Out<'_, c_int>,
+    keyval: OutArg<'_, c_int>,
     extra_state: Kept,
 ) -> Result<()> {
-    keyval.set(create(mpi, Functions::Comm { copy, delete }, extra_state)?);
+    keyval.set(create(
+        mpi,
+        KeyvalFunctions::Comm { copy, delete },
+        extra_state,
+    )?);
     Ok(())
 }
 
@@ -50,21 +54,25 @@ pub fn type_create_keyval(
     mpi: Mpi,
     copy: Option<MPI_Type_copy_attr_function>,
     delete: Option<MPI_Type_delete_attr_function>,
-    keyval: Out<'_, c_int>,
+    keyval: OutArg<'_, c_int>,
     extra_state: Kept,
 ) -> Result<()> {
-    keyval.set(create(mpi, Functions::Type { copy, delete }, extra_state)?);
+    keyval.set(create(
+        mpi,
+        KeyvalFunctions::Type { copy, delete },
+        extra_state,
+    )?);
     Ok(())
 }
 
 /// `MPI_Comm_free_keyval`, `MPI_Keyval_free`.
-pub fn comm_free_keyval(mpi: Mpi, keyval: InOut<'_, c_int>) -> Result<()> {
-    free(mpi, Kind::Comm, &keyval)
+pub fn comm_free_keyval(mpi: Mpi, keyval: InOutArg<'_, c_int>) -> Result<()> {
+    free(mpi, HandleKind::Comm, &keyval)
 }
 
 /// `MPI_Type_free_keyval`.
-pub fn type_free_keyval(mpi: Mpi, keyval: InOut<'_, c_int>) -> Result<()> {
-    free(mpi, Kind::Datatype, &keyval)
+pub fn type_free_keyval(mpi: Mpi, keyval: InOutArg<'_, c_int>) -> Result<()> {
+    free(mpi, HandleKind::Datatype, &keyval)
 }
 
 /// `MPI_Comm_set_attr`, `MPI_Attr_put`.
@@ -84,8 +92,8 @@ pub fn comm_get_attr(
     mpi: Mpi,
     comm: MPI_Comm,
     keyval: c_int,
-    value: Out<'_, Kept>,
-    flag: Out<'_, c_int>,
+    value: OutArg<'_, Kept>,
+    flag: OutArg<'_, c_int>,
 ) -> Result<()> {
     mpi.state(|state| state.comm(comm).map(drop))?;
     let Some(number) = predefined(mpi, keyval) else {
@@ -104,8 +112,8 @@ pub fn type_get_attr(
     mpi: Mpi,
     datatype: MPI_Datatype,
     keyval: c_int,
-    value: Out<'_, Kept>,
-    flag: Out<'_, c_int>,
+    value: OutArg<'_, Kept>,
+    flag: OutArg<'_, c_int>,
 ) -> Result<()> {
     mpi.state(|state| state.datatype(datatype).map(drop))?;
     get(mpi, datatype, keyval, &value, &flag)
@@ -176,7 +184,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    fn keyval(&self, kind: Kind, number: c_int) -> Result<Keyval> {
+    fn keyval(&self, kind: HandleKind, number: c_int) -> Result<Keyval> {
         match self.keyvals.get(&number) {
             Some(keyval) if keyval.functions.kind() == kind => Ok(*keyval),
             Some(keyval) => Err(bad_keyval(format!(
@@ -226,7 +234,7 @@ impl Attributes {
         }
     }
 
-    fn free(&mut self, kind: Kind, number: c_int) -> Result<()> {
+    fn free(&mut self, kind: HandleKind, number: c_int) -> Result<()> {
         let keyval = self.keyval(kind, number)?;
         let freed = true;
         self.keyvals.insert(number, Keyval { freed, ..keyval });
@@ -245,7 +253,7 @@ impl Attributes {
 #[derive(Clone, Copy)]
 struct Keyval {
     number: c_int,
-    functions: Functions,
+    functions: KeyvalFunctions,
     extra_state: *mut c_void,
     freed: bool,
 }
@@ -281,9 +289,9 @@ impl Attribute {
     }
 }
 
-/// The functions of a key; the predefined ones are addresses that are no functions.
+/// The callbacks of a key; the predefined ones are addresses that are no functions.
 #[derive(Clone, Copy)]
-enum Functions {
+enum KeyvalFunctions {
     Comm {
         copy: Option<MPI_Comm_copy_attr_function>,
         delete: Option<MPI_Comm_delete_attr_function>,
@@ -294,11 +302,11 @@ enum Functions {
     },
 }
 
-impl Functions {
-    fn kind(self) -> Kind {
+impl KeyvalFunctions {
+    fn kind(self) -> HandleKind {
         match self {
-            Self::Comm { .. } => Kind::Comm,
-            Self::Type { .. } => Kind::Datatype,
+            Self::Comm { .. } => HandleKind::Comm,
+            Self::Type { .. } => HandleKind::Datatype,
         }
     }
 
@@ -356,7 +364,7 @@ impl Functions {
     }
 }
 
-fn create(mpi: Mpi, functions: Functions, extra_state: Kept) -> Result<c_int> {
+fn create(mpi: Mpi, functions: KeyvalFunctions, extra_state: Kept) -> Result<c_int> {
     mpi.state(|state| {
         let attributes = &mut state.attributes;
         let number = FIRST_KEYVAL.checked_add(attributes.made);
@@ -375,7 +383,7 @@ fn create(mpi: Mpi, functions: Functions, extra_state: Kept) -> Result<c_int> {
     })
 }
 
-fn free(mpi: Mpi, kind: Kind, keyval: &InOut<'_, c_int>) -> Result<()> {
+fn free(mpi: Mpi, kind: HandleKind, keyval: &InOutArg<'_, c_int>) -> Result<()> {
     mpi.state(|state| state.attributes.free(kind, keyval.get()))?;
     keyval.set(c::MPI_KEYVAL_INVALID);
     Ok(())
@@ -399,8 +407,8 @@ fn get<H: Handle>(
     mpi: Mpi,
     object: H,
     number: c_int,
-    value: &Out<'_, Kept>,
-    flag: &Out<'_, c_int>,
+    value: &OutArg<'_, Kept>,
+    flag: &OutArg<'_, c_int>,
 ) -> Result<()> {
     let found = mpi.state(|state| {
         let keyval = state.attributes.keyval(H::KIND, number)?;

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use runtime::{Awaits, Visit};
 
-use crate::args::{MutBuf, Out, OutCount, State as Kept};
+use crate::args::{ExtraState as Kept, MutBuf, OutArg, OutCount};
 use crate::c::{MPI_BSEND_OVERHEAD, MPI_BUFFER_AUTOMATIC};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Request, MPI_Session};
 use crate::pt2pt::handle_of;
-use crate::session::Number;
-use crate::state::{DONE, State};
+use crate::session::SessionNumber;
+use crate::state::{DONE, LibraryState};
 
 /// A buffer that the program attached.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ pub fn buffer_attach(mpi: Mpi, buffer: MutBuf, size: i64) -> Result<()> {
 }
 
 /// `MPI_Buffer_detach`.
-pub fn buffer_detach(mpi: Mpi, address: Out<'_, Kept>, size: OutCount<'_>) -> Result<()> {
+pub fn buffer_detach(mpi: Mpi, address: OutArg<'_, Kept>, size: OutCount<'_>) -> Result<()> {
     detach(mpi, PROCESS, &address, &size)
 }
 
@@ -39,7 +39,7 @@ pub fn buffer_flush(mpi: Mpi) -> Result<()> {
 }
 
 /// `MPI_Buffer_iflush`.
-pub fn buffer_iflush(mpi: Mpi, request: Out<'_, MPI_Request>) -> Result<()> {
+pub fn buffer_iflush(mpi: Mpi, request: OutArg<'_, MPI_Request>) -> Result<()> {
     iflush(mpi, PROCESS, &request)
 }
 
@@ -52,7 +52,7 @@ pub fn comm_attach_buffer(mpi: Mpi, comm: MPI_Comm, buffer: MutBuf, size: i64) -
 pub fn comm_detach_buffer(
     mpi: Mpi,
     comm: MPI_Comm,
-    address: Out<'_, Kept>,
+    address: OutArg<'_, Kept>,
     size: OutCount<'_>,
 ) -> Result<()> {
     detach(mpi, number_of(mpi, comm)?, &address, &size)
@@ -64,7 +64,11 @@ pub fn comm_flush_buffer(mpi: Mpi, comm: MPI_Comm) -> Result<()> {
 }
 
 /// `MPI_Comm_iflush_buffer`.
-pub fn comm_iflush_buffer(mpi: Mpi, comm: MPI_Comm, request: Out<'_, MPI_Request>) -> Result<()> {
+pub fn comm_iflush_buffer(
+    mpi: Mpi,
+    comm: MPI_Comm,
+    request: OutArg<'_, MPI_Request>,
+) -> Result<()> {
     iflush(mpi, number_of(mpi, comm)?, &request)
 }
 
@@ -82,7 +86,7 @@ pub fn session_attach_buffer(
 pub fn session_detach_buffer(
     mpi: Mpi,
     session: MPI_Session,
-    address: Out<'_, Kept>,
+    address: OutArg<'_, Kept>,
     size: OutCount<'_>,
 ) -> Result<()> {
     detach(mpi, of_session(mpi, session)?, &address, &size)
@@ -97,7 +101,7 @@ pub fn session_flush_buffer(mpi: Mpi, session: MPI_Session) -> Result<()> {
 pub fn session_iflush_buffer(
     mpi: Mpi,
     session: MPI_Session,
-    request: Out<'_, MPI_Request>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     iflush(mpi, of_session(mpi, session)?, &request)
 }
@@ -112,7 +116,7 @@ pub(crate) fn finish_session(mpi: Mpi, session: MPI_Session) -> Result<()> {
 
 /// The buffer that a send in `comm` is counted against: the communicator's own, else that of the session it comes from,
 /// else the process's.
-pub(crate) fn of_comm(state: &State, comm: MPI_Comm) -> u64 {
+pub(crate) fn of_comm(state: &LibraryState, comm: MPI_Comm) -> u64 {
     let Ok(object) = state.comm(comm) else {
         return PROCESS;
     };
@@ -126,14 +130,14 @@ pub(crate) fn of_comm(state: &State, comm: MPI_Comm) -> u64 {
 }
 
 /// Finds room for a message of `bytes` bytes.
-pub(crate) fn reserve(state: &mut State, comm: MPI_Comm, bytes: u64) -> Result<u64> {
+pub(crate) fn reserve(state: &mut LibraryState, comm: MPI_Comm, bytes: u64) -> Result<u64> {
     let buffer = of_comm(state, comm);
     check_room(state, buffer, bytes)?;
     Ok(buffer)
 }
 
 /// Whether a message of `bytes` bytes fits beside those that are under way.
-pub(crate) fn check_room(state: &mut State, buffer: u64, bytes: u64) -> Result<()> {
+pub(crate) fn check_room(state: &mut LibraryState, buffer: u64, bytes: u64) -> Result<()> {
     let Some(attached) = state.buffers.get(&buffer).copied() else {
         return Err(Error::new(
             ErrorClass::BUFFER,
@@ -159,7 +163,7 @@ pub(crate) fn check_room(state: &mut State, buffer: u64, bytes: u64) -> Result<(
 
 /// What unfinished messages hold of a buffer with their overhead, and how many they are. While that is more than `most`,
 /// looks for news of them: the peer has perhaps received a message long ago, and its word stands behind others.
-fn held_beside(state: &mut State, buffer: u64, most: Option<u64>) -> (u64, u64) {
+fn held_beside(state: &mut LibraryState, buffer: u64, most: Option<u64>) -> (u64, u64) {
     let mut times: Option<(Instant, Instant)> = None;
     loop {
         let (bytes, count) = state.universe.messages.buffered_bytes(buffer);
@@ -198,7 +202,7 @@ fn attach(mpi: Mpi, number: u64, address: MutBuf, size: i64) -> Result<()> {
     })
 }
 
-fn detach(mpi: Mpi, number: u64, address: &Out<'_, Kept>, size: &OutCount<'_>) -> Result<()> {
+fn detach(mpi: Mpi, number: u64, address: &OutArg<'_, Kept>, size: &OutCount<'_>) -> Result<()> {
     flush(mpi, number)?;
     let attached = mpi.state(|state| state.buffers.remove(&number));
     let attached = attached.unwrap_or(Attached {
@@ -222,7 +226,7 @@ fn flush(mpi: Mpi, number: u64) -> Result<()> {
     Ok(())
 }
 
-fn iflush(mpi: Mpi, number: u64, request: &Out<'_, MPI_Request>) -> Result<()> {
+fn iflush(mpi: Mpi, number: u64, request: &OutArg<'_, MPI_Request>) -> Result<()> {
     let started = mpi.visit(|universe| universe.messages.flush_request(number))?;
     request.set(handle_of(mpi, Some(started), DONE));
     Ok(())
@@ -237,7 +241,7 @@ fn of_session(mpi: Mpi, session: MPI_Session) -> Result<u64> {
 }
 
 /// The number of a session's buffer: above all contexts.
-fn numbered(session: Number) -> u64 {
+fn numbered(session: SessionNumber) -> u64 {
     u64::from(session.0) | 1 << 32
 }
 

@@ -7,7 +7,7 @@
 //!
 //! # Safety
 //! The callers' promises, which each function repeats: arrays have the length given, and the memory of a channel is theirs
-//! from each start to its end, as [`Blocks::new`] asks.
+//! from each start to its end, as [`UserBlocks::new`] asks.
 #![allow(unsafe_code, reason = "C entry points")]
 
 use core::ffi::{c_double, c_int, c_void};
@@ -15,7 +15,9 @@ use core::ptr::NonNull;
 use core::slice;
 use std::time::{Duration, Instant};
 
-use runtime::channels::{Blocks, ChannelError, ChannelId, Direction, End, Memory};
+use runtime::channels::{
+    ChannelDirection, ChannelError, ChannelId, ChannelMemory, ChannelSpec, UserBlocks,
+};
 use runtime::{Awaits, Visit};
 
 use crate::enter::{Mpi, enter_private};
@@ -24,7 +26,7 @@ use crate::handle::MPI_Comm;
 /// Blocks of memory, as C has them: `stride` bytes from the start of one to that of the next.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Piece {
+pub struct MessageBlocks {
     base: *mut c_void,
     block_bytes: usize,
     blocks: usize,
@@ -34,7 +36,7 @@ pub struct Piece {
 /// How a message has failed, as C has it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Failure {
+pub struct FailureRecord {
     /// Which of the ends that were asked for.
     index: usize,
     /// Bytes of a message that was too long, and of the room of its receive.
@@ -110,7 +112,7 @@ pub unsafe extern "C" fn rmpi_channel_declare(
     direction: c_int,
     peer: c_int,
     channel_class: c_int,
-    pieces: *const Piece,
+    pieces: *const MessageBlocks,
     count: usize,
     id: *mut u64,
 ) -> c_int {
@@ -130,11 +132,11 @@ fn declare(
     mpi: Mpi,
     comm: MPI_Comm,
     (direction, peer, class): (c_int, c_int, c_int),
-    memory: Option<Memory>,
+    memory: Option<ChannelMemory>,
 ) -> (Option<ChannelId>, Code) {
     let direction = match direction {
-        0 => Direction::Send,
-        1 => Direction::Receive,
+        0 => ChannelDirection::Send,
+        1 => ChannelDirection::Receive,
         _ => return (None, Code::BadPeer),
     };
     let (Ok(rank), Ok(class)) = (u32::try_from(peer), u8::try_from(class)) else {
@@ -143,7 +145,7 @@ fn declare(
     let Some(memory) = memory else {
         return (None, Code::BadMemory);
     };
-    let end = End {
+    let end = ChannelSpec {
         direction,
         rank,
         class,
@@ -253,7 +255,11 @@ fn wait(mpi: Mpi, ids: &[ChannelId], seconds: f64) -> Code {
 /// As for [`rmpi_channel_declare`].
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rmpi_channel_move(id: u64, pieces: *const Piece, count: usize) -> c_int {
+pub unsafe extern "C" fn rmpi_channel_move(
+    id: u64,
+    pieces: *const MessageBlocks,
+    count: usize,
+) -> c_int {
     // SAFETY: promised by the caller.
     let memory = unsafe { memory_of(pieces, count) };
     let Some(memory) = memory else {
@@ -296,7 +302,7 @@ pub extern "C" fn rmpi_channel_leave(comm: MPI_Comm) -> c_int {
 pub unsafe extern "C" fn rmpi_channel_failure(
     ids: *const u64,
     count: usize,
-    failure: *mut Failure,
+    failure: *mut FailureRecord,
 ) -> c_int {
     // SAFETY: promised by the caller.
     let ids = unsafe { names(ids, count) };
@@ -311,13 +317,13 @@ pub unsafe extern "C" fn rmpi_channel_failure(
     code as c_int
 }
 
-fn failure_of(universe: &runtime::Universe, ids: &[ChannelId]) -> Option<(Code, Failure)> {
+fn failure_of(universe: &runtime::Universe, ids: &[ChannelId]) -> Option<(Code, FailureRecord)> {
     ids.iter().enumerate().find_map(|(index, id)| {
         let (failed, words) = universe.channels.failure(&universe.network, *id).ok()??;
         let mut why = [0; WHY_BYTES];
         let bytes = words.len().min(WHY_BYTES - 1);
         why[..bytes].copy_from_slice(&words.as_bytes()[..bytes]);
-        let failure = Failure {
+        let failure = FailureRecord {
             index,
             message_bytes: failed.message_bytes,
             room_bytes: failed.room_bytes,
@@ -399,21 +405,21 @@ fn no_names(count: usize) -> &'static [ChannelId] {
 ///
 /// # Safety
 /// `pieces` has `count` elements, whose memory belongs to the channel when it is active.
-unsafe fn memory_of(pieces: *const Piece, count: usize) -> Option<Memory> {
+unsafe fn memory_of(pieces: *const MessageBlocks, count: usize) -> Option<ChannelMemory> {
     if count == 0 {
-        return Memory::new([]);
+        return ChannelMemory::new([]);
     }
     let pieces = NonNull::new(pieces.cast_mut())?;
     // SAFETY: so many elements, as promised.
     let pieces = unsafe { slice::from_raw_parts(pieces.as_ptr(), count) };
-    let is_empty = |piece: &&Piece| piece.block_bytes == 0 || piece.blocks == 0;
+    let is_empty = |piece: &&MessageBlocks| piece.block_bytes == 0 || piece.blocks == 0;
     let used = pieces.iter().filter(|piece| !is_empty(piece));
     let blocks = used.map(|piece| {
         let base = NonNull::new(piece.base.cast::<u8>())?;
         // SAFETY: the caller's promise about the memory of pieces.
-        Some(unsafe { Blocks::new(base, piece.block_bytes, piece.blocks, piece.stride) })
+        Some(unsafe { UserBlocks::new(base, piece.block_bytes, piece.blocks, piece.stride) })
     });
-    Memory::new(blocks.collect::<Option<Vec<_>>>()?)
+    ChannelMemory::new(blocks.collect::<Option<Vec<_>>>()?)
 }
 
 const VERSION: c_int = 2;

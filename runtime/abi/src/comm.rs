@@ -3,9 +3,9 @@
 
 use core::ffi::{CStr, c_int};
 
-use runtime::{Awaits, Comm, Comparison, Meeting, Visit};
+use runtime::{AwaitedCollective, Awaits, Comm, GroupComparison, Visit};
 
-use crate::args::{InOut, Out, OutString};
+use crate::args::{InOutArg, OutArg, OutString};
 use crate::attr;
 use crate::c;
 use crate::comm_idup::NOT_YET;
@@ -16,13 +16,13 @@ use crate::handle::{MPI_Comm, MPI_Group};
 use crate::state::GroupObject;
 
 /// `MPI_Comm_rank`.
-pub fn comm_rank(mpi: Mpi, comm: MPI_Comm, rank: Out<'_, c_int>) -> Result<()> {
+pub fn comm_rank(mpi: Mpi, comm: MPI_Comm, rank: OutArg<'_, c_int>) -> Result<()> {
     rank.set(int(any(mpi, comm)?.rank));
     Ok(())
 }
 
 /// `MPI_Comm_size`.
-pub fn comm_size(mpi: Mpi, comm: MPI_Comm, size: Out<'_, c_int>) -> Result<()> {
+pub fn comm_size(mpi: Mpi, comm: MPI_Comm, size: OutArg<'_, c_int>) -> Result<()> {
     size.set(int(any(mpi, comm)?.size()));
     Ok(())
 }
@@ -32,7 +32,7 @@ pub fn comm_compare(
     mpi: Mpi,
     first: MPI_Comm,
     second: MPI_Comm,
-    result: Out<'_, c_int>,
+    result: OutArg<'_, c_int>,
 ) -> Result<()> {
     let (first, second) = (any(mpi, first)?, any(mpi, second)?);
     result.set(comparison(first.compare(&second)));
@@ -40,7 +40,7 @@ pub fn comm_compare(
 }
 
 /// `MPI_Comm_group`.
-pub fn comm_group(mpi: Mpi, comm: MPI_Comm, group: Out<'_, MPI_Group>) -> Result<()> {
+pub fn comm_group(mpi: Mpi, comm: MPI_Comm, group: OutArg<'_, MPI_Group>) -> Result<()> {
     let members = any(mpi, comm)?.group;
     group.set(mpi.state(|state| {
         let session = state.comm(comm)?.session;
@@ -50,7 +50,7 @@ pub fn comm_group(mpi: Mpi, comm: MPI_Comm, group: Out<'_, MPI_Group>) -> Result
 }
 
 /// `MPI_Comm_free`.
-pub fn comm_free(mpi: Mpi, comm: InOut<'_, MPI_Comm>) -> Result<()> {
+pub fn comm_free(mpi: Mpi, comm: InOutArg<'_, MPI_Comm>) -> Result<()> {
     let handle = comm.get();
     if handle == MPI_Comm::WORLD || handle == MPI_Comm::SELF {
         return Err(Error::new(
@@ -66,9 +66,9 @@ pub fn comm_free(mpi: Mpi, comm: InOut<'_, MPI_Comm>) -> Result<()> {
 }
 
 /// `MPI_Comm_disconnect`: what is under way on the communicator ends first (MPI 5.0 section 11.10.4).
-pub fn comm_disconnect(mpi: Mpi, comm: InOut<'_, MPI_Comm>) -> Result<()> {
+pub fn comm_disconnect(mpi: Mpi, comm: InOutArg<'_, MPI_Comm>) -> Result<()> {
     let ended = any(mpi, comm.get())?;
-    let meeting = Meeting {
+    let meeting = AwaitedCollective {
         context: ended.context,
         call: None,
         root: None,
@@ -81,7 +81,7 @@ pub fn comm_disconnect(mpi: Mpi, comm: InOut<'_, MPI_Comm>) -> Result<()> {
 }
 
 /// `MPI_Comm_get_parent`: no process is spawned by another one yet.
-pub fn comm_get_parent(_mpi: Mpi, parent: Out<'_, MPI_Comm>) -> Result<()> {
+pub fn comm_get_parent(_mpi: Mpi, parent: OutArg<'_, MPI_Comm>) -> Result<()> {
     parent.set(MPI_Comm::NULL);
     Ok(())
 }
@@ -91,7 +91,7 @@ pub fn comm_get_name(
     mpi: Mpi,
     comm: MPI_Comm,
     name: OutString<'_>,
-    length: Out<'_, c_int>,
+    length: OutArg<'_, c_int>,
 ) -> Result<()> {
     let text = match comm {
         MPI_Comm::NULL => "MPI_COMM_NULL".to_owned(),
@@ -135,12 +135,12 @@ pub(crate) fn of(mpi: Mpi, comm: MPI_Comm) -> Result<Comm> {
 }
 
 /// A comparison as the standard numbers it.
-pub(crate) fn comparison(result: Comparison) -> c_int {
+pub(crate) fn comparison(result: GroupComparison) -> c_int {
     match result {
-        Comparison::Identical => c::MPI_IDENT,
-        Comparison::Congruent => c::MPI_CONGRUENT,
-        Comparison::Similar => c::MPI_SIMILAR,
-        Comparison::Unequal => c::MPI_UNEQUAL,
+        GroupComparison::Identical => c::MPI_IDENT,
+        GroupComparison::Congruent => c::MPI_CONGRUENT,
+        GroupComparison::Similar => c::MPI_SIMILAR,
+        GroupComparison::Unequal => c::MPI_UNEQUAL,
     }
 }
 

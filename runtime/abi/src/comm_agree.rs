@@ -8,24 +8,24 @@
 use core::ffi::c_int;
 
 use runtime::{
-    Comm, ContextId, Group, Line, Mode, Name, Peer, RequestId, Source, Target, UserMemory, Visit,
-    collective,
+    CollectiveCall, Comm, ContextId, Group, Mode, Peer, ProcessName, ReceiveSource, RequestId,
+    SendTarget, UserMemory, Visit, collective,
 };
 
 use crate::comm_context::{For, agree_all, choose, propose};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 
-/// Where the messages of an agreement go.
+/// The context and tag of an agreement's messages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct AgreementLane {
     /// In which context.
     pub(crate) context: ContextId,
     /// With which tag.
     pub(crate) tag: c_int,
 }
 
-impl Lane {
+impl AgreementLane {
     /// Messages between the two groups of an intercommunicator, or between members for a matter of theirs.
     pub(crate) fn of(comm: &Comm, tag: c_int) -> Self {
         let context = comm.making_context();
@@ -85,7 +85,7 @@ impl Lane {
     /// Starts to send how many words there are, and the words.
     pub(crate) fn start_send(self, mpi: Mpi, peer: Peer, words: &[u32]) -> Result<Started> {
         let Self { context, tag } = self;
-        let target = Target { context, peer, tag };
+        let target = SendTarget { context, peer, tag };
         let start = |bytes: Vec<u8>| {
             let bytes = bytes.into_boxed_slice();
             mpi.visit(|universe| universe.sending().send_owned(target, bytes, Mode::Standard))
@@ -97,7 +97,7 @@ impl Lane {
     }
 
     fn start_receive(self, mpi: Mpi, peer: Peer, bytes: &mut [u8]) -> Result<RequestId> {
-        let source = Source {
+        let source = ReceiveSource {
             context: self.context,
             peer: Some(peer),
             tag: Some(self.tag),
@@ -113,7 +113,7 @@ pub(crate) fn gather_all(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>
     let at = comm.rank as usize * mine.len();
     all[at..at + mine.len()].copy_from_slice(mine);
     let mut bytes = to_bytes(&all);
-    Line::run(mpi, comm, async |line| {
+    CollectiveCall::run(mpi, comm, async |line| {
         collective::allgather_bytes(line, &mut bytes).await
     })?;
     Ok(to_words(&bytes))
@@ -131,7 +131,7 @@ pub(crate) fn deal_out(mpi: Mpi, comm: &Comm, root: u32, words: Vec<u32>) -> Res
 }
 
 fn bcast(mpi: Mpi, comm: &Comm, bytes: &mut [u8], root: u32) -> Result<()> {
-    Ok(Line::run(mpi, comm, async |line| {
+    Ok(CollectiveCall::run(mpi, comm, async |line| {
         collective::bcast(line, bytes, root).await
     })?)
 }
@@ -150,7 +150,7 @@ pub(crate) fn swap(mpi: Mpi, comm: &Comm, mine: Vec<u32>) -> Result<Swapped> {
     if comm.rank == 0
         && let Some(leader) = comm.partners().peer(0)
     {
-        told = swap_leaders(mpi, Lane::of(comm, 0), &comm.group, leader, mine)?;
+        told = swap_leaders(mpi, AgreementLane::of(comm, 0), &comm.group, leader, mine)?;
     }
     let mut told = deal_out(mpi, &comm.local(), 0, told)?;
     let context = match told.pop().unwrap_or(0) {
@@ -169,7 +169,7 @@ pub(crate) fn swap_words(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>
     if comm.rank == 0
         && let Some(leader) = comm.partners().peer(0)
     {
-        told = Lane::of(comm, 0).exchange(mpi, leader, mine)?;
+        told = AgreementLane::of(comm, 0).exchange(mpi, leader, mine)?;
     }
     deal_out(mpi, &comm.local(), 0, told)
 }
@@ -177,7 +177,7 @@ pub(crate) fn swap_words(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>
 /// What a leader does of the above: the other side's words, and the new context after them; 0 if all have to agree on one.
 pub(crate) fn swap_leaders(
     mpi: Mpi,
-    lane: Lane,
+    lane: AgreementLane,
     own: &Group,
     leader: Peer,
     mut mine: Vec<u32>,
@@ -213,22 +213,22 @@ pub(crate) fn group_of(mpi: Mpi, words: &[u32]) -> Result<Group> {
         names.map(peer).collect::<core::result::Result<Vec<_>, _>>()
     });
     peers.map(Group::of).map_err(|name| {
-        let Name { job, rank } = name;
+        let ProcessName { job, rank } = name;
         let detail =
             format!("rank {rank} of job {job:016x} is in the other group, and not known here");
         Error::new(ErrorClass::OTHER, detail)
     })
 }
 
-fn words_of_name(Name { job, rank }: Name) -> [u32; NAME] {
+fn words_of_name(ProcessName { job, rank }: ProcessName) -> [u32; NAME] {
     let [low, high] = [job, job >> 32].map(|half| half & u64::from(u32::MAX));
     let half = |half: u64| u32::try_from(half).unwrap_or(0);
     [half(low), half(high), rank]
 }
 
-fn name_of(&[low, high, rank]: &[u32; NAME]) -> Name {
+fn name_of(&[low, high, rank]: &[u32; NAME]) -> ProcessName {
     let job = u64::from(high) << 32 | u64::from(low);
-    Name { job, rank }
+    ProcessName { job, rank }
 }
 
 /// The processes of a group must be among the members of a communicator's local group.

@@ -9,11 +9,11 @@ use core::future::poll_fn;
 use core::task::Poll;
 
 use runtime::{
-    Comm, ContextId, Group, Line, Meeting, Mode, Peer, RequestId, Source, Target, UserMemory,
-    Visit, collective,
+    AwaitedCollective, CollectiveCall, Comm, ContextId, Group, Mode, Peer, ReceiveSource,
+    RequestId, SendTarget, UserMemory, Visit, collective,
 };
 
-use crate::comm_agree::Lane;
+use crate::comm_agree::AgreementLane;
 use crate::enter::Mpi;
 use crate::error::Result;
 
@@ -33,7 +33,7 @@ pub(crate) enum For {
 /// is for holds for all. Who is not in the communicator then lets it [go](let_go).
 pub(crate) fn new_context(mpi: Mpi, comm: &Comm, purpose: For) -> Result<ContextId> {
     let local = comm.local();
-    Ok(Line::run(mpi, &local, async |line| {
+    Ok(CollectiveCall::run(mpi, &local, async |line| {
         choose_context(mpi, line, comm, purpose).await
     })?)
 }
@@ -41,7 +41,7 @@ pub(crate) fn new_context(mpi: Mpi, comm: &Comm, purpose: For) -> Result<Context
 /// The same as a part of a task; `line` is one of the local group.
 pub(crate) async fn choose_context(
     mpi: Mpi,
-    line: &Line<Mpi>,
+    line: &CollectiveCall<Mpi>,
     comm: &Comm,
     purpose: For,
 ) -> Outcome<ContextId> {
@@ -65,14 +65,14 @@ pub(crate) async fn choose_context(
 
 /// A context on which all members of a communicator agree, of both groups if it has two. All call.
 pub(crate) fn agree_all(mpi: Mpi, comm: &Comm) -> Result<ContextId> {
-    Ok(Line::run(mpi, &comm.local(), async |line| {
+    Ok(CollectiveCall::run(mpi, &comm.local(), async |line| {
         Makers::of(comm, line).agree(mpi).await
     })?)
 }
 
 /// Where messages of the call that `line` is for go, among its others.
-fn lane_of(comm: &Comm, line: &Line<Mpi>) -> Lane {
-    Lane {
+fn lane_of(comm: &Comm, line: &CollectiveCall<Mpi>) -> AgreementLane {
+    AgreementLane {
         context: comm.collective_context(),
         tag: line.call(),
     }
@@ -117,14 +117,14 @@ pub(crate) struct Makers {
     group: Group,
     /// Rank in that group. Rank 0 leads.
     rank: u32,
-    lane: Lane,
+    lane: AgreementLane,
     /// The other leader, for who leads one of two groups.
-    other: Option<(Lane, Peer)>,
+    other: Option<(AgreementLane, Peer)>,
 }
 
 impl Makers {
     /// All members of a communicator, in the call that `line` is for: with its tag, among its other messages.
-    pub(crate) fn of(comm: &Comm, line: &Line<Mpi>) -> Self {
+    pub(crate) fn of(comm: &Comm, line: &CollectiveCall<Mpi>) -> Self {
         let lane = lane_of(comm, line);
         let remote = comm.remote.as_ref().filter(|_| comm.rank == 0);
         Self {
@@ -136,7 +136,7 @@ impl Makers {
     }
 
     /// The members of a group, who talk in `lane` about this alone.
-    pub(crate) fn in_lane(lane: Lane, group: &Group, rank: u32) -> Self {
+    pub(crate) fn in_lane(lane: AgreementLane, group: &Group, rank: u32) -> Self {
         Self {
             group: group.clone(),
             rank,
@@ -146,7 +146,7 @@ impl Makers {
     }
 
     /// Those of a group whose rank `leader` leads, and knows the leader of another one.
-    pub(crate) fn led_by(self, leader: u32, other: Option<(Lane, Peer)>) -> Self {
+    pub(crate) fn led_by(self, leader: u32, other: Option<(AgreementLane, Peer)>) -> Self {
         let size = self.group.size();
         let turned = (0..size).filter_map(|at| self.group.peer((leader + at) % size));
         Self {
@@ -193,14 +193,14 @@ impl Makers {
 
     /// How far to go on after so many attempts, other than whoever makes another communicator meanwhile.
     fn spread(&self, attempt: u32) -> u32 {
-        let Lane { context, tag } = self.lane;
+        let AgreementLane { context, tag } = self.lane;
         let seed = context.0 ^ tag.cast_unsigned().rotate_left(16);
         seed.wrapping_add(attempt).wrapping_mul(0x9E37_79B9) >> 22
     }
 
     /// The same, outside of tasks.
     pub(crate) fn agree_now(&self, mpi: Mpi) -> Result<ContextId> {
-        let meeting = Meeting {
+        let meeting = AwaitedCollective {
             context: self.lane.context,
             call: None,
             root: None,
@@ -248,7 +248,7 @@ impl Makers {
 }
 
 /// Sends a word to a process that does the same, and receives its word.
-async fn exchange_word(mpi: Mpi, lane: Lane, with: Peer, word: u32) -> Outcome<u32> {
+async fn exchange_word(mpi: Mpi, lane: AgreementLane, with: Peer, word: u32) -> Outcome<u32> {
     let mut bytes = Box::new([0; WORD]);
     let received = start_receive(mpi, lane, with, &mut *bytes)?;
     let sent = start_send(mpi, lane, with, word);
@@ -260,22 +260,27 @@ async fn exchange_word(mpi: Mpi, lane: Lane, with: Peer, word: u32) -> Outcome<u
     received.map(|()| u32::from_ne_bytes(*bytes))
 }
 
-async fn receive_word(mpi: Mpi, lane: Lane, from: Peer) -> Outcome<u32> {
+async fn receive_word(mpi: Mpi, lane: AgreementLane, from: Peer) -> Outcome<u32> {
     let mut bytes = Box::new([0; WORD]);
     let received = start_receive(mpi, lane, from, &mut *bytes)?;
     ended(mpi, received).await?;
     Ok(u32::from_ne_bytes(*bytes))
 }
 
-async fn send_word(mpi: Mpi, lane: Lane, to: Peer, word: u32) -> Outcome<()> {
+async fn send_word(mpi: Mpi, lane: AgreementLane, to: Peer, word: u32) -> Outcome<()> {
     match start_send(mpi, lane, to, word)? {
         None => Ok(()),
         Some(sent) => ended(mpi, sent).await,
     }
 }
 
-fn start_receive(mpi: Mpi, lane: Lane, from: Peer, bytes: &mut [u8]) -> Outcome<RequestId> {
-    let source = Source {
+fn start_receive(
+    mpi: Mpi,
+    lane: AgreementLane,
+    from: Peer,
+    bytes: &mut [u8],
+) -> Outcome<RequestId> {
+    let source = ReceiveSource {
         context: lane.context,
         peer: Some(from),
         tag: Some(lane.tag),
@@ -284,8 +289,8 @@ fn start_receive(mpi: Mpi, lane: Lane, from: Peer, bytes: &mut [u8]) -> Outcome<
     mpi.visit(|universe| universe.messages.receive(source, memory))
 }
 
-fn start_send(mpi: Mpi, lane: Lane, to: Peer, word: u32) -> Outcome<Option<RequestId>> {
-    let target = Target {
+fn start_send(mpi: Mpi, lane: AgreementLane, to: Peer, word: u32) -> Outcome<Option<RequestId>> {
+    let target = SendTarget {
         context: lane.context,
         peer: to,
         tag: lane.tag,

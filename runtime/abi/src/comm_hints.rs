@@ -4,11 +4,11 @@
 
 use core::ffi::CStr;
 
-use crate::args::Out;
+use crate::args::OutArg;
 use crate::enter::Mpi;
 use crate::error::{Error, Result};
 use crate::handle::{MPI_Comm, MPI_Info};
-use crate::info::{self, Pairs, hints};
+use crate::info::{self, InfoPairs, hints};
 
 /// `MPI_Comm_set_info`.
 pub fn comm_set_info(mpi: Mpi, comm: MPI_Comm, info: MPI_Info) -> Result<()> {
@@ -25,9 +25,9 @@ pub fn comm_set_info(mpi: Mpi, comm: MPI_Comm, info: MPI_Info) -> Result<()> {
 }
 
 /// `MPI_Comm_get_info`: every hint that is known, with the value in use.
-pub fn comm_get_info(mpi: Mpi, comm: MPI_Comm, info_used: Out<'_, MPI_Info>) -> Result<()> {
+pub fn comm_get_info(mpi: Mpi, comm: MPI_Comm, info_used: OutArg<'_, MPI_Info>) -> Result<()> {
     let set = mpi.state(|state| Ok::<_, Error>(state.comm(comm)?.hints.clone()))?;
-    let mut used = Pairs::default();
+    let mut used = InfoPairs::default();
     for key in KEYS {
         used.set(key, set.get(key).unwrap_or(c"false"));
     }
@@ -36,8 +36,8 @@ pub fn comm_get_info(mpi: Mpi, comm: MPI_Comm, info_used: Out<'_, MPI_Info>) -> 
 }
 
 /// Those of the given hints that are known and have one of their values.
-pub(crate) fn accepted(given: &Pairs) -> Pairs {
-    let mut accepted = Pairs::default();
+pub(crate) fn accepted(given: &InfoPairs) -> InfoPairs {
+    let mut accepted = InfoPairs::default();
     for key in KEYS {
         if let Some(value) = given.get(key)
             && [c"true", c"false"].contains(&value)

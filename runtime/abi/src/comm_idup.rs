@@ -4,11 +4,11 @@
 //! The handle is there at once, of a communicator without processes, and so are the copies of the attributes; the
 //! communicator behind it comes with the end of the task that agrees on its context.
 
-use runtime::{Comm, ContextId, Group, Line, Visit};
+use runtime::{CollectiveCall, Comm, ContextId, Group, Visit};
 
-use crate::args::Out;
+use crate::args::OutArg;
 use crate::attr;
-use crate::coll::{Call, later};
+use crate::coll::{PreparedCollective, later};
 use crate::comm::any;
 use crate::comm_context::{For, choose_context};
 use crate::comm_hints;
@@ -17,14 +17,14 @@ use crate::enter::Mpi;
 use crate::error::{Error, Result};
 use crate::express_lanes;
 use crate::handle::{MPI_Comm, MPI_Info, MPI_Request};
-use crate::info::{Pairs, hints};
+use crate::info::{InfoPairs, hints};
 
 /// `MPI_Comm_idup`: hints are duplicated too, as they are now.
 pub fn comm_idup(
     mpi: Mpi,
     comm: MPI_Comm,
-    newcomm: Out<'_, MPI_Comm>,
-    request: Out<'_, MPI_Request>,
+    newcomm: OutArg<'_, MPI_Comm>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     let parent = any(mpi, comm)?.for_one_call();
     let hints = mpi.state(|state| Ok::<_, Error>(state.comm(comm)?.hints.clone()))?;
@@ -36,8 +36,8 @@ pub fn comm_idup_with_info(
     mpi: Mpi,
     comm: MPI_Comm,
     info: MPI_Info,
-    newcomm: Out<'_, MPI_Comm>,
-    request: Out<'_, MPI_Request>,
+    newcomm: OutArg<'_, MPI_Comm>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     let parent = any(mpi, comm)?.for_one_call();
     let hints = comm_hints::accepted(&hints(info)?);
@@ -47,9 +47,9 @@ pub fn comm_idup_with_info(
 fn duplicate(
     mpi: Mpi,
     (comm, parent): (MPI_Comm, Comm),
-    hints: Pairs,
-    newcomm: &Out<'_, MPI_Comm>,
-    request: &Out<'_, MPI_Request>,
+    hints: InfoPairs,
+    newcomm: &OutArg<'_, MPI_Comm>,
+    request: &OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     let made = keep(mpi, comm, Comm::new(NOT_YET, Group::of(Vec::new()), 0))?;
     mpi.state(|state| {
@@ -74,8 +74,8 @@ struct Duplicate {
     made: MPI_Comm,
 }
 
-impl Call for Duplicate {
-    async fn run(&self, line: &Line<Mpi>) -> core::result::Result<(), runtime::Error> {
+impl PreparedCollective for Duplicate {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
         let context = choose_context(self.mpi, line, &self.parent, For::One).await?;
         let mut comm = self.parent.with_context(context);
         self.mpi.visit(|universe| universe.adopt(&mut comm));

@@ -3,11 +3,11 @@
 
 use core::ffi::c_int;
 
-use runtime::{Comm, ContextId, Group, Line, Peer, Universe, Visit};
+use runtime::{CollectiveCall, Comm, ContextId, Group, Peer, Universe, Visit};
 
-use crate::args::Out;
+use crate::args::OutArg;
 use crate::comm::{any, int, of};
-use crate::comm_agree::{Lane, deal_out, group_of, swap, swap_leaders, words_of};
+use crate::comm_agree::{AgreementLane, deal_out, group_of, swap, swap_leaders, words_of};
 use crate::comm_context::{Makers, let_go};
 use crate::comm_make::keep;
 use crate::enter::Mpi;
@@ -17,19 +17,19 @@ use crate::pt2pt::bad_rank;
 use crate::state::GroupObject;
 
 /// `MPI_Comm_test_inter`.
-pub fn comm_test_inter(mpi: Mpi, comm: MPI_Comm, flag: Out<'_, c_int>) -> Result<()> {
+pub fn comm_test_inter(mpi: Mpi, comm: MPI_Comm, flag: OutArg<'_, c_int>) -> Result<()> {
     flag.set(c_int::from(any(mpi, comm)?.is_inter()));
     Ok(())
 }
 
 /// `MPI_Comm_remote_size`.
-pub fn comm_remote_size(mpi: Mpi, comm: MPI_Comm, size: Out<'_, c_int>) -> Result<()> {
+pub fn comm_remote_size(mpi: Mpi, comm: MPI_Comm, size: OutArg<'_, c_int>) -> Result<()> {
     size.set(int(remote(mpi, comm)?.size()));
     Ok(())
 }
 
 /// `MPI_Comm_remote_group`.
-pub fn comm_remote_group(mpi: Mpi, comm: MPI_Comm, group: Out<'_, MPI_Group>) -> Result<()> {
+pub fn comm_remote_group(mpi: Mpi, comm: MPI_Comm, group: OutArg<'_, MPI_Group>) -> Result<()> {
     let members = remote(mpi, comm)?;
     group.set(mpi.state(|state| {
         let session = state.comm(comm)?.session;
@@ -46,7 +46,7 @@ pub fn intercomm_create(
     peer_comm: MPI_Comm,
     remote_leader: c_int,
     tag: c_int,
-    newintercomm: Out<'_, MPI_Comm>,
+    newintercomm: OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
     let local = of(mpi, local_comm)?.for_one_call();
     let leader = member("local leader", local_leader, &local.group)?;
@@ -75,7 +75,7 @@ pub fn intercomm_create(
         return Err(Error::new(ErrorClass::COMM, detail));
     }
     let context = match context {
-        0 => Line::run(mpi, &local, async |line| {
+        0 => CollectiveCall::run(mpi, &local, async |line| {
             let makers = Makers::of(&local, line).led_by(leader, other);
             makers.agree(mpi).await
         })?,
@@ -95,7 +95,7 @@ fn meet(
     peer_comm: MPI_Comm,
     remote_leader: c_int,
     tag: c_int,
-) -> Result<(Vec<u32>, (Lane, Peer))> {
+) -> Result<(Vec<u32>, (AgreementLane, Peer))> {
     let bridge = any(mpi, peer_comm)?;
     let rank = member("remote leader", remote_leader, bridge.partners())?;
     if tag < 0 {
@@ -113,7 +113,7 @@ fn meet(
             format!("the remote leader, rank {remote_leader}, is a process of the local group");
         return Err(Error::new(ErrorClass::RANK, detail));
     }
-    let lane = Lane::of(&bridge, tag);
+    let lane = AgreementLane::of(&bridge, tag);
     let told = swap_leaders(mpi, lane, &local.group, peer, words_of(mpi, &local.group))?;
     Ok((told, (lane, peer)))
 }
@@ -124,7 +124,7 @@ pub fn intercomm_merge(
     mpi: Mpi,
     intercomm: MPI_Comm,
     high: c_int,
-    newintracomm: Out<'_, MPI_Comm>,
+    newintracomm: OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
     let parent = any(mpi, intercomm)?.for_one_call();
     let theirs = remote(mpi, intercomm)?;

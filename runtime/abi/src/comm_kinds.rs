@@ -5,18 +5,18 @@ use core::ffi::{CStr, c_int};
 
 use runtime::{Comm, Visit};
 
-use crate::args::Out;
+use crate::args::OutArg;
 use crate::c;
 use crate::comm::int;
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::MPI_Info;
-use crate::info::{self, Pairs};
+use crate::info::{self, InfoPairs};
 
 /// `MPI_Get_hw_resource_info` (MPI 5.0 section 9.1.2): the kinds of resources that a guided split knows, and whether this
 /// process is bound to one instance of each.
-pub fn get_hw_resource_info(hw_info: Out<'_, MPI_Info>) -> Result<()> {
-    let mut pairs = Pairs::default();
+pub fn get_hw_resource_info(hw_info: OutArg<'_, MPI_Info>) -> Result<()> {
+    let mut pairs = InfoPairs::default();
     pairs.set(SHARED_MEMORY, c"true");
     hw_info.set(info::insert(pairs)?);
     Ok(())
@@ -26,7 +26,7 @@ pub fn get_hw_resource_info(hw_info: Out<'_, MPI_Info>) -> Result<()> {
 ///
 /// The node is the only resource that is known: an unguided split of what is on one node finds nothing smaller, which ends the
 /// recursion of a program.
-pub(crate) fn color(mpi: Mpi, parent: &Comm, split_type: c_int, info: &Pairs) -> Result<c_int> {
+pub(crate) fn color(mpi: Mpi, parent: &Comm, split_type: c_int, info: &InfoPairs) -> Result<c_int> {
     match split_type {
         c::MPI_COMM_TYPE_SHARED => Ok(node(mpi)),
         c::MPI_UNDEFINED => Ok(c::MPI_UNDEFINED),

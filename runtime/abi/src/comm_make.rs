@@ -5,21 +5,21 @@ use core::ffi::c_int;
 
 use runtime::{Comm, ContextId, Group, Peer, Visit};
 
-use crate::args::Out;
+use crate::args::OutArg;
 use crate::comm::{any, of};
 use crate::comm_agree::{
-    Lane, Swapped, check_members, gather_all, group_of, swap, swap_words, words_of,
+    AgreementLane, Swapped, check_members, gather_all, group_of, swap, swap_words, words_of,
 };
 use crate::comm_context::{For, Makers, agree_all, let_go, new_context, propose};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Group, MPI_Info};
-use crate::info::{Pairs, hints};
+use crate::info::{InfoPairs, hints};
 use crate::state::CommObject;
 use crate::{anchor, attr, c, comm_hints, comm_kinds, express_lanes, tool_event};
 
 /// `MPI_Comm_dup`: hints are duplicated too.
-pub fn comm_dup(mpi: Mpi, comm: MPI_Comm, newcomm: Out<'_, MPI_Comm>) -> Result<()> {
+pub fn comm_dup(mpi: Mpi, comm: MPI_Comm, newcomm: OutArg<'_, MPI_Comm>) -> Result<()> {
     let parent = any(mpi, comm)?.for_one_call();
     let hints = mpi.state(|state| Ok::<_, Error>(state.comm(comm)?.hints.clone()))?;
     duplicate(mpi, comm, &parent, hints, &newcomm)
@@ -30,7 +30,7 @@ pub fn comm_dup_with_info(
     mpi: Mpi,
     comm: MPI_Comm,
     info: MPI_Info,
-    newcomm: Out<'_, MPI_Comm>,
+    newcomm: OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
     let parent = any(mpi, comm)?.for_one_call();
     let hints = comm_hints::accepted(&hints(info)?);
@@ -41,8 +41,8 @@ fn duplicate(
     mpi: Mpi,
     comm: MPI_Comm,
     parent: &Comm,
-    hints: Pairs,
-    newcomm: &Out<'_, MPI_Comm>,
+    hints: InfoPairs,
+    newcomm: &OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
     let context = new_context(mpi, parent, For::One)?;
     let made = keep(mpi, comm, parent.with_context(context))?;
@@ -64,7 +64,7 @@ pub fn comm_create(
     mpi: Mpi,
     comm: MPI_Comm,
     group: MPI_Group,
-    newcomm: Out<'_, MPI_Comm>,
+    newcomm: OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
     let parent = any(mpi, comm)?.for_one_call();
     let members = mpi.state(|state| state.group(group))?;
@@ -111,7 +111,7 @@ pub fn comm_create_group(
     comm: MPI_Comm,
     group: MPI_Group,
     tag: c_int,
-    newcomm: Out<'_, MPI_Comm>,
+    newcomm: OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
     let parent = of(mpi, comm)?;
     let members = mpi.state(|state| state.group(group))?;
@@ -131,13 +131,13 @@ pub fn comm_create_group(
         newcomm.set(MPI_Comm::NULL);
         return Ok(());
     };
-    let context = lead(mpi, Lane::of(&parent, tag), &members, rank)?;
+    let context = lead(mpi, AgreementLane::of(&parent, tag), &members, rank)?;
     newcomm.set(keep(mpi, comm, Comm::new(context, members, rank))?);
     Ok(())
 }
 
 /// A new context, chosen by the first member of a group whose members alone call.
-pub(crate) fn lead(mpi: Mpi, lane: Lane, members: &Group, rank: u32) -> Result<ContextId> {
+pub(crate) fn lead(mpi: Mpi, lane: AgreementLane, members: &Group, rank: u32) -> Result<ContextId> {
     let mut words = Vec::new();
     if rank == 0 {
         words.push(propose(mpi, [Some(members), None], For::One));
@@ -155,7 +155,7 @@ pub fn comm_split(
     comm: MPI_Comm,
     color: c_int,
     key: c_int,
-    newcomm: Out<'_, MPI_Comm>,
+    newcomm: OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
     let parent = any(mpi, comm)?.for_one_call();
     if color < 0 && color != c::MPI_UNDEFINED {
@@ -177,7 +177,7 @@ pub fn comm_split_type(
     split_type: c_int,
     key: c_int,
     info: MPI_Info,
-    newcomm: Out<'_, MPI_Comm>,
+    newcomm: OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
     let parent = any(mpi, comm)?.for_one_call();
     let given = hints(info)?;
@@ -206,7 +206,7 @@ pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result
         c::MPI_UNDEFINED => 0,
         _ => propose(mpi, [Some(&parent.group), parent.remote.as_ref()], For::One),
     };
-    let mine = Entry {
+    let mine = SplitEntry {
         color,
         key,
         context: proposed,
@@ -222,8 +222,8 @@ pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result
         true => Some(agree_all(mpi, parent)?),
         false => None,
     };
-    let part = Part::of(&all, &parent.group, color);
-    let theirs = other.map(|other| Part::of(&other, parent.partners(), color));
+    let part = SplitGroup::of(&all, &parent.group, color);
+    let theirs = other.map(|other| SplitGroup::of(&other, parent.partners(), color));
     let chosen = theirs.as_ref().map_or(0, |part| part.context);
     let context = match agreed {
         Some(context) => context.0,
@@ -245,14 +245,14 @@ pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result
     Ok(Some(made.with_remote(remote)))
 }
 
-/// What a process says in a split.
-struct Entry {
+/// The contribution of one process to a split.
+struct SplitEntry {
     color: c_int,
     key: c_int,
     context: u32,
 }
 
-impl Entry {
+impl SplitEntry {
     fn to_words(&self) -> [u32; ENTRY] {
         [
             self.color.cast_unsigned(),
@@ -272,19 +272,29 @@ impl Entry {
 
 /// Whether somebody among these has no context for the others of its color.
 fn lack_one(all: &[u32]) -> bool {
-    let mut entries = all.as_chunks::<ENTRY>().0.iter().copied().map(Entry::of);
+    let mut entries = all
+        .as_chunks::<ENTRY>()
+        .0
+        .iter()
+        .copied()
+        .map(SplitEntry::of);
     entries.any(|entry| entry.color != c::MPI_UNDEFINED && entry.context == 0)
 }
 
 /// The processes of one group that have a color, in their new order, and the context that the first of them had ready.
-struct Part {
+struct SplitGroup {
     peers: Vec<Peer>,
     context: u32,
 }
 
-impl Part {
+impl SplitGroup {
     fn of(all: &[u32], group: &Group, color: c_int) -> Self {
-        let entries = all.as_chunks::<ENTRY>().0.iter().copied().map(Entry::of);
+        let entries = all
+            .as_chunks::<ENTRY>()
+            .0
+            .iter()
+            .copied()
+            .map(SplitEntry::of);
         let mut members: Vec<_> = (0u32..)
             .zip(entries)
             .filter(|(_, entry)| entry.color == color)
@@ -309,7 +319,7 @@ pub(crate) fn keep(mpi: Mpi, parent: MPI_Comm, mut comm: Comm) -> Result<MPI_Com
             comm: comm.clone(),
             name: String::new(),
             errhandler,
-            hints: Pairs::default(),
+            hints: InfoPairs::default(),
             session,
         };
         state.comms.insert(object)
@@ -327,7 +337,7 @@ pub(crate) fn known(mpi: Mpi, handle: MPI_Comm, comm: &Comm) {
     if comm.size() > 0 {
         let (size, rank) = (comm.size().into(), comm.rank.into());
         let words = [handle.0 as u64, size, rank, 0, 0];
-        tool_event::note(mpi, runtime::Event::CommunicatorCreated, words);
+        tool_event::note(mpi, runtime::EventType::CommunicatorCreated, words);
     }
 }
 
@@ -341,7 +351,7 @@ pub(crate) fn discard(mpi: Mpi, handle: MPI_Comm) -> Result<()> {
         Ok::<_, Error>(())
     })?;
     let words = [handle.0 as u64, 0, 0, 0, 0];
-    tool_event::note(mpi, runtime::Event::CommunicatorFreed, words);
+    tool_event::note(mpi, runtime::EventType::CommunicatorFreed, words);
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use runtime::datatype::Datatype;
 
-use crate::args::{ConstBuf, InOut, Out, OutCount, OutString};
+use crate::args::{ConstBuf, InOutArg, OutArg, OutCount, OutString};
 use crate::attr;
 use crate::c::MPI_MAX_OBJECT_NAME;
 use crate::datatype_table;
@@ -16,7 +16,7 @@ use crate::handle::{MPI_Aint, MPI_Count, MPI_Datatype, describe};
 use crate::state::TypeObject;
 
 /// `MPI_Get_address`.
-pub fn get_address(location: ConstBuf, address: Out<'_, MPI_Aint>) -> Result<()> {
+pub fn get_address(location: ConstBuf, address: OutArg<'_, MPI_Aint>) -> Result<()> {
     address.set(location.address().cast_signed());
     Ok(())
 }
@@ -32,7 +32,7 @@ pub fn aint_diff(first: MPI_Aint, second: MPI_Aint) -> MPI_Aint {
 }
 
 /// `MPI_Type_commit`. Predefined datatypes are committed already.
-pub fn type_commit(mpi: Mpi, datatype: InOut<'_, MPI_Datatype>) -> Result<()> {
+pub fn type_commit(mpi: Mpi, datatype: InOutArg<'_, MPI_Datatype>) -> Result<()> {
     let handle = datatype.get();
     mpi.state(|state| {
         if !state.datatype(handle)?.committed {
@@ -44,7 +44,7 @@ pub fn type_commit(mpi: Mpi, datatype: InOut<'_, MPI_Datatype>) -> Result<()> {
 }
 
 /// `MPI_Type_free`. Operations that are under way keep what they need.
-pub fn type_free(mpi: Mpi, datatype: InOut<'_, MPI_Datatype>) -> Result<()> {
+pub fn type_free(mpi: Mpi, datatype: InOutArg<'_, MPI_Datatype>) -> Result<()> {
     let handle = datatype.get();
     let predefined = datatype_table::basic(handle).is_some()
         || mpi.state(|state| Ok::<_, Error>(state.datatypes.get(handle)?.stands_for.is_some()))?;
@@ -67,7 +67,7 @@ pub fn type_size(mpi: Mpi, datatype: MPI_Datatype, size: OutCount<'_>) -> Result
 }
 
 /// `MPI_Type_size_x`.
-pub fn type_size_x(mpi: Mpi, datatype: MPI_Datatype, size: Out<'_, MPI_Count>) -> Result<()> {
+pub fn type_size_x(mpi: Mpi, datatype: MPI_Datatype, size: OutArg<'_, MPI_Count>) -> Result<()> {
     let datatype = of(mpi, datatype)?;
     size.set(i64::try_from(datatype.size).unwrap_or_else(|_| crate::c::MPI_UNDEFINED.into()));
     Ok(())
@@ -89,8 +89,8 @@ pub fn type_get_extent(
 pub fn type_get_extent_x(
     mpi: Mpi,
     datatype: MPI_Datatype,
-    lb: Out<'_, MPI_Count>,
-    extent: Out<'_, MPI_Count>,
+    lb: OutArg<'_, MPI_Count>,
+    extent: OutArg<'_, MPI_Count>,
 ) -> Result<()> {
     let datatype = of(mpi, datatype)?;
     lb.set(datatype.lb);
@@ -114,8 +114,8 @@ pub fn type_get_true_extent(
 pub fn type_get_true_extent_x(
     mpi: Mpi,
     datatype: MPI_Datatype,
-    lb: Out<'_, MPI_Count>,
-    extent: Out<'_, MPI_Count>,
+    lb: OutArg<'_, MPI_Count>,
+    extent: OutArg<'_, MPI_Count>,
 ) -> Result<()> {
     let datatype = of(mpi, datatype)?;
     lb.set(datatype.true_lb);
@@ -128,7 +128,7 @@ pub fn type_get_name(
     mpi: Mpi,
     datatype: MPI_Datatype,
     name: OutString<'_>,
-    length: Out<'_, c_int>,
+    length: OutArg<'_, c_int>,
 ) -> Result<()> {
     let text = mpi.state(|state| -> Result<String> {
         if let Some(given) = state.type_names.get(&datatype.0) {

@@ -4,13 +4,13 @@
 use core::ffi::c_int;
 use std::sync::Arc;
 
-use crate::args::{Counts, Out, OutArray, OutCount, Width};
+use crate::args::{CountArray, CountWidth, OutArg, OutArray, OutCount};
 use crate::c::MPI_COMBINER_NAMED;
 use crate::datatype_table;
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Aint, MPI_Count, MPI_Datatype, describe};
-use crate::state::{State, TypeObject};
+use crate::state::{LibraryState, TypeObject};
 
 /// The call that made a datatype: its arguments sorted by kind, in the order of the standard's table.
 #[derive(Debug)]
@@ -19,21 +19,21 @@ pub struct Recipe {
     integers: Vec<c_int>,
     addresses: Vec<MPI_Aint>,
     counts: Vec<MPI_Count>,
-    types: Vec<Part>,
+    types: Vec<ConstituentType>,
 }
 
 /// A datatype that another was made of. It stays usable after its handle was freed.
 #[derive(Clone, Debug)]
-pub enum Part {
+pub enum ConstituentType {
     /// One that cannot be freed.
     Predefined(MPI_Datatype),
     /// One that the program made.
     Made(TypeObject),
 }
 
-impl Part {
+impl ConstituentType {
     /// The datatype of a handle.
-    pub fn of(state: &State, handle: MPI_Datatype) -> Result<Self> {
+    pub fn of(state: &LibraryState, handle: MPI_Datatype) -> Result<Self> {
         if datatype_table::basic(handle).is_some() {
             return Ok(Self::Predefined(handle));
         }
@@ -76,42 +76,42 @@ impl Recipe {
 
     /// An argument that is `int` in one form and `MPI_Count` in the other.
     #[must_use]
-    pub fn number(mut self, width: Width, value: i64) -> Self {
+    pub fn number(mut self, width: CountWidth, value: i64) -> Self {
         match width {
-            Width::Int => self
+            CountWidth::Int => self
                 .integers
                 .push(c_int::try_from(value).unwrap_or(c_int::MAX)),
-            Width::Large => self.counts.push(value),
+            CountWidth::Large => self.counts.push(value),
         }
         self
     }
 
     /// An argument that is `MPI_Aint` in one form and `MPI_Count` in the other.
     #[must_use]
-    pub fn place(mut self, width: Width, value: i64) -> Self {
+    pub fn place(mut self, width: CountWidth, value: i64) -> Self {
         match width {
-            Width::Int => self
+            CountWidth::Int => self
                 .addresses
                 .push(MPI_Aint::try_from(value).unwrap_or(MPI_Aint::MAX)),
-            Width::Large => self.counts.push(value),
+            CountWidth::Large => self.counts.push(value),
         }
         self
     }
 
     /// An array of either sort, which knows what it is.
     #[must_use]
-    pub fn list(mut self, values: &Counts<'_>) -> Self {
+    pub fn list(mut self, values: &CountArray<'_>) -> Self {
         match values {
-            Counts::Int(list) => self.integers.extend(*list),
-            Counts::Large(list) => self.counts.extend(*list),
-            Counts::Address(list) => self.addresses.extend(*list),
+            CountArray::Int(list) => self.integers.extend(*list),
+            CountArray::Large(list) => self.counts.extend(*list),
+            CountArray::Address(list) => self.addresses.extend(*list),
         }
         self
     }
 
     /// The datatypes it was given.
     #[must_use]
-    pub fn types(mut self, types: impl IntoIterator<Item = Part>) -> Self {
+    pub fn types(mut self, types: impl IntoIterator<Item = ConstituentType>) -> Self {
         self.types.extend(types);
         self
     }
@@ -122,7 +122,7 @@ impl Drop for Recipe {
     fn drop(&mut self) {
         let mut left = std::mem::take(&mut self.types);
         while let Some(part) = left.pop() {
-            if let Part::Made(object) = part
+            if let ConstituentType::Made(object) = part
                 && let Some(mut recipe) = Arc::into_inner(object.recipe)
             {
                 left.append(&mut recipe.types);
@@ -137,9 +137,9 @@ pub fn type_get_envelope(
     datatype: MPI_Datatype,
     num_integers: OutCount<'_>,
     num_addresses: OutCount<'_>,
-    num_large_counts: Option<Out<'_, MPI_Count>>,
+    num_large_counts: Option<OutArg<'_, MPI_Count>>,
     num_datatypes: OutCount<'_>,
-    combiner: Out<'_, c_int>,
+    combiner: OutArg<'_, c_int>,
 ) -> Result<()> {
     let known = recipe(mpi, datatype)?;
     let none = Recipe::new(MPI_COMBINER_NAMED);
@@ -185,8 +185,10 @@ pub fn type_get_contents(
     addresses.fill(recipe.addresses.iter().copied());
     for (index, part) in recipe.types.iter().enumerate() {
         let handle = match part {
-            Part::Predefined(handle) => *handle,
-            Part::Made(object) => mpi.state(|state| state.datatypes.insert(object.clone()))?,
+            ConstituentType::Predefined(handle) => *handle,
+            ConstituentType::Made(object) => {
+                mpi.state(|state| state.datatypes.insert(object.clone()))?
+            }
         };
         datatypes.set(index, handle);
     }
@@ -242,17 +244,17 @@ mod tests {
     #[test]
     fn arguments_go_where_their_form_has_room_for_them() {
         let small = Recipe::new(1)
-            .number(Width::Int, 3)
-            .place(Width::Int, -8)
-            .list(&Counts::Int(&[1, 2]));
+            .number(CountWidth::Int, 3)
+            .place(CountWidth::Int, -8)
+            .list(&CountArray::Int(&[1, 2]));
         assert_eq!(
             (&small.integers[..], &small.addresses[..]),
             (&[3, 1, 2][..], &[-8][..])
         );
         let large = Recipe::new(1)
-            .number(Width::Large, 3)
-            .place(Width::Large, -8)
-            .list(&Counts::Large(&[1, 2]));
+            .number(CountWidth::Large, 3)
+            .place(CountWidth::Large, -8)
+            .list(&CountArray::Large(&[1, 2]));
         assert_eq!(
             (large.integers.len(), &large.counts[..]),
             (0, &[3, -8, 1, 2][..])
@@ -261,9 +263,10 @@ mod tests {
 
     #[test]
     fn a_chain_of_a_million_datatypes_ends_without_a_million_calls() {
-        let mut last = object(Recipe::new(1).types([Part::Predefined(MPI_Datatype::INT)]));
+        let mut last =
+            object(Recipe::new(1).types([ConstituentType::Predefined(MPI_Datatype::INT)]));
         for _ in 0..1_000_000 {
-            last = object(Recipe::new(1).types([Part::Made(last)]));
+            last = object(Recipe::new(1).types([ConstituentType::Made(last)]));
         }
         drop(last);
     }

@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use std::sync::Arc;
 
-use crate::args::Out;
+use crate::args::OutArg;
 use crate::c::{
     MPI_COMBINER_F90_COMPLEX, MPI_COMBINER_F90_INTEGER, MPI_COMBINER_F90_REAL,
     MPI_TYPECLASS_COMPLEX, MPI_TYPECLASS_INTEGER, MPI_TYPECLASS_REAL, MPI_UNDEFINED,
@@ -23,7 +23,7 @@ pub fn match_size(
     _mpi: Mpi,
     typeclass: c_int,
     size: c_int,
-    datatype: Out<'_, MPI_Datatype>,
+    datatype: OutArg<'_, MPI_Datatype>,
 ) -> Result<()> {
     let (name, list) = match typeclass {
         MPI_TYPECLASS_INTEGER => ("MPI_TYPECLASS_INTEGER", INTEGERS),
@@ -50,7 +50,7 @@ pub fn match_size(
 }
 
 /// `MPI_Type_create_f90_integer`.
-pub fn create_f90_integer(mpi: Mpi, r: c_int, new: Out<'_, MPI_Datatype>) -> Result<()> {
+pub fn create_f90_integer(mpi: Mpi, r: c_int, new: OutArg<'_, MPI_Datatype>) -> Result<()> {
     let fitting = INTEGER_RANGES.iter().find(|(range, _)| r <= *range);
     let found = fitting.filter(|_| r >= 0).map(|(_, found)| *found);
     let words = || format!("no integer has {r} decimal digits, the longest has 38");
@@ -58,14 +58,19 @@ pub fn create_f90_integer(mpi: Mpi, r: c_int, new: Out<'_, MPI_Datatype>) -> Res
 }
 
 /// `MPI_Type_create_f90_real`.
-pub fn create_f90_real(mpi: Mpi, p: c_int, r: c_int, new: Out<'_, MPI_Datatype>) -> Result<()> {
+pub fn create_f90_real(mpi: Mpi, p: c_int, r: c_int, new: OutArg<'_, MPI_Datatype>) -> Result<()> {
     let found = precise(p, r).map(|(real, _)| real);
     let key = [MPI_COMBINER_F90_REAL, p, r];
     f90(mpi, key, found, || imprecise(p, r), &new)
 }
 
 /// `MPI_Type_create_f90_complex`.
-pub fn create_f90_complex(mpi: Mpi, p: c_int, r: c_int, new: Out<'_, MPI_Datatype>) -> Result<()> {
+pub fn create_f90_complex(
+    mpi: Mpi,
+    p: c_int,
+    r: c_int,
+    new: OutArg<'_, MPI_Datatype>,
+) -> Result<()> {
     let found = precise(p, r).map(|(_, complex)| complex);
     let key = [MPI_COMBINER_F90_COMPLEX, p, r];
     f90(mpi, key, found, || imprecise(p, r), &new)
@@ -76,7 +81,7 @@ pub fn get_value_index(
     mpi: Mpi,
     value: MPI_Datatype,
     index: MPI_Datatype,
-    pair: Out<'_, MPI_Datatype>,
+    pair: OutArg<'_, MPI_Datatype>,
 ) -> Result<()> {
     for given in [value, index] {
         crate::datatype::of(mpi, given)?;
@@ -92,7 +97,7 @@ fn f90(
     key: [c_int; 3],
     found: Option<MPI_Datatype>,
     words: impl FnOnce() -> String,
-    new: &Out<'_, MPI_Datatype>,
+    new: &OutArg<'_, MPI_Datatype>,
 ) -> Result<()> {
     let found = found.ok_or_else(|| Error::new(ErrorClass::ARG, words()))?;
     let handle = mpi.state(|state| {
@@ -235,7 +240,7 @@ const PAIRS: &[(MPI_Datatype, MPI_Datatype, MPI_Datatype)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datatype_table::{Shape, basic};
+    use crate::datatype_table::{BasicItem, basic};
 
     #[test]
     fn lists_say_the_sizes_that_the_types_have() {
@@ -261,10 +266,10 @@ mod tests {
     fn pairs_are_of_their_parts() {
         for (value, index, pair) in PAIRS {
             let part = |datatype| match basic(datatype).unwrap().shape {
-                Shape::One(scalar) => scalar,
+                BasicItem::One(scalar) => scalar,
                 other => panic!("{other:?}"),
             };
-            let Shape::Pair {
+            let BasicItem::Pair {
                 value: v, index: i, ..
             } = basic(*pair).unwrap().shape
             else {

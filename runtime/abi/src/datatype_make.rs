@@ -4,15 +4,15 @@
 use core::ffi::c_int;
 use std::sync::Arc;
 
-use runtime::datatype::{Block, Datatype, Dimension, Share, Spread};
+use runtime::datatype::{DarrayDimension, Datatype, Dimension, Spread, TypeBlock};
 
-use crate::args::{Counts, Out, Width};
+use crate::args::{CountArray, CountWidth, OutArg};
 use crate::attr;
 use crate::c::{
     self, MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_DFLT_DARG,
     MPI_DISTRIBUTE_NONE, MPI_ORDER_C, MPI_ORDER_FORTRAN,
 };
-use crate::datatype_contents::{Part, Recipe};
+use crate::datatype_contents::{ConstituentType, Recipe};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::MPI_Datatype;
@@ -22,10 +22,10 @@ use crate::state::TypeObject;
 /// `MPI_Type_contiguous`.
 pub fn contiguous(
     mpi: Mpi,
-    width: Width,
+    width: CountWidth,
     count: i64,
     old: MPI_Datatype,
-    new: Out<'_, MPI_Datatype>,
+    new: OutArg<'_, MPI_Datatype>,
 ) -> Result<()> {
     let items = length_of(count)?;
     let old = Old::of(mpi, old)?;
@@ -42,12 +42,12 @@ pub fn contiguous(
 /// `MPI_Type_vector`.
 pub fn vector(
     mpi: Mpi,
-    width: Width,
+    width: CountWidth,
     count: i64,
     blocklength: i64,
     stride: i64,
     old: MPI_Datatype,
-    new: Out<'_, MPI_Datatype>,
+    new: OutArg<'_, MPI_Datatype>,
 ) -> Result<()> {
     let (items, block) = (length_of(count)?, block_of(blocklength, None)?);
     let old = Old::of(mpi, old)?;
@@ -63,12 +63,12 @@ pub fn vector(
 /// `MPI_Type_create_hvector`.
 pub fn hvector(
     mpi: Mpi,
-    width: Width,
+    width: CountWidth,
     count: i64,
     blocklength: i64,
     stride: i64,
     old: MPI_Datatype,
-    new: Out<'_, MPI_Datatype>,
+    new: OutArg<'_, MPI_Datatype>,
 ) -> Result<()> {
     let (items, block) = (length_of(count)?, block_of(blocklength, None)?);
     let old = Old::of(mpi, old)?;
@@ -83,10 +83,10 @@ pub fn hvector(
 /// `MPI_Type_indexed`.
 pub fn indexed(
     mpi: Mpi,
-    blocklengths: Counts<'_>,
-    displacements: Counts<'_>,
+    blocklengths: CountArray<'_>,
+    displacements: CountArray<'_>,
     old: MPI_Datatype,
-    new: Out<'_, MPI_Datatype>,
+    new: OutArg<'_, MPI_Datatype>,
 ) -> Result<()> {
     let old = Old::of(mpi, old)?;
     let recipe = Recipe::new(c::MPI_COMBINER_INDEXED)
@@ -94,7 +94,7 @@ pub fn indexed(
         .list(&blocklengths)
         .list(&displacements);
     let unit = old.datatype.extent;
-    let blocks = Blocks::each(&blocklengths, &displacements, unit)?;
+    let blocks = BlockList::each(&blocklengths, &displacements, unit)?;
     let made = blocks.of(&old.datatype);
     finish(mpi, &new, recipe, [old.part], made)
 }
@@ -102,28 +102,28 @@ pub fn indexed(
 /// `MPI_Type_create_hindexed`.
 pub fn hindexed(
     mpi: Mpi,
-    blocklengths: Counts<'_>,
-    displacements: Counts<'_>,
+    blocklengths: CountArray<'_>,
+    displacements: CountArray<'_>,
     old: MPI_Datatype,
-    new: Out<'_, MPI_Datatype>,
+    new: OutArg<'_, MPI_Datatype>,
 ) -> Result<()> {
     let old = Old::of(mpi, old)?;
     let recipe = Recipe::new(c::MPI_COMBINER_HINDEXED)
         .number(width_of(&blocklengths), in_int(blocklengths.len()))
         .list(&blocklengths)
         .list(&displacements);
-    let made = Blocks::each(&blocklengths, &displacements, 1)?.of(&old.datatype);
+    let made = BlockList::each(&blocklengths, &displacements, 1)?.of(&old.datatype);
     finish(mpi, &new, recipe, [old.part], made)
 }
 
 /// `MPI_Type_create_indexed_block`.
 pub fn indexed_block(
     mpi: Mpi,
-    width: Width,
+    width: CountWidth,
     blocklength: i64,
-    displacements: Counts<'_>,
+    displacements: CountArray<'_>,
     old: MPI_Datatype,
-    new: Out<'_, MPI_Datatype>,
+    new: OutArg<'_, MPI_Datatype>,
 ) -> Result<()> {
     let old = Old::of(mpi, old)?;
     let recipe = Recipe::new(c::MPI_COMBINER_INDEXED_BLOCK)
@@ -131,39 +131,39 @@ pub fn indexed_block(
         .number(width, blocklength)
         .list(&displacements);
     let unit = old.datatype.extent;
-    let made = Blocks::equal(blocklength, &displacements, unit)?.of(&old.datatype);
+    let made = BlockList::equal(blocklength, &displacements, unit)?.of(&old.datatype);
     finish(mpi, &new, recipe, [old.part], made)
 }
 
 /// `MPI_Type_create_hindexed_block`.
 pub fn hindexed_block(
     mpi: Mpi,
-    width: Width,
+    width: CountWidth,
     blocklength: i64,
-    displacements: Counts<'_>,
+    displacements: CountArray<'_>,
     old: MPI_Datatype,
-    new: Out<'_, MPI_Datatype>,
+    new: OutArg<'_, MPI_Datatype>,
 ) -> Result<()> {
     let old = Old::of(mpi, old)?;
     let recipe = Recipe::new(c::MPI_COMBINER_HINDEXED_BLOCK)
         .number(width, in_int(displacements.len()))
         .number(width, blocklength)
         .list(&displacements);
-    let made = Blocks::equal(blocklength, &displacements, 1)?.of(&old.datatype);
+    let made = BlockList::equal(blocklength, &displacements, 1)?.of(&old.datatype);
     finish(mpi, &new, recipe, [old.part], made)
 }
 
 /// `MPI_Type_create_struct`.
 pub fn structure(
     mpi: Mpi,
-    blocklengths: Counts<'_>,
-    displacements: Counts<'_>,
+    blocklengths: CountArray<'_>,
+    displacements: CountArray<'_>,
     types: &[MPI_Datatype],
-    new: Out<'_, MPI_Datatype>,
+    new: OutArg<'_, MPI_Datatype>,
 ) -> Result<()> {
     let olds = mpi.state(|state| {
         let old = |(index, handle): (usize, &MPI_Datatype)| {
-            let found = Part::of(state, *handle).and_then(|part| {
+            let found = ConstituentType::of(state, *handle).and_then(|part| {
                 let datatype = state.datatype(*handle)?.datatype;
                 Ok(Old { part, datatype })
             });
@@ -182,9 +182,9 @@ pub fn structure(
         .number(width_of(&blocklengths), in_int(blocklengths.len()))
         .list(&blocklengths)
         .list(&displacements);
-    let blocks = Blocks::each(&blocklengths, &displacements, 1)?;
+    let blocks = BlockList::each(&blocklengths, &displacements, 1)?;
     let places = blocks.0.iter().zip(&olds);
-    let made = Datatype::blocks(places.map(|(&(count, at), old)| Block {
+    let made = Datatype::blocks(places.map(|(&(count, at), old)| TypeBlock {
         count,
         at,
         of: &old.datatype,
@@ -201,12 +201,12 @@ pub fn structure(
 /// `MPI_Type_create_subarray`.
 pub fn subarray(
     mpi: Mpi,
-    sizes: Counts<'_>,
-    subsizes: Counts<'_>,
-    starts: Counts<'_>,
+    sizes: CountArray<'_>,
+    subsizes: CountArray<'_>,
+    starts: CountArray<'_>,
     order: c_int,
     old: MPI_Datatype,
-    new: Out<'_, MPI_Datatype>,
+    new: OutArg<'_, MPI_Datatype>,
 ) -> Result<()> {
     some_dimensions(sizes.len())?;
     let mut dimensions = Vec::with_capacity(sizes.len());
@@ -240,13 +240,13 @@ pub fn darray(
     mpi: Mpi,
     size: c_int,
     rank: c_int,
-    gsizes: Counts<'_>,
+    gsizes: CountArray<'_>,
     distribs: &[c_int],
     dargs: &[c_int],
     psizes: &[c_int],
     order: c_int,
     old: MPI_Datatype,
-    new: Out<'_, MPI_Datatype>,
+    new: OutArg<'_, MPI_Datatype>,
 ) -> Result<()> {
     some_dimensions(gsizes.len())?;
     let places = places_in_grid(size, rank, psizes)?;
@@ -256,7 +256,7 @@ pub fn darray(
         at_least_one("array_of_gsizes", index, whole)?;
         let processes = i64::from(psizes[index]);
         let spread = spread(index, distribs[index], dargs[index], whole, processes)?;
-        shares.push(Share {
+        shares.push(DarrayDimension {
             size: whole.unsigned_abs(),
             spread,
             processes: processes.unsigned_abs(),
@@ -282,11 +282,11 @@ pub fn darray(
 /// `MPI_Type_create_resized`.
 pub fn resized(
     mpi: Mpi,
-    width: Width,
+    width: CountWidth,
     old: MPI_Datatype,
     lb: i64,
     extent: i64,
-    new: Out<'_, MPI_Datatype>,
+    new: OutArg<'_, MPI_Datatype>,
 ) -> Result<()> {
     let old = Old::of(mpi, old)?;
     let recipe = Recipe::new(c::MPI_COMBINER_RESIZED)
@@ -297,10 +297,10 @@ pub fn resized(
 }
 
 /// `MPI_Type_dup`. The copy is committed if the old one is, and has its attributes.
-pub fn dup(mpi: Mpi, old: MPI_Datatype, new: Out<'_, MPI_Datatype>) -> Result<()> {
+pub fn dup(mpi: Mpi, old: MPI_Datatype, new: OutArg<'_, MPI_Datatype>) -> Result<()> {
     let made = mpi.state(|state| {
         let known = state.datatype(old)?;
-        let recipe = Recipe::new(c::MPI_COMBINER_DUP).types([Part::of(state, old)?]);
+        let recipe = Recipe::new(c::MPI_COMBINER_DUP).types([ConstituentType::of(state, old)?]);
         state.datatypes.insert(TypeObject {
             datatype: known.datatype,
             committed: known.committed,
@@ -320,7 +320,7 @@ pub fn dup(mpi: Mpi, old: MPI_Datatype, new: Out<'_, MPI_Datatype>) -> Result<()
 
 /// A datatype that a new one is made of.
 struct Old {
-    part: Part,
+    part: ConstituentType,
     datatype: Arc<Datatype>,
 }
 
@@ -328,7 +328,7 @@ impl Old {
     fn of(mpi: Mpi, handle: MPI_Datatype) -> Result<Self> {
         mpi.state(|state| {
             Ok(Self {
-                part: Part::of(state, handle)?,
+                part: ConstituentType::of(state, handle)?,
                 datatype: state.datatype(handle)?.datatype,
             })
         })
@@ -336,11 +336,11 @@ impl Old {
 }
 
 /// Lengths and places of blocks, in items and bytes.
-struct Blocks(Vec<(u64, i64)>);
+struct BlockList(Vec<(u64, i64)>);
 
-impl Blocks {
+impl BlockList {
     /// Blocks of any length; displacements count `unit` bytes each.
-    fn each(lengths: &Counts<'_>, displacements: &Counts<'_>, unit: i64) -> Result<Self> {
+    fn each(lengths: &CountArray<'_>, displacements: &CountArray<'_>, unit: i64) -> Result<Self> {
         let block = |(index, (length, place)): (usize, (i64, i64))| {
             Ok((block_of(length, Some(index))?, bytes_of(place, unit)?))
         };
@@ -349,7 +349,7 @@ impl Blocks {
     }
 
     /// Blocks of one length.
-    fn equal(length: i64, displacements: &Counts<'_>, unit: i64) -> Result<Self> {
+    fn equal(length: i64, displacements: &CountArray<'_>, unit: i64) -> Result<Self> {
         let length = block_of(length, None)?;
         let block = |place| Ok((length, bytes_of(place, unit)?));
         Ok(Self(
@@ -358,7 +358,7 @@ impl Blocks {
     }
 
     fn of(&self, datatype: &Datatype) -> Option<Datatype> {
-        Datatype::blocks(self.0.iter().map(|&(count, at)| Block {
+        Datatype::blocks(self.0.iter().map(|&(count, at)| TypeBlock {
             count,
             at,
             of: datatype,
@@ -373,9 +373,9 @@ const MOST_NESTED: u32 = 1000;
 /// Keeps what was made, uncommitted, and gives its handle out.
 fn finish(
     mpi: Mpi,
-    new: &Out<'_, MPI_Datatype>,
+    new: &OutArg<'_, MPI_Datatype>,
     recipe: Recipe,
-    parts: impl IntoIterator<Item = Part>,
+    parts: impl IntoIterator<Item = ConstituentType>,
     made: Option<Datatype>,
 ) -> Result<()> {
     let Some(made) = made else {
@@ -399,10 +399,10 @@ fn finish(
     Ok(())
 }
 
-fn width_of(counts: &Counts<'_>) -> Width {
+fn width_of(counts: &CountArray<'_>) -> CountWidth {
     match counts {
-        Counts::Int(_) => Width::Int,
-        Counts::Large(_) | Counts::Address(_) => Width::Large,
+        CountArray::Int(_) => CountWidth::Int,
+        CountArray::Large(_) | CountArray::Address(_) => CountWidth::Large,
     }
 }
 

@@ -11,8 +11,8 @@ use crate::errhandler::Handler;
 use crate::error::{Error, ErrorClass, Result, remember};
 use crate::handle::{self, MPI_Comm, MPI_File, MPI_Request, MPI_Session, MPI_Win};
 use crate::lock;
-use crate::process::{self, Phase};
-use crate::tool::Refused;
+use crate::process::{self, ProcessPhase};
+use crate::tool::ToolRefusal;
 use crate::tool_event;
 
 /// Proof that MPI is initialized and that this thread has the lock, where there is one. Bodies get it and hand it on.
@@ -69,7 +69,7 @@ impl On {
 /// Runs the body of the MPI function `name`, which needs MPI to be initialized.
 #[inline]
 pub fn enter(name: &'static str, on: On, body: impl FnOnce(Mpi) -> Result<()>) -> c_int {
-    if process::phase() != Phase::Running {
+    if process::phase() != ProcessPhase::Running {
         not_running(name);
     }
     let held = lock::hold();
@@ -87,7 +87,7 @@ pub fn enter(name: &'static str, on: On, body: impl FnOnce(Mpi) -> Result<()>) -
 
 #[cold]
 fn raise_within(name: &'static str, on: On, error: &Error) -> c_int {
-    if events::wanted().has(runtime::Event::ErrorRaised) {
+    if events::wanted().has(runtime::EventType::ErrorRaised) {
         tool_event::note_error(error.class());
     }
     raise(name, on, error)
@@ -96,7 +96,7 @@ fn raise_within(name: &'static str, on: On, error: &Error) -> c_int {
 /// Runs the body of the private function `name`, which has answers of its own. `None`: MPI is not initialized, or finalized.
 #[inline]
 pub fn enter_private<R>(name: &'static str, body: impl FnOnce(Mpi) -> R) -> Option<R> {
-    if process::phase() != Phase::Running {
+    if process::phase() != ProcessPhase::Running {
         return None;
     }
     let held = lock::hold();
@@ -118,21 +118,21 @@ pub fn enter_any_time(name: &'static str, on: On, body: impl FnOnce() -> Result<
 #[inline]
 pub fn enter_tool(
     name: &'static str,
-    body: impl FnOnce() -> core::result::Result<(), Refused>,
+    body: impl FnOnce() -> core::result::Result<(), ToolRefusal>,
 ) -> c_int {
     if name != "MPI_T_init_thread" && !process::tools_are_on() {
         return c::MPI_T_ERR_NOT_INITIALIZED;
     }
     match body() {
         Ok(()) => c::MPI_SUCCESS,
-        Err(Refused(class)) => class.0,
+        Err(ToolRefusal(class)) => class.0,
     }
 }
 
 /// What a function without a body answers.
 #[cold]
 pub fn unsupported(name: &'static str, on: On) -> c_int {
-    if process::phase() != Phase::Running {
+    if process::phase() != ProcessPhase::Running {
         not_running(name);
     }
     unsupported_any_time(name, on)
@@ -194,8 +194,8 @@ const MESSAGE_LINES: usize = 5;
 #[cold]
 fn not_running(name: &'static str) -> ! {
     let what = match process::phase() {
-        Phase::Finalized => "after MPI_Finalize",
-        Phase::Before | Phase::Running => "before MPI_Init",
+        ProcessPhase::Finalized => "after MPI_Finalize",
+        ProcessPhase::Before | ProcessPhase::Running => "before MPI_Init",
     };
     eprintln!("{}: {name} was called {what}", process::identity());
     process::end(1, &format!("a call of {name} {what}"));
@@ -230,7 +230,7 @@ mod tests {
             enter_tool("MPI_T_cvar_get_index", null),
             c::MPI_T_ERR_INVALID
         );
-        let index = || Err(Refused(ErrorClass::T_INVALID_INDEX));
+        let index = || Err(ToolRefusal(ErrorClass::T_INVALID_INDEX));
         assert_eq!(
             enter_tool("MPI_T_cvar_read", index),
             c::MPI_T_ERR_INVALID_INDEX

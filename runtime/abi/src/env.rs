@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use crate::args::{MutBuf, Out, OutString, State};
+use crate::args::{ExtraState, MutBuf, OutArg, OutString};
 use crate::c::{
     MPI_ABI_SUBVERSION, MPI_ABI_VERSION, MPI_ERR_LASTCODE, MPI_SUBVERSION, MPI_SUCCESS, MPI_VERSION,
 };
@@ -13,21 +13,21 @@ use crate::error::{Error, ErrorClass, Result, string_of};
 use crate::handle::{MPI_Aint, MPI_Info};
 
 /// `MPI_Get_version`.
-pub fn get_version(version: Out<'_, c_int>, subversion: Out<'_, c_int>) -> Result<()> {
+pub fn get_version(version: OutArg<'_, c_int>, subversion: OutArg<'_, c_int>) -> Result<()> {
     version.set(MPI_VERSION);
     subversion.set(MPI_SUBVERSION);
     Ok(())
 }
 
 /// `MPI_Abi_get_version`.
-pub fn abi_get_version(major: Out<'_, c_int>, minor: Out<'_, c_int>) -> Result<()> {
+pub fn abi_get_version(major: OutArg<'_, c_int>, minor: OutArg<'_, c_int>) -> Result<()> {
     major.set(MPI_ABI_VERSION);
     minor.set(MPI_ABI_SUBVERSION);
     Ok(())
 }
 
 /// `MPI_Get_library_version`.
-pub fn get_library_version(version: OutString<'_>, resultlen: Out<'_, c_int>) -> Result<()> {
+pub fn get_library_version(version: OutString<'_>, resultlen: OutArg<'_, c_int>) -> Result<()> {
     let text = format!(
         "rmpi {} (MPI {MPI_VERSION}.{MPI_SUBVERSION}, standard ABI {MPI_ABI_VERSION}.{MPI_ABI_SUBVERSION})",
         env!("CARGO_PKG_VERSION")
@@ -37,34 +37,43 @@ pub fn get_library_version(version: OutString<'_>, resultlen: Out<'_, c_int>) ->
 }
 
 /// `MPI_Error_class`: a code of this library is its class.
-pub fn error_class(code: c_int, class: Out<'_, c_int>) -> Result<()> {
+pub fn error_class(code: c_int, class: OutArg<'_, c_int>) -> Result<()> {
     let found = ErrorClass(code).of_code();
     class.set(found.ok_or_else(|| unknown_code(code))?.0);
     Ok(())
 }
 
 /// `MPI_Error_string`.
-pub fn error_string(code: c_int, string: OutString<'_>, resultlen: Out<'_, c_int>) -> Result<()> {
+pub fn error_string(
+    code: c_int,
+    string: OutString<'_>,
+    resultlen: OutArg<'_, c_int>,
+) -> Result<()> {
     let text = string_of(code).ok_or_else(|| unknown_code(code))?;
     resultlen.set(c_length(string.set(&text)));
     Ok(())
 }
 
 /// `MPI_Get_processor_name`: the host's name.
-pub fn get_processor_name(_mpi: Mpi, name: OutString<'_>, length: Out<'_, c_int>) -> Result<()> {
+pub fn get_processor_name(_mpi: Mpi, name: OutString<'_>, length: OutArg<'_, c_int>) -> Result<()> {
     length.set(c_length(name.set(&crate::process::host())));
     Ok(())
 }
 
 /// `MPI_Alloc_mem`.
-pub fn alloc_mem(mpi: Mpi, size: MPI_Aint, _info: MPI_Info, base: Out<'_, State>) -> Result<()> {
+pub fn alloc_mem(
+    mpi: Mpi,
+    size: MPI_Aint,
+    _info: MPI_Info,
+    base: OutArg<'_, ExtraState>,
+) -> Result<()> {
     let bytes = usize::try_from(size).map_err(|_| {
         Error::new(
             ErrorClass::ARG,
             format!("the size is {size}, it must not be negative"),
         )
     })?;
-    base.set(State(crate::memory::allocate(mpi, bytes)?));
+    base.set(ExtraState(crate::memory::allocate(mpi, bytes)?));
     Ok(())
 }
 

@@ -9,15 +9,17 @@
 use core::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::args::{InOut, Out};
+use crate::args::{InOutArg, OutArg};
 use crate::callback::{
     MPI_Comm_errhandler_function, MPI_File_errhandler_function, MPI_Session_errhandler_function,
     MPI_Win_errhandler_function,
 };
 use crate::enter::{Mpi, On};
 use crate::error::{Error, ErrorClass, Result};
-use crate::handle::{Kind, MPI_Comm, MPI_Errhandler, MPI_File, MPI_Session, MPI_Win, describe};
-use crate::registry::{Registry, not_a};
+use crate::handle::{
+    HandleKind, MPI_Comm, MPI_Errhandler, MPI_File, MPI_Session, MPI_Win, describe,
+};
+use crate::registry::{HandleRegistry, not_a};
 use crate::{lock, process, state};
 
 /// An error handler.
@@ -94,7 +96,7 @@ impl Handler {
 pub fn comm_create_errhandler(
     _mpi: Mpi,
     function: Option<MPI_Comm_errhandler_function>,
-    errhandler: Out<'_, MPI_Errhandler>,
+    errhandler: OutArg<'_, MPI_Errhandler>,
 ) -> Result<()> {
     let function = function.ok_or_else(|| Error::null("comm_errhandler_fn"))?;
     errhandler.set(handlers().insert(Handler::Comm(function))?);
@@ -117,7 +119,7 @@ pub fn comm_set_errhandler(mpi: Mpi, comm: MPI_Comm, errhandler: MPI_Errhandler)
 pub fn comm_get_errhandler(
     mpi: Mpi,
     comm: MPI_Comm,
-    errhandler: Out<'_, MPI_Errhandler>,
+    errhandler: OutArg<'_, MPI_Errhandler>,
 ) -> Result<()> {
     errhandler.set(mpi.state(|state| Ok::<_, Error>(state.comm(comm)?.errhandler))?);
     Ok(())
@@ -139,7 +141,7 @@ pub fn comm_call_errhandler(mpi: Mpi, comm: MPI_Comm, code: c_int) -> Result<()>
 /// `MPI_Session_create_errhandler`.
 pub fn session_create_errhandler(
     function: Option<MPI_Session_errhandler_function>,
-    errhandler: Out<'_, MPI_Errhandler>,
+    errhandler: OutArg<'_, MPI_Errhandler>,
 ) -> Result<()> {
     let function = function.ok_or_else(|| Error::null("session_errhandler_fn"))?;
     errhandler.set(handlers().insert(Handler::Session(function))?);
@@ -163,7 +165,7 @@ pub fn session_set_errhandler(
 pub fn session_get_errhandler(
     mpi: Mpi,
     session: MPI_Session,
-    errhandler: Out<'_, MPI_Errhandler>,
+    errhandler: OutArg<'_, MPI_Errhandler>,
 ) -> Result<()> {
     errhandler.set(mpi.state(|state| Ok::<_, Error>(state.sessions.get(session)?.errhandler))?);
     Ok(())
@@ -172,7 +174,7 @@ pub fn session_get_errhandler(
 /// `MPI_Session_call_errhandler`.
 pub fn session_call_errhandler(session: MPI_Session, code: c_int) -> Result<()> {
     let found = state::peek(|state| state.sessions.get(session).map(drop));
-    found.unwrap_or_else(|_| Err(not_a(Kind::Session, session.0)))?;
+    found.unwrap_or_else(|_| Err(not_a(HandleKind::Session, session.0)))?;
     let handler = process::handler(On::Session(session));
     if handler.call(On::Session(session), code) || matches!(handler, Handler::Return) {
         return Ok(());
@@ -185,7 +187,7 @@ pub fn session_call_errhandler(session: MPI_Session, code: c_int) -> Result<()> 
 
 /// `MPI_Errhandler_free`. A handler that is still attached somewhere stays there until it is replaced: the function is
 /// kept, only the handle goes.
-pub fn errhandler_free(errhandler: InOut<'_, MPI_Errhandler>) -> Result<()> {
+pub fn errhandler_free(errhandler: InOutArg<'_, MPI_Errhandler>) -> Result<()> {
     find(errhandler.get())?;
     errhandler.set(MPI_Errhandler::NULL);
     Ok(())
@@ -234,8 +236,8 @@ fn other_kind(errhandler: MPI_Errhandler, wanted: &str) -> Error {
 }
 
 /// The handlers that the program made; some may be made before initialization.
-static HANDLERS: Mutex<Registry<MPI_Errhandler, Handler>> = Mutex::new(Registry::new());
+static HANDLERS: Mutex<HandleRegistry<MPI_Errhandler, Handler>> = Mutex::new(HandleRegistry::new());
 
-fn handlers() -> MutexGuard<'static, Registry<MPI_Errhandler, Handler>> {
+fn handlers() -> MutexGuard<'static, HandleRegistry<MPI_Errhandler, Handler>> {
     HANDLERS.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -62,10 +62,11 @@ impl fmt::Display for ErrorClass {
 
 /// What went wrong in a call. One word wide, so that the good way returns in a register.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Error(Box<Parts>);
+pub struct Error(Box<ErrorDetail>);
 
+/// The contents of an [`Error`].
 #[derive(Clone, PartialEq, Eq)]
-struct Parts {
+struct ErrorDetail {
     class: ErrorClass,
     detail: Cow<'static, str>,
     on: Option<On>,
@@ -75,7 +76,7 @@ impl Error {
     /// An error of `class`; `detail` says what was given and what was expected, as a clause without a full stop.
     #[cold]
     pub fn new(class: ErrorClass, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Parts {
+        Self(Box::new(ErrorDetail {
             class,
             detail: detail.into(),
             on: None,

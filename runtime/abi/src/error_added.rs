@@ -5,18 +5,18 @@ use core::ffi::{CStr, c_int};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::args::Out;
+use crate::args::OutArg;
 use crate::c::{MPI_ERR_LASTCODE, MPI_MAX_ERROR_STRING, MPI_SUCCESS};
 use crate::error::{Error, ErrorClass, Result, truncate};
 
 /// `MPI_Add_error_class`.
-pub fn add_error_class(class: Out<'_, c_int>) -> Result<()> {
+pub fn add_error_class(class: OutArg<'_, c_int>) -> Result<()> {
     class.set(add(None)?);
     Ok(())
 }
 
 /// `MPI_Add_error_code`.
-pub fn add_error_code(class: c_int, code: Out<'_, c_int>) -> Result<()> {
+pub fn add_error_code(class: c_int, code: OutArg<'_, c_int>) -> Result<()> {
     check_class(class)?;
     code.set(add(Some(class))?);
     Ok(())
@@ -34,7 +34,7 @@ pub fn remove_error_class(class: c_int) -> Result<()> {
     let mut added = added();
     match added.get(&class) {
         None => return Err(not_added(class)),
-        Some(Entry {
+        Some(AddedError {
             class: Some(of), ..
         }) => {
             let detail = format!("{class} is an error code of the class {of}, not an error class");
@@ -60,7 +60,7 @@ pub fn remove_error_code(code: c_int) -> Result<()> {
     let mut added = added();
     match added.get(&code) {
         None => Err(not_added(code)),
-        Some(Entry { class: None, .. }) => {
+        Some(AddedError { class: None, .. }) => {
             let detail = format!("{code} is an error class, not an error code");
             Err(Error::new(ErrorClass::ARG, detail))
         }
@@ -73,7 +73,7 @@ pub fn remove_error_code(code: c_int) -> Result<()> {
 }
 
 /// What has a string is in use still.
-fn check_no_string(code: c_int, entry: Option<&Entry>) -> Result<()> {
+fn check_no_string(code: c_int, entry: Option<&AddedError>) -> Result<()> {
     if entry.is_none_or(|entry| entry.text.is_empty()) {
         return Ok(());
     }
@@ -105,15 +105,16 @@ pub(crate) fn last_used_code() -> c_int {
         .map_or(MPI_ERR_LASTCODE, |(code, _)| *code)
 }
 
-struct Entry {
+/// An error class or code that the program has added.
+struct AddedError {
     /// Of a code; `None` for what is a class itself.
     class: Option<c_int>,
     text: String,
 }
 
-static ADDED: Mutex<BTreeMap<c_int, Entry>> = Mutex::new(BTreeMap::new());
+static ADDED: Mutex<BTreeMap<c_int, AddedError>> = Mutex::new(BTreeMap::new());
 
-fn added() -> MutexGuard<'static, BTreeMap<c_int, Entry>> {
+fn added() -> MutexGuard<'static, BTreeMap<c_int, AddedError>> {
     ADDED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -122,11 +123,11 @@ fn add(class: Option<c_int>) -> Result<c_int> {
     let number = number
         .ok_or_else(|| Error::new(ErrorClass::OTHER, "the program used up all error codes"))?;
     let text = String::new();
-    added().insert(number, Entry { class, text });
+    added().insert(number, AddedError { class, text });
     Ok(number)
 }
 
-fn change(code: c_int, action: impl FnOnce(&mut Entry)) -> Result<()> {
+fn change(code: c_int, action: impl FnOnce(&mut AddedError)) -> Result<()> {
     match added().get_mut(&code) {
         Some(entry) => {
             action(entry);

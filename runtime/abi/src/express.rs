@@ -17,12 +17,12 @@
 use core::ffi::{c_int, c_void};
 use core::hint::cold_path;
 
-use runtime::{ContextId, Peer, Received, Target, Universe, UserMemory};
+use runtime::{ContextId, Peer, ReceivedMessage, SendTarget, Universe, UserMemory};
 
 use crate::args::{MutBuf, OutStatus};
 use crate::c::MPI_SUCCESS;
 use crate::datatype_table::SIZES;
-use crate::express_lanes::{Lane, lane};
+use crate::express_lanes::{ExpressLane, lane};
 use crate::express_shared;
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request};
 use crate::pt2pt::{finish_posted, finish_sendrecv};
@@ -123,7 +123,7 @@ pub unsafe fn send_other(
 /// A1 and A2 of `args` for the arguments of `MPI_Send`; this thread alone is in MPI.
 #[inline(always)]
 pub(crate) unsafe fn send_in(
-    lane: &Lane,
+    lane: &ExpressLane,
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -146,7 +146,7 @@ pub(crate) unsafe fn send_in(
 /// As [`send_in`], with what [`outgoing`] says.
 #[inline(never)]
 unsafe fn send_listed(
-    lane: &Lane,
+    lane: &ExpressLane,
     buf: *const c_void,
     (bytes, size): (u64, u64),
     dest: c_int,
@@ -167,7 +167,7 @@ unsafe fn send_listed(
 /// As [`send_listed`].
 #[inline(always)]
 unsafe fn send_to(
-    lane: &Lane,
+    lane: &ExpressLane,
     peer: Peer,
     buf: *const c_void,
     (bytes, size): (u64, u64),
@@ -184,7 +184,7 @@ unsafe fn send_to(
     let watched = universe
         .messages
         .send_at_hand(peer, (lane.context, tag), memory)?;
-    Some(Posted { peer, watched }.ring())
+    Some(PostedMessage { peer, watched }.ring())
 }
 
 /// `MPI_Irecv` of dense items from a definite rank, which is the number of its process, with a definite tag, if the message is not
@@ -240,7 +240,7 @@ pub unsafe fn irecv_other(
 /// A1 and A2 of `args` for the arguments of `MPI_Irecv`; this thread alone is in MPI.
 #[inline(always)]
 pub(crate) unsafe fn irecv_in(
-    lane: &Lane,
+    lane: &ExpressLane,
     buf: *mut c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -259,7 +259,7 @@ pub(crate) unsafe fn irecv_in(
 /// As [`irecv_in`].
 #[inline(always)]
 unsafe fn irecv_from(
-    lane: &Lane,
+    lane: &ExpressLane,
     peer: Peer,
     buf: *mut c_void,
     count: c_int,
@@ -302,7 +302,7 @@ pub unsafe fn recv(
 #[allow(clippy::too_many_arguments, reason = "those of MPI_Recv")]
 #[inline(always)]
 pub(crate) unsafe fn recv_in<G>(
-    lane: &Lane,
+    lane: &ExpressLane,
     buf: *mut c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -395,7 +395,7 @@ pub unsafe fn sendrecv_other(
 /// A1 and A2 of `args` for the arguments of `MPI_Sendrecv`; this thread alone is in MPI.
 #[inline(always)]
 pub(crate) unsafe fn sendrecv_in<G>(
-    lane: &Lane,
+    lane: &ExpressLane,
     out: Outgoing,
     into: Incoming,
     status: *mut MPI_Status,
@@ -413,7 +413,7 @@ pub(crate) unsafe fn sendrecv_in<G>(
 /// As [`sendrecv_in`].
 #[inline(always)]
 unsafe fn sendrecv_from<G>(
-    lane: &Lane,
+    lane: &ExpressLane,
     from: Peer,
     (sendbuf, sendcount, sendtype, dest, sendtag): Outgoing,
     (recvbuf, recvcount, recvtype, source, recvtag): Incoming,
@@ -472,7 +472,7 @@ unsafe fn post(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-) -> Option<Posted> {
+) -> Option<PostedMessage> {
     let lane = lane(comm)?;
     let (bytes, _) = outgoing(buf, count, datatype, tag)?;
     let peer = lane.plain_peer(dest)?;
@@ -486,12 +486,12 @@ unsafe fn post(
 /// The lane is open, and `buf` leads to so many bytes.
 #[inline(always)]
 unsafe fn post_word(
-    lane: &Lane,
+    lane: &ExpressLane,
     peer: Peer,
     buf: *const c_void,
     bytes: u64,
     tag: c_int,
-) -> Option<Posted> {
+) -> Option<PostedMessage> {
     let envelope = || (lane.context, tag);
     // SAFETY: the lane is open: the communicator is in it.
     let universe: &mut Universe = unsafe { universe() };
@@ -499,14 +499,14 @@ unsafe fn post_word(
         // SAFETY: promised.
         let word = || unsafe { buf.cast::<u64>().read_unaligned() };
         let watched = universe.messages.send_word::<8>(peer, envelope, word)?;
-        return Some(Posted { peer, watched });
+        return Some(PostedMessage { peer, watched });
     }
     cold_path();
     if bytes == 4 {
         // SAFETY: promised.
         let word = || u64::from(unsafe { buf.cast::<u32>().read_unaligned() });
         let watched = universe.messages.send_word::<4>(peer, envelope, word)?;
-        return Some(Posted { peer, watched });
+        return Some(PostedMessage { peer, watched });
     }
     None
 }
@@ -523,7 +523,7 @@ fn incoming(buf: *mut c_void, count: c_int, datatype: MPI_Datatype, tag: c_int) 
 
 #[inline(always)]
 unsafe fn post_receive(
-    lane: &Lane,
+    lane: &ExpressLane,
     peer: Peer,
     buf: *mut c_void,
     count: c_int,
@@ -533,7 +533,7 @@ unsafe fn post_receive(
     let bytes = incoming(buf, count, datatype, tag)?;
     // SAFETY: A2: the buffer holds `count` items and is the library's until the receive is complete.
     let memory = unsafe { UserMemory::new(buf.cast(), bytes) };
-    let target = Target {
+    let target = SendTarget {
         context: lane.context,
         peer,
         tag,
@@ -551,11 +551,11 @@ unsafe fn post_receive(
 /// # Safety
 /// A1 of `args` for `status`; the lane is open.
 #[inline(always)]
-pub(crate) unsafe fn tell(status: *mut MPI_Status, received: Received) -> c_int {
+pub(crate) unsafe fn tell(status: *mut MPI_Status, received: ReceivedMessage) -> c_int {
     if status.is_null() {
         return MPI_SUCCESS;
     }
-    let Received {
+    let ReceivedMessage {
         peer,
         tag,
         bytes,
@@ -584,7 +584,7 @@ unsafe fn tell_listed(
     tag: c_int,
     bytes: u64,
 ) -> c_int {
-    let received = Received {
+    let received = ReceivedMessage {
         peer,
         context,
         tag,
@@ -599,19 +599,19 @@ unsafe fn tell_listed(
 
 /// The status of a receive.
 #[inline(always)]
-pub(crate) fn status_of(universe: &Universe, received: Received) -> MPI_Status {
+pub(crate) fn status_of(universe: &Universe, received: ReceivedMessage) -> MPI_Status {
     let source = universe.comms.sender_rank(&received);
     MPI_Status::received(source, received.tag, received.bytes)
 }
 
 /// A message that was posted to a peer.
-struct Posted {
+struct PostedMessage {
     peer: Peer,
     /// The peer looks; else its bell is to be rung.
     watched: bool,
 }
 
-impl Posted {
+impl PostedMessage {
     #[inline(always)]
     fn ring(self) -> c_int {
         if self.watched {

@@ -5,7 +5,7 @@
 //! # Safety
 //! As `express`: the tables here are read and changed by one thread at a time, below `MPI_THREAD_MULTIPLE` by the program's
 //! promise, there by the lock. But for the communicator that was used last: at `MPI_THREAD_MULTIPLE` any thread looks at that
-//! without the lock, and nobody writes it. Obligation **L1**: the ranks of a [`Lane`] lie in the group of its communicator, which lives
+//! without the lock, and nobody writes it. Obligation **L1**: the ranks of a [`ExpressLane`] lie in the group of its communicator, which lives
 //! until the communicator is freed; it is [forgotten](forget) before that, and nobody keeps a lane over a call.
 #![allow(unsafe_code, reason = "tables that one thread at a time changes")]
 #![allow(
@@ -23,13 +23,13 @@ use runtime::{Comm, ContextId, Peer};
 
 use crate::handle::MPI_Comm;
 use crate::lock;
-use crate::process::{self, Phase};
+use crate::process::{self, ProcessPhase};
 use crate::qmpi;
 use crate::state::{communicator, universe};
 
-/// What the lane knows of a communicator.
+/// What the short way knows of a communicator.
 #[derive(Clone, Copy)]
-pub(crate) struct Lane {
+pub(crate) struct ExpressLane {
     pub(crate) handle: MPI_Comm,
     /// How many ranks are numbers of processes too: all, or none.
     plain: u32,
@@ -40,7 +40,7 @@ pub(crate) struct Lane {
     pub(crate) context: ContextId,
 }
 
-impl Lane {
+impl ExpressLane {
     /// No handle is 0.
     const CLOSED: Self = Self {
         handle: MPI_Comm(0),
@@ -97,9 +97,9 @@ impl Lane {
 
 struct Lanes {
     /// The communicator that was used last, below `MPI_THREAD_MULTIPLE`.
-    current: UnsafeCell<Lane>,
+    current: UnsafeCell<ExpressLane>,
     /// Those that were used before, by the end of their handles.
-    known: [UnsafeCell<Lane>; LANES_COUNT],
+    known: [UnsafeCell<ExpressLane>; LANES_COUNT],
     /// Some communicator was served, and MPI is not finalized: no tools are stacked.
     serves: UnsafeCell<bool>,
 }
@@ -109,7 +109,7 @@ unsafe impl Sync for Lanes {}
 
 /// The lane of the communicator that was used last, if it is this one.
 #[inline(always)]
-pub(crate) fn lane(handle: MPI_Comm) -> Option<&'static Lane> {
+pub(crate) fn lane(handle: MPI_Comm) -> Option<&'static ExpressLane> {
     // SAFETY: nobody writes while the reference is in use (module head).
     let lane = unsafe { &*LANES.current.get() };
     (lane.handle == handle).then_some(lane)
@@ -119,7 +119,7 @@ pub(crate) fn lane(handle: MPI_Comm) -> Option<&'static Lane> {
 #[inline(always)]
 pub(crate) fn is_open() -> bool {
     // SAFETY: nobody writes meanwhile (module head).
-    unsafe { *LANES.current.get() }.handle != Lane::CLOSED.handle
+    unsafe { *LANES.current.get() }.handle != ExpressLane::CLOSED.handle
 }
 
 /// Whether the lane may serve calls that name no communicator, at `MPI_THREAD_MULTIPLE`. It says nothing about pauses.
@@ -132,8 +132,8 @@ pub(crate) fn serves() -> bool {
 /// Makes the lane that of another communicator. `false` if it is so already, if something is special about that one, or while
 /// the lane is [paused](pause) or there is none.
 pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
-    let may_change = !lock::is_multiple() && handle != Lane::CLOSED.handle;
-    if !may_change || lane(handle).is_some() || process::phase() != Phase::Running {
+    let may_change = !lock::is_multiple() && handle != ExpressLane::CLOSED.handle;
+    if !may_change || lane(handle).is_some() || process::phase() != ProcessPhase::Running {
         return false;
     }
     // SAFETY: MPI is initialized, and this thread alone is in it, outside of any visit.
@@ -154,7 +154,7 @@ pub(crate) fn change_lane(handle: MPI_Comm) -> bool {
 /// never name one in a call with a lane, as who has persistent requests alone. For bodies, outside of visits.
 pub(crate) fn open() {
     if lock::is_multiple() {
-        if !serves() && process::phase() == Phase::Running {
+        if !serves() && process::phase() == ProcessPhase::Running {
             // SAFETY: MPI is initialized, and this thread alone is in it: in a body it has the lock.
             let _ = unsafe { known(MPI_Comm::WORLD) };
         }
@@ -168,7 +168,7 @@ pub(crate) fn open() {
 /// # Safety
 /// MPI is initialized, this thread alone is in it, and no visit is under way.
 #[inline(always)]
-pub(crate) unsafe fn known(handle: MPI_Comm) -> Option<&'static Lane> {
+pub(crate) unsafe fn known(handle: MPI_Comm) -> Option<&'static ExpressLane> {
     let place = LANES.known[handle.0 % LANES_COUNT].get();
     // SAFETY: this thread alone is here.
     if unsafe { &*place }.handle != handle {
@@ -186,7 +186,7 @@ pub(crate) unsafe fn known(handle: MPI_Comm) -> Option<&'static Lane> {
 /// As [`known`].
 #[cold]
 #[inline(never)]
-unsafe fn look_up(handle: MPI_Comm) -> Option<Lane> {
+unsafe fn look_up(handle: MPI_Comm) -> Option<ExpressLane> {
     // It would pass by the tools, and it sends eight bytes at once: not where the program's user has forbidden that.
     // SAFETY: promised.
     if qmpi::is_stacked() || !unsafe { universe() }.messages.sends_at_once(8) {
@@ -196,7 +196,7 @@ unsafe fn look_up(handle: MPI_Comm) -> Option<Lane> {
     let comm = unsafe { communicator(handle) }?;
     // SAFETY: this thread alone is in MPI.
     unsafe { *LANES.serves.get() = true };
-    Some(Lane::of(handle, comm))
+    Some(ExpressLane::of(handle, comm))
 }
 
 /// A communicator is being freed: the lane must not know it any more.
@@ -206,13 +206,13 @@ pub(crate) fn forget(handle: MPI_Comm) {
         // SAFETY: this thread alone is in MPI (module head).
         let lane = unsafe { &mut *cell.get() };
         if lane.handle == handle {
-            *lane = Lane::CLOSED;
+            *lane = ExpressLane::CLOSED;
         }
     }
 }
 
 /// The communicator that was used last; `None` at `MPI_THREAD_MULTIPLE`, where there is none and others may be looking.
-fn current_to_change() -> Option<&'static UnsafeCell<Lane>> {
+fn current_to_change() -> Option<&'static UnsafeCell<ExpressLane>> {
     (!lock::is_multiple()).then_some(&LANES.current)
 }
 
@@ -220,7 +220,7 @@ fn current_to_change() -> Option<&'static UnsafeCell<Lane>> {
 pub(crate) fn close() {
     for cell in LANES.known.iter().chain(current_to_change()) {
         // SAFETY: this thread alone is in MPI (module head).
-        unsafe { *cell.get() = Lane::CLOSED };
+        unsafe { *cell.get() = ExpressLane::CLOSED };
     }
     // SAFETY: the same.
     unsafe { *LANES.serves.get() = false };
@@ -234,14 +234,14 @@ pub(crate) fn pause() {
         return;
     }
     // SAFETY: this thread alone is in MPI (module head).
-    unsafe { *LANES.current.get() = Lane::CLOSED };
+    unsafe { *LANES.current.get() = ExpressLane::CLOSED };
 }
 
 /// So many that the first 256 communicators of a program, whose handles end in 0 to 255, leave `MPI_COMM_WORLD` its place.
 const LANES_COUNT: usize = 512;
 static LANES: Lanes = Lanes {
-    current: UnsafeCell::new(Lane::CLOSED),
-    known: [const { UnsafeCell::new(Lane::CLOSED) }; LANES_COUNT],
+    current: UnsafeCell::new(ExpressLane::CLOSED),
+    known: [const { UnsafeCell::new(ExpressLane::CLOSED) }; LANES_COUNT],
     serves: UnsafeCell::new(false),
 };
 
@@ -251,9 +251,9 @@ mod tests {
 
     use super::*;
 
-    fn lane_of(group: Group) -> (Lane, Comm) {
+    fn lane_of(group: Group) -> (ExpressLane, Comm) {
         let comm = Comm::new(ContextId(8), group, 0);
-        (Lane::of(MPI_Comm::WORLD, &comm), comm)
+        (ExpressLane::of(MPI_Comm::WORLD, &comm), comm)
     }
 
     #[test]
@@ -267,14 +267,14 @@ mod tests {
         let peers: Vec<_> = (-2..5).map(|rank| listed.peer(rank)).collect();
         let all = [None, None, Some(7), Some(0), Some(4), None, None];
         assert_eq!(peers, all.map(|peer| peer.map(Peer)));
-        assert_eq!(Lane::CLOSED.peer(0), None);
+        assert_eq!(ExpressLane::CLOSED.peer(0), None);
     }
 
     #[test]
     fn ranks_of_an_intercommunicator_are_those_of_the_remote_group() {
         let remote = Some(Group::of(vec![Peer(2), Peer(3)]));
         let comm = Comm::new(ContextId(8), Group::world(2), 0).with_remote(remote);
-        let lane = Lane::of(MPI_Comm::WORLD, &comm);
+        let lane = ExpressLane::of(MPI_Comm::WORLD, &comm);
         assert_eq!([lane.peer(0), lane.peer(1)], [Some(Peer(2)), Some(Peer(3))]);
         assert_eq!(lane.peer(2), None);
     }

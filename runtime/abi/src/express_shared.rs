@@ -19,7 +19,7 @@ use crate::express_lanes::{known, serves};
 use crate::express_requests::{startall_in, test_in, testall_in, wait_in, waitall_in, waitany_in};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request};
 use crate::lock;
-use crate::process::{self, Phase};
+use crate::process::{self, ProcessPhase};
 use crate::state::universe;
 use crate::status::MPI_Status;
 
@@ -68,7 +68,7 @@ macro_rules! with_lock {
     )* };
     // Whether the lane serves calls that name no communicator.
     (@serves) => { serves() };
-    (@serves $comm:ident) => { serves() || process::phase() == Phase::Running };
+    (@serves $comm:ident) => { serves() || process::phase() == ProcessPhase::Running };
 }
 
 with_lock! {

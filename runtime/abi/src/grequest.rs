@@ -11,7 +11,7 @@ use core::ffi::{c_int, c_void};
 
 use runtime::{ContextId, RequestId};
 
-use crate::args::{Out, State as Kept};
+use crate::args::{ExtraState as Kept, OutArg};
 use crate::c::MPI_SUCCESS;
 use crate::callback::{
     MPI_Grequest_cancel_function, MPI_Grequest_free_function, MPI_Grequest_query_function,
@@ -41,7 +41,7 @@ pub fn grequest_start(
     free: Option<MPI_Grequest_free_function>,
     cancel: Option<MPI_Grequest_cancel_function>,
     extra: Kept,
-    request: Out<'_, MPI_Request>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     let general = Grequest {
         query: query.ok_or_else(|| Error::null("query_fn"))?,

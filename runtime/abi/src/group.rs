@@ -3,25 +3,25 @@
 
 use core::ffi::c_int;
 
-use runtime::{Comparison, Group, Peer, Visit};
+use runtime::{Group, GroupComparison, Peer, Visit};
 
-use crate::args::{InOut, Out, OutArray};
+use crate::args::{InOutArg, OutArg, OutArray};
 use crate::c::{MPI_PROC_NULL, MPI_UNDEFINED};
 use crate::comm::{comparison, int};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::MPI_Group;
-use crate::session::Number;
+use crate::session::SessionNumber;
 use crate::state::GroupObject;
 
 /// `MPI_Group_size`.
-pub fn group_size(mpi: Mpi, group: MPI_Group, size: Out<'_, c_int>) -> Result<()> {
+pub fn group_size(mpi: Mpi, group: MPI_Group, size: OutArg<'_, c_int>) -> Result<()> {
     size.set(int(of(mpi, group)?.size()));
     Ok(())
 }
 
 /// `MPI_Group_rank`.
-pub fn group_rank(mpi: Mpi, group: MPI_Group, rank: Out<'_, c_int>) -> Result<()> {
+pub fn group_rank(mpi: Mpi, group: MPI_Group, rank: OutArg<'_, c_int>) -> Result<()> {
     let me = Peer(mpi.visit(|universe| universe.rank()));
     rank.set(of(mpi, group)?.rank_of(me).map_or(MPI_UNDEFINED, int));
     Ok(())
@@ -32,11 +32,11 @@ pub fn group_compare(
     mpi: Mpi,
     first: MPI_Group,
     second: MPI_Group,
-    result: Out<'_, c_int>,
+    result: OutArg<'_, c_int>,
 ) -> Result<()> {
     let relation = of(mpi, first)?.compare(&of(mpi, second)?);
     debug_assert!(
-        relation != Comparison::Congruent,
+        relation != GroupComparison::Congruent,
         "groups are identical, similar or unequal"
     );
     result.set(comparison(relation));
@@ -68,7 +68,7 @@ pub fn group_union(
     mpi: Mpi,
     first: MPI_Group,
     second: MPI_Group,
-    newgroup: Out<'_, MPI_Group>,
+    newgroup: OutArg<'_, MPI_Group>,
 ) -> Result<()> {
     let origin = origin(mpi, first, second)?;
     let (first, second) = (of(mpi, first)?, of(mpi, second)?);
@@ -86,7 +86,7 @@ pub fn group_intersection(
     mpi: Mpi,
     first: MPI_Group,
     second: MPI_Group,
-    newgroup: Out<'_, MPI_Group>,
+    newgroup: OutArg<'_, MPI_Group>,
 ) -> Result<()> {
     let origin = origin(mpi, first, second)?;
     let (first, second) = (of(mpi, first)?, of(mpi, second)?);
@@ -106,7 +106,7 @@ pub fn group_difference(
     mpi: Mpi,
     first: MPI_Group,
     second: MPI_Group,
-    newgroup: Out<'_, MPI_Group>,
+    newgroup: OutArg<'_, MPI_Group>,
 ) -> Result<()> {
     let origin = origin(mpi, first, second)?;
     let (first, second) = (of(mpi, first)?, of(mpi, second)?);
@@ -126,7 +126,7 @@ pub fn group_incl(
     mpi: Mpi,
     group: MPI_Group,
     ranks: &[c_int],
-    newgroup: Out<'_, MPI_Group>,
+    newgroup: OutArg<'_, MPI_Group>,
 ) -> Result<()> {
     let origin = origin(mpi, group, group)?;
     let group = of(mpi, group)?;
@@ -138,7 +138,7 @@ pub fn group_excl(
     mpi: Mpi,
     group: MPI_Group,
     ranks: &[c_int],
-    newgroup: Out<'_, MPI_Group>,
+    newgroup: OutArg<'_, MPI_Group>,
 ) -> Result<()> {
     let origin = origin(mpi, group, group)?;
     let group = of(mpi, group)?;
@@ -155,7 +155,7 @@ pub fn group_range_incl(
     mpi: Mpi,
     group: MPI_Group,
     ranges: &[[c_int; 3]],
-    newgroup: Out<'_, MPI_Group>,
+    newgroup: OutArg<'_, MPI_Group>,
 ) -> Result<()> {
     let origin = origin(mpi, group, group)?;
     let group = of(mpi, group)?;
@@ -167,7 +167,7 @@ pub fn group_range_excl(
     mpi: Mpi,
     group: MPI_Group,
     ranges: &[[c_int; 3]],
-    newgroup: Out<'_, MPI_Group>,
+    newgroup: OutArg<'_, MPI_Group>,
 ) -> Result<()> {
     let origin = origin(mpi, group, group)?;
     let group = of(mpi, group)?;
@@ -180,7 +180,7 @@ pub fn group_range_excl(
 }
 
 /// `MPI_Group_free`.
-pub fn group_free(mpi: Mpi, group: InOut<'_, MPI_Group>) -> Result<()> {
+pub fn group_free(mpi: Mpi, group: InOutArg<'_, MPI_Group>) -> Result<()> {
     let handle = group.get();
     if handle != MPI_Group::EMPTY {
         mpi.state(|state| state.groups.remove(handle).map(drop))?;
@@ -194,15 +194,15 @@ fn of(mpi: Mpi, group: MPI_Group) -> Result<Group> {
 }
 
 /// The session that two groups come from; the empty group comes from none.
-fn origin(mpi: Mpi, first: MPI_Group, second: MPI_Group) -> Result<Option<Number>> {
+fn origin(mpi: Mpi, first: MPI_Group, second: MPI_Group) -> Result<Option<SessionNumber>> {
     mpi.state(|state| Ok(state.session_of(first)?.or(state.session_of(second)?)))
 }
 
 fn keep(
     mpi: Mpi,
-    session: Option<Number>,
+    session: Option<SessionNumber>,
     peers: Vec<Peer>,
-    newgroup: &Out<'_, MPI_Group>,
+    newgroup: &OutArg<'_, MPI_Group>,
 ) -> Result<()> {
     if peers.is_empty() {
         newgroup.set(MPI_Group::EMPTY);

@@ -5,14 +5,14 @@ use queue_layout::{FIRST_GROUP_ROWS, GROUP_CHUNKS, GroupRow, GroupTable};
 
 use crate::error::Result;
 use crate::handle::{Handle, MPI_Group};
-use crate::registry::Registry;
-use crate::rows::{Row, Rows};
+use crate::registry::HandleRegistry;
+use crate::rows::{DebuggerRow, Rows};
 use crate::state::GroupObject;
 
 /// What the debugger's anchor points to. Rows live as long as the process.
 static TABLE: GroupTable = GroupTable::new();
 
-impl Row for GroupRow {
+impl DebuggerRow for GroupRow {
     const FIRST: usize = FIRST_GROUP_ROWS;
     const CHUNKS: usize = GROUP_CHUNKS;
 
@@ -33,7 +33,7 @@ pub fn table() -> &'static GroupTable {
 /// Live groups.
 #[derive(Default)]
 pub struct Groups {
-    objects: Registry<MPI_Group, GroupObject>,
+    objects: HandleRegistry<MPI_Group, GroupObject>,
     rows: Rows<GroupRow>,
 }
 

@@ -6,7 +6,7 @@
 //!
 //! | bits | field | range |
 //! |---|---|---|
-//! | 27..31 | kind | 1 to 11, [`Kind`]: so that a live handle is never below 2^27, nor taken for another kind |
+//! | 27..31 | kind | 1 to 11, [`HandleKind`]: so that a live handle is never below 2^27, nor taken for another kind |
 //! | 19..27 | generation | 0 to 255: a freed handle does not name the next object in its place |
 //! | 0..19 | index | up to 524,288 objects of a kind |
 //!
@@ -26,10 +26,10 @@ pub type MPI_Count = i64;
 /// `MPI_Offset`: a position in a file.
 pub type MPI_Offset = i64;
 
-/// What a handle is of.
+/// The kind of object that a handle is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Kind {
+pub enum HandleKind {
     /// A communicator.
     Comm = 1,
     /// A group.
@@ -54,7 +54,7 @@ pub enum Kind {
     Session = 11,
 }
 
-impl Kind {
+impl HandleKind {
     const ALL: [Self; 11] = [
         Self::Comm,
         Self::Group,
@@ -144,7 +144,7 @@ impl Kind {
 /// A handle type.
 pub trait Handle: Copy + PartialEq {
     /// What it is of.
-    const KIND: Kind;
+    const KIND: HandleKind;
     /// The handle with this number.
     fn from_bits(bits: usize) -> Self;
     /// Its number.
@@ -159,7 +159,7 @@ macro_rules! handles {
         pub struct $name(pub usize);
 
         impl Handle for $name {
-            const KIND: Kind = Kind::$kind;
+            const KIND: HandleKind = HandleKind::$kind;
             fn from_bits(bits: usize) -> Self {
                 Self(bits)
             }
@@ -209,18 +209,18 @@ const INDEX_MASK: usize = (1 << GENERATION_SHIFT) - 1;
 /// How many objects of one kind can live at once.
 pub const MAX_OBJECTS: usize = INDEX_MASK + 1;
 
-/// A live handle, taken apart.
+/// The index and generation in a live handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct HandleParts {
     /// The slot.
     pub index: usize,
     /// Which life of the slot.
     pub generation: u8,
 }
 
-impl Place {
+impl HandleParts {
     /// The place that the number of a live handle names; `None` for a predefined handle or one of another kind.
-    pub fn of(kind: Kind, bits: usize) -> Option<Self> {
+    pub fn of(kind: HandleKind, bits: usize) -> Option<Self> {
         let ours = bits >> KIND_SHIFT == kind as usize;
         let generation = u8::try_from((bits >> GENERATION_SHIFT) & 0xff).ok()?;
         ours.then_some(Self {
@@ -230,7 +230,7 @@ impl Place {
     }
 
     /// The number of the handle that names this place.
-    pub const fn bits(self, kind: Kind) -> usize {
+    pub const fn bits(self, kind: HandleKind) -> usize {
         (kind as usize) << KIND_SHIFT | (self.generation as usize) << GENERATION_SHIFT | self.index
     }
 }
@@ -272,13 +272,13 @@ mod tests {
 
     #[test]
     fn a_live_handle_is_a_positive_int_above_the_first_page() {
-        for kind in Kind::ALL {
+        for kind in HandleKind::ALL {
             for place in [
-                Place {
+                HandleParts {
                     index: 0,
                     generation: 0,
                 },
-                Place {
+                HandleParts {
                     index: MAX_OBJECTS - 1,
                     generation: 255,
                 },
@@ -288,8 +288,8 @@ mod tests {
                     bits > 4096 && i32::try_from(bits).is_ok_and(|int| int > 0),
                     "{bits:#x}"
                 );
-                assert_eq!(Place::of(kind, bits), Some(place));
-                assert_eq!(Kind::of(bits), Some(kind));
+                assert_eq!(HandleParts::of(kind, bits), Some(place));
+                assert_eq!(HandleKind::of(bits), Some(kind));
             }
         }
     }
@@ -297,11 +297,11 @@ mod tests {
     #[test]
     fn toint_and_fromint_are_each_others_inverse() {
         let live = MPI_Comm(
-            Place {
+            HandleParts {
                 index: 77,
                 generation: 3,
             }
-            .bits(Kind::Comm),
+            .bits(HandleKind::Comm),
         );
         for comm in [MPI_Comm::NULL, MPI_Comm::WORLD, MPI_Comm::SELF, live] {
             assert_eq!(fromint::<MPI_Comm>(toint(comm)), comm);
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn each_predefined_handle_has_its_kind_and_its_name() {
         for (bits, name) in HANDLE_NAMES {
-            let kind = Kind::of(*bits).unwrap();
+            let kind = HandleKind::of(*bits).unwrap();
             assert_eq!(predefined_name(*bits), Some(*name));
             let prefix = format!("MPI_{:?}_", kind).to_uppercase();
             if name.ends_with("_NULL") {
@@ -325,12 +325,12 @@ mod tests {
 
     #[test]
     fn a_place_of_another_kind_is_none() {
-        let bits = Place {
+        let bits = HandleParts {
             index: 1,
             generation: 1,
         }
-        .bits(Kind::Comm);
-        assert_eq!(Place::of(Kind::Group, bits), None);
-        assert_eq!(Place::of(Kind::Comm, MPI_Comm::WORLD.0), None);
+        .bits(HandleKind::Comm);
+        assert_eq!(HandleParts::of(HandleKind::Group, bits), None);
+        assert_eq!(HandleParts::of(HandleKind::Comm, MPI_Comm::WORLD.0), None);
     }
 }

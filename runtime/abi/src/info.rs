@@ -7,18 +7,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{env, fs};
 
-use crate::args::{InOut, Out, OutChars, OutString, Strings};
+use crate::args::{InOutArg, OutArg, OutChars, OutString, Strings};
 use crate::c::{MPI_MAX_INFO_KEY, MPI_MAX_INFO_VAL};
 use crate::error::{Error, ErrorClass, Result};
-use crate::handle::{Kind, MPI_Info};
+use crate::handle::{HandleKind, MPI_Info};
 use crate::process;
-use crate::registry::{Registry, not_a};
+use crate::registry::{HandleRegistry, not_a};
 
 /// Keys with their values, in the order in which they were first set.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Pairs(Vec<(CString, CString)>);
+pub struct InfoPairs(Vec<(CString, CString)>);
 
-impl Pairs {
+impl InfoPairs {
     /// The value of `key`.
     pub fn get(&self, key: &CStr) -> Option<&CStr> {
         self.0
@@ -67,30 +67,30 @@ impl Pairs {
     }
 }
 
-static INFOS: Mutex<Registry<MPI_Info, Pairs>> = Mutex::new(Registry::new());
+static INFOS: Mutex<HandleRegistry<MPI_Info, InfoPairs>> = Mutex::new(HandleRegistry::new());
 
-fn infos() -> MutexGuard<'static, Registry<MPI_Info, Pairs>> {
+fn infos() -> MutexGuard<'static, HandleRegistry<MPI_Info, InfoPairs>> {
     INFOS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A new info object with these pairs.
-pub fn insert(pairs: Pairs) -> Result<MPI_Info> {
+pub fn insert(pairs: InfoPairs) -> Result<MPI_Info> {
     infos().insert(pairs)
 }
 
 /// A copy of the pairs of `info`; none for `MPI_INFO_NULL`, which means no hints wherever an info object may be given.
-pub fn hints(info: MPI_Info) -> Result<Pairs> {
+pub fn hints(info: MPI_Info) -> Result<InfoPairs> {
     if info == MPI_INFO_NULL {
-        Ok(Pairs::default())
+        Ok(InfoPairs::default())
     } else {
-        read(info, Pairs::clone)
+        read(info, InfoPairs::clone)
     }
 }
 
 const MPI_INFO_NULL: MPI_Info = MPI_Info::NULL;
 
 /// Looks into an object.
-fn read<T>(info: MPI_Info, look: impl FnOnce(&Pairs) -> T) -> Result<T> {
+fn read<T>(info: MPI_Info, look: impl FnOnce(&InfoPairs) -> T) -> Result<T> {
     if info == MPI_Info::ENV {
         return Ok(look(&environment(&arguments())));
     }
@@ -98,7 +98,7 @@ fn read<T>(info: MPI_Info, look: impl FnOnce(&Pairs) -> T) -> Result<T> {
 }
 
 /// Changes an object; the predefined one is not to be changed.
-fn change<T>(info: MPI_Info, action: impl FnOnce(&mut Pairs) -> T) -> Result<T> {
+fn change<T>(info: MPI_Info, action: impl FnOnce(&mut InfoPairs) -> T) -> Result<T> {
     if info == MPI_Info::ENV {
         return Err(Error::new(
             ErrorClass::INFO,
@@ -109,13 +109,13 @@ fn change<T>(info: MPI_Info, action: impl FnOnce(&mut Pairs) -> T) -> Result<T> 
 }
 
 /// `MPI_Info_create`.
-pub fn info_create(info: Out<'_, MPI_Info>) -> Result<()> {
-    info.set(insert(Pairs::default())?);
+pub fn info_create(info: OutArg<'_, MPI_Info>) -> Result<()> {
+    info.set(insert(InfoPairs::default())?);
     Ok(())
 }
 
 /// `MPI_Info_create_env`: what `MPI_INFO_ENV` says, of the arguments given.
-pub fn info_create_env(argc: c_int, argv: Strings<'_>, info: Out<'_, MPI_Info>) -> Result<()> {
+pub fn info_create_env(argc: c_int, argv: Strings<'_>, info: OutArg<'_, MPI_Info>) -> Result<()> {
     let count = usize::try_from(argc).unwrap_or(0);
     let given = if count == 0 {
         arguments()
@@ -127,16 +127,16 @@ pub fn info_create_env(argc: c_int, argv: Strings<'_>, info: Out<'_, MPI_Info>) 
 }
 
 /// `MPI_Info_dup`.
-pub fn info_dup(info: MPI_Info, newinfo: Out<'_, MPI_Info>) -> Result<()> {
-    let pairs = read(info, Pairs::clone)?;
+pub fn info_dup(info: MPI_Info, newinfo: OutArg<'_, MPI_Info>) -> Result<()> {
+    let pairs = read(info, InfoPairs::clone)?;
     newinfo.set(insert(pairs)?);
     Ok(())
 }
 
 /// `MPI_Info_free`.
-pub fn info_free(info: InOut<'_, MPI_Info>) -> Result<()> {
+pub fn info_free(info: InOutArg<'_, MPI_Info>) -> Result<()> {
     if info.get() == MPI_Info::ENV {
-        return Err(not_a(Kind::Info, MPI_Info::ENV.0));
+        return Err(not_a(HandleKind::Info, MPI_Info::ENV.0));
     }
     infos().remove(info.get())?;
     info.set(MPI_Info::NULL);
@@ -177,7 +177,7 @@ pub fn info_get(
     key: &CStr,
     valuelen: c_int,
     value: OutChars<'_>,
-    flag: Out<'_, c_int>,
+    flag: OutArg<'_, c_int>,
 ) -> Result<()> {
     check_key(key)?;
     let found = read(info, |pairs| pairs.get(key).map(CStr::to_owned))?;
@@ -198,8 +198,8 @@ pub fn info_get(
 pub fn info_get_valuelen(
     info: MPI_Info,
     key: &CStr,
-    valuelen: Out<'_, c_int>,
-    flag: Out<'_, c_int>,
+    valuelen: OutArg<'_, c_int>,
+    flag: OutArg<'_, c_int>,
 ) -> Result<()> {
     check_key(key)?;
     let found = read(info, |pairs| pairs.get(key).map(CStr::count_bytes))?;
@@ -214,9 +214,9 @@ pub fn info_get_valuelen(
 pub fn info_get_string(
     info: MPI_Info,
     key: &CStr,
-    buflen: InOut<'_, c_int>,
+    buflen: InOutArg<'_, c_int>,
     value: Option<OutChars<'_>>,
-    flag: Out<'_, c_int>,
+    flag: OutArg<'_, c_int>,
 ) -> Result<()> {
     check_key(key)?;
     let found = read(info, |pairs| pairs.get(key).map(CStr::to_owned))?;
@@ -235,8 +235,8 @@ pub fn info_get_string(
 }
 
 /// `MPI_Info_get_nkeys`.
-pub fn info_get_nkeys(info: MPI_Info, nkeys: Out<'_, c_int>) -> Result<()> {
-    nkeys.set(c_length(read(info, Pairs::len)?));
+pub fn info_get_nkeys(info: MPI_Info, nkeys: OutArg<'_, c_int>) -> Result<()> {
+    nkeys.set(c_length(read(info, InfoPairs::len)?));
     Ok(())
 }
 
@@ -274,8 +274,8 @@ fn c_length(length: usize) -> c_int {
 }
 
 /// What MPI 5.0 section 11.2.1 lets `MPI_INFO_ENV` say, as far as it is known.
-fn environment(argv: &[CString]) -> Pairs {
-    let mut pairs = Pairs::default();
+fn environment(argv: &[CString]) -> InfoPairs {
+    let mut pairs = InfoPairs::default();
     let mut words = argv.iter().map(|word| word.to_bytes());
     pairs.set_known(
         c"command",
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     fn make(pairs: &[(&CStr, &CStr)]) -> MPI_Info {
-        let info = insert(Pairs::default()).unwrap();
+        let info = insert(InfoPairs::default()).unwrap();
         for (key, value) in pairs {
             info_set(info, key, value).unwrap();
         }

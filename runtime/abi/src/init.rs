@@ -6,10 +6,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use runtime::var::{events, launch};
-use runtime::{Awaits, Line, Universe, Visit, collective};
+use runtime::{Awaits, CollectiveCall, Universe, Visit, collective};
 
 use crate::anchor;
-use crate::args::{MainArgc, MainArgv, Out};
+use crate::args::{MainArgc, MainArgv, OutArg};
 use crate::attr;
 use crate::c;
 use crate::comm;
@@ -20,9 +20,9 @@ use crate::express_lanes;
 use crate::handle::MPI_Comm;
 use crate::lock;
 use crate::mpir;
-use crate::process::{self, Identity, Lookup, Phase, World};
+use crate::process::{self, Identity, Lookup, ProcessPhase, World};
 use crate::qmpi;
-use crate::state::{self, Hidden, State};
+use crate::state::{self, Hidden, LibraryState};
 use crate::tool_event;
 
 /// `MPI_Init`.
@@ -35,7 +35,7 @@ pub fn init_thread(
     _argc: MainArgc,
     _argv: MainArgv,
     required: c_int,
-    provided: Out<'_, c_int>,
+    provided: OutArg<'_, c_int>,
 ) -> Result<()> {
     let level = level(required);
     start(level)?;
@@ -61,7 +61,7 @@ fn start(level: c_int) -> Result<()> {
             return Err(Error::new(ErrorClass::OTHER, detail));
         }
     }
-    if process::phase() == Phase::Before {
+    if process::phase() == ProcessPhase::Before {
         join(level)?;
     }
     process::set_world(World::Active);
@@ -75,9 +75,9 @@ fn start(level: c_int) -> Result<()> {
 pub(crate) fn join_for_session(level: c_int) -> Result<c_int> {
     let _one = joining();
     match process::phase() {
-        Phase::Before => join(level)?,
-        Phase::Running => {}
-        Phase::Finalized => {
+        ProcessPhase::Before => join(level)?,
+        ProcessPhase::Running => {}
+        ProcessPhase::Finalized => {
             let detail = "MPI was finalized and its last session ended; no session can begin in this process";
             return Err(Error::new(ErrorClass::OTHER, detail));
         }
@@ -120,14 +120,14 @@ fn join(level: c_int) -> Result<()> {
     }
     tool_event::begin(&mut universe, level);
     note_first_communicators(&mut universe);
-    state::install(State::new(universe, level));
+    state::install(LibraryState::new(universe, level));
     process::set_lookup(Lookup {
         handler,
         name,
         end: end_job,
         missing,
     });
-    process::set_phase(Phase::Running);
+    process::set_phase(ProcessPhase::Running);
     express_lanes::open();
     launch::end(launch::Lap::Rest);
     Ok(())
@@ -142,7 +142,7 @@ fn note_first_communicators(universe: &mut Universe) {
         let words = [handle.0 as u64, size, rank, 0, 0];
         universe
             .messages
-            .note(runtime::Event::CommunicatorCreated, words);
+            .note(runtime::EventType::CommunicatorCreated, words);
     }
 }
 
@@ -162,7 +162,7 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
     let of_world = attr::drop_all(mpi, MPI_Comm::WORLD);
     let world = comm::any(mpi, MPI_Comm::WORLD)?;
     mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
-    match Line::run(mpi, &world, async |line| collective::barrier(line).await) {
+    match CollectiveCall::run(mpi, &world, async |line| collective::barrier(line).await) {
         Ok(()) => {}
         // Nobody waits for those that are lost, where the job goes on.
         Err(runtime::Error::Lost { rank, why }) => {
@@ -187,7 +187,7 @@ pub(crate) fn leave_job(mpi: Mpi) -> Result<()> {
     linger(mpi);
     express_lanes::close();
     anchor::close();
-    process::set_phase(Phase::Finalized);
+    process::set_phase(ProcessPhase::Finalized);
     lock::set_multiple(false);
     mpi.state(|state| match state.universe.network.link() {
         Some(link) => link.finalized().map_err(Error::from),
@@ -208,13 +208,13 @@ fn linger(mpi: Mpi) {
 }
 
 /// `MPI_Initialized`.
-pub fn initialized(flag: Out<'_, c_int>) -> Result<()> {
+pub fn initialized(flag: OutArg<'_, c_int>) -> Result<()> {
     flag.set(c_int::from(process::world() != World::Before));
     Ok(())
 }
 
 /// `MPI_Finalized`.
-pub fn finalized(flag: Out<'_, c_int>) -> Result<()> {
+pub fn finalized(flag: OutArg<'_, c_int>) -> Result<()> {
     flag.set(c_int::from(process::world() == World::Finalized));
     Ok(())
 }
@@ -223,7 +223,7 @@ pub fn finalized(flag: Out<'_, c_int>) -> Result<()> {
 pub fn abort(_comm: MPI_Comm, code: c_int) -> Result<()> {
     runtime::flush_output();
     // A launcher of others may end this process before it has said more.
-    let is_told_later = tell(runtime::Link::has_daemon);
+    let is_told_later = tell(runtime::DaemonLink::has_daemon);
     if !is_told_later {
         let who = process::identity();
         eprintln!("{who}: MPI_Abort was called with code {code}");
@@ -236,14 +236,14 @@ pub fn abort(_comm: MPI_Comm, code: c_int) -> Result<()> {
 }
 
 /// `MPI_Is_thread_main`.
-pub fn is_thread_main(mpi: Mpi, flag: Out<'_, c_int>) -> Result<()> {
+pub fn is_thread_main(mpi: Mpi, flag: OutArg<'_, c_int>) -> Result<()> {
     let main = mpi.state(|state| state.main_thread == std::thread::current().id());
     flag.set(c_int::from(main));
     Ok(())
 }
 
 /// `MPI_Query_thread`.
-pub fn query_thread(mpi: Mpi, provided: Out<'_, c_int>) -> Result<()> {
+pub fn query_thread(mpi: Mpi, provided: OutArg<'_, c_int>) -> Result<()> {
     provided.set(mpi.state(|state| state.thread_level));
     Ok(())
 }
@@ -295,12 +295,12 @@ pub(crate) fn process_ends(code: c_int) {
 
 /// Says something to the daemon; whether it took it. Without a daemon this process is the whole job. Needs neither the lock
 /// nor the state: another thread may have the one for ever, and a signal may have come in the midst of the other.
-fn tell(say: impl FnOnce(&runtime::Link) -> bool) -> bool {
+fn tell(say: impl FnOnce(&runtime::DaemonLink) -> bool) -> bool {
     LINK.get().is_some_and(say)
 }
 
 /// The line to the daemon, once this process has joined a job that has one.
-static LINK: OnceLock<runtime::Link> = OnceLock::new();
+static LINK: OnceLock<runtime::DaemonLink> = OnceLock::new();
 
 /// Some times what an acknowledgement that was lost is waited for.
 const LINGER: Duration = Duration::from_millis(200);

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use runtime::thread::{
-    Bias, Turn, Turnstile, fence_own_threads, register_own_threads, sleep_at, thread_number,
+    Bias, BiasTurn, Turnstile, fence_own_threads, register_own_threads, sleep_at, thread_number,
     wake_at,
 };
 
@@ -52,11 +52,11 @@ pub fn is_multiple() -> bool {
 
 /// The lock, held until dropped; nothing below `MPI_THREAD_MULTIPLE`.
 #[derive(Debug)]
-pub struct Held {
+pub struct LockGuard {
     locked: bool,
 }
 
-impl Drop for Held {
+impl Drop for LockGuard {
     #[inline]
     fn drop(&mut self) {
         if self.locked {
@@ -67,12 +67,12 @@ impl Drop for Held {
 
 /// Takes the lock, if there is one at this thread level.
 #[inline]
-pub fn hold() -> Held {
+pub fn hold() -> LockGuard {
     let locked = is_multiple();
     if locked {
         take();
     }
-    Held { locked }
+    LockGuard { locked }
 }
 
 /// Takes the lock, if this thread has a bias to it, and does not have it already. Only at `MPI_THREAD_MULTIPLE`.
@@ -83,7 +83,7 @@ pub fn hold_biased() -> Option<Biased> {
 
 /// The lock, held until dropped by the thread that has a bias to it, for what never asks who has it and does not enter again.
 #[derive(Debug)]
-pub struct Biased(Turn);
+pub struct Biased(BiasTurn);
 
 impl Drop for Biased {
     #[inline(always)]
@@ -94,12 +94,12 @@ impl Drop for Biased {
 
 /// Takes the lock, if nobody has it, and nobody has a bias to it. Only at `MPI_THREAD_MULTIPLE`.
 #[inline(always)]
-pub fn hold_free() -> Option<Passed> {
+pub fn hold_free() -> Option<TurnstileGuard> {
     let me = thread_number();
     if BIAS.has_owner() || !TURNSTILE.enter() {
         return None;
     }
-    let held = Passed { me };
+    let held = TurnstileGuard { me };
     // It may have been given before this thread entered; nobody gives it while this thread is inside.
     if BIAS.has_owner() {
         return None;
@@ -110,11 +110,11 @@ pub fn hold_free() -> Option<Passed> {
 
 /// The lock, held until dropped by a thread that passed the turnstile, for what never asks who has it and does not enter again.
 #[derive(Debug)]
-pub struct Passed {
+pub struct TurnstileGuard {
     me: usize,
 }
 
-impl Drop for Passed {
+impl Drop for TurnstileGuard {
     #[inline(always)]
     fn drop(&mut self) {
         leave_turnstile(self.me);
@@ -148,7 +148,7 @@ fn take() {
         return;
     }
     let way = match BIAS.enter(me) {
-        Some(Turn(turn)) => turn + 1,
+        Some(BiasTurn(turn)) => turn + 1,
         None => {
             pass_turnstile(me);
             BY_TURNSTILE
@@ -171,7 +171,7 @@ fn give_up(me: usize) {
     HOLDER.store(0, Ordering::Relaxed);
     match WAY.load(Ordering::Relaxed) {
         BY_TURNSTILE => leave_turnstile(me),
-        turn => BIAS.leave(Turn(turn - 1)),
+        turn => BIAS.leave(BiasTurn(turn - 1)),
     }
 }
 

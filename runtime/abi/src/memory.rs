@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorClass, Result};
 
 /// Where memory that was given out came from.
 #[derive(Clone, Copy, Debug)]
-pub enum Origin {
+pub enum MemoryOrigin {
     /// The process's heap.
     Heap(Layout),
     /// What the ranks of the node share.
@@ -35,7 +35,11 @@ pub fn allocate(mpi: Mpi, bytes: usize) -> Result<*mut c_void> {
         return Ok(core::ptr::null_mut());
     }
     if let Some(place) = mpi.state(|state| state.universe.messages.allocate_shared(bytes)) {
-        mpi.state(|state| state.allocations.insert(place.addr().get(), Origin::Shared));
+        mpi.state(|state| {
+            state
+                .allocations
+                .insert(place.addr().get(), MemoryOrigin::Shared)
+        });
         return Ok(place.as_ptr().cast());
     }
     let layout = Layout::from_size_align(bytes, 4096).map_err(|_| no_memory())?;
@@ -44,7 +48,11 @@ pub fn allocate(mpi: Mpi, bytes: usize) -> Result<*mut c_void> {
     if place.is_null() {
         return Err(no_memory());
     }
-    mpi.state(|state| state.allocations.insert(place.addr(), Origin::Heap(layout)));
+    mpi.state(|state| {
+        state
+            .allocations
+            .insert(place.addr(), MemoryOrigin::Heap(layout))
+    });
     Ok(place.cast())
 }
 
@@ -59,8 +67,8 @@ pub fn free(mpi: Mpi, base: *mut c_void) -> Result<()> {
     };
     match origin {
         // SAFETY: given out by `allocate` with this layout and not freed since: it was in the table.
-        Origin::Heap(layout) => unsafe { dealloc(base.cast(), layout) },
-        Origin::Shared => {
+        MemoryOrigin::Heap(layout) => unsafe { dealloc(base.cast(), layout) },
+        MemoryOrigin::Shared => {
             let place = NonNull::new(base.cast());
             mpi.state(|state| {
                 place.is_some_and(|place| state.universe.messages.free_shared(place))

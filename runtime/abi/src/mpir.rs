@@ -18,22 +18,22 @@ use std::ffi::c_int;
 /// An `int` that is a debugger's alone.
 #[derive(Debug)]
 #[repr(transparent)]
-pub struct Word(UnsafeCell<c_int>);
+pub struct DebuggerInt(UnsafeCell<c_int>);
 
 // SAFETY: nothing in this process writes the inside.
-unsafe impl Sync for Word {}
+unsafe impl Sync for DebuggerInt {}
 
 /// A debugger sets it to 1 when it has come to this rank.
 // SAFETY: no other symbol has this name.
 #[used]
 #[unsafe(no_mangle)]
-pub static MPIR_debug_gate: Word = Word(UnsafeCell::new(0));
+pub static MPIR_debug_gate: DebuggerInt = DebuggerInt(UnsafeCell::new(0));
 
 /// 1 while a debugger is there.
 // SAFETY: no other symbol has this name.
 #[used]
 #[unsafe(no_mangle)]
-pub static MPIR_being_debugged: Word = Word(UnsafeCell::new(0));
+pub static MPIR_being_debugged: DebuggerInt = DebuggerInt(UnsafeCell::new(0));
 
 /// Whether a debugger has said that it is there.
 pub fn is_debugged() -> bool {

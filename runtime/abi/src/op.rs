@@ -17,7 +17,7 @@ use runtime::collective::Reducer;
 use runtime::datatype::{Basic, Datatype};
 use runtime::op::{self, Op};
 
-use crate::args::{EitherFn, InOut, Out};
+use crate::args::{EitherFn, InOutArg, OutArg};
 use crate::callback::{MPI_User_function, MPI_User_function_c};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -28,12 +28,13 @@ use crate::state::TypeObject;
 /// An operation of the program.
 #[derive(Clone, Copy, Debug)]
 pub struct OpObject {
-    function: Function,
+    function: OpFunction,
     commutes: bool,
 }
 
+/// A program's reduction function, in one of its two forms.
 #[derive(Clone, Copy, Debug)]
-enum Function {
+enum OpFunction {
     Int(MPI_User_function),
     Large(MPI_User_function_c),
 }
@@ -42,14 +43,14 @@ enum Function {
 #[derive(Clone)]
 pub(crate) enum Combiner {
     Predefined(Op, Basic),
-    User(User),
+    User(UserOp),
 }
 
 /// A program's operation on a datatype.
 #[derive(Clone)]
-pub(crate) struct User {
+pub(crate) struct UserOp {
     mpi: Mpi,
-    function: Function,
+    function: OpFunction,
     handle: MPI_Datatype,
     /// What the handle stood for when the reduction was called, if it was made by the program.
     made: Option<TypeObject>,
@@ -64,11 +65,11 @@ pub fn op_create(
     mpi: Mpi,
     function: EitherFn<MPI_User_function, MPI_User_function_c>,
     commute: c_int,
-    op: Out<'_, MPI_Op>,
+    op: OutArg<'_, MPI_Op>,
 ) -> Result<()> {
     let function = match function {
-        EitherFn::Int(Some(function)) => Function::Int(function),
-        EitherFn::Large(Some(function)) => Function::Large(function),
+        EitherFn::Int(Some(function)) => OpFunction::Int(function),
+        EitherFn::Large(Some(function)) => OpFunction::Large(function),
         _ => return Err(Error::null("user_fn")),
     };
     let object = OpObject {
@@ -80,7 +81,7 @@ pub fn op_create(
 }
 
 /// `MPI_Op_free`. Collectives that are under way keep what they need of it.
-pub fn op_free(mpi: Mpi, op: InOut<'_, MPI_Op>) -> Result<()> {
+pub fn op_free(mpi: Mpi, op: InOutArg<'_, MPI_Op>) -> Result<()> {
     let handle = op.get();
     if predefined(handle).is_some() {
         let detail = format!("{} is predefined and cannot be freed", describe(handle.0));
@@ -92,7 +93,7 @@ pub fn op_free(mpi: Mpi, op: InOut<'_, MPI_Op>) -> Result<()> {
 }
 
 /// `MPI_Op_commutative`.
-pub fn op_commutative(mpi: Mpi, op: MPI_Op, commute: Out<'_, c_int>) -> Result<()> {
+pub fn op_commutative(mpi: Mpi, op: MPI_Op, commute: OutArg<'_, c_int>) -> Result<()> {
     let commutes = match predefined(op) {
         Some(known) => !matches!(known, Op::Replace | Op::NoOp),
         None => mpi.state(|state| state.ops.get(op).map(|object| object.commutes))?,
@@ -123,7 +124,7 @@ pub(crate) fn combiner(mpi: Mpi, op: MPI_Op, datatype: MPI_Datatype) -> Result<C
         let described = datatype_object.datatype;
         let item_bytes = usize::try_from(described.size).unwrap_or(usize::MAX);
         let dense = described.dense(2) == Some((0, 2 * described.size));
-        Ok(Combiner::User(User {
+        Ok(Combiner::User(UserOp {
             mpi,
             function: object.function,
             handle: datatype,
@@ -188,7 +189,7 @@ impl Reducer for Combiner {
     }
 }
 
-impl User {
+impl UserOp {
     fn reduce(&self, input: &[u8], inout: &mut [u8]) {
         let items = inout.len().min(input.len()) / self.item_bytes.max(1);
         if items == 0 {
@@ -199,8 +200,8 @@ impl User {
         }
         // The function wants the items as the program lays them out.
         let (mut left, mut right) = (
-            Room::new(&self.datatype, items),
-            Room::new(&self.datatype, items),
+            ItemBuffer::new(&self.datatype, items),
+            ItemBuffer::new(&self.datatype, items),
         );
         left.items.unpack(input);
         right.items.unpack(inout);
@@ -231,14 +232,14 @@ impl User {
         let (input, inout) = (input.cast::<c_void>(), inout.cast::<c_void>());
         let mut datatype = datatype;
         match self.function {
-            Function::Large(function) => {
+            OpFunction::Large(function) => {
                 let mut length = i64::try_from(items).unwrap_or(i64::MAX);
                 lock::without(|| {
                     // SAFETY: O1; both arrays have `items` items.
                     unsafe { function(input, inout, &raw mut length, &raw mut datatype) };
                 });
             }
-            Function::Int(function) => {
+            OpFunction::Int(function) => {
                 let step = c_int::MAX as usize;
                 let extent = isize::try_from(self.datatype.extent).unwrap_or(0);
                 let mut done = 0;
@@ -261,8 +262,8 @@ impl User {
     }
 }
 
-/// Memory of ours for items with gaps.
-struct Room {
+/// Memory of ours for items whose datatype has gaps.
+struct ItemBuffer {
     /// Words, for the strictest alignment.
     words: Vec<u128>,
     /// From where displacements count to the start of the words: far, where a datatype has addresses.
@@ -270,7 +271,7 @@ struct Room {
     items: Structured,
 }
 
-impl Room {
+impl ItemBuffer {
     fn new(datatype: &Arc<Datatype>, items: usize) -> Self {
         let last = datatype.extent.saturating_mul(items as i64 - 1);
         let low = datatype.true_lb.saturating_add(last.min(0));

@@ -9,7 +9,7 @@ use crate::args::{ConstBuf, InOutCount, MutBuf, OutCount};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Datatype};
-use crate::pt2pt::{Call, bad_count, lend, payload};
+use crate::pt2pt::{Pt2ptCall, bad_count, lend, payload};
 
 /// `MPI_Pack`.
 pub fn pack(
@@ -166,7 +166,7 @@ impl<'a> Packed<'a> {
 }
 
 fn data(mpi: Mpi, buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Result<Payload> {
-    let call = Call {
+    let call = Pt2ptCall {
         buf,
         count,
         datatype,

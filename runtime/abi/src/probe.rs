@@ -3,15 +3,15 @@
 
 use core::ffi::c_int;
 
-use runtime::{Awaits, Found, Payload, RequestId, Visit};
+use runtime::{Awaits, Payload, ProbedMessage, RequestId, Visit};
 
-use crate::args::{InOut, MutBuf, Out, OutStatus};
+use crate::args::{InOutArg, MutBuf, OutArg, OutStatus};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Message, MPI_Request};
-use crate::pt2pt::{Call, handle_of, note, payload, source_of};
+use crate::pt2pt::{Pt2ptCall, handle_of, note, payload, source_of};
 use crate::request::finish_alone;
-use crate::state::{DONE, DONE_NULL, MessageObject, State};
+use crate::state::{DONE, DONE_NULL, LibraryState, MessageObject};
 use crate::status::MPI_Status;
 
 /// `MPI_Iprobe`.
@@ -20,7 +20,7 @@ pub fn iprobe(
     source: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    flag: Out<'_, c_int>,
+    flag: OutArg<'_, c_int>,
     status: OutStatus<'_>,
 ) -> Result<()> {
     let looked = look(mpi, (source, tag, comm), false, leave_there)?;
@@ -46,8 +46,8 @@ pub fn improbe(
     source: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    flag: Out<'_, c_int>,
-    message: Out<'_, MPI_Message>,
+    flag: OutArg<'_, c_int>,
+    message: OutArg<'_, MPI_Message>,
     status: OutStatus<'_>,
 ) -> Result<()> {
     let looked = look(mpi, (source, tag, comm), false, |state, found| {
@@ -63,7 +63,7 @@ pub fn mprobe(
     source: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    message: Out<'_, MPI_Message>,
+    message: OutArg<'_, MPI_Message>,
     status: OutStatus<'_>,
 ) -> Result<()> {
     let looked = look(mpi, (source, tag, comm), true, |state, found| {
@@ -78,7 +78,7 @@ pub fn mrecv(
     buf: MutBuf,
     count: i64,
     datatype: MPI_Datatype,
-    message: InOut<'_, MPI_Message>,
+    message: InOutArg<'_, MPI_Message>,
     status: OutStatus<'_>,
 ) -> Result<()> {
     match start(mpi, buf, count, datatype, &message)? {
@@ -94,8 +94,8 @@ pub fn imrecv(
     buf: MutBuf,
     count: i64,
     datatype: MPI_Datatype,
-    message: InOut<'_, MPI_Message>,
-    request: Out<'_, MPI_Request>,
+    message: InOutArg<'_, MPI_Message>,
+    request: OutArg<'_, MPI_Request>,
 ) -> Result<()> {
     let started = start(mpi, buf, count, datatype, &message)?;
     let done = if started.is_none() { DONE_NULL } else { DONE };
@@ -106,7 +106,7 @@ pub fn imrecv(
 enum Looked {
     ProcNull,
     /// And its handle, if it was claimed.
-    Message(Found, MPI_Message),
+    Message(ProbedMessage, MPI_Message),
 }
 
 /// Looks for a message. `take` has it in the same visit that finds it: between two visits another thread may receive it.
@@ -114,7 +114,7 @@ fn look(
     mpi: Mpi,
     (source, tag, comm): (c_int, c_int, MPI_Comm),
     wait: bool,
-    take: impl Fn(&mut State, Found) -> Result<MPI_Message>,
+    take: impl Fn(&mut LibraryState, ProbedMessage) -> Result<MPI_Message>,
 ) -> Result<Option<Looked>> {
     let wanted = mpi.state(|state| source_of(state.comm(comm)?, source, tag))?;
     let Some(wanted) = wanted else {
@@ -150,11 +150,11 @@ fn look(
 }
 
 /// For the probes that are not matched ones.
-fn leave_there(_state: &mut State, _found: Found) -> Result<MPI_Message> {
+fn leave_there(_state: &mut LibraryState, _found: ProbedMessage) -> Result<MPI_Message> {
     Ok(MPI_Message::NULL)
 }
 
-fn claim(state: &mut State, found: Found, comm: MPI_Comm) -> Result<MPI_Message> {
+fn claim(state: &mut LibraryState, found: ProbedMessage, comm: MPI_Comm) -> Result<MPI_Message> {
     let handle = state.messages.insert(MessageObject {
         message: found.message,
         comm,
@@ -181,7 +181,7 @@ fn give(
     mpi: Mpi,
     looked: Option<Looked>,
     comm: MPI_Comm,
-    message: &Out<'_, MPI_Message>,
+    message: &OutArg<'_, MPI_Message>,
     status: &OutStatus<'_>,
 ) -> Result<()> {
     let Some(looked) = looked else {
@@ -200,7 +200,7 @@ fn start(
     buf: MutBuf,
     count: i64,
     datatype: MPI_Datatype,
-    message: &InOut<'_, MPI_Message>,
+    message: &InOutArg<'_, MPI_Message>,
 ) -> Result<Option<RequestId>> {
     let handle = message.get();
     if handle == MPI_Message::NO_PROC {
@@ -215,7 +215,7 @@ fn start(
     }
     let request = mpi.state(|state| {
         let comm = state.messages.get(handle)?.comm;
-        let call = Call {
+        let call = Pt2ptCall {
             buf,
             count,
             datatype,

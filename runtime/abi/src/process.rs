@@ -13,10 +13,10 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 use crate::enter::On;
 use crate::errhandler::Handler;
 
-/// Where the process is in MPI's life.
+/// Where the process is between `MPI_Init` and `MPI_Finalize`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Phase {
+pub enum ProcessPhase {
     /// Neither `MPI_Init` nor a session yet.
     Before = 0,
     /// MPI may be called.
@@ -25,24 +25,24 @@ pub enum Phase {
     Finalized = 2,
 }
 
-static PHASE: AtomicU8 = AtomicU8::new(Phase::Before as u8);
+static PHASE: AtomicU8 = AtomicU8::new(ProcessPhase::Before as u8);
 
 /// Where the process is in MPI's life.
 #[inline]
-pub fn phase() -> Phase {
+pub fn phase() -> ProcessPhase {
     // PAIR(phase): `set_phase` stores with Release what initialization did before.
     match PHASE.load(Ordering::Acquire) {
-        0 => Phase::Before,
-        1 => Phase::Running,
-        _ => Phase::Finalized,
+        0 => ProcessPhase::Before,
+        1 => ProcessPhase::Running,
+        _ => ProcessPhase::Finalized,
     }
 }
 
 /// Initialization and finalization say where the process is now.
-pub fn set_phase(phase: Phase) {
+pub fn set_phase(phase: ProcessPhase) {
     // PAIR(phase): `phase` loads with Acquire.
     PHASE.store(phase as u8, Ordering::Release);
-    runtime::var::gauges::set_phase(phase as u32);
+    runtime::var::pvars::set_phase(phase as u32);
 }
 
 /// Where the process is in the World Model (MPI 5.0 section 11.2): with sessions, MPI may be called outside of it.

@@ -10,17 +10,18 @@
 use core::ffi::c_int;
 use runtime::datatype::Datatype;
 use runtime::{
-    Awaits, Mode, Payload, Peer, RequestId, SendMode, Source, Structured, Target, UserMemory, Visit,
+    Awaits, Mode, Payload, Peer, ReceiveSource, RequestId, SendMode, SendTarget, Structured,
+    UserMemory, Visit,
 };
 
-use crate::args::{ConstBuf, MutBuf, Out, OutStatus};
+use crate::args::{ConstBuf, MutBuf, OutArg, OutStatus};
 use crate::c::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_PROC_NULL};
 use crate::datatype_table::dense_size;
 use crate::enter::{Mpi, On, enter};
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request, describe};
 use crate::request::finish_alone;
-use crate::state::{CommObject, DONE, DONE_NULL, State, request_handle};
+use crate::state::{CommObject, DONE, DONE_NULL, LibraryState, request_handle};
 use crate::status::MPI_Status;
 use crate::type_rows;
 
@@ -36,7 +37,7 @@ pub fn send(
 ) -> Result<()> {
     let started = start_send(
         mpi,
-        Call {
+        Pt2ptCall {
             buf: buf.into(),
             count,
             datatype,
@@ -61,7 +62,7 @@ pub fn bsend(
 ) -> Result<()> {
     let started = start_send(
         mpi,
-        Call {
+        Pt2ptCall {
             buf: buf.into(),
             count,
             datatype,
@@ -99,7 +100,7 @@ pub fn ssend(
 ) -> Result<()> {
     let started = start_send(
         mpi,
-        Call {
+        Pt2ptCall {
             buf: buf.into(),
             count,
             datatype,
@@ -121,9 +122,9 @@ pub fn isend(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
-    let call = Call {
+    let call = Pt2ptCall {
         buf: buf.into(),
         count,
         datatype,
@@ -143,9 +144,9 @@ pub fn ibsend(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
-    let call = Call {
+    let call = Pt2ptCall {
         buf: buf.into(),
         count,
         datatype,
@@ -165,7 +166,7 @@ pub fn irsend(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
     isend(mpi, buf, count, datatype, dest, tag, comm, request)
 }
@@ -179,9 +180,9 @@ pub fn issend(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
-    let call = Call {
+    let call = Pt2ptCall {
         buf: buf.into(),
         count,
         datatype,
@@ -205,7 +206,7 @@ pub fn recv(
 ) -> Result<()> {
     match start_receive(
         mpi,
-        Call {
+        Pt2ptCall {
             buf,
             count,
             datatype,
@@ -255,11 +256,11 @@ pub fn irecv(
     source: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
     let started = start_receive(
         mpi,
-        Call {
+        Pt2ptCall {
             buf,
             count,
             datatype,
@@ -281,9 +282,9 @@ pub fn send_init(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
-    let call = Call {
+    let call = Pt2ptCall {
         buf: buf.into(),
         count,
         datatype,
@@ -303,9 +304,9 @@ pub fn bsend_init(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
-    let call = Call {
+    let call = Pt2ptCall {
         buf: buf.into(),
         count,
         datatype,
@@ -325,7 +326,7 @@ pub fn rsend_init(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
     send_init(mpi, buf, count, datatype, dest, tag, comm, request)
 }
@@ -339,9 +340,9 @@ pub fn ssend_init(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
-    let call = Call {
+    let call = Pt2ptCall {
         buf: buf.into(),
         count,
         datatype,
@@ -361,9 +362,9 @@ pub fn recv_init(
     source: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
-    let call = Call {
+    let call = Pt2ptCall {
         buf,
         count,
         datatype,
@@ -407,7 +408,7 @@ pub fn sendrecv(
     comm: MPI_Comm,
     status: OutStatus<'_>,
 ) -> Result<()> {
-    let out = Call {
+    let out = Pt2ptCall {
         buf: sendbuf.into(),
         count: sendcount,
         datatype: sendtype,
@@ -415,7 +416,7 @@ pub fn sendrecv(
         tag: sendtag,
         comm,
     };
-    let into = Call {
+    let into = Pt2ptCall {
         buf: recvbuf,
         count: recvcount,
         datatype: recvtype,
@@ -449,7 +450,7 @@ pub fn sendrecv_replace(
     comm: MPI_Comm,
     status: OutStatus<'_>,
 ) -> Result<()> {
-    let out = Call {
+    let out = Pt2ptCall {
         buf,
         count,
         datatype,
@@ -457,7 +458,7 @@ pub fn sendrecv_replace(
         tag: sendtag,
         comm,
     };
-    let into = Call {
+    let into = Pt2ptCall {
         peer: source,
         tag: recvtag,
         ..out
@@ -489,9 +490,9 @@ pub fn isendrecv(
     source: c_int,
     recvtag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
-    let out = Call {
+    let out = Pt2ptCall {
         buf: sendbuf.into(),
         count: sendcount,
         datatype: sendtype,
@@ -499,7 +500,7 @@ pub fn isendrecv(
         tag: sendtag,
         comm,
     };
-    let into = Call {
+    let into = Pt2ptCall {
         buf: recvbuf,
         count: recvcount,
         datatype: recvtype,
@@ -524,9 +525,9 @@ pub fn isendrecv_replace(
     source: c_int,
     recvtag: c_int,
     comm: MPI_Comm,
-    request: Out<'_, MPI_Request>,
+    request: OutRequest<'_>,
 ) -> Result<()> {
-    let out = Call {
+    let out = Pt2ptCall {
         buf,
         count,
         datatype,
@@ -534,7 +535,7 @@ pub fn isendrecv_replace(
         tag: sendtag,
         comm,
     };
-    let into = Call {
+    let into = Pt2ptCall {
         peer: source,
         tag: recvtag,
         ..out
@@ -545,9 +546,12 @@ pub fn isendrecv_replace(
     give_both(mpi, sent, received, &request)
 }
 
-/// What every call of this chapter is given.
+/// Where the handle of a new request goes.
+type OutRequest<'a> = OutArg<'a, MPI_Request>;
+
+/// The arguments that all calls of this chapter have.
 #[derive(Clone, Copy)]
-pub(crate) struct Call {
+pub(crate) struct Pt2ptCall {
     pub(crate) buf: MutBuf,
     pub(crate) count: i64,
     pub(crate) datatype: MPI_Datatype,
@@ -567,7 +571,7 @@ enum Form {
     Buffered,
 }
 
-fn start_send(mpi: Mpi, call: Call, form: Form) -> Result<Option<RequestId>> {
+fn start_send(mpi: Mpi, call: Pt2ptCall, form: Form) -> Result<Option<RequestId>> {
     let started = mpi.state(|state| {
         let Some((target, data)) = parse_send(state, &call)? else {
             return Ok(None);
@@ -583,7 +587,7 @@ fn start_send(mpi: Mpi, call: Call, form: Form) -> Result<Option<RequestId>> {
 }
 
 /// A send of a copy, for the calls whose buffer is received into.
-fn start_copied(mpi: Mpi, call: Call) -> Result<Option<RequestId>> {
+fn start_copied(mpi: Mpi, call: Pt2ptCall) -> Result<Option<RequestId>> {
     mpi.state(|state| {
         let Some((target, data)) = parse_send(state, &call)? else {
             return Ok(None);
@@ -596,7 +600,7 @@ fn start_copied(mpi: Mpi, call: Call) -> Result<Option<RequestId>> {
     })
 }
 
-fn start_receive(mpi: Mpi, call: Call) -> Result<Option<RequestId>> {
+fn start_receive(mpi: Mpi, call: Pt2ptCall) -> Result<Option<RequestId>> {
     mpi.state(|state| {
         let source = source_of(state.comm(call.comm)?, call.peer, call.tag)?;
         let data = payload(state, &call)?;
@@ -614,20 +618,20 @@ fn start_receive(mpi: Mpi, call: Call) -> Result<Option<RequestId>> {
 }
 
 /// Notes for debuggers what a request moves.
-pub(crate) fn note(state: &mut State, request: RequestId, call: &Call) {
+pub(crate) fn note(state: &mut LibraryState, request: RequestId, call: &Pt2ptCall) {
     let messages = &mut state.universe.messages;
     messages.tell_datatype(request, type_rows::number(call.datatype));
 }
 
-fn check_send(mpi: Mpi, call: &Call) -> Result<()> {
+fn check_send(mpi: Mpi, call: &Pt2ptCall) -> Result<()> {
     mpi.state(|state| parse_send(state, call).map(drop))
 }
 
-fn check_receive(mpi: Mpi, call: &Call) -> Result<()> {
+fn check_receive(mpi: Mpi, call: &Pt2ptCall) -> Result<()> {
     mpi.state(|state| source_of(state.comm(call.comm)?, call.peer, call.tag).map(drop))
 }
 
-fn prepare_send(mpi: Mpi, call: Call, form: Form, request: &Out<'_, MPI_Request>) -> Result<()> {
+fn prepare_send(mpi: Mpi, call: Pt2ptCall, form: Form, request: &OutRequest<'_>) -> Result<()> {
     let prepared = mpi.state(|state| -> Result<RequestId> {
         let target = target_of(state.comm(call.comm)?, call.peer, call.tag)?;
         let data = payload(state, &call)?;
@@ -647,7 +651,7 @@ fn prepare_send(mpi: Mpi, call: Call, form: Form, request: &Out<'_, MPI_Request>
     Ok(())
 }
 
-fn give_send(mpi: Mpi, call: Call, form: Form, request: &Out<'_, MPI_Request>) -> Result<()> {
+fn give_send(mpi: Mpi, call: Pt2ptCall, form: Form, request: &OutRequest<'_>) -> Result<()> {
     let started = start_send(mpi, call, form)?;
     request.set(handle_of(mpi, started, DONE));
     Ok(())
@@ -657,7 +661,7 @@ fn give_both(
     mpi: Mpi,
     sent: Option<RequestId>,
     received: Option<RequestId>,
-    request: &Out<'_, MPI_Request>,
+    request: &OutRequest<'_>,
 ) -> Result<()> {
     let handle = match (sent, received) {
         (None, None) => DONE_NULL,
@@ -703,13 +707,13 @@ pub(crate) fn handle_of(mpi: Mpi, request: Option<RequestId>, done: MPI_Request)
     }
 }
 
-fn parse_send(state: &State, call: &Call) -> Result<Option<(Target, Payload)>> {
+fn parse_send(state: &LibraryState, call: &Pt2ptCall) -> Result<Option<(SendTarget, Payload)>> {
     let target = target_of(state.comm(call.comm)?, call.peer, call.tag)?;
     let data = payload(state, call)?;
     Ok(target.map(|target| (target, data)))
 }
 
-fn send_mode(state: &mut State, form: Form, comm: MPI_Comm, bytes: u64) -> Result<SendMode> {
+fn send_mode(state: &mut LibraryState, form: Form, comm: MPI_Comm, bytes: u64) -> Result<SendMode> {
     Ok(match form {
         Form::Standard => SendMode::Direct(Mode::Standard),
         Form::Synchronous => SendMode::Direct(Mode::Synchronous),
@@ -720,30 +724,34 @@ fn send_mode(state: &mut State, form: Form, comm: MPI_Comm, bytes: u64) -> Resul
 }
 
 /// Where a send goes; `None` for `MPI_PROC_NULL`.
-fn target_of(object: &CommObject, dest: c_int, tag: c_int) -> Result<Option<Target>> {
+fn target_of(object: &CommObject, dest: c_int, tag: c_int) -> Result<Option<SendTarget>> {
     if tag < 0 {
         return Err(bad_tag(tag));
     }
     let context = object.comm.context;
-    Ok(peer_of(object, dest, "destination")?.map(|peer| Target { context, peer, tag }))
+    Ok(peer_of(object, dest, "destination")?.map(|peer| SendTarget { context, peer, tag }))
 }
 
 /// What a receive or probe asks for; `None` for `MPI_PROC_NULL`.
-pub(crate) fn source_of(object: &CommObject, source: c_int, tag: c_int) -> Result<Option<Source>> {
+pub(crate) fn source_of(
+    object: &CommObject,
+    source: c_int,
+    tag: c_int,
+) -> Result<Option<ReceiveSource>> {
     if tag < 0 && tag != MPI_ANY_TAG {
         return Err(bad_tag(tag));
     }
     let tag = (tag != MPI_ANY_TAG).then_some(tag);
     let context = object.comm.context;
     if source == MPI_ANY_SOURCE {
-        return Ok(Some(Source {
+        return Ok(Some(ReceiveSource {
             context,
             peer: None,
             tag,
         }));
     }
     let peer = peer_of(object, source, "source")?;
-    Ok(peer.map(|peer| Source {
+    Ok(peer.map(|peer| ReceiveSource {
         context,
         peer: Some(peer),
         tag,
@@ -762,8 +770,8 @@ fn peer_of(object: &CommObject, rank: c_int, which: &str) -> Result<Option<Peer>
 }
 
 /// The data of a call as lent memory.
-pub(crate) fn payload(state: &State, call: &Call) -> Result<Payload> {
-    let Call {
+pub(crate) fn payload(state: &LibraryState, call: &Pt2ptCall) -> Result<Payload> {
+    let Pt2ptCall {
         buf,
         count,
         datatype,

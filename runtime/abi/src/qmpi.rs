@@ -34,9 +34,9 @@ use stack::stack;
 /// Whom a call is for: 0 for MPI itself, else the number of an instance of a tool. As large as the C struct of one pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
-pub struct Context(usize);
+pub struct QmpiContext(usize);
 
-impl Context {
+impl QmpiContext {
     /// Whether this is MPI's own, behind all tools.
     #[inline(always)]
     pub fn is_mpi(self) -> bool {
@@ -49,13 +49,13 @@ pub type Function = unsafe extern "C" fn();
 
 /// Who is called next, as it stands in the table of the stack.
 #[derive(Clone, Copy, Debug)]
-pub enum Next {
+pub enum NextTool {
     /// MPI itself.
     Mpi,
     /// A tool whose functions take a context first.
-    ByContext(Function, Context),
+    ByContext(Function, QmpiContext),
     /// A tool whose functions take a context and the tool's number first.
-    ByNumber(Function, Context, c_int),
+    ByNumber(Function, QmpiContext, c_int),
 }
 
 /// What MPI has for one function of the standard: the two functions by which tools call whoever is next, and the two by which
@@ -92,7 +92,7 @@ fn settled() {
 /// The tool that is called first for a function, by the number of the function. Settles which tools there are, if that was
 /// not done.
 #[inline(always)]
-pub fn outermost(function: usize) -> &'static Next {
+pub fn outermost(function: usize) -> &'static NextTool {
     match stack() {
         Some(stack) => stack.below(0, function),
         None => first(function),
@@ -102,38 +102,38 @@ pub fn outermost(function: usize) -> &'static Next {
 /// The same for the first calls, and for those that tools make while they are asked.
 #[cold]
 #[inline(never)]
-fn first(function: usize) -> &'static Next {
+fn first(function: usize) -> &'static NextTool {
     if list::settle() {
         next(0, function)
     } else {
-        &Next::Mpi
+        &NextTool::Mpi
     }
 }
 
 /// Whom a context names, or whoever stands below it if that tool does not intercept the function.
 #[inline(never)]
-pub fn by_context(context: Context, function: usize) -> &'static Next {
+pub fn by_context(context: QmpiContext, function: usize) -> &'static NextTool {
     target(context.0, function)
 }
 
 /// Whom the number of a tool names; 0 is MPI itself.
 #[inline(never)]
-pub fn by_number(tool: c_int, function: usize) -> &'static Next {
+pub fn by_number(tool: c_int, function: usize) -> &'static NextTool {
     target(usize::try_from(tool).unwrap_or(0), function)
 }
 
-fn target(number: usize, function: usize) -> &'static Next {
+fn target(number: usize, function: usize) -> &'static NextTool {
     match number.checked_sub(1) {
         Some(above) => next(above, function),
-        None => &Next::Mpi,
+        None => &NextTool::Mpi,
     }
 }
 
 /// The first below instance `above` that intercepts the function; 0 is the program.
-fn next(above: usize, function: usize) -> &'static Next {
+fn next(above: usize, function: usize) -> &'static NextTool {
     match stack() {
         Some(stack) => stack.below(above, function),
-        None => &Next::Mpi,
+        None => &NextTool::Mpi,
     }
 }
 

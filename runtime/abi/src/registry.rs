@@ -5,33 +5,34 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 
 use crate::error::{Error, ErrorClass};
-use crate::handle::{self, Handle, Kind, MAX_OBJECTS, Place};
+use crate::handle::{self, Handle, HandleKind, HandleParts, MAX_OBJECTS};
 
 /// All live objects of one handle type.
 ///
 /// ```
 /// use mpi_abi::handle::MPI_Info;
-/// use mpi_abi::registry::Registry;
+/// use mpi_abi::registry::HandleRegistry;
 ///
-/// let mut infos: Registry<MPI_Info, &str> = Registry::new();
+/// let mut infos: HandleRegistry<MPI_Info, &str> = HandleRegistry::new();
 /// let info = infos.insert("first").unwrap();
 /// assert_eq!(infos.get(info), Ok(&"first"));
 /// infos.remove(info).unwrap();
 /// assert!(infos.get(info).unwrap_err().detail().ends_with("is a freed info object handle"));
 /// ```
-pub struct Registry<H, T> {
-    slots: Vec<Slot<T>>,
+pub struct HandleRegistry<H, T> {
+    slots: Vec<RegistrySlot<T>>,
     /// Empty slots, longest free first: a stale handle is told as long as possible.
     free: VecDeque<usize>,
     handle: PhantomData<fn(H) -> H>,
 }
 
-struct Slot<T> {
+/// A place for an object, with its generation.
+struct RegistrySlot<T> {
     generation: u8,
     object: Option<T>,
 }
 
-impl<H: Handle, T> Registry<H, T> {
+impl<H: Handle, T> HandleRegistry<H, T> {
     /// An empty one.
     pub const fn new() -> Self {
         Self {
@@ -53,7 +54,7 @@ impl<H: Handle, T> Registry<H, T> {
         let slot = &mut self.slots[index];
         slot.object = Some(object);
         Ok(H::from_bits(
-            Place {
+            HandleParts {
                 index,
                 generation: slot.generation,
             }
@@ -63,7 +64,7 @@ impl<H: Handle, T> Registry<H, T> {
 
     /// The object of `handle`.
     pub fn get(&self, handle: H) -> Result<&T, Error> {
-        let object = Place::of(H::KIND, handle.bits()).and_then(|place| {
+        let object = HandleParts::of(H::KIND, handle.bits()).and_then(|place| {
             let slot = self.slots.get(place.index)?;
             slot.object
                 .as_ref()
@@ -79,7 +80,7 @@ impl<H: Handle, T> Registry<H, T> {
             .index(handle)
             .and_then(|index| self.slots.get_mut(index))
         {
-            Some(Slot {
+            Some(RegistrySlot {
                 object: Some(object),
                 ..
             }) => Ok(object),
@@ -103,7 +104,7 @@ impl<H: Handle, T> Registry<H, T> {
     /// Every live object with its handle.
     pub fn iter(&self) -> impl Iterator<Item = (H, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
-            let place = Place {
+            let place = HandleParts {
                 index,
                 generation: slot.generation,
             };
@@ -125,7 +126,7 @@ impl<H: Handle, T> Registry<H, T> {
     }
 
     fn index(&self, handle: H) -> Option<usize> {
-        let place = Place::of(H::KIND, handle.bits())?;
+        let place = HandleParts::of(H::KIND, handle.bits())?;
         let slot = self.slots.get(place.index)?;
         (slot.generation == place.generation).then_some(place.index)
     }
@@ -138,7 +139,7 @@ impl<H: Handle, T> Registry<H, T> {
                 format!("{MAX_OBJECTS} {noun} handles are in use, no more fit; free some"),
             ));
         }
-        self.slots.push(Slot {
+        self.slots.push(RegistrySlot {
             generation: 0,
             object: None,
         });
@@ -149,7 +150,7 @@ impl<H: Handle, T> Registry<H, T> {
 /// The error about a handle with no object, in a registry that has given out `issued` places.
 #[cold]
 fn not_here<H: Handle>(handle: H, issued: usize) -> Error {
-    let freed = Place::of(H::KIND, handle.bits()).is_some_and(|place| place.index < issued);
+    let freed = HandleParts::of(H::KIND, handle.bits()).is_some_and(|place| place.index < issued);
     if freed {
         let detail = format!("{:#x} is a freed {} handle", handle.bits(), H::KIND.noun());
         return Error::new(H::KIND.error_class(), detail);
@@ -157,7 +158,7 @@ fn not_here<H: Handle>(handle: H, issued: usize) -> Error {
     not_a(H::KIND, handle.bits())
 }
 
-impl<H: Handle, T> Default for Registry<H, T> {
+impl<H: Handle, T> Default for HandleRegistry<H, T> {
     fn default() -> Self {
         Self::new()
     }
@@ -168,10 +169,10 @@ const WAITING: usize = 64;
 
 /// The error about a number that names no object of this kind: what it is instead, if anything.
 #[cold]
-pub fn not_a(kind: Kind, bits: usize) -> Error {
+pub fn not_a(kind: HandleKind, bits: usize) -> Error {
     let given = handle::describe(bits);
     let predefined = handle::predefined_name(bits).is_some();
-    let detail = match Kind::of(bits) {
+    let detail = match HandleKind::of(bits) {
         Some(other) if other != kind && predefined => {
             format!("{given} is {}, not {}", other.a_noun(), kind.a_noun())
         }
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn an_object_is_found_changed_and_taken_out_by_its_handle() {
-        let mut comms: Registry<MPI_Comm, u32> = Registry::new();
+        let mut comms: HandleRegistry<MPI_Comm, u32> = HandleRegistry::new();
         let first = comms.insert(1).unwrap();
         let second = comms.insert(2).unwrap();
         *comms.get_mut(second).unwrap() += 10;
@@ -218,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_freed_handle_stays_refused_while_its_slot_lives_on() {
-        let mut comms: Registry<MPI_Comm, usize> = Registry::new();
+        let mut comms: HandleRegistry<MPI_Comm, usize> = HandleRegistry::new();
         let stale = comms.insert(0).unwrap();
         comms.remove(stale).unwrap();
         for life in 1..=4 * WAITING {
@@ -232,8 +233,8 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_was_given() {
-        let mut comms: Registry<MPI_Comm, ()> = Registry::new();
-        let mut types: Registry<MPI_Datatype, ()> = Registry::new();
+        let mut comms: HandleRegistry<MPI_Comm, ()> = HandleRegistry::new();
+        let mut types: HandleRegistry<MPI_Datatype, ()> = HandleRegistry::new();
         let number = types.insert(()).unwrap().0;
         let ask = |bits: usize| detail(comms.get(MPI_Comm(bits)));
         assert_eq!(
@@ -251,11 +252,11 @@ mod tests {
             "0xdeadbeef0000 is not a communicator handle"
         );
         assert!(
-            ask(Place {
+            ask(HandleParts {
                 index: 9,
                 generation: 0
             }
-            .bits(Kind::Comm))
+            .bits(HandleKind::Comm))
             .ends_with("is not a communicator handle")
         );
         assert_eq!(

@@ -3,9 +3,9 @@
 
 use core::ffi::c_int;
 
-use runtime::{Awaits, Kind, List, RequestId, Status, Visit};
+use runtime::{Awaits, MessageStatus, RequestId, RequestKind, RequestList, Visit};
 
-use crate::args::{InOut, Out, OutArray, OutStatus, OutStatuses};
+use crate::args::{InOutArg, OutArg, OutArray, OutStatus, OutStatuses};
 use crate::c::{MPI_SUCCESS, MPI_UNDEFINED};
 use crate::coll::begun;
 use crate::enter::{Mpi, On, enter};
@@ -13,12 +13,12 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::express_lanes;
 use crate::grequest::{self, Grequest};
 use crate::handle::MPI_Request;
-use crate::state::{DONE, DONE_NULL, State, request_handle, request_token, stale_request};
+use crate::state::{DONE, DONE_NULL, LibraryState, request_handle, request_token, stale_request};
 use crate::status::MPI_Status;
 
 /// A request handle, looked up.
 #[derive(Clone, Copy)]
-enum Found {
+enum FoundRequest {
     /// `MPI_REQUEST_NULL`, or persistent and not started: nothing to wait for.
     Inactive,
     /// Complete from the start, with this status.
@@ -28,14 +28,14 @@ enum Found {
 }
 
 /// `MPI_Wait`.
-pub fn wait(mpi: Mpi, request: InOut<'_, MPI_Request>, status: OutStatus<'_>) -> Result<()> {
+pub fn wait(mpi: Mpi, request: InOutArg<'_, MPI_Request>, status: OutStatus<'_>) -> Result<()> {
     match find(mpi, request.get())? {
-        Found::Inactive => status.set_empty(),
-        Found::Done(known) => {
+        FoundRequest::Inactive => status.set_empty(),
+        FoundRequest::Done(known) => {
             status.set(known);
             request.set(MPI_Request::NULL);
         }
-        Found::Live(id) => {
+        FoundRequest::Live(id) => {
             mpi.wait_for(id);
             return take(mpi, id, &request, &status);
         }
@@ -46,21 +46,21 @@ pub fn wait(mpi: Mpi, request: InOut<'_, MPI_Request>, status: OutStatus<'_>) ->
 /// `MPI_Test`.
 pub fn test(
     mpi: Mpi,
-    request: InOut<'_, MPI_Request>,
-    flag: Out<'_, c_int>,
+    request: InOutArg<'_, MPI_Request>,
+    flag: OutArg<'_, c_int>,
     status: OutStatus<'_>,
 ) -> Result<()> {
     let done = match find(mpi, request.get())? {
-        Found::Inactive => {
+        FoundRequest::Inactive => {
             status.set_empty();
             true
         }
-        Found::Done(known) => {
+        FoundRequest::Done(known) => {
             status.set(known);
             request.set(MPI_Request::NULL);
             true
         }
-        Found::Live(id) => {
+        FoundRequest::Live(id) => {
             let done = is_done_now(mpi, id);
             if done {
                 flag.set(1);
@@ -102,7 +102,7 @@ fn waitall_from(
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
     for entry in &found {
-        if let Found::Live(id) = entry {
+        if let FoundRequest::Live(id) = entry {
             mpi.wait_until(of_list(requests), |universe| {
                 universe.messages.is_complete(*id)
             });
@@ -115,7 +115,7 @@ fn waitall_from(
 pub fn testall(
     mpi: Mpi,
     requests: &mut [MPI_Request],
-    flag: Out<'_, c_int>,
+    flag: OutArg<'_, c_int>,
     statuses: OutStatuses<'_>,
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
@@ -132,12 +132,15 @@ pub fn testall(
 pub fn waitany(
     mpi: Mpi,
     requests: &mut [MPI_Request],
-    index: Out<'_, c_int>,
+    index: OutArg<'_, c_int>,
     status: OutStatus<'_>,
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
     let mut chosen = None;
-    if found.iter().any(|entry| !matches!(entry, Found::Inactive)) {
+    if found
+        .iter()
+        .any(|entry| !matches!(entry, FoundRequest::Inactive))
+    {
         mpi.wait_until(of_list(requests), |universe| {
             chosen = found.iter().position(|entry| is_done(universe, entry));
             chosen.is_some()
@@ -150,13 +153,15 @@ pub fn waitany(
 pub fn testany(
     mpi: Mpi,
     requests: &mut [MPI_Request],
-    index: Out<'_, c_int>,
-    flag: Out<'_, c_int>,
+    index: OutArg<'_, c_int>,
+    flag: OutArg<'_, c_int>,
     status: OutStatus<'_>,
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
     let chosen = first_done(mpi, &found);
-    let nothing = found.iter().all(|entry| matches!(entry, Found::Inactive));
+    let nothing = found
+        .iter()
+        .all(|entry| matches!(entry, FoundRequest::Inactive));
     flag.set(c_int::from(chosen.is_some() || nothing));
     give_one(mpi, requests, &found, chosen, &index, &status)
 }
@@ -165,12 +170,15 @@ pub fn testany(
 pub fn waitsome(
     mpi: Mpi,
     requests: &mut [MPI_Request],
-    outcount: Out<'_, c_int>,
+    outcount: OutArg<'_, c_int>,
     indices: OutArray<'_, c_int>,
     statuses: OutStatuses<'_>,
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
-    if found.iter().any(|entry| !matches!(entry, Found::Inactive)) {
+    if found
+        .iter()
+        .any(|entry| !matches!(entry, FoundRequest::Inactive))
+    {
         mpi.wait_until(of_list(requests), |universe| {
             found.iter().any(|entry| is_done(universe, entry))
         });
@@ -182,7 +190,7 @@ pub fn waitsome(
 pub fn testsome(
     mpi: Mpi,
     requests: &mut [MPI_Request],
-    outcount: Out<'_, c_int>,
+    outcount: OutArg<'_, c_int>,
     indices: OutArray<'_, c_int>,
     statuses: OutStatuses<'_>,
 ) -> Result<()> {
@@ -195,14 +203,14 @@ pub fn testsome(
 pub fn request_get_status(
     mpi: Mpi,
     request: MPI_Request,
-    flag: Out<'_, c_int>,
+    flag: OutArg<'_, c_int>,
     status: OutStatus<'_>,
 ) -> Result<()> {
     let found = find(mpi, request)?;
     let done = all_done(mpi, &[found]);
     flag.set(c_int::from(done));
     match found {
-        Found::Inactive => status.set_empty(),
+        FoundRequest::Inactive => status.set_empty(),
         _ if done => status.set(look(mpi, found)),
         _ => {}
     }
@@ -213,7 +221,7 @@ pub fn request_get_status(
 pub fn request_get_status_all(
     mpi: Mpi,
     requests: &[MPI_Request],
-    flag: Out<'_, c_int>,
+    flag: OutArg<'_, c_int>,
     statuses: OutStatuses<'_>,
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
@@ -222,7 +230,7 @@ pub fn request_get_status_all(
     if done {
         for (at, entry) in found.iter().enumerate() {
             match entry {
-                Found::Inactive => statuses.set_empty(at),
+                FoundRequest::Inactive => statuses.set_empty(at),
                 _ => statuses.set(at, look(mpi, *entry)),
             }
         }
@@ -234,12 +242,14 @@ pub fn request_get_status_all(
 pub fn request_get_status_any(
     mpi: Mpi,
     requests: &[MPI_Request],
-    index: Out<'_, c_int>,
-    flag: Out<'_, c_int>,
+    index: OutArg<'_, c_int>,
+    flag: OutArg<'_, c_int>,
     status: OutStatus<'_>,
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
-    let nothing = found.iter().all(|entry| matches!(entry, Found::Inactive));
+    let nothing = found
+        .iter()
+        .all(|entry| matches!(entry, FoundRequest::Inactive));
     turn_unless_done(mpi, &found);
     let chosen = first_of_done(mpi, &found);
     flag.set(c_int::from(chosen.is_some() || nothing));
@@ -256,7 +266,7 @@ pub fn request_get_status_any(
 pub fn request_get_status_some(
     mpi: Mpi,
     requests: &[MPI_Request],
-    outcount: Out<'_, c_int>,
+    outcount: OutArg<'_, c_int>,
     indices: OutArray<'_, c_int>,
     statuses: OutStatuses<'_>,
 ) -> Result<()> {
@@ -273,7 +283,7 @@ pub fn request_get_status_some(
 }
 
 /// `MPI_Request_free`.
-pub fn request_free(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
+pub fn request_free(mpi: Mpi, request: InOutArg<'_, MPI_Request>) -> Result<()> {
     let handle = request.get();
     if handle == MPI_Request::NULL {
         return Err(Error::new(
@@ -297,9 +307,9 @@ pub fn request_free(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
 }
 
 /// `MPI_Cancel`.
-pub fn cancel(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
+pub fn cancel(mpi: Mpi, request: InOutArg<'_, MPI_Request>) -> Result<()> {
     match find(mpi, request.get())? {
-        Found::Live(id) => {
+        FoundRequest::Live(id) => {
             if mpi.visit(|universe| universe.tasks.is_running(id)) {
                 return Err(of_a_collective("cancelled"));
             }
@@ -310,8 +320,8 @@ pub fn cancel(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
             Ok(())
         }
         // Complete already: it was too late.
-        Found::Done(_) => Ok(()),
-        Found::Inactive => {
+        FoundRequest::Done(_) => Ok(()),
+        FoundRequest::Inactive => {
             let detail = "the request is null or not started, there is nothing to cancel";
             Err(Error::new(ErrorClass::REQUEST, detail))
         }
@@ -319,7 +329,7 @@ pub fn cancel(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
 }
 
 /// `MPI_Start`.
-pub fn start(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
+pub fn start(mpi: Mpi, request: InOutArg<'_, MPI_Request>) -> Result<()> {
     startall(mpi, &mut [request.get()])
 }
 
@@ -356,12 +366,12 @@ fn start_one(mpi: Mpi, request: MPI_Request) -> Result<()> {
             return Err(not_startable("is not persistent"));
         }
         let fields = universe.messages.engine().arena().fields(id);
-        if fields.state != runtime::State::Inactive {
+        if fields.state != runtime::RequestState::Inactive {
             return Err(not_startable("is started already and not complete"));
         }
         match fields.kind {
-            Kind::Send => universe.sending().restart_send(id),
-            Kind::Receive => universe.messages.restart_receive(id),
+            RequestKind::Send => universe.sending().restart_send(id),
+            RequestKind::Receive => universe.messages.restart_receive(id),
             _ => restart_other(state, id)?,
         }
         Ok(())
@@ -372,7 +382,7 @@ fn start_one(mpi: Mpi, request: MPI_Request) -> Result<()> {
     })
 }
 
-fn restart_other(state: &mut State, id: RequestId) -> Result<()> {
+fn restart_other(state: &mut LibraryState, id: RequestId) -> Result<()> {
     if let Some((buffer, bytes)) = state.universe.messages.buffered_replay(id) {
         crate::buffer::check_room(state, buffer, bytes)?;
     }
@@ -381,7 +391,7 @@ fn restart_other(state: &mut State, id: RequestId) -> Result<()> {
 
 /// What a call waits for that got a list of requests.
 fn of_list(requests: &[MPI_Request]) -> Awaits {
-    Awaits::List(List {
+    Awaits::List(RequestList {
         address: requests.as_ptr().addr(),
         count: requests.len(),
         base: request_handle(0).0,
@@ -401,7 +411,7 @@ pub(crate) fn finish_alone(mpi: Mpi, id: RequestId, status: &OutStatus<'_>) -> R
 }
 
 /// A status of the runtime, in C's form.
-pub(crate) fn status_of(ended: &Status) -> MPI_Status {
+pub(crate) fn status_of(ended: &MessageStatus) -> MPI_Status {
     let mut status = match ended.source {
         Some(source) => MPI_Status::received(source, ended.tag, ended.bytes),
         None if ended.no_process => MPI_Status::PROC_NULL,
@@ -419,7 +429,7 @@ pub(crate) fn status_of(ended: &Status) -> MPI_Status {
 fn take(
     mpi: Mpi,
     id: RequestId,
-    request: &InOut<'_, MPI_Request>,
+    request: &InOutArg<'_, MPI_Request>,
     status: &OutStatus<'_>,
 ) -> Result<()> {
     let collected = collect(mpi, id, request.get())?;
@@ -431,9 +441,9 @@ fn take(
     error.map_or(Ok(()), Err)
 }
 
-/// How a request ended that is collected now.
-struct Collected {
-    ended: Status,
+/// A completed request that is collected now.
+struct CollectedRequest {
+    ended: MessageStatus,
     /// It was not persistent.
     gone: bool,
     context: u32,
@@ -442,7 +452,7 @@ struct Collected {
 
 /// Collects a complete request, unless that was done since it was found: a list may name it twice, another thread may
 /// wait for it too. Its slot may be another request's already.
-fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<Collected> {
+fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<CollectedRequest> {
     let collected = mpi.state(|state| {
         let universe = &mut state.universe;
         let token = universe.messages.token(id);
@@ -454,7 +464,7 @@ fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<Collected> {
             true => None,
             false => state.grequests.remove(&token),
         };
-        Some(Collected {
+        Some(CollectedRequest {
             ended,
             gone,
             context,
@@ -464,7 +474,7 @@ fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<Collected> {
     collected.ok_or_else(|| stale_request(handle))
 }
 
-fn told(mpi: Mpi, collected: Collected) -> (MPI_Status, Option<Error>) {
+fn told(mpi: Mpi, collected: CollectedRequest) -> (MPI_Status, Option<Error>) {
     if let Some(general) = collected.general {
         let (status, queried) = general.status();
         // It goes, whatever the query says.
@@ -486,14 +496,18 @@ fn on_its_comm(mpi: Mpi, error: Error, context: u32) -> Error {
 }
 
 /// Collects one of a list; `NULL` replaces its handle unless it is persistent.
-fn take_entry(mpi: Mpi, request: &mut MPI_Request, found: Found) -> (MPI_Status, Option<Error>) {
+fn take_entry(
+    mpi: Mpi,
+    request: &mut MPI_Request,
+    found: FoundRequest,
+) -> (MPI_Status, Option<Error>) {
     match found {
-        Found::Inactive => (MPI_Status::EMPTY, None),
-        Found::Done(known) => {
+        FoundRequest::Inactive => (MPI_Status::EMPTY, None),
+        FoundRequest::Done(known) => {
             *request = MPI_Request::NULL;
             (known, None)
         }
-        Found::Live(id) => match collect(mpi, id, *request) {
+        FoundRequest::Live(id) => match collect(mpi, id, *request) {
             Ok(collected) => {
                 if collected.gone {
                     *request = MPI_Request::NULL;
@@ -509,7 +523,7 @@ fn take_entry(mpi: Mpi, request: &mut MPI_Request, found: Found) -> (MPI_Status,
 fn collect_all(
     mpi: Mpi,
     requests: &mut [MPI_Request],
-    found: &[Found],
+    found: &[FoundRequest],
     statuses: &OutStatuses<'_>,
     from: usize,
 ) -> Result<()> {
@@ -517,7 +531,7 @@ fn collect_all(
     for (at, (request, entry)) in requests.iter_mut().zip(found).enumerate().skip(from) {
         let (status, error) = take_entry(mpi, request, *entry);
         match entry {
-            Found::Inactive => statuses.set_empty(at),
+            FoundRequest::Inactive => statuses.set_empty(at),
             _ => statuses.set(at, status),
         }
         errors.extend(error.map(|error| (at, error)));
@@ -552,9 +566,9 @@ fn in_status(count: usize, errors: Vec<(usize, Error)>, statuses: &OutStatuses<'
 fn give_one(
     mpi: Mpi,
     requests: &mut [MPI_Request],
-    found: &[Found],
+    found: &[FoundRequest],
     chosen: Option<usize>,
-    index: &Out<'_, c_int>,
+    index: &OutArg<'_, c_int>,
     status: &OutStatus<'_>,
 ) -> Result<()> {
     let Some(at) = chosen else {
@@ -571,8 +585,8 @@ fn give_one(
 fn give_some(
     mpi: Mpi,
     requests: &mut [MPI_Request],
-    found: &[Found],
-    outcount: &Out<'_, c_int>,
+    found: &[FoundRequest],
+    outcount: &OutArg<'_, c_int>,
     indices: &OutArray<'_, c_int>,
     statuses: &OutStatuses<'_>,
 ) -> Result<()> {
@@ -588,36 +602,39 @@ fn give_some(
     in_status(done.len(), errors, statuses)
 }
 
-fn count_or_undefined(found: &[Found], done: usize) -> c_int {
-    if found.iter().all(|entry| matches!(entry, Found::Inactive)) {
+fn count_or_undefined(found: &[FoundRequest], done: usize) -> c_int {
+    if found
+        .iter()
+        .all(|entry| matches!(entry, FoundRequest::Inactive))
+    {
         MPI_UNDEFINED
     } else {
         small(done)
     }
 }
 
-fn done_ones(mpi: Mpi, found: &[Found]) -> Vec<usize> {
+fn done_ones(mpi: Mpi, found: &[FoundRequest]) -> Vec<usize> {
     mpi.visit(|universe| {
         let is_done = |at: &usize| is_done(universe, &found[*at]);
         (0..found.len()).filter(is_done).collect()
     })
 }
 
-fn first_of_done(mpi: Mpi, found: &[Found]) -> Option<usize> {
+fn first_of_done(mpi: Mpi, found: &[FoundRequest]) -> Option<usize> {
     mpi.visit(|universe| found.iter().position(|entry| is_done(universe, entry)))
 }
 
-fn is_done(universe: &runtime::Universe, entry: &Found) -> bool {
+fn is_done(universe: &runtime::Universe, entry: &FoundRequest) -> bool {
     match entry {
-        Found::Inactive => false,
-        Found::Done(_) => true,
-        Found::Live(id) => universe.messages.is_complete(*id),
+        FoundRequest::Inactive => false,
+        FoundRequest::Done(_) => true,
+        FoundRequest::Live(id) => universe.messages.is_complete(*id),
     }
 }
 
 /// A turn of progress; if none of these is complete, that of a poll.
-fn turn_unless_done(mpi: Mpi, found: &[Found]) {
-    let waits = |entry: &Found| !matches!(entry, Found::Inactive);
+fn turn_unless_done(mpi: Mpi, found: &[FoundRequest]) {
+    let waits = |entry: &FoundRequest| !matches!(entry, FoundRequest::Inactive);
     if first_of_done(mpi, found).is_none() && found.iter().any(waits) {
         mpi.poll_turn();
     } else {
@@ -626,7 +643,7 @@ fn turn_unless_done(mpi: Mpi, found: &[Found]) {
 }
 
 /// The first that is complete, after a turn of progress if none is yet.
-fn first_done(mpi: Mpi, found: &[Found]) -> Option<usize> {
+fn first_done(mpi: Mpi, found: &[FoundRequest]) -> Option<usize> {
     first_of_done(mpi, found).or_else(|| {
         mpi.poll_turn();
         first_of_done(mpi, found)
@@ -640,11 +657,11 @@ fn is_done_now(mpi: Mpi, id: RequestId) -> bool {
     }
 }
 
-fn all_done(mpi: Mpi, found: &[Found]) -> bool {
+fn all_done(mpi: Mpi, found: &[FoundRequest]) -> bool {
     let open = |universe: &runtime::Universe| {
-        found
-            .iter()
-            .any(|entry| matches!(entry, Found::Live(id) if !universe.messages.is_complete(*id)))
+        found.iter().any(
+            |entry| matches!(entry, FoundRequest::Live(id) if !universe.messages.is_complete(*id)),
+        )
     };
     !mpi.visit(|universe| open(universe)) || {
         mpi.poll_turn();
@@ -652,18 +669,18 @@ fn all_done(mpi: Mpi, found: &[Found]) -> bool {
     }
 }
 
-fn look(mpi: Mpi, found: Found) -> MPI_Status {
+fn look(mpi: Mpi, found: FoundRequest) -> MPI_Status {
     match found {
-        Found::Inactive => MPI_Status::EMPTY,
-        Found::Done(known) => known,
-        Found::Live(id) => match grequest::of(mpi, id) {
+        FoundRequest::Inactive => MPI_Status::EMPTY,
+        FoundRequest::Done(known) => known,
+        FoundRequest::Live(id) => match grequest::of(mpi, id) {
             Some(general) => general.status().0,
             None => mpi.visit(|universe| status_of(&universe.status(id))),
         },
     }
 }
 
-fn find_all(mpi: Mpi, requests: &[MPI_Request]) -> Result<Vec<Found>> {
+fn find_all(mpi: Mpi, requests: &[MPI_Request]) -> Result<Vec<FoundRequest>> {
     mpi.tend();
     let mut found = Vec::with_capacity(requests.len());
     for request in requests {
@@ -673,25 +690,26 @@ fn find_all(mpi: Mpi, requests: &[MPI_Request]) -> Result<Vec<Found>> {
 }
 
 /// Looks a request up, and carries on what is in the background: what the call finds may be complete, again and again.
-fn find(mpi: Mpi, request: MPI_Request) -> Result<Found> {
+fn find(mpi: Mpi, request: MPI_Request) -> Result<FoundRequest> {
     mpi.tend();
     look_up(mpi, request)
 }
 
-fn look_up(mpi: Mpi, request: MPI_Request) -> Result<Found> {
+fn look_up(mpi: Mpi, request: MPI_Request) -> Result<FoundRequest> {
     match request {
-        MPI_Request::NULL => Ok(Found::Inactive),
-        DONE => Ok(Found::Done(MPI_Status::EMPTY)),
-        DONE_NULL => Ok(Found::Done(MPI_Status::PROC_NULL)),
+        MPI_Request::NULL => Ok(FoundRequest::Inactive),
+        DONE => Ok(FoundRequest::Done(MPI_Status::EMPTY)),
+        DONE_NULL => Ok(FoundRequest::Done(MPI_Status::PROC_NULL)),
         _ => {
             let id = live(mpi, request)?;
             let inactive = mpi.visit(|universe| {
-                universe.messages.engine().arena().fields(id).state == runtime::State::Inactive
+                universe.messages.engine().arena().fields(id).state
+                    == runtime::RequestState::Inactive
             });
             Ok(if inactive {
-                Found::Inactive
+                FoundRequest::Inactive
             } else {
-                Found::Live(id)
+                FoundRequest::Live(id)
             })
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 /// A row of one of the debugger's tables.
-pub trait Row: Default + 'static {
+pub trait DebuggerRow: Default + 'static {
     /// Rows of the first chunk; each further chunk has twice as many.
     const FIRST: usize;
     /// Chunks that its table can have.
@@ -18,13 +18,13 @@ pub trait Row: Default + 'static {
 }
 
 /// Which row an object has, by its handle's bits.
-pub struct Rows<R: Row> {
+pub struct Rows<R: DebuggerRow> {
     chunks: usize,
     free: Vec<&'static R>,
     used: HashMap<usize, &'static R>,
 }
 
-impl<R: Row> Default for Rows<R> {
+impl<R: DebuggerRow> Default for Rows<R> {
     fn default() -> Self {
         Self {
             chunks: 0,
@@ -34,7 +34,7 @@ impl<R: Row> Default for Rows<R> {
     }
 }
 
-impl<R: Row> Rows<R> {
+impl<R: DebuggerRow> Rows<R> {
     /// The row of an object; a new one gets one. There are more rows than handles.
     pub fn row(&mut self, bits: usize) -> Option<&'static R> {
         if let Some(row) = self.used.get(&bits) {

@@ -15,20 +15,20 @@ use std::sync::Once;
 
 use runtime::{Comm, ContextId, Group, Peer, Visit};
 
-use crate::args::{InOut, Out, OutChars};
+use crate::args::{InOutArg, OutArg, OutChars};
 use crate::buffer;
 use crate::c;
 use crate::comm::int;
-use crate::comm_agree::{Lane, group_of, swap_leaders, words_of};
+use crate::comm_agree::{AgreementLane, group_of, swap_leaders, words_of};
 use crate::comm_context::{Makers, let_go};
 use crate::comm_make::{keep, lead};
 use crate::enter::{Mpi, On, enter};
 use crate::errhandler::{check_for_comms, check_for_sessions};
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Errhandler, MPI_Group, MPI_Info, MPI_Session};
-use crate::info::{self, Pairs, hints};
+use crate::info::{self, InfoPairs, hints};
 use crate::init::{join_for_session, leave_job};
-use crate::process::{self, Phase, World};
+use crate::process::{self, ProcessPhase, World};
 use crate::pt2pt::bad_rank;
 use crate::state::GroupObject;
 
@@ -39,18 +39,18 @@ pub struct SessionObject {
     /// The thread level that it was granted.
     pub thread_level: c_int,
     /// What its groups and communicators, and its buffer, know it by.
-    pub number: Number,
+    pub number: SessionNumber,
 }
 
 /// The number of a session, which no other one of the process has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Number(pub u32);
+pub struct SessionNumber(pub u32);
 
 /// `MPI_Session_init`.
 pub fn session_init(
     info: MPI_Info,
     errhandler: MPI_Errhandler,
-    session: Out<'_, MPI_Session>,
+    session: OutArg<'_, MPI_Session>,
 ) -> Result<()> {
     check_for_sessions(errhandler)?;
     let wanted = hints(info)?.get(THREAD_KEY).and_then(level_of);
@@ -64,7 +64,7 @@ pub fn session_init(
     let mut opened = Ok(MPI_Session::NULL);
     let code = enter("MPI_Session_init", On::Nothing, |mpi| {
         opened = mpi.state(|state| {
-            let number = Number(state.sessions_opened);
+            let number = SessionNumber(state.sessions_opened);
             state.sessions_opened += 1;
             state.sessions.insert(SessionObject {
                 errhandler,
@@ -80,7 +80,7 @@ pub fn session_init(
 }
 
 /// `MPI_Session_finalize`.
-pub fn session_finalize(mpi: Mpi, session: InOut<'_, MPI_Session>) -> Result<()> {
+pub fn session_finalize(mpi: Mpi, session: InOutArg<'_, MPI_Session>) -> Result<()> {
     let handle = session.get();
     buffer::finish_session(mpi, handle)?;
     mpi.state(|state| state.sessions.remove(handle).map(drop))?;
@@ -93,9 +93,9 @@ pub fn session_finalize(mpi: Mpi, session: InOut<'_, MPI_Session>) -> Result<()>
 }
 
 /// `MPI_Session_get_info`.
-pub fn session_get_info(mpi: Mpi, session: MPI_Session, info: Out<'_, MPI_Info>) -> Result<()> {
+pub fn session_get_info(mpi: Mpi, session: MPI_Session, info: OutArg<'_, MPI_Info>) -> Result<()> {
     let level = mpi.state(|state| Ok::<_, Error>(state.sessions.get(session)?.thread_level))?;
-    let mut used = Pairs::default();
+    let mut used = InfoPairs::default();
     let name = LEVELS.iter().find(|(number, _)| *number == level);
     used.set(THREAD_KEY, name.map_or(c"", |(_, name)| name));
     info.set(info::insert(used)?);
@@ -107,7 +107,7 @@ pub fn session_get_num_psets(
     mpi: Mpi,
     session: MPI_Session,
     info: MPI_Info,
-    count: Out<'_, c_int>,
+    count: OutArg<'_, c_int>,
 ) -> Result<()> {
     check(mpi, session)?;
     hints(info)?;
@@ -121,7 +121,7 @@ pub fn session_get_nth_pset(
     session: MPI_Session,
     info: MPI_Info,
     n: c_int,
-    length: InOut<'_, c_int>,
+    length: InOutArg<'_, c_int>,
     name: Option<OutChars<'_>>,
 ) -> Result<()> {
     check(mpi, session)?;
@@ -147,11 +147,11 @@ pub fn session_get_pset_info(
     mpi: Mpi,
     session: MPI_Session,
     name: &CStr,
-    info: Out<'_, MPI_Info>,
+    info: OutArg<'_, MPI_Info>,
 ) -> Result<()> {
     check(mpi, session)?;
     let size = pset(mpi, name)?.size();
-    let mut pairs = Pairs::default();
+    let mut pairs = InfoPairs::default();
     if let Ok(size) = CString::new(size.to_string()) {
         pairs.set(c"mpi_size", &size);
     }
@@ -164,7 +164,7 @@ pub fn group_from_session_pset(
     mpi: Mpi,
     session: MPI_Session,
     name: &CStr,
-    newgroup: Out<'_, MPI_Group>,
+    newgroup: OutArg<'_, MPI_Group>,
 ) -> Result<()> {
     let members = pset(mpi, name)?;
     newgroup.set(mpi.state(|state| {
@@ -181,7 +181,7 @@ pub fn comm_create_from_group(
     stringtag: &CStr,
     info: MPI_Info,
     errhandler: MPI_Errhandler,
-    newcomm: Out<'_, MPI_Comm>,
+    newcomm: OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
     let members = mpi.state(|state| state.group(group))?;
     hints(info)?;
@@ -207,7 +207,7 @@ pub fn intercomm_create_from_groups(
     stringtag: &CStr,
     info: MPI_Info,
     errhandler: MPI_Errhandler,
-    newintercomm: Out<'_, MPI_Comm>,
+    newintercomm: OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
     let members = mpi.state(|state| state.group(local_group))?;
     hints(info)?;
@@ -245,7 +245,7 @@ pub fn intercomm_create_from_groups(
 /// What the leaders say to each other: their groups, and the context.
 fn meet(
     mpi: Mpi,
-    lane: Lane,
+    lane: AgreementLane,
     members: &Group,
     remote_group: MPI_Group,
     remote_leader: c_int,
@@ -278,7 +278,7 @@ fn own(mpi: Mpi, comm: Comm, group: MPI_Group, errhandler: MPI_Errhandler) -> Re
 }
 
 /// Where those meet who have no communicator in common: by the hash of their tag (FNV-1a).
-fn lane(mpi: Mpi, stringtag: &CStr) -> Lane {
+fn lane(mpi: Mpi, stringtag: &CStr) -> AgreementLane {
     let hash = stringtag
         .to_bytes()
         .iter()
@@ -286,7 +286,7 @@ fn lane(mpi: Mpi, stringtag: &CStr) -> Lane {
             (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
         });
     let world = mpi.visit(|universe| universe.comms.world());
-    Lane::of(&world, (hash >> 1).cast_signed())
+    AgreementLane::of(&world, (hash >> 1).cast_signed())
 }
 
 fn own_rank(mpi: Mpi, members: &Group) -> Result<u32> {
@@ -326,7 +326,7 @@ fn level_of(name: &CStr) -> Option<c_int> {
 
 /// A process that had sessions alone leaves the job here.
 extern "C" fn at_exit() {
-    if process::phase() != Phase::Running || process::world() != World::Before {
+    if process::phase() != ProcessPhase::Running || process::world() != World::Before {
         return;
     }
     enter("MPI_Session_finalize", On::Nothing, |mpi| {

@@ -5,15 +5,15 @@ use core::ffi::{CStr, c_int};
 use std::ffi::CString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::args::{Out, OutArray};
+use crate::args::{OutArg, OutArray};
 use crate::datatype_table::basic;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Aint, MPI_Count, MPI_Datatype, MPI_Info, MPI_Offset};
-use crate::info::{Pairs, hints, insert};
+use crate::info::{InfoPairs, hints, insert};
 
 /// What was told about Fortran.
 struct Fortran {
-    info: Option<Pairs>,
+    info: Option<InfoPairs>,
     /// `.TRUE.` and `.FALSE.` of logicals of 1, 2, 4, 8 and 16 bytes.
     booleans: [Option<Booleans>; 5],
 }
@@ -34,8 +34,8 @@ fn fortran() -> MutexGuard<'static, Fortran> {
 }
 
 /// `MPI_Abi_get_info`: the sizes of the integer types.
-pub fn abi_get_info(info: Out<'_, MPI_Info>) -> Result<()> {
-    let mut pairs = Pairs::default();
+pub fn abi_get_info(info: OutArg<'_, MPI_Info>) -> Result<()> {
+    let mut pairs = InfoPairs::default();
     for (key, bytes) in [
         (c"mpi_aint_size", size_of::<MPI_Aint>()),
         (c"mpi_count_size", size_of::<MPI_Count>()),
@@ -49,7 +49,7 @@ pub fn abi_get_info(info: Out<'_, MPI_Info>) -> Result<()> {
 }
 
 /// `MPI_Abi_get_fortran_info`: what was told, or `MPI_INFO_NULL`.
-pub fn abi_get_fortran_info(info: Out<'_, MPI_Info>) -> Result<()> {
+pub fn abi_get_fortran_info(info: OutArg<'_, MPI_Info>) -> Result<()> {
     let told = fortran().info.clone();
     info.set(match told {
         Some(pairs) => insert(pairs)?,
@@ -83,7 +83,7 @@ const SIZES: &[(&CStr, MPI_Datatype)] = &[
     (c"mpi_double_precision_size", MPI_Datatype::DOUBLE_PRECISION),
 ];
 
-fn check_size(pairs: &Pairs, key: &CStr, datatype: MPI_Datatype) -> Result<()> {
+fn check_size(pairs: &InfoPairs, key: &CStr, datatype: MPI_Datatype) -> Result<()> {
     let ours = basic(datatype).map_or(0, |basic| basic.size);
     let Some(told) = pairs.get(key) else {
         return Ok(());
@@ -106,7 +106,7 @@ fn check_size(pairs: &Pairs, key: &CStr, datatype: MPI_Datatype) -> Result<()> {
 pub fn abi_get_fortran_booleans(
     logical_true: OutArray<'_, u8>,
     logical_false: OutArray<'_, u8>,
-    is_set: Out<'_, c_int>,
+    is_set: OutArg<'_, c_int>,
 ) -> Result<()> {
     let known = fortran().booleans[slot(logical_true.len())?];
     if let Some(known) = known {
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn sizes_other_than_the_librarys_are_refused_and_the_right_ones_kept_once() {
-        let mut pairs = Pairs::default();
+        let mut pairs = InfoPairs::default();
         pairs.set(c"mpi_integer_size", c"8");
         let wrong = insert(pairs.clone()).unwrap();
         let refused = abi_set_fortran_info(wrong).unwrap_err();

@@ -18,24 +18,24 @@ use crate::enter::Mpi;
 use crate::error::{Error, Result};
 use crate::group_rows::Groups;
 use crate::handle::{
-    Handle, Kind, MPI_Comm, MPI_Datatype, MPI_Errhandler, MPI_Group, MPI_Message, MPI_Op, Place,
-    describe,
+    Handle, HandleKind, HandleParts, MPI_Comm, MPI_Datatype, MPI_Errhandler, MPI_Group,
+    MPI_Message, MPI_Op, describe,
 };
 use crate::lock;
 use crate::op::OpObject;
-use crate::registry::{Registry, not_a};
-use crate::session::Number;
+use crate::registry::{HandleRegistry, not_a};
+use crate::session::SessionNumber;
 use crate::type_rows::Types;
 use crate::{datatype_table, handle, tool_event};
 
-/// Everything behind handles.
-pub struct State {
+/// The state of the library: all that handles name.
+pub struct LibraryState {
     /// The process.
     pub universe: Universe,
     world: CommObject,
     myself: CommObject,
     /// Communicators that the program made.
-    pub comms: Registry<MPI_Comm, CommObject>,
+    pub comms: HandleRegistry<MPI_Comm, CommObject>,
     /// Groups that the program made.
     pub groups: Groups,
     /// Datatypes that the program made.
@@ -47,17 +47,17 @@ pub struct State {
     /// The program's part of generalized requests, by token.
     pub grequests: std::collections::HashMap<u32, crate::grequest::Grequest>,
     /// Operations that the program made.
-    pub ops: Registry<MPI_Op, OpObject>,
+    pub ops: HandleRegistry<MPI_Op, OpObject>,
     /// Sessions that are open.
-    pub sessions: Registry<handle::MPI_Session, crate::session::SessionObject>,
+    pub sessions: HandleRegistry<handle::MPI_Session, crate::session::SessionObject>,
     /// How many were opened so far.
     pub sessions_opened: u32,
     /// Messages that a matched probe took.
-    pub messages: Registry<MPI_Message, MessageObject>,
+    pub messages: HandleRegistry<MPI_Message, MessageObject>,
     /// Buffers for buffered sends, by the number that the runtime counts them under: 0 is the process's.
     pub buffers: std::collections::HashMap<u64, crate::buffer::Attached>,
     /// Memory that the program got from `MPI_Alloc_mem`, by address.
-    pub allocations: std::collections::HashMap<usize, crate::memory::Origin>,
+    pub allocations: std::collections::HashMap<usize, crate::memory::MemoryOrigin>,
     /// What the program keeps with communicators and datatypes.
     pub attributes: crate::attr::Attributes,
     /// The thread that initialized MPI.
@@ -75,9 +75,9 @@ pub struct CommObject {
     /// Its error handler.
     pub errhandler: MPI_Errhandler,
     /// Its hints (MPI 5.0 section 7.4.4).
-    pub hints: crate::info::Pairs,
+    pub hints: crate::info::InfoPairs,
     /// The session that it comes from; `None`: the World Model.
-    pub session: Option<Number>,
+    pub session: Option<SessionNumber>,
 }
 
 /// A group of the program.
@@ -85,7 +85,7 @@ pub struct GroupObject {
     /// Its processes.
     pub members: Group,
     /// The session that it comes from; `None`: the World Model.
-    pub session: Option<Number>,
+    pub session: Option<SessionNumber>,
 }
 
 /// A datatype that the program made.
@@ -120,30 +120,30 @@ pub struct MessageObject {
     pub comm: MPI_Comm,
 }
 
-impl State {
+impl LibraryState {
     /// The objects of a process that has just joined its job.
     pub fn new(universe: Universe, thread_level: core::ffi::c_int) -> Self {
         let object = |comm, name: usize| CommObject {
             comm,
             name: PREDEFINED[name].to_owned(),
             errhandler: MPI_Errhandler::ERRORS_ARE_FATAL,
-            hints: crate::info::Pairs::default(),
+            hints: crate::info::InfoPairs::default(),
             session: None,
         };
         Self {
             world: object(universe.comms.world(), 0),
             myself: object(universe.comms.myself(), 1),
             universe,
-            comms: Registry::new(),
+            comms: HandleRegistry::new(),
             groups: Groups::default(),
             datatypes: Types::default(),
             type_names: std::collections::HashMap::new(),
             f90_types: std::collections::HashMap::new(),
             grequests: std::collections::HashMap::new(),
-            ops: Registry::new(),
-            sessions: Registry::new(),
+            ops: HandleRegistry::new(),
+            sessions: HandleRegistry::new(),
             sessions_opened: 0,
-            messages: Registry::new(),
+            messages: HandleRegistry::new(),
             buffers: std::collections::HashMap::new(),
             allocations: std::collections::HashMap::new(),
             attributes: crate::attr::Attributes::default(),
@@ -222,7 +222,7 @@ impl State {
     }
 
     /// The session that a group comes from, if it does from one.
-    pub fn session_of(&self, handle: MPI_Group) -> Result<Option<Number>> {
+    pub fn session_of(&self, handle: MPI_Group) -> Result<Option<SessionNumber>> {
         match handle {
             MPI_Group::EMPTY => Ok(None),
             other => self.groups.get(other).map(|group| group.session),
@@ -236,7 +236,7 @@ impl Mpi {
     /// # Panics
     /// When visits nest: no body does that.
     #[inline(always)]
-    pub fn state<R>(self, visit: impl FnOnce(&mut State) -> R) -> R {
+    pub fn state<R>(self, visit: impl FnOnce(&mut LibraryState) -> R) -> R {
         let nested = STATE.busy.replace(true);
         assert!(!nested, "visits of the state do not nest");
         // SAFETY:
@@ -282,7 +282,7 @@ impl Visit for Mpi {
 }
 
 /// Puts the state in place; initialization calls it once.
-pub fn install(state: State) {
+pub fn install(state: LibraryState) {
     // SAFETY: no `Mpi` exists before initialization, and initialization is called once, by one thread (`init.rs`).
     unsafe { *STATE.slot.get() = Some(state) };
 }
@@ -315,7 +315,7 @@ pub unsafe fn communicator<'a>(handle: MPI_Comm) -> Option<&'a Comm> {
 pub fn express_token(handle: handle::MPI_Request) -> Option<u32> {
     let bits = handle
         .bits()
-        .wrapping_sub((Kind::Request as usize) << 27 | FIRST_TOKEN);
+        .wrapping_sub((HandleKind::Request as usize) << 27 | FIRST_TOKEN);
     #[allow(clippy::cast_possible_truncation, reason = "compared with the mask")]
     (bits <= TOKEN_MASK as usize - FIRST_TOKEN).then_some((bits + FIRST_TOKEN) as u32)
 }
@@ -330,7 +330,7 @@ pub enum Hidden {
 }
 
 /// Visits the state outside of any body: for messages about errors. Takes the lock, which it may have already.
-pub fn peek<R>(visit: impl FnOnce(&mut State) -> R) -> core::result::Result<R, Hidden> {
+pub fn peek<R>(visit: impl FnOnce(&mut LibraryState) -> R) -> core::result::Result<R, Hidden> {
     let _held = lock::hold();
     if STATE.busy.replace(true) {
         return Err(Hidden::Busy);
@@ -342,32 +342,33 @@ pub fn peek<R>(visit: impl FnOnce(&mut State) -> R) -> core::result::Result<R, H
     result.ok_or(Hidden::NotThere)
 }
 
-struct Cage {
-    slot: UnsafeCell<Option<State>>,
+/// The cell of the state, which one thread at a time uses.
+struct StateCell {
+    slot: UnsafeCell<Option<LibraryState>>,
     busy: Cell<bool>,
 }
 
 // SAFETY: reached by one thread at a time: below MPI_THREAD_MULTIPLE by the program's promise (MPI 5.0 section 11.6), at
 // MPI_THREAD_MULTIPLE by the lock.
-unsafe impl Sync for Cage {}
+unsafe impl Sync for StateCell {}
 
-static STATE: Cage = Cage {
+static STATE: StateCell = StateCell {
     slot: UnsafeCell::new(None),
     busy: Cell::new(false),
 };
 
 /// The token of a live request handle, or what it is instead.
 pub fn request_token(handle: handle::MPI_Request) -> Result<u32> {
-    match Place::of(Kind::Request, handle.bits()) {
+    match HandleParts::of(HandleKind::Request, handle.bits()) {
         #[allow(clippy::cast_possible_truncation, reason = "27 bits of a live handle")]
         Some(_) => Ok(handle.bits() as u32 & TOKEN_MASK),
-        None => Err(not_a(Kind::Request, handle.bits())),
+        None => Err(not_a(HandleKind::Request, handle.bits())),
     }
 }
 
 /// The handle of a request.
 pub fn request_handle(token: u32) -> handle::MPI_Request {
-    handle::MPI_Request((Kind::Request as usize) << 27 | token as usize)
+    handle::MPI_Request((HandleKind::Request as usize) << 27 | token as usize)
 }
 
 /// An error about a handle that names a request that is gone.
@@ -387,6 +388,7 @@ const TOKEN_MASK: u32 = (1 << 27) - 1;
 const FIRST_TOKEN: usize = 1 << 8;
 
 /// The request of every send that was complete when it was started.
-pub const DONE: handle::MPI_Request = handle::MPI_Request((Kind::Request as usize) << 27);
+pub const DONE: handle::MPI_Request = handle::MPI_Request((HandleKind::Request as usize) << 27);
 /// The request of every receive from `MPI_PROC_NULL`.
-pub const DONE_NULL: handle::MPI_Request = handle::MPI_Request((Kind::Request as usize) << 27 | 1);
+pub const DONE_NULL: handle::MPI_Request =
+    handle::MPI_Request((HandleKind::Request as usize) << 27 | 1);

@@ -8,7 +8,7 @@
 
 use core::ffi::c_int;
 
-use crate::args::{Out, OutCount, StatusMut};
+use crate::args::{OutArg, OutCount, StatusMut};
 use crate::c::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_PROC_NULL, MPI_SUCCESS, MPI_UNDEFINED};
 use crate::enter::Mpi;
 use crate::error::Result;
@@ -88,19 +88,19 @@ impl MPI_Status {
 }
 
 /// `MPI_Status_get_source`.
-pub fn get_source(status: MPI_Status, source: Out<'_, c_int>) -> Result<()> {
+pub fn get_source(status: MPI_Status, source: OutArg<'_, c_int>) -> Result<()> {
     source.set(status.MPI_SOURCE);
     Ok(())
 }
 
 /// `MPI_Status_get_tag`.
-pub fn get_tag(status: MPI_Status, tag: Out<'_, c_int>) -> Result<()> {
+pub fn get_tag(status: MPI_Status, tag: OutArg<'_, c_int>) -> Result<()> {
     tag.set(status.MPI_TAG);
     Ok(())
 }
 
 /// `MPI_Status_get_error`.
-pub fn get_error(status: MPI_Status, error: Out<'_, c_int>) -> Result<()> {
+pub fn get_error(status: MPI_Status, error: OutArg<'_, c_int>) -> Result<()> {
     error.set(status.MPI_ERROR);
     Ok(())
 }
@@ -130,7 +130,7 @@ pub fn set_cancelled(status: StatusMut<'_>, flag: c_int) -> Result<()> {
 }
 
 /// `MPI_Test_cancelled`.
-pub fn test_cancelled(status: MPI_Status, flag: Out<'_, c_int>) -> Result<()> {
+pub fn test_cancelled(status: MPI_Status, flag: OutArg<'_, c_int>) -> Result<()> {
     flag.set(c_int::from(status.cancelled()));
     Ok(())
 }
@@ -170,7 +170,7 @@ pub fn get_elements_x(
     mpi: Mpi,
     status: MPI_Status,
     datatype: MPI_Datatype,
-    count: Out<'_, MPI_Count>,
+    count: OutArg<'_, MPI_Count>,
 ) -> Result<()> {
     let elements = crate::datatype::of(mpi, datatype)?.elements(status.bytes());
     let elements = elements.and_then(|elements| i64::try_from(elements).ok());

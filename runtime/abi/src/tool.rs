@@ -6,21 +6,21 @@
 
 use core::ffi::c_int;
 
-use runtime::var::{Verbosity, desk};
+use runtime::var::{Verbosity, tool_sessions};
 
-use crate::args::{InOut, Out, OutChars};
+use crate::args::{InOutArg, OutArg, OutChars};
 use crate::c;
 use crate::error::{Error, ErrorClass};
 use crate::{init, process, tool_cvar, tool_event};
 
-/// Why a call was refused: its class, which is what C gets.
+/// Why a call of MPI_T was refused: the error class, which is what C gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refused(pub ErrorClass);
+pub struct ToolRefusal(pub ErrorClass);
 
 /// A result of a body of the tool interface.
-pub type Result<T> = core::result::Result<T, Refused>;
+pub type Result<T> = core::result::Result<T, ToolRefusal>;
 
-impl From<Error> for Refused {
+impl From<Error> for ToolRefusal {
     fn from(error: Error) -> Self {
         match error.class() {
             ErrorClass::ARG => Self(ErrorClass::T_INVALID),
@@ -30,12 +30,12 @@ impl From<Error> for Refused {
 }
 
 /// `MPI_T_init_thread`: every level is granted.
-pub fn init_thread(required: c_int, provided: Out<'_, c_int>) -> Result<()> {
+pub fn init_thread(required: c_int, provided: OutArg<'_, c_int>) -> Result<()> {
     if !process::tool_begins() {
-        return Err(Refused(ErrorClass::T_CANNOT_INIT));
+        return Err(ToolRefusal(ErrorClass::T_CANNOT_INIT));
     }
     // Signal handlers that read variables find what they need.
-    desk::open();
+    tool_sessions::open();
     provided.set(init::level(required));
     Ok(())
 }
@@ -43,11 +43,11 @@ pub fn init_thread(required: c_int, provided: Out<'_, c_int>) -> Result<()> {
 /// `MPI_T_finalize`: with the last of these calls go all handles and sessions.
 pub fn finalize() -> Result<()> {
     match process::tool_ends() {
-        (false, _) => return Err(Refused(ErrorClass::T_NOT_INITIALIZED)),
+        (false, _) => return Err(ToolRefusal(ErrorClass::T_NOT_INITIALIZED)),
         (true, true) => {
             tool_cvar::forget_handles();
             tool_event::forget();
-            desk::open().clear();
+            tool_sessions::open().clear();
         }
         (true, false) => {}
     }
@@ -55,7 +55,7 @@ pub fn finalize() -> Result<()> {
 }
 
 /// Text out, as section 15.3.3 has it: as much as fits with a NUL, and always how much room the whole needs.
-pub fn put_text(room: Option<OutChars<'_>>, length: Option<InOut<'_, c_int>>, text: &str) {
+pub fn put_text(room: Option<OutChars<'_>>, length: Option<InOutArg<'_, c_int>>, text: &str) {
     let Some(length) = length else {
         return;
     };
@@ -67,7 +67,7 @@ pub fn put_text(room: Option<OutChars<'_>>, length: Option<InOut<'_, c_int>>, te
 }
 
 /// Sets an output that may be NULL.
-pub fn put<T>(place: Option<Out<'_, T>>, value: T) {
+pub fn put<T>(place: Option<OutArg<'_, T>>, value: T) {
     if let Some(place) = place {
         place.set(value);
     }
@@ -80,8 +80,9 @@ pub fn number(size: usize) -> c_int {
 
 /// What is at `index` of a list.
 pub fn at<T>(mut list: impl Iterator<Item = T>, index: c_int) -> Result<T> {
-    let index = usize::try_from(index).map_err(|_| Refused(ErrorClass::T_INVALID_INDEX))?;
-    list.nth(index).ok_or(Refused(ErrorClass::T_INVALID_INDEX))
+    let index = usize::try_from(index).map_err(|_| ToolRefusal(ErrorClass::T_INVALID_INDEX))?;
+    list.nth(index)
+        .ok_or(ToolRefusal(ErrorClass::T_INVALID_INDEX))
 }
 
 /// The constant of a verbosity.
@@ -105,11 +106,11 @@ mod tests {
 
     #[test]
     fn a_bad_argument_is_invalid_and_other_classes_stay() {
-        let null = Refused::from(Error::null("num"));
-        assert_eq!(null, Refused(ErrorClass::T_INVALID));
+        let null = ToolRefusal::from(Error::null("num"));
+        assert_eq!(null, ToolRefusal(ErrorClass::T_INVALID));
         assert_eq!(at([1].into_iter(), 0), Ok(1));
         for index in [-1, 1] {
-            let refused = Err(Refused(ErrorClass::T_INVALID_INDEX));
+            let refused = Err(ToolRefusal(ErrorClass::T_INVALID_INDEX));
             assert_eq!(at([1].into_iter(), index), refused);
         }
     }

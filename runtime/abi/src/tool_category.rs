@@ -5,15 +5,15 @@ use core::ffi::{CStr, c_int};
 
 use runtime::var::Category;
 use runtime::var::events::EVENTS;
-use runtime::var::gauges::GAUGES;
+use runtime::var::pvars::PVARS;
 use runtime::var::settings::controls;
 
-use crate::args::{InOut, Out, OutArray, OutChars};
+use crate::args::{InOutArg, OutArg, OutArray, OutChars};
 use crate::error::ErrorClass;
-use crate::tool::{Refused, Result, at, number, put, put_text};
+use crate::tool::{Result, ToolRefusal, at, number, put, put_text};
 
 /// `MPI_T_category_get_num`.
-pub fn get_num(num: Out<'_, c_int>) -> Result<()> {
+pub fn get_num(num: OutArg<'_, c_int>) -> Result<()> {
     num.set(number(Category::SHOWN.len()));
     Ok(())
 }
@@ -22,12 +22,12 @@ pub fn get_num(num: Out<'_, c_int>) -> Result<()> {
 pub fn get_info(
     index: c_int,
     name: Option<OutChars<'_>>,
-    name_len: Option<InOut<'_, c_int>>,
+    name_len: Option<InOutArg<'_, c_int>>,
     desc: Option<OutChars<'_>>,
-    desc_len: Option<InOut<'_, c_int>>,
-    num_cvars: Option<Out<'_, c_int>>,
-    num_pvars: Option<Out<'_, c_int>>,
-    num_categories: Option<Out<'_, c_int>>,
+    desc_len: Option<InOutArg<'_, c_int>>,
+    num_cvars: Option<OutArg<'_, c_int>>,
+    num_pvars: Option<OutArg<'_, c_int>>,
+    num_categories: Option<OutArg<'_, c_int>>,
 ) -> Result<()> {
     let category = find(index)?;
     put_text(name, name_len, category.name());
@@ -39,10 +39,12 @@ pub fn get_info(
 }
 
 /// `MPI_T_category_get_index`.
-pub fn get_index(name: &CStr, index: Out<'_, c_int>) -> Result<()> {
+pub fn get_index(name: &CStr, index: OutArg<'_, c_int>) -> Result<()> {
     let same = |category: &Category| category.name().as_bytes() == name.to_bytes();
     let found = Category::SHOWN.iter().position(same);
-    index.set(number(found.ok_or(Refused(ErrorClass::T_INVALID_NAME))?));
+    index.set(number(
+        found.ok_or(ToolRefusal(ErrorClass::T_INVALID_NAME))?,
+    ));
     Ok(())
 }
 
@@ -59,7 +61,7 @@ pub fn get_pvars(index: c_int, indices: OutArray<'_, c_int>) -> Result<()> {
 }
 
 /// `MPI_T_category_get_num_events`.
-pub fn get_num_events(index: c_int, num_events: Out<'_, c_int>) -> Result<()> {
+pub fn get_num_events(index: c_int, num_events: OutArg<'_, c_int>) -> Result<()> {
     num_events.set(number(events(find(index)?).count()));
     Ok(())
 }
@@ -78,7 +80,7 @@ pub fn get_categories(index: c_int, indices: OutArray<'_, c_int>) -> Result<()> 
 }
 
 /// `MPI_T_category_changed`: nothing ever did.
-pub fn changed(update_number: Out<'_, c_int>) -> Result<()> {
+pub fn changed(update_number: OutArg<'_, c_int>) -> Result<()> {
     update_number.set(0);
     Ok(())
 }
@@ -100,7 +102,7 @@ fn events(category: Category) -> impl Iterator<Item = usize> {
 }
 
 fn pvars(category: Category) -> impl Iterator<Item = usize> {
-    let all = GAUGES.iter().enumerate();
-    all.filter(move |(_, gauge)| gauge.category == category)
+    let all = PVARS.iter().enumerate();
+    all.filter(move |(_, pvar)| pvar.category == category)
         .map(|(index, _)| index)
 }

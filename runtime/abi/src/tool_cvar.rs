@@ -8,21 +8,22 @@
 use core::ffi::{CStr, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use runtime::var::settings::{self, Refusal, Value, control, controls, text_bytes};
-use runtime::var::{Range, Row, Scope};
+use runtime::var::settings::{self, CvarRefusal, CvarValue, control, controls, text_bytes};
+use runtime::var::{ControlVariable, Range, Scope};
 
-use crate::args::{InOut, InValue, Object, Out, OutChars, OutValue};
+use crate::args::{InOutArg, InValue, OutArg, OutChars, OutValue, ToolObject};
 use crate::c;
 use crate::error::ErrorClass;
 use crate::handle::{MPI_Datatype, MPI_T_cvar_handle, MPI_T_enum};
-use crate::tool::{Refused, Result, at, number, put, put_text, verbosity};
-use crate::tool_handles::{Handles, Kind};
+use crate::tool::{Result, ToolRefusal, at, number, put, put_text, verbosity};
+use crate::tool_handles::{ToolHandleKind, ToolHandles};
 use crate::{lock, state, tool_enum, tool_event};
 
 /// The variables behind live handles.
-static HANDLES: Mutex<Handles<&'static Row>> = Mutex::new(Handles::new(Kind::Cvar));
+static HANDLES: Mutex<ToolHandles<&'static ControlVariable>> =
+    Mutex::new(ToolHandles::new(ToolHandleKind::Cvar));
 
-fn handles() -> MutexGuard<'static, Handles<&'static Row>> {
+fn handles() -> MutexGuard<'static, ToolHandles<&'static ControlVariable>> {
     HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -32,7 +33,7 @@ pub fn forget_handles() {
 }
 
 /// `MPI_T_cvar_get_num`.
-pub fn get_num(num: Out<'_, c_int>) -> Result<()> {
+pub fn get_num(num: OutArg<'_, c_int>) -> Result<()> {
     num.set(number(controls().count()));
     Ok(())
 }
@@ -41,14 +42,14 @@ pub fn get_num(num: Out<'_, c_int>) -> Result<()> {
 pub fn get_info(
     index: c_int,
     name: Option<OutChars<'_>>,
-    name_len: Option<InOut<'_, c_int>>,
-    verbose: Option<Out<'_, c_int>>,
-    datatype: Option<Out<'_, MPI_Datatype>>,
-    enumtype: Option<Out<'_, MPI_T_enum>>,
+    name_len: Option<InOutArg<'_, c_int>>,
+    verbose: Option<OutArg<'_, c_int>>,
+    datatype: Option<OutArg<'_, MPI_Datatype>>,
+    enumtype: Option<OutArg<'_, MPI_T_enum>>,
     desc: Option<OutChars<'_>>,
-    desc_len: Option<InOut<'_, c_int>>,
-    bind: Option<Out<'_, c_int>>,
-    scope: Option<Out<'_, c_int>>,
+    desc_len: Option<InOutArg<'_, c_int>>,
+    bind: Option<OutArg<'_, c_int>>,
+    scope: Option<OutArg<'_, c_int>>,
 ) -> Result<()> {
     let row = at(controls(), index)?;
     put_text(name, name_len, row.name);
@@ -62,7 +63,7 @@ pub fn get_info(
 }
 
 /// What it means, which values it takes and who may set it.
-fn describe(row: &Row) -> String {
+fn describe(row: &ControlVariable) -> String {
     format!(
         "{} Expected: {}. {}",
         row.text,
@@ -71,7 +72,7 @@ fn describe(row: &Row) -> String {
     )
 }
 
-fn type_of(row: &Row) -> MPI_Datatype {
+fn type_of(row: &ControlVariable) -> MPI_Datatype {
     match row.range {
         Range::Number { .. } => MPI_Datatype::UNSIGNED_LONG_LONG,
         Range::Words(_) => MPI_Datatype::INT,
@@ -81,7 +82,7 @@ fn type_of(row: &Row) -> MPI_Datatype {
     }
 }
 
-fn scope_of(row: &Row) -> c_int {
+fn scope_of(row: &ControlVariable) -> c_int {
     match row.scope {
         Scope::ReadOnly => c::MPI_T_SCOPE_READONLY,
         Scope::Local | Scope::Any => c::MPI_T_SCOPE_LOCAL,
@@ -90,48 +91,50 @@ fn scope_of(row: &Row) -> c_int {
 }
 
 /// `MPI_T_cvar_get_index`.
-pub fn get_index(name: &CStr, index: Out<'_, c_int>) -> Result<()> {
+pub fn get_index(name: &CStr, index: OutArg<'_, c_int>) -> Result<()> {
     let found = controls().position(|row| row.name.as_bytes() == name.to_bytes());
-    index.set(number(found.ok_or(Refused(ErrorClass::T_INVALID_NAME))?));
+    index.set(number(
+        found.ok_or(ToolRefusal(ErrorClass::T_INVALID_NAME))?,
+    ));
     Ok(())
 }
 
 /// `MPI_T_cvar_handle_alloc`.
 pub fn handle_alloc(
     index: c_int,
-    _obj_handle: Object<'_>,
-    handle: Out<'_, MPI_T_cvar_handle>,
-    count: Out<'_, c_int>,
+    _obj_handle: ToolObject<'_>,
+    handle: OutArg<'_, MPI_T_cvar_handle>,
+    count: OutArg<'_, c_int>,
 ) -> Result<()> {
-    let index = usize::try_from(index).map_err(|_| Refused(ErrorClass::T_INVALID_INDEX))?;
-    let row = control(index).ok_or(Refused(ErrorClass::T_INVALID_INDEX))?;
+    let index = usize::try_from(index).map_err(|_| ToolRefusal(ErrorClass::T_INVALID_INDEX))?;
+    let row = control(index).ok_or(ToolRefusal(ErrorClass::T_INVALID_INDEX))?;
     let number_of = handles().insert(row);
     handle.set(MPI_T_cvar_handle(
-        number_of.ok_or(Refused(ErrorClass::T_OUT_OF_HANDLES))?,
+        number_of.ok_or(ToolRefusal(ErrorClass::T_OUT_OF_HANDLES))?,
     ));
     count.set(number(text_bytes(row).unwrap_or(1)));
     Ok(())
 }
 
 /// `MPI_T_cvar_handle_free`.
-pub fn handle_free(handle: InOut<'_, MPI_T_cvar_handle>) -> Result<()> {
+pub fn handle_free(handle: InOutArg<'_, MPI_T_cvar_handle>) -> Result<()> {
     let freed = handles().remove(handle.get().0);
-    freed.ok_or(Refused(ErrorClass::T_INVALID_HANDLE))?;
+    freed.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))?;
     handle.set(MPI_T_cvar_handle(0));
     Ok(())
 }
 
-fn find(handle: MPI_T_cvar_handle) -> Result<&'static Row> {
+fn find(handle: MPI_T_cvar_handle) -> Result<&'static ControlVariable> {
     let found = handles().get(handle.0).copied();
-    found.ok_or(Refused(ErrorClass::T_INVALID_HANDLE))
+    found.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))
 }
 
 /// `MPI_T_cvar_read`.
 pub fn read(handle: MPI_T_cvar_handle, buf: OutValue<'_>) -> Result<()> {
     match settings::read(find(handle)?) {
-        Value::Number(number) => buf.set(&number.to_ne_bytes())?,
-        Value::Word(word) => buf.set(&number(word).to_ne_bytes())?,
-        Value::Text(mut text) => {
+        CvarValue::Number(number) => buf.set(&number.to_ne_bytes())?,
+        CvarValue::Word(word) => buf.set(&number(word).to_ne_bytes())?,
+        CvarValue::Text(mut text) => {
             text.push('\0');
             buf.set(text.as_bytes())?;
         }
@@ -142,12 +145,12 @@ pub fn read(handle: MPI_T_cvar_handle, buf: OutValue<'_>) -> Result<()> {
 /// `MPI_T_cvar_write`.
 pub fn write(handle: MPI_T_cvar_handle, buf: InValue<'_>) -> Result<()> {
     let row = find(handle)?;
-    let value = given(row, buf)?.ok_or(Refused(ErrorClass::T_INVALID))?;
+    let value = given(row, buf)?.ok_or(ToolRefusal(ErrorClass::T_INVALID))?;
     settings::write(row, &value).map_err(|refusal| {
-        Refused(match refusal {
-            Refusal::NotNow => ErrorClass::T_CVAR_SET_NOT_NOW,
-            Refusal::Never => ErrorClass::T_CVAR_SET_NEVER,
-            Refusal::Invalid => ErrorClass::T_INVALID,
+        ToolRefusal(match refusal {
+            CvarRefusal::NotNow => ErrorClass::T_CVAR_SET_NOT_NOW,
+            CvarRefusal::Never => ErrorClass::T_CVAR_SET_NEVER,
+            CvarRefusal::Invalid => ErrorClass::T_INVALID,
         })
     })?;
     if row.scope == Scope::Any && (lock::is_multiple() || tool_event::is_only_thread()) {
@@ -158,16 +161,16 @@ pub fn write(handle: MPI_T_cvar_handle, buf: InValue<'_>) -> Result<()> {
 }
 
 /// The value that a program hands over; `None` where it can be none of the row's kind.
-fn given(row: &Row, buf: InValue<'_>) -> Result<Option<Value>> {
+fn given(row: &ControlVariable, buf: InValue<'_>) -> Result<Option<CvarValue>> {
     if let Some(most) = text_bytes(row) {
         let text = buf
             .text(most)?
             .and_then(|text| String::from_utf8(text).ok());
-        return Ok(text.map(Value::Text));
+        return Ok(text.map(CvarValue::Text));
     }
     if let Range::Words(_) = row.range {
         let word = c_int::from_ne_bytes(buf.bytes()?);
-        return Ok(usize::try_from(word).ok().map(Value::Word));
+        return Ok(usize::try_from(word).ok().map(CvarValue::Word));
     }
-    Ok(Some(Value::Number(u64::from_ne_bytes(buf.bytes()?))))
+    Ok(Some(CvarValue::Number(u64::from_ne_bytes(buf.bytes()?))))
 }

@@ -4,74 +4,76 @@
 use core::ffi::c_int;
 
 use runtime::var::events::{self, EVENTS};
-use runtime::var::gauges::{GAUGES, Gauge, Number};
-use runtime::var::{ROWS, Range, Row};
+use runtime::var::pvars::{PVARS, PerformanceVariable, PvarNumber};
+use runtime::var::{ControlVariable, ROWS, Range};
 
-use crate::args::{InOut, Out, OutChars};
+use crate::args::{InOutArg, OutArg, OutChars};
 use crate::error::ErrorClass;
 use crate::handle::MPI_T_enum;
-use crate::tool::{Refused, Result, at, number, put, put_text};
-use crate::tool_handles::{Kind, bits, place};
+use crate::tool::{Result, ToolRefusal, at, number, put, put_text};
+use crate::tool_handles::{ToolHandleKind, bits, place};
 
 /// The enumeration of a row's words.
-pub fn of_row(row: &Row) -> MPI_T_enum {
+pub fn of_row(row: &ControlVariable) -> MPI_T_enum {
     match row.range {
-        Range::Words(_) => MPI_T_enum(bits(Kind::Enum, row.variable as usize, 0)),
+        Range::Words(_) => MPI_T_enum(bits(ToolHandleKind::Enum, row.variable as usize, 0)),
         _ => MPI_T_enum(0),
     }
 }
 
 /// The enumeration of the words of a performance variable, by its place behind the rows.
-pub fn of_gauge(gauge: &Gauge) -> MPI_T_enum {
-    let same = |other: &Gauge| other.name == gauge.name;
-    match (gauge.kind, GAUGES.iter().position(same)) {
-        (Number::Int([_, ..]), Some(at)) => MPI_T_enum(bits(Kind::Enum, ROWS.len() + at, 0)),
+pub fn of_pvar(pvar: &PerformanceVariable) -> MPI_T_enum {
+    let same = |other: &PerformanceVariable| other.name == pvar.name;
+    match (pvar.kind, PVARS.iter().position(same)) {
+        (PvarNumber::Int([_, ..]), Some(at)) => {
+            MPI_T_enum(bits(ToolHandleKind::Enum, ROWS.len() + at, 0))
+        }
         _ => MPI_T_enum(0),
     }
 }
 
 /// The enumeration of the words in an event, by its place behind those.
-pub fn of_event(row: &events::Row) -> MPI_T_enum {
+pub fn of_event(row: &events::EventDescription) -> MPI_T_enum {
     match row.words() {
         [] => MPI_T_enum(0),
         _ => {
-            let at = ROWS.len() + GAUGES.len() + row.event as usize;
-            MPI_T_enum(bits(Kind::Enum, at, 0))
+            let at = ROWS.len() + PVARS.len() + row.event as usize;
+            MPI_T_enum(bits(ToolHandleKind::Enum, at, 0))
         }
     }
 }
 
 /// Its name and its words.
 fn find(handle: MPI_T_enum) -> Result<(String, &'static [&'static str])> {
-    let found = place(Kind::Enum, handle.0).filter(|(_, generation)| *generation == 0);
+    let found = place(ToolHandleKind::Enum, handle.0).filter(|(_, generation)| *generation == 0);
     let words = found.and_then(|(index, _)| match ROWS.get(index) {
         Some(row) => words_of_row(row),
-        None => match GAUGES.get(index - ROWS.len()) {
-            Some(gauge) => words_of_gauge(gauge),
-            None => words_of_event(EVENTS.get(index - ROWS.len() - GAUGES.len())?),
+        None => match PVARS.get(index - ROWS.len()) {
+            Some(pvar) => words_of_gauge(pvar),
+            None => words_of_event(EVENTS.get(index - ROWS.len() - PVARS.len())?),
         },
     });
-    let (name, words) = words.ok_or(Refused(ErrorClass::T_INVALID_HANDLE))?;
+    let (name, words) = words.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))?;
     Ok((format!("{name}_values"), words))
 }
 
 type Words = (&'static str, &'static [&'static str]);
 
-fn words_of_row(row: &Row) -> Option<Words> {
+fn words_of_row(row: &ControlVariable) -> Option<Words> {
     match row.range {
         Range::Words(words) => Some((row.name, words)),
         _ => None,
     }
 }
 
-fn words_of_gauge(gauge: &Gauge) -> Option<Words> {
-    match gauge.kind {
-        Number::Int(words @ [_, ..]) => Some((gauge.name, words)),
+fn words_of_gauge(pvar: &PerformanceVariable) -> Option<Words> {
+    match pvar.kind {
+        PvarNumber::Int(words @ [_, ..]) => Some((pvar.name, words)),
         _ => None,
     }
 }
 
-fn words_of_event(row: &events::Row) -> Option<Words> {
+fn words_of_event(row: &events::EventDescription) -> Option<Words> {
     match row.words() {
         [] => None,
         words => Some((row.name, words)),
@@ -81,9 +83,9 @@ fn words_of_event(row: &events::Row) -> Option<Words> {
 /// `MPI_T_enum_get_info`.
 pub fn get_info(
     enumtype: MPI_T_enum,
-    num: Option<Out<'_, c_int>>,
+    num: Option<OutArg<'_, c_int>>,
     name: Option<OutChars<'_>>,
-    name_len: Option<InOut<'_, c_int>>,
+    name_len: Option<InOutArg<'_, c_int>>,
 ) -> Result<()> {
     let (text, words) = find(enumtype)?;
     put(num, number(words.len()));
@@ -95,9 +97,9 @@ pub fn get_info(
 pub fn get_item(
     enumtype: MPI_T_enum,
     index: c_int,
-    value: Out<'_, c_int>,
+    value: OutArg<'_, c_int>,
     name: Option<OutChars<'_>>,
-    name_len: Option<InOut<'_, c_int>>,
+    name_len: Option<InOutArg<'_, c_int>>,
 ) -> Result<()> {
     let (_, words) = find(enumtype)?;
     let word = at(words.iter(), index)?;

@@ -19,10 +19,14 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
 
 use runtime::Visit;
-use runtime::var::events::{EVENTS, Element, Kind as ElementKind, Origin, Row, want, wanted};
-use runtime::{Record, Records, comm};
+use runtime::var::events::{
+    EVENTS, Element, ElementOrigin, ElementType as ElementKind, EventDescription, want, wanted,
+};
+use runtime::{EventRecord, EventRecordList, comm};
 
-use crate::args::{InOut, Object, Out, OutArrayPtr, OutChars, OutValue, State as Kept};
+use crate::args::{
+    ExtraState as Kept, InOutArg, OutArg, OutArrayPtr, OutChars, OutValue, ToolObject,
+};
 use crate::callback::{
     MPI_T_event_cb_function, MPI_T_event_dropped_cb_function, MPI_T_event_free_cb_function,
 };
@@ -32,10 +36,10 @@ use crate::handle::{
     MPI_Aint, MPI_Comm, MPI_Count, MPI_Datatype, MPI_Info, MPI_T_enum, MPI_T_event_instance,
     MPI_T_event_registration,
 };
-use crate::info::{self, Pairs};
-use crate::process::{self, Phase};
-use crate::tool::{Refused, Result, at, number, put, put_text, verbosity};
-use crate::tool_handles::{Handles, Kind, bits};
+use crate::info::{self, InfoPairs};
+use crate::process::{self, ProcessPhase};
+use crate::tool::{Result, ToolRefusal, at, number, put, put_text, verbosity};
+use crate::tool_handles::{ToolHandleKind, ToolHandles, bits};
 use crate::{c, clock, express_lanes, lock, state, tool_enum};
 
 /// A pointer of the tool's own.
@@ -55,7 +59,7 @@ struct Callback {
 /// What is behind a registration handle.
 #[derive(Debug)]
 struct Registration {
-    event: &'static Row,
+    event: &'static EventDescription,
     /// One for each level of [`LEVELS`].
     callbacks: [Option<Callback>; LEVELS.len()],
     /// Events that were lost since the last word about it.
@@ -73,17 +77,17 @@ impl Registration {
 
 /// The event that callbacks are being called for.
 #[derive(Clone, Copy, Debug)]
-struct Instance {
+struct EventInstance {
     /// Its handle.
     number: usize,
-    row: &'static Row,
+    row: &'static EventDescription,
     at: u64,
     /// The words of its record, its communicator as a handle.
-    record: Record,
+    record: EventRecord,
     communicator: MPI_Comm,
 }
 
-impl Instance {
+impl EventInstance {
     #[allow(
         clippy::cast_possible_truncation,
         reason = "elements that are ints were made of ints"
@@ -91,9 +95,9 @@ impl Instance {
     fn value(&self, element: &Element) -> u64 {
         let words = &self.record.words;
         match element.from {
-            Origin::Word(word) => words[word],
-            Origin::Communicator(_) => self.communicator.0 as u64,
-            Origin::Internal(word) => comm::is_internal(context(words[word])).into(),
+            ElementOrigin::Word(word) => words[word],
+            ElementOrigin::Communicator(_) => self.communicator.0 as u64,
+            ElementOrigin::Internal(word) => comm::is_internal(context(words[word])).into(),
         }
     }
 
@@ -127,10 +131,10 @@ type Freed = (
 
 /// All registrations of the process.
 struct Book {
-    registrations: Handles<Registration>,
+    registrations: ToolHandles<Registration>,
     /// Who is calling callbacks.
     caller: Option<ThreadId>,
-    instance: Option<Instance>,
+    instance: Option<EventInstance>,
     instances: u8,
     freed: Vec<Freed>,
     /// Every callback may be called within waits.
@@ -138,7 +142,7 @@ struct Book {
 }
 
 static BOOK: Mutex<Book> = Mutex::new(Book {
-    registrations: Handles::new(Kind::Registration),
+    registrations: ToolHandles::new(ToolHandleKind::Registration),
     caller: None,
     instance: None,
     instances: 0,
@@ -153,12 +157,12 @@ fn book() -> MutexGuard<'static, Book> {
 impl Book {
     fn find(&mut self, handle: MPI_T_event_registration) -> Result<&mut Registration> {
         let found = self.registrations.get_mut(handle.0);
-        found.ok_or(Refused(ErrorClass::T_INVALID_HANDLE))
+        found.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))
     }
 
-    fn instance(&self, handle: MPI_T_event_instance) -> Result<Instance> {
+    fn instance(&self, handle: MPI_T_event_instance) -> Result<EventInstance> {
         let current = self.instance.filter(|current| current.number == handle.0);
-        current.ok_or(Refused(ErrorClass::T_INVALID_HANDLE))
+        current.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))
     }
 
     /// Somebody came or left: what is noted from now on.
@@ -212,7 +216,7 @@ pub fn forget() {
 }
 
 /// Notes that something happened to a communicator or a call, if somebody wants to hear of it.
-pub fn note(mpi: Mpi, event: runtime::Event, words: [u64; runtime::WORDS]) {
+pub fn note(mpi: Mpi, event: runtime::EventType, words: [u64; runtime::WORDS]) {
     if wanted().has(event) {
         mpi.visit(|universe| universe.messages.note(event, words));
     }
@@ -227,7 +231,7 @@ pub fn note_error(class: ErrorClass) {
         state
             .universe
             .messages
-            .note(runtime::Event::ErrorRaised, words);
+            .note(runtime::EventType::ErrorRaised, words);
     });
 }
 
@@ -239,7 +243,7 @@ pub fn after_call() {
         express_lanes::pause();
     }
     deliver(match process::phase() {
-        Phase::Running => c::MPI_T_CB_REQUIRE_NONE,
+        ProcessPhase::Running => c::MPI_T_CB_REQUIRE_NONE,
         _ => c::MPI_T_CB_REQUIRE_MPI_RESTRICTED,
     });
 }
@@ -282,23 +286,23 @@ fn deliver(required: c_int) {
 }
 
 /// The records, and the communicator of each.
-fn take() -> (Records, Vec<MPI_Comm>) {
+fn take() -> (EventRecordList, Vec<MPI_Comm>) {
     let taken = state::peek(|state| {
         if !state.universe.messages.engine().has_records() {
-            return (Records::default(), Vec::new());
+            return (EventRecordList::default(), Vec::new());
         }
         let records = state.universe.messages.take_records();
-        let of = |record: &Record| communicator(state, record);
+        let of = |record: &EventRecord| communicator(state, record);
         let communicators = records.list.iter().map(of).collect();
         (records, communicators)
     });
     taken.unwrap_or_default()
 }
 
-fn communicator(state: &state::State, record: &Record) -> MPI_Comm {
+fn communicator(state: &state::LibraryState, record: &EventRecord) -> MPI_Comm {
     let row = &EVENTS[record.event as usize];
     let by_context = row.elements.iter().find_map(|element| match element.from {
-        Origin::Communicator(word) => Some(record.words[word]),
+        ElementOrigin::Communicator(word) => Some(record.words[word]),
         _ => None,
     });
     let found = by_context.and_then(|word| {
@@ -320,14 +324,14 @@ fn add_dropped(event: usize, lost: u64) {
 }
 
 /// Calls all who want this event.
-fn hand_over(record: Record, communicator: MPI_Comm, required: c_int) {
+fn hand_over(record: EventRecord, communicator: MPI_Comm, required: c_int) {
     let row = &EVENTS[record.event as usize];
     let mut places = 0;
     let handle = {
         let mut book = book();
         book.instances = book.instances.wrapping_add(1);
-        let handle = bits(Kind::Instance, 0, book.instances);
-        book.instance = Some(Instance {
+        let handle = bits(ToolHandleKind::Instance, 0, book.instances);
+        book.instance = Some(EventInstance {
             number: handle,
             row,
             at: record.at,
@@ -342,14 +346,14 @@ fn hand_over(record: Record, communicator: MPI_Comm, required: c_int) {
     book().instance = None;
 }
 
-/// What is to be called for a registration.
-struct Call {
+/// A callback that is to be made for a registration.
+struct EventCallback {
     registration: MPI_T_event_registration,
     callback: Callback,
     dropped: Option<(u64, MPI_T_event_dropped_cb_function)>,
 }
 
-impl Call {
+impl EventCallback {
     fn make(self, instance: MPI_T_event_instance, required: c_int) {
         let (registration, data) = (self.registration, self.callback.data.0);
         if let Some((lost, function)) = self.dropped {
@@ -364,7 +368,7 @@ impl Call {
 }
 
 /// The next registration that wants the event, from a place on. Registrations may come and go between two calls.
-fn next_call(place: &mut usize, row: &Row, required: c_int) -> Option<Call> {
+fn next_call(place: &mut usize, row: &EventDescription, required: c_int) -> Option<EventCallback> {
     let mut book = book();
     loop {
         let (handle, registration) = book.registrations.next_from(place)?;
@@ -381,7 +385,7 @@ fn next_call(place: &mut usize, row: &Row, required: c_int) -> Option<Call> {
             }
             _ => None,
         };
-        return Some(Call {
+        return Some(EventCallback {
             registration: MPI_T_event_registration(handle),
             callback,
             dropped,
@@ -390,7 +394,7 @@ fn next_call(place: &mut usize, row: &Row, required: c_int) -> Option<Call> {
 }
 
 /// `MPI_T_source_get_num`: one.
-pub fn source_get_num(num: Out<'_, c_int>) -> Result<()> {
+pub fn source_get_num(num: OutArg<'_, c_int>) -> Result<()> {
     num.set(SOURCE + 1);
     Ok(())
 }
@@ -399,13 +403,13 @@ pub fn source_get_num(num: Out<'_, c_int>) -> Result<()> {
 pub fn source_get_info(
     index: c_int,
     name: Option<OutChars<'_>>,
-    name_len: Option<InOut<'_, c_int>>,
+    name_len: Option<InOutArg<'_, c_int>>,
     desc: Option<OutChars<'_>>,
-    desc_len: Option<InOut<'_, c_int>>,
-    ordering: Option<Out<'_, c_int>>,
-    ticks_per_second: Option<Out<'_, MPI_Count>>,
-    max_ticks: Option<Out<'_, MPI_Count>>,
-    info: Option<Out<'_, MPI_Info>>,
+    desc_len: Option<InOutArg<'_, c_int>>,
+    ordering: Option<OutArg<'_, c_int>>,
+    ticks_per_second: Option<OutArg<'_, MPI_Count>>,
+    max_ticks: Option<OutArg<'_, MPI_Count>>,
+    info: Option<OutArg<'_, MPI_Info>>,
 ) -> Result<()> {
     source(index)?;
     put_text(name, name_len, "rmpi");
@@ -413,11 +417,11 @@ pub fn source_get_info(
     put(ordering, c::MPI_T_SOURCE_ORDERED);
     put(ticks_per_second, TICKS_PER_SECOND);
     put(max_ticks, MPI_Count::MAX);
-    put_info(info, Pairs::default())
+    put_info(info, InfoPairs::default())
 }
 
 /// `MPI_T_source_get_timestamp`.
-pub fn source_get_timestamp(index: c_int, timestamp: Out<'_, MPI_Count>) -> Result<()> {
+pub fn source_get_timestamp(index: c_int, timestamp: OutArg<'_, MPI_Count>) -> Result<()> {
     source(index)?;
     timestamp.set(count(clock::ticks()));
     Ok(())
@@ -426,14 +430,14 @@ pub fn source_get_timestamp(index: c_int, timestamp: Out<'_, MPI_Count>) -> Resu
 fn source(index: c_int) -> Result<()> {
     match index {
         SOURCE => Ok(()),
-        _ => Err(Refused(ErrorClass::T_INVALID_INDEX)),
+        _ => Err(ToolRefusal(ErrorClass::T_INVALID_INDEX)),
     }
 }
 
-fn put_info(place: Option<Out<'_, MPI_Info>>, pairs: Pairs) -> Result<()> {
+fn put_info(place: Option<OutArg<'_, MPI_Info>>, pairs: InfoPairs) -> Result<()> {
     if let Some(place) = place {
         let made = info::insert(pairs);
-        place.set(made.map_err(|_| Refused(ErrorClass::T_OUT_OF_HANDLES))?);
+        place.set(made.map_err(|_| ToolRefusal(ErrorClass::T_OUT_OF_HANDLES))?);
     }
     Ok(())
 }
@@ -443,7 +447,7 @@ fn count(ticks: u64) -> MPI_Count {
 }
 
 /// `MPI_T_event_get_num`.
-pub fn get_num(num: Out<'_, c_int>) -> Result<()> {
+pub fn get_num(num: OutArg<'_, c_int>) -> Result<()> {
     num.set(number(EVENTS.len()));
     Ok(())
 }
@@ -452,16 +456,16 @@ pub fn get_num(num: Out<'_, c_int>) -> Result<()> {
 pub fn get_info(
     index: c_int,
     name: Option<OutChars<'_>>,
-    name_len: Option<InOut<'_, c_int>>,
-    verbose: Option<Out<'_, c_int>>,
+    name_len: Option<InOutArg<'_, c_int>>,
+    verbose: Option<OutArg<'_, c_int>>,
     datatypes: Option<OutArrayPtr<'_, MPI_Datatype>>,
     displacements: Option<OutArrayPtr<'_, MPI_Aint>>,
-    num_elements: Option<InOut<'_, c_int>>,
-    enumtype: Option<Out<'_, MPI_T_enum>>,
-    info: Option<Out<'_, MPI_Info>>,
+    num_elements: Option<InOutArg<'_, c_int>>,
+    enumtype: Option<OutArg<'_, MPI_T_enum>>,
+    info: Option<OutArg<'_, MPI_Info>>,
     desc: Option<OutChars<'_>>,
-    desc_len: Option<InOut<'_, c_int>>,
-    bind: Option<Out<'_, c_int>>,
+    desc_len: Option<InOutArg<'_, c_int>>,
+    bind: Option<OutArg<'_, c_int>>,
 ) -> Result<()> {
     let row = at(EVENTS.iter(), index)?;
     put_info(info, names(row))?;
@@ -493,9 +497,9 @@ fn type_of(kind: ElementKind) -> MPI_Datatype {
     }
 }
 
-fn names(row: &Row) -> Pairs {
+fn names(row: &EventDescription) -> InfoPairs {
     let names: Vec<&str> = row.elements.iter().map(|element| element.name).collect();
-    let mut pairs = Pairs::default();
+    let mut pairs = InfoPairs::default();
     if let Ok(names) = std::ffi::CString::new(names.join(",")) {
         pairs.set(c"rmpi_elements", &names);
     }
@@ -503,19 +507,21 @@ fn names(row: &Row) -> Pairs {
 }
 
 /// `MPI_T_event_get_index`.
-pub fn get_index(name: &CStr, index: Out<'_, c_int>) -> Result<()> {
-    let is_it = |row: &Row| row.name.as_bytes() == name.to_bytes();
+pub fn get_index(name: &CStr, index: OutArg<'_, c_int>) -> Result<()> {
+    let is_it = |row: &EventDescription| row.name.as_bytes() == name.to_bytes();
     let found = EVENTS.iter().position(is_it);
-    index.set(number(found.ok_or(Refused(ErrorClass::T_INVALID_NAME))?));
+    index.set(number(
+        found.ok_or(ToolRefusal(ErrorClass::T_INVALID_NAME))?,
+    ));
     Ok(())
 }
 
 /// `MPI_T_event_handle_alloc`: no event is bound to an object.
 pub fn handle_alloc(
     index: c_int,
-    _obj_handle: Object<'_>,
+    _obj_handle: ToolObject<'_>,
     hints: MPI_Info,
-    registration: Out<'_, MPI_T_event_registration>,
+    registration: OutArg<'_, MPI_T_event_registration>,
 ) -> Result<()> {
     let event = at(EVENTS.iter(), index)?;
     look_at(hints)?;
@@ -526,7 +532,7 @@ pub fn handle_alloc(
         on_dropped: None,
     });
     registration.set(MPI_T_event_registration(
-        made.ok_or(Refused(ErrorClass::T_OUT_OF_HANDLES))?,
+        made.ok_or(ToolRefusal(ErrorClass::T_OUT_OF_HANDLES))?,
     ));
     Ok(())
 }
@@ -535,7 +541,7 @@ pub fn handle_alloc(
 fn look_at(hints: MPI_Info) -> Result<()> {
     match info::hints(hints) {
         Ok(_) => Ok(()),
-        Err(_) => Err(Refused(ErrorClass::T_INVALID)),
+        Err(_) => Err(ToolRefusal(ErrorClass::T_INVALID)),
     }
 }
 
@@ -548,10 +554,10 @@ pub fn handle_set_info(registration: MPI_T_event_registration, hints: MPI_Info) 
 /// `MPI_T_event_handle_get_info`: a new object with the hints that are used, which are none.
 pub fn handle_get_info(
     registration: MPI_T_event_registration,
-    info_used: Option<Out<'_, MPI_Info>>,
+    info_used: Option<OutArg<'_, MPI_Info>>,
 ) -> Result<()> {
     book().find(registration)?;
-    put_info(info_used, Pairs::default())
+    put_info(info_used, InfoPairs::default())
 }
 
 /// `MPI_T_event_register_callback`; without a function the one of this level goes.
@@ -575,7 +581,7 @@ pub fn register_callback(
 /// The place of a safety level.
 fn level(safety: c_int) -> Result<usize> {
     let found = LEVELS.iter().position(|level| *level == safety);
-    found.ok_or(Refused(ErrorClass::T_INVALID))
+    found.ok_or(ToolRefusal(ErrorClass::T_INVALID))
 }
 
 /// Whether a registration has a callback of a level.
@@ -584,7 +590,7 @@ fn callback(registration: MPI_T_event_registration, safety: c_int) -> Result<()>
     let found = book.find(registration)?;
     match found.callbacks[level(safety)?] {
         Some(_) => Ok(()),
-        None => Err(Refused(ErrorClass::T_INVALID)),
+        None => Err(ToolRefusal(ErrorClass::T_INVALID)),
     }
 }
 
@@ -602,10 +608,10 @@ pub fn callback_set_info(
 pub fn callback_get_info(
     registration: MPI_T_event_registration,
     safety: c_int,
-    info_used: Option<Out<'_, MPI_Info>>,
+    info_used: Option<OutArg<'_, MPI_Info>>,
 ) -> Result<()> {
     callback(registration, safety)?;
-    put_info(info_used, Pairs::default())
+    put_info(info_used, InfoPairs::default())
 }
 
 /// `MPI_T_event_handle_free`: its callbacks are not called any more, but for one that is being called; when that is over the
@@ -617,7 +623,7 @@ pub fn handle_free(
 ) -> Result<()> {
     let mut book = book();
     let freed = book.registrations.remove(registration.0);
-    freed.ok_or(Refused(ErrorClass::T_INVALID_HANDLE))?;
+    freed.ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))?;
     book.changed();
     let Some(function) = function else {
         return Ok(());
@@ -663,13 +669,16 @@ pub fn copy(instance: MPI_T_event_instance, buffer: OutValue<'_>) -> Result<()> 
 }
 
 /// `MPI_T_event_get_timestamp`.
-pub fn get_timestamp(instance: MPI_T_event_instance, timestamp: Out<'_, MPI_Count>) -> Result<()> {
+pub fn get_timestamp(
+    instance: MPI_T_event_instance,
+    timestamp: OutArg<'_, MPI_Count>,
+) -> Result<()> {
     timestamp.set(count(book().instance(instance)?.at));
     Ok(())
 }
 
 /// `MPI_T_event_get_source`.
-pub fn get_source(instance: MPI_T_event_instance, index: Out<'_, c_int>) -> Result<()> {
+pub fn get_source(instance: MPI_T_event_instance, index: OutArg<'_, c_int>) -> Result<()> {
     book().instance(instance)?;
     index.set(SOURCE);
     Ok(())

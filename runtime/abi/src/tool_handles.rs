@@ -2,10 +2,10 @@
 //! The numbers of live handles of the tool interface: kind, generation and index, as [`crate::handle`] has them, with kinds of
 //! their own.
 
-/// What a handle of the tool interface is of. No kind of [`crate::handle::Kind`] has one of these numbers.
+/// What a handle of the tool interface is of. No kind of [`crate::handle::HandleKind`] has one of these numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Kind {
+pub enum ToolHandleKind {
     /// A control variable.
     Cvar = 12,
     /// A session of performance variables.
@@ -21,12 +21,12 @@ pub enum Kind {
 }
 
 /// The number of a handle.
-pub fn bits(kind: Kind, index: usize, generation: u8) -> usize {
+pub fn bits(kind: ToolHandleKind, index: usize, generation: u8) -> usize {
     (kind as usize) << KIND_SHIFT | (generation as usize) << GENERATION_SHIFT | index
 }
 
 /// Index and generation of a handle of this kind.
-pub fn place(kind: Kind, bits: usize) -> Option<(usize, u8)> {
+pub fn place(kind: ToolHandleKind, bits: usize) -> Option<(usize, u8)> {
     let generation = u8::try_from(bits >> GENERATION_SHIFT & 0xff).ok()?;
     let ours = bits >> KIND_SHIFT == kind as usize;
     ours.then_some((bits & (MOST - 1), generation))
@@ -38,16 +38,16 @@ pub const MOST: usize = 1 << GENERATION_SHIFT;
 const KIND_SHIFT: u32 = 27;
 const GENERATION_SHIFT: u32 = 19;
 
-/// What is behind the live handles of one kind. A freed handle does not name the next thing in its place.
+/// The objects of one kind of handle of the tool interface. A freed handle does not name the next object in its place.
 #[derive(Debug)]
-pub struct Handles<T> {
-    kind: Kind,
+pub struct ToolHandles<T> {
+    kind: ToolHandleKind,
     places: Vec<(u8, Option<T>)>,
 }
 
-impl<T> Handles<T> {
+impl<T> ToolHandles<T> {
     /// None.
-    pub const fn new(kind: Kind) -> Self {
+    pub const fn new(kind: ToolHandleKind) -> Self {
         Self {
             kind,
             places: Vec::new(),
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_freed_handle_names_nothing_and_not_what_comes_next() {
-        let mut handles = Handles::new(Kind::Cvar);
+        let mut handles = ToolHandles::new(ToolHandleKind::Cvar);
         let first = handles.insert("first").unwrap();
         assert_eq!(handles.get(first), Some(&"first"));
         assert_eq!(handles.remove(first), Some("first"));
@@ -142,15 +142,18 @@ mod tests {
 
     #[test]
     fn kinds_null_and_numbers_out_of_nowhere_are_told_apart() {
-        let mut handles = Handles::new(Kind::Pvar);
+        let mut handles = ToolHandles::new(ToolHandleKind::Pvar);
         let one = handles.insert(1).unwrap();
-        let (index, generation) = place(Kind::Pvar, one).unwrap();
+        let (index, generation) = place(ToolHandleKind::Pvar, one).unwrap();
         assert_eq!((index, generation), (0, 0));
-        assert_eq!(handles.get(bits(Kind::Cvar, index, generation)), None);
+        assert_eq!(
+            handles.get(bits(ToolHandleKind::Cvar, index, generation)),
+            None
+        );
         for number in [0, 1, one + 1, usize::MAX] {
             assert_eq!(handles.get(number), None);
         }
         // A positive int, as handles of MPI are.
-        assert!(bits(Kind::Enum, MOST - 1, u8::MAX) <= i32::MAX as usize);
+        assert!(bits(ToolHandleKind::Enum, MOST - 1, u8::MAX) <= i32::MAX as usize);
     }
 }

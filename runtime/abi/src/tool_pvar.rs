@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 section 15.3.7: performance variables, the rows of [`runtime::var::gauges::GAUGES`].
+//! MPI 5.0 section 15.3.7: performance variables, the rows of [`runtime::var::pvars::PVARS`].
 //!
 //! Sessions and handles are made and freed under a lock. Starting, stopping, reading, writing and resetting take neither a lock
 //! nor memory, so signal handlers may do it, whatever they have interrupted. Binding a handle to a communicator looks at that,
@@ -8,38 +8,38 @@
 use core::ffi::{CStr, c_int};
 use core::time::Duration;
 
-use runtime::var::desk::{self, Bound, Desk, Key, Refusal};
-use runtime::var::gauges::{Class, GAUGES, Gauge, Number, Source};
+use runtime::var::pvars::{PVARS, PerformanceVariable, PvarClass, PvarNumber, PvarSource};
+use runtime::var::tool_sessions::{self, PvarBinding, PvarRefusal, SessionKey, ToolSessions};
 
-use crate::args::{InOut, InValue, Object, Out, OutChars, OutValue};
+use crate::args::{InOutArg, InValue, OutArg, OutChars, OutValue, ToolObject};
 use crate::c;
 use crate::error::ErrorClass;
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_T_enum, MPI_T_pvar_handle, MPI_T_pvar_session};
-use crate::process::{self, Phase};
+use crate::process::{self, ProcessPhase};
 use crate::state;
-use crate::tool::{Refused, Result, at, number, put, put_text, verbosity};
+use crate::tool::{Result, ToolRefusal, at, number, put, put_text, verbosity};
 use crate::tool_enum;
-use crate::tool_handles::{Kind, bits, place};
+use crate::tool_handles::{ToolHandleKind, bits, place};
 
-impl From<Refusal> for Refused {
-    fn from(refusal: Refusal) -> Self {
+impl From<PvarRefusal> for ToolRefusal {
+    fn from(refusal: PvarRefusal) -> Self {
         Self(match refusal {
-            Refusal::Session => ErrorClass::T_INVALID_SESSION,
-            Refusal::Handle => ErrorClass::T_INVALID_HANDLE,
-            Refusal::Index => ErrorClass::T_INVALID_INDEX,
-            Refusal::Invalid => ErrorClass::T_INVALID,
-            Refusal::StartStop => ErrorClass::T_PVAR_NO_STARTSTOP,
-            Refusal::Write => ErrorClass::T_PVAR_NO_WRITE,
-            Refusal::Atomic => ErrorClass::T_PVAR_NO_ATOMIC,
-            Refusal::Handles => ErrorClass::T_OUT_OF_HANDLES,
-            Refusal::Sessions => ErrorClass::T_OUT_OF_SESSIONS,
+            PvarRefusal::Session => ErrorClass::T_INVALID_SESSION,
+            PvarRefusal::Handle => ErrorClass::T_INVALID_HANDLE,
+            PvarRefusal::Index => ErrorClass::T_INVALID_INDEX,
+            PvarRefusal::Invalid => ErrorClass::T_INVALID,
+            PvarRefusal::StartStop => ErrorClass::T_PVAR_NO_STARTSTOP,
+            PvarRefusal::Write => ErrorClass::T_PVAR_NO_WRITE,
+            PvarRefusal::Atomic => ErrorClass::T_PVAR_NO_ATOMIC,
+            PvarRefusal::Handles => ErrorClass::T_OUT_OF_HANDLES,
+            PvarRefusal::Sessions => ErrorClass::T_OUT_OF_SESSIONS,
         })
     }
 }
 
 /// `MPI_T_pvar_get_num`.
-pub fn get_num(num: Out<'_, c_int>) -> Result<()> {
-    num.set(number(GAUGES.len()));
+pub fn get_num(num: OutArg<'_, c_int>) -> Result<()> {
+    num.set(number(PVARS.len()));
     Ok(())
 }
 
@@ -47,76 +47,79 @@ pub fn get_num(num: Out<'_, c_int>) -> Result<()> {
 pub fn get_info(
     index: c_int,
     name: Option<OutChars<'_>>,
-    name_len: Option<InOut<'_, c_int>>,
-    verbose: Option<Out<'_, c_int>>,
-    var_class: Option<Out<'_, c_int>>,
-    datatype: Option<Out<'_, MPI_Datatype>>,
-    enumtype: Option<Out<'_, MPI_T_enum>>,
+    name_len: Option<InOutArg<'_, c_int>>,
+    verbose: Option<OutArg<'_, c_int>>,
+    var_class: Option<OutArg<'_, c_int>>,
+    datatype: Option<OutArg<'_, MPI_Datatype>>,
+    enumtype: Option<OutArg<'_, MPI_T_enum>>,
     desc: Option<OutChars<'_>>,
-    desc_len: Option<InOut<'_, c_int>>,
-    bind: Option<Out<'_, c_int>>,
-    readonly: Option<Out<'_, c_int>>,
-    continuous: Option<Out<'_, c_int>>,
-    atomic: Option<Out<'_, c_int>>,
+    desc_len: Option<InOutArg<'_, c_int>>,
+    bind: Option<OutArg<'_, c_int>>,
+    readonly: Option<OutArg<'_, c_int>>,
+    continuous: Option<OutArg<'_, c_int>>,
+    atomic: Option<OutArg<'_, c_int>>,
 ) -> Result<()> {
-    let gauge = at(GAUGES.iter(), index)?;
-    put_text(name, name_len, gauge.name);
-    put(verbose, verbosity(gauge.verbosity));
-    put(var_class, class_of(gauge));
-    put(datatype, type_of(gauge));
-    put(enumtype, tool_enum::of_gauge(gauge));
-    put_text(desc, desc_len, gauge.text);
+    let pvar = at(PVARS.iter(), index)?;
+    put_text(name, name_len, pvar.name);
+    put(verbose, verbosity(pvar.verbosity));
+    put(var_class, class_of(pvar));
+    put(datatype, type_of(pvar));
+    put(enumtype, tool_enum::of_pvar(pvar));
+    put_text(desc, desc_len, pvar.text);
     put(
         bind,
-        match gauge.is_of_comm() {
+        match pvar.is_of_comm() {
             true => c::MPI_T_BIND_MPI_COMM,
             false => c::MPI_T_BIND_NO_OBJECT,
         },
     );
-    put(readonly, c_int::from(gauge.is_read_only()));
-    put(continuous, c_int::from(gauge.is_continuous()));
-    put(atomic, c_int::from(!gauge.is_read_only()));
+    put(readonly, c_int::from(pvar.is_read_only()));
+    put(continuous, c_int::from(pvar.is_continuous()));
+    put(atomic, c_int::from(!pvar.is_read_only()));
     Ok(())
 }
 
-fn class_of(gauge: &Gauge) -> c_int {
-    match gauge.class {
-        Class::State => c::MPI_T_PVAR_CLASS_STATE,
-        Class::Level => c::MPI_T_PVAR_CLASS_LEVEL,
-        Class::Size => c::MPI_T_PVAR_CLASS_SIZE,
-        Class::Percentage => c::MPI_T_PVAR_CLASS_PERCENTAGE,
-        Class::HighWatermark => c::MPI_T_PVAR_CLASS_HIGHWATERMARK,
-        Class::LowWatermark => c::MPI_T_PVAR_CLASS_LOWWATERMARK,
-        Class::Counter => c::MPI_T_PVAR_CLASS_COUNTER,
-        Class::Aggregate => c::MPI_T_PVAR_CLASS_AGGREGATE,
-        Class::Timer => c::MPI_T_PVAR_CLASS_TIMER,
-        Class::Generic => c::MPI_T_PVAR_CLASS_GENERIC,
+fn class_of(pvar: &PerformanceVariable) -> c_int {
+    match pvar.class {
+        PvarClass::State => c::MPI_T_PVAR_CLASS_STATE,
+        PvarClass::Level => c::MPI_T_PVAR_CLASS_LEVEL,
+        PvarClass::Size => c::MPI_T_PVAR_CLASS_SIZE,
+        PvarClass::Percentage => c::MPI_T_PVAR_CLASS_PERCENTAGE,
+        PvarClass::HighWatermark => c::MPI_T_PVAR_CLASS_HIGHWATERMARK,
+        PvarClass::LowWatermark => c::MPI_T_PVAR_CLASS_LOWWATERMARK,
+        PvarClass::Counter => c::MPI_T_PVAR_CLASS_COUNTER,
+        PvarClass::Aggregate => c::MPI_T_PVAR_CLASS_AGGREGATE,
+        PvarClass::Timer => c::MPI_T_PVAR_CLASS_TIMER,
+        PvarClass::Generic => c::MPI_T_PVAR_CLASS_GENERIC,
     }
 }
 
-fn type_of(gauge: &Gauge) -> MPI_Datatype {
-    match gauge.kind {
-        Number::Int(_) => MPI_Datatype::INT,
-        Number::Unsigned => MPI_Datatype::UNSIGNED,
-        Number::Long => MPI_Datatype::UNSIGNED_LONG_LONG,
-        Number::Double => MPI_Datatype::DOUBLE,
+fn type_of(pvar: &PerformanceVariable) -> MPI_Datatype {
+    match pvar.kind {
+        PvarNumber::Int(_) => MPI_Datatype::INT,
+        PvarNumber::Unsigned => MPI_Datatype::UNSIGNED,
+        PvarNumber::Long => MPI_Datatype::UNSIGNED_LONG_LONG,
+        PvarNumber::Double => MPI_Datatype::DOUBLE,
     }
 }
 
 /// `MPI_T_pvar_get_index`.
-pub fn get_index(name: &CStr, var_class: c_int, index: Out<'_, c_int>) -> Result<()> {
-    let is_it =
-        |gauge: &Gauge| gauge.name.as_bytes() == name.to_bytes() && class_of(gauge) == var_class;
-    let found = GAUGES.iter().position(is_it);
-    index.set(number(found.ok_or(Refused(ErrorClass::T_INVALID_NAME))?));
+pub fn get_index(name: &CStr, var_class: c_int, index: OutArg<'_, c_int>) -> Result<()> {
+    let is_it = |pvar: &PerformanceVariable| {
+        pvar.name.as_bytes() == name.to_bytes() && class_of(pvar) == var_class
+    };
+    let found = PVARS.iter().position(is_it);
+    index.set(number(
+        found.ok_or(ToolRefusal(ErrorClass::T_INVALID_NAME))?,
+    ));
     Ok(())
 }
 
 /// `MPI_T_pvar_session_create`.
-pub fn session_create(session: Out<'_, MPI_T_pvar_session>) -> Result<()> {
-    let key = desk()?.create_session()?;
+pub fn session_create(session: OutArg<'_, MPI_T_pvar_session>) -> Result<()> {
+    let key = sessions()?.create_session()?;
     session.set(MPI_T_pvar_session(bits(
-        Kind::Session,
+        ToolHandleKind::Session,
         key.index,
         key.generation,
     )));
@@ -124,8 +127,8 @@ pub fn session_create(session: Out<'_, MPI_T_pvar_session>) -> Result<()> {
 }
 
 /// `MPI_T_pvar_session_free`: with its handles.
-pub fn session_free(session: InOut<'_, MPI_T_pvar_session>) -> Result<()> {
-    desk()?.free_session(session_of(session.get())?)?;
+pub fn session_free(session: InOutArg<'_, MPI_T_pvar_session>) -> Result<()> {
+    sessions()?.free_session(session_of(session.get())?)?;
     session.set(MPI_T_pvar_session(0));
     Ok(())
 }
@@ -134,83 +137,84 @@ pub fn session_free(session: InOut<'_, MPI_T_pvar_session>) -> Result<()> {
 pub fn handle_alloc(
     session: MPI_T_pvar_session,
     index: c_int,
-    obj_handle: Object<'_>,
-    handle: Out<'_, MPI_T_pvar_handle>,
-    count: Out<'_, c_int>,
+    obj_handle: ToolObject<'_>,
+    handle: OutArg<'_, MPI_T_pvar_handle>,
+    count: OutArg<'_, c_int>,
 ) -> Result<()> {
     let session = session_of(session)?;
-    let gauge = at(GAUGES.iter(), index)?;
-    let at = usize::try_from(index).map_err(|_| Refusal::Index)?;
-    let bound = match gauge.is_of_comm() {
-        true => bind(gauge, MPI_Comm(obj_handle.bits()?))?,
-        false => Bound::Nothing,
+    let pvar = at(PVARS.iter(), index)?;
+    let at = usize::try_from(index).map_err(|_| PvarRefusal::Index)?;
+    let bound = match pvar.is_of_comm() {
+        true => bind(pvar, MPI_Comm(obj_handle.bits()?))?,
+        false => PvarBinding::Nothing,
     };
-    let desk = desk()?;
-    let made = desk.alloc(session, at, bound);
-    if let (Err(_), Bound::Comm(_, Some(watch)), Source::Queue(kind)) = (made, bound, gauge.source)
+    let sessions = sessions()?;
+    let made = sessions.alloc(session, at, bound);
+    if let (Err(_), PvarBinding::Comm(_, Some(watch)), PvarSource::Queue(kind)) =
+        (made, bound, pvar.source)
     {
-        runtime::var::gauges::tally().queues(kind).unwatch(watch);
+        runtime::var::pvars::tally().queues(kind).unwatch(watch);
     }
     let key = made?;
     handle.set(MPI_T_pvar_handle(bits(
-        Kind::Pvar,
+        ToolHandleKind::Pvar,
         key.index,
         key.generation,
     )));
-    count.set(number(desk.count(session, key)?));
+    count.set(number(sessions.count(session, key)?));
     Ok(())
 }
 
 /// What a handle for this communicator is bound to.
-fn bind(gauge: &Gauge, comm: MPI_Comm) -> Result<Bound> {
-    if process::phase() != Phase::Running {
-        return Err(Refused(ErrorClass::T_INVALID));
+fn bind(pvar: &PerformanceVariable, comm: MPI_Comm) -> Result<PvarBinding> {
+    if process::phase() != ProcessPhase::Running {
+        return Err(ToolRefusal(ErrorClass::T_INVALID));
     }
-    let look = |state: &mut state::State| {
+    let look = |state: &mut state::LibraryState| {
         let comm = &state.comm(comm)?.comm;
         let row = comm.row();
-        let watch = match gauge.source {
-            Source::Queue(kind) => {
+        let watch = match pvar.source {
+            PvarSource::Queue(kind) => {
                 let watch = state.universe.messages.watch_queue(kind, comm.context);
-                Some(watch.ok_or(Refused(ErrorClass::T_OUT_OF_HANDLES))?)
+                Some(watch.ok_or(ToolRefusal(ErrorClass::T_OUT_OF_HANDLES))?)
             }
             _ => None,
         };
-        let row = row.ok_or(Refused(ErrorClass::T_NOT_ACCESSIBLE))?;
-        Ok(Bound::Comm(row, watch))
+        let row = row.ok_or(ToolRefusal(ErrorClass::T_NOT_ACCESSIBLE))?;
+        Ok(PvarBinding::Comm(row, watch))
     };
     match state::peek(look) {
-        Ok(found) => found.map_err(|Refused(class)| match class {
-            ErrorClass::COMM => Refused(ErrorClass::T_INVALID),
-            _ => Refused(class),
+        Ok(found) => found.map_err(|ToolRefusal(class)| match class {
+            ErrorClass::COMM => ToolRefusal(ErrorClass::T_INVALID),
+            _ => ToolRefusal(class),
         }),
-        Err(_) => Err(Refused(ErrorClass::T_NOT_ACCESSIBLE)),
+        Err(_) => Err(ToolRefusal(ErrorClass::T_NOT_ACCESSIBLE)),
     }
 }
 
 /// `MPI_T_pvar_handle_free`.
 pub fn handle_free(
     session: MPI_T_pvar_session,
-    handle: InOut<'_, MPI_T_pvar_handle>,
+    handle: InOutArg<'_, MPI_T_pvar_handle>,
 ) -> Result<()> {
-    desk()?.free(session_of(session)?, handle_of(handle.get())?)?;
+    sessions()?.free(session_of(session)?, handle_of(handle.get())?)?;
     handle.set(MPI_T_pvar_handle(0));
     Ok(())
 }
 
 /// `MPI_T_pvar_start`.
 pub fn start(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> Result<()> {
-    Ok(desk()?.start(session_of(session)?, one_or_all(handle)?)?)
+    Ok(sessions()?.start(session_of(session)?, one_or_all(handle)?)?)
 }
 
 /// `MPI_T_pvar_stop`.
 pub fn stop(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> Result<()> {
-    Ok(desk()?.stop(session_of(session)?, one_or_all(handle)?)?)
+    Ok(sessions()?.stop(session_of(session)?, one_or_all(handle)?)?)
 }
 
 /// `MPI_T_pvar_reset`.
 pub fn reset(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> Result<()> {
-    Ok(desk()?.reset(session_of(session)?, one_or_all(handle)?)?)
+    Ok(sessions()?.reset(session_of(session)?, one_or_all(handle)?)?)
 }
 
 /// `MPI_T_pvar_read`.
@@ -219,9 +223,9 @@ pub fn read(
     handle: MPI_T_pvar_handle,
     buf: OutValue<'_>,
 ) -> Result<()> {
-    let (desk, session, handle) = (desk()?, session_of(session)?, handle_of(handle)?);
-    write_out(desk.count(session, handle)?, buf, |at| {
-        desk.read(session, handle, at)
+    let (sessions, session, handle) = (sessions()?, session_of(session)?, handle_of(handle)?);
+    write_out(sessions.count(session, handle)?, buf, |at| {
+        sessions.read(session, handle, at)
     })
 }
 
@@ -233,11 +237,11 @@ pub fn readreset(
 ) -> Result<()> {
     let (session, handle) = (session_of(session)?, handle_of(handle)?);
     if buf.is_null() {
-        return Err(Refused(ErrorClass::T_INVALID));
+        return Err(ToolRefusal(ErrorClass::T_INVALID));
     }
-    let desk = desk()?;
-    write_out(desk.count(session, handle)?, buf, |at| {
-        desk.read_reset(session, handle, at)
+    let sessions = sessions()?;
+    write_out(sessions.count(session, handle)?, buf, |at| {
+        sessions.read_reset(session, handle, at)
     })
 }
 
@@ -248,19 +252,19 @@ pub fn write(
     buf: InValue<'_>,
 ) -> Result<()> {
     let (session, handle) = (session_of(session)?, handle_of(handle)?);
-    let desk = desk()?;
-    let gauge = desk.gauge(session, handle)?;
-    for at in 0..desk.count(session, handle)? {
-        let value = match gauge.kind {
-            Number::Int(_) | Number::Unsigned => u32::from_ne_bytes(buf.item(at)?).into(),
-            Number::Double if gauge.class == Class::Timer => {
+    let sessions = sessions()?;
+    let pvar = sessions.pvar(session, handle)?;
+    for at in 0..sessions.count(session, handle)? {
+        let value = match pvar.kind {
+            PvarNumber::Int(_) | PvarNumber::Unsigned => u32::from_ne_bytes(buf.item(at)?).into(),
+            PvarNumber::Double if pvar.class == PvarClass::Timer => {
                 let time = Duration::try_from_secs_f64(f64::from_ne_bytes(buf.item(at)?));
-                let time = time.map_err(|_| Refusal::Invalid)?;
-                u64::try_from(time.as_nanos()).map_err(|_| Refusal::Invalid)?
+                let time = time.map_err(|_| PvarRefusal::Invalid)?;
+                u64::try_from(time.as_nanos()).map_err(|_| PvarRefusal::Invalid)?
             }
-            Number::Long | Number::Double => u64::from_ne_bytes(buf.item(at)?),
+            PvarNumber::Long | PvarNumber::Double => u64::from_ne_bytes(buf.item(at)?),
         };
-        desk.write(session, handle, at, value)?;
+        sessions.write(session, handle, at, value)?;
     }
     Ok(())
 }
@@ -272,35 +276,37 @@ pub fn write(
 fn write_out(
     count: usize,
     buf: OutValue<'_>,
-    read: impl Fn(usize) -> core::result::Result<(&'static Gauge, u64), Refusal>,
+    read: impl Fn(usize) -> core::result::Result<(&'static PerformanceVariable, u64), PvarRefusal>,
 ) -> Result<()> {
     for at in 0..count {
-        let (gauge, value) = read(at)?;
-        match gauge.kind {
-            Number::Int(_) | Number::Unsigned => buf.set_item(at, &(value as u32).to_ne_bytes())?,
-            Number::Double if gauge.class == Class::Timer => {
+        let (pvar, value) = read(at)?;
+        match pvar.kind {
+            PvarNumber::Int(_) | PvarNumber::Unsigned => {
+                buf.set_item(at, &(value as u32).to_ne_bytes())?
+            }
+            PvarNumber::Double if pvar.class == PvarClass::Timer => {
                 let seconds = Duration::from_nanos(value).as_secs_f64();
                 buf.set_item(at, &seconds.to_ne_bytes())?;
             }
-            Number::Long | Number::Double => buf.set_item(at, &value.to_ne_bytes())?,
+            PvarNumber::Long | PvarNumber::Double => buf.set_item(at, &value.to_ne_bytes())?,
         }
     }
     Ok(())
 }
 
-fn desk() -> Result<&'static Desk> {
-    desk::get().ok_or(Refused(ErrorClass::T_NOT_INITIALIZED))
+fn sessions() -> Result<&'static ToolSessions> {
+    tool_sessions::get().ok_or(ToolRefusal(ErrorClass::T_NOT_INITIALIZED))
 }
 
-fn session_of(session: MPI_T_pvar_session) -> Result<Key> {
-    key(Kind::Session, session.0).ok_or(Refused(ErrorClass::T_INVALID_SESSION))
+fn session_of(session: MPI_T_pvar_session) -> Result<SessionKey> {
+    key(ToolHandleKind::Session, session.0).ok_or(ToolRefusal(ErrorClass::T_INVALID_SESSION))
 }
 
-fn handle_of(handle: MPI_T_pvar_handle) -> Result<Key> {
-    key(Kind::Pvar, handle.0).ok_or(Refused(ErrorClass::T_INVALID_HANDLE))
+fn handle_of(handle: MPI_T_pvar_handle) -> Result<SessionKey> {
+    key(ToolHandleKind::Pvar, handle.0).ok_or(ToolRefusal(ErrorClass::T_INVALID_HANDLE))
 }
 
-fn one_or_all(handle: MPI_T_pvar_handle) -> Result<Option<Key>> {
+fn one_or_all(handle: MPI_T_pvar_handle) -> Result<Option<SessionKey>> {
     match handle.0 {
         ALL_HANDLES => Ok(None),
         _ => handle_of(handle).map(Some),
@@ -310,7 +316,7 @@ fn one_or_all(handle: MPI_T_pvar_handle) -> Result<Option<Key>> {
 /// The number of `MPI_T_PVAR_ALL_HANDLES`.
 const ALL_HANDLES: usize = 1;
 
-fn key(kind: Kind, number: usize) -> Option<Key> {
+fn key(kind: ToolHandleKind, number: usize) -> Option<SessionKey> {
     let (index, generation) = place(kind, number)?;
-    Some(Key { index, generation })
+    Some(SessionKey { index, generation })
 }

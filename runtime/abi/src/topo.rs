@@ -7,7 +7,7 @@ use std::sync::Arc;
 use runtime::topology::{Cart, Topology, balanced_dims};
 use runtime::{Comm, Group};
 
-use crate::args::{Array, Out, OutArray};
+use crate::args::{Array, OutArg, OutArray};
 use crate::c;
 use crate::comm::{any, int, of};
 use crate::comm_context::{For, let_go, new_context};
@@ -18,7 +18,7 @@ use crate::handle::MPI_Comm;
 use crate::pt2pt::bad_rank;
 
 /// `MPI_Topo_test`.
-pub fn topo_test(mpi: Mpi, comm: MPI_Comm, status: Out<'_, c_int>) -> Result<()> {
+pub fn topo_test(mpi: Mpi, comm: MPI_Comm, status: OutArg<'_, c_int>) -> Result<()> {
     let found = any(mpi, comm)?.topology;
     status.set(match found.as_deref() {
         None => c::MPI_UNDEFINED,
@@ -36,7 +36,7 @@ pub fn cart_create(
     dims: &[c_int],
     periods: &[c_int],
     _reorder: c_int,
-    newcomm: Out<'_, MPI_Comm>,
+    newcomm: OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
     let parent = of(mpi, comm)?.for_one_call();
     let cart = grid(dims, periods, parent.size())?;
@@ -76,7 +76,7 @@ pub fn dims_create(_mpi: Mpi, nnodes: c_int, dims: &mut [c_int]) -> Result<()> {
 }
 
 /// `MPI_Cartdim_get`.
-pub fn cartdim_get(mpi: Mpi, comm: MPI_Comm, ndims: Out<'_, c_int>) -> Result<()> {
+pub fn cartdim_get(mpi: Mpi, comm: MPI_Comm, ndims: OutArg<'_, c_int>) -> Result<()> {
     ndims.set(int(Grid::of(mpi, comm)?.cart().dims().len()));
     Ok(())
 }
@@ -103,7 +103,7 @@ pub fn cart_rank(
     mpi: Mpi,
     comm: MPI_Comm,
     coords: Array<'_, c_int>,
-    rank: Out<'_, c_int>,
+    rank: OutArg<'_, c_int>,
 ) -> Result<()> {
     let grid = Grid::of(mpi, comm)?;
     let cart = grid.cart();
@@ -143,8 +143,8 @@ pub fn cart_shift(
     comm: MPI_Comm,
     direction: c_int,
     displacement: c_int,
-    source: Out<'_, c_int>,
-    destination: Out<'_, c_int>,
+    source: OutArg<'_, c_int>,
+    destination: OutArg<'_, c_int>,
 ) -> Result<()> {
     let grid = Grid::of(mpi, comm)?;
     let cart = grid.cart();
@@ -171,7 +171,7 @@ pub fn cart_sub(
     mpi: Mpi,
     comm: MPI_Comm,
     remain: Array<'_, c_int>,
-    newcomm: Out<'_, MPI_Comm>,
+    newcomm: OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
     let parent = of(mpi, comm)?.for_one_call();
     let grid = Grid::of(mpi, comm)?;
@@ -193,7 +193,7 @@ pub fn cart_map(
     comm: MPI_Comm,
     dims: &[c_int],
     periods: &[c_int],
-    newrank: Out<'_, c_int>,
+    newrank: OutArg<'_, c_int>,
 ) -> Result<()> {
     let parent = of(mpi, comm)?;
     let cart = grid(dims, periods, parent.size())?;

@@ -5,11 +5,11 @@ use core::ffi::c_int;
 use std::sync::Arc;
 
 use runtime::topology::{self, DistGraph, Graph, Topology};
-use runtime::{Comm, Line, collective};
+use runtime::{CollectiveCall, Comm, collective};
 
-use crate::args::{Array, Out, OutArray, OutWeights, Weights};
+use crate::args::{Array, GraphWeights, OutArg, OutArray, OutWeights};
 use crate::comm::{any, int, of};
-use crate::comm_agree::{Lane, complete};
+use crate::comm_agree::{AgreementLane, complete};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Info};
@@ -24,7 +24,7 @@ pub fn graph_create(
     index: &[c_int],
     edges: Array<'_, c_int>,
     _reorder: c_int,
-    newcomm: Out<'_, MPI_Comm>,
+    newcomm: OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
     let parent = of(mpi, comm)?.for_one_call();
     let graph = graph(index, edges, parent.size())?;
@@ -44,7 +44,7 @@ pub fn graph_map(
     comm: MPI_Comm,
     index: &[c_int],
     edges: Array<'_, c_int>,
-    newrank: Out<'_, c_int>,
+    newrank: OutArg<'_, c_int>,
 ) -> Result<()> {
     let parent = of(mpi, comm)?;
     let nodes = graph(index, edges, parent.size())?.ends().len();
@@ -56,8 +56,8 @@ pub fn graph_map(
 pub fn graphdims_get(
     mpi: Mpi,
     comm: MPI_Comm,
-    nnodes: Out<'_, c_int>,
-    nedges: Out<'_, c_int>,
+    nnodes: OutArg<'_, c_int>,
+    nedges: OutArg<'_, c_int>,
 ) -> Result<()> {
     with_graph(mpi, comm, |graph| {
         nnodes.set(int(graph.ends().len()));
@@ -85,7 +85,7 @@ pub fn graph_neighbors_count(
     mpi: Mpi,
     comm: MPI_Comm,
     rank: c_int,
-    count: Out<'_, c_int>,
+    count: OutArg<'_, c_int>,
 ) -> Result<()> {
     with_graph(mpi, comm, |graph| {
         count.set(int(graph.of(node(graph, rank)?).len()));
@@ -111,12 +111,12 @@ pub fn dist_graph_create_adjacent(
     mpi: Mpi,
     comm: MPI_Comm,
     sources: &[c_int],
-    sourceweights: Weights<'_>,
+    sourceweights: GraphWeights<'_>,
     destinations: &[c_int],
-    destweights: Weights<'_>,
+    destweights: GraphWeights<'_>,
     info: MPI_Info,
     _reorder: c_int,
-    newcomm: Out<'_, MPI_Comm>,
+    newcomm: OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
     let parent = of(mpi, comm)?.for_one_call();
     hints(info)?;
@@ -124,7 +124,7 @@ pub fn dist_graph_create_adjacent(
     let of_destinations = destweights.slice(destinations.len())?;
     let weights = match (of_sources, of_destinations) {
         (None, None) => None,
-        (of_sources, of_destinations) => Some(topology::Weights {
+        (of_sources, of_destinations) => Some(topology::EdgeWeights {
             sources: weights_of("sourceweights", of_sources, sources)?,
             destinations: weights_of("destweights", of_destinations, destinations)?,
         }),
@@ -145,10 +145,10 @@ pub fn dist_graph_create(
     sources: &[c_int],
     degrees: &[c_int],
     destinations: Array<'_, c_int>,
-    weights: Weights<'_>,
+    weights: GraphWeights<'_>,
     info: MPI_Info,
     _reorder: c_int,
-    newcomm: Out<'_, MPI_Comm>,
+    newcomm: OutArg<'_, MPI_Comm>,
 ) -> Result<()> {
     let parent = of(mpi, comm)?.for_one_call();
     hints(info)?;
@@ -176,9 +176,9 @@ pub fn dist_graph_create(
 pub fn dist_graph_neighbors_count(
     mpi: Mpi,
     comm: MPI_Comm,
-    indegree: Out<'_, c_int>,
-    outdegree: Out<'_, c_int>,
-    weighted: Out<'_, c_int>,
+    indegree: OutArg<'_, c_int>,
+    outdegree: OutArg<'_, c_int>,
+    weighted: OutArg<'_, c_int>,
 ) -> Result<()> {
     with_dist_graph(mpi, comm, |graph| {
         indegree.set(int(graph.sources.len()));
@@ -223,10 +223,10 @@ fn tell_all(mpi: Mpi, comm: &Comm, told: Vec<Vec<u32>>) -> Result<Vec<u32>> {
         .map(|words| u8::from(!words.is_empty()))
         .collect();
     let mut speaks = out.clone();
-    Line::run(mpi, comm, async |line| {
+    CollectiveCall::run(mpi, comm, async |line| {
         collective::alltoall_bytes(line, &out, &mut speaks).await
     })?;
-    let lane = Lane::of(comm, 0);
+    let lane = AgreementLane::of(comm, 0);
     let mut started = Vec::new();
     for (peer, (to, words)) in comm.group.peers().zip(told.iter().enumerate()) {
         if to != me && !words.is_empty() {
@@ -249,7 +249,7 @@ fn tell_all(mpi: Mpi, comm: &Comm, told: Vec<Vec<u32>>) -> Result<Vec<u32>> {
 
 /// The edges of this process out of what it heard.
 fn collect(mut graph: DistGraph, heard: &[u32], weighted: bool) -> DistGraph {
-    let mut weights = topology::Weights::default();
+    let mut weights = topology::EdgeWeights::default();
     for [which, rank, weight] in heard.as_chunks::<3>().0 {
         let weight = weight.cast_signed();
         if *which == COMES {

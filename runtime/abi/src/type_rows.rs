@@ -7,8 +7,8 @@ use crate::c::HANDLE_NAMES;
 use crate::datatype_table;
 use crate::error::Result;
 use crate::handle::{Handle, MPI_Datatype};
-use crate::registry::Registry;
-use crate::rows::{Row, Rows};
+use crate::registry::HandleRegistry;
+use crate::rows::{DebuggerRow, Rows};
 use crate::state::TypeObject;
 
 /// What the debugger's anchor points to. Rows live as long as the process.
@@ -57,7 +57,7 @@ const COUNT: usize = {
     count
 };
 
-impl Row for TypeRow {
+impl DebuggerRow for TypeRow {
     const FIRST: usize = FIRST_TYPE_ROWS;
     const CHUNKS: usize = TYPE_CHUNKS;
 
@@ -73,7 +73,7 @@ impl Row for TypeRow {
 /// Live datatypes.
 #[derive(Default)]
 pub struct Types {
-    objects: Registry<MPI_Datatype, TypeObject>,
+    objects: HandleRegistry<MPI_Datatype, TypeObject>,
     rows: Rows<TypeRow>,
 }
 

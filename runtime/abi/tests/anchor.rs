@@ -23,7 +23,9 @@ use std::time::{Duration, Instant};
 
 use common::{prefix, scratch, source, succeed};
 use object::{Object, ObjectSymbol};
-use queue_layout::{ANY_PEER, ANY_TAG, Anchor, CHUNK, Kind, MAGIC, SLOT, State, field};
+use queue_layout::{
+    ANY_PEER, ANY_TAG, Anchor, CHUNK, MAGIC, RequestKind, RequestState, SLOT, field,
+};
 
 /// Waits for a line before each step, so that the test can look in between.
 const STEPS: &str = "#include <mpi.h>\n#include <stdio.h>\n\
@@ -91,29 +93,29 @@ fn mqs_085_what_a_process_has_posted_sent_and_not_yet_received_is_found_in_its_m
 fn check_pending((found, in_transition): &(Vec<Operation>, usize), addresses: &str) {
     assert_eq!(*in_transition, 0, "nothing moves");
     // In the order of posting and arrival.
-    let own = |kind: Kind| -> Vec<(State, u32, i32, u64)> {
+    let own = |kind: RequestKind| -> Vec<(RequestState, u32, i32, u64)> {
         let mine = found.iter().filter(|it| it.kind == kind as u8);
         mine.map(|it| (state(it.state), it.peer, it.tag, it.bytes))
             .collect()
     };
     let receives = [
-        (State::Posted, 0, 7, 24),
-        (State::Posted, ANY_PEER, 8, 400),
-        (State::Posted, 0, ANY_TAG, 40),
+        (RequestState::Posted, 0, 7, 24),
+        (RequestState::Posted, ANY_PEER, 8, 400),
+        (RequestState::Posted, 0, ANY_TAG, 40),
     ];
-    assert_eq!(own(Kind::Receive), receives);
+    assert_eq!(own(RequestKind::Receive), receives);
     let unexpected = [
-        (State::Kept, 0, 21, 12),
-        (State::Envelope, 0, 22, 100_000),
+        (RequestState::Kept, 0, 21, 12),
+        (RequestState::Envelope, 0, 22, 100_000),
         // Synchronous, and yet here: its sender waits for the match alone.
-        (State::Kept, 0, 23, 8),
+        (RequestState::Kept, 0, 23, 8),
     ];
-    assert_eq!(own(Kind::Unexpected), unexpected);
+    assert_eq!(own(RequestKind::Unexpected), unexpected);
     let sends = [
-        (State::Announced, 0, 22, 100_000),
-        (State::Announced, 0, 23, 8),
+        (RequestState::Announced, 0, 22, 100_000),
+        (RequestState::Announced, 0, 23, 8),
     ];
-    assert_eq!(own(Kind::Send), sends);
+    assert_eq!(own(RequestKind::Send), sends);
     assert_eq!(found.len(), 8, "{found:?}");
     check_places(found, addresses);
 }
@@ -126,7 +128,7 @@ fn check_places(found: &[Operation], addresses: &str) {
         .collect();
     let own = |tag| {
         let mut with_tag = found.iter().filter(|it| it.tag == tag);
-        with_tag.find(|it| it.kind != Kind::Unexpected as u8)
+        with_tag.find(|it| it.kind != RequestKind::Unexpected as u8)
     };
     let buffers: Vec<u64> = [7, 8, 22].map(|tag| own(tag).unwrap().buffer).into();
     assert_eq!(buffers, addresses);
@@ -136,12 +138,12 @@ fn check_places(found: &[Operation], addresses: &str) {
 }
 
 /// The state with a number that the program must not have made up.
-fn state(number: u8) -> State {
+fn state(number: u8) -> RequestState {
     let known = [
-        State::Posted,
-        State::Announced,
-        State::Kept,
-        State::Envelope,
+        RequestState::Posted,
+        RequestState::Announced,
+        RequestState::Kept,
+        RequestState::Envelope,
     ];
     let state = known.into_iter().find(|state| *state as u8 == number);
     state.unwrap_or_else(|| panic!("state {number}"))
@@ -186,7 +188,11 @@ fn a_process_that_is_stopped_at_any_instruction_shows_no_torn_operation() {
         assert_eq!(order.len(), found.len(), "two operations with one number");
         target.signal(libc::SIGCONT);
     }
-    let all = [Kind::Send, Kind::Receive, Kind::Unexpected];
+    let all = [
+        RequestKind::Send,
+        RequestKind::Receive,
+        RequestKind::Unexpected,
+    ];
     assert!(
         all.iter().all(|kind| seen.contains_key(&(*kind as u8))) && most > 100,
         "the stops saw too little: {seen:?}, at most {most} at a time"
@@ -208,12 +214,14 @@ struct Operation {
 
 impl Operation {
     fn check_churn(&self) {
-        let kinds = Kind::Send as u8..=Kind::Unexpected as u8;
+        let kinds = RequestKind::Send as u8..=RequestKind::Unexpected as u8;
         assert!(kinds.contains(&self.kind), "{self:?}");
-        assert!(self.state > State::Inactive as u8 && self.state <= State::Complete as u8);
+        assert!(
+            self.state > RequestState::Inactive as u8 && self.state <= RequestState::Complete as u8
+        );
         assert!((0..64).contains(&self.tag), "{self:?}");
         assert_eq!(self.bytes, 8 * self.tag as u64, "{self:?}");
-        let wild = self.kind == Kind::Receive as u8 && self.peer == ANY_PEER;
+        let wild = self.kind == RequestKind::Receive as u8 && self.peer == ANY_PEER;
         assert!(self.peer == 0 || wild, "{self:?}");
     }
 }

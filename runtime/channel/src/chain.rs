@@ -4,12 +4,12 @@
 //! Writes may be made again when a way breaks, so a receiver must not hear of the last one before all others have ended: that
 //! one is posted alone.
 
-use crate::handle::{Handle, Phase};
-use crate::layout::{Piece, Segment, Shape, segments};
-use crate::line::Note;
-use crate::memory::Blocks;
+use crate::handle::{ChannelEnd, ChannelPhase};
+use crate::layout::{CopySegment, RemoteBlocks, StridedBlocks, segments};
+use crate::line::GateNote;
+use crate::memory::UserBlocks;
 use crate::{ChannelError, Channels, OWNER, wire};
-use transport::{Fabric, Lease, LocalKey, Outcome, RemoteKey, WorkId};
+use transport::{Fabric, Lease, LocalKey, RemoteKey, WorkId, WorkOutcome};
 
 /// Where a message goes.
 #[derive(Clone, Copy, Debug)]
@@ -63,19 +63,21 @@ impl Channels {
             .writes
             .add(u64::from(handle.under_way - before));
         match end {
-            Posted::All => handle.phase = Phase::Writing,
-            Posted::NoRoom(gone) | Posted::Waits(gone) => handle.phase = Phase::Chained(gone),
-            Posted::Lost => {
+            PostedWrites::All => handle.phase = ChannelPhase::Writing,
+            PostedWrites::NoRoom(gone) | PostedWrites::Waits(gone) => {
+                handle.phase = ChannelPhase::Chained(gone)
+            }
+            PostedWrites::Lost => {
                 // The blocks are not known any more.
                 handle.has_failed = true;
-                handle.phase = Phase::Writing;
+                handle.phase = ChannelPhase::Writing;
                 if handle.under_way == 0 {
                     self.begin_stream(index);
                     return false;
                 }
             }
         }
-        !matches!(end, Posted::NoRoom(_))
+        !matches!(end, PostedWrites::NoRoom(_))
     }
 
     /// The message goes in frames.
@@ -86,22 +88,26 @@ impl Channels {
             self.counters.packed_bytes.add(handle.memory.bytes() as u64);
         }
         handle.word = None;
-        handle.phase = Phase::Streaming(0);
+        handle.phase = ChannelPhase::Streaming(0);
     }
 
     /// A write has ended. What could not be written goes in frames.
-    pub(crate) fn end_write(&mut self, fabric: &mut Fabric, index: u32, outcome: Outcome) {
+    pub(crate) fn end_write(&mut self, fabric: &mut Fabric, index: u32, outcome: WorkOutcome) {
         let Some(handle) = self.handles.get_mut(index) else {
             return;
         };
         let peer = self.classes[handle.class as usize].peer;
-        if !matches!(handle.phase, Phase::Writing | Phase::Chained(_)) || handle.under_way == 0 {
+        if !matches!(
+            handle.phase,
+            ChannelPhase::Writing | ChannelPhase::Chained(_)
+        ) || handle.under_way == 0
+        {
             return;
         }
         handle.under_way -= 1;
-        handle.has_failed |= outcome != Outcome::Done;
+        handle.has_failed |= outcome != WorkOutcome::Done;
         let is_dead = self.dead.contains(&peer);
-        if outcome == Outcome::Unreachable && !is_dead && !self.unwritable.contains(&peer) {
+        if outcome == WorkOutcome::Unreachable && !is_dead && !self.unwritable.contains(&peer) {
             self.unwritable.push(peer);
         }
         if handle.under_way > 0 {
@@ -113,7 +119,7 @@ impl Channels {
                 self.begin_stream(index);
                 self.await_turn(index);
             }
-            Phase::Chained(gone) => {
+            ChannelPhase::Chained(gone) => {
                 if !self.pended.contains(&index) && !self.chain(fabric, index, gone) {
                     self.await_turn(index);
                 }
@@ -139,18 +145,18 @@ impl Channels {
 
 impl Aim {
     /// The place of the gate, as blocks.
-    fn place(&self) -> Piece {
-        Piece {
+    fn place(&self) -> RemoteBlocks {
+        RemoteBlocks {
             owner: 0,
             key: self.key,
-            shape: Shape::one(usize::try_from(self.bytes).unwrap_or(0)),
+            shape: StridedBlocks::one(usize::try_from(self.bytes).unwrap_or(0)),
             span: None,
         }
     }
 }
 
-/// How far the writes of a message were posted.
-enum Posted {
+/// How many writes of a message were posted.
+enum PostedWrites {
     All,
     /// There is no room for the next one, or it waits for others to end.
     NoRoom(usize),
@@ -159,15 +165,15 @@ enum Posted {
     Lost,
 }
 
-impl Handle {
+impl ChannelEnd {
     /// Posts writes from where `gone` bytes were posted, as far as they go.
     fn post_segments(
         &mut self,
         aim: &Aim,
-        to: &[Piece],
+        to: &[RemoteBlocks],
         mut gone: usize,
         post: &mut impl FnMut(Lease, (RemoteKey, u64), Option<u32>) -> bool,
-    ) -> Posted {
+    ) -> PostedWrites {
         let bytes = self.memory.bytes();
         let direct = if aim.layout.is_some() {
             wire::DIRECT
@@ -180,19 +186,19 @@ impl Handle {
             let posted = post(self.span.lease(0), (aim.key, 0), token);
             self.under_way += u32::from(posted);
             return if posted {
-                Posted::All
+                PostedWrites::All
             } else {
-                Posted::NoRoom(0)
+                PostedWrites::NoRoom(0)
             };
         }
         let stretch = [self.span.as_blocks()];
         let one = [self.local];
-        let (from, locals): (&[Blocks], &[Option<LocalKey>]) = match self.locals.is_empty() {
+        let (from, locals): (&[UserBlocks], &[Option<LocalKey>]) = match self.locals.is_empty() {
             true => (&stretch, &one),
             false => (self.memory.pieces(), &self.locals),
         };
         let segments = segments(from, to, gone, bytes);
-        for Segment {
+        for CopySegment {
             from: out,
             to: into,
             bytes: part,
@@ -201,21 +207,21 @@ impl Handle {
             let is_last = gone + part == bytes;
             let must_wait = is_last && aim.token.is_some() && self.under_way > 0;
             if must_wait || self.under_way == MOST_UNDER_WAY {
-                return Posted::Waits(gone);
+                return PostedWrites::Waits(gone);
             }
             let lease = from[out.piece].lease(out, part);
             let lease = lease.known_as(locals[out.piece]);
             let token = aim.token.filter(|_| is_last).map(|token| token | direct);
             let place = (to[into.piece].key, into.offset as u64);
             if !post(lease, place, token) {
-                return Posted::NoRoom(gone);
+                return PostedWrites::NoRoom(gone);
             }
             self.under_way += 1;
             gone += part;
         }
         match gone == bytes {
-            true => Posted::All,
-            false => Posted::Lost,
+            true => PostedWrites::All,
+            false => PostedWrites::Lost,
         }
     }
 
@@ -253,7 +259,7 @@ impl Handle {
         let bytes = self.memory.bytes();
         let is_direct = aim.layout.is_some();
         if is_direct || aim.is_landing && (bytes as u64) < aim.bytes {
-            word.note(Note::new(bytes, is_direct));
+            word.note(GateNote::new(bytes, is_direct));
         }
         word.tell();
     }

@@ -8,8 +8,8 @@
 //! There is one line for each pair of [`Inlet`] and [`Outlet`], and nothing but numbers and a place in it. What a peer writes there
 //! is checked against its own memory: it can garble that, and nothing else.
 
-use crate::line::{Lines, MOST_STAMPS, OwnLine, stamped};
-use crate::memory::Span;
+use crate::line::{MOST_STAMPS, OwnLine, SpareLines, stamped};
+use crate::memory::MemorySpan;
 use ring::GateLine;
 use transport::{Fabric, Peer, RemoteKey};
 
@@ -19,7 +19,7 @@ pub type InletName = [u64; 2];
 /// Lines of this process that no inlet has.
 #[derive(Debug, Default)]
 pub struct Inlets {
-    lines: Lines,
+    lines: SpareLines,
 }
 
 impl Inlets {
@@ -51,7 +51,7 @@ impl Inlet {
 
     /// The message of `number` may be written to a place, and the peer is woken if it sleeps.
     #[inline]
-    pub fn open(&self, fabric: &mut Fabric, peer: Peer, number: u64, place: Place) {
+    pub fn open(&self, fabric: &mut Fabric, peer: Peer, number: u64, place: ReceiveRegion) {
         let (line, word) = self.line.word(number);
         line.offer(word, place.0.to_words());
         fabric.nudge(peer);
@@ -74,11 +74,11 @@ impl Inlet {
     }
 }
 
-/// Where the bytes of a receive go: memory of this process that the sender reaches.
+/// The memory of a receive, as the sending peer reaches it.
 #[derive(Clone, Copy, Debug)]
-pub struct Place(RemoteKey);
+pub struct ReceiveRegion(RemoteKey);
 
-impl Place {
+impl ReceiveRegion {
     /// For memory of this process. `None`: the peer cannot write there.
     pub fn new(fabric: &mut Fabric, peer: Peer, address: u64, bytes: u64) -> Option<Self> {
         let is_reached = bytes == 0 || fabric.reaches_directly(peer, address, bytes);
@@ -92,12 +92,12 @@ pub struct Outlet {
     line: &'static GateLine,
     stamp: u32,
     /// The place that was offered last, and where it is mapped here.
-    known: (RemoteKey, Option<Span>),
+    known: (RemoteKey, Option<MemorySpan>),
 }
 
-/// What became of a message.
+/// The outcome of sending through a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passage {
+pub enum ClaimOutcome {
     /// It is where it belongs.
     Done,
     /// The gate is not open.
@@ -127,24 +127,30 @@ impl Outlet {
 
     /// Sends the message of `number`, if the gate is open for it, and wakes the receiver if it sleeps.
     #[inline]
-    pub fn pass(&mut self, fabric: &mut Fabric, peer: Peer, number: u64, from: &[u8]) -> Passage {
+    pub fn pass(
+        &mut self,
+        fabric: &mut Fabric,
+        peer: Peer,
+        number: u64,
+        from: &[u8],
+    ) -> ClaimOutcome {
         let word = stamped(self.stamp, number);
         let Some(words) = self.line.offered(word) else {
-            return Passage::Closed;
+            return ClaimOutcome::Closed;
         };
         let key = RemoteKey::from_words(words);
         if key != self.known.0 || self.known.1.is_none() {
-            self.known = (key, Span::of_peer(fabric, peer, key));
+            self.known = (key, MemorySpan::of_peer(fabric, peer, key));
         }
         let bytes = from.len() as u64;
         let target = match self.known.1 {
-            _ if bytes > key.bytes => return Passage::Barred,
-            None if bytes > 0 => return Passage::Barred,
+            _ if bytes > key.bytes => return ClaimOutcome::Barred,
+            None if bytes > 0 => return ClaimOutcome::Barred,
             target => target,
         };
         // The words are those of this number if nobody else has taken it since.
         if !self.line.claim(word) {
-            return Passage::Closed;
+            return ClaimOutcome::Closed;
         }
         if let Some(target) = target {
             target.put(from);
@@ -152,6 +158,6 @@ impl Outlet {
         self.line.note(word, bytes);
         self.line.tell_written(word);
         fabric.nudge(peer);
-        Passage::Done
+        ClaimOutcome::Done
     }
 }

@@ -5,15 +5,15 @@
 use std::collections::VecDeque;
 
 use crate::layout::{Layouts, MOST_PIECES};
-use crate::line::{Bound, MOST_LINES, Word};
-use crate::wire::{Gate, Name};
+use crate::line::{ArrivalWord, BoundLine, MOST_LINES};
+use crate::wire::{ReceiveGate, StartQueueName};
 use transport::Peer;
 
 /// Both directions between this process and a peer, in one context and class.
 #[derive(Debug)]
-pub(crate) struct Class {
+pub(crate) struct ChannelClass {
     pub(crate) peer: Peer,
-    pub(crate) name: Name,
+    pub(crate) name: StartQueueName,
     /// Whether a handle of this process was declared for it.
     pub(crate) is_declared: bool,
     /// The peer is lost.
@@ -23,11 +23,11 @@ pub(crate) struct Class {
     /// A send has asked for news of the peer.
     pub(crate) has_asked: bool,
     /// Sizes of a message that was complete here before its receive was there, for which it is too long: nobody was told yet.
-    pub(crate) refused: Option<Sizes>,
+    pub(crate) refused: Option<SizeMismatch>,
     /// Its handles.
     pub(crate) handles: Vec<u32>,
-    pub(crate) out: Out,
-    pub(crate) into: Into,
+    pub(crate) out: SendSide,
+    pub(crate) into: ReceiveSide,
 }
 
 /// Starts in a class.
@@ -37,34 +37,34 @@ pub(crate) struct Started {
     pub(crate) receives: u64,
 }
 
-/// Sizes of a message and of its receive, in bytes.
+/// The sizes of a message and of the receive that it does not fit, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sizes {
+pub(crate) struct SizeMismatch {
     pub(crate) message: u64,
     pub(crate) room: u64,
 }
 
-/// Towards the peer.
+/// The sending direction of a class.
 #[derive(Debug, Default)]
-pub(crate) struct Out {
+pub(crate) struct SendSide {
     /// Sends that were started; the number of the next.
     pub(crate) started: u64,
     /// Receives of the peer that are known to have been started.
     pub(crate) heard: u64,
     /// The number of the next gate, at least.
     next_gate: u64,
-    gates: VecDeque<(u64, Gate)>,
+    gates: VecDeque<(u64, ReceiveGate)>,
     /// Lines of the peer's receives.
-    lines: Vec<Bound>,
+    lines: Vec<BoundLine>,
     /// Where those have their blocks that are not one stretch.
     pub(crate) layouts: Layouts,
     /// The transport has room to remember all of them.
     is_expected: bool,
 }
 
-/// What becomes of a gate.
+/// What was done with a gate that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passage {
+pub(crate) enum GateDisposition {
     /// It waits for its send.
     Kept,
     /// Its send was started.
@@ -73,9 +73,9 @@ pub(crate) enum Passage {
     Refused,
 }
 
-/// From the peer.
+/// The receiving direction of a class.
 #[derive(Debug, Default)]
-pub(crate) struct Into {
+pub(crate) struct ReceiveSide {
     /// Receives that were started (or opened); the number of the next.
     pub(crate) started: u64,
     /// As many of them the peer knows of.
@@ -85,18 +85,19 @@ pub(crate) struct Into {
     /// Messages that came before their receive was started, by the low bits of their number.
     /// Receives that have lines.
     pub(crate) lines: usize,
-    kept: Box<[Option<Kept>]>,
+    kept: Box<[Option<KeptMessage>]>,
     bytes: Box<[u8]>,
 }
 
+/// A message that came before its receive was started.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct KeptMessage {
     number: u64,
     bytes: usize,
 }
 
-impl Class {
-    pub(crate) fn new(peer: Peer, name: Name) -> Self {
+impl ChannelClass {
+    pub(crate) fn new(peer: Peer, name: StartQueueName) -> Self {
         Self {
             peer,
             name,
@@ -106,13 +107,13 @@ impl Class {
             has_asked: false,
             refused: None,
             handles: Vec::new(),
-            out: Out::default(),
-            into: Into::default(),
+            out: SendSide::default(),
+            into: ReceiveSide::default(),
         }
     }
 }
 
-impl Out {
+impl SendSide {
     /// Room for what is told of as many receives as there are sends.
     pub(crate) fn prepare(&mut self, handles: usize) {
         let gates = handles.max(USUAL_GATES);
@@ -158,24 +159,24 @@ impl Out {
     pub(crate) fn take_gate(
         &mut self,
         number: u64,
-        gate: Gate,
+        gate: ReceiveGate,
         is_waiting: impl FnOnce() -> bool,
-    ) -> Passage {
+    ) -> GateDisposition {
         let far = number > self.started.max(self.next_gate) + MOST_GATES as u64;
         if number < self.next_gate || far || self.gates.len() == MOST_GATES {
-            return Passage::Refused;
+            return GateDisposition::Refused;
         }
         self.next_gate = number + 1;
         self.heard = self.heard.max(number + 1);
         if number < self.started && !is_waiting() {
-            return Passage::Started;
+            return GateDisposition::Started;
         }
         self.gates.push_back((number, gate));
-        Passage::Kept
+        GateDisposition::Kept
     }
 
     /// A line is bound, also in the place of an older one. `false`: there are too many.
-    pub(crate) fn bind(&mut self, bound: Bound, place: u64) -> bool {
+    pub(crate) fn bind(&mut self, bound: BoundLine, place: u64) -> bool {
         self.forget(place);
         let fits = self.lines.len() < MOST_LINES;
         if fits {
@@ -190,7 +191,7 @@ impl Out {
     }
 
     /// A line by its place in the list.
-    pub(crate) fn bound(&self, at: usize) -> Option<&Bound> {
+    pub(crate) fn bound(&self, at: usize) -> Option<&BoundLine> {
         self.lines.get(at)
     }
 
@@ -200,7 +201,7 @@ impl Out {
         &self,
         number: u64,
         hint: Option<usize>,
-    ) -> Option<(usize, Bound, Word)> {
+    ) -> Option<(usize, BoundLine, ArrivalWord)> {
         if let Some(at) = hint
             && let Some(bound) = self.lines.get(at)
             && let Some(word) = bound.open_for(number)
@@ -211,7 +212,7 @@ impl Out {
     }
 
     #[inline(never)]
-    fn find_open_line(&self, number: u64) -> Option<(usize, Bound, Word)> {
+    fn find_open_line(&self, number: u64) -> Option<(usize, BoundLine, ArrivalWord)> {
         let all = self.lines.iter().enumerate();
         all.filter_map(|(at, bound)| Some((at, *bound, bound.open_for(number)?)))
             .next()
@@ -223,7 +224,7 @@ impl Out {
     }
 
     /// The gate of a number.
-    pub(crate) fn gate(&self, number: u64) -> Option<Gate> {
+    pub(crate) fn gate(&self, number: u64) -> Option<ReceiveGate> {
         self.gates
             .iter()
             .find(|(of, _)| *of == number)
@@ -238,7 +239,7 @@ impl Out {
     }
 }
 
-impl Into {
+impl ReceiveSide {
     /// Room for what comes early, and for the receives of `handles` handles that wait.
     pub(crate) fn prepare(&mut self, handles: usize) {
         self.open.reserve(handles.saturating_sub(self.open.len()));
@@ -298,7 +299,7 @@ impl Into {
         self.prepare(0);
         let at = slot(number);
         let place = self.kept.get_mut(at).filter(|place| place.is_none())?;
-        *place = Some(Kept { number, bytes });
+        *place = Some(KeptMessage { number, bytes });
         self.bytes.get_mut(at * EAGER_BYTES..)?.get_mut(..bytes)
     }
 
@@ -306,7 +307,7 @@ impl Into {
     pub(crate) fn take_kept(&mut self, number: u64) -> Option<&mut [u8]> {
         let at = slot(number);
         let place = self.kept.get_mut(at)?;
-        let Kept { bytes, .. } = place.take_if(|kept| kept.number == number)?;
+        let KeptMessage { bytes, .. } = place.take_if(|kept| kept.number == number)?;
         self.bytes.get_mut(at * EAGER_BYTES..)?.get_mut(..bytes)
     }
 }
@@ -329,8 +330,8 @@ const MOST_GATES: usize = 4096;
 mod tests {
     use super::*;
 
-    fn gate(token: u32) -> Gate {
-        Gate {
+    fn gate(token: u32) -> ReceiveGate {
+        ReceiveGate {
             bytes: 8,
             key: crate::RemoteKey::default(),
             token,
@@ -342,35 +343,41 @@ mod tests {
 
     #[test]
     fn gates_wait_for_their_sends_or_find_them_gone() {
-        let mut out = Out::default();
-        assert_eq!(out.take_gate(0, gate(7), || false), Passage::Kept);
+        let mut out = SendSide::default();
+        assert_eq!(out.take_gate(0, gate(7), || false), GateDisposition::Kept);
         assert_eq!(out.start(), 0);
         assert_eq!(out.gate(0), Some(gate(7)));
         out.pass(0);
         assert_eq!(out.gate(0), None);
         assert_eq!((out.start(), out.start()), (1, 2));
-        assert_eq!(out.take_gate(1, gate(8), || false), Passage::Started);
-        assert_eq!(out.take_gate(2, gate(9), || true), Passage::Kept);
+        assert_eq!(
+            out.take_gate(1, gate(8), || false),
+            GateDisposition::Started
+        );
+        assert_eq!(out.take_gate(2, gate(9), || true), GateDisposition::Kept);
         assert_eq!(out.gate(2), Some(gate(9)));
     }
 
     #[test]
     fn gates_that_come_twice_or_from_far_are_refused_and_so_is_a_flood() {
-        let mut out = Out::default();
+        let mut out = SendSide::default();
         let mut take = |number| out.take_gate(number, gate(0), || false);
-        assert_eq!(take(3), Passage::Kept);
-        assert_eq!((take(3), take(0)), (Passage::Refused, Passage::Refused));
-        assert_eq!(take(1 << 20), Passage::Refused);
+        assert_eq!(take(3), GateDisposition::Kept);
+        assert_eq!(
+            (take(3), take(0)),
+            (GateDisposition::Refused, GateDisposition::Refused)
+        );
+        assert_eq!(take(1 << 20), GateDisposition::Refused);
         for number in 4..2 + MOST_GATES as u64 {
-            assert_eq!(take(number), Passage::Kept, "{number}");
+            assert_eq!(take(number), GateDisposition::Kept, "{number}");
         }
-        assert_eq!(take(3 + MOST_GATES as u64), Passage::Kept);
-        assert_eq!(take(4 + MOST_GATES as u64), Passage::Refused);
+        assert_eq!(take(3 + MOST_GATES as u64), GateDisposition::Kept);
+        assert_eq!(take(4 + MOST_GATES as u64), GateDisposition::Refused);
     }
 
     #[test]
     fn credit_follows_the_receives_that_were_heard_of() {
-        let mut out = Out::default();
+        let mut out = SendSide::default();
         let window = WINDOW as u64;
         assert!(out.has_credit(window - 1) && !out.has_credit(window));
         for _ in 0..window {
@@ -382,7 +389,7 @@ mod tests {
 
     #[test]
     fn what_comes_early_is_kept_once_and_within_the_window() {
-        let mut into = Into::default();
+        let mut into = ReceiveSide::default();
         into.keep(1, 3).unwrap().copy_from_slice(b"abc");
         assert!(into.keep(1, 3).is_none(), "twice");
         assert!(into.keep(WINDOW as u64, 1).is_none(), "too early");

@@ -2,23 +2,23 @@
 //! Ends of channels, and the table of them.
 
 use crate::chain::Aim;
-use crate::class::Sizes;
-use crate::line::{Note, OwnLine, Word};
-use crate::memory::{Landing, Memory, Span};
+use crate::class::SizeMismatch;
+use crate::line::{ArrivalWord, GateNote, OwnLine};
+use crate::memory::{ChannelMemory, Landing, MemorySpan};
 use crate::wire::MOST_HANDLES;
-use crate::{ChannelError, ChannelId, Direction, Failed};
+use crate::{ChannelDirection, ChannelError, ChannelFailure, ChannelId};
 use transport::{LocalKey, RemoteKey};
 
 /// One end of a channel. More than twenty fields: what a start reads, of which nothing may be looked up.
 #[derive(Debug)]
-pub(crate) struct Handle {
-    pub(crate) direction: Direction,
+pub(crate) struct ChannelEnd {
+    pub(crate) direction: ChannelDirection,
     pub(crate) class: u32,
-    pub(crate) memory: Memory,
+    pub(crate) memory: ChannelMemory,
     /// A place of our own, where the memory is not one stretch or cannot be reached.
     pub(crate) landing: Option<Landing>,
     /// The stretch that is moved: the landing, or the memory.
-    pub(crate) span: Span,
+    pub(crate) span: MemorySpan,
     /// Where its starts are told, of a receive from a rank of this node.
     pub(crate) line: Option<OwnLine>,
     /// Whether the gate of the last start was a line, of a receive.
@@ -28,7 +28,7 @@ pub(crate) struct Handle {
     /// Of a send: which of the peer's lines it met last.
     pub(crate) hint: Option<usize>,
     /// What to say when the write has ended, if not by an immediate.
-    pub(crate) word: Option<Word>,
+    pub(crate) word: Option<ArrivalWord>,
     /// What the peer knows it by, of a receive.
     pub(crate) key: Option<RemoteKey>,
     /// What the transport knows it by, of a send.
@@ -47,18 +47,18 @@ pub(crate) struct Handle {
     /// The number of its last start.
     pub(crate) number: u64,
     pub(crate) is_started: bool,
-    pub(crate) phase: Phase,
+    pub(crate) phase: ChannelPhase,
     /// How it ended, until that is collected.
     pub(crate) end: Option<Result<(), ChannelError>>,
     /// Of what is too long, until that is collected.
-    pub(crate) sizes: Option<Sizes>,
+    pub(crate) sizes: Option<SizeMismatch>,
     /// How the message that was collected last has failed.
-    pub(crate) failed: Option<Failed>,
+    pub(crate) failed: Option<ChannelFailure>,
 }
 
-/// What a handle does.
+/// What the current start of a channel end does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ChannelPhase {
     /// Nothing, or a receive that waits.
     Idle,
     /// A send that waits for its gate, or for room.
@@ -71,14 +71,14 @@ pub(crate) enum Phase {
     Streaming(usize),
 }
 
-impl Handle {
-    pub(crate) fn new(direction: Direction, class: u32, memory: Memory) -> Self {
+impl ChannelEnd {
+    pub(crate) fn new(direction: ChannelDirection, class: u32, memory: ChannelMemory) -> Self {
         Self {
             direction,
             class,
             memory,
             landing: None,
-            span: Span::EMPTY,
+            span: MemorySpan::EMPTY,
             line: None,
             is_lined: false,
             is_used: false,
@@ -94,7 +94,7 @@ impl Handle {
             has_failed: false,
             number: 0,
             is_started: false,
-            phase: Phase::Idle,
+            phase: ChannelPhase::Idle,
             end: None,
             sizes: None,
             failed: None,
@@ -114,12 +114,12 @@ impl Handle {
     pub(crate) fn begin_run(&mut self, number: u64, is_started: bool) {
         self.number = number;
         self.is_started = is_started;
-        self.phase = Phase::Idle;
+        self.phase = ChannelPhase::Idle;
         self.end = None;
     }
 
     /// What the sender has said of the last message, in its line.
-    pub(crate) fn noted(&self) -> Option<Note> {
+    pub(crate) fn noted(&self) -> Option<GateNote> {
         let line = self.line.as_ref().filter(|_| self.is_lined);
         line.and_then(|line| line.noted(self.number))
     }
@@ -149,32 +149,32 @@ impl Handle {
 
     /// Whether it is one of the sends that progress looks at.
     pub(crate) fn is_pended(&self) -> bool {
-        self.direction == Direction::Send
+        self.direction == ChannelDirection::Send
             && matches!(
                 self.phase,
-                Phase::Pended | Phase::Chained(_) | Phase::Streaming(_)
+                ChannelPhase::Pended | ChannelPhase::Chained(_) | ChannelPhase::Streaming(_)
             )
     }
 
     /// Ends.
     pub(crate) fn finish(&mut self, end: Result<(), ChannelError>) {
-        self.phase = Phase::Idle;
+        self.phase = ChannelPhase::Idle;
         self.end = Some(end);
     }
 
     /// Ends, since the message is too long.
-    pub(crate) fn finish_too_long(&mut self, sizes: Sizes) {
+    pub(crate) fn finish_too_long(&mut self, sizes: SizeMismatch) {
         self.sizes = Some(sizes);
         self.finish(Err(ChannelError::SizesDiffer));
     }
 
     /// Its peer is lost. A write that is under way comes to its own end.
     pub(crate) fn lose(&mut self) {
-        if matches!(self.phase, Phase::Chained(_)) && self.under_way > 0 {
-            self.phase = Phase::Writing;
+        if matches!(self.phase, ChannelPhase::Chained(_)) && self.under_way > 0 {
+            self.phase = ChannelPhase::Writing;
             self.has_failed = true;
         }
-        let goes_on = self.end.is_none() && self.phase != Phase::Writing;
+        let goes_on = self.end.is_none() && self.phase != ChannelPhase::Writing;
         if self.is_started && goes_on && !self.is_written() {
             self.finish(Err(ChannelError::Lost));
         }
@@ -190,20 +190,21 @@ impl Handle {
     }
 }
 
-/// All ends of a process.
+/// All channel ends of a process.
 #[derive(Debug, Default)]
-pub(crate) struct Handles {
-    slots: Vec<Slot>,
+pub(crate) struct ChannelEnds {
+    slots: Vec<ChannelEndSlot>,
     free: Vec<u32>,
 }
 
+/// A place for a channel end, with the number of its use.
 #[derive(Debug)]
-struct Slot {
+struct ChannelEndSlot {
     generation: u32,
-    handle: Option<Handle>,
+    handle: Option<ChannelEnd>,
 }
 
-impl Handles {
+impl ChannelEnds {
     pub(crate) fn is_full(&self) -> bool {
         self.len() == MOST_HANDLES
     }
@@ -219,10 +220,10 @@ impl Handles {
         self.free.last().copied().unwrap_or(end)
     }
 
-    pub(crate) fn add(&mut self, handle: Handle) -> ChannelId {
+    pub(crate) fn add(&mut self, handle: ChannelEnd) -> ChannelId {
         let index = self.next_index();
         if self.free.pop().is_none() {
-            self.slots.push(Slot {
+            self.slots.push(ChannelEndSlot {
                 generation: 0,
                 handle: None,
             });
@@ -234,7 +235,7 @@ impl Handles {
         ChannelId(u64::from(index) | u64::from(slot.generation) << 32)
     }
 
-    pub(crate) fn remove(&mut self, index: u32) -> Option<Handle> {
+    pub(crate) fn remove(&mut self, index: u32) -> Option<ChannelEnd> {
         let handle = self.slots.get_mut(index as usize)?.handle.take()?;
         self.free.push(index);
         Some(handle)
@@ -242,7 +243,7 @@ impl Handles {
 
     /// The handle of a name.
     #[inline]
-    pub(crate) fn find(&self, id: ChannelId) -> Result<&Handle, ChannelError> {
+    pub(crate) fn find(&self, id: ChannelId) -> Result<&ChannelEnd, ChannelError> {
         self.slots
             .get(id.index() as usize)
             .filter(|slot| u64::from(slot.generation) == id.0 >> 32)
@@ -251,7 +252,7 @@ impl Handles {
     }
 
     #[inline]
-    pub(crate) fn find_mut(&mut self, id: ChannelId) -> Result<&mut Handle, ChannelError> {
+    pub(crate) fn find_mut(&mut self, id: ChannelId) -> Result<&mut ChannelEnd, ChannelError> {
         self.slots
             .get_mut(id.index() as usize)
             .filter(|slot| u64::from(slot.generation) == id.0 >> 32)
@@ -261,19 +262,19 @@ impl Handles {
 
     /// A handle, by an index from a table of ours.
     #[inline]
-    pub(crate) fn at(&self, index: u32) -> &Handle {
+    pub(crate) fn at(&self, index: u32) -> &ChannelEnd {
         let handle = &self.slots[index as usize].handle;
         handle.as_ref().expect("our tables name handles that exist")
     }
 
     #[inline]
-    pub(crate) fn at_mut(&mut self, index: u32) -> &mut Handle {
+    pub(crate) fn at_mut(&mut self, index: u32) -> &mut ChannelEnd {
         let handle = &mut self.slots[index as usize].handle;
         handle.as_mut().expect("our tables name handles that exist")
     }
 
     /// The same for an index from anywhere.
-    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Handle> {
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut ChannelEnd> {
         self.slots.get_mut(index as usize)?.handle.as_mut()
     }
 
@@ -289,9 +290,9 @@ mod tests {
 
     #[test]
     fn names_are_never_zero_and_never_come_back() {
-        let mut handles = Handles::default();
-        let memory = || Memory::new([]).unwrap();
-        let make = || Handle::new(Direction::Send, 0, memory());
+        let mut handles = ChannelEnds::default();
+        let memory = || ChannelMemory::new([]).unwrap();
+        let make = || ChannelEnd::new(ChannelDirection::Send, 0, memory());
         let first = handles.add(make());
         assert_ne!(first.0, 0);
         assert!(handles.find(first).is_ok());
@@ -309,7 +310,11 @@ mod tests {
 
     #[test]
     fn a_handle_is_started_once_and_its_end_is_taken_once() {
-        let mut handle = Handle::new(Direction::Receive, 0, Memory::new([]).unwrap());
+        let mut handle = ChannelEnd::new(
+            ChannelDirection::Receive,
+            0,
+            ChannelMemory::new([]).unwrap(),
+        );
         assert!(handle.is_done() && !handle.is_started);
         assert_eq!(handle.begin(), Ok(()));
         assert_eq!(handle.begin(), Err(ChannelError::Active));

@@ -4,19 +4,19 @@
 //!
 //! A message is the bytes of all blocks in order. Two ends may have different blocks; what meets is cut where either has a gap.
 
-use crate::memory::Span;
+use crate::memory::MemorySpan;
 use transport::RemoteKey;
 
-/// So many blocks of the same length, at equal distances.
+/// Blocks of equal length at equal distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct StridedBlocks {
     pub(crate) block_bytes: usize,
     pub(crate) blocks: usize,
     /// From the start of one to that of the next.
     pub(crate) stride: isize,
 }
 
-impl Shape {
+impl StridedBlocks {
     /// One block.
     pub(crate) fn one(bytes: usize) -> Self {
         Self {
@@ -49,32 +49,32 @@ impl Shape {
 
 /// What has blocks.
 pub(crate) trait Shaped {
-    fn shape(&self) -> Shape;
+    fn shape(&self) -> StridedBlocks;
 }
 
-impl Shaped for Shape {
-    fn shape(&self) -> Shape {
+impl Shaped for StridedBlocks {
+    fn shape(&self) -> StridedBlocks {
         *self
     }
 }
 
-/// A place in a sequence of shapes.
+/// A position in a sequence of [`StridedBlocks`].
 #[derive(Clone, Copy, Debug, Default)]
-struct Walk {
+struct BlockCursor {
     piece: usize,
     block: usize,
     inside: usize,
 }
 
-/// A stretch inside a block: of which piece, where from its lowest byte on, and how long.
+/// Consecutive bytes inside one block: the piece, the offset from its lowest byte, the length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct BlockRun {
     pub(crate) piece: usize,
     pub(crate) offset: usize,
     bytes: usize,
 }
 
-impl Walk {
+impl BlockCursor {
     /// To byte `at` of the message.
     fn new(pieces: &[impl Shaped], mut at: usize) -> Self {
         for (piece, shape) in pieces.iter().map(Shaped::shape).enumerate() {
@@ -94,9 +94,9 @@ impl Walk {
     }
 
     /// The rest of the block.
-    fn run(&self, pieces: &[impl Shaped]) -> Option<Run> {
+    fn run(&self, pieces: &[impl Shaped]) -> Option<BlockRun> {
         let shape = pieces.get(self.piece)?.shape();
-        Some(Run {
+        Some(BlockRun {
             piece: self.piece,
             offset: shape.offset(self.block) + self.inside,
             bytes: shape.block_bytes - self.inside,
@@ -120,11 +120,11 @@ impl Walk {
     }
 }
 
-/// Bytes of a message that lie in one piece at both ends.
+/// Bytes of a message that are contiguous on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Segment {
-    pub(crate) from: Run,
-    pub(crate) to: Run,
+pub(crate) struct CopySegment {
+    pub(crate) from: BlockRun,
+    pub(crate) to: BlockRun,
     pub(crate) bytes: usize,
 }
 
@@ -134,8 +134,8 @@ pub(crate) fn segments<A: Shaped, B: Shaped>(
     to: &[B],
     at: usize,
     end: usize,
-) -> impl Iterator<Item = Segment> {
-    let (mut out, mut into) = (Walk::new(from, at), Walk::new(to, at));
+) -> impl Iterator<Item = CopySegment> {
+    let (mut out, mut into) = (BlockCursor::new(from, at), BlockCursor::new(to, at));
     let mut left = end.saturating_sub(at);
     std::iter::from_fn(move || {
         let (from_run, to_run) = (out.run(from)?, into.run(to)?);
@@ -146,7 +146,7 @@ pub(crate) fn segments<A: Shaped, B: Shaped>(
         out.advance(from, bytes);
         into.advance(to, bytes);
         left -= bytes;
-        Some(Segment {
+        Some(CopySegment {
             from: from_run,
             to: to_run,
             bytes,
@@ -154,20 +154,20 @@ pub(crate) fn segments<A: Shaped, B: Shaped>(
     })
 }
 
-/// Blocks of a peer's receive.
+/// Blocks of a peer's receive buffer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct RemoteBlocks {
     /// The handle of the receive, as the peer numbers it.
     pub(crate) owner: u32,
     /// All from the first byte of the lowest block to the last of the highest.
     pub(crate) key: RemoteKey,
-    pub(crate) shape: Shape,
+    pub(crate) shape: StridedBlocks,
     /// Where that is mapped here, if it is.
-    pub(crate) span: Option<Span>,
+    pub(crate) span: Option<MemorySpan>,
 }
 
-impl Shaped for Piece {
-    fn shape(&self) -> Shape {
+impl Shaped for RemoteBlocks {
+    fn shape(&self) -> StridedBlocks {
         self.shape
     }
 }
@@ -175,11 +175,11 @@ impl Shaped for Piece {
 /// A frame's words.
 pub(crate) type Words = [u64; 6];
 
-impl Piece {
+impl RemoteBlocks {
     /// As a frame tells it.
-    pub(crate) fn to_words(key: RemoteKey, shape: Shape) -> Words {
+    pub(crate) fn to_words(key: RemoteKey, shape: StridedBlocks) -> Words {
         let [address, bytes, check] = key.to_words();
-        let Shape {
+        let StridedBlocks {
             block_bytes,
             blocks,
             stride,
@@ -200,7 +200,7 @@ impl Piece {
         owner: u32,
         [address, bytes, check, block_bytes, blocks, stride]: Words,
     ) -> Option<Self> {
-        let shape = Shape {
+        let shape = StridedBlocks {
             block_bytes: usize::try_from(block_bytes).ok()?,
             blocks: usize::try_from(blocks).ok()?,
             stride: isize::try_from(stride.cast_signed()).ok()?,
@@ -221,7 +221,7 @@ impl Piece {
 /// Where the receives of a peer have their blocks, as far as it was told and there is room for.
 #[derive(Debug, Default)]
 pub(crate) struct Layouts {
-    pieces: Vec<Piece>,
+    pieces: Vec<RemoteBlocks>,
 }
 
 impl Layouts {
@@ -233,7 +233,7 @@ impl Layouts {
 
     /// Keeps a piece behind those of the same owner, or as its first and only one. Where there is no room, all of that owner's
     /// are forgotten: its receive has another place, which takes any message.
-    pub(crate) fn add(&mut self, piece: Piece, is_first: bool) {
+    pub(crate) fn add(&mut self, piece: RemoteBlocks, is_first: bool) {
         if is_first {
             self.forget(piece.owner);
         }
@@ -255,8 +255,8 @@ impl Layouts {
     }
 
     /// The pieces of a receive of so many bytes, if all are known.
-    pub(crate) fn of(&self, owner: u32, bytes: u64) -> Option<&[Piece]> {
-        let is_its = |piece: &Piece| piece.owner == owner;
+    pub(crate) fn of(&self, owner: u32, bytes: u64) -> Option<&[RemoteBlocks]> {
+        let is_its = |piece: &RemoteBlocks| piece.owner == owner;
         let first = self.pieces.iter().position(is_its)?;
         let rest = &self.pieces[first..];
         let count = rest.iter().take_while(|piece| is_its(piece)).count();
@@ -284,21 +284,26 @@ pub(crate) const MOST_TOLD: usize = 16;
 mod tests {
     use super::*;
 
-    fn shape(block_bytes: usize, blocks: usize, stride: isize) -> Shape {
-        Shape {
+    fn shape(block_bytes: usize, blocks: usize, stride: isize) -> StridedBlocks {
+        StridedBlocks {
             block_bytes,
             blocks,
             stride,
         }
     }
 
-    fn piece(owner: u32, shape: Shape) -> Piece {
+    fn piece(owner: u32, shape: StridedBlocks) -> RemoteBlocks {
         let key = RemoteKey::from_words([4096, shape.hull().unwrap() as u64, 1]);
-        Piece::of(owner, Piece::to_words(key, shape)).unwrap()
+        RemoteBlocks::of(owner, RemoteBlocks::to_words(key, shape)).unwrap()
     }
 
     /// What meets what, as pairs of bytes.
-    fn pairs(from: &[Shape], to: &[Shape], at: usize, end: usize) -> Vec<[usize; 4]> {
+    fn pairs(
+        from: &[StridedBlocks],
+        to: &[StridedBlocks],
+        at: usize,
+        end: usize,
+    ) -> Vec<[usize; 4]> {
         let bytes = segments(from, to, at, end).flat_map(|it| {
             (0..it.bytes).map(move |at| {
                 [
@@ -313,7 +318,7 @@ mod tests {
     }
 
     /// Every byte of a sequence, by the definition.
-    fn bytes_of(shapes: &[Shape]) -> Vec<[usize; 2]> {
+    fn bytes_of(shapes: &[StridedBlocks]) -> Vec<[usize; 2]> {
         let mut all = Vec::new();
         for (piece, shape) in shapes.iter().enumerate() {
             let lowest = (0..shape.blocks)
@@ -356,7 +361,7 @@ mod tests {
     fn blocks_outside_of_their_key_are_refused() {
         let key = |bytes| RemoteKey::from_words([4096, bytes, 1]);
         let good = shape(100, 3, -200);
-        assert!(Piece::of(1, Piece::to_words(key(500), good)).is_some());
+        assert!(RemoteBlocks::of(1, RemoteBlocks::to_words(key(500), good)).is_some());
         for (bytes, wrong) in [
             (499, good),
             (501, good),
@@ -366,10 +371,10 @@ mod tests {
             (100, shape(100, 2, isize::MIN)),
             (u64::MAX, shape(usize::MAX, 1, 0)),
         ] {
-            let words = Piece::to_words(key(bytes), shape(1, 1, 0));
-            let [.., block_bytes, blocks, stride] = Piece::to_words(key(bytes), wrong);
+            let words = RemoteBlocks::to_words(key(bytes), shape(1, 1, 0));
+            let [.., block_bytes, blocks, stride] = RemoteBlocks::to_words(key(bytes), wrong);
             let words = [words[0], words[1], words[2], block_bytes, blocks, stride];
-            assert!(Piece::of(1, words).is_none(), "{wrong:?} in {bytes}");
+            assert!(RemoteBlocks::of(1, words).is_none(), "{wrong:?} in {bytes}");
         }
     }
 
@@ -382,7 +387,7 @@ mod tests {
         layouts.add(piece(1, shape(5, 1, 0)), false);
         layouts.add(piece(2, shape(7, 1, 0)), true);
         layouts.add(piece(1, shape(5, 1, 0)), false);
-        assert_eq!(layouts.of(1, 25).map(<[Piece]>::len), Some(2));
+        assert_eq!(layouts.of(1, 25).map(<[RemoteBlocks]>::len), Some(2));
         assert!(layouts.of(1, 24).is_none() && layouts.of(3, 0).is_none());
         layouts.add(piece(1, shape(3, 1, 0)), true);
         assert!(layouts.of(1, 25).is_none() && layouts.of(1, 3).is_some());

@@ -6,9 +6,9 @@
 //! told so by a gate, and a message that was sent ahead makes itself known; for a large send that has nothing to go by, the first
 //! of a class ASKs. So everybody who waits is known, or is answered when it asks. A context never comes back.
 
-use crate::class::{Class, Started};
+use crate::class::{ChannelClass, Started};
 use crate::wire;
-use crate::{ChannelError, ChannelId, Channels, Direction, Failed};
+use crate::{ChannelDirection, ChannelError, ChannelFailure, ChannelId, Channels};
 use transport::{Arrived, Fabric};
 
 impl Channels {
@@ -30,12 +30,12 @@ impl Channels {
     ///
     /// # Errors
     /// [`ChannelError::Stale`].
-    pub fn failed(&self, id: ChannelId) -> Result<Option<Failed>, ChannelError> {
+    pub fn failed(&self, id: ChannelId) -> Result<Option<ChannelFailure>, ChannelError> {
         Ok(self.handles.find(id)?.failed)
     }
 
     fn tell_leave(&mut self, fabric: &mut Fabric, class: usize) {
-        let Class {
+        let ChannelClass {
             peer,
             name,
             out,
@@ -81,13 +81,13 @@ impl Channels {
                 continue;
             };
             let is_vain = match handle.direction {
-                Direction::Send => handle.is_pended() && handle.number >= receives,
-                Direction::Receive => handle.number >= sends && !handle.is_done(),
+                ChannelDirection::Send => handle.is_pended() && handle.number >= receives,
+                ChannelDirection::Receive => handle.number >= sends && !handle.is_done(),
             };
             if !is_vain {
                 continue;
             }
-            if handle.direction == Direction::Receive {
+            if handle.direction == ChannelDirection::Receive {
                 state.into.end(handle.number);
             }
             handle.finish(Err(ChannelError::Left));
@@ -107,12 +107,12 @@ impl Channels {
         handle.failed = None;
         let (error, sizes, is_earlier) = match end {
             Err(error) => (error, sizes, false),
-            Ok(()) if handle.direction == Direction::Send && class.refused.is_some() => {
+            Ok(()) if handle.direction == ChannelDirection::Send && class.refused.is_some() => {
                 (ChannelError::SizesDiffer, class.refused.take(), true)
             }
             Ok(()) => return Ok(()),
         };
-        handle.failed = Some(Failed {
+        handle.failed = Some(ChannelFailure {
             error,
             peer: class.peer,
             message_bytes: sizes.map_or(0, |sizes| sizes.message),
@@ -123,7 +123,7 @@ impl Channels {
     }
 }
 
-impl Class {
+impl ChannelClass {
     /// Why the message of a receive will never come, if so.
     pub(crate) fn never_sends(&self, number: u64) -> Option<ChannelError> {
         self.gone(|left| number >= left.sends)

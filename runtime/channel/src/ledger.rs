@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What channels count: their owner goes on, and any thread or signal handler may read meanwhile.
 
-use ring::Count;
+use ring::Own64;
 
 /// What channels did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,17 +33,17 @@ pub struct ChannelCounters {
 /// The same as it is counted.
 #[derive(Debug, Default)]
 pub struct ChannelLedger {
-    pub(crate) direct_bytes: Count,
-    pub(crate) packed_bytes: Count,
-    pub(crate) eager_bytes: Count,
-    pub(crate) writes: Count,
-    pub(crate) gates: Count,
-    pub(crate) allocations: Count,
-    pub(crate) streamed_bytes: Count,
-    pub(crate) refused: Count,
-    pub(crate) sends: Count,
-    pub(crate) receives: Count,
-    pub(crate) late_gates: Count,
+    pub(crate) direct_bytes: Own64,
+    pub(crate) packed_bytes: Own64,
+    pub(crate) eager_bytes: Own64,
+    pub(crate) writes: Own64,
+    pub(crate) gates: Own64,
+    pub(crate) allocations: Own64,
+    pub(crate) streamed_bytes: Own64,
+    pub(crate) refused: Own64,
+    pub(crate) sends: Own64,
+    pub(crate) receives: Own64,
+    pub(crate) late_gates: Own64,
 }
 
 impl ChannelLedger {

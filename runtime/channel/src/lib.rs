@@ -55,34 +55,34 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use transport::{
-    Arrived, Fabric, Head, Outcome, Owner, Peer, RemoteKey, WorkId, number_of_immediate,
+    Arrived, Fabric, Head, Owner, Peer, RemoteKey, WorkId, WorkOutcome, number_of_immediate,
 };
 
 use chain::CHAINED_BLOCK;
-use class::{Class, EAGER_BYTES};
-use handle::{Handle, Handles};
+use class::{ChannelClass, EAGER_BYTES};
+use handle::{ChannelEnd, ChannelEnds};
 use layout::{MOST_TOLD, least_block};
 pub use ledger::{ChannelCounters, ChannelLedger};
-use line::{Lines, MOST_LINES};
-use list::{LISTS, List, Run};
-pub use memory::{Blocks, Memory};
-use memory::{Landing, Span};
-use wire::Name;
+use line::{MOST_LINES, SpareLines};
+use list::{LISTS, StartList, StartedList};
+pub use memory::{ChannelMemory, UserBlocks};
+use memory::{Landing, MemorySpan};
+use wire::StartQueueName;
 
 /// Which end of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum ChannelDirection {
     /// The one whose memory is read.
     Send,
     /// The one whose memory is written.
     Receive,
 }
 
-/// Where a channel leads.
+/// What names a channel: its direction, peer, context and class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct ChannelKey {
     /// Which end this is.
-    pub direction: Direction,
+    pub direction: ChannelDirection,
     /// The process at the other end, which may be this one.
     pub peer: Peer,
     /// What both ends call the group of processes they belong to.
@@ -123,9 +123,9 @@ pub enum ChannelError {
     Left,
 }
 
-/// How a message has failed.
+/// Why a message of a channel failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failed {
+pub struct ChannelFailure {
     /// What went wrong.
     pub error: ChannelError,
     /// The process at the other end.
@@ -144,9 +144,9 @@ pub struct Failed {
 /// each over several of the tables that a channel stands in: handles, classes, lists, memory.
 #[derive(Debug)]
 pub struct Channels {
-    handles: Handles,
-    classes: Vec<Class>,
-    names: HashMap<(Peer, Name), u32>,
+    handles: ChannelEnds,
+    classes: Vec<ChannelClass>,
+    names: HashMap<(Peer, StartQueueName), u32>,
     /// Classes that only peers have named so far.
     strangers: usize,
     /// Sends that wait for a gate, for room, or go in frames.
@@ -157,10 +157,10 @@ pub struct Channels {
     told: usize,
     /// Writes to ranks of this node that may be under way at a time.
     works: usize,
-    lines: Lines,
-    lists: Vec<List>,
+    lines: SpareLines,
+    lists: Vec<StartList>,
     /// The list that runs: what it has done is not written down yet.
-    running: Option<Run>,
+    running: Option<StartedList>,
     /// Its sends that wait for their gates: a bit for each.
     left: u64,
     /// Changes whenever an end does, but by starts: what lists know is not true any more.
@@ -189,7 +189,7 @@ impl Channels {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            handles: Handles::default(),
+            handles: ChannelEnds::default(),
             classes: Vec::new(),
             names: HashMap::new(),
             strangers: 0,
@@ -197,7 +197,7 @@ impl Channels {
             outbox: VecDeque::new(),
             told: 0,
             works: 0,
-            lines: Lines::default(),
+            lines: SpareLines::default(),
             lists: Vec::new(),
             running: None,
             left: 0,
@@ -219,8 +219,8 @@ impl Channels {
     pub fn declare(
         &mut self,
         fabric: &mut Fabric,
-        way: Way,
-        memory: Memory,
+        way: ChannelKey,
+        memory: ChannelMemory,
     ) -> Result<ChannelId, ChannelError> {
         if way.class >= wire::CLASSES {
             return Err(ChannelError::BadClass);
@@ -230,7 +230,7 @@ impl Channels {
         }
         let class = self.declare_class(&way);
         self.counters.allocations.add(1);
-        let mut handle = Handle::new(way.direction, class, memory);
+        let mut handle = ChannelEnd::new(way.direction, class, memory);
         self.place(fabric, way.peer, &mut handle);
         self.make_room(fabric, way.peer, &handle);
         let id = self.handles.add(handle);
@@ -238,7 +238,7 @@ impl Channels {
     }
 
     /// Room for all that the starts of one more end need.
-    fn make_room(&mut self, fabric: &mut Fabric, peer: Peer, handle: &Handle) {
+    fn make_room(&mut self, fabric: &mut Fabric, peer: Peer, handle: &ChannelEnd) {
         let all = self.handles.len() + 2;
         self.pended.reserve(all - self.pended.len().min(all));
         self.told += 2 + handle.blocks.len();
@@ -246,13 +246,15 @@ impl Channels {
         self.outbox.reserve(told);
         let is_near = fabric.is_near(peer);
         if self.lists.is_empty() && is_near {
-            self.lists.resize_with(LISTS, List::with_room);
+            self.lists.resize_with(LISTS, StartList::with_room);
         }
-        if handle.direction == Direction::Send && is_near {
+        if handle.direction == ChannelDirection::Send && is_near {
             self.works += handle.most_works();
             let out = &mut self.classes[handle.class as usize].out;
             fabric.expect_lines(peer, out.expect_places(), self.works);
-            self.lists.iter_mut().for_each(List::make_room_for_blocks);
+            self.lists
+                .iter_mut()
+                .for_each(StartList::make_room_for_blocks);
         }
         if self.scratch.is_empty() {
             self.scratch = vec![0; EAGER_BYTES].into();
@@ -282,14 +284,14 @@ impl Channels {
             }
             self.mark_started(ids)?;
         }
-        for direction in [Direction::Receive, Direction::Send] {
+        for direction in [ChannelDirection::Receive, ChannelDirection::Send] {
             for id in ids {
                 let index = id.index();
                 let handle = self.handles.at(index);
                 match direction {
                     _ if handle.direction != direction => {}
-                    Direction::Receive => self.open_gate(fabric, index),
-                    Direction::Send => self.start_send(fabric, index),
+                    ChannelDirection::Receive => self.open_gate(fabric, index),
+                    ChannelDirection::Send => self.start_send(fabric, index),
                 }
             }
         }
@@ -333,8 +335,8 @@ impl Channels {
             if handle.is_started {
                 self.active -= 1;
                 match handle.direction {
-                    Direction::Send => self.counters.sends.add(1),
-                    Direction::Receive => self.counters.receives.add(1),
+                    ChannelDirection::Send => self.counters.sends.add(1),
+                    ChannelDirection::Receive => self.counters.receives.add(1),
                 }
             }
             let end = self.end_of(*id);
@@ -351,7 +353,7 @@ impl Channels {
         &mut self,
         fabric: &mut Fabric,
         id: ChannelId,
-        memory: Memory,
+        memory: ChannelMemory,
     ) -> Result<(), ChannelError> {
         self.write_down_now();
         self.epoch += 1;
@@ -361,10 +363,10 @@ impl Channels {
         }
         let peer = self.classes[handle.class as usize].peer;
         self.counters.allocations.add(1);
-        let fresh = Handle::new(handle.direction, handle.class, memory);
+        let fresh = ChannelEnd::new(handle.direction, handle.class, memory);
         let old = std::mem::replace(self.handles.at_mut(id.index()), fresh);
         self.displace(fabric, id.index(), old);
-        let empty = Handle::new(Direction::Send, 0, Memory::EMPTY);
+        let empty = ChannelEnd::new(ChannelDirection::Send, 0, ChannelMemory::EMPTY);
         let mut fresh = std::mem::replace(self.handles.at_mut(id.index()), empty);
         self.place(fabric, peer, &mut fresh);
         self.make_room(fabric, peer, &fresh);
@@ -450,7 +452,7 @@ impl Channels {
     }
 
     /// Takes in how a write has ended.
-    pub fn worked(&mut self, fabric: &mut Fabric, work: WorkId, outcome: Outcome) {
+    pub fn worked(&mut self, fabric: &mut Fabric, work: WorkId, outcome: WorkOutcome) {
         self.write_down_now();
         let index = u32::try_from(work.number()).unwrap_or(u32::MAX);
         self.end_write(fabric, index, outcome);
@@ -504,7 +506,7 @@ impl Channels {
     /// Checks that all can be started, and takes down that they are.
     fn mark_started(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
         for (at, id) in ids.iter().enumerate() {
-            let started = self.handles.find_mut(*id).and_then(Handle::begin);
+            let started = self.handles.find_mut(*id).and_then(ChannelEnd::begin);
             match started {
                 Ok(()) => self.active += 1,
                 Err(error) => {
@@ -523,8 +525,8 @@ impl Channels {
         self.active -= ids.len();
     }
 
-    fn declare_class(&mut self, way: &Way) -> u32 {
-        let name = Name {
+    fn declare_class(&mut self, way: &ChannelKey) -> u32 {
+        let name = StartQueueName {
             context: way.context,
             class: way.class,
         };
@@ -538,19 +540,19 @@ impl Channels {
             self.strangers = self.strangers.saturating_sub(1);
         }
         match way.direction {
-            Direction::Send => class.out.prepare(class.handles.len() + 1),
-            Direction::Receive => class.into.prepare(class.handles.len() + 1),
+            ChannelDirection::Send => class.out.prepare(class.handles.len() + 1),
+            ChannelDirection::Receive => class.into.prepare(class.handles.len() + 1),
         }
         class.handles.push(self.handles.next_index());
         index
     }
 
-    fn add_class(&mut self, peer: Peer, name: Name) -> u32 {
+    fn add_class(&mut self, peer: Peer, name: StartQueueName) -> u32 {
         self.counters.allocations.add(1);
         let index = u32::try_from(self.classes.len()).expect("contexts are fewer");
         let is_dead = self.dead.contains(&peer);
-        let class = Class::new(peer, name);
-        self.classes.push(Class { is_dead, ..class });
+        let class = ChannelClass::new(peer, name);
+        self.classes.push(ChannelClass { is_dead, ..class });
         self.names.insert((peer, name), index);
         self.strangers += 1;
         index
@@ -566,9 +568,9 @@ impl Channels {
     }
 
     /// Finds out where the bytes of a handle lie in one stretch, and makes them known to the peer if they are written to.
-    fn place(&mut self, fabric: &mut Fabric, peer: Peer, handle: &mut Handle) {
+    fn place(&mut self, fabric: &mut Fabric, peer: Peer, handle: &mut ChannelEnd) {
         let bytes = handle.memory.bytes();
-        let receives = handle.direction == Direction::Receive;
+        let receives = handle.direction == ChannelDirection::Receive;
         handle.landing = match handle.memory.whole() {
             None => Some(Landing::new(fabric, bytes)),
             Some(whole) if receives && bytes <= LANDED_BYTES && bytes > 0 => {
@@ -583,13 +585,13 @@ impl Channels {
         let landing = handle.landing.as_ref().map(Landing::span);
         handle.span = landing
             .or_else(|| handle.memory.whole())
-            .unwrap_or(Span::EMPTY);
+            .unwrap_or(MemorySpan::EMPTY);
         let blocks = handle.memory.pieces();
         let has_gaps = handle.memory.whole().is_none();
         if !receives {
             handle.local = fabric.register(peer, handle.span.address(), bytes as u64);
             if has_gaps && least_block(blocks) >= CHAINED_BLOCK {
-                let hulls = blocks.iter().map(Blocks::hull);
+                let hulls = blocks.iter().map(UserBlocks::hull);
                 let register = |(base, bytes)| fabric.register(peer, base, bytes);
                 handle.locals = hulls.map(register).collect();
             }
@@ -608,7 +610,7 @@ impl Channels {
     }
 
     /// The reverse.
-    fn displace(&mut self, fabric: &mut Fabric, index: u32, mut handle: Handle) {
+    fn displace(&mut self, fabric: &mut Fabric, index: u32, mut handle: ChannelEnd) {
         let class = &mut self.classes[handle.class as usize];
         let (peer, name) = (class.peer, class.name);
         if let Some(line) = handle.line.take() {
@@ -631,7 +633,7 @@ impl Channels {
             fabric.deregister(*key);
         }
         self.told -= (2 + handle.blocks.len()).min(self.told);
-        if handle.direction == Direction::Send && fabric.is_near(peer) {
+        if handle.direction == ChannelDirection::Send && fabric.is_near(peer) {
             self.works -= handle.most_works().min(self.works);
         }
         if let Some(landing) = handle.landing.take() {
@@ -699,10 +701,10 @@ impl ChannelId {
 
 /// Makes the blocks of a receive known to its sender, where these are so large that it had better write to them, and few;
 /// else none.
-fn export_blocks(fabric: &mut Fabric, peer: Peer, memory: &Memory) -> Box<[RemoteKey]> {
+fn export_blocks(fabric: &mut Fabric, peer: Peer, memory: &ChannelMemory) -> Box<[RemoteKey]> {
     let blocks = memory.pieces();
     let is_reached = |(base, bytes)| fabric.reaches_directly(peer, base, bytes);
-    let is_mapped = fabric.is_near(peer) && blocks.iter().map(Blocks::hull).all(is_reached);
+    let is_mapped = fabric.is_near(peer) && blocks.iter().map(UserBlocks::hull).all(is_reached);
     let least = if is_mapped {
         MAPPED_BLOCK
     } else {
@@ -714,7 +716,7 @@ fn export_blocks(fabric: &mut Fabric, peer: Peer, memory: &Memory) -> Box<[Remot
         return Box::default();
     }
     let mut keys = Vec::with_capacity(blocks.len());
-    for (base, bytes) in blocks.iter().map(Blocks::hull) {
+    for (base, bytes) in blocks.iter().map(UserBlocks::hull) {
         let key = fabric.export(peer, base, bytes);
         if key.bytes != bytes {
             // It cannot be registered.

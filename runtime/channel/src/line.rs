@@ -8,9 +8,9 @@
 
 use ring::GateLine;
 
-use crate::layout::{Layouts, Piece};
-use crate::memory::Span;
-use crate::wire::{Gate, LineName};
+use crate::layout::{Layouts, RemoteBlocks};
+use crate::memory::MemorySpan;
+use crate::wire::{LineName, ReceiveGate};
 use transport::{Fabric, Peer, RemoteKey};
 
 /// A line of a receive of this process.
@@ -49,8 +49,8 @@ impl OwnLine {
     }
 
     /// What the sender has said about it.
-    pub(crate) fn noted(&self, number: u64) -> Option<Note> {
-        self.line.noted(stamped(self.stamp, number)).map(Note)
+    pub(crate) fn noted(&self, number: u64) -> Option<GateNote> {
+        self.line.noted(stamped(self.stamp, number)).map(GateNote)
     }
 
     /// The line itself, and how a number stands in it, for gates that are claimed.
@@ -60,11 +60,12 @@ impl OwnLine {
     }
 }
 
-/// What a sender says of a message that is not simply all that the receive has room for, in the place that its gate names.
+/// A sender's note about a message that does not simply fill its receive, in the place that the gate names: its bytes, and
+/// whether they lie in the blocks of the receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Note(u64);
+pub(crate) struct GateNote(u64);
 
-impl Note {
+impl GateNote {
     /// Of a message of so many bytes. `is_direct`: they lie in the blocks of the receive.
     pub(crate) fn new(bytes: usize, is_direct: bool) -> Self {
         Self(bytes as u64 | u64::from(is_direct) << 63)
@@ -78,14 +79,14 @@ impl Note {
     }
 }
 
-/// Lines of this process that no receive has.
+/// Gate lines of this process that no receive uses.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct SpareLines {
     spare: Vec<(&'static GateLine, u64)>,
     stamps: u32,
 }
 
-impl Lines {
+impl SpareLines {
     /// A line, if there are any on this node.
     pub(crate) fn take(&mut self, fabric: &mut Fabric) -> Option<OwnLine> {
         if self.spare.is_empty() {
@@ -149,8 +150,8 @@ impl Ticket {
     }
 
     /// Receiver: what the sender has said about the last start.
-    pub(crate) fn noted(&self) -> Option<Note> {
-        self.line.noted(self.word).map(Note)
+    pub(crate) fn noted(&self) -> Option<GateNote> {
+        self.line.noted(self.word).map(GateNote)
     }
 
     /// Receiver: opens the gate for the next start.
@@ -162,19 +163,19 @@ impl Ticket {
 
     /// Sender: what to say at the end of the next start, if the gate is open for it.
     #[inline(always)]
-    pub(crate) fn pass(&mut self) -> Option<Word> {
+    pub(crate) fn pass(&mut self) -> Option<ArrivalWord> {
         let (line, word) = (self.line, self.word.wrapping_add(self.step));
         if !line.is_open(word) {
             return None;
         }
         self.word = word;
-        Some(Word { line, word })
+        Some(ArrivalWord { line, word })
     }
 }
 
-/// A line of a peer, and the memory that it stands for.
+/// A gate line of a peer, with the receive buffer that it stands for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bound {
+pub(crate) struct BoundLine {
     line: &'static GateLine,
     place: u64,
     stamp: u32,
@@ -185,34 +186,34 @@ pub(crate) struct Bound {
     /// The owner of the blocks behind it, if they were told.
     pub(crate) layout: Option<u32>,
     /// Where the memory is mapped here; `None`: only the system reaches it.
-    pub(crate) span: Option<Span>,
+    pub(crate) span: Option<MemorySpan>,
 }
 
-/// What a sender says when the bytes are there.
+/// The word that a sender writes into a line when the bytes are there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Word {
+pub(crate) struct ArrivalWord {
     line: &'static GateLine,
     word: u64,
 }
 
-impl Word {
+impl ArrivalWord {
     #[inline(always)]
     pub(crate) fn tell(self) {
         self.line.tell_written(self.word);
     }
 
     /// Says something about them before.
-    pub(crate) fn note(self, note: Note) {
+    pub(crate) fn note(self, note: GateNote) {
         self.line.note(self.word, note.0);
     }
 }
 
-impl Bound {
+impl BoundLine {
     /// Finds what a gate names. `None`: it cannot be reached.
     pub(crate) fn find(
         fabric: &mut Fabric,
         peer: Peer,
-        gate: &Gate,
+        gate: &ReceiveGate,
         name: LineName,
     ) -> Option<Self> {
         let line = fabric.line_of(peer, name.place)?;
@@ -224,16 +225,16 @@ impl Bound {
             key: gate.key,
             is_landing: gate.is_landing,
             layout: gate.layout,
-            span: Span::of_peer(fabric, peer, gate.key),
+            span: MemorySpan::of_peer(fabric, peer, gate.key),
         })
     }
 
     /// Whether it is open for a number, and what to say then.
     #[inline(always)]
-    pub(crate) fn open_for(&self, number: u64) -> Option<Word> {
+    pub(crate) fn open_for(&self, number: u64) -> Option<ArrivalWord> {
         let word = stamped(self.stamp, number);
         let line = self.line;
-        line.is_open(word).then_some(Word { line, word })
+        line.is_open(word).then_some(ArrivalWord { line, word })
     }
 
     pub(crate) fn ticket(&self) -> Ticket {
@@ -241,7 +242,7 @@ impl Bound {
     }
 
     /// The blocks behind it, if they are known.
-    pub(crate) fn blocks<'a>(&self, layouts: &'a Layouts) -> Option<&'a [Piece]> {
+    pub(crate) fn blocks<'a>(&self, layouts: &'a Layouts) -> Option<&'a [RemoteBlocks]> {
         layouts.of(self.layout?, self.bytes)
     }
 

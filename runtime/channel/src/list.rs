@@ -8,22 +8,22 @@
 
 use ring::Bell;
 
-use crate::class::{Class, EAGER_BYTES};
-use crate::handle::{Handle, Phase};
-use crate::layout::{Piece, Shape, Shaped, segments};
-use crate::line::{Bound, Note, Ticket, Word};
-use crate::memory::{Blocks, Move, Series, Span, are_same};
-use crate::{ChannelId, Channels, Direction};
+use crate::class::{ChannelClass, EAGER_BYTES};
+use crate::handle::{ChannelEnd, ChannelPhase};
+use crate::layout::{RemoteBlocks, Shaped, StridedBlocks, segments};
+use crate::line::{ArrivalWord, BoundLine, GateNote, Ticket};
+use crate::memory::{CopySeries, MemorySpan, Move, UserBlocks, are_same};
+use crate::{ChannelDirection, ChannelId, Channels};
 use transport::{Fabric, Peer};
 
-/// What the starts of a list do.
+/// The prepared steps of a list of channel ends that are started together.
 #[derive(Debug, Default)]
-pub(crate) struct List {
+pub(crate) struct StartList {
     ids: Vec<ChannelId>,
     /// Only while this is that of the channels.
     epoch: u64,
     opens: Vec<Open>,
-    sends: Vec<Send>,
+    sends: Vec<ListedSend>,
     gaps: Gaps,
     bells: Vec<&'static Bell>,
     /// Bytes of all sends, and of those that come to where they belong.
@@ -43,9 +43,9 @@ struct Open {
     handle: u32,
 }
 
-/// A send of a list.
+/// One send of a [`StartList`].
 #[derive(Clone, Copy, Debug)]
-struct Send {
+struct ListedSend {
     ticket: Ticket,
     copy: Move,
     /// What is copied instead, where either end has gaps.
@@ -59,7 +59,7 @@ struct Send {
 /// The copies of sends one of whose ends has gaps.
 #[derive(Debug, Default)]
 struct Gaps {
-    series: Vec<Series>,
+    series: Vec<CopySeries>,
     sends: Vec<Gapped>,
 }
 
@@ -68,17 +68,17 @@ struct Gaps {
 struct Gapped {
     first: usize,
     behind: usize,
-    note: Option<Note>,
+    note: Option<GateNote>,
 }
 
 impl Gaps {
     /// The copies of one more send. `None`: there is no room for so many.
     fn add<T: Shaped>(
         &mut self,
-        from: &[Blocks],
+        from: &[UserBlocks],
         to: &[T],
-        place: impl Fn(usize) -> Option<Span>,
-        note: Option<Note>,
+        place: impl Fn(usize) -> Option<MemorySpan>,
+        note: Option<GateNote>,
     ) -> Option<u32> {
         let first = self.series.len();
         for segment in segments(from, to, 0, usize::MAX) {
@@ -90,7 +90,7 @@ impl Gaps {
             if self.series.len() == self.series.capacity() {
                 return None;
             }
-            self.series.push(Series::new(next));
+            self.series.push(CopySeries::new(next));
         }
         self.sends.push(Gapped {
             first,
@@ -102,7 +102,7 @@ impl Gaps {
 
     #[cold]
     #[inline(never)]
-    fn run(&self, at: u32, word: Word) {
+    fn run(&self, at: u32, word: ArrivalWord) {
         let gapped = self.sends[at as usize];
         for series in &self.series[gapped.first..gapped.behind] {
             series.run();
@@ -113,9 +113,9 @@ impl Gaps {
     }
 }
 
-/// A list that was started, and is not written down.
+/// A started list whose progress is not yet written down in its channel ends.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
+pub(crate) struct StartedList {
     list: usize,
     /// The ends were taken: it can be started again.
     is_collected: bool,
@@ -123,7 +123,7 @@ pub(crate) struct Run {
     looks: u32,
 }
 
-impl List {
+impl StartList {
     /// An empty one, with room for any.
     pub(crate) fn with_room() -> Self {
         Self {
@@ -144,7 +144,7 @@ impl List {
 
     /// Gives every end the number of its next start: something else may have been started since the last run.
     #[inline(never)]
-    fn set_numbers(&mut self, classes: &[Class]) {
+    fn set_numbers(&mut self, classes: &[ChannelClass]) {
         for at in 0..self.opens.len() {
             let class = self.opens[at].class;
             let (before, all) = count(self.opens.iter().map(|open| open.class), at, class);
@@ -236,7 +236,7 @@ impl List {
     }
 }
 
-impl Send {
+impl ListedSend {
     /// Passes through the gate, if it is open, where neither end has gaps.
     #[inline(always)]
     fn go_plain(&mut self) -> bool {
@@ -292,7 +292,7 @@ impl Channels {
             return false;
         }
         self.lists[at].set_numbers(&self.classes);
-        self.running = Some(Run {
+        self.running = Some(StartedList {
             list: at,
             is_collected: true,
             looks: 0,
@@ -365,7 +365,7 @@ impl Channels {
 
     /// Whether a list runs of which there is nothing new: it was taken, or waits only for what peers write.
     pub(crate) fn is_run_quiet(&self) -> bool {
-        let is_quiet = |run: Run| run.is_collected || !self.lists[run.list].is_written();
+        let is_quiet = |run: StartedList| run.is_collected || !self.lists[run.list].is_written();
         self.left == 0 && self.running.is_some_and(is_quiet)
     }
 
@@ -385,7 +385,7 @@ impl Channels {
             if list.has_landings {
                 for open in &list.opens {
                     let handle = self.handles.at(open.handle);
-                    let landed = open.ticket.noted().map_or(usize::MAX, Note::landed);
+                    let landed = open.ticket.noted().map_or(usize::MAX, GateNote::landed);
                     self.counters.packed_bytes.add(handle.unpack(landed));
                 }
             }
@@ -402,7 +402,7 @@ impl Channels {
     }
 
     #[inline(never)]
-    fn write_down(&mut self, run: Run) {
+    fn write_down(&mut self, run: StartedList) {
         let list = &mut self.lists[run.list];
         let is_started = !run.is_collected;
         for open in &list.opens {
@@ -428,7 +428,7 @@ impl Channels {
             let handle = self.handles.at_mut(send.handle);
             handle.begin_run(number, is_started);
             if is_left {
-                handle.phase = Phase::Pended;
+                handle.phase = ChannelPhase::Pended;
                 self.pended.push(send.handle);
                 continue;
             }
@@ -471,14 +471,14 @@ impl Channels {
     }
 
     /// What the start of one end does, and who is to hear of it; `None` if it is not plain.
-    fn add_to_list(&self, list: &mut List, index: u32) -> Option<Peer> {
+    fn add_to_list(&self, list: &mut StartList, index: u32) -> Option<Peer> {
         let handle = self.handles.at(index);
         let class = &self.classes[handle.class as usize];
         if class.is_dead || class.left.is_some() || class.refused.is_some() {
             return None;
         }
         match handle.direction {
-            Direction::Receive => {
+            ChannelDirection::Receive => {
                 list.has_landings |= handle.landing.is_some();
                 let line = handle.line.filter(|_| handle.is_lined)?;
                 list.opens.push(Open {
@@ -487,7 +487,7 @@ impl Channels {
                     handle: index,
                 });
             }
-            Direction::Send => {
+            ChannelDirection::Send => {
                 let bytes = handle.memory.bytes();
                 // The first time it is a guess: that starts here and there are in the same order.
                 let of_class = list.sends.iter().filter(|it| it.class == handle.class);
@@ -499,7 +499,7 @@ impl Channels {
                 list.bytes += bytes;
                 list.direct_bytes += if is_direct { bytes } else { 0 };
                 list.has_small |= bytes <= EAGER_BYTES;
-                list.sends.push(Send {
+                list.sends.push(ListedSend {
                     ticket: bound.ticket(),
                     copy,
                     gapped,
@@ -516,25 +516,31 @@ impl Channels {
 /// What a send copies to the line's memory, or which of the copies of memory with gaps; `None` if that is not mapped, or is too
 /// much to remember.
 fn copies(
-    list: &mut List,
-    handle: &Handle,
-    bound: &Bound,
-    blocks: Option<&[Piece]>,
+    list: &mut StartList,
+    handle: &ChannelEnd,
+    bound: &BoundLine,
+    blocks: Option<&[RemoteBlocks]>,
 ) -> Option<(Move, Option<u32>)> {
     let from = handle.memory.pieces();
     let bytes = handle.memory.bytes();
     if let Some(blocks) = blocks {
-        let note = Some(Note::new(bytes, true));
+        let note = Some(GateNote::new(bytes, true));
         let gapped = list.gaps.add(from, blocks, |at| blocks[at].span, note)?;
-        return Some((Move::new(Span::EMPTY, Span::EMPTY), Some(gapped)));
+        return Some((
+            Move::new(MemorySpan::EMPTY, MemorySpan::EMPTY),
+            Some(gapped),
+        ));
     }
     let span = bound.span?;
     if let Some(whole) = handle.memory.whole() {
         return Some((Move::new(whole, span), None));
     }
-    let to = [Shape::one(bytes)];
+    let to = [StridedBlocks::one(bytes)];
     let gapped = list.gaps.add(from, &to, |_| Some(span), None)?;
-    Some((Move::new(Span::EMPTY, Span::EMPTY), Some(gapped)))
+    Some((
+        Move::new(MemorySpan::EMPTY, MemorySpan::EMPTY),
+        Some(gapped),
+    ))
 }
 
 /// How many ends of a class there are before one, and in all.

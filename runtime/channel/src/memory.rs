@@ -2,7 +2,7 @@
 //! The memory of a channel: blocks that the application lends, and places of our own where they lie in one piece.
 //!
 //! # Safety
-//! [`Blocks`] are a promise of whoever makes them: the bytes are there, and belong to the channel from each start (or
+//! [`UserBlocks`] are a promise of whoever makes them: the bytes are there, and belong to the channel from each start (or
 //! opening) to its end. Everything below is only called between the two, but for `Landing`s, which are ours. A place that
 //! a peer writes to is copied from, never borrowed while it may write.
 //!
@@ -12,12 +12,12 @@
 use std::ptr::NonNull;
 
 use crate::ChannelId;
-use crate::layout::{Piece, Run, Segment, Shape, Shaped, segments};
+use crate::layout::{BlockRun, CopySegment, RemoteBlocks, Shaped, StridedBlocks, segments};
 use transport::{Fabric, Lease, Peer, RemoteKey};
 
-/// Blocks of the application's memory: so many of the same length, at equal distances.
+/// Blocks of the application's memory: equal length, equal distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Blocks {
+pub struct UserBlocks {
     base: NonNull<u8>,
     block_bytes: usize,
     blocks: usize,
@@ -25,9 +25,9 @@ pub struct Blocks {
 }
 
 // SAFETY: addresses and lengths; who may use the memory when is a promise, not a thread's.
-unsafe impl Send for Blocks {}
+unsafe impl Send for UserBlocks {}
 
-impl Blocks {
+impl UserBlocks {
     /// `blocks` blocks of `block_bytes` bytes, `stride` bytes from the start of one to that of the next.
     ///
     /// # Safety
@@ -63,7 +63,7 @@ impl Blocks {
     }
 
     /// The same as a stretch, whose gaps are not touched.
-    fn hull_span(&self) -> Span {
+    fn hull_span(&self) -> MemorySpan {
         let shape = self.shape();
         // A place in the address space, as all blocks are (`total`), which are not empty.
         let bytes = shape.hull().unwrap_or(0);
@@ -74,11 +74,11 @@ impl Blocks {
         };
         let lowest = self.base.as_ptr().wrapping_sub(before);
         let place = NonNull::new(lowest).unwrap_or(self.base);
-        Span { place, bytes }
+        MemorySpan { place, bytes }
     }
 
     /// Some bytes of a block, for a write that reads them.
-    pub(crate) fn lease(&self, run: Run, bytes: usize) -> Lease {
+    pub(crate) fn lease(&self, run: BlockRun, bytes: usize) -> Lease {
         self.hull_span().inner(run.offset, bytes).lease(bytes)
     }
 
@@ -99,9 +99,9 @@ impl Blocks {
     }
 }
 
-impl Shaped for Blocks {
-    fn shape(&self) -> Shape {
-        Shape {
+impl Shaped for UserBlocks {
+    fn shape(&self) -> StridedBlocks {
+        StridedBlocks {
             block_bytes: self.block_bytes,
             blocks: self.blocks,
             stride: self.stride,
@@ -109,14 +109,14 @@ impl Shaped for Blocks {
     }
 }
 
-/// All that one message of a channel consists of.
+/// The memory of one message of a channel.
 #[derive(Clone, Debug)]
-pub struct Memory {
-    pieces: Vec<Blocks>,
+pub struct ChannelMemory {
+    pieces: Vec<UserBlocks>,
     bytes: usize,
 }
 
-impl Memory {
+impl ChannelMemory {
     /// No memory.
     pub(crate) const EMPTY: Self = Self {
         pieces: Vec::new(),
@@ -125,9 +125,9 @@ impl Memory {
 
     /// Pieces in the order of the message. `None`: some of them lie in no address space.
     #[must_use]
-    pub fn new(pieces: impl IntoIterator<Item = Blocks>) -> Option<Self> {
+    pub fn new(pieces: impl IntoIterator<Item = UserBlocks>) -> Option<Self> {
         let mut bytes = 0usize;
-        let mut joined: Vec<Blocks> = Vec::new();
+        let mut joined: Vec<UserBlocks> = Vec::new();
         for piece in pieces {
             let part = piece.total()?;
             if part == 0 {
@@ -152,23 +152,23 @@ impl Memory {
     }
 
     /// The memory, if it is one stretch.
-    pub(crate) fn whole(&self) -> Option<Span> {
+    pub(crate) fn whole(&self) -> Option<MemorySpan> {
         let place = match &self.pieces[..] {
             [] => NonNull::dangling(),
             [only] if only.blocks == 1 => only.base,
             _ => return None,
         };
         let bytes = self.bytes;
-        Some(Span { place, bytes })
+        Some(MemorySpan { place, bytes })
     }
 
     /// Its blocks, in the order of the message.
-    pub(crate) fn pieces(&self) -> &[Blocks] {
+    pub(crate) fn pieces(&self) -> &[UserBlocks] {
         &self.pieces
     }
 
     /// Copies all blocks to a place of as many bytes.
-    pub(crate) fn gather(&self, target: Span) {
+    pub(crate) fn gather(&self, target: MemorySpan) {
         assert!(self.bytes <= target.bytes, "a place for all blocks");
         let mut done = 0;
         self.each(|block, bytes| {
@@ -182,7 +182,7 @@ impl Memory {
     }
 
     /// Copies `most` bytes of a place to the blocks, or as many as they have.
-    pub(crate) fn scatter(&self, source: Span, most: usize) {
+    pub(crate) fn scatter(&self, source: MemorySpan, most: usize) {
         let most = most.min(self.bytes);
         assert!(most <= source.bytes, "bytes for the blocks");
         let mut done = 0;
@@ -210,17 +210,18 @@ impl Memory {
     }
 }
 
-/// One stretch of a channel's memory: lent by the application, or ours, or a peer's that is mapped here and never borrowed.
+/// Contiguous memory of a channel: lent by the application, or ours, or a peer's that is mapped here and never
+/// borrowed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
+pub(crate) struct MemorySpan {
     place: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: as for `Blocks`.
-unsafe impl Send for Span {}
+// SAFETY: as for `UserBlocks`.
+unsafe impl Send for MemorySpan {}
 
-impl Span {
+impl MemorySpan {
     pub(crate) const EMPTY: Self = Self {
         place: NonNull::dangling(),
         bytes: 0,
@@ -240,13 +241,13 @@ impl Span {
     }
 
     /// As blocks: one of all its bytes.
-    pub(crate) fn as_blocks(self) -> Blocks {
-        let Shape {
+    pub(crate) fn as_blocks(self) -> UserBlocks {
+        let StridedBlocks {
             block_bytes,
             blocks,
             stride,
-        } = Shape::one(self.bytes);
-        Blocks {
+        } = StridedBlocks::one(self.bytes);
+        UserBlocks {
             base: self.place,
             block_bytes,
             blocks,
@@ -329,12 +330,12 @@ pub(crate) struct Move {
     bytes: usize,
 }
 
-// SAFETY: as for `Blocks`.
+// SAFETY: as for `UserBlocks`.
 unsafe impl Send for Move {}
 
 impl Move {
     /// From one stretch to another that is as long.
-    pub(crate) fn new(from: Span, to: Span) -> Self {
+    pub(crate) fn new(from: MemorySpan, to: MemorySpan) -> Self {
         Self {
             from: from.place,
             to: to.place,
@@ -343,8 +344,8 @@ impl Move {
     }
 
     /// A part of blocks to a part of what is mapped in one piece, where a segment says.
-    pub(crate) fn of(from: &Blocks, to: Span, segment: Segment) -> Self {
-        let Segment {
+    pub(crate) fn of(from: &UserBlocks, to: MemorySpan, segment: CopySegment) -> Self {
+        let CopySegment {
             from: out,
             to: into,
             bytes,
@@ -361,7 +362,7 @@ impl Move {
 }
 
 /// Copies `bytes` bytes of blocks to blocks of a peer that are mapped here.
-pub(crate) fn copy_blocks(from: &[Blocks], to: &[Piece], bytes: usize) {
+pub(crate) fn copy_blocks(from: &[UserBlocks], to: &[RemoteBlocks], bytes: usize) {
     for segment in segments(from, to, 0, bytes) {
         if let Some(span) = to[segment.to.piece].span {
             Move::of(&from[segment.from.piece], span, segment).run();
@@ -369,9 +370,9 @@ pub(crate) fn copy_blocks(from: &[Blocks], to: &[Piece], bytes: usize) {
     }
 }
 
-/// Copies of the same length at equal distances.
+/// Copies of equal length at equal distances.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Series {
+pub(crate) struct CopySeries {
     first: Move,
     last: Move,
     count: usize,
@@ -379,7 +380,7 @@ pub(crate) struct Series {
     to_step: isize,
 }
 
-impl Series {
+impl CopySeries {
     pub(crate) fn new(only: Move) -> Self {
         Self {
             first: only,
@@ -429,7 +430,7 @@ fn step(place: NonNull<u8>, bytes: isize) -> NonNull<u8> {
 /// A place of our own for the bytes of a channel whose memory has gaps, or cannot be reached by the peer.
 #[derive(Debug)]
 pub(crate) struct Landing {
-    span: Span,
+    span: MemorySpan,
     is_heap: bool,
 }
 
@@ -446,7 +447,7 @@ impl Landing {
     pub(crate) fn direct(fabric: &mut Fabric, bytes: usize) -> Option<Self> {
         let place = fabric.allocate(bytes.max(1))?;
         Some(Self {
-            span: Span { place, bytes },
+            span: MemorySpan { place, bytes },
             is_heap: false,
         })
     }
@@ -455,12 +456,12 @@ impl Landing {
         let memory = Box::into_raw(vec![0u8; bytes].into_boxed_slice());
         let place = NonNull::new(memory.cast()).unwrap_or(NonNull::dangling());
         Self {
-            span: Span { place, bytes },
+            span: MemorySpan { place, bytes },
             is_heap: true,
         }
     }
 
-    pub(crate) fn span(&self) -> Span {
+    pub(crate) fn span(&self) -> MemorySpan {
         self.span
     }
 
@@ -493,10 +494,10 @@ mod tests {
         block_bytes: usize,
         blocks: usize,
         stride: isize,
-    ) -> Blocks {
+    ) -> UserBlocks {
         let base = NonNull::from(&mut bytes[at..]).cast();
         // SAFETY: the tests keep the bytes until they are done with the blocks.
-        unsafe { Blocks::new(base, block_bytes, blocks, stride) }
+        unsafe { UserBlocks::new(base, block_bytes, blocks, stride) }
     }
 
     #[test]
@@ -507,34 +508,34 @@ mod tests {
             blocks(&mut bytes, 16, 0, 5, 3),
             blocks(&mut bytes, 16, 4, 1, 99),
         ];
-        let memory = Memory::new(pieces).unwrap();
+        let memory = ChannelMemory::new(pieces).unwrap();
         assert_eq!((memory.bytes(), memory.pieces.len()), (20, 1));
         assert!(memory.whole().is_some());
-        let memory = Memory::new([blocks(&mut bytes, 0, 4, 3, 8)]).unwrap();
+        let memory = ChannelMemory::new([blocks(&mut bytes, 0, 4, 3, 8)]).unwrap();
         assert!(memory.whole().is_none());
-        assert!(Memory::new([]).unwrap().whole().is_some());
+        assert!(ChannelMemory::new([]).unwrap().whole().is_some());
     }
 
     #[test]
     fn blocks_are_packed_in_order_backwards_too_and_come_back() {
         let mut bytes: Vec<u8> = (0..32).collect();
-        let memory = Memory::new([
+        let memory = ChannelMemory::new([
             blocks(&mut bytes, 24, 2, 3, -8),
             blocks(&mut bytes, 1, 1, 1, 0),
         ])
         .unwrap();
         let mut packed = [0u8; 7];
-        memory.gather(Span::of_box(&mut packed));
+        memory.gather(MemorySpan::of_box(&mut packed));
         assert_eq!(packed, [24, 25, 16, 17, 8, 9, 1]);
         packed.reverse();
-        memory.scatter(Span::of_box(&mut packed), 7);
+        memory.scatter(MemorySpan::of_box(&mut packed), 7);
         assert_eq!(
             [bytes[24], bytes[25], bytes[16], bytes[8], bytes[1]],
             [1, 9, 8, 16, 24]
         );
         assert_eq!((bytes[0], bytes[10], bytes[31]), (0, 10, 31));
         // A shorter message fills the beginning.
-        memory.scatter(Span::of_box(&mut [70, 71, 72]), 3);
+        memory.scatter(MemorySpan::of_box(&mut [70, 71, 72]), 3);
         assert_eq!([bytes[24], bytes[25], bytes[16]], [70, 71, 72]);
         assert_eq!([bytes[8], bytes[1]], [16, 24]);
     }
@@ -544,17 +545,17 @@ mod tests {
         let mut from: Vec<u8> = (0..60).collect();
         let mut to = [0u8; 40];
         let source = blocks(&mut from, 50, 4, 5, -10);
-        let target = Span::of_box(&mut to);
-        let shapes = [Shape {
+        let target = MemorySpan::of_box(&mut to);
+        let shapes = [StridedBlocks {
             block_bytes: 4,
             blocks: 5,
             stride: 6,
         }];
-        let mut all: Vec<Series> = Vec::new();
+        let mut all: Vec<CopySeries> = Vec::new();
         for segment in segments(&[source], &shapes, 0, 20) {
             let next = Move::of(&source, target, segment);
             if !all.last_mut().is_some_and(|last| last.extend(next)) {
-                all.push(Series::new(next));
+                all.push(CopySeries::new(next));
             }
         }
         assert_eq!(all.len(), 1);
@@ -576,11 +577,11 @@ mod tests {
         ] {
             let piece = blocks(&mut bytes, 0, block_bytes, count, stride);
             assert!(
-                Memory::new([piece]).is_none(),
+                ChannelMemory::new([piece]).is_none(),
                 "{block_bytes} {count} {stride}"
             );
         }
         let half = blocks(&mut bytes, 0, usize::MAX / 8, 1, 0);
-        assert!(Memory::new([half; 9]).is_none());
+        assert!(ChannelMemory::new([half; 9]).is_none());
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The receiving end: opens gates, and takes in what came through them, or before them.
 
-use crate::class::Sizes;
-use crate::handle::Phase;
-use crate::layout::{Piece, Shaped};
-use crate::line::Note;
-use crate::wire::{self, Gate};
-use crate::{Channels, Direction};
+use crate::class::SizeMismatch;
+use crate::handle::ChannelPhase;
+use crate::layout::{RemoteBlocks, Shaped};
+use crate::line::GateNote;
+use crate::wire::{self, ReceiveGate};
+use crate::{ChannelDirection, Channels};
 use transport::{Arrived, Fabric, Peer};
 
 impl Channels {
@@ -17,7 +17,7 @@ impl Channels {
         let peer = class.peer;
         let number = class.into.start();
         handle.number = number;
-        handle.phase = Phase::Idle;
+        handle.phase = ChannelPhase::Idle;
         handle.end = None;
         handle.is_lined = false;
         if let Some(kept) = class.into.take_kept(number) {
@@ -25,7 +25,9 @@ impl Channels {
             let fits = bytes <= handle.memory.bytes();
             self.kept -= 1;
             if fits {
-                handle.memory.scatter(super::Span::of_box(kept), bytes);
+                handle
+                    .memory
+                    .scatter(super::MemorySpan::of_box(kept), bytes);
                 self.counters.packed_bytes.add(bytes as u64);
             }
             return self.end_kept(fabric, index, bytes as u64, fits);
@@ -54,7 +56,7 @@ impl Channels {
             let (peer, shape) = (class.peer, handle.memory.pieces()[at].shape());
             let mut head = wire::head(wire::LAYOUT, class.name, index.into());
             head.flags |= if at == 0 { wire::FIRST } else { 0 };
-            let words = Piece::to_words(handle.blocks[at], shape);
+            let words = RemoteBlocks::to_words(handle.blocks[at], shape);
             self.tell(fabric, peer, head, &words);
         }
     }
@@ -71,7 +73,7 @@ impl Channels {
             line.is_told = true;
             line.to_name()
         });
-        let gate = Gate {
+        let gate = ReceiveGate {
             line,
             bytes: handle.memory.bytes() as u64,
             key: handle.key.unwrap_or_default(),
@@ -118,7 +120,7 @@ impl Channels {
             return false;
         }
         self.classes[handle.class as usize].into.end(handle.number);
-        let landed = handle.noted().map_or(usize::MAX, Note::landed);
+        let landed = handle.noted().map_or(usize::MAX, GateNote::landed);
         self.counters.packed_bytes.add(handle.unpack(landed));
         handle.finish(Ok(()));
         true
@@ -134,7 +136,7 @@ impl Channels {
         if fits {
             handle.finish(Ok(()));
         } else {
-            self.refuse(fabric, index, number, Sizes { message, room });
+            self.refuse(fabric, index, number, SizeMismatch { message, room });
         }
         if let Some(started) = untold {
             let head = wire::head(wire::CREDIT, name, started);
@@ -144,7 +146,7 @@ impl Channels {
 
     /// Ends a receive whose message is too long, and tells the sender, for whom it is complete.
     #[cold]
-    fn refuse(&mut self, fabric: &mut Fabric, index: u32, number: u64, sizes: Sizes) {
+    fn refuse(&mut self, fabric: &mut Fabric, index: u32, number: u64, sizes: SizeMismatch) {
         let handle = self.handles.at_mut(index);
         handle.finish_too_long(sizes);
         let class = &self.classes[handle.class as usize];
@@ -170,14 +172,14 @@ impl Channels {
             return Some(());
         };
         let handle = self.handles.at_mut(index);
-        if handle.phase != Phase::Idle {
+        if handle.phase != ChannelPhase::Idle {
             return None;
         }
         into.end(number);
         let wanted = handle.memory.bytes();
         if wanted < bytes {
             let (message, room) = (bytes as u64, wanted as u64);
-            self.refuse(fabric, index, number, Sizes { message, room });
+            self.refuse(fabric, index, number, SizeMismatch { message, room });
             return Some(());
         }
         let span = handle.memory.whole().unwrap_or(handle.span);
@@ -201,7 +203,7 @@ impl Channels {
         let handle = self.handles.at_mut(into.waiting(number)?);
         let bytes = usize::try_from(arrived.bytes()).ok()?;
         let come = match handle.phase {
-            Phase::Streaming(come) => come,
+            ChannelPhase::Streaming(come) => come,
             _ => 0,
         };
         let wanted = handle.memory.bytes();
@@ -213,7 +215,7 @@ impl Channels {
             .span
             .part_mut(come, bytes, |body| fabric.copy_body(arrived, body));
         if !is_last {
-            handle.phase = Phase::Streaming(come + bytes);
+            handle.phase = ChannelPhase::Streaming(come + bytes);
             return Some(());
         }
         into.end(number);
@@ -229,7 +231,7 @@ impl Channels {
         if arrived.bytes() != 16 || message <= room {
             return None;
         }
-        let sizes = Sizes { message, room };
+        let sizes = SizeMismatch { message, room };
         let state = &mut self.classes[class as usize];
         if head.flags & wire::FROM_RECEIVER != 0 {
             let number = wire::number(head, state.out.started)?;
@@ -249,10 +251,10 @@ impl Channels {
         let handle = self.handles.get_mut(index)?;
         let class = &mut self.classes[handle.class as usize];
         let is_direct = immediate & wire::DIRECT != 0;
-        let is_it = handle.direction == Direction::Receive
+        let is_it = handle.direction == ChannelDirection::Receive
             && class.peer == peer
             && wire::token(index, handle.number) == immediate & !wire::DIRECT
-            && handle.phase == Phase::Idle
+            && handle.phase == ChannelPhase::Idle
             && class.into.waiting(handle.number) == Some(index);
         if !is_it {
             return None;

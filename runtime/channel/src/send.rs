@@ -2,13 +2,13 @@
 //! The sending end: through the gate, ahead of it, or in frames.
 
 use crate::chain::{Aim, CHAINED_BLOCK, work_of};
-use crate::class::{Class, EAGER_BYTES, Passage, Sizes};
-use crate::handle::Phase;
-use crate::layout::{Piece, least_block};
-use crate::line::{Bound, Note, Word};
-use crate::memory::{Span, copy_blocks};
-use crate::wire::{self, Gate, LineName};
-use crate::{Channels, Direction, OWNER};
+use crate::class::{ChannelClass, EAGER_BYTES, GateDisposition, SizeMismatch};
+use crate::handle::ChannelPhase;
+use crate::layout::{RemoteBlocks, least_block};
+use crate::line::{ArrivalWord, BoundLine, GateNote};
+use crate::memory::{MemorySpan, copy_blocks};
+use crate::wire::{self, LineName, ReceiveGate};
+use crate::{ChannelDirection, Channels, OWNER};
 use transport::{Arrived, Fabric};
 
 impl Channels {
@@ -17,7 +17,7 @@ impl Channels {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
         handle.number = class.out.start();
-        handle.phase = Phase::Pended;
+        handle.phase = ChannelPhase::Pended;
         if let Some(error) = class.never_receives(handle.number) {
             return handle.finish(Err(error));
         }
@@ -53,14 +53,14 @@ impl Channels {
         let handle = self.handles.at(index);
         let out = &self.classes[handle.class as usize].out;
         let small = handle.memory.bytes() <= EAGER_BYTES && out.has_credit(handle.number);
-        handle.phase != Phase::Pended || small || out.gate(handle.number).is_some()
+        handle.phase != ChannelPhase::Pended || small || out.gate(handle.number).is_some()
     }
 
     /// Whether a line is open for a send that waits.
     pub(crate) fn is_line_open(&self, index: u32) -> bool {
         let handle = self.handles.at(index);
         let out = &self.classes[handle.class as usize].out;
-        let waits = handle.phase == Phase::Pended;
+        let waits = handle.phase == ChannelPhase::Pended;
         waits && out.open_line(handle.number, handle.hint).is_some()
     }
 
@@ -68,8 +68,8 @@ impl Channels {
     fn fire(&mut self, fabric: &mut Fabric, index: u32) -> bool {
         let handle = self.handles.at(index);
         match handle.phase {
-            Phase::Streaming(gone) => return self.stream(fabric, index, gone),
-            Phase::Chained(gone) => return self.chain(fabric, index, gone),
+            ChannelPhase::Streaming(gone) => return self.stream(fabric, index, gone),
+            ChannelPhase::Chained(gone) => return self.chain(fabric, index, gone),
             _ => {}
         }
         let out = &self.classes[handle.class as usize].out;
@@ -86,7 +86,7 @@ impl Channels {
 
     /// The gate is open, as a line says: copies to where it leads, and says so there.
     #[inline]
-    fn pass_line(&mut self, fabric: &mut Fabric, index: u32, bound: &Bound, word: Word) {
+    fn pass_line(&mut self, fabric: &mut Fabric, index: u32, bound: &BoundLine, word: ArrivalWord) {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
         let peer = class.peer;
@@ -101,12 +101,12 @@ impl Channels {
         match (mapped, bound.span) {
             (Some(blocks), _) => {
                 copy_blocks(handle.memory.pieces(), blocks, bytes);
-                word.note(Note::new(bytes, true));
+                word.note(GateNote::new(bytes, true));
             }
             (None, Some(span)) if !is_chained => {
                 handle.memory.gather(span);
                 if bound.is_landing && (bytes as u64) < bound.bytes {
-                    word.note(Note::new(bytes, false));
+                    word.note(GateNote::new(bytes, false));
                 }
             }
             _ => {
@@ -129,9 +129,9 @@ impl Channels {
         &mut self,
         fabric: &mut Fabric,
         index: u32,
-        bound: &Bound,
+        bound: &BoundLine,
         layout: Option<u32>,
-        word: Word,
+        word: ArrivalWord,
     ) {
         let aim = Aim {
             key: bound.key,
@@ -160,12 +160,12 @@ impl Channels {
         let class = &self.classes[handle.class as usize];
         let (peer, message) = (class.peer, handle.memory.bytes() as u64);
         let head = wire::head(wire::DIFFER, class.name, handle.number);
-        handle.finish_too_long(Sizes { message, room });
+        handle.finish_too_long(SizeMismatch { message, room });
         self.tell(fabric, peer, head, &[message, room]);
     }
 
     /// The gate is open: writes through it.
-    fn pass_gate(&mut self, fabric: &mut Fabric, index: u32, gate: Gate) -> bool {
+    fn pass_gate(&mut self, fabric: &mut Fabric, index: u32, gate: ReceiveGate) -> bool {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
         let (peer, bytes) = (class.peer, handle.memory.bytes());
@@ -205,7 +205,7 @@ impl Channels {
 
     /// The same where either end has gaps and the gate leads to memory that is mapped here: copies, and tells of it by a write of
     /// nothing. `None`: it is not so; else whether there was room.
-    fn copy_near(&mut self, fabric: &mut Fabric, index: u32, gate: &Gate) -> Option<bool> {
+    fn copy_near(&mut self, fabric: &mut Fabric, index: u32, gate: &ReceiveGate) -> Option<bool> {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
         let (peer, bytes) = (class.peer, handle.memory.bytes());
@@ -223,7 +223,7 @@ impl Channels {
         } else {
             let is_cut = gate.is_landing && (bytes as u64) < gate.bytes;
             let is_chained = blocks.is_some_and(|blocks| least_block(blocks) >= CHAINED_BLOCK);
-            let span = Span::of_peer(fabric, peer, gate.key)?;
+            let span = MemorySpan::of_peer(fabric, peer, gate.key)?;
             if is_cut || is_chained {
                 return None;
             }
@@ -243,7 +243,7 @@ impl Channels {
         handle.aim = None;
         handle.has_failed = false;
         handle.under_way = 1;
-        handle.phase = Phase::Writing;
+        handle.phase = ChannelPhase::Writing;
         self.counters.writes.add(1);
         if is_direct || !gate.is_landing {
             self.counters.direct_bytes.add(bytes as u64);
@@ -260,7 +260,7 @@ impl Channels {
             return false;
         }
         let whole = handle.memory.whole();
-        let from = whole.unwrap_or_else(|| Span::of_box(&mut self.scratch));
+        let from = whole.unwrap_or_else(|| MemorySpan::of_box(&mut self.scratch));
         if whole.is_none() {
             handle.memory.gather(from);
         }
@@ -292,7 +292,7 @@ impl Channels {
                     .map(|()| body.len())
             };
             let Ok(went) = handle.span.part(gone, part, post) else {
-                handle.phase = Phase::Streaming(gone);
+                handle.phase = ChannelPhase::Streaming(gone);
                 return false;
             };
             gone += went;
@@ -305,14 +305,14 @@ impl Channels {
     }
 
     /// The receive of a gate has a line, by which later starts are told.
-    fn bind(&mut self, fabric: &mut Fabric, class: u32, gate: &Gate, name: LineName) {
-        let Class {
+    fn bind(&mut self, fabric: &mut Fabric, class: u32, gate: &ReceiveGate, name: LineName) {
+        let ChannelClass {
             peer,
             name: of,
             out,
             ..
         } = &mut self.classes[class as usize];
-        let bound = Bound::find(fabric, *peer, gate, name);
+        let bound = BoundLine::find(fabric, *peer, gate, name);
         if !bound.is_some_and(|bound| out.bind(bound, name.place)) {
             let head = wire::head(wire::NO_LINE, *of, 0);
             let peer = *peer;
@@ -327,12 +327,12 @@ impl Channels {
         class: u32,
         arrived: &Arrived,
     ) -> Option<()> {
-        let Class { peer, out, .. } = &mut self.classes[class as usize];
+        let ChannelClass { peer, out, .. } = &mut self.classes[class as usize];
         let owner = wire::owner(&arrived.head);
-        let piece = Piece::of(owner, arrived.words).filter(|_| arrived.bytes() == 48)?;
-        let span = Span::of_peer(fabric, *peer, piece.key);
+        let piece = RemoteBlocks::of(owner, arrived.words).filter(|_| arrived.bytes() == 48)?;
+        let span = MemorySpan::of_peer(fabric, *peer, piece.key);
         let is_first = arrived.head.flags & wire::FIRST != 0;
-        out.layouts.add(Piece { span, ..piece }, is_first);
+        out.layouts.add(RemoteBlocks { span, ..piece }, is_first);
         Some(())
     }
 
@@ -355,7 +355,7 @@ impl Channels {
         class: u32,
         arrived: &Arrived,
     ) -> Option<()> {
-        let gate = Gate::of(arrived)?;
+        let gate = ReceiveGate::of(arrived)?;
         if let Some(line) = gate.line {
             self.bind(fabric, class, &gate, line);
         }
@@ -372,8 +372,8 @@ impl Channels {
             })
         };
         match class_state.out.take_gate(number, gate, is_waiting) {
-            Passage::Kept | Passage::Started => Some(()),
-            Passage::Refused => None,
+            GateDisposition::Kept | GateDisposition::Started => Some(()),
+            GateDisposition::Refused => None,
         }
     }
 
@@ -386,13 +386,13 @@ impl Channels {
 
     /// A message was complete before its receive was there, and is too long. Its send says so if nobody has asked yet how that
     /// ended; else the next send of the class that is asked does.
-    pub(crate) fn end_refused(&mut self, class: u32, number: u64, sizes: Sizes) {
+    pub(crate) fn end_refused(&mut self, class: u32, number: u64, sizes: SizeMismatch) {
         let state = &mut self.classes[class as usize];
         for index in &state.handles {
             let Some(handle) = self.handles.get_mut(*index) else {
                 continue;
             };
-            let sent = handle.direction == Direction::Send && handle.number == number;
+            let sent = handle.direction == ChannelDirection::Send && handle.number == number;
             if sent && handle.is_started && handle.end.is_some() {
                 return handle.finish_too_long(sizes);
             }

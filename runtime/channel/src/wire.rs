@@ -64,9 +64,9 @@ pub(crate) const LAST: u16 = 32;
 pub(crate) const FIRST: u16 = 32;
 const FLAGS: u16 = FROM_RECEIVER | IS_LANDING | HAS_LAYOUT;
 
-/// Which queue of starts a frame belongs to, as both sides name it.
+/// The queue of starts that a frame belongs to, by context and class, the same on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Name {
+pub(crate) struct StartQueueName {
     pub(crate) context: u32,
     pub(crate) class: u8,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Name {
     clippy::cast_possible_truncation,
     reason = "the low half is what travels"
 )]
-pub(crate) fn head(kind: u8, name: Name, number: u64) -> Head {
+pub(crate) fn head(kind: u8, name: StartQueueName, number: u64) -> Head {
     Head {
         kind,
         len: 0,
@@ -90,10 +90,10 @@ pub(crate) fn head(kind: u8, name: Name, number: u64) -> Head {
     clippy::cast_possible_truncation,
     reason = "the halves are cut out of the word"
 )]
-pub(crate) fn name(head: &Head) -> Option<Name> {
+pub(crate) fn name(head: &Head) -> Option<StartQueueName> {
     let class = (head.flags & !FLAGS) as u8;
     let fits = head.flags & !FLAGS < u16::from(CLASSES);
-    fits.then_some(Name {
+    fits.then_some(StartQueueName {
         context: head.word as u32,
         class,
     })
@@ -116,9 +116,9 @@ pub(crate) fn owner(head: &Head) -> u32 {
     (head.word >> 32) as u32
 }
 
-/// What a receiver tells about its memory.
+/// A receiver's offer: the memory that the next message may be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gate {
+pub(crate) struct ReceiveGate {
     pub(crate) bytes: u64,
     pub(crate) key: RemoteKey,
     /// What the receiver wants to hear when the message is there.
@@ -138,7 +138,7 @@ pub(crate) struct LineName {
     pub(crate) stamp: u32,
 }
 
-impl Gate {
+impl ReceiveGate {
     /// What it adds to the flags of its head.
     pub(crate) fn flags(&self) -> u16 {
         let landing = if self.is_landing { IS_LANDING } else { 0 };
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn heads_carry_names_and_numbers_over_the_turn_of_the_half() {
-        let it = Name {
+        let it = StartQueueName {
             context: u32::MAX,
             class: 15,
         };

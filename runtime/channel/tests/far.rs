@@ -15,9 +15,11 @@ mod suite {
 use std::ptr::NonNull;
 
 use crate::suite::guest::channels_of;
-use channel::{Blocks, ChannelCounters, ChannelId, Direction, Memory, Way};
+use channel::{
+    ChannelCounters, ChannelDirection, ChannelId, ChannelKey, ChannelMemory, UserBlocks,
+};
 use testbed::memory::Guarded;
-use testbed::{Rank, pattern, world};
+use testbed::{TestRank, pattern, world};
 use transport::{FakeConfig, FakeNet, NetLimits, Peer};
 
 /// One stretch of memory of the process's own, or of the fabric's.
@@ -28,7 +30,7 @@ struct Stretch {
 }
 
 impl Stretch {
-    fn new(rank: &mut Rank, bytes: usize, is_own: bool) -> Self {
+    fn new(rank: &mut TestRank, bytes: usize, is_own: bool) -> Self {
         let mut own = is_own.then(|| Guarded::new(bytes));
         let place = match &mut own {
             Some(own) => NonNull::from(own.bytes_mut()).cast(),
@@ -42,21 +44,21 @@ impl Stretch {
         unsafe { std::slice::from_raw_parts_mut(self.place.as_ptr(), self.bytes) }
     }
 
-    fn declare(&self, rank: &mut Rank, direction: Direction) -> ChannelId {
+    fn declare(&self, rank: &mut TestRank, direction: ChannelDirection) -> ChannelId {
         // SAFETY: as above.
-        let blocks = unsafe { Blocks::new(self.place, self.bytes, 1, 0) };
-        let way = Way {
+        let blocks = unsafe { UserBlocks::new(self.place, self.bytes, 1, 0) };
+        let way = ChannelKey {
             direction,
             peer: Peer(1 - rank.me),
             context: 3,
             class: 0,
         };
-        let memory = Memory::new([blocks]).unwrap();
+        let memory = ChannelMemory::new([blocks]).unwrap();
         let channels = channels_of(&mut rank.guest);
         channels.declare(&mut rank.fabric, way, memory).unwrap()
     }
 
-    fn end(self, rank: &mut Rank) {
+    fn end(self, rank: &mut TestRank) {
         if self.own.is_none() {
             assert!(rank.fabric.free(self.place));
         }
@@ -65,7 +67,7 @@ impl Stretch {
 
 /// Each sends to the other.
 async fn exchange(
-    rank: &mut Rank,
+    rank: &mut TestRank,
     ids: &[ChannelId],
     number: u64,
     out: &mut Stretch,
@@ -85,7 +87,7 @@ async fn exchange(
 }
 
 /// Counters of the channels, and of the ports: regions that were registered, bytes that were written, bytes of messages.
-fn counts(rank: &mut Rank, net: &FakeNet, rails: u32) -> (ChannelCounters, [u64; 3]) {
+fn counts(rank: &mut TestRank, net: &FakeNet, rails: u32) -> (ChannelCounters, [u64; 3]) {
     let stats = (0..rails).map(|rail| net.stats(rank.me * rails + rail));
     let all = stats.fold([0; 3], |[a, b, c], port| {
         [
@@ -112,8 +114,8 @@ fn after_the_declares_bytes_are_moved_once_and_nothing_is_registered() {
             let mut out = Stretch::new(rank, bytes, is_own);
             let mut into = Stretch::new(rank, bytes, is_own);
             let ids = [
-                into.declare(rank, Direction::Receive),
-                out.declare(rank, Direction::Send),
+                into.declare(rank, ChannelDirection::Receive),
+                out.declare(rank, ChannelDirection::Send),
             ];
             // The first ones make queue pairs.
             for number in 0..4 {

@@ -15,17 +15,23 @@ mod suite {
 }
 
 use crate::suite::guest::channels_of;
-use channel::{ChannelCounters, Direction};
+use channel::{ChannelCounters, ChannelDirection};
 use suite::gaps::{BYTES, End, exchange, shapes};
-use testbed::{Rank, world};
+use testbed::{TestRank, world};
 use transport::{FakeConfig, FakeNet, NetLimits};
 
 /// What some messages from one shape to another have counted, when their ends know each other.
-async fn count(rank: &mut Rank, from: usize, to: usize, scale: usize, is_own: bool) -> [u64; 3] {
+async fn count(
+    rank: &mut TestRank,
+    from: usize,
+    to: usize,
+    scale: usize,
+    is_own: bool,
+) -> [u64; 3] {
     let shapes = shapes();
-    let mut out = End::new(rank, Direction::Send, &shapes[from], scale, is_own);
-    let mut into = End::new(rank, Direction::Receive, &shapes[to], scale, is_own);
-    let counters = |rank: &mut Rank| channels_of(&mut rank.guest).counters();
+    let mut out = End::new(rank, ChannelDirection::Send, &shapes[from], scale, is_own);
+    let mut into = End::new(rank, ChannelDirection::Receive, &shapes[to], scale, is_own);
+    let counters = |rank: &mut TestRank| channels_of(&mut rank.guest).counters();
     let mut before = ChannelCounters::default();
     for number in 0..WARM + ROUNDS {
         if number == WARM {

@@ -12,7 +12,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use channel::{Blocks, ChannelId, Channels, Direction, Memory, Way};
+use channel::{ChannelDirection, ChannelId, ChannelKey, ChannelMemory, Channels, UserBlocks};
 use testbed::memory::{Guarded, open, segment_file_with};
 use transport::{Completion, Completions, Fabric, Peer};
 
@@ -57,7 +57,7 @@ impl Rank {
         }
     }
 
-    fn declare(&mut self, direction: Direction, peer: u32, bytes: usize, striped: bool) {
+    fn declare(&mut self, direction: ChannelDirection, peer: u32, bytes: usize, striped: bool) {
         let mut buffer = Guarded::new(2 * bytes);
         let own = NonNull::from(buffer.bytes_mut()).cast();
         // Some of it lies where peers reach it.
@@ -65,14 +65,14 @@ impl Rank {
         let base = given.unwrap_or(own);
         let (block, count) = if striped { (bytes / 3, 3) } else { (bytes, 1) };
         // SAFETY: inside the buffer, which stays.
-        let blocks = unsafe { Blocks::new(base, block, count, 2 * block.cast_signed()) };
-        let way = Way {
+        let blocks = unsafe { UserBlocks::new(base, block, count, 2 * block.cast_signed()) };
+        let way = ChannelKey {
             direction,
             peer: Peer(peer),
             context: 4,
             class: 0,
         };
-        let memory = Memory::new([blocks]).unwrap();
+        let memory = ChannelMemory::new([blocks]).unwrap();
         let id = self.channels.declare(&mut self.fabric, way, memory);
         self.ids.push(id.unwrap());
         self._buffers.push(buffer);
@@ -112,8 +112,8 @@ fn nothing_is_allocated_after_the_declares() {
             (399_999, true),
             (450_000, true),
         ] {
-            rank.declare(Direction::Receive, 1 - me, bytes, striped);
-            rank.declare(Direction::Send, 1 - me, bytes, !striped);
+            rank.declare(ChannelDirection::Receive, 1 - me, bytes, striped);
+            rank.declare(ChannelDirection::Send, 1 - me, bytes, !striped);
         }
     }
     let declared: Vec<_> = ranks

@@ -3,7 +3,7 @@
 
 use queue_layout::{ANY_PEER, ANY_TAG, NO_BYTES};
 
-use crate::operation::Source;
+use crate::operation::ReceiveSource;
 use crate::{ContextId, Peer, RequestId};
 
 /// What a call waits for.
@@ -14,19 +14,19 @@ pub enum Awaits {
     /// Both of two requests.
     Both(RequestId, RequestId),
     /// Requests of a list of the program's.
-    List(List),
+    List(RequestList),
     /// A message that the call does not take.
-    Message(Source),
+    Message(ReceiveSource),
     /// The other ranks of a communicator.
-    Ranks(Meeting),
+    Ranks(AwaitedCollective),
     /// Something else.
     #[default]
     Other,
 }
 
-/// A call of a collective.
+/// The collective call that a thread waits in, for debuggers.
 #[derive(Clone, Copy, Debug)]
-pub struct Meeting {
+pub struct AwaitedCollective {
     /// A context of its communicator.
     pub context: ContextId,
     /// Which of the communicator's calls it is: the same at all ranks that call in the same order.
@@ -37,7 +37,7 @@ pub struct Meeting {
     pub bytes: Option<u64>,
 }
 
-impl Meeting {
+impl AwaitedCollective {
     /// World rank of the root and number of the call, as debuggers read them.
     pub(crate) fn envelope(self) -> (u32, i32) {
         let root = self.root.map_or(ANY_PEER, |root| root.0);
@@ -52,7 +52,7 @@ impl Meeting {
 
 /// The program's list of request handles, which are eight bytes each.
 #[derive(Clone, Copy, Debug)]
-pub struct List {
+pub struct RequestList {
     /// Where it lies.
     pub address: usize,
     /// Handles in it.

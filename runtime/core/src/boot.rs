@@ -22,8 +22,8 @@ use wireup::{Boot, ToDaemon, ToRank};
 use transport::Fabric;
 
 use crate::Error;
-use crate::managed::{Born, Found, Inherited, Managed, Setting, USED_VARIABLE, used};
-use crate::var::{ROWS, Values, Variable, launch, settings};
+use crate::managed::{Born, Inherited, Managed, PmiAddress, PmiSetting, USED_VARIABLE, used};
+use crate::var::{ROWS, Variable, VariableValues, launch, settings};
 
 /// What a process is born with.
 #[derive(Debug)]
@@ -31,14 +31,14 @@ pub struct Birth {
     /// The job; `None` for a program that was started without the launcher.
     pub boot: Option<Boot>,
     /// The line to the daemon.
-    pub link: Option<Link>,
+    pub link: Option<DaemonLink>,
     /// The node segment.
     pub segment: Option<OwnedFd>,
 }
 
-/// The line to the daemon. Clones share it, for whoever cannot visit the process.
+/// The connection to the daemon. Clones share it, for whoever cannot visit the process.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct DaemonLink {
     to: To,
     rank: u32,
 }
@@ -52,9 +52,9 @@ enum To {
     Managed(Arc<Mutex<Managed>>),
 }
 
-/// What a look at the control socket found.
+/// What one read of the control socket returned.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum ControlInput {
     /// The daemon said something.
     Words(ToRank),
     /// Nothing that makes sense, for now.
@@ -71,10 +71,10 @@ impl Birth {
             return Boot::parse(&text).map_or(1, |boot| boot.size);
         }
         let setting = match settings::read(&ROWS[Variable::Pmi as usize]) {
-            settings::Value::Word(place) => Setting::of(place as u64),
-            _ => Setting::Auto,
+            settings::CvarValue::Word(place) => PmiSetting::of(place as u64),
+            _ => PmiSetting::Auto,
         };
-        let found = Found::look(setting, &Environment);
+        let found = PmiAddress::look(setting, &Environment);
         found.map_or(1, |found| found.size(&Environment))
     }
 
@@ -84,11 +84,11 @@ impl Birth {
     /// # Errors
     /// When there is a launcher but what it left cannot be used.
     pub fn from_environment(
-        values: &Values,
+        values: &VariableValues,
         publishes: impl FnOnce(&Boot) -> bool,
     ) -> Result<Self, Error> {
         let Ok(text) = std::env::var(wireup::BOOT_VARIABLE) else {
-            return Self::from_another(Setting::of(values.get(Variable::Pmi)));
+            return Self::from_another(PmiSetting::of(values.get(Variable::Pmi)));
         };
         // SAFETY: MPI_Init may be called by one thread only and before others call MPI; a program that changes its
         // environment from another thread at that moment breaks POSIX's rules with or without us. Without this a child
@@ -114,13 +114,13 @@ impl Birth {
 ///
 /// # Errors
 /// What it would say where it cannot find them.
-pub fn started_by(values: &Values) -> Result<Option<String>, String> {
+pub fn started_by(values: &VariableValues) -> Result<Option<String>, String> {
     if let Ok(text) = std::env::var(wireup::BOOT_VARIABLE) {
         let boot = Boot::parse(&text).map_err(|error| error.to_string())?;
         let (rank, size) = (boot.rank, boot.size);
         return Ok(Some(format!("rmpiexec, as rank {rank} of {size}")));
     }
-    let found = Found::look(Setting::of(values.get(Variable::Pmi)), &Environment);
+    let found = PmiAddress::look(PmiSetting::of(values.get(Variable::Pmi)), &Environment);
     let found = found.map_err(|error| error.to_string())?;
     Ok(found.words(&Environment))
 }
@@ -136,9 +136,9 @@ const OF_PMI: [&str; 5] = [
 
 impl Birth {
     /// Joins the job of another launcher, if one has started this process.
-    fn from_another(setting: Setting) -> Result<Self, Error> {
-        let found = Found::look(setting, &Environment)?;
-        if found != Found::Nobody {
+    fn from_another(setting: PmiSetting) -> Result<Self, Error> {
+        let found = PmiAddress::look(setting, &Environment)?;
+        if found != PmiAddress::Nobody {
             // SAFETY: as for the boot variable, and before a library begins threads of its own.
             unsafe { std::env::set_var(USED_VARIABLE, used(&Environment)) };
         }
@@ -156,7 +156,7 @@ impl Birth {
             segment,
         } = born;
         allow_single_copy(boot.daemon_pid);
-        let link = Link {
+        let link = DaemonLink {
             rank: boot.rank,
             to: To::Managed(Arc::new(Mutex::new(managed))),
         };
@@ -264,7 +264,7 @@ fn greet(
     boot: &Boot,
     inherited: (Option<OwnedFd>, Option<OwnedFd>),
     publishes: bool,
-) -> Result<(Link, OwnedFd), Error> {
+) -> Result<(DaemonLink, OwnedFd), Error> {
     let rank = boot.rank;
     let hello = ToDaemon::Hello {
         rank,
@@ -274,11 +274,11 @@ fn greet(
     if let (Some(socket), Some(segment)) = inherited
         && !matches!(send(&socket, &hello), Err(Errno::PIPE))
     {
-        return Ok((Link::new(socket, rank), segment));
+        return Ok((DaemonLink::new(socket, rank), segment));
     }
     let (socket, segment) = ask(boot)?;
     say(&socket, &hello)?;
-    Ok((Link::new(socket, rank), segment))
+    Ok((DaemonLink::new(socket, rank), segment))
 }
 
 /// Where the Yama module lets only ancestors read a process's memory, lets the daemon and its descendants: the other
@@ -296,7 +296,7 @@ fn allow_single_copy(daemon_pid: u32) {
     };
 }
 
-impl Link {
+impl DaemonLink {
     pub(crate) fn new(socket: OwnedFd, rank: u32) -> Self {
         let to = To::Daemon(Arc::new(socket));
         Self { to, rank }
@@ -404,19 +404,19 @@ impl Link {
     }
 
     /// Takes the next thing that the daemon has said; never waits. After the segment has come this is the only reader.
-    pub(crate) fn hear(&self) -> Heard {
+    pub(crate) fn hear(&self) -> ControlInput {
         let socket = match &self.to {
             To::Managed(managed) => return lock(managed).hear(),
             To::Daemon(socket) => socket,
         };
         let mut bytes = [0u8; wireup::MAX_DATAGRAM_BYTES];
         match rustix::net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
-            Ok((0, _)) | Err(Errno::CONNRESET) => Heard::End,
+            Ok((0, _)) | Err(Errno::CONNRESET) => ControlInput::End,
             // What makes no sense is dropped.
             Ok((length, _)) => {
-                ToRank::decode(&bytes[..length]).map_or(Heard::Nothing, Heard::Words)
+                ToRank::decode(&bytes[..length]).map_or(ControlInput::Nothing, ControlInput::Words)
             }
-            Err(_) => Heard::Nothing,
+            Err(_) => ControlInput::Nothing,
         }
     }
 

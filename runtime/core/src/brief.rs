@@ -4,18 +4,18 @@
 //! Each answers "not so" wherever something is special about a request or a frame, and the ordinary way goes on; what was
 //! collected before that is collected.
 
-use engine::{Collected, Kind, Peer, Received, State, wire};
+use engine::{CollectOutcome, Peer, ReceivedMessage, RequestKind, RequestState, wire};
 use transport::{Arrived, FarLook, FarWord};
 
 use crate::Universe;
-use crate::pump::{Look, Small};
+use crate::pump::{PolledFrame, Small};
 use crate::user_buf;
 
 /// How a request ended that a fast path has collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// A receive, with its message.
-    Received(Received),
+    Received(ReceivedMessage),
     /// A send.
     Sent,
 }
@@ -24,7 +24,7 @@ impl Universe {
     /// The fast path of waiting: for a receive from [`receive_first`](crate::Messages::receive_first), or a plain one, looks a bounded number
     /// of times at what comes first. `None`: not complete yet, or not plain; nothing was collected.
     #[inline(always)]
-    pub fn wait_briefly(&mut self, token: u32) -> Option<Received> {
+    pub fn wait_briefly(&mut self, token: u32) -> Option<ReceivedMessage> {
         match self.messages.pump.take_in_awaited(token) {
             Some(received) => Some(received),
             None => self.wait_a_little(token),
@@ -33,7 +33,7 @@ impl Universe {
 
     /// The second part of [`wait_briefly`](Self::wait_briefly): the message has another length.
     #[inline(never)]
-    fn wait_a_little(&mut self, token: u32) -> Option<Received> {
+    fn wait_a_little(&mut self, token: u32) -> Option<ReceivedMessage> {
         match self.messages.pump.take_in_small(token) {
             Ok(ended) => Some(ended),
             Err(Small::Longer) => self.wait_for_long(token),
@@ -43,7 +43,7 @@ impl Universe {
 
     /// The same where the body of what comes first lies in a buffer of its sender.
     #[inline(never)]
-    fn wait_for_long(&mut self, token: u32) -> Option<Received> {
+    fn wait_for_long(&mut self, token: u32) -> Option<ReceivedMessage> {
         match self.messages.pump.take_in_long(token) {
             Some(received) => Some(received),
             None => self.look_around(token),
@@ -53,33 +53,35 @@ impl Universe {
     /// The third part of [`wait_briefly`](Self::wait_briefly): the message is longer, the receive is complete already, or something
     /// else comes first.
     #[inline(never)]
-    fn look_around(&mut self, token: u32) -> Option<Received> {
+    fn look_around(&mut self, token: u32) -> Option<ReceivedMessage> {
         if !self.messages.pump.sides.is_empty() {
             return None;
         }
         for _ in 0..BRIEF_LOOKS {
             match self.messages.pump.engine.collect_plain(token) {
-                Collected::Done(received) => return Some(received),
-                Collected::NotYet => {}
-                Collected::Special | Collected::Sent => return None,
+                CollectOutcome::Done(received) => return Some(received),
+                CollectOutcome::NotYet => {}
+                CollectOutcome::Special | CollectOutcome::Sent => return None,
             }
             if let Some(ended) = self.messages.pump.take_in_awaited(token) {
                 return Some(ended);
             }
             match self.messages.pump.take_in_first(token) {
-                Look::Awaited(received) => return Some(received),
-                Look::Taken => {}
-                Look::Nothing if self.messages.pump.fabric.is_attentive() => std::hint::spin_loop(),
+                PolledFrame::Awaited(received) => return Some(received),
+                PolledFrame::Taken => {}
+                PolledFrame::Nothing if self.messages.pump.fabric.is_attentive() => {
+                    std::hint::spin_loop()
+                }
                 // Every some frames: no reason to leave the fast path with the rest of a window.
-                Look::Other if self.messages.pump.fabric.has_run_out() => {
+                PolledFrame::Other if self.messages.pump.fabric.has_run_out() => {
                     self.progress_beside_first()
                 }
-                Look::Other if self.looks_far() => {
+                PolledFrame::Other if self.looks_far() => {
                     if let Some(ended) = self.look_far(token) {
                         return Some(ended);
                     }
                 }
-                Look::Nothing | Look::Other => return None,
+                PolledFrame::Nothing | PolledFrame::Other => return None,
             }
         }
         None
@@ -88,7 +90,7 @@ impl Universe {
     /// A look at the network, or some if nothing comes from elsewhere. Takes in what it finds, and collects the receive of
     /// `token` if that is a message of eight bytes for it.
     #[inline(always)]
-    fn look_far(&mut self, token: u32) -> Option<Received> {
+    fn look_far(&mut self, token: u32) -> Option<ReceivedMessage> {
         let looks = if self.messages.pump.fabric.is_all_networked() {
             FAR_LOOKS
         } else {
@@ -114,7 +116,7 @@ impl Universe {
     /// Takes in a frame that came from far with a body of eight bytes; collects the receive of `token` if it is a message for
     /// it.
     #[inline(always)]
-    pub(crate) fn take_in_far(&mut self, token: u32, far: FarWord) -> Option<Received> {
+    pub(crate) fn take_in_far(&mut self, token: u32, far: FarWord) -> Option<ReceivedMessage> {
         self.turned_up = self.turned_up.wrapping_add(1);
         let (peer, head) = (Peer(far.peer.0), far.head);
         if head.kind == wire::EAGER
@@ -126,7 +128,7 @@ impl Universe {
                 .arrive_for(token, peer, head.word, 8)
         {
             user_buf::put_word(buffer, far.word);
-            return Some(Received::in_frame(peer, head.word, 8));
+            return Some(ReceivedMessage::in_frame(peer, head.word, 8));
         }
         self.take_in_any_far(far);
         None
@@ -162,12 +164,12 @@ impl Universe {
             return false;
         };
         let fields = self.messages.pump.engine.arena().fields(request);
-        if fields.state != State::Inactive {
+        if fields.state != RequestState::Inactive {
             return false;
         }
         match fields.kind {
-            Kind::Send => self.sending().restart_send(request),
-            Kind::Receive => self.messages.restart_receive(request),
+            RequestKind::Send => self.sending().restart_send(request),
+            RequestKind::Receive => self.messages.restart_receive(request),
             _ => return false,
         }
         true
@@ -182,10 +184,10 @@ impl Universe {
         }
         for _ in 0..BRIEF_LOOKS {
             match self.messages.pump.engine.collect_persistent(token) {
-                Collected::Done(received) => return Some(Ended::Received(received)),
-                Collected::Sent => return Some(Ended::Sent),
-                Collected::NotYet => {}
-                Collected::Special => return None,
+                CollectOutcome::Done(received) => return Some(Ended::Received(received)),
+                CollectOutcome::Sent => return Some(Ended::Sent),
+                CollectOutcome::NotYet => {}
+                CollectOutcome::Special => return None,
             }
             if !self.look_at_first() {
                 return None;
@@ -199,23 +201,23 @@ impl Universe {
     #[inline]
     fn look_at_first(&mut self) -> bool {
         match self.messages.pump.take_in_first(NO_TOKEN) {
-            Look::Taken | Look::Awaited(..) => true,
-            Look::Nothing if self.messages.pump.fabric.is_attentive() => {
+            PolledFrame::Taken | PolledFrame::Awaited(..) => true,
+            PolledFrame::Nothing if self.messages.pump.fabric.is_attentive() => {
                 std::hint::spin_loop();
                 true
             }
-            Look::Other if self.messages.pump.fabric.has_run_out() => {
+            PolledFrame::Other if self.messages.pump.fabric.has_run_out() => {
                 self.progress_beside_first();
                 true
             }
-            Look::Nothing | Look::Other => false,
+            PolledFrame::Nothing | PolledFrame::Other => false,
         }
     }
 
     /// For calls that may answer "not yet": collects a receive from [`receive_first`](crate::Messages::receive_first) whose message comes
     /// first. The answer is that of [`wait_briefly`](Self::wait_briefly).
     #[inline]
-    pub fn take_if_first(&mut self, token: u32) -> Option<Received> {
+    pub fn take_if_first(&mut self, token: u32) -> Option<ReceivedMessage> {
         let awaited = self.messages.pump.take_in_awaited(token);
         let ended = awaited
             .or_else(|| self.messages.pump.take_in_small(token).ok())
@@ -232,7 +234,7 @@ impl Universe {
             return false;
         }
         let taken = (0..BRIEF_LOOKS)
-            .take_while(|_| self.messages.pump.take_in_first(NO_TOKEN) == Look::Taken);
+            .take_while(|_| self.messages.pump.take_in_first(NO_TOKEN) == PolledFrame::Taken);
         let has_taken = taken.count() != 0;
         if has_taken {
             self.waiting.polling.begin_anew();
@@ -248,8 +250,11 @@ impl Universe {
             return false;
         };
         let fields = self.messages.pump.engine.arena().fields(request);
-        let is_under_way = matches!(fields.kind, Kind::Send | Kind::Receive)
-            && !matches!(fields.state, State::Complete | State::Inactive)
+        let is_under_way = matches!(fields.kind, RequestKind::Send | RequestKind::Receive)
+            && !matches!(
+                fields.state,
+                RequestState::Complete | RequestState::Inactive
+            )
             && !self.messages.is_freed(request);
         is_under_way && {
             let moved = self.progress();
@@ -275,9 +280,9 @@ impl Universe {
         };
         self.waiting.polling.begin_anew();
         match collected {
-            Collected::Done(received) => Some((Ended::Received(received), stays)),
-            Collected::Sent => Some((Ended::Sent, stays)),
-            Collected::NotYet | Collected::Special => None,
+            CollectOutcome::Done(received) => Some((Ended::Received(received), stays)),
+            CollectOutcome::Sent => Some((Ended::Sent, stays)),
+            CollectOutcome::NotYet | CollectOutcome::Special => None,
         }
     }
 }

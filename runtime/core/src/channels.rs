@@ -2,19 +2,22 @@
 //! Gated channels between the ranks of a communicator: those of crate `channel`, with ranks and contexts as names. MPI knows nothing
 //! of them; who builds on this library does, by its private C interface.
 
-use channel::Way;
-pub use channel::{Blocks, ChannelCounters, ChannelError, ChannelId, Direction, Failed, Memory};
+use channel::ChannelKey;
+pub use channel::{
+    ChannelCounters, ChannelDirection, ChannelError, ChannelFailure, ChannelId, ChannelMemory,
+    UserBlocks,
+};
 use transport::Fabric;
 
 use crate::carrier::carrier;
-use crate::network::Network;
+use crate::network::JobNetwork;
 use crate::{Comm, Messages, Peer};
 
-/// Where a channel leads, as the program names it.
+/// A channel as the program names it: direction, rank in the communicator, class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct ChannelSpec {
     /// Which end this is.
-    pub direction: Direction,
+    pub direction: ChannelDirection,
     /// The rank at the other end, in the communicator.
     pub rank: u32,
     /// Which queue of the two ranks, below 16.
@@ -23,11 +26,11 @@ pub struct End {
 
 /// The channels of a process.
 #[derive(Debug)]
-pub struct Channels {
+pub struct ProcessChannels {
     pub(crate) own: channel::Channels,
 }
 
-impl Channels {
+impl ProcessChannels {
     pub(crate) fn new() -> Self {
         let own = channel::Channels::new();
         Self { own }
@@ -41,10 +44,10 @@ impl Channels {
         &mut self,
         messages: &mut Messages,
         comm: &Comm,
-        end: End,
-        memory: Memory,
+        end: ChannelSpec,
+        memory: ChannelMemory,
     ) -> Option<Result<ChannelId, ChannelError>> {
-        let way = Way {
+        let way = ChannelKey {
             direction: end.direction,
             peer: carrier(comm.group.peer(end.rank)?),
             context: comm.context.0,
@@ -91,7 +94,7 @@ impl Channels {
         &mut self,
         messages: &mut Messages,
         id: ChannelId,
-        memory: Memory,
+        memory: ChannelMemory,
     ) -> Result<(), ChannelError> {
         self.own
             .change_memory(&mut messages.pump.fabric, id, memory)
@@ -116,9 +119,9 @@ impl Channels {
     /// Those of [`channel::Channels::failed`].
     pub fn failure<'a>(
         &self,
-        network: &'a Network,
+        network: &'a JobNetwork,
         id: ChannelId,
-    ) -> Result<Option<(Failed, &'a str)>, ChannelError> {
+    ) -> Result<Option<(ChannelFailure, &'a str)>, ChannelError> {
         let failed = self.own.failed(id)?;
         Ok(failed.map(|failed| {
             (

@@ -13,9 +13,9 @@ use transport::Seat;
 use transport::seat::Round;
 
 use crate::contexts;
-use crate::nodes::Nodes;
-use crate::topology::{Neighbours, Topology};
-use crate::var::gauges;
+use crate::nodes::CommNodes;
+use crate::topology::{NeighbourLists, Topology};
+use crate::var::pvars;
 
 /// An ordered set of processes (MPI 5.0 section 7.2.1). Cheap to clone.
 #[derive(Clone, Debug)]
@@ -32,9 +32,9 @@ enum Members {
     },
 }
 
-/// How two groups or communicators relate (MPI 5.0 sections 7.3.1 and 7.4.1).
+/// The result of comparing two groups or communicators (MPI 5.0 sections 7.3.1 and 7.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Comparison {
+pub enum GroupComparison {
     /// The same object.
     Identical,
     /// Same processes in the same order.
@@ -120,21 +120,21 @@ impl Group {
         (0..self.size()).filter_map(|rank| self.peer(rank))
     }
 
-    /// How two groups relate: never [`Comparison::Congruent`].
+    /// How two groups relate: never [`GroupComparison::Congruent`].
     #[must_use]
-    pub fn compare(&self, other: &Self) -> Comparison {
+    pub fn compare(&self, other: &Self) -> GroupComparison {
         if Arc::ptr_eq(&self.0, &other.0) {
-            return Comparison::Identical;
+            return GroupComparison::Identical;
         }
         if self.size() != other.size() {
-            return Comparison::Unequal;
+            return GroupComparison::Unequal;
         }
         if self.peers().eq(other.peers()) {
-            return Comparison::Identical;
+            return GroupComparison::Identical;
         }
         match self.peers().all(|peer| other.rank_of(peer).is_some()) {
-            true => Comparison::Similar,
-            false => Comparison::Unequal,
+            true => GroupComparison::Similar,
+            false => GroupComparison::Unequal,
         }
     }
 }
@@ -153,7 +153,7 @@ pub struct Comm {
     pub remote: Option<Group>,
     /// Its topology (MPI 5.0 chapter 8).
     pub topology: Option<Arc<Topology>>,
-    calls: Rc<Calls>,
+    calls: Rc<CommCalls>,
     /// The tag of the one call that this is for, if it is.
     tag: Option<i32>,
     /// This process's seat at the board of its ranks, where small collectives meet.
@@ -161,14 +161,14 @@ pub struct Comm {
     /// Other communicators have its context, of other processes: boards cannot be told apart by it.
     shares_context: bool,
     /// Its ranks by their nodes, once somebody has asked; `None` in it: that is nothing special.
-    pub(crate) nodes: Rc<OnceCell<Option<Rc<Nodes>>>>,
+    pub(crate) nodes: Rc<OnceCell<Option<Rc<CommNodes>>>>,
     /// What a debugger reads of it.
     pub(crate) row: Option<&'static CommRow>,
 }
 
-/// What was called on a communicator.
+/// Counts the collective calls of a communicator.
 #[derive(Debug, Default)]
-struct Calls {
+struct CommCalls {
     /// Collectives that were called.
     collectives: Cell<u32>,
     /// Persistent ones that were made.
@@ -388,27 +388,29 @@ impl Comm {
 
     /// The neighbours of this process in the topology, if there is one.
     #[must_use]
-    pub fn neighbours(&self) -> Option<Neighbours> {
+    pub fn neighbours(&self) -> Option<NeighbourLists> {
         let topology = self.topology.as_ref()?;
         Some(topology.neighbours(self.rank))
     }
 
     /// How two communicators relate.
     #[must_use]
-    pub fn compare(&self, other: &Self) -> Comparison {
+    pub fn compare(&self, other: &Self) -> GroupComparison {
         let remote = match (&self.remote, &other.remote) {
-            (None, None) => Comparison::Identical,
+            (None, None) => GroupComparison::Identical,
             (Some(mine), Some(other)) => mine.compare(other),
-            _ => return Comparison::Unequal,
+            _ => return GroupComparison::Unequal,
         };
         let local = self.group.compare(&other.group);
         match (self.context == other.context, local, remote) {
-            (true, _, _) => Comparison::Identical,
-            (false, Comparison::Identical, Comparison::Identical) => Comparison::Congruent,
-            (false, Comparison::Unequal, _) | (false, _, Comparison::Unequal) => {
-                Comparison::Unequal
+            (true, _, _) => GroupComparison::Identical,
+            (false, GroupComparison::Identical, GroupComparison::Identical) => {
+                GroupComparison::Congruent
             }
-            _ => Comparison::Similar,
+            (false, GroupComparison::Unequal, _) | (false, _, GroupComparison::Unequal) => {
+                GroupComparison::Unequal
+            }
+            _ => GroupComparison::Similar,
         }
     }
 }
@@ -428,7 +430,7 @@ impl Within {
     #[must_use]
     pub fn begin(row: Option<&'static CommRow>, collective: usize) -> Self {
         let begun = row.map(|row| (row, row.begin(collective)));
-        let at = gauges::are_calls_timed().then(Instant::now);
+        let at = pvars::are_calls_timed().then(Instant::now);
         Self {
             begun,
             collective,
@@ -489,7 +491,7 @@ mod tests {
     fn a_table_in_world_order_is_the_identity() {
         let group = Group::of(peers(&[0, 1, 2]));
         assert!(group.is_identity());
-        assert_eq!(group.compare(&Group::world(3)), Comparison::Identical);
+        assert_eq!(group.compare(&Group::world(3)), GroupComparison::Identical);
         assert_eq!(group.peer(3), None);
     }
 
@@ -500,16 +502,22 @@ mod tests {
             Group::of(peers(&[0, 2])),
             Group::of(peers(&[0, 3])),
         );
-        assert_eq!(a.compare(&b), Comparison::Similar);
-        assert_eq!(a.compare(&c), Comparison::Unequal);
+        assert_eq!(a.compare(&b), GroupComparison::Similar);
+        assert_eq!(a.compare(&c), GroupComparison::Unequal);
         assert_eq!(
             (a.peer(0), a.rank_of(Peer(0)), a.rank_of(Peer(1))),
             (Some(Peer(2)), Some(1), None)
         );
         let comm = |context, group: &Group| Comm::new(ContextId(context), group.clone(), 0);
-        assert_eq!(comm(8, &a).compare(&comm(10, &a)), Comparison::Congruent);
-        assert_eq!(comm(8, &a).compare(&comm(8, &a)), Comparison::Identical);
-        assert_eq!(comm(8, &a).compare(&comm(10, &b)), Comparison::Similar);
+        assert_eq!(
+            comm(8, &a).compare(&comm(10, &a)),
+            GroupComparison::Congruent
+        );
+        assert_eq!(
+            comm(8, &a).compare(&comm(8, &a)),
+            GroupComparison::Identical
+        );
+        assert_eq!(comm(8, &a).compare(&comm(10, &b)), GroupComparison::Similar);
     }
 
     #[test]
@@ -529,21 +537,21 @@ mod tests {
         let first = inter(8, &[0, 1], &[2, 3]);
         assert_eq!(
             first.compare(&inter(8, &[0, 1], &[2, 3])),
-            Comparison::Identical
+            GroupComparison::Identical
         );
         assert_eq!(
             first.compare(&inter(12, &[0, 1], &[2, 3])),
-            Comparison::Congruent
+            GroupComparison::Congruent
         );
         assert_eq!(
             first.compare(&inter(12, &[0, 1], &[3, 2])),
-            Comparison::Similar
+            GroupComparison::Similar
         );
         assert_eq!(
             first.compare(&inter(12, &[0, 1], &[2, 4])),
-            Comparison::Unequal
+            GroupComparison::Unequal
         );
-        assert_eq!(first.compare(&first.local()), Comparison::Unequal);
+        assert_eq!(first.compare(&first.local()), GroupComparison::Unequal);
         assert_eq!(first.partners().peer(0), Some(Peer(2)));
     }
 }

@@ -4,7 +4,7 @@
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-use queue_layout::{CommFacts, CommRow, CommTable, FIRST_ROWS, Tally};
+use queue_layout::{CommFacts, CommRow, CommTable, EngineCounters, FIRST_ROWS};
 
 use crate::comm::{Comm, Group};
 
@@ -17,12 +17,12 @@ pub(crate) struct CommRows {
     /// The rows in use by context, with the groups that they point into.
     used: FxHashMap<u32, (&'static CommRow, [Option<Group>; 2])>,
     /// Counts them.
-    tally: Arc<Tally>,
+    tally: Arc<EngineCounters>,
 }
 
 impl CommRows {
     /// None, to be counted here.
-    pub(crate) fn counting(tally: Arc<Tally>) -> Self {
+    pub(crate) fn counting(tally: Arc<EngineCounters>) -> Self {
         Self {
             tally,
             ..Self::default()

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{ContextId, Peer, Received};
-use queue_layout::{CommTable, Tally};
+use engine::{ContextId, Peer, ReceivedMessage};
+use queue_layout::{CommTable, EngineCounters};
 use rustc_hash::FxHashMap;
 use transport::Fabric;
 use transport::seat::NODE_BOARD;
@@ -19,7 +19,7 @@ use crate::comm::{Comm, Group, SELF_CONTEXT, WORLD_CONTEXT};
 use crate::comm_rows::CommRows;
 use crate::contexts::Contexts;
 use crate::roster::Roster;
-use crate::var::{Values, Variable};
+use crate::var::{Variable, VariableValues};
 
 /// All communicators that this process has, or had while something is pending on them.
 #[derive(Debug)]
@@ -44,8 +44,8 @@ impl Comms {
     pub(crate) fn new(
         roster: &Roster,
         fabric: &Fabric,
-        values: &Values,
-        tally: Arc<Tally>,
+        values: &VariableValues,
+        tally: Arc<EngineCounters>,
     ) -> Self {
         let (me, size) = (Peer(roster.rank()), roster.size());
         let led = u32::try_from(values.get(Variable::LeaderContexts)).unwrap_or(u32::MAX);
@@ -207,7 +207,7 @@ impl Comms {
     /// Rank of the sender of a message in its communicator.
     #[inline(always)]
     #[must_use]
-    pub fn sender_rank(&self, received: &Received) -> i32 {
+    pub fn sender_rank(&self, received: &ReceivedMessage) -> i32 {
         self.rank_in(received.context, received.peer)
     }
 
@@ -235,7 +235,7 @@ mod tests {
 
     /// Those of rank 1 of 2.
     fn comms(fabric: &Fabric) -> Comms {
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         Comms::new(
             &Roster::of_one_node(0, 1, 2),
             fabric,

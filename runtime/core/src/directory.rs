@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use wireup::{Record, ToDaemon, ToRank};
 
-use crate::boot::{Heard, Link};
+use crate::boot::{ControlInput, DaemonLink};
 
 /// What is to be said and heard.
 #[derive(Debug, Default)]
@@ -23,9 +23,9 @@ pub(crate) struct Directory {
     since: Option<Instant>,
 }
 
-/// What the daemon said.
+/// A message of the daemon about other processes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum DirectoryNews {
     /// Where a rank is found.
     Record(u32, Record),
     /// That rank is not to be found, for this reason.
@@ -70,7 +70,7 @@ impl Directory {
 
     /// A turn of the progress loop: says what is to be said and takes what was said, if anything is expected. A long wait is
     /// for a rank that has not come to `MPI_Init`, and looks are rare then.
-    pub(crate) fn turn(&mut self, link: &Link) -> Option<News> {
+    pub(crate) fn turn(&mut self, link: &DaemonLink) -> Option<DirectoryNews> {
         while self.unsaid.front().is_some_and(|words| link.try_say(words)) {
             self.unsaid.pop_front();
         }
@@ -85,15 +85,21 @@ impl Directory {
     }
 
     /// The next thing that the daemon said, whether anything is expected or not.
-    pub(crate) fn hear(&mut self, link: &Link) -> Option<News> {
+    pub(crate) fn hear(&mut self, link: &DaemonLink) -> Option<DirectoryNews> {
         let news = match link.hear() {
-            Heard::Words(ToRank::Record { rank, record }) => News::Record(rank, record),
-            Heard::Words(ToRank::NoRecord { rank, why }) => News::NoRecord(rank, why),
-            Heard::Words(ToRank::AllQuiet) => News::AllQuiet,
+            ControlInput::Words(ToRank::Record { rank, record }) => {
+                DirectoryNews::Record(rank, record)
+            }
+            ControlInput::Words(ToRank::NoRecord { rank, why }) => {
+                DirectoryNews::NoRecord(rank, why)
+            }
+            ControlInput::Words(ToRank::AllQuiet) => DirectoryNews::AllQuiet,
             // Nobody asked for these.
-            Heard::Words(ToRank::Lost { rank, why }) => return Some(News::Lost(rank, why)),
-            Heard::End => return Some(News::End),
-            Heard::Words(_) | Heard::Nothing => return None,
+            ControlInput::Words(ToRank::Lost { rank, why }) => {
+                return Some(DirectoryNews::Lost(rank, why));
+            }
+            ControlInput::End => return Some(DirectoryNews::End),
+            ControlInput::Words(_) | ControlInput::Nothing => return None,
         };
         self.open = self.open.saturating_sub(1);
         self.stir();
@@ -128,7 +134,7 @@ mod tests {
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
     /// A line to a daemon, and the daemon's end of it.
-    fn line() -> (Link, OwnedFd) {
+    fn line() -> (DaemonLink, OwnedFd) {
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -136,7 +142,7 @@ mod tests {
             None,
         )
         .unwrap();
-        (Link::new(ours, 3), theirs)
+        (DaemonLink::new(ours, 3), theirs)
     }
 
     fn record(number: u8) -> Record {
@@ -180,7 +186,10 @@ mod tests {
                 record: answer,
             },
         );
-        assert_eq!(directory.turn(&link), Some(News::Record(5, record(5))));
+        assert_eq!(
+            directory.turn(&link),
+            Some(DirectoryNews::Record(5, record(5)))
+        );
         assert!(directory.is_idle());
     }
 
@@ -225,7 +234,10 @@ mod tests {
         let why = "it has ended".to_owned();
         say(&daemon, &ToRank::NoRecord { rank: 5, why });
         let turns = (0..=EAGER_TURNS).find_map(|_| directory.turn(&link));
-        assert_eq!(turns, Some(News::NoRecord(5, "it has ended".to_owned())));
+        assert_eq!(
+            turns,
+            Some(DirectoryNews::NoRecord(5, "it has ended".to_owned()))
+        );
     }
 
     #[test]
@@ -246,7 +258,10 @@ mod tests {
         );
         assert_eq!(directory.turn(&link), None, "looks are rare now");
         directory.patience(Instant::now());
-        assert_eq!(directory.turn(&link), Some(News::Record(5, record(5))));
+        assert_eq!(
+            directory.turn(&link),
+            Some(DirectoryNews::Record(5, record(5)))
+        );
     }
 
     #[test]
@@ -268,6 +283,6 @@ mod tests {
         let mut directory = Directory::default();
         assert_eq!(directory.hear(&link), None);
         drop(daemon);
-        assert_eq!(directory.hear(&link), Some(News::End));
+        assert_eq!(directory.hear(&link), Some(DirectoryNews::End));
     }
 }

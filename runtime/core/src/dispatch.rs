@@ -6,11 +6,11 @@
 //!
 //! What the daemon tells comes by here too; and what becomes of a lost peer, whoever tells of it, concerns nearly every part.
 
-use engine::{Event, Peer};
-use transport::{Arrived, Completion, Outcome, Owner, WorkId};
+use engine::{EventType, Peer};
+use transport::{Arrived, Completion, Owner, WorkId, WorkOutcome};
 
 use crate::carrier::carrier;
-use crate::directory::News;
+use crate::directory::DirectoryNews;
 use crate::pump::ENGINE;
 use crate::{Universe, gates};
 
@@ -83,7 +83,7 @@ impl Universe {
     }
 
     /// The end of a read or write.
-    fn take_in_work(&mut self, work: WorkId, outcome: Outcome) {
+    fn take_in_work(&mut self, work: WorkId, outcome: WorkOutcome) {
         match Owner::of_work(work) {
             ENGINE => self.messages.pump.take_in_read(work, outcome),
             channel::OWNER => {
@@ -126,21 +126,21 @@ impl Universe {
     }
 
     #[cold]
-    pub(crate) fn take_news(&mut self, news: News) {
+    pub(crate) fn take_news(&mut self, news: DirectoryNews) {
         match news {
-            News::Record(rank, record) => {
+            DirectoryNews::Record(rank, record) => {
                 let fabric = &mut self.messages.pump.fabric;
                 fabric.learn_address(transport::Peer(rank), record.bytes());
             }
-            News::NoRecord(rank, why) => self.lose(Peer(rank), &why),
-            News::Lost(rank, why) => {
+            DirectoryNews::NoRecord(rank, why) => self.lose(Peer(rank), &why),
+            DirectoryNews::Lost(rank, why) => {
                 // What it sent before is here.
                 self.progress();
                 self.lose(Peer(rank), &why);
                 self.network.end_job_without(rank, &why);
             }
-            News::AllQuiet => self.network.let_go(),
-            News::End => {
+            DirectoryNews::AllQuiet => self.network.let_go(),
+            DirectoryNews::End => {
                 // Without the daemon nobody would end this process.
                 eprintln!("rank {}: the launcher is gone; this rank ends", self.rank());
                 crate::boot::leave(1);
@@ -162,7 +162,7 @@ impl Universe {
             messages.pump.fabric.lose(carrier(peer), why);
             channels.own.lose(carrier(peer));
             let words = [peer.0.into(), 0, 0, 0, 0];
-            messages.pump.engine.note(Event::PeerLost, words);
+            messages.pump.engine.note(EventType::PeerLost, words);
             messages.gates.lose(&mut messages.pump, peer);
             messages.pump.sides.forget_packed();
         }

@@ -10,7 +10,7 @@
 //!
 //! The engine stays what decides. A receive with a gate is posted as any other; a message that goes in frames takes
 //! the next number too, and finds the receive in its place. Whatever could make another receive the right one - a receive that
-//! is not of the class but could match, a probe, a cancel - ends the class first ([`Gates::mind_receive`]). That is local: the
+//! is not of the class but could match, a probe, a cancel - ends the class first ([`MessageGates::mind_receive`]). That is local: the
 //! receiver revokes its gate, or finds that the message is there or about to be; and then tells the sender (UNBIND), which
 //! sends what waits in frames. A sender may leave as well (LEFT).
 //!
@@ -24,32 +24,32 @@
 //! The word of their heads is that of a message of the class. One that names no class, or a name that is not that of the class
 //! at the moment, changes nothing: it may have crossed another.
 
-mod into;
-mod out;
+mod inbound;
+mod outbound;
 
 use rustc_hash::FxHashMap;
 
-use channel::claimed::{InletName, Inlets, Place};
+use channel::claimed::{InletName, Inlets, ReceiveRegion};
 use engine::{ContextId, Peer, RequestId, wire};
 use transport::{Arrived, Owner};
 
-use crate::operation::Source;
+use crate::operation::ReceiveSource;
 use crate::pump::Pump;
-use into::{Into, Moving};
-use out::Out;
+use inbound::{ClaimedReceive, InboundClass};
+use outbound::OutboundClass;
 
-/// Which messages meet which receives.
+/// The context, peer and tag for which messages match receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Name {
+struct GateName {
     context: u32,
     /// The process at the other end.
     peer: u32,
     tag: i32,
 }
 
-impl Name {
+impl GateName {
     /// Whether such a receive or probe could take a message of the class.
-    fn could_be(&self, source: &Source) -> bool {
+    fn could_be(&self, source: &ReceiveSource) -> bool {
         self.context == source.context.0
             && source.peer.is_none_or(|peer| peer.0 == self.peer)
             && source.tag.is_none_or(|tag| tag == self.tag)
@@ -70,26 +70,26 @@ impl Name {
 
 /// A persistent request that may use gates, in the row of its slot.
 #[derive(Debug, Default)]
-struct Member {
+struct GateMember {
     /// 0: there is none.
     token: u32,
     class: u32,
     /// Where its bytes are written, of a receive that had a gate.
-    place: Option<Place>,
+    place: Option<ReceiveRegion>,
 }
 
-/// The gates of a process.
+/// The gates of a process for persistent requests.
 #[derive(Debug, Default)]
-pub(crate) struct Gates {
+pub(crate) struct MessageGates {
     is_off: bool,
     /// Starts of receives before their sender is asked for the first time.
     first_starts: u64,
     inlets: Inlets,
-    members: Vec<Member>,
-    into: Vec<Into>,
-    out: Vec<Out>,
-    into_names: FxHashMap<Name, u32>,
-    out_names: FxHashMap<Name, u32>,
+    members: Vec<GateMember>,
+    into: Vec<InboundClass>,
+    out: Vec<OutboundClass>,
+    into_names: FxHashMap<GateName, u32>,
+    out_names: FxHashMap<GateName, u32>,
     /// Classes that are bound.
     bound_into: u32,
     bound_out: u32,
@@ -97,7 +97,7 @@ pub(crate) struct Gates {
     open: Vec<u32>,
     /// Classes with sends that wait.
     waiting: Vec<u32>,
-    moving: Vec<Moving>,
+    moving: Vec<ClaimedReceive>,
 }
 
 /// Whose the frames are by which both ends of a class agree about gates.
@@ -108,7 +108,7 @@ const BOUND: u8 = OWNER.kind(1);
 const UNBIND: u8 = OWNER.kind(2);
 const LEFT: u8 = OWNER.kind(3);
 
-impl Gates {
+impl MessageGates {
     /// `policy`: the place of the word in the variable RMPI_PERSISTENT; `first_starts`: RMPI_GATE_STARTS.
     pub(crate) fn new(policy: u64, first_starts: u64) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl Gates {
         self.open.len() | self.waiting.len() | self.moving.len() != 0
     }
 
-    fn member(&self, request: RequestId) -> Option<&Member> {
+    fn member(&self, request: RequestId) -> Option<&GateMember> {
         let row = self.members.get(request.index());
         row.filter(|member| member.token == request.0)
     }
@@ -144,9 +144,9 @@ impl Gates {
     fn add_member(&mut self, request: RequestId, class: u32) {
         let row = request.index();
         if self.members.len() <= row {
-            self.members.resize_with(row + 1, Member::default);
+            self.members.resize_with(row + 1, GateMember::default);
         }
-        self.members[row] = Member {
+        self.members[row] = GateMember {
             token: request.0,
             class,
             place: None,
@@ -154,13 +154,13 @@ impl Gates {
     }
 }
 
-impl Gates {
+impl MessageGates {
     /// An inactive persistent receive may use gates, if it is of one source and tag.
-    pub(crate) fn admit_receive(&mut self, request: RequestId, source: Source) {
+    pub(crate) fn admit_receive(&mut self, request: RequestId, source: ReceiveSource) {
         let (Some(peer), Some(tag)) = (source.peer, source.tag) else {
             return;
         };
-        let name = Name {
+        let name = GateName {
             context: source.context.0,
             peer: peer.0,
             tag,
@@ -171,7 +171,7 @@ impl Gates {
         }
         let next = self.into.len();
         let class = *self.into_names.entry(name).or_insert_with(|| {
-            self.into.push(Into::new(name, self.first_starts));
+            self.into.push(InboundClass::new(name, self.first_starts));
             index(next)
         });
         self.into[class as usize].members += 1;
@@ -181,7 +181,7 @@ impl Gates {
     /// An inactive persistent send of standard mode may use gates.
     pub(crate) fn admit_send(&mut self, pump: &mut Pump, request: RequestId) {
         let fields = pump.engine.arena().fields(request);
-        let name = Name {
+        let name = GateName {
             context: fields.context,
             peer: fields.peer,
             tag: fields.tag,
@@ -191,7 +191,7 @@ impl Gates {
         }
         let next = self.out.len();
         let class = *self.out_names.entry(name).or_insert_with(|| {
-            self.out.push(Out::new(name));
+            self.out.push(OutboundClass::new(name));
             index(next)
         });
         self.out[class as usize].members += 1;
@@ -207,9 +207,9 @@ impl Gates {
     /// A receive that is none of a class's own, or a probe, is about to look for a message that may be one of a class.
     #[cold]
     #[inline(never)]
-    pub(crate) fn mind_receive(&mut self, pump: &mut Pump, source: Source) {
+    pub(crate) fn mind_receive(&mut self, pump: &mut Pump, source: ReceiveSource) {
         if let (Some(peer), Some(tag)) = (source.peer, source.tag) {
-            let name = Name {
+            let name = GateName {
                 context: source.context.0,
                 peer: peer.0,
                 tag,
@@ -232,9 +232,9 @@ impl Gates {
     pub(crate) fn mind_cancel(&mut self, pump: &mut Pump, request: RequestId) {
         let fields = pump.engine.arena().fields(request);
         match fields.kind {
-            engine::Kind::Receive => self.withdraw_receive(pump, request),
-            engine::Kind::Send if self.minds_sends() => {
-                let name = Name {
+            engine::RequestKind::Receive => self.withdraw_receive(pump, request),
+            engine::RequestKind::Send if self.minds_sends() => {
+                let name = GateName {
                     context: fields.context,
                     peer: fields.peer,
                     tag: fields.tag,
@@ -253,7 +253,7 @@ impl Gates {
         if self.member(request).is_none() {
             return;
         }
-        let is_receive = pump.engine.arena().fields(request).kind == engine::Kind::Receive;
+        let is_receive = pump.engine.arena().fields(request).kind == engine::RequestKind::Receive;
         if is_receive {
             self.withdraw_receive(pump, request);
         }
@@ -305,7 +305,7 @@ impl Gates {
 
     /// A frame about gates.
     pub(crate) fn take_in(&mut self, pump: &mut Pump, arrived: &Arrived) {
-        let name = Name::of(arrived);
+        let name = GateName::of(arrived);
         let [place, stamp, ..] = arrived.words;
         let inlet = [place, stamp];
         if arrived.bytes() != 16 || name.tag < 0 {
@@ -339,13 +339,13 @@ impl Gates {
         let is_open = |class: &u32| self.out[*class as usize].is_open();
         self.open.iter().any(is_written)
             || self.waiting.iter().any(is_open)
-            || self.moving.iter().any(Moving::is_written)
+            || self.moving.iter().any(ClaimedReceive::is_written)
     }
 }
 
 /// Tells the other end of a class something, behind all that was sent to it.
-fn tell(pump: &mut Pump, kind: u8, name: Name, inlet: InletName) {
-    let head = engine::Head {
+fn tell(pump: &mut Pump, kind: u8, name: GateName, inlet: InletName) {
+    let head = engine::FrameHead {
         kind,
         ..wire::eager(ContextId(name.context), name.tag)
     };

@@ -41,8 +41,9 @@ mod pack;
 mod payload;
 mod progress;
 mod pump;
+mod rendezvous_protocol;
+mod request_data;
 mod roster;
-mod sides;
 mod tasks;
 #[cfg(test)]
 mod testing;
@@ -52,35 +53,34 @@ mod user_buf;
 pub mod var;
 mod visit;
 mod waiting;
-mod ways;
 
 /// What a lock between the threads of a process is made of.
 pub mod thread {
     pub use transport::wait::{
         fence_own_threads, register_own_threads, sleep_at, thread_number, wake_at,
     };
-    pub use transport::{Bias, Turn, Turnstile};
+    pub use transport::{Bias, BiasTurn, Turnstile};
 }
 
-pub use awaits::{Awaits, List, Meeting};
-pub use boot::{Birth, Link, flush_output, leave, started_by};
+pub use awaits::{AwaitedCollective, Awaits, RequestList};
+pub use boot::{Birth, DaemonLink, flush_output, leave, started_by};
 pub use brief::Ended;
-pub use collective::Line;
-pub use comm::{Comm, Comparison, Group, Within};
+pub use collective::CollectiveCall;
+pub use comm::{Comm, Group, GroupComparison, Within};
 pub use comms::{Comms, PREDEFINED};
-pub use datatype::{Datatype, Signature};
+pub use datatype::{Datatype, TypeSignature};
 pub use engine::{
-    Config as EngineConfig, ContextId, Event, Found, Kind, Peer, Received, Record, Records,
-    RequestId, State, WORDS,
+    Config as EngineConfig, ContextId, EventRecord, EventRecordList, EventType, Peer,
+    ProbedMessage, ReceivedMessage, RequestId, RequestKind, RequestState, WORDS,
 };
 pub use error::Error;
 pub use messages::{Messages, SendMode};
-pub use operation::{Mode, Source, Status, Target};
+pub use operation::{MessageStatus, Mode, ReceiveSource, SendTarget};
 pub use pack::Structured;
 pub use payload::Payload;
-pub use roster::{Name, Roster};
+pub use roster::{ProcessName, Roster};
 pub use tasks::Tasks;
 pub use universe::Universe;
 pub use user_buf::UserMemory;
 pub use visit::Visit;
-pub use waiting::{Pause, Wait, Waiting};
+pub use waiting::{Pause, WaitPolicy, WaitProgress};

@@ -5,11 +5,11 @@ use engine::Engine;
 
 use crate::EngineConfig;
 use crate::var::live::live;
-use crate::var::{Values, Variable};
+use crate::var::{Variable, VariableValues};
 
-/// The limits by which a send chooses.
+/// The sizes by which a send chooses its protocol.
 #[derive(Debug)]
-pub(crate) struct Limits {
+pub(crate) struct SendLimits {
     eager_bytes: u64,
     /// Sends of fewer bytes than this may go without a request.
     at_once_below_bytes: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Limits {
     most_bytes: u64,
 }
 
-impl Limits {
+impl SendLimits {
     /// As the engine has them.
     pub(crate) fn of(config: &EngineConfig, most_bytes: u64) -> Self {
         Self {
@@ -66,7 +66,7 @@ impl Limits {
 }
 
 /// What the engine is told of the settings, where a frame takes so many bytes at most.
-pub(crate) fn engine_config(values: &Values, most_bytes: u64) -> EngineConfig {
+pub(crate) fn engine_config(values: &VariableValues, most_bytes: u64) -> EngineConfig {
     let eager_limit_bytes = values.get(Variable::EagerLimit).min(most_bytes);
     EngineConfig {
         eager_limit_bytes,

@@ -26,17 +26,17 @@ use std::collections::VecDeque;
 use wireup::{Boot, NodeMap, Ranks, Record, StreamKey, ToDaemon, ToRank};
 
 use crate::Error;
-use crate::boot::Heard;
-pub(crate) use found::{Found, Inherited, Setting, USED_VARIABLE, used};
-pub(crate) use manager::Manager;
-use neighbours::{Entered, Neighbours};
+use crate::boot::ControlInput;
+pub(crate) use found::{Inherited, PmiAddress, PmiSetting, USED_VARIABLE, used};
+pub(crate) use manager::PmiClient;
+use neighbours::{NodeEntry, NodeRole};
 use std::os::fd::OwnedFd;
 
 /// What stands in for the daemon of the node.
 #[derive(Debug)]
 pub(crate) struct Managed {
-    manager: Manager,
-    neighbours: Neighbours,
+    manager: PmiClient,
+    neighbours: NodeRole,
     /// What this process has not heard yet.
     unheard: VecDeque<ToRank>,
     /// This process is quiet, and waits for the others.
@@ -57,7 +57,7 @@ impl Managed {
     ///
     /// # Errors
     /// When the server fails, or the ranks of the node do not find each other.
-    pub(crate) fn join(mut manager: Manager) -> Result<Born, Error> {
+    pub(crate) fn join(mut manager: PmiClient) -> Result<Born, Error> {
         match Self::meet(&mut manager) {
             Ok((neighbours, boot, segment)) => Ok(Born {
                 boot,
@@ -72,17 +72,17 @@ impl Managed {
         }
     }
 
-    fn meet(manager: &mut Manager) -> Result<(Neighbours, Boot, Option<OwnedFd>), Error> {
+    fn meet(manager: &mut PmiClient) -> Result<(NodeRole, Boot, Option<OwnedFd>), Error> {
         let (rank, size) = (manager.rank(), manager.size());
         check_place(rank, size)?;
         if size == 1 {
             let cpus = neighbours::cpus(std::iter::empty());
-            let boot = boot_of(manager, (&[rank], cpus), &Keys::random()?)?;
-            return Ok((Neighbours::None, boot, None));
+            let boot = boot_of(manager, (&[rank], cpus), &JobKeys::random()?)?;
+            return Ok((NodeRole::None, boot, None));
         }
-        let mut entered = Entered::at(&manager.job(), rank)?;
+        let mut entered = NodeEntry::at(&manager.job(), rank)?;
         if rank == 0 {
-            manager.put("keys", &Keys::random()?.to_string())?;
+            manager.put("keys", &JobKeys::random()?.to_string())?;
         }
         manager.begin_fence()?;
         while !manager.is_fence_over()? {
@@ -90,29 +90,29 @@ impl Managed {
             manager.rest(entered.door());
         }
         let (neighbours, boot, segment) = match entered {
-            Entered::Leader(mut leader) => {
+            NodeEntry::Leader(mut leader) => {
                 // Each has connected before it began to wait.
                 leader.admit(size)?;
                 leader.close_door();
                 let keys = manager.get(0, "keys")?.unwrap_or_default();
-                let keys = Keys::parse(&keys)?;
+                let keys = JobKeys::parse(&keys)?;
                 let ranks = leader.ranks();
                 let boot = boot_of(manager, (&ranks, leader.cpus()), &keys)?;
                 let segment = node_segment::make(keys.job, boot.local_size());
                 let segment = segment.map_err(Error::Boot)?;
                 leader.tell(|other| boot_like(&boot, other), Some(&segment))?;
-                (Neighbours::Leader(leader), boot, segment)
+                (NodeRole::Leader(leader), boot, segment)
             }
-            Entered::Guest(mut guest) => {
+            NodeEntry::Guest(mut guest) => {
                 let (boot, segment) = guest.hear()?;
                 let app = manager.app();
-                (Neighbours::Guest(guest), Boot { app, ..boot }, segment)
+                (NodeRole::Guest(guest), Boot { app, ..boot }, segment)
             }
         };
         Ok((neighbours, boot, Some(segment)))
     }
 
-    fn new(manager: Manager, neighbours: Neighbours) -> Self {
+    fn new(manager: PmiClient, neighbours: NodeRole) -> Self {
         Self {
             manager,
             neighbours,
@@ -142,12 +142,12 @@ impl Managed {
             self.manager.rest(None);
         }
         match &mut self.neighbours {
-            Neighbours::Guest(guest) => {
+            NodeRole::Guest(guest) => {
                 let more = guest.hear_more()?;
                 (boot.crowded, boot.nodes) = (more.crowded, more.nodes);
             }
-            Neighbours::None => (boot.crowded, boot.nodes) = survey(&mut self.manager)?,
-            Neighbours::Leader(leader) => {
+            NodeRole::None => (boot.crowded, boot.nodes) = survey(&mut self.manager)?,
+            NodeRole::Leader(leader) => {
                 (boot.crowded, boot.nodes) = survey(&mut self.manager)?;
                 leader.tell(|other| boot_like(boot, other), None)?;
             }
@@ -191,28 +191,28 @@ impl Managed {
     }
 
     /// The next thing that a daemon would say.
-    pub(crate) fn hear(&mut self) -> Heard {
+    pub(crate) fn hear(&mut self) -> ControlInput {
         if let Some(words) = self.unheard.pop_front() {
-            return Heard::Words(words);
+            return ControlInput::Words(words);
         }
         if self.is_quiet {
             match self.manager.is_fence_over() {
                 Ok(false) => {}
                 Ok(true) => {
                     self.is_quiet = false;
-                    return Heard::Words(ToRank::AllQuiet);
+                    return ControlInput::Words(ToRank::AllQuiet);
                 }
                 Err(error) => {
                     eprintln!("rmpi: rank {}: {error}", self.manager.rank());
                     // The others wait for this one, which ends.
                     let _ = self.manager.abort(1, &error.to_string());
-                    return Heard::End;
+                    return ControlInput::End;
                 }
             }
         }
         match self.neighbours.next_lost() {
-            Some((rank, why)) => Heard::Words(ToRank::Lost { rank, why }),
-            None => Heard::Nothing,
+            Some((rank, why)) => ControlInput::Words(ToRank::Lost { rank, why }),
+            None => ControlInput::Nothing,
         }
     }
 
@@ -256,7 +256,7 @@ fn check_place(rank: u32, size: u32) -> Result<(), Error> {
 
 /// Whether some node of the job has more ranks than CPUs, and the node of each rank: asks for one card of each node, and for that of
 /// one of its ranks. The number of a node is its lowest rank; all ranks of the job find the same.
-fn survey(manager: &mut Manager) -> Result<(bool, Option<NodeMap>), Error> {
+fn survey(manager: &mut PmiClient) -> Result<(bool, Option<NodeMap>), Error> {
     let size = manager.size();
     let mut is_crowded = false;
     let mut nodes: Vec<Option<u32>> = vec![None; size as usize];
@@ -287,7 +287,7 @@ fn survey(manager: &mut Manager) -> Result<(bool, Option<NodeMap>), Error> {
 }
 
 /// What a daemon would say to this rank on a node with these ranks, which may use these CPUs.
-fn boot_of(manager: &Manager, near: (&[u32], Vec<u64>), keys: &Keys) -> Result<Boot, Error> {
+fn boot_of(manager: &PmiClient, near: (&[u32], Vec<u64>), keys: &JobKeys) -> Result<Boot, Error> {
     let (rank, (ranks, cpus)) = (manager.rank(), near);
     let twice = || Error::Boot("the launcher has given two processes the same rank".to_owned());
     let local_rank = ranks.iter().position(|near| *near == rank);
@@ -330,15 +330,15 @@ fn boot_like(boot: &Boot, rank: u32) -> Boot {
     }
 }
 
-/// What the ranks of a job have and no other job has.
-struct Keys {
+/// The numbers and keys of a job, which its ranks share and no other job has.
+struct JobKeys {
     job: u64,
     /// 31 bits.
     network: u32,
     stream: u128,
 }
 
-impl Keys {
+impl JobKeys {
     fn random() -> Result<Self, Error> {
         let mut bytes = [0; 28];
         let mut filled = 0;
@@ -370,7 +370,7 @@ impl Keys {
     }
 }
 
-impl std::fmt::Display for Keys {
+impl std::fmt::Display for JobKeys {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (job, network, stream) = (self.job, self.network << 1, self.stream);
         write!(out, "{job:016x}{network:08x}{stream:032x}")

@@ -20,14 +20,16 @@ mod persistent;
 
 use std::ptr::NonNull;
 
-use engine::{ContextId, Engine, Event, Kind, Records, RequestId, State, WORDS};
+use engine::{
+    ContextId, Engine, EventRecordList, EventType, RequestId, RequestKind, RequestState, WORDS,
+};
 use queue_layout::{FLAG_PERSISTENT, FLAG_PLAIN, Queued};
 
-use crate::awaits::Meeting;
-use crate::gates::Gates;
+use crate::awaits::AwaitedCollective;
+use crate::gates::MessageGates;
 use crate::pump::Pump;
 use crate::var::live::live_u32;
-use crate::var::{Values, Variable};
+use crate::var::{Variable, VariableValues};
 use bundle::Bundles;
 
 pub use bundle::SendMode;
@@ -36,17 +38,17 @@ pub use bundle::SendMode;
 #[derive(Debug)]
 pub struct Messages {
     pub(crate) pump: Pump,
-    pub(crate) gates: Gates,
+    pub(crate) gates: MessageGates,
     pub(crate) bundles: Bundles,
     /// Sends since the last look at what arrived.
     pub(crate) sends_unlooked: u32,
 }
 
 impl Messages {
-    pub(crate) fn new(pump: Pump, values: &Values) -> Self {
+    pub(crate) fn new(pump: Pump, values: &VariableValues) -> Self {
         Self {
             pump,
-            gates: Gates::new(
+            gates: MessageGates::new(
                 values.get(Variable::Persistent),
                 values.get(Variable::GateStarts),
             ),
@@ -76,7 +78,7 @@ impl Messages {
     /// Whether nothing is under way in a context.
     #[must_use]
     pub fn is_quiet(&self, context: ContextId) -> bool {
-        use engine::State::{Announced, Moving, Posted, Queued};
+        use engine::RequestState::{Announced, Moving, Posted, Queued};
         let arena = self.pump.engine.arena();
         let pending = |id: RequestId| {
             let fields = arena.fields(id);
@@ -100,12 +102,12 @@ impl Messages {
 
     /// Notes that something happened, if a tool wants to hear of it; [`crate::var::events`] says what the words are.
     #[inline(always)]
-    pub fn note(&mut self, event: Event, words: [u64; WORDS]) {
+    pub fn note(&mut self, event: EventType, words: [u64; WORDS]) {
         self.pump.engine.note(event, words);
     }
 
     /// What was noted since the last time.
-    pub fn take_records(&mut self) -> Records {
+    pub fn take_records(&mut self) -> EventRecordList {
         self.pump.engine.take_records()
     }
 
@@ -116,7 +118,7 @@ impl Messages {
 
     /// The transport's counters.
     #[must_use]
-    pub fn transport_stats(&self) -> transport::Stats {
+    pub fn transport_stats(&self) -> transport::FabricStats {
         self.pump.fabric.stats()
     }
 
@@ -157,7 +159,12 @@ impl Messages {
     }
 
     /// Notes for debuggers which collective (a number of `queue_layout::COLLECTIVES`) a request stands for.
-    pub fn tell_collective(&mut self, request: RequestId, collective: usize, meeting: Meeting) {
+    pub fn tell_collective(
+        &mut self,
+        request: RequestId,
+        collective: usize,
+        meeting: AwaitedCollective,
+    ) {
         let number = u16::try_from(collective + 1).unwrap_or(0);
         self.pump
             .engine
@@ -180,11 +187,11 @@ impl Messages {
             && arena.find(token).is_some_and(|request| {
                 let fields = arena.fields(request);
                 let kind = match fields.kind {
-                    Kind::Receive => fields.flags & !(FLAG_PLAIN | FLAG_PERSISTENT) == 0,
-                    Kind::Send => fields.flags == FLAG_PERSISTENT,
+                    RequestKind::Receive => fields.flags & !(FLAG_PLAIN | FLAG_PERSISTENT) == 0,
+                    RequestKind::Send => fields.flags == FLAG_PERSISTENT,
                     _ => false,
                 };
-                kind && fields.state == State::Complete && fields.error == 0
+                kind && fields.state == RequestState::Complete && fields.error == 0
             })
     }
 

@@ -7,29 +7,29 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use engine::{ContextId, Engine, Event, Peer};
+use engine::{ContextId, Engine, EventType, Peer};
 use transport::{
-    Config, Congestion, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous,
-    StreamKey, TcpTerms,
+    Config, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, Rendezvous, StreamKey,
+    TcpCongestion, TcpTerms,
 };
 use wireup::{Boot, Record};
 
 use crate::Error;
-use crate::boot::{Birth, Link};
+use crate::boot::{Birth, DaemonLink};
 use crate::comm::{self, Group};
 use crate::comms::Comms;
-use crate::directory::{Directory, News};
+use crate::directory::{Directory, DirectoryNews};
 use crate::pump::Pump;
-use crate::var::{self, Values, Variable};
+use crate::var::{self, Variable, VariableValues};
 
-/// What is known of the network, and of the daemon, which knows where others are.
+/// What is known of the job's network, with the connection to the daemon, which knows where other processes are.
 #[derive(Debug)]
-pub struct Network {
+pub struct JobNetwork {
     /// This process.
     rank: u32,
     is_used: bool,
     /// The line to the daemon, if there is a launcher.
-    link: Option<Link>,
+    link: Option<DaemonLink>,
     directory: Directory,
     /// Peers that do not answer any more, and why.
     lost: Vec<(Peer, String)>,
@@ -37,7 +37,7 @@ pub struct Network {
     may_leave: bool,
 }
 
-impl Network {
+impl JobNetwork {
     pub(crate) fn new(rank: u32) -> Self {
         Self {
             rank,
@@ -51,12 +51,12 @@ impl Network {
 
     /// The line to the daemon, if there is a launcher.
     #[must_use]
-    pub fn link(&self) -> Option<&Link> {
+    pub fn link(&self) -> Option<&DaemonLink> {
         self.link.as_ref()
     }
 
     /// There is a launcher.
-    pub(crate) fn set_link(&mut self, link: Option<Link>) {
+    pub(crate) fn set_link(&mut self, link: Option<DaemonLink>) {
         self.link = link;
     }
 
@@ -130,8 +130,8 @@ impl Network {
         }
         while let Some(change) = fabric.next_port_change() {
             let event = match change.is_up {
-                true => Event::PortUp,
-                false => Event::PortDown,
+                true => EventType::PortUp,
+                false => EventType::PortDown,
             };
             let (rail, port) = (change.rail.into(), change.port.into());
             engine.note(event, [rail, port, change.serving.into(), 0, 0]);
@@ -147,12 +147,12 @@ impl Network {
     }
 
     /// Says to the daemon what is to be said, and answers the next thing that it says, if an answer is expected.
-    pub(crate) fn next_answer(&mut self) -> Option<News> {
+    pub(crate) fn next_answer(&mut self) -> Option<DirectoryNews> {
         self.directory.turn(self.link.as_ref()?)
     }
 
     /// The next thing that the daemon says, expected or not: also that it is gone.
-    pub(crate) fn next_news(&mut self) -> Option<News> {
+    pub(crate) fn next_news(&mut self) -> Option<DirectoryNews> {
         self.directory.hear(self.link.as_ref()?)
     }
 
@@ -211,7 +211,7 @@ impl Network {
     }
 }
 
-fn providers(values: &Values) -> Providers {
+fn providers(values: &VariableValues) -> Providers {
     Providers {
         shm: values.has(Variable::Providers, "shm"),
         verbs: values.has(Variable::Providers, "verbs"),
@@ -222,7 +222,7 @@ fn providers(values: &Values) -> Providers {
 }
 
 /// Whether some rank can be reached over a network only.
-pub(crate) fn is_needed(boot: &Boot, values: &Values) -> bool {
+pub(crate) fn is_needed(boot: &Boot, values: &VariableValues) -> bool {
     let Providers {
         shm,
         verbs,
@@ -235,7 +235,7 @@ pub(crate) fn is_needed(boot: &Boot, values: &Values) -> bool {
 }
 
 /// Opens the way to all other ranks.
-pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
+pub(crate) fn open(birth: &Birth, values: &VariableValues) -> Result<Fabric, Error> {
     let Some(boot) = &birth.boot else {
         return Ok(Fabric::open(Config::alone())?);
     };
@@ -274,11 +274,11 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
     Ok(fabric)
 }
 
-impl Values {
+impl VariableValues {
     /// How the network is used, whatever process of the job it is.
     #[must_use]
-    pub fn network(&self) -> transport::Network {
-        transport::Network::default()
+    pub fn network(&self) -> transport::NetworkSettings {
+        transport::NetworkSettings::default()
             .on_devices(self.text(Variable::NetDevices))
             .on_rails(u32::try_from(self.get(Variable::NetRails)).unwrap_or(1))
             .meeting_by(self.rendezvous())
@@ -324,12 +324,12 @@ impl Values {
             connections: u32::try_from(self.get(Variable::NetPairs)).unwrap_or(1),
             over_hosts: false,
             congestion: match self.get(Variable::NetCongestion) {
-                0 => Congestion::Auto,
-                1 => Congestion::System,
-                2 => Congestion::Named("cubic"),
-                3 => Congestion::Named("reno"),
-                4 => Congestion::Named("dctcp"),
-                _ => Congestion::Named("bbr"),
+                0 => TcpCongestion::Auto,
+                1 => TcpCongestion::System,
+                2 => TcpCongestion::Named("cubic"),
+                3 => TcpCongestion::Named("reno"),
+                4 => TcpCongestion::Named("dctcp"),
+                _ => TcpCongestion::Named("bbr"),
             },
         }
     }
@@ -354,14 +354,14 @@ impl Values {
     }
 }
 
-fn network_key(boot: &Boot, values: &Values) -> Result<u32, Error> {
+fn network_key(boot: &Boot, values: &VariableValues) -> Result<u32, Error> {
     if !is_needed(boot, values) {
         return Ok(0);
     }
     boot.network_key.ok_or_else(without_key)
 }
 
-fn stream_key(boot: &Boot, values: &Values) -> Result<Option<StreamKey>, Error> {
+fn stream_key(boot: &Boot, values: &VariableValues) -> Result<Option<StreamKey>, Error> {
     if !is_needed(boot, values) || !providers(values).tcp {
         return Ok(None);
     }
@@ -375,7 +375,7 @@ fn without_key() -> Error {
 }
 
 /// An error in opening, with the setting that led to it.
-fn explained(error: transport::Error, boot: &Boot, values: &Values) -> Error {
+fn explained(error: transport::Error, boot: &Boot, values: &VariableValues) -> Error {
     let given = values.text(Variable::Providers);
     let is_here = |peer: u32| boot.ranks.has(peer);
     let place = |peer| match is_here(peer) {

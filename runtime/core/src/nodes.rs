@@ -14,7 +14,7 @@ use crate::Group;
 
 /// Where the members of a communicator are, as seen from one of them.
 #[derive(Debug)]
-pub(crate) struct Nodes {
+pub(crate) struct CommNodes {
     /// The members on this node, in the order of their ranks.
     near: Group,
     /// The place of this process there.
@@ -39,7 +39,7 @@ pub(crate) struct Nodes {
     is_settled: Cell<bool>,
 }
 
-impl Nodes {
+impl CommNodes {
     /// `None`: all are on one node, or each on one of its own, or nobody knows about some of them.
     pub(crate) fn of(group: &Group, rank: u32, map: &Rc<NodeMap>) -> Option<Self> {
         let own = map.node_of(group.peer(rank)?.0)?;
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn members_are_found_by_node_whatever_the_order_of_ranks() {
         let map = map(&[4, 4, 9, 9, 9, 2]);
-        let nodes = Nodes::of(&Group::world(6), 3, &map).unwrap();
+        let nodes = CommNodes::of(&Group::world(6), 3, &map).unwrap();
         assert_eq!((peers(nodes.near().0), nodes.near().1), (vec![2, 3, 4], 1));
         assert_eq!(
             (peers(nodes.leaders().0), nodes.leaders().1),
@@ -180,7 +180,7 @@ mod tests {
         );
         // Node 9 first, then node 4, then node 9 again.
         let some = Group::of(vec![Peer(4), Peer(1), Peer(0), Peer(2)]);
-        let nodes = Nodes::of(&some, 2, &map).unwrap();
+        let nodes = CommNodes::of(&some, 2, &map).unwrap();
         assert_eq!((peers(nodes.near().0), nodes.near().1), (vec![1, 0], 1));
         assert_eq!(
             (peers(nodes.leaders().0), nodes.leaders().1),
@@ -195,7 +195,7 @@ mod tests {
         let map = map(&[0, 0, 1, 2]);
         let of = |ranks: &[u32]| {
             let group = Group::of(ranks.iter().copied().map(Peer).collect());
-            Nodes::of(&group, 0, &map).is_some()
+            CommNodes::of(&group, 0, &map).is_some()
         };
         assert!(of(&[0, 1, 2]) && of(&[1, 3, 0]));
         assert!(!of(&[0, 1]) && !of(&[0, 2, 3]) && !of(&[3]));

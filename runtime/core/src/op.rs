@@ -7,7 +7,7 @@ mod half;
 mod long;
 mod quad;
 
-use crate::datatype::{Basic, Float, Scalar, Shape};
+use crate::datatype::{Basic, BasicItem, Float, ScalarType};
 
 /// A predefined operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +45,8 @@ pub fn reduce(op: Op, basic: &Basic, input: &[u8], inout: &mut [u8]) -> Result<(
             inout[..bytes].copy_from_slice(&input[..bytes]);
             Ok(())
         }
-        (_, Shape::One(scalar)) => reduce_scalars(op, scalar, input, inout),
-        (Op::Minloc | Op::Maxloc, Shape::Pair { value, index, .. }) => {
+        (_, BasicItem::One(scalar)) => reduce_scalars(op, scalar, input, inout),
+        (Op::Minloc | Op::Maxloc, BasicItem::Pair { value, index, .. }) => {
             reduce_pairs(op == Op::Minloc, value, index, input, inout)
         }
         _ => Err(Undefined),
@@ -59,43 +59,48 @@ pub fn is_defined(op: Op, basic: &Basic) -> bool {
     reduce(op, basic, &[], &mut []).is_ok()
 }
 
-fn reduce_scalars(op: Op, scalar: Scalar, input: &[u8], inout: &mut [u8]) -> Result<(), Undefined> {
+fn reduce_scalars(
+    op: Op,
+    scalar: ScalarType,
+    input: &[u8],
+    inout: &mut [u8],
+) -> Result<(), Undefined> {
     match scalar {
-        Scalar::Signed(1) => integers::<i8, 1>(op, input, inout),
-        Scalar::Signed(2) => integers::<i16, 2>(op, input, inout),
-        Scalar::Signed(4) => integers::<i32, 4>(op, input, inout),
-        Scalar::Signed(8) => integers::<i64, 8>(op, input, inout),
-        Scalar::Signed(16) => integers::<i128, 16>(op, input, inout),
-        Scalar::Unsigned(1) => integers::<u8, 1>(op, input, inout),
-        Scalar::Unsigned(2) => integers::<u16, 2>(op, input, inout),
-        Scalar::Unsigned(4) => integers::<u32, 4>(op, input, inout),
-        Scalar::Unsigned(8) => integers::<u64, 8>(op, input, inout),
+        ScalarType::Signed(1) => integers::<i8, 1>(op, input, inout),
+        ScalarType::Signed(2) => integers::<i16, 2>(op, input, inout),
+        ScalarType::Signed(4) => integers::<i32, 4>(op, input, inout),
+        ScalarType::Signed(8) => integers::<i64, 8>(op, input, inout),
+        ScalarType::Signed(16) => integers::<i128, 16>(op, input, inout),
+        ScalarType::Unsigned(1) => integers::<u8, 1>(op, input, inout),
+        ScalarType::Unsigned(2) => integers::<u16, 2>(op, input, inout),
+        ScalarType::Unsigned(4) => integers::<u32, 4>(op, input, inout),
+        ScalarType::Unsigned(8) => integers::<u64, 8>(op, input, inout),
         // The standard gives characters no arithmetic. MPICH, Open MPI and Intel MPI compute with them as C does, and programs rely
         // on it.
-        Scalar::Char(1) => integers::<i8, 1>(op, input, inout),
-        Scalar::Char(4) => integers::<i32, 4>(op, input, inout),
-        Scalar::Byte => bits::<u8, 1>(op, input, inout),
-        Scalar::Logical(1) => logicals::<u8, 1>(op, input, inout),
-        Scalar::Logical(2) => logicals::<u16, 2>(op, input, inout),
-        Scalar::Logical(4) => logicals::<u32, 4>(op, input, inout),
-        Scalar::Logical(8) => logicals::<u64, 8>(op, input, inout),
-        Scalar::Logical(16) => logicals::<u128, 16>(op, input, inout),
-        Scalar::Float(Float::Single) => floats::<f32, 4>(op, input, inout),
-        Scalar::Float(Float::Double) => floats::<f64, 8>(op, input, inout),
-        Scalar::Float(Float::Half) => floats::<half::Half, 2>(op, input, inout),
-        Scalar::Float(Float::Long) => floats::<long::Long, 16>(op, input, inout),
-        Scalar::Float(Float::Quad) => floats::<quad::Quad, 16>(op, input, inout),
-        Scalar::Complex(Float::Single) => complex::<f32, 4, 8>(op, input, inout),
-        Scalar::Complex(Float::Double) => complex::<f64, 8, 16>(op, input, inout),
-        Scalar::Complex(Float::Half) => complex::<half::Half, 2, 4>(op, input, inout),
-        Scalar::Complex(Float::Long) => complex::<long::Long, 16, 32>(op, input, inout),
-        Scalar::Complex(Float::Quad) => complex::<quad::Quad, 16, 32>(op, input, inout),
+        ScalarType::Char(1) => integers::<i8, 1>(op, input, inout),
+        ScalarType::Char(4) => integers::<i32, 4>(op, input, inout),
+        ScalarType::Byte => bits::<u8, 1>(op, input, inout),
+        ScalarType::Logical(1) => logicals::<u8, 1>(op, input, inout),
+        ScalarType::Logical(2) => logicals::<u16, 2>(op, input, inout),
+        ScalarType::Logical(4) => logicals::<u32, 4>(op, input, inout),
+        ScalarType::Logical(8) => logicals::<u64, 8>(op, input, inout),
+        ScalarType::Logical(16) => logicals::<u128, 16>(op, input, inout),
+        ScalarType::Float(Float::Single) => floats::<f32, 4>(op, input, inout),
+        ScalarType::Float(Float::Double) => floats::<f64, 8>(op, input, inout),
+        ScalarType::Float(Float::Half) => floats::<half::HalfFloat, 2>(op, input, inout),
+        ScalarType::Float(Float::Long) => floats::<long::Long, 16>(op, input, inout),
+        ScalarType::Float(Float::Quad) => floats::<quad::Quad, 16>(op, input, inout),
+        ScalarType::Complex(Float::Single) => complex::<f32, 4, 8>(op, input, inout),
+        ScalarType::Complex(Float::Double) => complex::<f64, 8, 16>(op, input, inout),
+        ScalarType::Complex(Float::Half) => complex::<half::HalfFloat, 2, 4>(op, input, inout),
+        ScalarType::Complex(Float::Long) => complex::<long::Long, 16, 32>(op, input, inout),
+        ScalarType::Complex(Float::Quad) => complex::<quad::Quad, 16, 32>(op, input, inout),
         _ => Err(Undefined),
     }
 }
 
 /// A number that travels as `N` bytes.
-trait Number<const N: usize>: Copy + PartialEq + PartialOrd {
+trait OpNumber<const N: usize>: Copy + PartialEq + PartialOrd {
     fn read(bytes: [u8; N]) -> Self;
     fn write(self) -> [u8; N];
     fn add(self, other: Self) -> Self;
@@ -103,7 +108,7 @@ trait Number<const N: usize>: Copy + PartialEq + PartialOrd {
 }
 
 /// A number that is a row of bits.
-trait Bits<const N: usize>: Number<N> {
+trait Bits<const N: usize>: OpNumber<N> {
     const ZERO: Self;
     const ONE: Self;
     fn and(self, other: Self) -> Self;
@@ -113,7 +118,7 @@ trait Bits<const N: usize>: Number<N> {
 
 macro_rules! integer {
     ($($type:ty: $bytes:literal),*) => {$(
-        impl Number<$bytes> for $type {
+        impl OpNumber<$bytes> for $type {
             #[inline(always)]
             fn read(bytes: [u8; $bytes]) -> Self { Self::from_ne_bytes(bytes) }
             #[inline(always)]
@@ -139,7 +144,7 @@ integer!(i8: 1, i16: 2, i32: 4, i64: 8, i128: 16, u8: 1, u16: 2, u32: 4, u64: 8,
 
 macro_rules! float {
     ($($type:ty: $bytes:literal),*) => {$(
-        impl Number<$bytes> for $type {
+        impl OpNumber<$bytes> for $type {
             #[inline(always)]
             fn read(bytes: [u8; $bytes]) -> Self { Self::from_ne_bytes(bytes) }
             #[inline(always)]
@@ -155,7 +160,7 @@ float!(f32: 4, f64: 8);
 
 /// `inout[i] = f(input[i], inout[i])`.
 #[inline(always)]
-fn fold<T: Number<N>, const N: usize>(input: &[u8], inout: &mut [u8], f: impl Fn(T, T) -> T) {
+fn fold<T: OpNumber<N>, const N: usize>(input: &[u8], inout: &mut [u8], f: impl Fn(T, T) -> T) {
     let (input, _) = input.as_chunks::<N>();
     let (inout, _) = inout.as_chunks_mut::<N>();
     for (to, from) in inout.iter_mut().zip(input) {
@@ -208,7 +213,7 @@ fn logicals<T: Bits<N>, const N: usize>(
     Ok(())
 }
 
-fn floats<T: Number<N>, const N: usize>(
+fn floats<T: OpNumber<N>, const N: usize>(
     op: Op,
     input: &[u8],
     inout: &mut [u8],
@@ -224,7 +229,7 @@ fn floats<T: Number<N>, const N: usize>(
 }
 
 /// Complex numbers of two `N`-byte parts; `M` is twice `N`.
-fn complex<T: Part<N>, const N: usize, const M: usize>(
+fn complex<T: ComplexPart<N>, const N: usize, const M: usize>(
     op: Op,
     input: &[u8],
     inout: &mut [u8],
@@ -251,17 +256,17 @@ fn complex<T: Part<N>, const N: usize, const M: usize>(
 }
 
 /// A real or imaginary part.
-trait Part<const N: usize>: Number<N> {
+trait ComplexPart<const N: usize>: OpNumber<N> {
     fn negate(self) -> Self;
 }
 
-impl Part<4> for f32 {
+impl ComplexPart<4> for f32 {
     fn negate(self) -> Self {
         -self
     }
 }
 
-impl Part<8> for f64 {
+impl ComplexPart<8> for f64 {
     fn negate(self) -> Self {
         -self
     }
@@ -270,8 +275,8 @@ impl Part<8> for f64 {
 /// Value and index; of equal values the lower index wins.
 fn reduce_pairs(
     minimum: bool,
-    value: Scalar,
-    index: Scalar,
+    value: ScalarType,
+    index: ScalarType,
     input: &[u8],
     inout: &mut [u8],
 ) -> Result<(), Undefined> {
@@ -295,18 +300,18 @@ fn reduce_pairs(
 }
 
 /// Order of two numbers; `None` for what has none. Unordered floats count as greater, so they never win a minimum.
-fn compare(scalar: Scalar, a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
-    fn order<T: Number<N>, const N: usize>(a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
+fn compare(scalar: ScalarType, a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
+    fn order<T: OpNumber<N>, const N: usize>(a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
         let (a, b) = (T::read(*a.first_chunk()?), T::read(*b.first_chunk()?));
         Some(a.partial_cmp(&b).unwrap_or(std::cmp::Ordering::Greater))
     }
     match scalar {
-        Scalar::Signed(2) => order::<i16, 2>(a, b),
-        Scalar::Signed(4) => order::<i32, 4>(a, b),
-        Scalar::Signed(8) => order::<i64, 8>(a, b),
-        Scalar::Float(Float::Single) => order::<f32, 4>(a, b),
-        Scalar::Float(Float::Double) => order::<f64, 8>(a, b),
-        Scalar::Float(Float::Long) => order::<long::Long, 16>(a, b),
+        ScalarType::Signed(2) => order::<i16, 2>(a, b),
+        ScalarType::Signed(4) => order::<i32, 4>(a, b),
+        ScalarType::Signed(8) => order::<i64, 8>(a, b),
+        ScalarType::Float(Float::Single) => order::<f32, 4>(a, b),
+        ScalarType::Float(Float::Double) => order::<f64, 8>(a, b),
+        ScalarType::Float(Float::Long) => order::<long::Long, 16>(a, b),
         _ => None,
     }
 }
@@ -317,7 +322,7 @@ mod tests {
 
     fn run<T: Copy, const N: usize>(
         op: Op,
-        scalar: Scalar,
+        scalar: ScalarType,
         input: [T; 2],
         inout: [T; 2],
         bytes: impl Fn(T) -> [u8; N],
@@ -329,7 +334,16 @@ mod tests {
 
     #[test]
     fn integers_have_all_operations() {
-        let calc = |op| run(op, Scalar::Signed(4), [6i32, -3], [3, 0], i32::to_ne_bytes).unwrap();
+        let calc = |op| {
+            run(
+                op,
+                ScalarType::Signed(4),
+                [6i32, -3],
+                [3, 0],
+                i32::to_ne_bytes,
+            )
+            .unwrap()
+        };
         let is = |op, expected: [i32; 2]| {
             assert_eq!(
                 calc(op),
@@ -354,27 +368,39 @@ mod tests {
 
     #[test]
     fn characters_are_computed_with_as_c_does() {
-        let one = |op| run(op, Scalar::Char(1), [100i8, -3], [3, -4], i8::to_ne_bytes).unwrap();
+        let one = |op| {
+            run(
+                op,
+                ScalarType::Char(1),
+                [100i8, -3],
+                [3, -4],
+                i8::to_ne_bytes,
+            )
+            .unwrap()
+        };
         assert_eq!(one(Op::Sum), [103i8, -7].map(|v| v.to_ne_bytes()[0]));
         assert_eq!(one(Op::Max), [100i8, -3].map(|v| v.to_ne_bytes()[0]));
         assert_eq!(one(Op::Lxor), [0, 0]);
         let wide = run(
             Op::Prod,
-            Scalar::Char(4),
+            ScalarType::Char(4),
             [3i32, -3],
             [5, 7],
             i32::to_ne_bytes,
         );
         let expected = [15i32, -21].map(i32::to_ne_bytes).concat();
         assert_eq!(wide, Ok(expected));
-        assert!(!is_defined(Op::Minloc, &Basic::of_scalar(Scalar::Char(1))));
+        assert!(!is_defined(
+            Op::Minloc,
+            &Basic::of_scalar(ScalarType::Char(1))
+        ));
     }
 
     #[test]
     fn floats_have_arithmetic_and_no_bits() {
         let sum = run(
             Op::Sum,
-            Scalar::Float(Float::Double),
+            ScalarType::Float(Float::Double),
             [1.5f64, 2.0],
             [0.25, -2.0],
             f64::to_ne_bytes,
@@ -388,16 +414,16 @@ mod tests {
         );
         for op in [Op::Band, Op::Land, Op::Minloc] {
             assert!(
-                !is_defined(op, &Basic::of_scalar(Scalar::Float(Float::Double))),
+                !is_defined(op, &Basic::of_scalar(ScalarType::Float(Float::Double))),
                 "{op:?}"
             );
         }
         assert!(!is_defined(
             Op::Max,
-            &Basic::of_scalar(Scalar::Complex(Float::Single))
+            &Basic::of_scalar(ScalarType::Complex(Float::Single))
         ));
-        assert!(!is_defined(Op::Sum, &Basic::of_scalar(Scalar::Byte)));
-        assert!(is_defined(Op::Bxor, &Basic::of_scalar(Scalar::Byte)));
+        assert!(!is_defined(Op::Sum, &Basic::of_scalar(ScalarType::Byte)));
+        assert!(is_defined(Op::Bxor, &Basic::of_scalar(ScalarType::Byte)));
     }
 
     #[test]
@@ -411,7 +437,7 @@ mod tests {
         let mut inout = bytes([3.0, 4.0]);
         reduce(
             Op::Prod,
-            &Basic::of_scalar(Scalar::Complex(Float::Single)),
+            &Basic::of_scalar(ScalarType::Complex(Float::Single)),
             &bytes([1.0, 2.0]),
             &mut inout,
         )
@@ -422,7 +448,7 @@ mod tests {
     #[test]
     fn of_equal_values_the_lower_index_wins() {
         let pair = |v: f64, i: i32| [&v.to_ne_bytes()[..], &i.to_ne_bytes()].concat();
-        let basic = Basic::of_pair(Scalar::Float(Float::Double), Scalar::Signed(4));
+        let basic = Basic::of_pair(ScalarType::Float(Float::Double), ScalarType::Signed(4));
         for (op, a, b, expected) in [
             (Op::Minloc, (1.0, 5), (1.0, 3), (1.0, 3)),
             (Op::Minloc, (0.5, 5), (1.0, 3), (0.5, 5)),

@@ -7,7 +7,7 @@ use crate::Error;
 use crate::pack::Structured;
 use crate::user_buf::UserMemory;
 
-/// The address of the buffer in the slot of a request whose data have gaps: they are found in its [`Side`](crate::sides::Side).
+/// The address of the buffer in the slot of a request whose data have gaps: they are found in its [`RequestData`](crate::request_data::RequestData).
 pub(crate) const NO_BUFFER: u64 = 0;
 
 /// How a send relates to its receive (MPI 5.0 section 3.4). Buffered sends are standard ones of a copy.
@@ -19,9 +19,9 @@ pub enum Mode {
     Synchronous,
 }
 
-/// What a receive or probe asks for.
+/// The source, tag and context that a receive or probe asks for.
 #[derive(Clone, Copy, Debug)]
-pub struct Source {
+pub struct ReceiveSource {
     /// In which context.
     pub context: ContextId,
     /// From whom; `None` is any source.
@@ -30,9 +30,9 @@ pub struct Source {
     pub tag: Option<i32>,
 }
 
-/// Where a send goes.
+/// The peer, tag and context of a send.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub struct SendTarget {
     /// In which context.
     pub context: ContextId,
     /// To whom.
@@ -43,7 +43,7 @@ pub struct Target {
 
 /// How an operation ended (MPI 5.0 section 3.2.5).
 #[derive(Debug)]
-pub struct Status {
+pub struct MessageStatus {
     /// Rank of the sender in the communicator; `None` for anything but a received message.
     pub source: Option<i32>,
     /// There was no other side (`MPI_PROC_NULL`).
@@ -59,7 +59,7 @@ pub struct Status {
 }
 
 /// A send, but for what is found out at each start: its key, and whether it goes early.
-pub(crate) fn described(target: Target, memory: UserMemory, mode: Mode) -> Send {
+pub(crate) fn described(target: SendTarget, memory: UserMemory, mode: Mode) -> Send {
     let (bytes, buffer) = (memory.bytes() as u64, memory.address());
     Send {
         peer: target.peer,
@@ -74,7 +74,7 @@ pub(crate) fn described(target: Target, memory: UserMemory, mode: Mode) -> Send 
 }
 
 #[inline(always)]
-pub(crate) fn wanted(source: Source, memory: UserMemory) -> Receive {
+pub(crate) fn wanted(source: ReceiveSource, memory: UserMemory) -> Receive {
     Receive {
         context: source.context,
         peer: source.peer,
@@ -85,7 +85,7 @@ pub(crate) fn wanted(source: Source, memory: UserMemory) -> Receive {
 }
 
 /// A receive whose bytes go where `data` has them.
-pub(crate) fn scattered(source: Source, data: &Structured) -> Receive {
+pub(crate) fn scattered(source: ReceiveSource, data: &Structured) -> Receive {
     Receive {
         bytes: data.bytes(),
         buffer: NO_BUFFER,

@@ -8,7 +8,7 @@
 
 use transport::copy::copy;
 
-use crate::datatype::{Datatype, Layout};
+use crate::datatype::{Datatype, TypeLayout};
 use crate::user_buf::UserMemory;
 
 /// `count` items of a datatype with gaps, somewhere in the application's memory.
@@ -16,7 +16,7 @@ use crate::user_buf::UserMemory;
 pub struct Structured {
     base: UserMemory,
     bytes: u64,
-    layout: Layout,
+    layout: TypeLayout,
 }
 
 impl Structured {
@@ -51,7 +51,12 @@ impl Structured {
 
     /// The dense bytes from `position` on, as many as `packed` takes.
     pub fn pack_at(&self, position: u64, packed: &mut [u8]) {
-        self.walk(position, packed.as_mut_ptr(), packed.len(), Way::Out);
+        self.walk(
+            position,
+            packed.as_mut_ptr(),
+            packed.len(),
+            PackDirection::Out,
+        );
     }
 
     /// Puts dense bytes where they belong; stops where they end.
@@ -61,14 +66,19 @@ impl Structured {
 
     /// Puts dense bytes from `position` on where they belong; stops where they end.
     pub fn unpack_at(&self, position: u64, packed: &[u8]) {
-        self.walk(position, packed.as_ptr().cast_mut(), packed.len(), Way::In);
+        self.walk(
+            position,
+            packed.as_ptr().cast_mut(),
+            packed.len(),
+            PackDirection::In,
+        );
     }
 
-    fn walk(&self, position: u64, packed: *mut u8, bytes: usize, way: Way) {
+    fn walk(&self, position: u64, packed: *mut u8, bytes: usize, way: PackDirection) {
         if position >= self.bytes {
             return;
         }
-        let mut cursor = Cursor {
+        let mut cursor = PackCursor {
             packed,
             left: bytes,
             way,
@@ -77,45 +87,45 @@ impl Structured {
     }
 }
 
-/// Which way bytes go.
+/// Pack or unpack.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum PackDirection {
     /// From the structure to the dense bytes.
     Out,
     /// Into the structure.
     In,
 }
 
-/// The place in the dense bytes.
-struct Cursor {
+/// The position in the packed bytes.
+struct PackCursor {
     packed: *mut u8,
     left: usize,
-    way: Way,
+    way: PackDirection,
 }
 
-impl Cursor {
+impl PackCursor {
     /// Moves the bytes of `layout` but for the first `skip`, fewer than it has, until the dense bytes end.
-    fn walk(&mut self, layout: &Layout, skip: u64, base: *mut u8) {
+    fn walk(&mut self, layout: &TypeLayout, skip: u64, base: *mut u8) {
         match layout {
-            Layout::Dense { offset, bytes } => {
+            TypeLayout::Dense { offset, bytes } => {
                 let place = shifted(base, *offset).wrapping_add(usize::try_from(skip).unwrap_or(0));
                 self.copy(place, bytes - skip);
             }
-            Layout::Repeat {
+            TypeLayout::Repeat {
                 offset,
                 count,
                 stride,
                 each,
                 inner,
             } => {
-                let row = Row {
+                let row = RepeatedRow {
                     stride: *stride,
                     each: *each,
                     inner,
                 };
                 self.repeat(&row, *count, skip, shifted(base, *offset));
             }
-            Layout::Sequence(parts) => {
+            TypeLayout::Sequence(parts) => {
                 let (parts, mut skip) = parts.from(skip);
                 for part in parts {
                     if self.left == 0 {
@@ -128,7 +138,7 @@ impl Cursor {
         }
     }
 
-    fn repeat(&mut self, row: &Row<'_>, count: u64, skip: u64, mut base: *mut u8) {
+    fn repeat(&mut self, row: &RepeatedRow<'_>, count: u64, skip: u64, mut base: *mut u8) {
         let (mut count, mut skip) = (count, skip);
         if skip != 0 {
             let passed = skip / row.each;
@@ -140,7 +150,7 @@ impl Cursor {
             base = shifted(base, row.stride);
             count -= 1;
         }
-        if let Layout::Dense { offset, bytes } = row.inner {
+        if let TypeLayout::Dense { offset, bytes } = row.inner {
             return self.repeat_dense(count, row.stride, *bytes, shifted(base, *offset));
         }
         for _ in 0..count {
@@ -187,8 +197,8 @@ impl Cursor {
     fn repeat_fixed<const N: usize>(&mut self, count: u64, stride: i64, base: *mut u8) -> *mut u8 {
         let stride = isize::try_from(stride).unwrap_or(0);
         match self.way {
-            Way::Out => self.repeat_blocks::<N, false>(count, stride, base),
-            Way::In => self.repeat_blocks::<N, true>(count, stride, base),
+            PackDirection::Out => self.repeat_blocks::<N, false>(count, stride, base),
+            PackDirection::In => self.repeat_blocks::<N, true>(count, stride, base),
         }
     }
 
@@ -240,21 +250,21 @@ impl Cursor {
 
     fn ends(&self, place: *mut u8) -> (*const u8, *mut u8) {
         match self.way {
-            Way::Out => (place, self.packed),
-            Way::In => (self.packed, place),
+            PackDirection::Out => (place, self.packed),
+            PackDirection::In => (self.packed, place),
         }
     }
 }
 
-/// What comes again and again.
-struct Row<'a> {
+/// A repeated part of a layout.
+struct RepeatedRow<'a> {
     stride: i64,
     /// Bytes of data of one, never zero.
     each: u64,
-    inner: &'a Layout,
+    inner: &'a TypeLayout,
 }
 
-impl Row<'_> {
+impl RepeatedRow<'_> {
     /// Where the one `passed` further begins.
     fn behind(&self, base: *mut u8, passed: u64) -> *mut u8 {
         let passed = i64::try_from(passed).unwrap_or(0);
@@ -272,7 +282,7 @@ fn shifted(base: *mut u8, offset: i64) -> *mut u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datatype::{Basic, Block, Float, Scalar};
+    use crate::datatype::{Basic, Float, ScalarType, TypeBlock};
 
     fn structured(memory: &mut [u8], count: u64, datatype: Datatype) -> Structured {
         // SAFETY: the tests give memory that covers the items and outlives the value.
@@ -283,7 +293,7 @@ mod tests {
     #[allow(clippy::cast_possible_truncation, reason = "numbers below 252")]
     fn columns_pack_and_come_back() {
         let mut matrix: Vec<u8> = (0..1024u32).map(|at| (at % 251) as u8 + 1).collect();
-        let byte = Datatype::of_basic(&Basic::of_scalar(Scalar::Byte));
+        let byte = Datatype::of_basic(&Basic::of_scalar(ScalarType::Byte));
         for width in [1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64, 100, 128] {
             let column = byte.strided(8, width, 128).unwrap();
             let packed = structured(&mut matrix, 1, column.clone()).pack();
@@ -307,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_short_message_fills_only_its_part() {
-        let byte = Datatype::of_basic(&Basic::of_scalar(Scalar::Byte));
+        let byte = Datatype::of_basic(&Basic::of_scalar(ScalarType::Byte));
         let column = byte.strided(4, 4, 8).unwrap();
         let mut memory = [9u8; 32];
         structured(&mut memory, 1, column).unpack(&[1, 2, 3, 4, 5, 6]);
@@ -320,8 +330,8 @@ mod tests {
     #[test]
     fn pairs_lose_their_padding() {
         let pair = Datatype::of_basic(&Basic::of_pair(
-            Scalar::Float(Float::Double),
-            Scalar::Signed(4),
+            ScalarType::Float(Float::Double),
+            ScalarType::Signed(4),
         ));
         let mut memory: Vec<u8> = (0..32).collect();
         let packed = structured(&mut memory, 2, pair).pack();
@@ -332,20 +342,20 @@ mod tests {
     #[test]
     #[allow(clippy::cast_possible_truncation, reason = "numbers below 252")]
     fn any_window_of_the_dense_bytes_is_the_same_as_cut_from_the_whole() {
-        let byte = Datatype::of_basic(&Basic::of_scalar(Scalar::Byte));
+        let byte = Datatype::of_basic(&Basic::of_scalar(ScalarType::Byte));
         let column = byte.strided(5, 3, 7).unwrap();
         let parts = [
-            Block {
+            TypeBlock {
                 count: 2,
                 at: 3,
                 of: &column,
             },
-            Block {
+            TypeBlock {
                 count: 4,
                 at: 100,
                 of: &byte,
             },
-            Block {
+            TypeBlock {
                 count: 1,
                 at: 140,
                 of: &column,

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::pack::Structured;
 use crate::user_buf::UserMemory;
 
-/// Data of the program.
+/// A message buffer of the program.
 #[derive(Clone, Debug)]
 pub enum Payload {
     /// Bytes without a gap.

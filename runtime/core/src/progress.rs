@@ -6,7 +6,7 @@ use transport::seat::Awaited;
 use crate::Universe;
 use crate::awaits::Awaits;
 use crate::var::live;
-use crate::waiting::{Around, Rested, Wait, Waiting};
+use crate::waiting::{Around, Rested, WaitPolicy, WaitProgress};
 
 impl Universe {
     /// One bounded turn: looks at the transport and posts what waits. `true` if anything happened.
@@ -96,7 +96,7 @@ impl Universe {
     /// What to do after a turn in which nothing happened: spin while a core is free for it, else let others have it. `what` tells
     /// which function waits for what.
     #[inline]
-    pub fn rest(&mut self, wait: &mut Wait, what: impl FnOnce() -> (&'static str, Awaits)) {
+    pub fn rest(&mut self, wait: &mut WaitProgress, what: impl FnOnce() -> (&'static str, Awaits)) {
         if self.waiting.spins(wait, &self.messages.pump.fabric) {
             std::hint::spin_loop();
             return;
@@ -105,7 +105,7 @@ impl Universe {
     }
 
     #[inline(never)]
-    fn rest_long(&mut self, wait: &mut Wait, what: (&'static str, Awaits)) {
+    fn rest_long(&mut self, wait: &mut WaitProgress, what: (&'static str, Awaits)) {
         let (waiting, mut around) = self.waiting_around();
         if waiting.rest_long(wait, what, &mut around) {
             self.check_link();
@@ -113,7 +113,7 @@ impl Universe {
     }
 
     /// How this process waits, and what it looks at before it sleeps.
-    fn waiting_around(&mut self) -> (&mut Waiting, Around<'_>) {
+    fn waiting_around(&mut self) -> (&mut WaitPolicy, Around<'_>) {
         let around = Around {
             messages: &mut self.messages,
             channels: &mut self.channels.own,
@@ -165,11 +165,11 @@ mod tests {
 
     use super::*;
     use crate::var::live::change;
-    use crate::var::{Values, Variable};
+    use crate::var::{Variable, VariableValues};
 
     #[test]
     fn who_only_sends_looks_once_in_so_many_sends() {
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(Config::alone()).unwrap();
         let mut universe = Universe::new(fabric, Peer(0), 1, &values);
         for looks in [3, 16] {

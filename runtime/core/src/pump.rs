@@ -6,21 +6,22 @@ use std::sync::Arc;
 
 use channel::ChannelLedger;
 use engine::{
-    Arrival, Body, ContextId, Engine, Event, OutFrame, Output, Peer, Received, RequestId, wire,
+    ArrivedFrame, ContextId, Engine, EventType, FrameBody, OutFrame, Output, Peer, ReceivedMessage,
+    RequestId, wire,
 };
-use queue_layout::{FLAG_SYNCHRONOUS, Tally};
-use transport::{Arrived, Fabric, Head, Outcome, Owner, RemoteKey, SLOT_BODY_BYTES, WorkId};
+use queue_layout::{EngineCounters, FLAG_SYNCHRONOUS};
+use transport::{Arrived, Fabric, Head, Owner, RemoteKey, SLOT_BODY_BYTES, WorkId, WorkOutcome};
 
 use crate::carrier::carrier;
-use crate::limits::{Limits, engine_config};
+use crate::limits::{SendLimits, engine_config};
 use crate::operation::NO_BUFFER;
 use crate::pack::Structured;
-use crate::sides::{Side, Sides};
+use crate::rendezvous_protocol::{RendezvousChoices, RendezvousProtocol};
+use crate::request_data::{RequestData, RequestDataTable};
 use crate::user_buf;
 use crate::var::live::live;
-use crate::var::traffic::Traffic;
-use crate::var::{Values, Variable};
-use crate::ways::{Way, Ways};
+use crate::var::traffic::PeerTraffic;
+use crate::var::{Variable, VariableValues};
 
 /// Messages of MPI.
 pub(crate) const ENGINE: Owner = Owner::new(0);
@@ -36,9 +37,9 @@ pub(crate) enum Small {
     Other,
 }
 
-/// What a look at the next frame found.
+/// What polling for one frame found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum PolledFrame {
     /// No frame is there.
     Nothing,
     /// A frame that takes the ordinary way, or it is time to look at everything.
@@ -46,7 +47,7 @@ pub(crate) enum Look {
     /// A message, which was taken in.
     Taken,
     /// The message for the receive that is awaited, which was collected too.
-    Awaited(Received),
+    Awaited(ReceivedMessage),
 }
 
 /// What moves messages: the engine, the transport, and what stands between both.
@@ -54,11 +55,11 @@ pub(crate) enum Look {
 pub(crate) struct Pump {
     pub(crate) engine: Engine,
     pub(crate) fabric: Fabric,
-    pub(crate) sides: Sides,
-    pub(crate) limits: Limits,
-    pub(crate) ways: Ways,
+    pub(crate) sides: RequestDataTable,
+    pub(crate) limits: SendLimits,
+    pub(crate) ways: RendezvousChoices,
     /// What was sent to whom.
-    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) traffic: Arc<PeerTraffic>,
     /// This process.
     pub(crate) me: Peer,
     /// Memory that sends lend is taken back once they are complete: others read it over a network.
@@ -71,19 +72,19 @@ impl Pump {
     pub(crate) fn new(
         fabric: Fabric,
         (me, size): (Peer, u32),
-        values: &Values,
-        tally: Arc<Tally>,
+        values: &VariableValues,
+        tally: Arc<EngineCounters>,
         channels: Arc<ChannelLedger>,
     ) -> Self {
         let most_bytes = fabric.max_send_bytes() as u64;
         let config = engine_config(values, most_bytes);
-        let traffic = Traffic::new(size, fabric.ledger(), channels);
+        let traffic = PeerTraffic::new(size, fabric.ledger(), channels);
         Self {
             engine: Engine::counting(config, size, tally),
             fabric,
-            sides: Sides::default(),
-            limits: Limits::of(&config, most_bytes),
-            ways: Ways::new(
+            sides: RequestDataTable::default(),
+            limits: SendLimits::of(&config, most_bytes),
+            ways: RendezvousChoices::new(
                 values.get(Variable::SingleCopy),
                 values.get(Variable::CopyTrials),
             ),
@@ -109,18 +110,18 @@ impl Pump {
     /// Takes in the next frame if it is a message of eight bytes for the receive of `token`, which it also collects: the
     /// fast path. `None`: nothing was done.
     #[inline(always)]
-    pub(crate) fn take_in_awaited(&mut self, token: u32) -> Option<Received> {
+    pub(crate) fn take_in_awaited(&mut self, token: u32) -> Option<ReceivedMessage> {
         let frame = self.fabric.first_plain_frame(wire::EAGER, 8)?;
         let (peer, head) = (Peer(frame.peer().0), frame.head());
         let buffer = self.engine.arrive_for(token, peer, head.word, 8)?;
         user_buf::put_word(buffer, frame.word());
         frame.take();
-        Some(Received::in_frame(peer, head.word, 8))
+        Some(ReceivedMessage::in_frame(peer, head.word, 8))
     }
 
     /// The same for a message of up to 48 bytes.
     #[inline(always)]
-    pub(crate) fn take_in_small(&mut self, token: u32) -> Result<Received, Small> {
+    pub(crate) fn take_in_small(&mut self, token: u32) -> Result<ReceivedMessage, Small> {
         let frame = self.fabric.first_frame().ok_or(Small::Other)?;
         let (peer, head) = (Peer(frame.peer().0), frame.head());
         let is_plain = head.kind == wire::EAGER && head.flags == 0;
@@ -137,12 +138,12 @@ impl Pump {
             .ok_or(Small::Other)?;
         frame.copy_inline(user_buf::of_matched(buffer, bytes).as_mut_slice());
         frame.take();
-        Ok(Received::in_frame(peer, head.word, bytes))
+        Ok(ReceivedMessage::in_frame(peer, head.word, bytes))
     }
 
     /// The same for a longer one.
     #[inline(always)]
-    pub(crate) fn take_in_long(&mut self, token: u32) -> Option<Received> {
+    pub(crate) fn take_in_long(&mut self, token: u32) -> Option<ReceivedMessage> {
         let frame = self.fabric.first_frame()?;
         let (peer, head) = (Peer(frame.peer().0), frame.head());
         if head.kind != wire::EAGER || head.flags != 0 {
@@ -152,36 +153,36 @@ impl Pump {
         let bytes = body.bytes();
         let buffer = self.engine.arrive_for(token, peer, head.word, bytes)?;
         frame.take_into(body, user_buf::of_matched(buffer, bytes).as_mut_slice());
-        Some(Received::in_frame(peer, head.word, bytes))
+        Some(ReceivedMessage::in_frame(peer, head.word, bytes))
     }
 
     /// Takes in the next frame if it is a whole message for the receive of `token`, which it also collects, or for the first
     /// receive of its queue. Not while requests have sides.
     #[inline(always)]
-    pub(crate) fn take_in_first(&mut self, token: u32) -> Look {
+    pub(crate) fn take_in_first(&mut self, token: u32) -> PolledFrame {
         if self.fabric.must_poll() {
-            return Look::Other;
+            return PolledFrame::Other;
         }
         let Some(frame) = self.fabric.first_frame() else {
-            return Look::Nothing;
+            return PolledFrame::Nothing;
         };
         let (peer, head) = (Peer(frame.peer().0), frame.head());
         let Some(body) = frame.body() else {
-            return Look::Other;
+            return PolledFrame::Other;
         };
         let bytes = body.bytes();
         if head.kind != wire::EAGER || head.flags != 0 {
-            return Look::Other;
+            return PolledFrame::Other;
         }
         if let Some(buffer) = self.engine.arrive_for(token, peer, head.word, bytes) {
             frame.take_into(body, user_buf::of_matched(buffer, bytes).as_mut_slice());
-            return Look::Awaited(Received::in_frame(peer, head.word, bytes));
+            return PolledFrame::Awaited(ReceivedMessage::in_frame(peer, head.word, bytes));
         }
         let Some((buffer, fits)) = self.engine.arrive_first(peer, head.word, bytes) else {
-            return Look::Other;
+            return PolledFrame::Other;
         };
         frame.take_into(body, user_buf::of_matched(buffer, fits).as_mut_slice());
-        Look::Taken
+        PolledFrame::Taken
     }
 
     /// A frame of the engine's.
@@ -190,9 +191,9 @@ impl Pump {
         let Head {
             kind, flags, word, ..
         } = arrived.head;
-        let arrival = Arrival {
+        let arrival = ArrivedFrame {
             peer: Peer(arrived.peer.0),
-            head: wire::Head { kind, flags, word },
+            head: wire::FrameHead { kind, flags, word },
             bytes: arrived.bytes(),
             words: arrived.words,
         };
@@ -336,7 +337,7 @@ impl Pump {
         }
         self.sides.note_choice(token, true);
         let chooses = self.fabric.caps(carrier(peer)).may_stream;
-        if chooses && self.ways.begin(peer, bytes) == Way::Stream {
+        if chooses && self.ways.begin(peer, bytes) == RendezvousProtocol::Stream {
             self.count_streamed(bytes);
             return self.engine.cannot_pull(request);
         }
@@ -359,13 +360,13 @@ impl Pump {
 
     /// The data of a message were read out of the sender's memory, or could not be.
     #[inline(never)]
-    pub(crate) fn take_in_read(&mut self, work: WorkId, outcome: Outcome) {
+    pub(crate) fn take_in_read(&mut self, work: WorkId, outcome: WorkOutcome) {
         let request = RequestId(u32::try_from(work.number()).unwrap_or(0));
-        if outcome != Outcome::Unreachable {
+        if outcome != WorkOutcome::Unreachable {
             self.note_transfer(request);
         }
         match outcome {
-            Outcome::Done => {
+            WorkOutcome::Done => {
                 let fields = self.engine.arena().fields(request);
                 let bytes = fields.matched_bytes.min(fields.bytes);
                 let tally = self.engine.tally();
@@ -373,14 +374,14 @@ impl Pump {
                 tally.pulled_bytes.add(bytes);
                 self.engine.pulled(request);
             }
-            Outcome::Unreachable => {
+            WorkOutcome::Unreachable => {
                 let fields = self.engine.arena().fields(request);
                 self.count_streamed(fields.matched_bytes.min(fields.bytes));
                 self.note_refusal(request);
                 self.engine.cannot_pull(request);
             }
             // Of these, the engine only posts reads and writes, which never end in doubt.
-            Outcome::BadKey | Outcome::Unknown => self.engine.transfer_failed(request),
+            WorkOutcome::BadKey | WorkOutcome::Unknown => self.engine.transfer_failed(request),
         }
     }
 
@@ -388,7 +389,7 @@ impl Pump {
     fn note_refusal(&mut self, request: RequestId) {
         let fields = self.engine.arena().fields(request);
         let words = [fields.matched_peer.into(), fields.matched_bytes, 0, 0, 0];
-        self.engine.note(Event::SingleCopyRefused, words);
+        self.engine.note(EventType::SingleCopyRefused, words);
     }
 
     /// Posts what waits for `peer` until nothing does or the transport is full.
@@ -419,7 +420,7 @@ impl Pump {
         let peer = carrier(peer);
         let head = head(frame.head);
         match frame.body {
-            Body::Words { words, count } => {
+            FrameBody::Words { words, count } => {
                 let mut bytes = [0u8; 48];
                 for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
                     *to = word.to_ne_bytes();
@@ -433,7 +434,7 @@ impl Pump {
                 }
                 self.fabric.post_send(peer, head, body).is_ok()
             }
-            Body::Payload {
+            FrameBody::Payload {
                 request,
                 offset,
                 bytes,
@@ -491,7 +492,7 @@ impl Pump {
         let key = self.fabric.offer(carrier(peer), buffer, bytes).to_words();
         if key == wire::NO_KEY && !self.limits.is_eager(bytes) {
             let words = [peer.0.into(), bytes, 0, 0, 0];
-            self.engine.note(Event::MemoryNotRegistered, words);
+            self.engine.note(EventType::MemoryNotRegistered, words);
         }
         key
     }
@@ -520,7 +521,7 @@ impl Pump {
 
     pub(crate) fn keep_structured(&mut self, request: RequestId, data: Structured) {
         let token = self.engine.arena().token(request);
-        self.sides.insert(token, Side::Received { data });
+        self.sides.insert(token, RequestData::Received { data });
     }
 
     /// Whether a synchronous send will hardly be announced: then, once in a blue moon, its data are asked for frame by frame.
@@ -552,7 +553,7 @@ impl Pump {
 }
 
 #[inline(always)]
-pub(crate) fn head(head: wire::Head) -> Head {
+pub(crate) fn head(head: wire::FrameHead) -> Head {
     Head {
         kind: head.kind,
         len: 0,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who the processes are that this one knows: the ranks of its job, which of them share a node with it, and those of other jobs.
 //!
-//! A process has a [`Name`] that it has everywhere, and each process numbers those that it knows as it likes ([`Peer`]): its own
+//! A process has a [`ProcessName`] that it has everywhere, and each process numbers those that it knows as it likes ([`Peer`]): its own
 //! job in the order of ranks, then others as they are met. What processes tell each other about third ones are names.
 
 use std::collections::HashMap;
@@ -13,9 +13,9 @@ use wireup::{Boot, NodeMap, Ranks};
 
 use crate::Group;
 
-/// What a process is called, in any job.
+/// The name of a process in any job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Name {
+pub struct ProcessName {
     /// The job's key, random per job.
     pub job: u64,
     /// Rank in that job's `MPI_COMM_WORLD`.
@@ -34,8 +34,8 @@ pub struct Roster {
     /// The node of each rank of the job, where it has several.
     nodes: Option<Rc<NodeMap>>,
     /// Those of other jobs; the first has the number after the last of this job.
-    others: Vec<Name>,
-    numbers: HashMap<Name, Peer>,
+    others: Vec<ProcessName>,
+    numbers: HashMap<ProcessName, Peer>,
     /// Those of the others that are reached over a network, in the order of their numbers.
     far: Vec<Peer>,
 }
@@ -72,13 +72,13 @@ impl Roster {
     }
 
     /// Knows a process of another job, which shares a segment with this one and gets the next number.
-    pub(crate) fn meet(&mut self, name: Name) {
+    pub(crate) fn meet(&mut self, name: ProcessName) {
         self.numbers.insert(name, self.next());
         self.others.push(name);
     }
 
     /// The same of one that is reached over a network.
-    pub(crate) fn meet_far(&mut self, name: Name) {
+    pub(crate) fn meet_far(&mut self, name: ProcessName) {
         self.far.push(self.next());
         self.meet(name);
     }
@@ -91,9 +91,9 @@ impl Roster {
 
     /// The name of a process; `None`: there is none with this number.
     #[must_use]
-    pub fn name(&self, peer: Peer) -> Option<Name> {
+    pub fn name(&self, peer: Peer) -> Option<ProcessName> {
         match peer.0.checked_sub(self.size) {
-            None => Some(Name {
+            None => Some(ProcessName {
                 job: self.job,
                 rank: peer.0,
             }),
@@ -103,7 +103,7 @@ impl Roster {
 
     /// The process with this name, if it is known here.
     #[must_use]
-    pub fn peer(&self, name: Name) -> Option<Peer> {
+    pub fn peer(&self, name: ProcessName) -> Option<Peer> {
         if name.job == self.job {
             return (name.rank < self.size).then_some(Peer(name.rank));
         }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn of_those_that_are_met_later_some_are_on_this_node() {
-        let name = |rank| Name { job: 9, rank };
+        let name = |rank| ProcessName { job: 9, rank };
         let mut roster = Roster::of_one_node(7, 0, 1);
         roster.meet(name(0));
         roster.meet_far(name(1));
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn each_process_has_a_number_and_a_name() {
-        let name = |job, rank| Name { job, rank };
+        let name = |job, rank| ProcessName { job, rank };
         let mut roster = Roster::of_one_node(7, 1, 2);
         roster.meet(name(9, 1));
         roster.meet(name(8, 0));

@@ -35,7 +35,7 @@ pub type Starter = Box<dyn Fn() -> Task>;
 #[derive(Default)]
 pub struct Tasks {
     /// In the order of their starts, which is that in which they are polled.
-    running: VecDeque<Running>,
+    running: VecDeque<RunningTask>,
     started: u64,
     /// Where the next poll of a few begins.
     cursor: u64,
@@ -44,7 +44,8 @@ pub struct Tasks {
     ended: FxHashMap<u32, Result<Moved, Arc<Error>>>,
 }
 
-struct Running {
+/// A collective that was started and has not ended.
+struct RunningTask {
     /// The number of the start.
     number: u64,
     request: RequestId,
@@ -119,7 +120,7 @@ impl Tasks {
 
     /// The task begins, or goes on, with the next turn of progress.
     pub fn start(&mut self, request: RequestId, task: Task) {
-        self.running.push_back(Running {
+        self.running.push_back(RunningTask {
             number: self.started,
             request,
             task: Some(task),

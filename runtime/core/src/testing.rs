@@ -9,10 +9,10 @@ use engine::Peer;
 use transport::{Config, Fabric};
 
 use crate::comm::{Comm, Group};
-use crate::operation::{Mode, Source, Target};
+use crate::operation::{Mode, ReceiveSource, SendTarget};
 use crate::pump::Pump;
 use crate::user_buf::UserMemory;
-use crate::var::Values;
+use crate::var::VariableValues;
 use crate::{ContextId, Messages, Universe};
 
 /// A sealed memory file with an empty node segment of a job, as the daemon makes it.
@@ -22,7 +22,7 @@ pub(crate) fn segment(job: u64, ranks: u32) -> OwnedFd {
 
 /// Messages of a process that is alone.
 pub(crate) fn messages_alone() -> Messages {
-    let (values, _) = Values::from_environment(std::iter::empty());
+    let (values, _) = VariableValues::from_environment(std::iter::empty());
     let fabric = Fabric::open(Config::alone()).unwrap();
     let ledger = Arc::clone(Channels::new().ledger());
     let pump = Pump::new(fabric, (Peer(0), 1), &values, Arc::default(), ledger);
@@ -40,12 +40,12 @@ pub(crate) fn talk(both: &mut [Universe; 2], lengths: &[usize], mut advance: imp
         universe.adopt(&mut Comm::new(context, Group::of(members), rank));
     }
     let (peer, tag) = (Peer(1), 7);
-    let source = Source {
+    let source = ReceiveSource {
         context,
         peer: Some(peer),
         tag: Some(tag),
     };
-    let target = Target { context, peer, tag };
+    let target = SendTarget { context, peer, tag };
     for (bytes, (from, to)) in lengths.iter().flat_map(|n| [(*n, (0, 1)), (*n, (1, 0))]) {
         let mut sent: Vec<u8> = (0..bytes)
             .map(|at| [at, from][at % 2].to_le_bytes()[0])

@@ -5,7 +5,7 @@ mod dims;
 
 pub use dims::balanced_dims;
 
-/// What a communicator knows of its processes' neighbourhoods.
+/// The virtual topology of a communicator (MPI 5.0 chapter 8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// A grid, some of whose dimensions may be rings.
@@ -19,7 +19,7 @@ pub enum Topology {
 /// The neighbours of one process, in the order of the blocks of neighbourhood collectives (MPI 5.0 section 8.6). `None`
 /// stands for `MPI_PROC_NULL`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Neighbours {
+pub struct NeighbourLists {
     /// From whom it receives.
     pub sources: Vec<Option<u32>>,
     /// To whom it sends.
@@ -29,23 +29,23 @@ pub struct Neighbours {
 impl Topology {
     /// The neighbours of a rank; of a distributed graph always this process's own.
     #[must_use]
-    pub fn neighbours(&self, rank: u32) -> Neighbours {
+    pub fn neighbours(&self, rank: u32) -> NeighbourLists {
         match self {
             Self::Cart(cart) => {
                 let both = cart.neighbours(rank);
-                Neighbours {
+                NeighbourLists {
                     sources: both.clone(),
                     destinations: both,
                 }
             }
             Self::Graph(graph) => {
                 let both: Vec<_> = graph.of(rank).iter().copied().map(Some).collect();
-                Neighbours {
+                NeighbourLists {
                     sources: both.clone(),
                     destinations: both,
                 }
             }
-            Self::DistGraph(graph) => Neighbours {
+            Self::DistGraph(graph) => NeighbourLists {
                 sources: graph.sources.iter().copied().map(Some).collect(),
                 destinations: graph.destinations.iter().copied().map(Some).collect(),
             },
@@ -213,12 +213,12 @@ pub struct DistGraph {
     /// To whom edges go.
     pub destinations: Vec<u32>,
     /// The weights of both, where the graph has weights.
-    pub weights: Option<Weights>,
+    pub weights: Option<EdgeWeights>,
 }
 
 /// The weights of a process's edges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Weights {
+pub struct EdgeWeights {
     /// Of the edges that come.
     pub sources: Vec<i32>,
     /// Of the edges that go.

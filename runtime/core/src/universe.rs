@@ -30,7 +30,7 @@
 //!    nothing has happened, [`rest`](Universe::rest) follows. `visit.rs` makes turns and rests for who waits. The fast paths of
 //!    requests make shorter turns (`brief.rs`).
 //! 5. Ends: [`status`](Universe::status), [`collect`](Universe::collect), [`cancel`](Universe::cancel), [`free`](Universe::free).
-//! 6. Leaving: [`is_drained`](Universe::is_drained), then [`Network::say_quiet`] and [`Network::may_leave`].
+//! 6. Leaving: [`is_drained`](Universe::is_drained), then [`JobNetwork::say_quiet`] and [`JobNetwork::may_leave`].
 //!
 //! At any time: who is in the job ([`rank`](Universe::rank), [`size`](Universe::size), ...; [`attach`](Universe::attach) for more), and
 //! [`renew_settings`](Universe::renew_settings).
@@ -38,30 +38,30 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{ContextId, Failure, Fields, Peer, RequestId};
-use queue_layout::{FLAG_CANCELLED, Tally};
+use engine::{ContextId, Peer, RequestFailure, RequestFields, RequestId};
+use queue_layout::{EngineCounters, FLAG_CANCELLED};
 use transport::seat::NODE_BOARD;
-use transport::{Completions, Fabric, Far, Node, Seat};
+use transport::{Completions, Fabric, ForeignPeer, Node, Seat};
 
 use crate::Error;
 use crate::boot::Birth;
 use crate::carrier::carrier;
-use crate::channels::Channels;
-use crate::collective::{Place, Shape};
+use crate::channels::ProcessChannels;
+use crate::collective::{CollectiveTuning, CommPlacement};
 use crate::comm::{Comm, Group, WORLD_CONTEXT};
 use crate::comms::Comms;
 use crate::messages::Messages;
-use crate::network::{self, Network};
-use crate::nodes::Nodes;
-use crate::operation::Status;
+use crate::network::{self, JobNetwork};
+use crate::nodes::CommNodes;
+use crate::operation::MessageStatus;
 use crate::pump::Pump;
-use crate::roster::{Name, Roster};
+use crate::roster::{ProcessName, Roster};
 use crate::tasks::Tasks;
 use crate::var::launch;
 use crate::var::live::{self, live};
 use crate::var::traffic;
-use crate::var::{Values, Variable, gauges, settings};
-use crate::waiting::Waiting;
+use crate::var::{Variable, VariableValues, pvars, settings};
+use crate::waiting::WaitPolicy;
 
 /// Everything that one process knows of its job. A few methods more than sixty, of which each needs several parts at once.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub struct Universe {
     pub messages: Messages,
     pub(crate) completions: Completions,
     /// Its gated channels.
-    pub channels: Channels,
+    pub channels: ProcessChannels,
     /// Completions that were taken in, to see whether there were any.
     pub(crate) turned_up: u64,
     /// Collectives that were tried at hand.
@@ -79,11 +79,11 @@ pub struct Universe {
     pub comms: Comms,
     /// Collectives, and other operations, that go on in the background.
     pub tasks: Tasks,
-    shape: Shape,
+    shape: CollectiveTuning,
     /// What it knows of the network and of the daemon.
-    pub network: Network,
+    pub network: JobNetwork,
     /// How it waits.
-    pub waiting: Waiting,
+    pub waiting: WaitPolicy,
     roster: Roster,
     complaints: Vec<String>,
 }
@@ -105,7 +105,7 @@ impl Universe {
         let fabric = opened.inspect_err(|why| birth.give_up(why))?;
         launch::end(launch::Lap::Network);
         let roster = birth.boot.as_ref().map_or_else(Roster::alone, Roster::of);
-        let tally = Arc::clone(gauges::tally());
+        let tally = Arc::clone(pvars::tally());
         let mut universe = Self::counting(fabric, roster, &values, tally);
         if let Some(boot) = &birth.boot {
             if boot.debugged {
@@ -115,10 +115,10 @@ impl Universe {
                 .waiting
                 .crowding
                 .set_launch(boot.local_size(), boot.beside, &boot.mask);
-            universe.shape = Shape::new(&values, boot.crowded);
+            universe.shape = CollectiveTuning::new(&values, boot.crowded);
         }
         traffic::show(&universe.messages.pump.traffic);
-        gauges::set_unexpected_budget(values.get(Variable::UnexpectedBudget));
+        pvars::set_unexpected_budget(values.get(Variable::UnexpectedBudget));
         universe.network.set_link(birth.link);
         universe.complaints = complaints;
         let patience = u32::try_from(values.get(Variable::Standstill)).unwrap_or(0);
@@ -142,7 +142,7 @@ impl Universe {
 
     /// A process over a given fabric: what the above does, and tests do with simulated ones.
     #[must_use]
-    pub fn new(fabric: Fabric, me: Peer, size: u32, values: &Values) -> Self {
+    pub fn new(fabric: Fabric, me: Peer, size: u32, values: &VariableValues) -> Self {
         let roster = Roster::of_one_node(0, me.0, size);
         Self::counting(fabric, roster, values, Arc::default())
     }
@@ -155,9 +155,14 @@ impl Universe {
     }
 
     /// The same, which counts into a tally that others read.
-    fn counting(fabric: Fabric, roster: Roster, values: &Values, tally: Arc<Tally>) -> Self {
+    fn counting(
+        fabric: Fabric,
+        roster: Roster,
+        values: &VariableValues,
+        tally: Arc<EngineCounters>,
+    ) -> Self {
         let comms = Comms::new(&roster, &fabric, values, Arc::clone(&tally));
-        let channels = Channels::new();
+        let channels = ProcessChannels::new();
         let ledger = Arc::clone(channels.own.ledger());
         let me = (Peer(roster.rank()), roster.size());
         let pump = Pump::new(fabric, me, values, tally, ledger);
@@ -169,9 +174,9 @@ impl Universe {
             turned_up: 0,
             calls_at_hand: 0,
             tasks: Tasks::default(),
-            shape: Shape::new(values, false),
-            network: Network::new(roster.rank()),
-            waiting: Waiting::new(values.get(Variable::Wait)),
+            shape: CollectiveTuning::new(values, false),
+            network: JobNetwork::new(roster.rank()),
+            waiting: WaitPolicy::new(values.get(Variable::Wait)),
             roster,
             complaints: Vec::new(),
         }
@@ -182,7 +187,7 @@ impl Universe {
     ///
     /// # Errors
     /// When those numbers do not follow the ones that there are.
-    pub fn attach(&mut self, node: Node, names: &[Name]) -> Result<(), Error> {
+    pub fn attach(&mut self, node: Node, names: &[ProcessName]) -> Result<(), Error> {
         let pump = &mut self.messages.pump;
         pump.fabric.attach(node)?;
         names.iter().for_each(|name| self.roster.meet(*name));
@@ -195,7 +200,12 @@ impl Universe {
     ///
     /// # Errors
     /// When this process has opened no network, or the key in `far` is none.
-    pub fn meet_far(&mut self, name: Name, far: Far, record: &[u8]) -> Result<Peer, Error> {
+    pub fn meet_far(
+        &mut self,
+        name: ProcessName,
+        far: ForeignPeer,
+        record: &[u8],
+    ) -> Result<Peer, Error> {
         let pump = &mut self.messages.pump;
         let peer = pump.fabric.add_far(far, Some(record))?;
         self.roster.meet_far(name);
@@ -281,7 +291,7 @@ impl Universe {
 
     /// How a complete request ended. The slot is free afterwards, or inactive if the request is persistent.
     #[inline]
-    pub fn collect(&mut self, request: RequestId) -> Status {
+    pub fn collect(&mut self, request: RequestId) -> MessageStatus {
         let status = self.status(request);
         if status.source.is_none() {
             self.tasks.forget(&self.messages, request, false);
@@ -292,13 +302,13 @@ impl Universe {
 
     /// How a complete request ended, without collecting it.
     #[must_use]
-    pub fn status(&self, request: RequestId) -> Status {
+    pub fn status(&self, request: RequestId) -> MessageStatus {
         let fields = self.messages.pump.engine.arena().fields(request);
         let cancelled = fields.flags & FLAG_CANCELLED != 0;
-        if fields.kind == engine::Kind::Other
+        if fields.kind == engine::RequestKind::Other
             && let Some(outcome) = self.tasks.outcome(&self.messages, request)
         {
-            return Status {
+            return MessageStatus {
                 source: None,
                 no_process: false,
                 tag: -2,
@@ -307,18 +317,18 @@ impl Universe {
                 error: outcome.err(),
             };
         }
-        if fields.kind != engine::Kind::Receive || cancelled {
+        if fields.kind != engine::RequestKind::Receive || cancelled {
             let error = (fields.error != 0).then(|| self.failure(fields));
-            return Status {
+            return MessageStatus {
                 source: None,
-                no_process: fields.kind == engine::Kind::Other,
+                no_process: fields.kind == engine::RequestKind::Other,
                 tag: -2,
                 bytes: 0,
                 cancelled,
                 error,
             };
         }
-        Status {
+        MessageStatus {
             no_process: false,
             source: Some(
                 self.comms
@@ -332,9 +342,9 @@ impl Universe {
     }
 
     #[cold]
-    fn failure(&self, fields: &Fields) -> Error {
-        if fields.error == Failure::Lost as u8 {
-            let is_send = fields.kind == engine::Kind::Send;
+    fn failure(&self, fields: &RequestFields) -> Error {
+        if fields.error == RequestFailure::Lost as u8 {
+            let is_send = fields.kind == engine::RequestKind::Send;
             let peer = Peer(if is_send {
                 fields.peer
             } else {
@@ -350,7 +360,7 @@ impl Universe {
             .comms
             .rank_in(ContextId(fields.context), Peer(fields.matched_peer));
         let tag = fields.matched_tag;
-        if fields.error == Failure::Truncated as u8 {
+        if fields.error == RequestFailure::Truncated as u8 {
             let (message_bytes, buffer_bytes) = (fields.matched_bytes, fields.bytes);
             return Error::Truncated {
                 source_rank,
@@ -366,14 +376,14 @@ impl Universe {
     pub fn renew_settings(&mut self) {
         live::set_stale(false);
         self.messages.pump.renew_settings();
-        gauges::set_unexpected_budget(live(Variable::UnexpectedBudget));
+        pvars::set_unexpected_budget(live(Variable::UnexpectedBudget));
         let fabric = &mut self.messages.pump.fabric;
         self.waiting.follow(live(Variable::Wait), fabric);
     }
 
     /// What algorithms of collectives are chosen by.
     #[must_use]
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &CollectiveTuning {
         &self.shape
     }
 
@@ -408,21 +418,21 @@ impl Universe {
     }
 
     /// The ranks of an intracommunicator by their nodes, where that is of use.
-    pub(crate) fn nodes_of(&self, comm: &Comm) -> Option<Rc<Nodes>> {
+    pub(crate) fn nodes_of(&self, comm: &Comm) -> Option<Rc<CommNodes>> {
         let find = || {
             let map = self.roster.nodes().filter(|_| !comm.is_inter())?;
-            Nodes::of(&comm.group, comm.rank, map).map(Rc::new)
+            CommNodes::of(&comm.group, comm.rank, map).map(Rc::new)
         };
         comm.nodes.get_or_init(find).clone()
     }
 
     /// Where the ranks of a communicator meet.
     #[must_use]
-    pub fn place_of(&self, comm: &Comm) -> Place {
+    pub fn place_of(&self, comm: &Comm) -> CommPlacement {
         match comm.has_board() {
-            true => Place::Board,
-            false if self.nodes_of(comm).is_some() => Place::Nodes,
-            false => Place::Apart,
+            true => CommPlacement::Board,
+            false if self.nodes_of(comm).is_some() => CommPlacement::Nodes,
+            false => CommPlacement::Apart,
         }
     }
 
@@ -489,18 +499,18 @@ mod tests {
     use std::os::fd::{AsFd, OwnedFd};
 
     use super::*;
-    use crate::operation::Source;
+    use crate::operation::ReceiveSource;
     use crate::testing::{segment, talk};
     use crate::user_buf::UserMemory;
 
     #[test]
     fn the_group_of_a_freed_communicator_goes_with_the_last_request() {
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(transport::Config::alone()).unwrap();
         let mut universe = Universe::new(fabric, Peer(1), 2, &values);
         let mut comm = Comm::new(ContextId(12), Group::of(vec![Peer(1)]), 0);
         universe.adopt(&mut comm);
-        let source = Source {
+        let source = ReceiveSource {
             context: comm.context,
             peer: Some(Peer(1)),
             tag: None,
@@ -519,14 +529,14 @@ mod tests {
 
     /// A process of a job of its own, which has met the one behind the other place of a segment.
     fn process(joint: &OwnedFd, place: u32) -> Universe {
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(transport::Config::alone()).unwrap();
         let mut universe = Universe::new(fabric, Peer(0), 1, &values);
         // The other is the second that this one knows.
         let mut peers = vec![transport::Peer(1); 2];
         peers[place as usize] = transport::Peer(0);
         let node = Node::attach(joint.as_fd(), 9, place, peers).unwrap();
-        let other = Name {
+        let other = ProcessName {
             job: 1,
             rank: 1 - place,
         };

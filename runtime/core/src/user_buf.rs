@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use engine::Fields;
+use engine::RequestFields;
 use transport::Lease;
 use transport::copy::copy_overlapping;
 
@@ -132,7 +132,7 @@ impl UserMemory {
 }
 
 /// Bytes `offset .. offset + bytes` of the buffer of a request, as far as it reaches.
-pub(crate) fn of_request(fields: &Fields, offset: u64, bytes: u64) -> UserMemory {
+pub(crate) fn of_request(fields: &RequestFields, offset: u64, bytes: u64) -> UserMemory {
     let offset = offset.min(fields.bytes);
     let bytes = bytes.min(fields.bytes - offset);
     let address = usize::try_from(fields.buffer.wrapping_add(offset)).unwrap_or(0);

@@ -4,11 +4,11 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use crate::awaits::{Awaits, Meeting};
+use crate::awaits::{AwaitedCollective, Awaits};
 use crate::tasks::{Moved, Task};
 use crate::var::Variable;
 use crate::var::live::live;
-use crate::waiting::Wait;
+use crate::waiting::WaitProgress;
 use crate::{Error, RequestId, Universe};
 
 /// Access to the process, one short visit at a time. Whoever waits makes many; between two of them others may visit.
@@ -34,7 +34,7 @@ pub trait Visit: Copy {
 
     /// Makes visits until `done` says so. `done` is asked before and after each turn of progress.
     fn wait_until(self, awaits: Awaits, mut done: impl FnMut(&mut Universe) -> bool) {
-        let mut rest = Wait::default();
+        let mut rest = WaitProgress::default();
         loop {
             let (finished, moved, tasks) = self.visit(|universe| {
                 if done(universe) {
@@ -61,10 +61,15 @@ pub trait Visit: Copy {
 
     /// Polls `future`, which waits for other ranks in a collective, until it is done. `patient`: these all wait for each
     /// other.
-    fn block_on<T>(self, patient: bool, meeting: Meeting, future: impl Future<Output = T>) -> T {
+    fn block_on<T>(
+        self,
+        patient: bool,
+        meeting: AwaitedCollective,
+        future: impl Future<Output = T>,
+    ) -> T {
         let mut future = pin!(future);
         let mut waker = Context::from_waker(Waker::noop());
-        let mut rest = Wait::new(patient);
+        let mut rest = WaitProgress::new(patient);
         let mut moved = true;
         loop {
             if let Poll::Ready(done) = future.as_mut().poll(&mut waker) {
@@ -155,7 +160,7 @@ pub trait Visit: Copy {
 
     /// What a wait does after a turn.
     #[doc(hidden)]
-    fn rest_unless(self, moved: bool, rest: &mut Wait, awaits: Awaits) {
+    fn rest_unless(self, moved: bool, rest: &mut WaitProgress, awaits: Awaits) {
         self.tell_tools();
         if moved {
             rest.begin_anew();
@@ -181,7 +186,7 @@ pub trait Visit: Copy {
     /// What a debugger was told of this wait holds no longer.
     #[doc(hidden)]
     #[inline]
-    fn end_note(self, rest: &Wait) {
+    fn end_note(self, rest: &WaitProgress) {
         if rest.is_long() {
             self.visit(|universe| {
                 let tally = universe.messages.engine().tally();
@@ -194,7 +199,7 @@ pub trait Visit: Copy {
     /// since it was noted. Who looks twice and finds the same wait knows that nothing has.
     #[doc(hidden)]
     #[inline]
-    fn renew_note(self, rest: &mut Wait) {
+    fn renew_note(self, rest: &mut WaitProgress) {
         if rest.is_noted() {
             self.visit(|universe| universe.waiting.renew_note(rest, universe.turned_up));
         }
@@ -297,7 +302,7 @@ mod tests {
     use transport::{Config, Fabric};
 
     use super::*;
-    use crate::var::Values;
+    use crate::var::VariableValues;
     use crate::var::live::change;
 
     /// The default.
@@ -321,7 +326,7 @@ mod tests {
     }
 
     fn alone() -> RefCell<Universe> {
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(Config::alone()).unwrap();
         RefCell::new(Universe::new(fabric, Peer(0), 1, &values))
     }
@@ -450,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_collective_looks_whether_a_turn_has_ended_it_before_it_rests() {
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(Config::alone()).unwrap();
         let universe = RefCell::new(Universe::new(fabric, Peer(0), 1, &values));
         let (turns, rests) = (Cell::new(0), Cell::new(0));
@@ -466,7 +471,7 @@ mod tests {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             });
-            let meeting = Meeting {
+            let meeting = AwaitedCollective {
                 context: ContextId(0),
                 call: None,
                 root: None,

@@ -15,15 +15,15 @@ mod polling;
 use std::time::{Duration, Instant};
 
 use channel::Channels;
-use engine::Event;
-use queue_layout::{CallTable, Tally};
+use engine::EventType;
+use queue_layout::{CallTable, EngineCounters};
 use transport::seat::Awaited;
 use transport::{Fabric, wait};
 
 use crate::awaits::Awaits;
 use crate::carrier::carrier;
 use crate::messages::Messages;
-use crate::network::Network;
+use crate::network::JobNetwork;
 use crate::oversubscription::Crowding;
 use crate::pump::Pump;
 use crate::var::Variable;
@@ -33,9 +33,9 @@ use polling::Polling;
 pub use polling::Pause;
 pub(crate) use polling::Rested;
 
-/// How a process waits.
+/// How a process waits: when it polls, yields and sleeps.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct WaitPolicy {
     pub(crate) crowding: Crowding,
     pub(crate) polling: Polling,
     calls: Box<CallTable>,
@@ -55,7 +55,7 @@ pub(crate) struct AtBoard {
 pub(crate) struct Around<'a> {
     pub(crate) messages: &'a mut Messages,
     pub(crate) channels: &'a mut Channels,
-    pub(crate) network: &'a mut Network,
+    pub(crate) network: &'a mut JobNetwork,
 }
 
 impl Around<'_> {
@@ -63,7 +63,7 @@ impl Around<'_> {
         &mut self.messages.pump.fabric
     }
 
-    fn tally(&self) -> &Tally {
+    fn tally(&self) -> &EngineCounters {
         self.messages.pump.engine.tally()
     }
 
@@ -84,7 +84,7 @@ impl Around<'_> {
     fn sleep_unless(
         &mut self,
         timeout: Duration,
-        wait: Option<&mut Wait>,
+        wait: Option<&mut WaitProgress>,
         has_happened: impl FnOnce() -> bool,
     ) -> bool {
         if !self.fabric().prepare_sleep() {
@@ -100,9 +100,9 @@ impl Around<'_> {
             wait.tell(fabric, false);
         }
         let most_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        engine.note(Event::SleepBegin, [most_ns, 0, 0, 0, 0]);
+        engine.note(EventType::SleepBegin, [most_ns, 0, 0, 0, 0]);
         fabric.sleep(timeout);
-        engine.note(Event::SleepEnd, [most_ns, 0, 0, 0, 0]);
+        engine.note(EventType::SleepEnd, [most_ns, 0, 0, 0, 0]);
         true
     }
 
@@ -112,9 +112,9 @@ impl Around<'_> {
     }
 }
 
-/// How long a wait has lasted.
+/// How long one wait has lasted, and what it has done so far.
 #[derive(Debug, Default)]
-pub struct Wait {
+pub struct WaitProgress {
     polls: u32,
     yields: u32,
     since: Option<Instant>,
@@ -132,7 +132,7 @@ pub struct Wait {
     long_since: Option<Instant>,
 }
 
-impl Wait {
+impl WaitProgress {
     /// One that begins. `patient`: it is in a collective that every rank of the node enters.
     pub(crate) fn new(patient: bool) -> Self {
         Self {
@@ -209,7 +209,7 @@ impl Wait {
     }
 }
 
-impl Waiting {
+impl WaitPolicy {
     /// `policy`: the place of the word in the variable RMPI_WAIT.
     pub(crate) fn new(policy: u64) -> Self {
         Self {
@@ -242,7 +242,7 @@ impl Waiting {
     /// One more turn in which nothing happened. `true`: a core is free to spin on until the next; else there is a [longer
     /// rest](Self::rest_long).
     #[inline(always)]
-    pub(crate) fn spins(&self, wait: &mut Wait, fabric: &Fabric) -> bool {
+    pub(crate) fn spins(&self, wait: &mut WaitProgress, fabric: &Fabric) -> bool {
         wait.polls += 1;
         let spins = !self.crowding.is_crowded() && wait.polls < live_u32(Variable::Spins);
         spins
@@ -252,7 +252,7 @@ impl Waiting {
     /// The rest of a wait that `function` makes. `true`: it is time to look whether the daemon is still there.
     pub(crate) fn rest_long(
         &mut self,
-        wait: &mut Wait,
+        wait: &mut WaitProgress,
         (function, awaits): (&'static str, Awaits),
         around: &mut Around<'_>,
     ) -> bool {
@@ -294,7 +294,7 @@ impl Waiting {
     /// Tells debuggers that a wait in a collective, which may have many steps, is not where it was, if something has turned up
     /// since it was noted: `turned_up` is all that has so far.
     #[cold]
-    pub(crate) fn renew_note(&self, wait: &mut Wait, turned_up: u64) {
+    pub(crate) fn renew_note(&self, wait: &mut WaitProgress, turned_up: u64) {
         let before = wait.turned_up.replace(turned_up);
         if let Some(number) = wait.noted
             && before.is_some_and(|before| before != turned_up)
@@ -305,7 +305,7 @@ impl Waiting {
 
     /// A wait that had become long has ended.
     #[cold]
-    pub(crate) fn end_long(&self, wait: &Wait, tally: &Tally) {
+    pub(crate) fn end_long(&self, wait: &WaitProgress, tally: &EngineCounters) {
         if let Some(number) = wait.noted {
             self.calls.end(number);
         }
@@ -316,7 +316,7 @@ impl Waiting {
     /// Gives the core to others, or sleeps where they keep it busy. As long as nobody else wants the core this rank stays awake on it,
     /// up to the time of `RMPI_SPIN_TIME`: to wake a rank on a core that stands still costs several times as much as on one
     /// that is at work. `true`: it slept.
-    fn rest_crowded(&mut self, wait: &mut Wait, around: &mut Around<'_>) -> bool {
+    fn rest_crowded(&mut self, wait: &mut WaitProgress, around: &mut Around<'_>) -> bool {
         match self.yield_or_sleep(wait, around) {
             Some(longest) => self.sleep(longest, Some(wait), around),
             None => false,
@@ -324,7 +324,11 @@ impl Waiting {
     }
 
     /// Gives the core to others, where that will do; else answers how long to sleep at most.
-    fn yield_or_sleep(&mut self, wait: &mut Wait, around: &mut Around<'_>) -> Option<Duration> {
+    fn yield_or_sleep(
+        &mut self,
+        wait: &mut WaitProgress,
+        around: &mut Around<'_>,
+    ) -> Option<Duration> {
         let yields = live_u32(match wait.patient {
             true => Variable::PatientYields,
             false => Variable::Yields,
@@ -364,7 +368,7 @@ impl Waiting {
     fn sleep(
         &mut self,
         longest: Duration,
-        wait: Option<&mut Wait>,
+        wait: Option<&mut WaitProgress>,
         around: &mut Around<'_>,
     ) -> bool {
         // Nobody rings when room comes back or a helper finishes: do not sleep on those.
@@ -432,7 +436,7 @@ fn awake_time(fabric: &Fabric) -> Duration {
 }
 
 /// A wait that was long has ended.
-fn count_wait(tally: &Tally, time: Duration) {
+fn count_wait(tally: &EngineCounters, time: Duration) {
     tally.waits.add(1);
     let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     tally.waited_ns.add(ns);
@@ -447,10 +451,10 @@ pub(crate) fn short_sleep() -> Duration {
 mod tests {
     use super::*;
     use crate::comm::{Comm, Group};
-    use crate::operation::{Mode, Target};
+    use crate::operation::{Mode, SendTarget};
     use crate::testing::messages_alone;
     use crate::user_buf::UserMemory;
-    use crate::var::Values;
+    use crate::var::VariableValues;
     use crate::var::live::change;
     use crate::{ContextId, Universe};
     use engine::Peer;
@@ -458,9 +462,9 @@ mod tests {
 
     /// Polls of one wait until it is long, and whether it then offered its core or slept.
     fn long_after(spins: u64, spin_micros: u64) -> (u32, u64) {
-        let mut waiting = Waiting::new(0);
+        let mut waiting = WaitPolicy::new(0);
         let (mut messages, mut channels) = (messages_alone(), Channels::new());
-        let mut network = Network::new(0);
+        let mut network = JobNetwork::new(0);
         let mut around = Around {
             messages: &mut messages,
             channels: &mut channels,
@@ -468,7 +472,7 @@ mod tests {
         };
         change(Variable::Spins, spins);
         change(Variable::SpinTime, spin_micros);
-        let mut wait = Wait::default();
+        let mut wait = WaitProgress::default();
         while waiting.spins(&mut wait, around.fabric()) {}
         waiting.rest_long(&mut wait, ("", Awaits::Other), &mut around);
         assert!(wait.is_long());
@@ -492,7 +496,7 @@ mod tests {
         let (me, peer, limits) = (transport::Peer(0), transport::Peer(1), NetLimits::default());
         let fabric = Fabric::mixed(&streams, Some(&devices), me, 2, limits);
         let other = Fabric::streamed(&streams, peer, 2, limits);
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         let mut universe = Universe::new(fabric, Peer(0), 2, &values);
         let context = ContextId(40);
         universe.adopt(&mut Comm::new(
@@ -500,7 +504,7 @@ mod tests {
             Group::of(vec![Peer(0), Peer(1)]),
             0,
         ));
-        let target = Target {
+        let target = SendTarget {
             context,
             peer: Peer(1),
             tag: 7,
@@ -520,10 +524,10 @@ mod tests {
 
     #[test]
     fn a_note_is_renewed_whenever_something_has_turned_up_since() {
-        let waiting = Waiting::new(0);
+        let waiting = WaitPolicy::new(0);
         let number = waiting.note_call(&messages_alone(), "MPI_Bcast", Awaits::Other);
         let number = number.unwrap();
-        let mut wait = Wait::default();
+        let mut wait = WaitProgress::default();
         wait.set_note(Some(number));
         let mut waits = Vec::new();
         for turned_up in [5, 5, 6, 6, 9] {
@@ -537,9 +541,9 @@ mod tests {
     fn where_others_wait_too_a_wait_spins_and_sleeps_as_the_settings_say() {
         change(Variable::ShortSleep, 20_000);
         change(Variable::ThreadSpins, 1 << 20);
-        let mut wait = Wait {
+        let mut wait = WaitProgress {
             polls: 1000,
-            ..Wait::default()
+            ..WaitProgress::default()
         };
         let start = Instant::now();
         (0..3).for_each(|_| wait.outside(false));

@@ -5,11 +5,11 @@
 //! waits in its slot and in no outbox. The owner says how they end. Whatever else could come between must ask the owner first: so
 //! it can [guard](Engine::guard_sends) the fast paths.
 
-use queue_layout::{ANY_PEER, ANY_TAG, FLAG_GATED, Fields, Kind, State};
+use queue_layout::{ANY_PEER, ANY_TAG, FLAG_GATED, RequestFields, RequestKind, RequestState};
 
-use crate::credit::Outgoing;
+use crate::credit::PendingFrame;
 use crate::matching::Envelope;
-use crate::{ContextId, Engine, Head, Peer, RequestId};
+use crate::{ContextId, Engine, FrameHead, Peer, RequestId};
 
 impl Engine {
     /// From now on [`is_all_clear`](Self::is_all_clear) does not hold; or no longer.
@@ -27,7 +27,7 @@ impl Engine {
     }
 
     /// A frame of the owner's that must not pass messages, nor be passed. Its kind is none of the engine's.
-    pub fn tell(&mut self, peer: Peer, head: Head, words: &[u64]) {
+    pub fn tell(&mut self, peer: Peer, head: FrameHead, words: &[u64]) {
         self.put_off_control(peer, head, words);
     }
 
@@ -40,8 +40,8 @@ impl Engine {
     /// Posted receives that a message of this envelope could meet, in the order of their starts. Looks at all slots.
     #[must_use]
     pub fn posted_for(&self, context: ContextId, peer: Peer, tag: i32) -> Vec<RequestId> {
-        let meets = |fields: &Fields| {
-            (fields.kind, fields.state) == (Kind::Receive, State::Posted)
+        let meets = |fields: &RequestFields| {
+            (fields.kind, fields.state) == (RequestKind::Receive, RequestState::Posted)
                 && fields.context == context.0
                 && (fields.peer == peer.0 || fields.peer == ANY_PEER)
                 && (fields.tag == tag || fields.tag == ANY_TAG)
@@ -57,10 +57,10 @@ impl Engine {
     pub fn received_beside(&mut self, request: RequestId, bytes: u64) {
         let fields = self.arena.fields(request);
         let message = envelope(fields);
-        if fields.state == State::Posted {
+        if fields.state == RequestState::Posted {
             self.matching.remove_posted(&mut self.arena, request);
         }
-        self.matched(request, message, bytes, State::Moving);
+        self.matched(request, message, bytes, RequestState::Moving);
         self.complete(request);
     }
 
@@ -68,7 +68,7 @@ impl Engine {
     pub fn receiving_beside(&mut self, request: RequestId) {
         let message = envelope(self.arena.fields(request));
         self.matching.remove_posted(&mut self.arena, request);
-        self.matched(request, message, 0, State::Moving);
+        self.matched(request, message, 0, RequestState::Moving);
         // As in `receive_early`: no frame of another protocol is for it.
         self.arena.private(request).scratch = [0; 5];
     }
@@ -76,7 +76,9 @@ impl Engine {
     /// Starts an inactive persistent send that waits beside its outbox: until [`sent_beside`](Self::sent_beside) or
     /// [`queue_waiting`](Self::queue_waiting).
     pub fn restart_waiting(&mut self, request: RequestId) {
-        self.restart(request, State::Queued, |fields| fields.flags |= FLAG_GATED);
+        self.restart(request, RequestState::Queued, |fields| {
+            fields.flags |= FLAG_GATED
+        });
     }
 
     /// Its data are where they belong.
@@ -88,12 +90,12 @@ impl Engine {
     /// [`restart_send`](Self::restart_send).
     pub fn queue_waiting(&mut self, request: RequestId, key: [u64; 3], early: bool) {
         let peer = self.fill_restart(request, key, early);
-        self.put_off(peer, Outgoing::Message(request));
+        self.put_off(peer, PendingFrame::Message(request));
     }
 }
 
 /// The message that a receive of one source and tag meets.
-fn envelope(fields: &Fields) -> Envelope {
+fn envelope(fields: &RequestFields) -> Envelope {
     Envelope {
         context: fields.context,
         peer: fields.peer,

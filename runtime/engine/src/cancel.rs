@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `MPI_Cancel` (MPI 5.0 section 3.8.4): a request either completes as if it had never been cancelled, or not at all.
 
-use queue_layout::{FLAG_CANCELLED, FLAG_CANCELLING, Kind, State};
+use queue_layout::{FLAG_CANCELLED, FLAG_CANCELLING, RequestKind, RequestState};
 
 use crate::matching::Envelope;
 use crate::synchronous::{KEPT_MARK, mark_in_flags, mark_of};
-use crate::wire::{Head, WAS_CANCELLED};
-use crate::{Arrival, Engine, Output, Peer, RequestId, wire};
+use crate::wire::{FrameHead, WAS_CANCELLED};
+use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 
 impl Engine {
     /// Marks a request for cancellation. Local; whether it worked shows in the flags when it completes.
@@ -14,21 +14,21 @@ impl Engine {
         let fields = *self.arena.fields(request);
         self.tally.cancels.add(1);
         match (fields.kind, fields.state) {
-            (Kind::Receive, State::Posted) => {
+            (RequestKind::Receive, RequestState::Posted) => {
                 self.matching.remove_posted(&mut self.arena, request);
                 self.arena
                     .change(request, |fields| fields.flags |= FLAG_CANCELLED);
                 self.complete(request);
             }
             // Its outbox drops it when its turn comes.
-            (Kind::Send, State::Queued) => {
+            (RequestKind::Send, RequestState::Queued) => {
                 self.arena
                     .change(request, |fields| fields.flags |= FLAG_CANCELLED);
             }
-            (Kind::Send, State::Announced) if fields.flags & FLAG_CANCELLING == 0 => {
+            (RequestKind::Send, RequestState::Announced) if fields.flags & FLAG_CANCELLING == 0 => {
                 self.arena
                     .change(request, |fields| fields.flags |= FLAG_CANCELLING);
-                let head = Head {
+                let head = FrameHead {
                     kind: wire::CANCEL,
                     flags: mark_in_flags(&fields),
                     word: wire::token_word(self.arena.token(request), 0),
@@ -45,35 +45,35 @@ impl Engine {
     pub fn is_cancelling(&self, request: RequestId) -> bool {
         let fields = self.arena.fields(request);
         let mark = match (fields.kind, fields.state) {
-            (Kind::Send, State::Queued) => FLAG_CANCELLED,
-            (Kind::Send, State::Announced) => FLAG_CANCELLING,
+            (RequestKind::Send, RequestState::Queued) => FLAG_CANCELLED,
+            (RequestKind::Send, RequestState::Announced) => FLAG_CANCELLING,
             _ => 0,
         };
         fields.flags & mark != 0
     }
 
-    pub(crate) fn arrive_cancel(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_cancel(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         if arrival.bytes != 8 || self.is_flooded(arrival.peer) {
             return self.refuse();
         }
         let token = wire::low(arrival.head.word);
         let name = match arrival.head.flags {
-            0 => Name::Announced(token),
-            mark => Name::Marked(mark.into()),
+            0 => CancelTarget::Announced(token),
+            mark => CancelTarget::Marked(mark.into()),
         };
         let found = self.find_waiting(wire::low(arrival.words[0]), arrival.peer, name);
         if let Some(message) = found {
             self.unlink_unexpected(message);
             match name {
-                Name::Marked(_) => self.drop_message(message),
-                Name::Announced(_) => {
+                CancelTarget::Marked(_) => self.drop_message(message),
+                CancelTarget::Announced(_) => {
                     self.arena.give_back(message);
                     self.relax();
                 }
             }
         }
         let flags = if found.is_some() { WAS_CANCELLED } else { 0 };
-        let head = Head {
+        let head = FrameHead {
             kind: wire::CANCELLED,
             flags,
             word: wire::token_word(token, arrival.head.flags.into()),
@@ -82,7 +82,7 @@ impl Engine {
         None
     }
 
-    pub(crate) fn arrive_cancelled(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_cancelled(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let (token, mark) = (wire::low(arrival.head.word), wire::high(arrival.head.word));
         // An answer to a cancel of an earlier start, which was matched first.
         if let Some(request) = self.announced(token, arrival.peer)
@@ -111,7 +111,7 @@ impl Engine {
     }
 
     /// The message of that name that no receive has met.
-    fn find_waiting(&mut self, context: u32, peer: Peer, name: Name) -> Option<RequestId> {
+    fn find_waiting(&mut self, context: u32, peer: Peer, name: CancelTarget) -> Option<RequestId> {
         let wanted = Envelope {
             context,
             peer: peer.0,
@@ -119,19 +119,19 @@ impl Engine {
         };
         self.matching
             .find_unexpected_that(&self.arena, wanted, |fields| match name {
-                Name::Announced(token) => {
-                    fields.state == State::Envelope && wire::low(fields.scratch[0]) == token
+                CancelTarget::Announced(token) => {
+                    fields.state == RequestState::Envelope && wire::low(fields.scratch[0]) == token
                 }
-                Name::Marked(mark) => {
-                    fields.state == State::Kept && fields.scratch[KEPT_MARK] == mark
+                CancelTarget::Marked(mark) => {
+                    fields.state == RequestState::Kept && fields.scratch[KEPT_MARK] == mark
                 }
             })
     }
 }
 
-/// What a CANCEL names a message by.
+/// The message that a CANCEL frame names.
 #[derive(Clone, Copy)]
-enum Name {
+enum CancelTarget {
     /// The token of its send.
     Announced(u32),
     /// The mark that came with it.

@@ -5,17 +5,18 @@
 use std::collections::VecDeque;
 
 use queue_layout::{
-    CHUNK_SLOTS, FLAG_CANCELLED, FLAG_EARLY, FLAG_ORPHAN, FLAG_SYNCHRONOUS, Kind, MAX_CHUNKS, State,
+    CHUNK_SLOTS, FLAG_CANCELLED, FLAG_EARLY, FLAG_ORPHAN, FLAG_SYNCHRONOUS, MAX_CHUNKS,
+    RequestKind, RequestState,
 };
 
 use crate::synchronous::{MARK, mark_in_flags, mark_of};
-use crate::wire::{self, Head};
-use crate::{Body, Engine, Event, OutFrame, Output, Peer, RequestId};
+use crate::wire::{self, FrameHead};
+use crate::{Engine, EventType, FrameBody, OutFrame, Output, Peer, RequestId};
 
 /// One peer's queue of frames. `clear` is what the fast path asks.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    waiting: Waiting,
+    waiting: OutboxQueue,
     /// Nothing waits and the peer takes eager messages.
     clear: bool,
     /// The peer asked for announcements only.
@@ -27,7 +28,7 @@ pub(crate) struct Outbox {
 impl Default for Outbox {
     fn default() -> Self {
         Self {
-            waiting: Waiting::default(),
+            waiting: OutboxQueue::default(),
             clear: true,
             throttled: false,
             lost: false,
@@ -35,15 +36,15 @@ impl Default for Outbox {
     }
 }
 
-/// What waits for a peer, in order. A job has many peers for whom nothing ever does: until then it takes a word.
+/// The frames that wait for one peer, in order. One word until the first of them: most peers of a job never have any.
 #[derive(Debug, Default)]
-struct Waiting(
+struct OutboxQueue(
     #[allow(clippy::box_collection, reason = "a word for each peer, not four")]
-    Option<Box<VecDeque<Outgoing>>>,
+    Option<Box<VecDeque<PendingFrame>>>,
 );
 
-impl Waiting {
-    fn iter(&self) -> impl Iterator<Item = &Outgoing> {
+impl OutboxQueue {
+    fn iter(&self) -> impl Iterator<Item = &PendingFrame> {
         self.0.iter().flat_map(|all| all.iter())
     }
 
@@ -55,30 +56,30 @@ impl Waiting {
         self.len() == 0
     }
 
-    fn front(&self) -> Option<&Outgoing> {
+    fn front(&self) -> Option<&PendingFrame> {
         self.0.as_ref()?.front()
     }
 
-    fn front_mut(&mut self) -> Option<&mut Outgoing> {
+    fn front_mut(&mut self) -> Option<&mut PendingFrame> {
         self.0.as_mut()?.front_mut()
     }
 
-    fn back_mut(&mut self) -> Option<&mut Outgoing> {
+    fn back_mut(&mut self) -> Option<&mut PendingFrame> {
         self.0.as_mut()?.back_mut()
     }
 
-    fn push_back(&mut self, outgoing: Outgoing) {
+    fn push_back(&mut self, outgoing: PendingFrame) {
         self.0.get_or_insert_default().push_back(outgoing);
     }
 
-    fn pop_front(&mut self) -> Option<Outgoing> {
+    fn pop_front(&mut self) -> Option<PendingFrame> {
         self.0.as_mut()?.pop_front()
     }
 }
 
-/// Something that waits to become a frame.
+/// A frame that is not sent yet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Outgoing {
+pub(crate) enum PendingFrame {
     /// A message that was not announced yet: becomes EAGER or RTS when its turn comes.
     Message(RequestId),
     /// The rest of a message that the peer asked for.
@@ -92,7 +93,7 @@ pub(crate) enum Outgoing {
     More { request: RequestId, offset: u64 },
     /// A control frame.
     Control {
-        head: Head,
+        head: FrameHead,
         words: [u64; 6],
         count: u8,
     },
@@ -138,8 +139,8 @@ impl Engine {
     /// need not arrive any more.
     #[must_use]
     pub fn owes_nothing(&self) -> bool {
-        let is_advice = |outgoing: &Outgoing| {
-            matches!(outgoing, Outgoing::Control { head, .. }
+        let is_advice = |outgoing: &PendingFrame| {
+            matches!(outgoing, PendingFrame::Control { head, .. }
                 if matches!(head.kind, wire::THROTTLE | wire::RELEASE))
         };
         let mut busy = self.busy.iter();
@@ -149,7 +150,7 @@ impl Engine {
         });
         let is_freed_send = |id| {
             let fields = self.arena.fields(id);
-            fields.kind == Kind::Send && fields.flags & FLAG_ORPHAN != 0
+            fields.kind == RequestKind::Send && fields.flags & FLAG_ORPHAN != 0
         };
         quiet && !self.arena.iter().any(is_freed_send)
     }
@@ -173,31 +174,31 @@ impl Engine {
             return;
         };
         match outgoing {
-            Outgoing::Control { .. } => {}
-            Outgoing::Message(request) => {
+            PendingFrame::Control { .. } => {}
+            PendingFrame::Message(request) => {
                 if self.goes_eager(peer, request) {
                     self.posted_whole(request);
                 } else if self.goes_early(peer, request) {
                     let bytes = self.arena.change(request, |fields| {
-                        fields.state = State::Moving;
+                        fields.state = RequestState::Moving;
                         fields.bytes
                     });
                     self.tally.early.add(1);
                     self.tally.early_bytes.add(bytes);
-                    return self.replace_front(peer, Outgoing::More { request, offset: 0 });
+                    return self.replace_front(peer, PendingFrame::More { request, offset: 0 });
                 } else {
                     self.posted_announcement(request);
                 }
             }
-            Outgoing::More { request, offset } => {
+            PendingFrame::More { request, offset } => {
                 let end = self.arena.fields(request).bytes;
                 let offset = end.min(offset + self.config.stream_chunk_bytes);
                 if offset < end {
-                    return self.replace_front(peer, Outgoing::More { request, offset });
+                    return self.replace_front(peer, PendingFrame::More { request, offset });
                 }
                 self.complete(request);
             }
-            Outgoing::Stream {
+            PendingFrame::Stream {
                 request,
                 receive,
                 offset,
@@ -206,7 +207,7 @@ impl Engine {
                 let offset = end.min(offset + self.config.stream_chunk_bytes);
                 if offset < end {
                     // To the back: the rest of a large message lets others pass.
-                    let rest = Outgoing::Stream {
+                    let rest = PendingFrame::Stream {
                         request,
                         receive,
                         offset,
@@ -214,7 +215,7 @@ impl Engine {
                     };
                     self.outboxes[peer.0 as usize].waiting.push_back(rest);
                 } else {
-                    self.note_request(Event::RendezvousSendEnd, request);
+                    self.note_request(EventType::RendezvousSendEnd, request);
                     self.complete(request);
                 }
             }
@@ -228,28 +229,28 @@ impl Engine {
             return self.complete(request);
         }
         self.arena
-            .change(request, |fields| fields.state = State::Announced);
+            .change(request, |fields| fields.state = RequestState::Announced);
     }
 
     fn posted_announcement(&mut self, request: RequestId) {
         let bytes = self.arena.change(request, |fields| {
-            fields.state = State::Announced;
+            fields.state = RequestState::Announced;
             // The peer knows it by its token.
             fields.scratch[MARK] = 0;
             fields.bytes
         });
         self.tally.announced.add(1);
         self.tally.announced_bytes.add(bytes);
-        self.note_request(Event::RendezvousSendBegin, request);
+        self.note_request(EventType::RendezvousSendBegin, request);
     }
 
-    fn replace_front(&mut self, peer: Peer, outgoing: Outgoing) {
+    fn replace_front(&mut self, peer: Peer, outgoing: PendingFrame) {
         if let Some(front) = self.outboxes[peer.0 as usize].waiting.front_mut() {
             *front = outgoing;
         }
     }
 
-    pub(crate) fn put_off(&mut self, peer: Peer, outgoing: Outgoing) {
+    pub(crate) fn put_off(&mut self, peer: Peer, outgoing: PendingFrame) {
         let outbox = &mut self.outboxes[peer.0 as usize];
         if outbox.waiting.is_empty() && !outbox.lost {
             self.busy.push_back(peer);
@@ -262,7 +263,7 @@ impl Engine {
     pub(crate) fn shut_outbox(&mut self, peer: Peer) {
         let outbox = &mut self.outboxes[peer.0 as usize];
         outbox.lost = true;
-        outbox.waiting = Waiting::default();
+        outbox.waiting = OutboxQueue::default();
         self.set_clear(peer, false);
         self.busy.retain(|busy| *busy != peer);
         self.throttling.retain(|throttling| *throttling != peer);
@@ -279,14 +280,14 @@ impl Engine {
         }
     }
 
-    pub(crate) fn put_off_control(&mut self, peer: Peer, head: Head, words: &[u64]) {
+    pub(crate) fn put_off_control(&mut self, peer: Peer, head: FrameHead, words: &[u64]) {
         let mut body = [0; 6];
         body[..words.len()].copy_from_slice(words);
         #[allow(clippy::cast_possible_truncation, reason = "at most six words")]
         let count = words.len() as u8;
         self.put_off(
             peer,
-            Outgoing::Control {
+            PendingFrame::Control {
                 head,
                 words: body,
                 count,
@@ -297,7 +298,7 @@ impl Engine {
     /// Tells a peer that a message of its was read: with the last that it is told, if that waits here too and has room.
     /// Whatever [`next_frame`](Self::next_frame) gave is [`posted`](Self::posted) or given again after this.
     pub(crate) fn put_off_fin(&mut self, peer: Peer, token: u32) {
-        if let Some(Outgoing::Control { head, words, count }) =
+        if let Some(PendingFrame::Control { head, words, count }) =
             self.outboxes[peer.0 as usize].waiting.back_mut()
             && head.kind == wire::FIN
             && head.flags < wire::MOST_FURTHER
@@ -328,11 +329,11 @@ impl Engine {
         match (before, on) {
             (false, true) => {
                 self.tally.throttled.add(1);
-                self.note_peer(Event::CreditStallBegin, peer, 0);
+                self.note_peer(EventType::CreditStallBegin, peer, 0);
             }
             (true, false) => {
                 self.tally.released.add(1);
-                self.note_peer(Event::CreditStallEnd, peer, 0);
+                self.note_peer(EventType::CreditStallEnd, peer, 0);
             }
             _ => {}
         }
@@ -352,7 +353,7 @@ impl Engine {
             tally.throttles.add(1);
             self.throttling.push(peer);
             self.put_off_control(peer, control(wire::THROTTLE, 0), &[]);
-            self.note_peer(Event::SenderThrottled, peer, kept_bytes);
+            self.note_peer(EventType::SenderThrottled, peer, kept_bytes);
         }
     }
 
@@ -372,7 +373,7 @@ impl Engine {
         {
             for peer in std::mem::take(&mut self.throttling) {
                 self.put_off_control(peer, control(wire::RELEASE, 0), &[]);
-                self.note_peer(Event::SenderReleased, peer, self.tally.kept_bytes.get());
+                self.note_peer(EventType::SenderReleased, peer, self.tally.kept_bytes.get());
             }
         }
     }
@@ -394,28 +395,28 @@ impl Engine {
             && !self.outboxes[peer.0 as usize].throttled
     }
 
-    fn frame(&self, peer: Peer, outgoing: Outgoing) -> Option<OutFrame> {
+    fn frame(&self, peer: Peer, outgoing: PendingFrame) -> Option<OutFrame> {
         match outgoing {
-            Outgoing::Control { head, words, count } => Some(OutFrame {
+            PendingFrame::Control { head, words, count } => Some(OutFrame {
                 head,
-                body: Body::Words { words, count },
+                body: FrameBody::Words { words, count },
             }),
-            Outgoing::Message(request) => {
+            PendingFrame::Message(request) => {
                 let cancelled = self.arena.fields(request).flags & FLAG_CANCELLED != 0;
                 (!cancelled).then(|| self.message_frame(peer, request))
             }
-            Outgoing::More { request, offset } => {
+            PendingFrame::More { request, offset } => {
                 let left = self.arena.fields(request).bytes - offset;
                 Some(OutFrame {
                     head: control(wire::MORE, 0),
-                    body: Body::Payload {
+                    body: FrameBody::Payload {
                         request,
                         offset,
                         bytes: left.min(self.config.stream_chunk_bytes),
                     },
                 })
             }
-            Outgoing::Stream {
+            PendingFrame::Stream {
                 request,
                 receive,
                 offset,
@@ -428,7 +429,7 @@ impl Engine {
                 );
                 Some(OutFrame {
                     head,
-                    body: Body::Payload {
+                    body: FrameBody::Payload {
                         request,
                         offset,
                         bytes,
@@ -442,14 +443,14 @@ impl Engine {
         let fields = self.arena.fields(request);
         let word = wire::envelope_word(crate::ContextId(fields.context), fields.tag);
         if self.goes_eager(peer, request) {
-            let head = Head {
+            let head = FrameHead {
                 kind: wire::EAGER,
                 flags: mark_in_flags(fields),
                 word,
             };
             return OutFrame {
                 head,
-                body: Body::Payload {
+                body: FrameBody::Payload {
                     request,
                     offset: 0,
                     bytes: fields.bytes,
@@ -459,7 +460,7 @@ impl Engine {
         if self.goes_early(peer, request) {
             return OutFrame {
                 head: control(wire::FIRST, word),
-                body: Body::Words {
+                body: FrameBody::Words {
                     words: [fields.bytes, 0, 0, 0, 0, 0],
                     count: 1,
                 },
@@ -480,14 +481,14 @@ impl Engine {
             k2,
             0,
         ];
-        let head = Head {
+        let head = FrameHead {
             kind: wire::RTS,
             flags,
             word,
         };
         OutFrame {
             head,
-            body: Body::Words {
+            body: FrameBody::Words {
                 words,
                 count: wire::RTS_WORDS,
             },
@@ -496,7 +497,7 @@ impl Engine {
 
     fn drop_front(&mut self, peer: Peer) {
         let outbox = &mut self.outboxes[peer.0 as usize];
-        if let Some(Outgoing::Message(request)) = outbox.waiting.pop_front()
+        if let Some(PendingFrame::Message(request)) = outbox.waiting.pop_front()
             && self.arena.fields(request).flags & FLAG_CANCELLED != 0
         {
             self.complete(request);
@@ -516,8 +517,8 @@ const KEPT_OVERHEAD_BYTES: u64 = 192;
 /// A message of each request slot of this process, and two answers for each of the peer's.
 const MOST_WAITING: usize = 3 * MAX_CHUNKS * CHUNK_SLOTS;
 
-pub(crate) fn control(kind: u8, word: u64) -> Head {
-    Head {
+pub(crate) fn control(kind: u8, word: u64) -> FrameHead {
+    FrameHead {
         kind,
         flags: 0,
         word,

@@ -5,22 +5,23 @@
 //! Whether it came before its receive or after, a message is matched when its FIRST arrives (promise E1). One that came
 //! before is kept like an eager one; a receive that finds it while data are still to come waits for the rest.
 
-use queue_layout::State;
+use queue_layout::RequestState;
 
 use crate::matching::Envelope;
-use crate::{Arrival, Engine, Output, Peer, RequestId, wire};
+use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 
-/// What MORE frames of a peer belong to.
+/// The message to which a peer's MORE frames belong.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Incoming {
-    target: Target,
+pub(crate) struct PartialMessage {
+    target: PartialTarget,
     /// Bytes that have arrived, and bytes of the whole message.
     arrived: u64,
     bytes: u64,
 }
 
+/// Where the bytes of a [`PartialMessage`] go: a posted receive, or an unexpected message.
 #[derive(Clone, Copy, Debug)]
-enum Target {
+enum PartialTarget {
     /// A receive that was there first, by its token, and the bytes that it wants.
     Receive { token: u32, wanted: u64 },
     /// A kept message.
@@ -28,7 +29,7 @@ enum Target {
 }
 
 impl Engine {
-    pub(crate) fn arrive_early(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_early(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let (context, tag) = wire::envelope(arrival.head.word);
         let bytes = arrival.words[0];
         let known = self.incoming.contains_key(&arrival.peer);
@@ -46,7 +47,7 @@ impl Engine {
             Some(request) => self.receive_early(request, message, bytes),
             None => self.keep_early(arrival.peer, message, bytes)?,
         };
-        let incoming = Incoming {
+        let incoming = PartialMessage {
             target,
             arrived: 0,
             bytes,
@@ -55,26 +56,31 @@ impl Engine {
         None
     }
 
-    fn receive_early(&mut self, request: RequestId, message: Envelope, bytes: u64) -> Target {
-        let wanted = self.matched(request, message, bytes, State::Moving);
+    fn receive_early(
+        &mut self,
+        request: RequestId,
+        message: Envelope,
+        bytes: u64,
+    ) -> PartialTarget {
+        let wanted = self.matched(request, message, bytes, RequestState::Moving);
         // Frames of other protocols must not take it for theirs.
         self.arena.private(request).scratch = [0; 5];
         let token = self.arena.token(request);
-        Target::Receive { token, wanted }
+        PartialTarget::Receive { token, wanted }
     }
 
-    fn keep_early(&mut self, peer: Peer, message: Envelope, bytes: u64) -> Option<Target> {
-        let id = self.add_unexpected(message, bytes, State::Kept)?;
+    fn keep_early(&mut self, peer: Peer, message: Envelope, bytes: u64) -> Option<PartialTarget> {
+        let id = self.add_unexpected(message, bytes, RequestState::Kept)?;
         self.arena.private(id).scratch = [0; 5];
         let room = usize::try_from(bytes).unwrap_or(0);
         self.keep(id, vec![0; room].into_boxed_slice());
         self.charge(peer, bytes);
-        Some(Target::Message(id))
+        Some(PartialTarget::Message(id))
     }
 
-    pub(crate) fn arrive_more(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_more(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let incoming = self.incoming.get_mut(&arrival.peer);
-        let fits = |incoming: &&mut Incoming| {
+        let fits = |incoming: &&mut PartialMessage| {
             (1..=incoming.bytes - incoming.arrived).contains(&arrival.bytes)
         };
         let Some(incoming) = incoming.filter(fits) else {
@@ -87,8 +93,8 @@ impl Engine {
             self.incoming.remove(&arrival.peer);
         }
         match target {
-            Target::Message(message) => Some(Output::KeepMore { message, offset }),
-            Target::Receive { token, wanted } => {
+            PartialTarget::Message(message) => Some(Output::KeepMore { message, offset }),
+            PartialTarget::Receive { token, wanted } => {
                 let request = self.arena.find(token)?;
                 if last {
                     self.complete(request);
@@ -144,7 +150,7 @@ impl Engine {
     /// message later is told to fetch data that nobody has.
     pub(crate) fn lose_incoming(&mut self, peer: Peer) {
         let incoming = self.incoming.remove(&peer);
-        let Some(Target::Message(message)) = incoming.map(|incoming| incoming.target) else {
+        let Some(PartialTarget::Message(message)) = incoming.map(|incoming| incoming.target) else {
             return;
         };
         let fields = self.arena.fields(message);
@@ -155,8 +161,8 @@ impl Engine {
         self.arena.change(message, |fields| {
             fields.buffer = 0;
             fields.scratch = [0; 5];
-            if fields.state == State::Kept {
-                fields.state = State::Envelope;
+            if fields.state == RequestState::Kept {
+                fields.state = RequestState::Envelope;
             }
         });
         if let Some(body) = self.bodies.get_mut(message.index()) {
@@ -167,9 +173,9 @@ impl Engine {
 
     fn is_incoming(&self, message: RequestId) -> bool {
         let peer = Peer(self.arena.fields(message).peer);
-        let is_it = |incoming: &Incoming| match incoming.target {
-            Target::Message(target) => target == message,
-            Target::Receive { .. } => false,
+        let is_it = |incoming: &PartialMessage| match incoming.target {
+            PartialTarget::Message(target) => target == message,
+            PartialTarget::Receive { .. } => false,
         };
         self.incoming.get(&peer).is_some_and(is_it)
     }

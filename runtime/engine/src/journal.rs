@@ -4,38 +4,38 @@
 //! Nothing is called from here: records wait, a bounded number of them, and what finds no room is counted. Where nobody
 //! wants an event, noting it is a load and a branch.
 
-use queue_layout::{Event, Fields, Kind};
+use queue_layout::{EventType, RequestFields, RequestKind};
 
 use crate::{Engine, Peer};
 
 /// Words of a record.
 pub const WORDS: usize = 5;
 
-/// Something that happened.
+/// One event that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct EventRecord {
     /// What.
-    pub event: Event,
+    pub event: EventType,
     /// When, by the owner's clock.
     pub at: u64,
     /// Its particulars; which they are depends on the event.
     pub words: [u64; WORDS],
 }
 
-/// Records in the order in which things happened, and how many of each event found no room.
+/// Event records in the order in which they happened, and for each event type how many found no room.
 #[derive(Clone, Debug)]
-pub struct Records {
+pub struct EventRecordList {
     /// The records.
-    pub list: Vec<Record>,
+    pub list: Vec<EventRecord>,
     /// What was dropped after them, by event.
-    pub dropped: [u64; Event::COUNT],
+    pub dropped: [u64; EventType::COUNT],
 }
 
-impl Default for Records {
+impl Default for EventRecordList {
     fn default() -> Self {
         Self {
             list: Vec::new(),
-            dropped: [0; Event::COUNT],
+            dropped: [0; EventType::COUNT],
         }
     }
 }
@@ -44,7 +44,7 @@ impl Default for Records {
 #[derive(Debug)]
 pub(crate) struct Journal {
     clock: fn() -> u64,
-    records: Records,
+    records: EventRecordList,
     most: usize,
     /// There is something to take.
     has_news: bool,
@@ -55,20 +55,20 @@ impl Journal {
         Self {
             clock: || 0,
             most,
-            records: Records::default(),
+            records: EventRecordList::default(),
             has_news: false,
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn add(&mut self, event: Event, words: [u64; WORDS]) {
+    fn add(&mut self, event: EventType, words: [u64; WORDS]) {
         self.has_news = true;
         // What comes after something that was dropped is dropped too: whoever reads the rest must be able to rely on its order.
         let has_room = self.records.list.len() < self.most;
         if has_room {
             let at = (self.clock)();
-            self.records.list.push(Record { event, at, words });
+            self.records.list.push(EventRecord { event, at, words });
         } else {
             self.records.dropped[event as usize] += 1;
         }
@@ -83,7 +83,7 @@ impl Engine {
 
     /// Notes that something happened, if anybody wants to know.
     #[inline(always)]
-    pub fn note(&mut self, event: Event, words: [u64; WORDS]) {
+    pub fn note(&mut self, event: EventType, words: [u64; WORDS]) {
         if self.tally.wanted.has(event) {
             self.journal.add(event, words);
         }
@@ -96,14 +96,14 @@ impl Engine {
     }
 
     /// What has been noted since the last time.
-    pub fn take_records(&mut self) -> Records {
+    pub fn take_records(&mut self) -> EventRecordList {
         self.journal.has_news = false;
         std::mem::take(&mut self.journal.records)
     }
 
     /// Notes an event of a message: context, peer, tag, bytes and one word more.
     #[inline(always)]
-    pub(crate) fn note_message(&mut self, event: Event, of: impl FnOnce(&Self) -> Message) {
+    pub(crate) fn note_message(&mut self, event: EventType, of: impl FnOnce(&Self) -> Message) {
         if self.tally.wanted.has(event) {
             let message = of(self);
             self.journal.add(event, words_of(message));
@@ -112,7 +112,7 @@ impl Engine {
 
     /// Notes an event of the message that a request sends or has received.
     #[inline(always)]
-    pub(crate) fn note_request(&mut self, event: Event, request: crate::RequestId) {
+    pub(crate) fn note_request(&mut self, event: EventType, request: crate::RequestId) {
         if self.tally.wanted.has(event) {
             self.note_end(event, request);
         }
@@ -120,14 +120,14 @@ impl Engine {
 
     #[cold]
     #[inline(never)]
-    fn note_end(&mut self, event: Event, request: crate::RequestId) {
+    fn note_end(&mut self, event: EventType, request: crate::RequestId) {
         if let Some(message) = of_request(self.arena.fields(request)) {
             self.journal.add(event, words_of(message));
         }
     }
 
     /// Notes an event of a peer alone.
-    pub(crate) fn note_peer(&mut self, event: Event, peer: Peer, more: u64) {
+    pub(crate) fn note_peer(&mut self, event: EventType, peer: Peer, more: u64) {
         self.note(event, [peer.0.into(), more, 0, 0, 0]);
     }
 }
@@ -136,14 +136,14 @@ impl Engine {
 type Message = (u32, u32, i32, u64, u64);
 
 /// The message of a request; operations of the program's own have none.
-fn of_request(fields: &Fields) -> Option<Message> {
+fn of_request(fields: &RequestFields) -> Option<Message> {
     match fields.kind {
-        Kind::Receive => {
+        RequestKind::Receive => {
             let bytes = fields.matched_bytes.min(fields.bytes);
             let (peer, tag) = (fields.matched_peer, fields.matched_tag);
             Some((fields.context, peer, tag, bytes, RECEIVE))
         }
-        Kind::Send => Some((fields.context, fields.peer, fields.tag, fields.bytes, SEND)),
+        RequestKind::Send => Some((fields.context, fields.peer, fields.tag, fields.bytes, SEND)),
         _ => None,
     }
 }
@@ -169,20 +169,20 @@ mod tests {
             ..Config::default()
         };
         let mut engine = Engine::new(config, 2);
-        engine.note_peer(Event::PeerLost, Peer(1), 0);
+        engine.note_peer(EventType::PeerLost, Peer(1), 0);
         assert!(!engine.has_records());
-        engine.tally.wanted.set(Event::PeerLost.bit());
+        engine.tally.wanted.set(EventType::PeerLost.bit());
         engine.set_clock(|| 42);
         for more in 0..MOST as u64 + 3 {
-            engine.note_peer(Event::PeerLost, Peer(1), more);
-            engine.note_peer(Event::SenderThrottled, Peer(1), 0);
+            engine.note_peer(EventType::PeerLost, Peer(1), more);
+            engine.note_peer(EventType::SenderThrottled, Peer(1), 0);
         }
         assert!(engine.has_records());
         let records = engine.take_records();
         assert_eq!(records.list.len(), MOST);
         let last = records.list[MOST - 1];
         assert_eq!((last.at, last.words[..2].to_vec()), (42, vec![1, 69]));
-        assert_eq!(records.dropped[Event::PeerLost as usize], 3);
+        assert_eq!(records.dropped[EventType::PeerLost as usize], 3);
         assert_eq!(records.dropped.iter().sum::<u64>(), 3);
         assert!(!engine.has_records() && engine.take_records().list.is_empty());
     }

@@ -13,12 +13,12 @@
 //! stops and comes back later.
 //!
 //! ```
-//! use engine::{Arrival, Config, ContextId, Engine, Output, Peer, Receive, wire};
+//! use engine::{ArrivedFrame, Config, ContextId, Engine, Output, Peer, Receive, wire};
 //! let mut engine = Engine::new(Config::default(), 2);
 //! let receive = Receive { context: ContextId(4), peer: Some(Peer(1)), tag: Some(7), bytes: 16, buffer: 0 };
 //! let (request, _) = engine.start_receive(receive, false).unwrap();
 //! let head = wire::eager(ContextId(4), 7);
-//! let output = engine.arrive(Arrival { peer: Peer(1), head, bytes: 8, words: [0; 6] });
+//! let output = engine.arrive(ArrivedFrame { peer: Peer(1), head, bytes: 8, words: [0; 6] });
 //! assert_eq!(output, Some(Output::Deliver { request, offset: 0, bytes: 8 }));
 //! assert!(engine.is_complete(request));
 //! ```
@@ -53,14 +53,14 @@ pub mod wire;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-pub use journal::{Record, Records, WORDS};
-pub use queue_layout::{Event, Fields, Kind, State};
-pub use request::{Arena, Collected, Exhausted, Received, RequestId};
-pub use wire::Head;
+pub use journal::{EventRecord, EventRecordList, WORDS};
+pub use queue_layout::{EventType, RequestFields, RequestKind, RequestState};
+pub use request::{CollectOutcome, Exhausted, ReceivedMessage, RequestArena, RequestId};
+pub use wire::FrameHead;
 
 use credit::Outbox;
 use matching::Matching;
-use queue_layout::{Queued, Tally};
+use queue_layout::{EngineCounters, Queued};
 
 /// A process of the job: its rank in `MPI_COMM_WORLD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -147,11 +147,11 @@ pub struct Receive {
 
 /// A frame as it came from the transport, with the first 48 bytes of its body.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrival {
+pub struct ArrivedFrame {
     /// Who sent it: known from the queue pair, never from the frame.
     pub peer: Peer,
     /// Its head.
-    pub head: Head,
+    pub head: FrameHead,
     /// Bytes of its body.
     pub bytes: u64,
     /// The body of a control frame; undefined beyond `bytes`.
@@ -210,14 +210,14 @@ pub enum Output {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutFrame {
     /// Its head.
-    pub head: Head,
+    pub head: FrameHead,
     /// Its body.
-    pub body: Body,
+    pub body: FrameBody,
 }
 
 /// The body of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum FrameBody {
     /// The first `8 * count` bytes of these words.
     Words {
         /// The words.
@@ -238,7 +238,7 @@ pub enum Body {
 
 /// A message that a probe found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ProbedMessage {
     /// Its slot: what a matched probe keeps.
     pub message: RequestId,
     /// Who sent it.
@@ -252,7 +252,7 @@ pub struct Found {
 /// Why a request failed, as stored in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Failure {
+pub enum RequestFailure {
     /// The message is longer than the receive buffer (`MPI_ERR_TRUNCATE`).
     Truncated = 1,
     /// The data could not be moved.
@@ -286,7 +286,7 @@ pub struct Counters {
 /// part of the protocol, and all of them read and change the same two things: the slots of requests and the queues of peers.
 #[derive(Debug)]
 pub struct Engine {
-    arena: Arena,
+    arena: RequestArena,
     matching: Matching,
     outboxes: Vec<Outbox>,
     /// Outboxes that are not clear.
@@ -295,14 +295,14 @@ pub struct Engine {
     busy: VecDeque<Peer>,
     bodies: Vec<Option<Box<[u8]>>>,
     /// The message of each peer of which frames are still to come.
-    incoming: HashMap<Peer, early::Incoming>,
+    incoming: HashMap<Peer, early::PartialMessage>,
     throttling: Vec<Peer>,
     /// Remote keys of sends that have ended.
     returned: Vec<(Peer, [u64; 3])>,
     marks: synchronous::Marks,
     sequence: u64,
     config: Config,
-    tally: Arc<Tally>,
+    tally: Arc<EngineCounters>,
     journal: journal::Journal,
 }
 
@@ -315,9 +315,9 @@ impl Engine {
 
     /// The same, which counts into a tally that others read.
     #[must_use]
-    pub fn counting(config: Config, peers: u32, tally: Arc<Tally>) -> Self {
+    pub fn counting(config: Config, peers: u32, tally: Arc<EngineCounters>) -> Self {
         Self {
-            arena: Arena::new(),
+            arena: RequestArena::new(),
             matching: Matching::new(Arc::clone(&tally)),
             outboxes: (0..peers).map(|_| Outbox::default()).collect(),
             blocked: 0,
@@ -342,7 +342,7 @@ impl Engine {
 
     /// Takes one arrived frame and returns what the caller must do now.
     #[inline]
-    pub fn arrive(&mut self, arrival: Arrival) -> Option<Output> {
+    pub fn arrive(&mut self, arrival: ArrivedFrame) -> Option<Output> {
         if arrival.head.kind == wire::EAGER {
             return self.arrive_eager(&arrival);
         }
@@ -351,7 +351,7 @@ impl Engine {
 
     #[cold]
     #[inline(never)]
-    fn arrive_other(&mut self, arrival: &Arrival) -> Option<Output> {
+    fn arrive_other(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         if arrival.peer.0 as usize >= self.outboxes.len() {
             return self.refuse();
         }
@@ -374,7 +374,7 @@ impl Engine {
     /// The request slots, for status, wait and the debugger's anchor.
     #[inline(always)]
     #[must_use]
-    pub fn arena(&self) -> &Arena {
+    pub fn arena(&self) -> &RequestArena {
         &self.arena
     }
 
@@ -382,7 +382,7 @@ impl Engine {
     #[inline(always)]
     #[must_use]
     pub fn is_complete(&self, request: RequestId) -> bool {
-        self.arena.fields(request).state == State::Complete
+        self.arena.fields(request).state == RequestState::Complete
     }
 
     /// What was counted so far. Looks at all slots: nothing is counted where receives are posted and matched.
@@ -390,7 +390,7 @@ impl Engine {
     pub fn counters(&self) -> Counters {
         let is_posted = |id: &RequestId| {
             let fields = self.arena.fields(*id);
-            (fields.kind, fields.state) == (Kind::Receive, State::Posted)
+            (fields.kind, fields.state) == (RequestKind::Receive, RequestState::Posted)
         };
         let tally = &self.tally;
         Counters {
@@ -406,7 +406,7 @@ impl Engine {
 
     /// What is counted: others may read it at any time.
     #[must_use]
-    pub fn tally(&self) -> &Arc<Tally> {
+    pub fn tally(&self) -> &Arc<EngineCounters> {
         &self.tally
     }
 
@@ -419,8 +419,8 @@ impl Engine {
         }
         let waits = |id: &RequestId| {
             let fields = self.arena.fields(*id);
-            let is_queued = matches!(fields.state, State::Kept | State::Envelope);
-            fields.kind == Kind::Unexpected && is_queued && fields.context == context.0
+            let is_queued = matches!(fields.state, RequestState::Kept | RequestState::Envelope);
+            fields.kind == RequestKind::Unexpected && is_queued && fields.context == context.0
         };
         let length = self.arena.iter().filter(waits).count();
         let queues = self.tally.queues(kind);

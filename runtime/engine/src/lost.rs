@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers that do not answer any more: what cannot end without them fails with [`Failure::Lost`].
+//! Peers that do not answer any more: what cannot end without them fails with [`RequestFailure::Lost`].
 
-use queue_layout::{ANY_PEER, FLAG_CANCELLED, Fields, Kind, State};
+use queue_layout::{ANY_PEER, FLAG_CANCELLED, RequestFields, RequestKind, RequestState};
 
-use crate::{ContextId, Engine, Failure, Peer, RequestId};
+use crate::{ContextId, Engine, Peer, RequestFailure, RequestId};
 
 impl Engine {
     /// A peer is lost: ends what needs it. Of receives from others, `in_vain` says whether they do, by their context and source
@@ -26,21 +26,21 @@ impl Engine {
     fn lose_request(&mut self, request: RequestId, peer: Peer) {
         let fields = self.arena.fields(request);
         let (kind, state) = (fields.kind, fields.state);
-        if state == State::Posted {
+        if state == RequestState::Posted {
             self.matching.remove_posted(&mut self.arena, request);
         }
         self.arena.change(request, |fields| {
             // A cancelled send that was still here has done what it should: nothing.
-            if state == State::Queued && fields.flags & FLAG_CANCELLED != 0 {
+            if state == RequestState::Queued && fields.flags & FLAG_CANCELLED != 0 {
                 return;
             }
             self.tally.lost.add(1);
-            fields.error = Failure::Lost as u8;
-            if kind == Kind::Receive {
+            fields.error = RequestFailure::Lost as u8;
+            if kind == RequestKind::Receive {
                 fields.matched_peer = peer.0;
                 fields.matched_bytes = 0;
             }
-            if state == State::Posted {
+            if state == RequestState::Posted {
                 fields.matched_tag = fields.tag;
             }
         });
@@ -49,21 +49,30 @@ impl Engine {
 }
 
 /// Whether an operation cannot end without the peer.
-fn needs(fields: &Fields, peer: Peer, in_vain: impl Fn(ContextId, Option<Peer>) -> bool) -> bool {
+fn needs(
+    fields: &RequestFields,
+    peer: Peer,
+    in_vain: impl Fn(ContextId, Option<Peer>) -> bool,
+) -> bool {
     match (fields.kind, fields.state) {
-        (Kind::Send, State::Queued | State::Announced | State::Moving) => fields.peer == peer.0,
-        (Kind::Receive, State::Posted) => {
+        (
+            RequestKind::Send,
+            RequestState::Queued | RequestState::Announced | RequestState::Moving,
+        ) => fields.peer == peer.0,
+        (RequestKind::Receive, RequestState::Posted) => {
             let source = (fields.peer != ANY_PEER).then_some(Peer(fields.peer));
             source == Some(peer) || in_vain(ContextId(fields.context), source)
         }
-        (Kind::Receive, State::Moving) => fields.matched_peer == peer.0 && !is_read(fields),
+        (RequestKind::Receive, RequestState::Moving) => {
+            fields.matched_peer == peer.0 && !is_read(fields)
+        }
         _ => false,
     }
 }
 
 /// Whether the transport reads the data of a receive that was matched: see `begin_transfer` for the words. Those of an early
 /// message are all 0.
-fn is_read(fields: &Fields) -> bool {
+fn is_read(fields: &RequestFields) -> bool {
     let [_, _, wanted, streaming, _] = fields.scratch;
     wanted != 0 && streaming == 0
 }

@@ -4,31 +4,31 @@
 //! A bin is a queue in posting (arrival) order; others with the same hash value may stand between. Wildcards are values like
 //! any other here: a receive with [`ANY_PEER`] or [`ANY_TAG`] stands in the bin of just that. While such receives are posted, a
 //! message is looked up under each kind of envelope that they have, and the lowest sequence number decides (MPI 5.0 section
-//! 3.5). An unexpected message is found under its own envelope in its bin, and under those with wildcards in [`Wide`].
+//! 3.5). An unexpected message is found under its own envelope in its bin, and under those with wildcards in [`BinnedQueues`].
 
 mod wide;
 
 use std::sync::Arc;
 
 use queue_layout::{
-    ANY_PEER, ANY_TAG, CHUNK_SLOTS, FLAG_PERSISTENT, FLAG_PLAIN, Fields, Kind, Queued, Slot, State,
-    Tally,
+    ANY_PEER, ANY_TAG, CHUNK_SLOTS, EngineCounters, FLAG_PERSISTENT, FLAG_PLAIN, Queued,
+    RequestFields, RequestKind, RequestSlot, RequestState,
 };
 
-use crate::request::{Arena, RequestId};
-use wide::Wide;
+use crate::request::{RequestArena, RequestId};
+use wide::BinnedQueues;
 
 /// The two queues of one hash value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bin {
-    posted: List,
-    unexpected: List,
+    posted: MatchQueue,
+    unexpected: MatchQueue,
 }
 
 /// Head and tail of a queue; 0 is no slot. The tail means something only where there is a head, and a slot's link to
 /// the one before it only where it is not the head: so the head is taken out by one store.
 #[derive(Clone, Copy, Debug, Default)]
-struct List {
+struct MatchQueue {
     head: u32,
     tail: u32,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Matching {
     /// One less than there are bins, a power of two.
     mask: u32,
     /// Unexpected messages for each kind of wildcard.
-    wide: [Wide; Wild::ALL.len()],
+    wide: [BinnedQueues; Wild::ALL.len()],
     /// How many of them there are.
     unexpected: u32,
     /// Receives with a wildcard that are posted, and one more while the fast paths are [guarded](Self::guard).
@@ -48,7 +48,7 @@ pub(crate) struct Matching {
     wild_kinds: [u32; Wild::ALL.len()],
     /// Whether posted receives are counted by their context: then the fast paths are guarded, and no posted receive is plain.
     by_context: bool,
-    tally: Arc<Tally>,
+    tally: Arc<EngineCounters>,
 }
 
 /// What a message shows and a receive asks for.
@@ -75,7 +75,7 @@ impl Wild {
 
 impl Envelope {
     #[inline(always)]
-    fn of(fields: &Fields) -> Self {
+    fn of(fields: &RequestFields) -> Self {
         Self {
             context: fields.context,
             peer: fields.peer,
@@ -86,7 +86,7 @@ impl Envelope {
     /// Whether a slot has this envelope. By reference, here and below: a copy would be loaded in wider pieces than it was stored
     /// in, which waits for the stores (16 ns a message).
     #[inline(always)]
-    fn is_of(&self, fields: &Fields) -> bool {
+    fn is_of(&self, fields: &RequestFields) -> bool {
         fields.tag == self.tag && fields.peer == self.peer && fields.context == self.context
     }
 
@@ -129,11 +129,11 @@ impl Envelope {
 }
 
 impl Matching {
-    pub(crate) fn new(tally: Arc<Tally>) -> Self {
+    pub(crate) fn new(tally: Arc<EngineCounters>) -> Self {
         Self {
             bins: vec![Bin::default(); FIRST_BINS].into(),
             mask: mask(FIRST_BINS),
-            wide: Wild::ALL.map(Wide::of),
+            wide: Wild::ALL.map(BinnedQueues::of),
             unexpected: 0,
             wild: 0,
             wild_kinds: [0; Wild::ALL.len()],
@@ -146,7 +146,7 @@ impl Matching {
     #[inline(always)]
     pub(crate) fn take_posted(
         &mut self,
-        arena: &mut Arena,
+        arena: &mut RequestArena,
         message: Envelope,
     ) -> Option<RequestId> {
         let mut found = self.find_posted(arena, &message);
@@ -163,9 +163,9 @@ impl Matching {
     #[inline(always)]
     pub(crate) fn take_head<'a>(
         &mut self,
-        arena: &'a mut Arena,
+        arena: &'a mut RequestArena,
         message: Envelope,
-    ) -> Option<(RequestId, &'a mut Slot)> {
+    ) -> Option<(RequestId, &'a mut RequestSlot)> {
         let bin = self.bin(&message);
         let list = &mut self.bins.get_mut(bin as usize)?.posted;
         let id = RequestId(list.head);
@@ -184,7 +184,7 @@ impl Matching {
     /// Takes a plain receive out of its queue if it is the first there. What is posted with a wildcard came later
     /// ([`quiet_bin`](Self::quiet_bin)).
     #[inline(always)]
-    pub(crate) fn take_first(&mut self, receive: &Fields) -> bool {
+    pub(crate) fn take_first(&mut self, receive: &RequestFields) -> bool {
         match self.bins.get_mut(receive.bin as usize) {
             Some(bin) if bin.posted.head == receive.token => {
                 bin.posted.head = receive.next;
@@ -208,7 +208,7 @@ impl Matching {
     #[inline(never)]
     fn arbitrate(
         &self,
-        arena: &Arena,
+        arena: &RequestArena,
         message: Envelope,
         named: Option<RequestId>,
     ) -> Option<RequestId> {
@@ -221,7 +221,7 @@ impl Matching {
 
     /// The first posted receive of this envelope.
     #[inline(always)]
-    fn find_posted(&self, arena: &Arena, wanted: &Envelope) -> Option<RequestId> {
+    fn find_posted(&self, arena: &RequestArena, wanted: &Envelope) -> Option<RequestId> {
         let bin = self.bin(wanted);
         let head = self.bins[bin as usize].posted.head;
         self.walk(arena, head, |fields| wanted.is_of(fields))
@@ -229,7 +229,12 @@ impl Matching {
 
     /// The first slot of a queue of a bin that fits.
     #[inline(always)]
-    fn walk(&self, arena: &Arena, head: u32, fits: impl Fn(&Fields) -> bool) -> Option<RequestId> {
+    fn walk(
+        &self,
+        arena: &RequestArena,
+        head: u32,
+        fits: impl Fn(&RequestFields) -> bool,
+    ) -> Option<RequestId> {
         let mut at = head;
         while at != 0 {
             self.tally.match_attempts.add(1);
@@ -249,7 +254,7 @@ impl Matching {
 
     /// Appends a receive.
     #[inline(always)]
-    pub(crate) fn add_posted(&mut self, arena: &mut Arena, id: RequestId) {
+    pub(crate) fn add_posted(&mut self, arena: &mut RequestArena, id: RequestId) {
         self.keep_up(arena);
         let fields = arena.fields(id);
         if let Some(wild) = Envelope::of(fields).wild() {
@@ -275,10 +280,10 @@ impl Matching {
     }
 
     /// Begins to count the posted receives of a context: see [`queue_layout::Queues::watch`].
-    pub(crate) fn watch_posted(&mut self, arena: &mut Arena, context: u32) -> Option<usize> {
+    pub(crate) fn watch_posted(&mut self, arena: &mut RequestArena, context: u32) -> Option<usize> {
         let is_posted = |id: &RequestId| {
             let fields = arena.fields(*id);
-            (fields.kind, fields.state) == (Kind::Receive, State::Posted)
+            (fields.kind, fields.state) == (RequestKind::Receive, RequestState::Posted)
         };
         let posted: Vec<RequestId> = arena.iter().filter(is_posted).collect();
         if !self.by_context {
@@ -295,14 +300,14 @@ impl Matching {
     }
 
     #[inline(always)]
-    fn append_posted(&mut self, arena: &mut Arena, id: RequestId) {
+    fn append_posted(&mut self, arena: &mut RequestArena, id: RequestId) {
         let bin = self.place(arena, id);
         self.bins[bin].append(arena, id);
     }
 
     /// Takes a receive out of its queue.
     #[inline(always)]
-    pub(crate) fn remove_posted(&mut self, arena: &mut Arena, id: RequestId) {
+    pub(crate) fn remove_posted(&mut self, arena: &mut RequestArena, id: RequestId) {
         let fields = arena.fields(id);
         if let Some(wild) = Envelope::of(fields).wild() {
             self.wild -= 1;
@@ -317,7 +322,11 @@ impl Matching {
 
     /// The earliest unexpected message that a receive would match.
     #[inline(always)]
-    pub(crate) fn find_unexpected(&mut self, arena: &Arena, wanted: Envelope) -> Option<RequestId> {
+    pub(crate) fn find_unexpected(
+        &mut self,
+        arena: &RequestArena,
+        wanted: Envelope,
+    ) -> Option<RequestId> {
         self.find_unexpected_that(arena, wanted, |_| true)
     }
 
@@ -325,9 +334,9 @@ impl Matching {
     #[inline(always)]
     pub(crate) fn find_unexpected_that(
         &mut self,
-        arena: &Arena,
+        arena: &RequestArena,
         wanted: Envelope,
-        fits: impl Fn(&Fields) -> bool,
+        fits: impl Fn(&RequestFields) -> bool,
     ) -> Option<RequestId> {
         if self.unexpected == 0 {
             return None;
@@ -342,10 +351,10 @@ impl Matching {
     #[inline(never)]
     fn find_wide(
         &mut self,
-        arena: &Arena,
+        arena: &RequestArena,
         wanted: Envelope,
         wild: Wild,
-        fits: impl Fn(&Fields) -> bool,
+        fits: impl Fn(&RequestFields) -> bool,
     ) -> Option<RequestId> {
         if !self.wide[wild as usize].is_used() {
             self.build_wide(arena, |wide| wide.wild == wild);
@@ -357,7 +366,7 @@ impl Matching {
     }
 
     /// Appends an unexpected message.
-    pub(crate) fn add_unexpected(&mut self, arena: &mut Arena, id: RequestId) {
+    pub(crate) fn add_unexpected(&mut self, arena: &mut RequestArena, id: RequestId) {
         self.keep_up(arena);
         self.unexpected += 1;
         self.append_unexpected(arena, id);
@@ -366,13 +375,13 @@ impl Matching {
         }
     }
 
-    fn append_unexpected(&mut self, arena: &mut Arena, id: RequestId) {
+    fn append_unexpected(&mut self, arena: &mut RequestArena, id: RequestId) {
         let bin = self.place(arena, id);
         append(arena, &mut self.bins[bin].unexpected, id);
     }
 
     /// Takes an unexpected message out of its queues.
-    pub(crate) fn remove_unexpected(&mut self, arena: &mut Arena, id: RequestId) {
+    pub(crate) fn remove_unexpected(&mut self, arena: &mut RequestArena, id: RequestId) {
         self.unexpected -= 1;
         let fields = arena.fields(id);
         for wide in self.wide.iter_mut().filter(|wide| wide.is_used()) {
@@ -384,7 +393,7 @@ impl Matching {
 
     /// Notes in a slot which bin is its own, and that nothing follows it.
     #[inline(always)]
-    fn place(&self, arena: &mut Arena, id: RequestId) -> usize {
+    fn place(&self, arena: &mut RequestArena, id: RequestId) -> usize {
         let fields = arena.private(id);
         let bin = self.bin(&Envelope::of(fields));
         (fields.next, fields.bin) = (0, bin);
@@ -399,7 +408,7 @@ impl Matching {
     /// Before something is added: at least two bins for an entry, on the average, however many slots are in use. So the first
     /// of a bin, at which alone the fast paths look, is mostly the only one.
     #[inline(always)]
-    fn keep_up(&mut self, arena: &mut Arena) {
+    fn keep_up(&mut self, arena: &mut RequestArena) {
         if 2 * arena.slots() > self.bins.len() {
             self.grow(arena);
         }
@@ -408,7 +417,7 @@ impl Matching {
     /// Four times the bins; every queue is dealt out again in its order, so order among receives (messages) of one envelope is kept.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, arena: &mut Arena) {
+    fn grow(&mut self, arena: &mut RequestArena) {
         let bigger: Box<[Bin]> = vec![Bin::default(); self.bins.len() * 4].into();
         self.mask = mask(bigger.len());
         let old = std::mem::replace(&mut self.bins, bigger);
@@ -420,13 +429,13 @@ impl Matching {
                 self.append_unexpected(arena, id);
             });
         }
-        self.build_wide(arena, Wide::is_used);
+        self.build_wide(arena, BinnedQueues::is_used);
     }
 
     /// Makes the queues of some kinds of wildcards, of all messages in the bins.
     #[cold]
     #[inline(never)]
-    fn build_wide(&mut self, arena: &Arena, which: impl Fn(&Wide) -> bool) {
+    fn build_wide(&mut self, arena: &RequestArena, which: impl Fn(&BinnedQueues) -> bool) {
         let mut messages = Vec::new();
         for bin in &self.bins {
             let mut at = bin.unexpected.head;
@@ -445,7 +454,7 @@ impl Matching {
 impl Bin {
     /// Makes a receive, which nothing follows, the last of the queue.
     #[inline(always)]
-    pub(crate) fn append(&mut self, arena: &mut Arena, id: RequestId) {
+    pub(crate) fn append(&mut self, arena: &mut RequestArena, id: RequestId) {
         append(arena, &mut self.posted, id);
     }
 }
@@ -458,7 +467,7 @@ const fn mask(bins: usize) -> u32 {
     bins as u32 - 1
 }
 
-fn deal(head: u32, arena: &mut Arena, mut place: impl FnMut(&mut Arena, RequestId)) {
+fn deal(head: u32, arena: &mut RequestArena, mut place: impl FnMut(&mut RequestArena, RequestId)) {
     let mut at = head;
     while at != 0 {
         let id = RequestId(at);
@@ -468,7 +477,7 @@ fn deal(head: u32, arena: &mut Arena, mut place: impl FnMut(&mut Arena, RequestI
 }
 
 #[inline(always)]
-fn append(arena: &mut Arena, list: &mut List, id: RequestId) {
+fn append(arena: &mut RequestArena, list: &mut MatchQueue, id: RequestId) {
     if list.head == 0 {
         list.head = id.0;
     } else {
@@ -479,7 +488,7 @@ fn append(arena: &mut Arena, list: &mut List, id: RequestId) {
 }
 
 #[inline(always)]
-fn remove(arena: &mut Arena, list: &mut List, id: RequestId) {
+fn remove(arena: &mut RequestArena, list: &mut MatchQueue, id: RequestId) {
     let (next, prev) = (arena.fields(id).next, arena.fields(id).prev);
     if list.head == id.0 {
         list.head = next;
@@ -552,7 +561,7 @@ mod tests {
     /// The queues, and beside them the simplest that keep the rules: lists that are searched from the front.
     struct Both {
         matching: Matching,
-        arena: Arena,
+        arena: RequestArena,
         sequence: u64,
         posted: Vec<(Envelope, RequestId)>,
         unexpected: Vec<(Envelope, RequestId)>,
@@ -568,14 +577,19 @@ mod tests {
         fn new() -> Self {
             Self {
                 matching: Matching::new(Arc::default()),
-                arena: Arena::new(),
+                arena: RequestArena::new(),
                 sequence: 0,
                 posted: Vec::new(),
                 unexpected: Vec::new(),
             }
         }
 
-        fn take(&mut self, envelope: Envelope, kind: Kind, state: State) -> RequestId {
+        fn take(
+            &mut self,
+            envelope: Envelope,
+            kind: RequestKind,
+            state: RequestState,
+        ) -> RequestId {
             let id = self.arena.take().expect("a slot is left");
             self.sequence += 1;
             self.arena.change(id, |fields| {
@@ -600,7 +614,7 @@ mod tests {
                 self.arena.give_back(message);
                 return self.unexpected.retain(|(_, id)| *id != message);
             }
-            let id = self.take(wanted, Kind::Receive, State::Posted);
+            let id = self.take(wanted, RequestKind::Receive, RequestState::Posted);
             self.matching.add_posted(&mut self.arena, id);
             self.posted.push((wanted, id));
         }
@@ -620,7 +634,7 @@ mod tests {
                 let (_, id) = self.posted.remove(place);
                 return self.arena.give_back(id);
             }
-            let id = self.take(message, Kind::Unexpected, State::Kept);
+            let id = self.take(message, RequestKind::Unexpected, RequestState::Kept);
             self.matching.add_unexpected(&mut self.arena, id);
             self.unexpected.push((message, id));
         }

@@ -2,15 +2,16 @@
 //! The receiver's side of matching: posting, arrival of whole messages, probe and matched probe.
 
 use queue_layout::{
-    ANY_PEER, ANY_TAG, FLAG_CANCELLED, FLAG_PERSISTENT, FLAG_PLAIN, Kind, Queued, State, standing,
+    ANY_PEER, ANY_TAG, FLAG_CANCELLED, FLAG_PERSISTENT, FLAG_PLAIN, Queued, RequestKind,
+    RequestState, standing,
 };
 
 use crate::matching::Envelope;
-use crate::request::Collected;
+use crate::request::CollectOutcome;
 use crate::synchronous::KEPT_MARK;
 use crate::{
-    Arrival, ContextId, Engine, Event, Exhausted, Failure, Found, Output, Peer, Receive, RequestId,
-    wire,
+    ArrivedFrame, ContextId, Engine, EventType, Exhausted, Output, Peer, ProbedMessage, Receive,
+    RequestFailure, RequestId, wire,
 };
 
 impl Engine {
@@ -28,8 +29,8 @@ impl Engine {
         let request = self.arena.take()?;
         let sequence = self.next_sequence();
         self.arena.change(request, |fields| {
-            fields.state = State::Posted;
-            fields.kind = Kind::Receive;
+            fields.state = RequestState::Posted;
+            fields.kind = RequestKind::Receive;
             fields.context = receive.context.0;
             fields.peer = receive.peer.map_or(ANY_PEER, |peer| peer.0);
             fields.tag = receive.tag.unwrap_or(ANY_TAG);
@@ -39,7 +40,7 @@ impl Engine {
         });
         if persistent {
             self.arena.change(request, |fields| {
-                fields.state = State::Inactive;
+                fields.state = RequestState::Inactive;
                 fields.flags = FLAG_PERSISTENT;
             });
             return Ok((request, None));
@@ -68,8 +69,8 @@ impl Engine {
         let mut fields = self.arena.take_at_hand()?.begin_change();
         self.sequence += 1;
         fields.tell_datatype(datatype);
-        fields.state = State::Posted;
-        fields.kind = Kind::Receive;
+        fields.state = RequestState::Posted;
+        fields.kind = RequestKind::Receive;
         fields.flags = FLAG_PLAIN;
         fields.context = context.0;
         fields.peer = peer.0;
@@ -101,12 +102,12 @@ impl Engine {
         let (_, slot) = self.matching.take_head(&mut self.arena, message)?;
         self.tally.match_attempts.add(1);
         let mut fields = slot.begin_change();
-        fields.state = State::Complete;
+        fields.state = RequestState::Complete;
         fields.matched_peer = message.peer;
         fields.matched_tag = message.tag;
         fields.matched_bytes = bytes;
         if bytes > fields.bytes {
-            fields.error = Failure::Truncated as u8;
+            fields.error = RequestFailure::Truncated as u8;
             self.tally.truncated.add(1);
         }
         Some((fields.buffer, bytes.min(fields.bytes)))
@@ -118,7 +119,7 @@ impl Engine {
     /// nothing was done.
     #[inline(always)]
     pub fn arrive_for(&mut self, receive: u32, peer: Peer, word: u64, bytes: u64) -> Option<u64> {
-        const PLAIN: u32 = standing(State::Posted, Kind::Receive, FLAG_PLAIN);
+        const PLAIN: u32 = standing(RequestState::Posted, RequestKind::Receive, FLAG_PLAIN);
         let held = self.arena.hold(receive)?;
         let fields = held.fields();
         let awaited = fields.token == receive
@@ -137,13 +138,13 @@ impl Engine {
 
     /// Collects a plain receive if it is complete: the fast path of [`collect`](Self::collect).
     #[inline(always)]
-    pub fn collect_plain(&mut self, token: u32) -> Collected {
+    pub fn collect_plain(&mut self, token: u32) -> CollectOutcome {
         self.arena.collect_plain(token)
     }
 
     /// Collects a persistent send or receive if it is complete and nothing is special about it: the fast path of
     /// [`collect`](Self::collect).
-    pub fn collect_persistent(&mut self, token: u32) -> Collected {
+    pub fn collect_persistent(&mut self, token: u32) -> CollectOutcome {
         self.arena.collect_persistent(token)
     }
 
@@ -151,7 +152,7 @@ impl Engine {
     pub fn restart_receive(&mut self, request: RequestId) -> Option<Output> {
         let sequence = self.next_sequence();
         self.arena.change(request, |fields| {
-            fields.state = State::Posted;
+            fields.state = RequestState::Posted;
             fields.flags &= !FLAG_CANCELLED;
             fields.error = 0;
             fields.sequence = sequence;
@@ -174,14 +175,14 @@ impl Engine {
             }
             Some(message) => {
                 self.unlink_unexpected(message);
-                let kept = self.arena.fields(message).state == State::Kept;
+                let kept = self.arena.fields(message).state == RequestState::Kept;
                 self.match_message(request, message, kept)
             }
         }
     }
 
     #[inline(always)]
-    pub(crate) fn arrive_eager(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_eager(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let (context, tag) = wire::envelope(arrival.head.word);
         let message = Envelope {
             context,
@@ -197,8 +198,8 @@ impl Engine {
         if arrival.head.flags != 0 {
             self.answer_mark(arrival.peer, arrival.head.flags.into());
         }
-        let bytes = self.matched(request, message, arrival.bytes, State::Complete);
-        self.note_request(Event::RequestComplete, request);
+        let bytes = self.matched(request, message, arrival.bytes, RequestState::Complete);
+        self.note_request(EventType::RequestComplete, request);
         self.release_orphan(request);
         Some(Output::Deliver {
             request,
@@ -214,7 +215,7 @@ impl Engine {
         request: RequestId,
         message: Envelope,
         bytes: u64,
-        state: State,
+        state: RequestState,
     ) -> u64 {
         self.arena.change(request, |fields| {
             fields.state = state;
@@ -222,7 +223,7 @@ impl Engine {
             fields.matched_tag = message.tag;
             fields.matched_bytes = bytes;
             if bytes > fields.bytes {
-                fields.error = Failure::Truncated as u8;
+                fields.error = RequestFailure::Truncated as u8;
                 self.tally.truncated.add(1);
             }
             bytes.min(fields.bytes)
@@ -231,11 +232,11 @@ impl Engine {
 
     #[cold]
     #[inline(never)]
-    fn arrive_unexpected(&mut self, arrival: &Arrival, message: Envelope) -> Option<Output> {
+    fn arrive_unexpected(&mut self, arrival: &ArrivedFrame, message: Envelope) -> Option<Output> {
         if arrival.peer.0 as usize >= self.outboxes.len() {
             return self.refuse();
         }
-        let id = self.add_unexpected(message, arrival.bytes, State::Kept)?;
+        let id = self.add_unexpected(message, arrival.bytes, RequestState::Kept)?;
         self.arena.private(id).scratch[KEPT_MARK] = arrival.head.flags.into();
         self.charge(arrival.peer, arrival.bytes);
         Some(Output::Keep { message: id })
@@ -245,7 +246,7 @@ impl Engine {
         &mut self,
         message: Envelope,
         bytes: u64,
-        state: State,
+        state: RequestState,
     ) -> Option<RequestId> {
         let Ok(id) = self.arena.take() else {
             self.tally.refused.add(1);
@@ -254,7 +255,7 @@ impl Engine {
         let sequence = self.next_sequence();
         self.arena.change(id, |fields| {
             fields.state = state;
-            fields.kind = Kind::Unexpected;
+            fields.kind = RequestKind::Unexpected;
             fields.context = message.context;
             fields.peer = message.peer;
             fields.tag = message.tag;
@@ -268,7 +269,7 @@ impl Engine {
         self.tally
             .queues(Queued::Unexpected)
             .arrived(message.context);
-        self.note_message(Event::UnexpectedMessage, |_| {
+        self.note_message(EventType::UnexpectedMessage, |_| {
             (message.context, message.peer, message.tag, bytes, 0)
         });
         Some(id)
@@ -313,7 +314,7 @@ impl Engine {
         context: ContextId,
         peer: Option<Peer>,
         tag: Option<i32>,
-    ) -> Option<Found> {
+    ) -> Option<ProbedMessage> {
         let wanted = Envelope {
             context: context.0,
             peer: peer.map_or(ANY_PEER, |peer| peer.0),
@@ -321,7 +322,7 @@ impl Engine {
         };
         let message = self.matching.find_unexpected(&self.arena, wanted)?;
         let fields = self.arena.fields(message);
-        Some(Found {
+        Some(ProbedMessage {
             message,
             peer: Peer(fields.peer),
             tag: fields.tag,
@@ -330,12 +331,12 @@ impl Engine {
     }
 
     /// Takes a probed message out of its queue, for one matched receive (MPI 5.0 section 3.8.2).
-    pub fn claim(&mut self, found: Found) {
+    pub fn claim(&mut self, found: ProbedMessage) {
         self.unlink_unexpected(found.message);
         self.arena.change(found.message, |fields| {
             // Whether the data are here is remembered where the debugger does not look.
-            fields.scratch[4] = u64::from(fields.state == State::Kept);
-            fields.state = State::Claimed;
+            fields.scratch[4] = u64::from(fields.state == RequestState::Kept);
+            fields.state = RequestState::Claimed;
         });
     }
 
@@ -353,8 +354,8 @@ impl Engine {
         let sequence = self.next_sequence();
         let envelope = *self.arena.fields(message);
         self.arena.change(request, |fields| {
-            fields.state = State::Posted;
-            fields.kind = Kind::Receive;
+            fields.state = RequestState::Posted;
+            fields.kind = RequestKind::Receive;
             fields.context = envelope.context;
             fields.peer = envelope.peer;
             fields.tag = envelope.tag;
@@ -382,13 +383,13 @@ impl Engine {
         if kept {
             // A debugger must not find it beside the receive that has it, however long the rest of it takes.
             self.arena
-                .change(message, |fields| fields.state = State::Claimed);
+                .change(message, |fields| fields.state = RequestState::Claimed);
             if self.waits_for_rest(request, message) {
-                self.matched(request, envelope, fields.bytes, State::Moving);
+                self.matched(request, envelope, fields.bytes, RequestState::Moving);
                 return None;
             }
-            let bytes = self.matched(request, envelope, fields.bytes, State::Complete);
-            self.note_request(Event::RequestComplete, request);
+            let bytes = self.matched(request, envelope, fields.bytes, RequestState::Complete);
+            self.note_request(EventType::RequestComplete, request);
             if fields.scratch[KEPT_MARK] != 0 {
                 self.answer_mark(Peer(fields.peer), fields.scratch[KEPT_MARK]);
             }
@@ -415,7 +416,7 @@ impl Engine {
         self.tally.unexpected_length.sub(1);
         let context = self.arena.fields(message).context;
         self.tally.queues(Queued::Unexpected).left(context);
-        self.note_message(Event::UnexpectedMatched, |engine| {
+        self.note_message(EventType::UnexpectedMatched, |engine| {
             let fields = engine.arena.fields(message);
             (context, fields.peer, fields.tag, fields.bytes, 0)
         });

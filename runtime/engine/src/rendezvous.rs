@@ -2,14 +2,14 @@
 //! Large messages: announced (RTS), then read by the receiver (FIN) or, where it cannot read the sender's memory,
 //! asked for (CTS) and streamed (DATA).
 
-use queue_layout::State;
+use queue_layout::RequestState;
 
-use crate::credit::{Outgoing, control};
+use crate::credit::{PendingFrame, control};
 use crate::matching::Envelope;
-use crate::{Arrival, Engine, Event, Failure, Output, Peer, RequestId, wire};
+use crate::{ArrivedFrame, Engine, EventType, Output, Peer, RequestFailure, RequestId, wire};
 
 impl Engine {
-    pub(crate) fn arrive_rts(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_rts(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let (context, tag) = wire::envelope(arrival.head.word);
         let sensible = arrival.bytes == u64::from(wire::RTS_WORDS) * 8 && tag >= 0;
         if !sensible || self.is_flooded(arrival.peer) {
@@ -29,7 +29,7 @@ impl Engine {
                 self.begin_transfer(request, message, bytes, wire::low(token), [k0, k1, k2])
             }
             None => {
-                let id = self.add_unexpected(message, bytes, State::Envelope)?;
+                let id = self.add_unexpected(message, bytes, RequestState::Envelope)?;
                 self.arena.private(id).scratch = [token, k0, k1, k2, 0];
                 None
             }
@@ -47,9 +47,9 @@ impl Engine {
         token: u32,
         key: [u64; 3],
     ) -> Option<Output> {
-        let wanted = self.matched(request, message, bytes, State::Moving);
+        let wanted = self.matched(request, message, bytes, RequestState::Moving);
         self.arena.private(request).scratch = [u64::from(token), 0, wanted, 0, 0];
-        self.note_request(Event::RendezvousReceiveBegin, request);
+        self.note_request(EventType::RendezvousReceiveBegin, request);
         let peer = Peer(message.peer);
         if wanted == 0 {
             self.finish_transfer(request);
@@ -77,13 +77,13 @@ impl Engine {
         self.put_off_control(peer, control(wire::CTS, word), &[wanted]);
     }
 
-    /// The transfer of a request ended with an error: it completes with [`Failure::Transfer`].
+    /// The transfer of a request ended with an error: it completes with [`RequestFailure::Transfer`].
     pub fn transfer_failed(&mut self, request: RequestId) {
-        self.fail(request, Failure::Transfer);
+        self.fail(request, RequestFailure::Transfer);
         self.finish_transfer(request);
     }
 
-    pub(crate) fn arrive_cts(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_cts(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let (send, receive) = (wire::low(arrival.head.word), wire::high(arrival.head.word));
         let wanted = arrival.words[0];
         let Some(request) = self.announced(send, arrival.peer) else {
@@ -93,10 +93,10 @@ impl Engine {
             return self.refuse();
         }
         self.arena
-            .change(request, |fields| fields.state = State::Moving);
+            .change(request, |fields| fields.state = RequestState::Moving);
         self.put_off(
             arrival.peer,
-            Outgoing::Stream {
+            PendingFrame::Stream {
                 request,
                 receive,
                 offset: 0,
@@ -106,7 +106,7 @@ impl Engine {
         None
     }
 
-    pub(crate) fn arrive_fin(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_fin(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let tokens = wire::tokens(arrival.head, arrival.words, arrival.bytes);
         let Some((tokens, count)) = tokens else {
             return self.refuse();
@@ -121,21 +121,21 @@ impl Engine {
         }
         for token in tokens {
             if let Some(request) = self.announced(*token, arrival.peer) {
-                self.note_request(Event::RendezvousSendEnd, request);
+                self.note_request(EventType::RendezvousSendEnd, request);
                 self.complete(request);
             }
         }
         None
     }
 
-    pub(crate) fn arrive_data(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_data(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let Some(request) = self.arena.find(wire::low(arrival.head.word)) else {
             return self.refuse();
         };
         let fields = self.arena.fields(request);
         let [_, moved, wanted, streaming, _] = fields.scratch;
-        let expected = fields.state == State::Moving
-            && fields.kind == queue_layout::Kind::Receive
+        let expected = fields.state == RequestState::Moving
+            && fields.kind == queue_layout::RequestKind::Receive
             && fields.matched_peer == arrival.peer.0;
         if !expected || arrival.bytes > wanted - moved || streaming != 1 {
             return self.refuse();
@@ -143,7 +143,7 @@ impl Engine {
         let now = moved + arrival.bytes;
         self.arena.private(request).scratch[1] = now;
         if now == wanted {
-            self.note_request(Event::RendezvousReceiveEnd, request);
+            self.note_request(EventType::RendezvousReceiveEnd, request);
             self.complete(request);
         }
         Some(Output::Deliver {
@@ -156,7 +156,7 @@ impl Engine {
     fn finish_transfer(&mut self, request: RequestId) {
         let (peer, token, _) = self.transfer(request);
         self.put_off_fin(peer, token);
-        self.note_request(Event::RendezvousReceiveEnd, request);
+        self.note_request(EventType::RendezvousReceiveEnd, request);
         self.complete(request);
     }
 
@@ -173,8 +173,8 @@ impl Engine {
     pub(crate) fn announced(&self, token: u32, peer: Peer) -> Option<RequestId> {
         let request = self.arena.find(token)?;
         let fields = self.arena.fields(request);
-        let named = fields.state == State::Announced
-            && fields.kind == queue_layout::Kind::Send
+        let named = fields.state == RequestState::Announced
+            && fields.kind == queue_layout::RequestKind::Send
             && fields.peer == peer.0;
         named.then_some(request)
     }

@@ -3,12 +3,13 @@
 //! of `matching.rs` only link it.
 
 use queue_layout::{
-    CHUNK_SLOTS, Chunk, FLAG_PERSISTENT, FLAG_PLAIN, Fields, Kind, MAX_CHUNKS, Slot, State,
+    CHUNK_SLOTS, Chunk, FLAG_PERSISTENT, FLAG_PLAIN, MAX_CHUNKS, RequestFields, RequestKind,
+    RequestSlot, RequestState,
 };
 
 use crate::{ContextId, Peer, wire};
 
-/// A slot in one of its uses: `index << 8 | generation`, as in [`Fields::token`].
+/// A slot in one of its uses: `index << 8 | generation`, as in [`RequestFields::token`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(pub u32);
 
@@ -24,11 +25,11 @@ impl RequestId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted;
 
-/// Chunked slots that never move; index 0 is never handed out.
+/// Request slots in chunks that never move; index 0 is never handed out.
 ///
 /// In every free slot `flags` and `error` are 0 and `next` leads to the next free one.
 #[derive(Debug)]
-pub struct Arena {
+pub struct RequestArena {
     chunks: Box<Table>,
     count: u32,
     /// The free slot that is taken next, by a token of any generation; 0 if there is none.
@@ -38,7 +39,7 @@ pub struct Arena {
 /// A null pointer where there is no chunk yet: what a debugger reads.
 type Table = [Option<Box<Chunk>>; MAX_CHUNKS];
 
-impl Arena {
+impl RequestArena {
     pub(crate) fn new() -> Self {
         let chunks: Box<Table> = Box::new([const { None }; MAX_CHUNKS]);
         let mut arena = Self {
@@ -53,7 +54,7 @@ impl Arena {
     /// What a slot says.
     #[inline(always)]
     #[must_use]
-    pub fn fields(&self, id: RequestId) -> &Fields {
+    pub fn fields(&self, id: RequestId) -> &RequestFields {
         self.chunks[chunk_of(id.0)]
             .as_ref()
             .expect("ids come from this arena")
@@ -67,7 +68,7 @@ impl Arena {
     pub fn find(&self, token: u32) -> Option<RequestId> {
         let chunk = self.chunks[chunk_of(token)].as_ref()?;
         let fields = chunk.slots[slot_of(token)].fields();
-        let current = fields.state != State::Free && fields.token == token;
+        let current = fields.state != RequestState::Free && fields.token == token;
         current.then_some(RequestId(token))
     }
 
@@ -100,14 +101,14 @@ impl Arena {
     pub fn iter(&self) -> impl Iterator<Item = RequestId> + '_ {
         let slots = self.chunks.iter().flatten().flat_map(|chunk| &chunk.slots);
         slots
-            .map(Slot::fields)
-            .filter(|fields| fields.state != State::Free)
+            .map(RequestSlot::fields)
+            .filter(|fields| fields.state != RequestState::Free)
             .map(|fields| RequestId(fields.token))
     }
 
     /// A slot, if one exists that is free.
     #[inline(always)]
-    pub(crate) fn take_at_hand(&mut self) -> Option<&mut Slot> {
+    pub(crate) fn take_at_hand(&mut self) -> Option<&mut RequestSlot> {
         let free = self.free;
         if free == 0 {
             return None;
@@ -138,8 +139,8 @@ impl Arena {
 
     /// The slot of a token that may be stale, to look at and perhaps to give back.
     #[inline(always)]
-    pub(crate) fn hold(&mut self, token: u32) -> Option<Held<'_>> {
-        Some(Held {
+    pub(crate) fn hold(&mut self, token: u32) -> Option<SlotRef<'_>> {
+        Some(SlotRef {
             slot: &mut self.chunks[chunk_of(token)].as_mut()?.slots[slot_of(token)],
             free: &mut self.free,
         })
@@ -147,57 +148,64 @@ impl Arena {
 
     /// Collects a plain receive that is complete: gives its slot back and answers what was matched.
     #[inline(always)]
-    pub(crate) fn collect_plain(&mut self, token: u32) -> Collected {
+    pub(crate) fn collect_plain(&mut self, token: u32) -> CollectOutcome {
         let Some(held) = self.hold(token) else {
-            return Collected::Special;
+            return CollectOutcome::Special;
         };
         let fields = held.fields();
-        let plain = fields.kind == Kind::Receive && fields.flags & !FLAG_PLAIN == 0;
+        let plain = fields.kind == RequestKind::Receive && fields.flags & !FLAG_PLAIN == 0;
         if !plain || fields.token != token || fields.error != 0 {
-            return Collected::Special;
+            return CollectOutcome::Special;
         }
         match fields.state {
-            State::Complete => {}
-            State::Posted => return Collected::NotYet,
-            _ => return Collected::Special,
+            RequestState::Complete => {}
+            RequestState::Posted => return CollectOutcome::NotYet,
+            _ => return CollectOutcome::Special,
         }
-        let done = Collected::Done(Received::in_slot(fields));
+        let done = CollectOutcome::Done(ReceivedMessage::in_slot(fields));
         held.give_back_faultless();
         done
     }
 
     /// Collects a persistent send or receive that is complete and of which nothing is special: it is inactive afterwards.
-    pub(crate) fn collect_persistent(&mut self, token: u32) -> Collected {
+    pub(crate) fn collect_persistent(&mut self, token: u32) -> CollectOutcome {
         let Some(held) = self.hold(token) else {
-            return Collected::Special;
+            return CollectOutcome::Special;
         };
         let fields = held.fields();
         if fields.flags != FLAG_PERSISTENT || fields.token != token || fields.error != 0 {
-            return Collected::Special;
+            return CollectOutcome::Special;
         }
         let done = match (fields.state, fields.kind) {
-            (State::Complete, Kind::Receive) => Collected::Done(Received::in_slot(fields)),
-            (State::Complete, Kind::Send) => Collected::Sent,
-            (State::Posted, Kind::Receive) => return Collected::NotYet,
-            _ => return Collected::Special,
+            (RequestState::Complete, RequestKind::Receive) => {
+                CollectOutcome::Done(ReceivedMessage::in_slot(fields))
+            }
+            (RequestState::Complete, RequestKind::Send) => CollectOutcome::Sent,
+            (RequestState::Posted, RequestKind::Receive) => return CollectOutcome::NotYet,
+            _ => return CollectOutcome::Special,
         };
-        held.slot.change(|fields| fields.state = State::Inactive);
+        held.slot
+            .change(|fields| fields.state = RequestState::Inactive);
         done
     }
 
     #[inline(always)]
-    pub(crate) fn change<R>(&mut self, id: RequestId, change: impl FnOnce(&mut Fields) -> R) -> R {
+    pub(crate) fn change<R>(
+        &mut self,
+        id: RequestId,
+        change: impl FnOnce(&mut RequestFields) -> R,
+    ) -> R {
         self.slot(id).change(change)
     }
 
     /// Access to links and scratch words only.
     #[inline(always)]
-    pub(crate) fn private(&mut self, id: RequestId) -> &mut Fields {
+    pub(crate) fn private(&mut self, id: RequestId) -> &mut RequestFields {
         self.slot(id).private()
     }
 
     #[inline(always)]
-    pub(crate) fn slot(&mut self, id: RequestId) -> &mut Slot {
+    pub(crate) fn slot(&mut self, id: RequestId) -> &mut RequestSlot {
         let chunk = self.chunks[chunk_of(id.0)].as_mut();
         &mut chunk.expect("ids come from this arena").slots[slot_of(id.0)]
     }
@@ -230,31 +238,31 @@ impl Arena {
     }
 }
 
-/// A slot that was looked up once, for all that is done with it.
+/// A slot that was looked up once, for all that is done with it in one step.
 #[derive(Debug)]
-pub(crate) struct Held<'a> {
-    slot: &'a mut Slot,
+pub(crate) struct SlotRef<'a> {
+    slot: &'a mut RequestSlot,
     free: &'a mut u32,
 }
 
-impl Held<'_> {
+impl SlotRef<'_> {
     #[inline(always)]
-    pub(crate) fn fields(&self) -> &Fields {
+    pub(crate) fn fields(&self) -> &RequestFields {
         self.slot.fields()
     }
 
-    /// As [`Arena::give_back`], for a slot that has no error.
+    /// As [`RequestArena::give_back`], for a slot that has no error.
     #[inline(always)]
     pub(crate) fn give_back_faultless(self) {
         self.give_back(|_| ());
     }
 
     #[inline(always)]
-    fn give_back(self, reset: impl FnOnce(&mut Fields)) {
+    fn give_back(self, reset: impl FnOnce(&mut RequestFields)) {
         let mut fields = self.slot.begin_change();
         reset(&mut fields);
-        fields.state = State::Free;
-        fields.kind = Kind::None;
+        fields.state = RequestState::Free;
+        fields.kind = RequestKind::None;
         fields.flags = 0;
         fields.next = *self.free;
         let token = fields.token;
@@ -267,9 +275,9 @@ impl Held<'_> {
     }
 }
 
-/// The message that a receive had when it was collected.
+/// The message that a completed receive got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedMessage {
     /// Who sent it.
     pub peer: Peer,
     /// Its context.
@@ -280,7 +288,7 @@ pub struct Received {
     pub bytes: u64,
 }
 
-impl Received {
+impl ReceivedMessage {
     /// That of a frame with this word.
     #[inline(always)]
     #[must_use]
@@ -295,7 +303,7 @@ impl Received {
     }
 
     #[inline(always)]
-    fn in_slot(fields: &Fields) -> Self {
+    fn in_slot(fields: &RequestFields) -> Self {
         Self {
             peer: Peer(fields.matched_peer),
             context: ContextId(fields.context),
@@ -305,11 +313,11 @@ impl Received {
     }
 }
 
-/// What became of an attempt to collect a request of which nothing is special.
+/// The outcome of the fast attempt to collect a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Collected {
+pub enum CollectOutcome {
     /// The receive was complete; its slot is free, or inactive if it is persistent.
-    Done(Received),
+    Done(ReceivedMessage),
     /// The persistent send was complete; it is inactive.
     Sent,
     /// The message is not there yet.
@@ -341,14 +349,14 @@ mod tests {
 
     #[test]
     fn slots_are_distinct_and_come_back() {
-        let mut arena = Arena::new();
+        let mut arena = RequestArena::new();
         let ids: Vec<_> = (0..1000).map(|_| arena.take().unwrap()).collect();
         let mut sorted: Vec<_> = ids.iter().map(|id| id.0).collect();
         sorted.sort_unstable();
         sorted.dedup();
         assert_eq!((sorted.len(), RequestId(sorted[0]).index()), (1000, 1));
         for id in &ids {
-            arena.change(*id, |fields| fields.state = State::Posted);
+            arena.change(*id, |fields| fields.state = RequestState::Posted);
             arena.give_back(*id);
         }
         assert_eq!(arena.live(), 0);
@@ -363,9 +371,9 @@ mod tests {
 
     #[test]
     fn a_stale_token_finds_nothing() {
-        let mut arena = Arena::new();
+        let mut arena = RequestArena::new();
         let id = arena.take().unwrap();
-        arena.change(id, |fields| fields.state = State::Posted);
+        arena.change(id, |fields| fields.state = RequestState::Posted);
         let token = arena.token(id);
         assert_eq!(arena.find(token), Some(id));
         arena.give_back(id);
@@ -377,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_generation_ends_where_the_index_begins() {
-        let mut arena = Arena::new();
+        let mut arena = RequestArena::new();
         let first = arena.take().unwrap();
         for turn in 1..=256 {
             arena.give_back(RequestId(arena.fields(first).token));
@@ -389,13 +397,13 @@ mod tests {
 
     #[test]
     fn a_free_slot_has_neither_flags_nor_error() {
-        let mut arena = Arena::new();
+        let mut arena = RequestArena::new();
         let id = arena.take().unwrap();
         arena.change(id, |fields| {
-            (fields.state, fields.kind) = (State::Complete, Kind::Receive);
+            (fields.state, fields.kind) = (RequestState::Complete, RequestKind::Receive);
             (fields.flags, fields.error) = (FLAG_PLAIN, 1);
         });
-        assert_eq!(arena.collect_plain(id.0), Collected::Special);
+        assert_eq!(arena.collect_plain(id.0), CollectOutcome::Special);
         arena.give_back(id);
         let fields = arena.fields(id);
         assert_eq!((fields.standing(), fields.error), (0, 0));
@@ -403,7 +411,7 @@ mod tests {
 
     #[test]
     fn exhaustion_is_an_answer() {
-        let mut arena = Arena::new();
+        let mut arena = RequestArena::new();
         let mut taken = 0;
         while arena.take().is_ok() {
             taken += 1;

@@ -3,12 +3,12 @@
 
 use queue_layout::{
     FLAG_CANCELLED, FLAG_CANCELLING, FLAG_EARLY, FLAG_GATED, FLAG_LENT, FLAG_ORPHAN,
-    FLAG_PERSISTENT, FLAG_SYNCHRONOUS, Fields, Kind, State,
+    FLAG_PERSISTENT, FLAG_SYNCHRONOUS, RequestFields, RequestKind, RequestState,
 };
 
-use crate::credit::Outgoing;
+use crate::credit::PendingFrame;
 use crate::synchronous::MARK;
-use crate::{ContextId, Engine, Event, Exhausted, Failure, Peer, RequestId, Send};
+use crate::{ContextId, Engine, EventType, Exhausted, Peer, RequestFailure, RequestId, Send};
 
 impl Engine {
     /// Starts a send that could not go at once ([`is_clear`](Self::is_clear) and small enough): takes a slot and
@@ -19,7 +19,7 @@ impl Engine {
     pub fn start_send(&mut self, send: Send) -> Result<RequestId, Exhausted> {
         let request = self.arena.take()?;
         self.fill_send(request, send, 0);
-        self.put_off(send.peer, Outgoing::Message(request));
+        self.put_off(send.peer, PendingFrame::Message(request));
         Ok(request)
     }
 
@@ -31,15 +31,15 @@ impl Engine {
         let request = self.arena.take()?;
         self.fill_send(request, send, FLAG_PERSISTENT);
         self.arena
-            .change(request, |fields| fields.state = State::Inactive);
+            .change(request, |fields| fields.state = RequestState::Inactive);
         Ok(request)
     }
 
     /// Starts an inactive persistent send, with the remote key of its buffer; `early` as in [`Send`].
     pub fn restart_send(&mut self, request: RequestId, key: [u64; 3], early: bool) {
-        self.restart(request, State::Queued, |_| ());
+        self.restart(request, RequestState::Queued, |_| ());
         let peer = self.fill_restart(request, key, early);
-        self.put_off(peer, Outgoing::Message(request));
+        self.put_off(peer, PendingFrame::Message(request));
     }
 
     /// What a start of a persistent send finds out anew.
@@ -60,15 +60,15 @@ impl Engine {
 
     /// Starts an inactive persistent send whose message has gone at once ([`is_clear`](Self::is_clear) and small enough).
     pub fn restart_sent(&mut self, request: RequestId) {
-        self.restart(request, State::Complete, |_| ());
+        self.restart(request, RequestState::Complete, |_| ());
     }
 
     #[inline(always)]
     pub(crate) fn restart<R>(
         &mut self,
         request: RequestId,
-        state: State,
-        change: impl FnOnce(&mut Fields) -> R,
+        state: RequestState,
+        change: impl FnOnce(&mut RequestFields) -> R,
     ) -> R {
         let sequence = self.next_sequence();
         self.arena.change(request, |fields| {
@@ -109,8 +109,8 @@ impl Engine {
         let request = self.arena.take()?;
         let sequence = self.next_sequence();
         self.arena.change(request, |fields| {
-            fields.state = State::Moving;
-            fields.kind = Kind::Other;
+            fields.state = RequestState::Moving;
+            fields.kind = RequestKind::Other;
             fields.protocol = 0;
             fields.context = context.0;
             fields.sequence = sequence;
@@ -131,7 +131,7 @@ impl Engine {
     pub fn prepare_other(&mut self, context: ContextId) -> Result<RequestId, Exhausted> {
         let request = self.start_other(context)?;
         self.arena.change(request, |fields| {
-            fields.state = State::Inactive;
+            fields.state = RequestState::Inactive;
             fields.flags = FLAG_PERSISTENT;
         });
         Ok(request)
@@ -140,7 +140,7 @@ impl Engine {
     /// Starts an inactive persistent request of another sort.
     pub fn restart_other(&mut self, request: RequestId) {
         self.arena.change(request, |fields| {
-            fields.state = State::Moving;
+            fields.state = RequestState::Moving;
             fields.error = 0;
         });
     }
@@ -196,14 +196,14 @@ impl Engine {
             self.arena.give_back(request);
         } else {
             self.arena
-                .change(request, |fields| fields.state = State::Inactive);
+                .change(request, |fields| fields.state = RequestState::Inactive);
         }
     }
 
     /// The application frees a request (MPI 5.0 section 3.7.3): now if nothing is under way, else at its end.
     pub fn free(&mut self, request: RequestId) {
         match self.arena.fields(request).state {
-            State::Inactive | State::Complete => self.arena.give_back(request),
+            RequestState::Inactive | RequestState::Complete => self.arena.give_back(request),
             _ => self
                 .arena
                 .change(request, |fields| fields.flags |= FLAG_ORPHAN),
@@ -211,10 +211,10 @@ impl Engine {
     }
 
     pub(crate) fn complete(&mut self, request: RequestId) {
-        self.note_request(Event::RequestComplete, request);
+        self.note_request(EventType::RequestComplete, request);
         if self.arena.fields(request).flags & (FLAG_ORPHAN | FLAG_LENT) == 0 {
             self.arena
-                .change(request, |fields| fields.state = State::Complete);
+                .change(request, |fields| fields.state = RequestState::Complete);
         } else {
             self.complete_special(request);
         }
@@ -233,11 +233,11 @@ impl Engine {
         }
         self.arena.change(request, |fields| {
             fields.flags &= !FLAG_LENT;
-            fields.state = State::Complete;
+            fields.state = RequestState::Complete;
         });
     }
 
-    pub(crate) fn fail(&mut self, request: RequestId, failure: Failure) {
+    pub(crate) fn fail(&mut self, request: RequestId, failure: RequestFailure) {
         self.arena
             .change(request, |fields| fields.error = failure as u8);
     }
@@ -250,8 +250,8 @@ impl Engine {
             false => 0,
         };
         self.arena.change(request, |fields| {
-            fields.state = State::Queued;
-            fields.kind = Kind::Send;
+            fields.state = RequestState::Queued;
+            fields.kind = RequestKind::Send;
             fields.flags = flags
                 | if send.synchronous {
                     FLAG_SYNCHRONOUS

@@ -5,10 +5,10 @@
 //! A mark is a small number, which fits into the flags of a frame. There are as many as may be under way at once; who needs
 //! one more announces the message instead.
 
-use queue_layout::{FLAG_SYNCHRONOUS, Fields, Kind, State};
+use queue_layout::{FLAG_SYNCHRONOUS, RequestFields, RequestKind, RequestState};
 
 use crate::credit::control;
-use crate::{Arrival, Engine, Output, Peer, RequestId, wire};
+use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 
 /// Which sends have marks.
 #[derive(Debug, Default)]
@@ -41,8 +41,8 @@ impl Engine {
     fn marked(&self, place: usize, token: u32) -> Option<RequestId> {
         let request = self.arena.find(token)?;
         let fields = self.arena.fields(request);
-        let is_under_way = matches!(fields.state, State::Queued | State::Announced);
-        let is_it = fields.kind == Kind::Send && mark_of(fields) == place as u64 + 1;
+        let is_under_way = matches!(fields.state, RequestState::Queued | RequestState::Announced);
+        let is_it = fields.kind == RequestKind::Send && mark_of(fields) == place as u64 + 1;
         (is_it && is_under_way).then_some(request)
     }
 
@@ -52,7 +52,7 @@ impl Engine {
         self.put_off_control(peer, control(wire::MATCHED, mark), &[]);
     }
 
-    pub(crate) fn arrive_matched(&mut self, arrival: &Arrival) -> Option<Output> {
+    pub(crate) fn arrive_matched(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let place = usize::try_from(arrival.head.word.wrapping_sub(1)).unwrap_or(usize::MAX);
         let token = self.marks.tokens.get(place).copied();
         let named = token.and_then(|token| self.marked(place, token));
@@ -60,7 +60,7 @@ impl Engine {
             return self.refuse();
         };
         let fields = self.arena.fields(request);
-        if fields.state != State::Announced || fields.peer != arrival.peer.0 {
+        if fields.state != RequestState::Announced || fields.peer != arrival.peer.0 {
             return self.refuse();
         }
         self.complete(request);
@@ -70,12 +70,12 @@ impl Engine {
 
 /// The mark of a send as the flags of a frame have it.
 #[allow(clippy::cast_possible_truncation, reason = "marks are few")]
-pub(crate) fn mark_in_flags(send: &Fields) -> u16 {
+pub(crate) fn mark_in_flags(send: &RequestFields) -> u16 {
     mark_of(send) as u16
 }
 
 /// The mark of a send; 0: it has none.
-pub(crate) fn mark_of(send: &Fields) -> u64 {
+pub(crate) fn mark_of(send: &RequestFields) -> u64 {
     match send.flags & FLAG_SYNCHRONOUS {
         0 => 0,
         _ => send.scratch[MARK],

@@ -7,8 +7,8 @@
 )]
 
 use engine::{
-    Arrival, Body, Config, ContextId, Engine, Head, OutFrame, Output, Peer, Receive, RequestId,
-    Send, wire,
+    ArrivedFrame, Config, ContextId, Engine, FrameBody, FrameHead, OutFrame, Output, Peer, Receive,
+    RequestId, Send, wire,
 };
 
 const CONTEXT: ContextId = ContextId(4);
@@ -77,10 +77,10 @@ impl Two {
     }
 
     fn arrive(&mut self, to: usize, frame: &OutFrame) -> Option<Output> {
-        let Body::Words { words, count } = frame.body else {
+        let FrameBody::Words { words, count } = frame.body else {
             panic!("{frame:?}");
         };
-        self.engines[to].arrive(Arrival {
+        self.engines[to].arrive(ArrivedFrame {
             peer: Peer(1 - to as u32),
             head: frame.head,
             bytes: 8 * u64::from(count),
@@ -165,12 +165,12 @@ fn a_frame_that_lies_ends_nothing() {
         .map(|send| u64::from(two.engines[0].arena().token(*send)))
         .collect();
     let mut say = |flags, word, words: [u64; 6], bytes| {
-        let head = Head {
+        let head = FrameHead {
             kind: wire::FIN,
             flags,
             word,
         };
-        let arrival = Arrival {
+        let arrival = ArrivedFrame {
             peer: Peer(1),
             head,
             bytes,

@@ -7,8 +7,8 @@
 )]
 
 use engine::{
-    Arrival, Body, Config, ContextId, Engine, Failure, Output, Peer, Receive, RequestId, Send,
-    State, wire,
+    ArrivedFrame, Config, ContextId, Engine, FrameBody, Output, Peer, Receive, RequestFailure,
+    RequestId, RequestState, Send, wire,
 };
 
 const SENDER: Peer = Peer(0);
@@ -78,17 +78,17 @@ impl Pair {
         };
         let mut words = [0; 6];
         let body = match frame.body {
-            Body::Words { words: all, count } => {
+            FrameBody::Words { words: all, count } => {
                 words = all;
                 vec![0; usize::from(count) * 8]
             }
-            Body::Payload { offset, bytes, .. } => {
+            FrameBody::Payload { offset, bytes, .. } => {
                 self.source[offset as usize..][..bytes as usize].to_vec()
             }
         };
         self.kinds.push(frame.head.kind);
         self.sender.posted(RECEIVER);
-        let output = self.receiver.arrive(Arrival {
+        let output = self.receiver.arrive(ArrivedFrame {
             peer: SENDER,
             head: frame.head,
             bytes: body.len() as u64,
@@ -181,7 +181,7 @@ fn a_message_that_a_receive_has_is_no_longer_unexpected_while_its_rest_comes() {
     let kept = |pair: &Pair| {
         let arena = pair.receiver.arena();
         let states = arena.iter().map(|id| arena.fields(id).state);
-        states.filter(|state| *state == State::Kept).count()
+        states.filter(|state| *state == RequestState::Kept).count()
     };
     assert_eq!(kept(&pair), 1);
     let received = pair.receive(1);
@@ -204,7 +204,7 @@ fn what_a_receive_has_no_room_for_is_dropped() {
         let received = pair.receive(1);
         while pair.step() {}
         let fields = pair.receiver.arena().fields(received);
-        assert_eq!(fields.error, Failure::Truncated as u8);
+        assert_eq!(fields.error, RequestFailure::Truncated as u8);
         assert_eq!(fields.matched_bytes, 1000);
         pair.assert_received(received);
     }
@@ -216,7 +216,10 @@ fn nothing_passes_between_the_frames_and_order_is_kept() {
     pair.send(1, true);
     pair.step();
     let second = pair.send(2, true);
-    assert_eq!(pair.sender.arena().fields(second).state, State::Queued);
+    assert_eq!(
+        pair.sender.arena().fields(second).state,
+        RequestState::Queued
+    );
     pair.sender.cancel(second);
     while pair.step() {}
     assert_eq!(
@@ -257,12 +260,12 @@ fn s3_9_each_start_of_a_persistent_send_says_whether_it_goes_early() {
 }
 
 fn arrive(engine: &mut Engine, kind: u8, word: u64, bytes: u64, words: [u64; 6]) -> Option<Output> {
-    let head = wire::Head {
+    let head = wire::FrameHead {
         kind,
         flags: 0,
         word,
     };
-    engine.arrive(Arrival {
+    engine.arrive(ArrivedFrame {
         peer: SENDER,
         head,
         bytes,

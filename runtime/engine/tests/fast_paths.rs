@@ -6,9 +6,10 @@
 #![allow(clippy::cast_possible_truncation, reason = "small random numbers")]
 
 use engine::{
-    Arrival, Collected, Config, ContextId, Engine, Output, Peer, Receive, RequestId, State, wire,
+    ArrivedFrame, CollectOutcome, Config, ContextId, Engine, Output, Peer, Receive, RequestId,
+    RequestState, wire,
 };
-use queue_layout::{FLAG_CANCELLED, FLAG_PERSISTENT, Kind, Queued};
+use queue_layout::{FLAG_CANCELLED, FLAG_PERSISTENT, Queued, RequestKind};
 
 const PEERS: u32 = 3;
 const CONTEXT: ContextId = ContextId(2);
@@ -134,7 +135,7 @@ impl Side {
                 return;
             }
         }
-        let arrival = Arrival {
+        let arrival = ArrivedFrame {
             peer,
             head,
             bytes,
@@ -157,7 +158,7 @@ impl Side {
         let (token, _) = self.open.iter().find(|(_, at)| *at == buffer)?;
         let request = self.engine.arena().find(*token)?;
         let state = self.engine.arena().fields(request).state;
-        (state == State::Posted).then_some(request)
+        (state == RequestState::Posted).then_some(request)
     }
 
     /// The program gives a posted receive up; its message is still taken in.
@@ -192,9 +193,9 @@ impl Side {
         let request = self.engine.arena().find(token).expect("not collected yet");
         if self.fast {
             match self.engine.collect_plain(token) {
-                Collected::Done(got) => return Some((0, false, got.tag, got.bytes)),
-                Collected::NotYet => return None,
-                Collected::Special | Collected::Sent => {}
+                CollectOutcome::Done(got) => return Some((0, false, got.tag, got.bytes)),
+                CollectOutcome::NotYet => return None,
+                CollectOutcome::Special | CollectOutcome::Sent => {}
             }
         }
         if !self.engine.is_complete(request) {
@@ -293,7 +294,9 @@ fn s3_5_the_fast_paths_match_what_the_ordinary_ones_match() {
 /// Receives that the slots show as posted: in the first context and in the second.
 fn posted_by_slots(engine: &Engine) -> [u64; 2] {
     let all = engine.arena().iter().map(|id| engine.arena().fields(id));
-    let posted = all.filter(|fields| (fields.kind, fields.state) == (Kind::Receive, State::Posted));
+    let posted = all.filter(|fields| {
+        (fields.kind, fields.state) == (RequestKind::Receive, RequestState::Posted)
+    });
     posted.fold([0; 2], |[first, second], fields| {
         let is_first = fields.context == CONTEXT.0;
         [first + u64::from(is_first), second + u64::from(!is_first)]
@@ -383,7 +386,7 @@ fn s3_5_a_receive_from_any_source_takes_what_a_later_one_waits_for() {
     // Now the one from any source is the earliest.
     assert_eq!(engine.arrive_for(later, Peer(1), word, BYTES), None);
     assert_eq!(engine.arrive_first(Peer(1), word, BYTES), None);
-    let message = Arrival {
+    let message = ArrivedFrame {
         peer: Peer(1),
         head: wire::eager(CONTEXT, 7),
         bytes: BYTES,

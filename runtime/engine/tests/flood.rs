@@ -81,8 +81,8 @@ fn memory_of(world: &World) -> u64 {
     let arena = engine.arena();
     let kept = arena
         .iter()
-        .filter(|id| arena.fields(*id).kind == engine::Kind::Unexpected)
-        .filter(|id| arena.fields(*id).state == engine::State::Kept);
+        .filter(|id| arena.fields(*id).kind == engine::RequestKind::Unexpected)
+        .filter(|id| arena.fields(*id).state == engine::RequestState::Kept);
     kept.map(|id| arena.fields(id).bytes + 128).sum()
 }
 

@@ -12,7 +12,8 @@ mod common;
 
 use common::{News, Random, Reads, World, for_seeds, key, pattern};
 use engine::{
-    Arrival, Config, ContextId, Head, Kind, Output, Peer, Receive, RequestId, Send, wire,
+    ArrivedFrame, Config, ContextId, FrameHead, Output, Peer, Receive, RequestId, RequestKind,
+    Send, wire,
 };
 use queue_layout::{ANY_PEER, FLAG_PERSISTENT};
 
@@ -180,7 +181,7 @@ impl Scene {
             .iter()
             .filter(|id| {
                 let fields = arena.fields(*id);
-                let plain = matches!(fields.kind, Kind::Send | Kind::Receive);
+                let plain = matches!(fields.kind, RequestKind::Send | RequestKind::Receive);
                 plain && fields.context == 9 && engine.is_complete(*id)
             })
             .collect();
@@ -224,7 +225,7 @@ impl Scene {
     }
 
     /// Any frame: all kinds, envelopes and tokens that are good, were good, or never will be.
-    fn make_up(&mut self) -> Arrival {
+    fn make_up(&mut self) -> ArrivedFrame {
         let kind = match self.random.below(14) {
             0 => self.random.next() as u8,
             draw => draw as u8,
@@ -257,9 +258,9 @@ impl Scene {
                 _ => 0,
             };
         }
-        Arrival {
+        ArrivedFrame {
             peer: Peer(ATTACKER),
-            head: Head {
+            head: FrameHead {
                 kind,
                 flags: self.random.next() as u16 & 3,
                 word,
@@ -282,7 +283,7 @@ impl Scene {
     }
 
     /// Carries out what the engine asks for after a frame of the attacker, and checks its bounds.
-    fn take(&mut self, arrival: &Arrival, output: Option<Output>) {
+    fn take(&mut self, arrival: &ArrivedFrame, output: Option<Output>) {
         let engine = &mut self.world.engines[VICTIM as usize];
         match output {
             Some(Output::Keep { message }) => {
@@ -378,9 +379,9 @@ fn made_up_frames_harm_nobody_and_reach_nothing() {
 fn a_sender_that_does_not_exist_is_refused() {
     let mut world = World::new(2, Config::default(), 8, Reads::Work, 1);
     for kind in 0..=u8::MAX {
-        let arrival = Arrival {
+        let arrival = ArrivedFrame {
             peer: Peer(2),
-            head: Head {
+            head: FrameHead {
                 kind,
                 flags: 0,
                 word: 4,
@@ -421,8 +422,8 @@ fn answers_that_nobody_asked_for_are_refused() {
     engine.posted(Peer(1));
     let token = u64::from(engine.arena().token(request));
     let mut say = |kind, flags, word, words| {
-        let head = Head { kind, flags, word };
-        let arrival = Arrival {
+        let head = FrameHead { kind, flags, word };
+        let arrival = ArrivedFrame {
             peer: Peer(1),
             head,
             bytes: 8 * words as u64,
@@ -460,9 +461,9 @@ fn a_negative_tag_meets_no_receive() {
         let head = wire::eager(ContextId(4), tag);
         assert_eq!(engine.arrive_first(Peer(1), head.word, 8), None);
         for kind in [wire::EAGER, wire::RTS] {
-            let arrival = Arrival {
+            let arrival = ArrivedFrame {
                 peer: Peer(1),
-                head: Head { kind, ..head },
+                head: FrameHead { kind, ..head },
                 bytes: 40,
                 words: [0; 6],
             };
@@ -478,9 +479,9 @@ fn a_negative_tag_meets_no_receive() {
 fn answers_that_nobody_takes_do_not_pile_up() {
     let mut world = World::new(2, Config::default(), 8, Reads::Work, 1);
     let engine = &mut world.engines[0];
-    let cancel = Arrival {
+    let cancel = ArrivedFrame {
         peer: Peer(1),
-        head: Head {
+        head: FrameHead {
             kind: wire::CANCEL,
             flags: 0,
             word: 7,

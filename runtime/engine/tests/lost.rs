@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "test code may panic")]
 
 use engine::{
-    Arrival, Body, Config, ContextId, Engine, Failure, Output, Peer, Receive, RequestId, Send,
-    State, wire,
+    ArrivedFrame, Config, ContextId, Engine, FrameBody, Output, Peer, Receive, RequestFailure,
+    RequestId, RequestState, Send, wire,
 };
 
 const CONTEXT: ContextId = ContextId(4);
@@ -58,12 +58,12 @@ fn post_all(engine: &mut Engine) -> Vec<u8> {
 fn arrive(engine: &mut Engine, kind: u8, word: u64, words: &[u64]) -> Option<Output> {
     let mut body = [0; 6];
     body[..words.len()].copy_from_slice(words);
-    let head = wire::Head {
+    let head = wire::FrameHead {
         kind,
         flags: 0,
         word,
     };
-    engine.arrive(Arrival {
+    engine.arrive(ArrivedFrame {
         peer: PEER,
         head,
         bytes: words.len() as u64 * 8,
@@ -90,10 +90,10 @@ fn start_lent(engine: &mut Engine) -> RequestId {
 
 fn failure(engine: &Engine, request: RequestId) -> Option<u8> {
     let fields = engine.arena().fields(request);
-    (fields.state == State::Complete).then_some(fields.error)
+    (fields.state == RequestState::Complete).then_some(fields.error)
 }
 
-const LOST: Option<u8> = Some(Failure::Lost as u8);
+const LOST: Option<u8> = Some(RequestFailure::Lost as u8);
 
 #[test]
 fn a_key_comes_back_when_the_data_were_read() {
@@ -130,13 +130,13 @@ fn a_key_comes_back_when_the_send_is_cancelled() {
     post_all(&mut engine);
     engine.cancel(request);
     assert_eq!(post_all(&mut engine), [wire::CANCEL]);
-    let head = wire::Head {
+    let head = wire::FrameHead {
         kind: wire::CANCELLED,
         flags: wire::WAS_CANCELLED,
         word: u64::from(engine.arena().token(request)),
     };
     let (peer, bytes, words) = (PEER, 0, [0; 6]);
-    engine.arrive(Arrival {
+    engine.arrive(ArrivedFrame {
         peer,
         head,
         bytes,
@@ -326,5 +326,5 @@ fn a_lost_peer_that_is_none_changes_nothing() {
     engine.lose(Peer(3), |_, _| true);
     assert_eq!(failure(&engine, request), None);
     let frame = engine.next_frame(PEER).unwrap();
-    assert!(matches!(frame.body, Body::Words { .. }));
+    assert!(matches!(frame.body, FrameBody::Words { .. }));
 }

@@ -11,9 +11,10 @@ mod common;
 
 use common::{News, Reads, World, key, pattern};
 use engine::{
-    Config, ContextId, Engine, Failure, Output, Peer, Receive, RequestId, Send, State, wire,
+    Config, ContextId, Engine, Output, Peer, Receive, RequestFailure, RequestId, RequestState,
+    Send, wire,
 };
-use queue_layout::{FLAG_CANCELLED, Fields};
+use queue_layout::{FLAG_CANCELLED, RequestFields};
 
 const CONTEXT: ContextId = ContextId(4);
 
@@ -77,7 +78,7 @@ fn receive(
     request
 }
 
-fn fields(world: &World, rank: u32, request: RequestId) -> Fields {
+fn fields(world: &World, rank: u32, request: RequestId) -> RequestFields {
     *world.engines[rank as usize].arena().fields(request)
 }
 
@@ -107,7 +108,7 @@ fn s3_2_4_a_message_that_is_too_long_is_cut_and_says_so() {
                 let ended = fields(&world, 1, request);
                 assert_eq!(
                     (ended.state, ended.error),
-                    (State::Complete, Failure::Truncated as u8)
+                    (RequestState::Complete, RequestFailure::Truncated as u8)
                 );
                 assert_eq!(ended.matched_bytes, bytes);
                 assert_eq!(
@@ -134,7 +135,7 @@ fn s3_2_2_empty_messages_are_messages() {
             let ended = fields(&world, 1, request);
             assert_eq!(
                 (ended.state, ended.error, ended.matched_bytes),
-                (State::Complete, 0, 0)
+                (RequestState::Complete, 0, 0)
             );
             assert_eq!((ended.matched_peer, ended.matched_tag), (0, 2));
             assert!(is_complete(&world, 0, sent));
@@ -291,7 +292,7 @@ fn s3_5_a_source_is_never_taken_for_another() {
         let mut engine = Engine::new(Config::default(), PEERS);
         let arrive = |engine: &mut Engine, peer: u32, tag: i32| {
             let head = wire::eager(CONTEXT, tag);
-            let arrival = engine::Arrival {
+            let arrival = engine::ArrivedFrame {
                 peer: Peer(peer),
                 head,
                 bytes: 0,
@@ -397,7 +398,7 @@ fn s3_8_4_a_cancelled_send_is_sent_or_not_and_never_both() {
         let ended = fields(&world, 0, request);
         assert_eq!(
             (ended.state, ended.flags & FLAG_CANCELLED != 0),
-            (State::Complete, cancelled)
+            (RequestState::Complete, cancelled)
         );
     }
     assert!(is_complete(&world, 1, got));
@@ -438,7 +439,7 @@ fn s3_9_a_persistent_send_can_be_cancelled_again_after_a_cancel_that_came_too_la
     world.settle();
     assert_eq!(fields(&world, 0, request).flags & FLAG_CANCELLED, 0);
     world.engines[0].collect(request);
-    assert_eq!(fields(&world, 0, request).state, State::Inactive);
+    assert_eq!(fields(&world, 0, request).state, RequestState::Inactive);
     // Announced again, and nobody receives: this time the cancel works.
     world.engines[0].restart_send(request, described.key, false);
     world.settle();
@@ -460,7 +461,7 @@ fn s3_9_a_persistent_send_that_went_at_once_is_complete_and_starts_again() {
         assert!(is_complete(&world, 0, request));
         assert_eq!(world.engines[0].busy_peers(), 0);
         world.engines[0].collect(request);
-        assert_eq!(fields(&world, 0, request).state, State::Inactive);
+        assert_eq!(fields(&world, 0, request).state, RequestState::Inactive);
     }
     // What a cancelled start has left behind is not told of the next.
     world.engines[0].restart_send(request, described.key, false);
@@ -508,7 +509,10 @@ fn a_transfer_that_fails_ends_both_sides_and_tells_the_receiver() {
     assert!(matches!(output, Some(Output::Pull { bytes: 5000, .. })));
     world.engines[1].transfer_failed(request);
     world.settle();
-    assert_eq!(fields(&world, 1, request).error, Failure::Transfer as u8);
+    assert_eq!(
+        fields(&world, 1, request).error,
+        RequestFailure::Transfer as u8
+    );
     assert!(is_complete(&world, 0, sent));
 }
 
@@ -524,7 +528,7 @@ fn a_handle_of_an_earlier_use_names_nothing() {
     assert_eq!(world.engines[1].arena().find(stale), None);
     assert!(matches!(
         world.engines[1].collect_plain(stale),
-        engine::Collected::Special
+        engine::CollectOutcome::Special
     ));
 }
 

@@ -5,51 +5,51 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use crate::arg::Handle;
+use crate::arg::CHandle;
 
 unsafe extern "C" {
     pub(crate) fn MPI_Send(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Send_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Recv(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         source: c_int,
         tag: c_int,
-        comm: Handle,
+        comm: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Recv_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         source: c_int,
         tag: c_int,
-        comm: Handle,
+        comm: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Get_count(
         status: *mut [c_int; 8],
-        datatype: Handle,
+        datatype: CHandle,
         count: *mut c_int,
     ) -> c_int;
     pub(crate) fn MPI_Get_count_c(
         status: *mut [c_int; 8],
-        datatype: Handle,
+        datatype: CHandle,
         count: *mut i64,
     ) -> c_int;
     pub(crate) fn MPI_Status_get_error(status: *mut [c_int; 8], error: *mut c_int) -> c_int;
@@ -58,227 +58,227 @@ unsafe extern "C" {
     pub(crate) fn MPI_Bsend(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Bsend_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Rsend(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Rsend_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ssend(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ssend_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Buffer_attach(buffer: *mut c_void, size: c_int) -> c_int;
     pub(crate) fn MPI_Buffer_attach_c(buffer: *mut c_void, size: i64) -> c_int;
     pub(crate) fn MPI_Buffer_flush() -> c_int;
-    pub(crate) fn MPI_Buffer_iflush(request: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Comm_attach_buffer(comm: Handle, buffer: *mut c_void, size: c_int) -> c_int;
-    pub(crate) fn MPI_Comm_attach_buffer_c(comm: Handle, buffer: *mut c_void, size: i64) -> c_int;
-    pub(crate) fn MPI_Comm_flush_buffer(comm: Handle) -> c_int;
-    pub(crate) fn MPI_Comm_iflush_buffer(comm: Handle, request: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Buffer_iflush(request: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Comm_attach_buffer(comm: CHandle, buffer: *mut c_void, size: c_int) -> c_int;
+    pub(crate) fn MPI_Comm_attach_buffer_c(comm: CHandle, buffer: *mut c_void, size: i64) -> c_int;
+    pub(crate) fn MPI_Comm_flush_buffer(comm: CHandle) -> c_int;
+    pub(crate) fn MPI_Comm_iflush_buffer(comm: CHandle, request: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Session_attach_buffer(
-        session: Handle,
+        session: CHandle,
         buffer: *mut c_void,
         size: c_int,
     ) -> c_int;
     pub(crate) fn MPI_Session_attach_buffer_c(
-        session: Handle,
+        session: CHandle,
         buffer: *mut c_void,
         size: i64,
     ) -> c_int;
-    pub(crate) fn MPI_Session_flush_buffer(session: Handle) -> c_int;
-    pub(crate) fn MPI_Session_iflush_buffer(session: Handle, request: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Session_flush_buffer(session: CHandle) -> c_int;
+    pub(crate) fn MPI_Session_iflush_buffer(session: CHandle, request: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Ibsend(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ibsend_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Irecv(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         source: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Irecv_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         source: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Irsend(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Irsend_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Isend(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Isend_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Issend(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Issend_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Request_free(request: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Request_free(request: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Test(
-        request: *mut Handle,
+        request: *mut CHandle,
         flag: *mut c_int,
         status: *mut [c_int; 8],
     ) -> c_int;
-    pub(crate) fn MPI_Wait(request: *mut Handle, status: *mut [c_int; 8]) -> c_int;
+    pub(crate) fn MPI_Wait(request: *mut CHandle, status: *mut [c_int; 8]) -> c_int;
     pub(crate) fn MPI_Testall(
         count: c_int,
-        array_of_requests: *mut Handle,
+        array_of_requests: *mut CHandle,
         flag: *mut c_int,
         array_of_statuses: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Testany(
         count: c_int,
-        array_of_requests: *mut Handle,
+        array_of_requests: *mut CHandle,
         indx: *mut c_int,
         flag: *mut c_int,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Testsome(
         incount: c_int,
-        array_of_requests: *mut Handle,
+        array_of_requests: *mut CHandle,
         outcount: *mut c_int,
         array_of_indices: *mut c_int,
         array_of_statuses: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Waitall(
         count: c_int,
-        array_of_requests: *mut Handle,
+        array_of_requests: *mut CHandle,
         array_of_statuses: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Waitany(
         count: c_int,
-        array_of_requests: *mut Handle,
+        array_of_requests: *mut CHandle,
         indx: *mut c_int,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Waitsome(
         incount: c_int,
-        array_of_requests: *mut Handle,
+        array_of_requests: *mut CHandle,
         outcount: *mut c_int,
         array_of_indices: *mut c_int,
         array_of_statuses: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Request_get_status(
-        request: Handle,
+        request: CHandle,
         flag: *mut c_int,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Request_get_status_all(
         count: c_int,
-        array_of_requests: *mut Handle,
+        array_of_requests: *mut CHandle,
         flag: *mut c_int,
         array_of_statuses: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Request_get_status_any(
         count: c_int,
-        array_of_requests: *mut Handle,
+        array_of_requests: *mut CHandle,
         indx: *mut c_int,
         flag: *mut c_int,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Request_get_status_some(
         incount: c_int,
-        array_of_requests: *mut Handle,
+        array_of_requests: *mut CHandle,
         outcount: *mut c_int,
         array_of_indices: *mut c_int,
         array_of_statuses: *mut [c_int; 8],
@@ -286,413 +286,419 @@ unsafe extern "C" {
     pub(crate) fn MPI_Iprobe(
         source: c_int,
         tag: c_int,
-        comm: Handle,
+        comm: CHandle,
         flag: *mut c_int,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Probe(
         source: c_int,
         tag: c_int,
-        comm: Handle,
+        comm: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Improbe(
         source: c_int,
         tag: c_int,
-        comm: Handle,
+        comm: CHandle,
         flag: *mut c_int,
-        message: *mut Handle,
+        message: *mut CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Mprobe(
         source: c_int,
         tag: c_int,
-        comm: Handle,
-        message: *mut Handle,
+        comm: CHandle,
+        message: *mut CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Imrecv(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        message: *mut Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        message: *mut CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Imrecv_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        message: *mut Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        message: *mut CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Mrecv(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        message: *mut Handle,
+        datatype: CHandle,
+        message: *mut CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Mrecv_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        message: *mut Handle,
+        datatype: CHandle,
+        message: *mut CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
-    pub(crate) fn MPI_Cancel(request: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Cancel(request: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Test_cancelled(status: *mut [c_int; 8], flag: *mut c_int) -> c_int;
     pub(crate) fn MPI_Bsend_init(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Bsend_init_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Recv_init(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         source: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Recv_init_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         source: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Rsend_init(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Rsend_init_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Send_init(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Send_init_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ssend_init(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ssend_init_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Start(request: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Startall(count: c_int, array_of_requests: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Start(request: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Startall(count: c_int, array_of_requests: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Isendrecv(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         dest: c_int,
         sendtag: c_int,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
+        recvtype: CHandle,
         source: c_int,
         recvtag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Isendrecv_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         dest: c_int,
         sendtag: c_int,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
+        recvtype: CHandle,
         source: c_int,
         recvtag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Isendrecv_replace(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         sendtag: c_int,
         source: c_int,
         recvtag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Isendrecv_replace_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         sendtag: c_int,
         source: c_int,
         recvtag: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Sendrecv(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         dest: c_int,
         sendtag: c_int,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
+        recvtype: CHandle,
         source: c_int,
         recvtag: c_int,
-        comm: Handle,
+        comm: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Sendrecv_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         dest: c_int,
         sendtag: c_int,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
+        recvtype: CHandle,
         source: c_int,
         recvtag: c_int,
-        comm: Handle,
+        comm: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Sendrecv_replace(
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         sendtag: c_int,
         source: c_int,
         recvtag: c_int,
-        comm: Handle,
+        comm: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Sendrecv_replace_c(
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         sendtag: c_int,
         source: c_int,
         recvtag: c_int,
-        comm: Handle,
+        comm: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_Status_set_error(status: *mut [c_int; 8], error: c_int) -> c_int;
     pub(crate) fn MPI_Status_set_source(status: *mut [c_int; 8], source: c_int) -> c_int;
     pub(crate) fn MPI_Status_set_tag(status: *mut [c_int; 8], tag: c_int) -> c_int;
-    pub(crate) fn MPI_Pready(partition: c_int, request: Handle) -> c_int;
+    pub(crate) fn MPI_Pready(partition: c_int, request: CHandle) -> c_int;
     pub(crate) fn MPI_Pready_list(
         length: c_int,
         array_of_partitions: *const c_int,
-        request: Handle,
+        request: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Pready_range(
         partition_low: c_int,
         partition_high: c_int,
-        request: Handle,
+        request: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Precv_init(
         buf: *mut c_void,
         partitions: c_int,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Precv_init_c(
         buf: *mut c_void,
         partitions: c_int,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Psend_init(
         buf: *mut c_void,
         partitions: c_int,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Psend_init_c(
         buf: *mut c_void,
         partitions: c_int,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         dest: c_int,
         tag: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Parrived(request: Handle, partition: c_int, flag: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Type_contiguous(count: c_int, oldtype: Handle, newtype: *mut Handle)
-    -> c_int;
-    pub(crate) fn MPI_Type_contiguous_c(count: i64, oldtype: Handle, newtype: *mut Handle)
-    -> c_int;
+    pub(crate) fn MPI_Parrived(request: CHandle, partition: c_int, flag: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Type_contiguous(
+        count: c_int,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
+    ) -> c_int;
+    pub(crate) fn MPI_Type_contiguous_c(
+        count: i64,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
+    ) -> c_int;
     pub(crate) fn MPI_Type_create_hindexed(
         count: c_int,
         array_of_blocklengths: *const c_int,
         array_of_displacements: *const isize,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_create_hindexed_c(
         count: i64,
         array_of_blocklengths: *const i64,
         array_of_displacements: *const i64,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_create_hindexed_block(
         count: c_int,
         blocklength: c_int,
         array_of_displacements: *const isize,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_create_hindexed_block_c(
         count: i64,
         blocklength: i64,
         array_of_displacements: *const i64,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_create_hvector(
         count: c_int,
         blocklength: c_int,
         stride: isize,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_create_hvector_c(
         count: i64,
         blocklength: i64,
         stride: i64,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_create_indexed_block(
         count: c_int,
         blocklength: c_int,
         array_of_displacements: *const c_int,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_create_indexed_block_c(
         count: i64,
         blocklength: i64,
         array_of_displacements: *const i64,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_create_struct(
         count: c_int,
         array_of_blocklengths: *const c_int,
         array_of_displacements: *const isize,
-        array_of_types: *mut Handle,
-        newtype: *mut Handle,
+        array_of_types: *mut CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_create_struct_c(
         count: i64,
         array_of_blocklengths: *const i64,
         array_of_displacements: *const i64,
-        array_of_types: *mut Handle,
-        newtype: *mut Handle,
+        array_of_types: *mut CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_indexed(
         count: c_int,
         array_of_blocklengths: *const c_int,
         array_of_displacements: *const c_int,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_indexed_c(
         count: i64,
         array_of_blocklengths: *const i64,
         array_of_displacements: *const i64,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_vector(
         count: c_int,
         blocklength: c_int,
         stride: c_int,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_vector_c(
         count: i64,
         blocklength: i64,
         stride: i64,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_create_subarray(
         ndims: c_int,
@@ -700,8 +706,8 @@ unsafe extern "C" {
         array_of_subsizes: *const c_int,
         array_of_starts: *const c_int,
         order: c_int,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_create_subarray_c(
         ndims: c_int,
@@ -709,8 +715,8 @@ unsafe extern "C" {
         array_of_subsizes: *const i64,
         array_of_starts: *const i64,
         order: c_int,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_create_darray(
         size: c_int,
@@ -721,8 +727,8 @@ unsafe extern "C" {
         array_of_dargs: *const c_int,
         array_of_psizes: *const c_int,
         order: c_int,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_create_darray_c(
         size: c_int,
@@ -733,52 +739,52 @@ unsafe extern "C" {
         array_of_dargs: *const c_int,
         array_of_psizes: *const c_int,
         order: c_int,
-        oldtype: Handle,
-        newtype: *mut Handle,
+        oldtype: CHandle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Get_address(location: *mut c_void, address: *mut isize) -> c_int;
-    pub(crate) fn MPI_Type_size(datatype: Handle, size: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Type_size_c(datatype: Handle, size: *mut i64) -> c_int;
+    pub(crate) fn MPI_Type_size(datatype: CHandle, size: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Type_size_c(datatype: CHandle, size: *mut i64) -> c_int;
     pub(crate) fn MPI_Type_create_resized(
-        oldtype: Handle,
+        oldtype: CHandle,
         lb: isize,
         extent: isize,
-        newtype: *mut Handle,
+        newtype: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_get_extent(
-        datatype: Handle,
+        datatype: CHandle,
         lb: *mut isize,
         extent: *mut isize,
     ) -> c_int;
     pub(crate) fn MPI_Type_get_true_extent(
-        datatype: Handle,
+        datatype: CHandle,
         true_lb: *mut isize,
         true_extent: *mut isize,
     ) -> c_int;
-    pub(crate) fn MPI_Type_commit(datatype: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Type_free(datatype: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Type_dup(oldtype: Handle, newtype: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Type_commit(datatype: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Type_free(datatype: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Type_dup(oldtype: CHandle, newtype: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Get_elements(
         status: *mut [c_int; 8],
-        datatype: Handle,
+        datatype: CHandle,
         count: *mut c_int,
     ) -> c_int;
     pub(crate) fn MPI_Get_elements_c(
         status: *mut [c_int; 8],
-        datatype: Handle,
+        datatype: CHandle,
         count: *mut i64,
     ) -> c_int;
     pub(crate) fn MPI_Type_get_contents(
-        datatype: Handle,
+        datatype: CHandle,
         max_integers: c_int,
         max_addresses: c_int,
         max_datatypes: c_int,
         array_of_integers: *mut c_int,
         array_of_addresses: *mut isize,
-        array_of_datatypes: *mut Handle,
+        array_of_datatypes: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_get_contents_c(
-        datatype: Handle,
+        datatype: CHandle,
         max_integers: i64,
         max_addresses: i64,
         max_large_counts: i64,
@@ -786,17 +792,17 @@ unsafe extern "C" {
         array_of_integers: *mut c_int,
         array_of_addresses: *mut isize,
         array_of_large_counts: *mut i64,
-        array_of_datatypes: *mut Handle,
+        array_of_datatypes: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Type_get_envelope(
-        datatype: Handle,
+        datatype: CHandle,
         num_integers: *mut c_int,
         num_addresses: *mut c_int,
         num_datatypes: *mut c_int,
         combiner: *mut c_int,
     ) -> c_int;
     pub(crate) fn MPI_Type_get_envelope_c(
-        datatype: Handle,
+        datatype: CHandle,
         num_integers: *mut i64,
         num_addresses: *mut i64,
         num_large_counts: *mut i64,
@@ -804,38 +810,38 @@ unsafe extern "C" {
         combiner: *mut c_int,
     ) -> c_int;
     pub(crate) fn MPI_Type_get_value_index(
-        value_type: Handle,
-        index_type: Handle,
-        pair_type: *mut Handle,
+        value_type: CHandle,
+        index_type: CHandle,
+        pair_type: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Pack(
         inbuf: *mut c_void,
         incount: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         outbuf: *mut c_void,
         outsize: c_int,
         position: *mut c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Pack_c(
         inbuf: *mut c_void,
         incount: i64,
-        datatype: Handle,
+        datatype: CHandle,
         outbuf: *mut c_void,
         outsize: i64,
         position: *mut i64,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Pack_size(
         incount: c_int,
-        datatype: Handle,
-        comm: Handle,
+        datatype: CHandle,
+        comm: CHandle,
         size: *mut c_int,
     ) -> c_int;
     pub(crate) fn MPI_Pack_size_c(
         incount: i64,
-        datatype: Handle,
-        comm: Handle,
+        datatype: CHandle,
+        comm: CHandle,
         size: *mut i64,
     ) -> c_int;
     pub(crate) fn MPI_Unpack(
@@ -844,8 +850,8 @@ unsafe extern "C" {
         position: *mut c_int,
         outbuf: *mut c_void,
         outcount: c_int,
-        datatype: Handle,
-        comm: Handle,
+        datatype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Unpack_c(
         inbuf: *mut c_void,
@@ -853,14 +859,14 @@ unsafe extern "C" {
         position: *mut i64,
         outbuf: *mut c_void,
         outcount: i64,
-        datatype: Handle,
-        comm: Handle,
+        datatype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Pack_external(
         datarep: *const c_char,
         inbuf: *mut c_void,
         incount: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         outbuf: *mut c_void,
         outsize: isize,
         position: *mut isize,
@@ -869,7 +875,7 @@ unsafe extern "C" {
         datarep: *const c_char,
         inbuf: *mut c_void,
         incount: i64,
-        datatype: Handle,
+        datatype: CHandle,
         outbuf: *mut c_void,
         outsize: i64,
         position: *mut i64,
@@ -877,13 +883,13 @@ unsafe extern "C" {
     pub(crate) fn MPI_Pack_external_size(
         datarep: *const c_char,
         incount: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         size: *mut isize,
     ) -> c_int;
     pub(crate) fn MPI_Pack_external_size_c(
         datarep: *const c_char,
         incount: i64,
-        datatype: Handle,
+        datatype: CHandle,
         size: *mut i64,
     ) -> c_int;
     pub(crate) fn MPI_Unpack_external(
@@ -893,7 +899,7 @@ unsafe extern "C" {
         position: *mut isize,
         outbuf: *mut c_void,
         outcount: c_int,
-        datatype: Handle,
+        datatype: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Unpack_external_c(
         datarep: *const c_char,
@@ -902,1208 +908,1223 @@ unsafe extern "C" {
         position: *mut i64,
         outbuf: *mut c_void,
         outcount: i64,
-        datatype: Handle,
+        datatype: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Get_elements_x(
         status: *mut [c_int; 8],
-        datatype: Handle,
+        datatype: CHandle,
         count: *mut i64,
     ) -> c_int;
-    pub(crate) fn MPI_Type_get_extent_x(datatype: Handle, lb: *mut i64, extent: *mut i64) -> c_int;
+    pub(crate) fn MPI_Type_get_extent_x(datatype: CHandle, lb: *mut i64, extent: *mut i64)
+    -> c_int;
     pub(crate) fn MPI_Type_get_true_extent_x(
-        datatype: Handle,
+        datatype: CHandle,
         true_lb: *mut i64,
         true_extent: *mut i64,
     ) -> c_int;
-    pub(crate) fn MPI_Type_size_x(datatype: Handle, size: *mut i64) -> c_int;
-    pub(crate) fn MPI_Barrier(comm: Handle) -> c_int;
+    pub(crate) fn MPI_Type_size_x(datatype: CHandle, size: *mut i64) -> c_int;
+    pub(crate) fn MPI_Barrier(comm: CHandle) -> c_int;
     pub(crate) fn MPI_Bcast(
         buffer: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         root: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Bcast_c(
         buffer: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         root: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Gather(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Gather_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Gatherv(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         displs: *const c_int,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Gatherv_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         displs: *const isize,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Scatter(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Scatter_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Scatterv(
         sendbuf: *mut c_void,
         sendcounts: *const c_int,
         displs: *const c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Scatterv_c(
         sendbuf: *mut c_void,
         sendcounts: *const i64,
         displs: *const isize,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Allgather(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Allgather_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Allgatherv(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         displs: *const c_int,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Allgatherv_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         displs: *const isize,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Alltoall(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Alltoall_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Alltoallv(
         sendbuf: *mut c_void,
         sendcounts: *const c_int,
         sdispls: *const c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         rdispls: *const c_int,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Alltoallv_c(
         sendbuf: *mut c_void,
         sendcounts: *const i64,
         sdispls: *const isize,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         rdispls: *const isize,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Alltoallw(
         sendbuf: *mut c_void,
         sendcounts: *const c_int,
         sdispls: *const c_int,
-        sendtypes: *mut Handle,
+        sendtypes: *mut CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         rdispls: *const c_int,
-        recvtypes: *mut Handle,
-        comm: Handle,
+        recvtypes: *mut CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Alltoallw_c(
         sendbuf: *mut c_void,
         sendcounts: *const i64,
         sdispls: *const isize,
-        sendtypes: *mut Handle,
+        sendtypes: *mut CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         rdispls: *const isize,
-        recvtypes: *mut Handle,
-        comm: Handle,
+        recvtypes: *mut CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Reduce(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        op: Handle,
+        datatype: CHandle,
+        op: CHandle,
         root: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Reduce_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        op: Handle,
+        datatype: CHandle,
+        op: CHandle,
         root: c_int,
-        comm: Handle,
+        comm: CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Op_create(user_fn: *const c_void, commute: c_int, op: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Op_create_c(user_fn: *const c_void, commute: c_int, op: *mut Handle)
-    -> c_int;
-    pub(crate) fn MPI_Op_free(op: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Op_create(user_fn: *const c_void, commute: c_int, op: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Op_create_c(
+        user_fn: *const c_void,
+        commute: c_int,
+        op: *mut CHandle,
+    ) -> c_int;
+    pub(crate) fn MPI_Op_free(op: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Allreduce(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Allreduce_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Op_commutative(op: Handle, commute: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Op_commutative(op: CHandle, commute: *mut c_int) -> c_int;
     pub(crate) fn MPI_Reduce_local(
         inbuf: *mut c_void,
         inoutbuf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        op: Handle,
+        datatype: CHandle,
+        op: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Reduce_local_c(
         inbuf: *mut c_void,
         inoutbuf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        op: Handle,
+        datatype: CHandle,
+        op: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Reduce_scatter_block(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Reduce_scatter_block_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         recvcount: i64,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Reduce_scatter(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Reduce_scatter_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Scan(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Scan_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Exscan(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Exscan_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Ibarrier(comm: Handle, request: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Ibarrier(comm: CHandle, request: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Ibcast(
         buffer: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         root: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ibcast_c(
         buffer: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         root: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Igather(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Igather_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Igatherv(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         displs: *const c_int,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Igatherv_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         displs: *const isize,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Iscatter(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Iscatter_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Iscatterv(
         sendbuf: *mut c_void,
         sendcounts: *const c_int,
         displs: *const c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Iscatterv_c(
         sendbuf: *mut c_void,
         sendcounts: *const i64,
         displs: *const isize,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Iallgather(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Iallgather_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Iallgatherv(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         displs: *const c_int,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Iallgatherv_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         displs: *const isize,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ialltoall(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ialltoall_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ialltoallv(
         sendbuf: *mut c_void,
         sendcounts: *const c_int,
         sdispls: *const c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         rdispls: *const c_int,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ialltoallv_c(
         sendbuf: *mut c_void,
         sendcounts: *const i64,
         sdispls: *const isize,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         rdispls: *const isize,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ialltoallw(
         sendbuf: *mut c_void,
         sendcounts: *const c_int,
         sdispls: *const c_int,
-        sendtypes: *mut Handle,
+        sendtypes: *mut CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         rdispls: *const c_int,
-        recvtypes: *mut Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtypes: *mut CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ialltoallw_c(
         sendbuf: *mut c_void,
         sendcounts: *const i64,
         sdispls: *const isize,
-        sendtypes: *mut Handle,
+        sendtypes: *mut CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         rdispls: *const isize,
-        recvtypes: *mut Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtypes: *mut CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ireduce(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        op: Handle,
+        datatype: CHandle,
+        op: CHandle,
         root: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ireduce_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        op: Handle,
+        datatype: CHandle,
+        op: CHandle,
         root: c_int,
-        comm: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Iallreduce(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Iallreduce_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ireduce_scatter_block(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ireduce_scatter_block_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         recvcount: i64,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ireduce_scatter(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ireduce_scatter_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Iscan(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Iscan_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Iexscan(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Iexscan_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Barrier_init(comm: Handle, info: Handle, request: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Barrier_init(comm: CHandle, info: CHandle, request: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Bcast_init(
         buffer: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         root: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Bcast_init_c(
         buffer: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         root: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Gather_init(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Gather_init_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Gatherv_init(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         displs: *const c_int,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Gatherv_init_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         displs: *const isize,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Scatter_init(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Scatter_init_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Scatterv_init(
         sendbuf: *mut c_void,
         sendcounts: *const c_int,
         displs: *const c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Scatterv_init_c(
         sendbuf: *mut c_void,
         sendcounts: *const i64,
         displs: *const isize,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
+        recvtype: CHandle,
         root: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Allgather_init(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Allgather_init_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Allgatherv_init(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         displs: *const c_int,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Allgatherv_init_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         displs: *const isize,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Alltoall_init(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Alltoall_init_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Alltoallv_init(
         sendbuf: *mut c_void,
         sendcounts: *const c_int,
         sdispls: *const c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         rdispls: *const c_int,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Alltoallv_init_c(
         sendbuf: *mut c_void,
         sendcounts: *const i64,
         sdispls: *const isize,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         rdispls: *const isize,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Alltoallw_init(
         sendbuf: *mut c_void,
         sendcounts: *const c_int,
         sdispls: *const c_int,
-        sendtypes: *mut Handle,
+        sendtypes: *mut CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         rdispls: *const c_int,
-        recvtypes: *mut Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtypes: *mut CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Alltoallw_init_c(
         sendbuf: *mut c_void,
         sendcounts: *const i64,
         sdispls: *const isize,
-        sendtypes: *mut Handle,
+        sendtypes: *mut CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         rdispls: *const isize,
-        recvtypes: *mut Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtypes: *mut CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Reduce_init(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        op: Handle,
+        datatype: CHandle,
+        op: CHandle,
         root: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Reduce_init_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        op: Handle,
+        datatype: CHandle,
+        op: CHandle,
         root: c_int,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Allreduce_init(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Allreduce_init_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Reduce_scatter_block_init(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Reduce_scatter_block_init_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         recvcount: i64,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Reduce_scatter_init(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Reduce_scatter_init_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Scan_init(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Scan_init_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Exscan_init(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Exscan_init_c(
         sendbuf: *mut c_void,
         recvbuf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        op: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        op: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Group_compare(group1: Handle, group2: Handle, result: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Group_rank(group: Handle, rank: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Group_size(group: Handle, size: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Group_compare(group1: CHandle, group2: CHandle, result: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Group_rank(group: CHandle, rank: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Group_size(group: CHandle, size: *mut c_int) -> c_int;
     pub(crate) fn MPI_Group_translate_ranks(
-        group1: Handle,
+        group1: CHandle,
         n: c_int,
         ranks1: *const c_int,
-        group2: Handle,
+        group2: CHandle,
         ranks2: *mut c_int,
     ) -> c_int;
-    pub(crate) fn MPI_Comm_group(comm: Handle, group: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Comm_group(comm: CHandle, group: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Group_difference(
-        group1: Handle,
-        group2: Handle,
-        newgroup: *mut Handle,
+        group1: CHandle,
+        group2: CHandle,
+        newgroup: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Group_excl(
-        group: Handle,
+        group: CHandle,
         n: c_int,
         ranks: *const c_int,
-        newgroup: *mut Handle,
+        newgroup: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Group_incl(
-        group: Handle,
+        group: CHandle,
         n: c_int,
         ranks: *const c_int,
-        newgroup: *mut Handle,
+        newgroup: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Group_intersection(
-        group1: Handle,
-        group2: Handle,
-        newgroup: *mut Handle,
+        group1: CHandle,
+        group2: CHandle,
+        newgroup: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Group_range_excl(
-        group: Handle,
+        group: CHandle,
         n: c_int,
         ranges: *const [c_int; 3],
-        newgroup: *mut Handle,
+        newgroup: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Group_range_incl(
-        group: Handle,
+        group: CHandle,
         n: c_int,
         ranges: *const [c_int; 3],
-        newgroup: *mut Handle,
+        newgroup: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Group_union(group1: Handle, group2: Handle, newgroup: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Group_free(group: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Comm_compare(comm1: Handle, comm2: Handle, result: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Comm_rank(comm: Handle, rank: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Comm_size(comm: Handle, size: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Comm_create(comm: Handle, group: Handle, newcomm: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Group_union(
+        group1: CHandle,
+        group2: CHandle,
+        newgroup: *mut CHandle,
+    ) -> c_int;
+    pub(crate) fn MPI_Group_free(group: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Comm_compare(comm1: CHandle, comm2: CHandle, result: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Comm_rank(comm: CHandle, rank: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Comm_size(comm: CHandle, size: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Comm_create(comm: CHandle, group: CHandle, newcomm: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Comm_create_group(
-        comm: Handle,
-        group: Handle,
+        comm: CHandle,
+        group: CHandle,
         tag: c_int,
-        newcomm: *mut Handle,
+        newcomm: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Comm_dup(comm: Handle, newcomm: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Comm_dup_with_info(comm: Handle, info: Handle, newcomm: *mut Handle)
-    -> c_int;
-    pub(crate) fn MPI_Comm_idup(comm: Handle, newcomm: *mut Handle, request: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Comm_dup(comm: CHandle, newcomm: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Comm_dup_with_info(
+        comm: CHandle,
+        info: CHandle,
+        newcomm: *mut CHandle,
+    ) -> c_int;
+    pub(crate) fn MPI_Comm_idup(
+        comm: CHandle,
+        newcomm: *mut CHandle,
+        request: *mut CHandle,
+    ) -> c_int;
     pub(crate) fn MPI_Comm_idup_with_info(
-        comm: Handle,
-        info: Handle,
-        newcomm: *mut Handle,
-        request: *mut Handle,
+        comm: CHandle,
+        info: CHandle,
+        newcomm: *mut CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Comm_split(
-        comm: Handle,
+        comm: CHandle,
         color: c_int,
         key: c_int,
-        newcomm: *mut Handle,
+        newcomm: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Comm_split_type(
-        comm: Handle,
+        comm: CHandle,
         split_type: c_int,
         key: c_int,
-        info: Handle,
-        newcomm: *mut Handle,
+        info: CHandle,
+        newcomm: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Comm_free(comm: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Comm_get_info(comm: Handle, info_used: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Comm_set_info(comm: Handle, info: Handle) -> c_int;
-    pub(crate) fn MPI_Comm_remote_group(comm: Handle, group: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Comm_remote_size(comm: Handle, size: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Comm_test_inter(comm: Handle, flag: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Comm_free(comm: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Comm_get_info(comm: CHandle, info_used: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Comm_set_info(comm: CHandle, info: CHandle) -> c_int;
+    pub(crate) fn MPI_Comm_remote_group(comm: CHandle, group: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Comm_remote_size(comm: CHandle, size: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Comm_test_inter(comm: CHandle, flag: *mut c_int) -> c_int;
     pub(crate) fn MPI_Intercomm_create(
-        local_comm: Handle,
+        local_comm: CHandle,
         local_leader: c_int,
-        peer_comm: Handle,
+        peer_comm: CHandle,
         remote_leader: c_int,
         tag: c_int,
-        newintercomm: *mut Handle,
+        newintercomm: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Intercomm_merge(
-        intercomm: Handle,
+        intercomm: CHandle,
         high: c_int,
-        newintracomm: *mut Handle,
+        newintracomm: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Comm_delete_attr(comm: Handle, comm_keyval: c_int) -> c_int;
+    pub(crate) fn MPI_Comm_delete_attr(comm: CHandle, comm_keyval: c_int) -> c_int;
     pub(crate) fn MPI_Comm_free_keyval(comm_keyval: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Win_delete_attr(win: Handle, win_keyval: c_int) -> c_int;
+    pub(crate) fn MPI_Win_delete_attr(win: CHandle, win_keyval: c_int) -> c_int;
     pub(crate) fn MPI_Win_free_keyval(win_keyval: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Type_delete_attr(datatype: Handle, type_keyval: c_int) -> c_int;
+    pub(crate) fn MPI_Type_delete_attr(datatype: CHandle, type_keyval: c_int) -> c_int;
     pub(crate) fn MPI_Type_free_keyval(type_keyval: *mut c_int) -> c_int;
     pub(crate) fn MPI_Comm_get_name(
-        comm: Handle,
+        comm: CHandle,
         comm_name: *mut c_char,
         resultlen: *mut c_int,
     ) -> c_int;
-    pub(crate) fn MPI_Comm_set_name(comm: Handle, comm_name: *const c_char) -> c_int;
+    pub(crate) fn MPI_Comm_set_name(comm: CHandle, comm_name: *const c_char) -> c_int;
     pub(crate) fn MPI_Type_get_name(
-        datatype: Handle,
+        datatype: CHandle,
         type_name: *mut c_char,
         resultlen: *mut c_int,
     ) -> c_int;
-    pub(crate) fn MPI_Type_set_name(datatype: Handle, type_name: *const c_char) -> c_int;
+    pub(crate) fn MPI_Type_set_name(datatype: CHandle, type_name: *const c_char) -> c_int;
     pub(crate) fn MPI_Win_get_name(
-        win: Handle,
+        win: CHandle,
         win_name: *mut c_char,
         resultlen: *mut c_int,
     ) -> c_int;
-    pub(crate) fn MPI_Win_set_name(win: Handle, win_name: *const c_char) -> c_int;
-    pub(crate) fn MPI_Attr_delete(comm: Handle, keyval: c_int) -> c_int;
+    pub(crate) fn MPI_Win_set_name(win: CHandle, win_name: *const c_char) -> c_int;
+    pub(crate) fn MPI_Attr_delete(comm: CHandle, keyval: c_int) -> c_int;
     pub(crate) fn MPI_Keyval_free(keyval: *mut c_int) -> c_int;
     pub(crate) fn MPI_Cart_create(
-        comm_old: Handle,
+        comm_old: CHandle,
         ndims: c_int,
         dims: *const c_int,
         periods: *const c_int,
         reorder: c_int,
-        comm_cart: *mut Handle,
+        comm_cart: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Dims_create(nnodes: c_int, ndims: c_int, dims: *mut c_int) -> c_int;
     pub(crate) fn MPI_Graph_create(
-        comm_old: Handle,
+        comm_old: CHandle,
         nnodes: c_int,
         indx: *const c_int,
         edges: *const c_int,
         reorder: c_int,
-        comm_graph: *mut Handle,
+        comm_graph: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Dist_graph_create(
-        comm_old: Handle,
+        comm_old: CHandle,
         n: c_int,
         sources: *const c_int,
         degrees: *const c_int,
         destinations: *const c_int,
         weights: *mut c_int,
-        info: Handle,
+        info: CHandle,
         reorder: c_int,
-        comm_dist_graph: *mut Handle,
+        comm_dist_graph: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Dist_graph_create_adjacent(
-        comm_old: Handle,
+        comm_old: CHandle,
         indegree: c_int,
         sources: *const c_int,
         sourceweights: *mut c_int,
         outdegree: c_int,
         destinations: *const c_int,
         destweights: *mut c_int,
-        info: Handle,
+        info: CHandle,
         reorder: c_int,
-        comm_dist_graph: *mut Handle,
+        comm_dist_graph: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Cart_coords(
-        comm: Handle,
+        comm: CHandle,
         rank: c_int,
         maxdims: c_int,
         coords: *mut c_int,
     ) -> c_int;
     pub(crate) fn MPI_Cart_get(
-        comm: Handle,
+        comm: CHandle,
         maxdims: c_int,
         dims: *mut c_int,
         periods: *mut c_int,
         coords: *mut c_int,
     ) -> c_int;
-    pub(crate) fn MPI_Cart_rank(comm: Handle, coords: *const c_int, rank: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Cartdim_get(comm: Handle, ndims: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Cart_rank(comm: CHandle, coords: *const c_int, rank: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Cartdim_get(comm: CHandle, ndims: *mut c_int) -> c_int;
     pub(crate) fn MPI_Dist_graph_neighbors(
-        comm: Handle,
+        comm: CHandle,
         maxindegree: c_int,
         sources: *mut c_int,
         sourceweights: *mut c_int,
@@ -2112,52 +2133,53 @@ unsafe extern "C" {
         destweights: *mut c_int,
     ) -> c_int;
     pub(crate) fn MPI_Dist_graph_neighbors_count(
-        comm: Handle,
+        comm: CHandle,
         indegree: *mut c_int,
         outdegree: *mut c_int,
         weighted: *mut c_int,
     ) -> c_int;
     pub(crate) fn MPI_Graph_get(
-        comm: Handle,
+        comm: CHandle,
         maxindex: c_int,
         maxedges: c_int,
         indx: *mut c_int,
         edges: *mut c_int,
     ) -> c_int;
     pub(crate) fn MPI_Graph_neighbors(
-        comm: Handle,
+        comm: CHandle,
         rank: c_int,
         maxneighbors: c_int,
         neighbors: *mut c_int,
     ) -> c_int;
     pub(crate) fn MPI_Graph_neighbors_count(
-        comm: Handle,
+        comm: CHandle,
         rank: c_int,
         nneighbors: *mut c_int,
     ) -> c_int;
-    pub(crate) fn MPI_Graphdims_get(comm: Handle, nnodes: *mut c_int, nedges: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Topo_test(comm: Handle, status: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Graphdims_get(comm: CHandle, nnodes: *mut c_int, nedges: *mut c_int)
+    -> c_int;
+    pub(crate) fn MPI_Topo_test(comm: CHandle, status: *mut c_int) -> c_int;
     pub(crate) fn MPI_Cart_shift(
-        comm: Handle,
+        comm: CHandle,
         direction: c_int,
         disp: c_int,
         rank_source: *mut c_int,
         rank_dest: *mut c_int,
     ) -> c_int;
     pub(crate) fn MPI_Cart_sub(
-        comm: Handle,
+        comm: CHandle,
         remain_dims: *const c_int,
-        newcomm: *mut Handle,
+        newcomm: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Cart_map(
-        comm: Handle,
+        comm: CHandle,
         ndims: c_int,
         dims: *const c_int,
         periods: *const c_int,
         newrank: *mut c_int,
     ) -> c_int;
     pub(crate) fn MPI_Graph_map(
-        comm: Handle,
+        comm: CHandle,
         nnodes: c_int,
         indx: *const c_int,
         edges: *const c_int,
@@ -2166,363 +2188,363 @@ unsafe extern "C" {
     pub(crate) fn MPI_Neighbor_allgather(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_allgather_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_allgatherv(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         displs: *const c_int,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_allgatherv_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         displs: *const isize,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_alltoall(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_alltoall_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_alltoallv(
         sendbuf: *mut c_void,
         sendcounts: *const c_int,
         sdispls: *const c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         rdispls: *const c_int,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_alltoallv_c(
         sendbuf: *mut c_void,
         sendcounts: *const i64,
         sdispls: *const isize,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         rdispls: *const isize,
-        recvtype: Handle,
-        comm: Handle,
+        recvtype: CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_alltoallw(
         sendbuf: *mut c_void,
         sendcounts: *const c_int,
         sdispls: *const isize,
-        sendtypes: *mut Handle,
+        sendtypes: *mut CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         rdispls: *const isize,
-        recvtypes: *mut Handle,
-        comm: Handle,
+        recvtypes: *mut CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_alltoallw_c(
         sendbuf: *mut c_void,
         sendcounts: *const i64,
         sdispls: *const isize,
-        sendtypes: *mut Handle,
+        sendtypes: *mut CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         rdispls: *const isize,
-        recvtypes: *mut Handle,
-        comm: Handle,
+        recvtypes: *mut CHandle,
+        comm: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ineighbor_allgather(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ineighbor_allgather_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ineighbor_allgatherv(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         displs: *const c_int,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ineighbor_allgatherv_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         displs: *const isize,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ineighbor_alltoall(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ineighbor_alltoall_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ineighbor_alltoallv(
         sendbuf: *mut c_void,
         sendcounts: *const c_int,
         sdispls: *const c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         rdispls: *const c_int,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ineighbor_alltoallv_c(
         sendbuf: *mut c_void,
         sendcounts: *const i64,
         sdispls: *const isize,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         rdispls: *const isize,
-        recvtype: Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ineighbor_alltoallw(
         sendbuf: *mut c_void,
         sendcounts: *const c_int,
         sdispls: *const isize,
-        sendtypes: *mut Handle,
+        sendtypes: *mut CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         rdispls: *const isize,
-        recvtypes: *mut Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtypes: *mut CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Ineighbor_alltoallw_c(
         sendbuf: *mut c_void,
         sendcounts: *const i64,
         sdispls: *const isize,
-        sendtypes: *mut Handle,
+        sendtypes: *mut CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         rdispls: *const isize,
-        recvtypes: *mut Handle,
-        comm: Handle,
-        request: *mut Handle,
+        recvtypes: *mut CHandle,
+        comm: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_allgather_init(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_allgather_init_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_allgatherv_init(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         displs: *const c_int,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_allgatherv_init_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         displs: *const isize,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_alltoall_init(
         sendbuf: *mut c_void,
         sendcount: c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: c_int,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_alltoall_init_c(
         sendbuf: *mut c_void,
         sendcount: i64,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcount: i64,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_alltoallv_init(
         sendbuf: *mut c_void,
         sendcounts: *const c_int,
         sdispls: *const c_int,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         rdispls: *const c_int,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_alltoallv_init_c(
         sendbuf: *mut c_void,
         sendcounts: *const i64,
         sdispls: *const isize,
-        sendtype: Handle,
+        sendtype: CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         rdispls: *const isize,
-        recvtype: Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtype: CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_alltoallw_init(
         sendbuf: *mut c_void,
         sendcounts: *const c_int,
         sdispls: *const isize,
-        sendtypes: *mut Handle,
+        sendtypes: *mut CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const c_int,
         rdispls: *const isize,
-        recvtypes: *mut Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtypes: *mut CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Neighbor_alltoallw_init_c(
         sendbuf: *mut c_void,
         sendcounts: *const i64,
         sdispls: *const isize,
-        sendtypes: *mut Handle,
+        sendtypes: *mut CHandle,
         recvbuf: *mut c_void,
         recvcounts: *const i64,
         rdispls: *const isize,
-        recvtypes: *mut Handle,
-        comm: Handle,
-        info: Handle,
-        request: *mut Handle,
+        recvtypes: *mut CHandle,
+        comm: CHandle,
+        info: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Get_library_version(version: *mut c_char, resultlen: *mut c_int) -> c_int;
     pub(crate) fn MPI_Get_version(version: *mut c_int, subversion: *mut c_int) -> c_int;
     pub(crate) fn MPI_Get_processor_name(name: *mut c_char, resultlen: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Alloc_mem(size: isize, info: Handle, baseptr: *mut isize) -> c_int;
+    pub(crate) fn MPI_Alloc_mem(size: isize, info: CHandle, baseptr: *mut isize) -> c_int;
     pub(crate) fn MPI_Free_mem(base: *mut c_void) -> c_int;
     pub(crate) fn MPI_Comm_create_errhandler(
         comm_errhandler_fn: *const c_void,
-        errhandler: *mut Handle,
+        errhandler: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Comm_get_errhandler(comm: Handle, errhandler: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Comm_set_errhandler(comm: Handle, errhandler: Handle) -> c_int;
+    pub(crate) fn MPI_Comm_get_errhandler(comm: CHandle, errhandler: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Comm_set_errhandler(comm: CHandle, errhandler: CHandle) -> c_int;
     pub(crate) fn MPI_Win_create_errhandler(
         win_errhandler_fn: *const c_void,
-        errhandler: *mut Handle,
+        errhandler: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Win_get_errhandler(win: Handle, errhandler: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Win_set_errhandler(win: Handle, errhandler: Handle) -> c_int;
+    pub(crate) fn MPI_Win_get_errhandler(win: CHandle, errhandler: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Win_set_errhandler(win: CHandle, errhandler: CHandle) -> c_int;
     pub(crate) fn MPI_File_create_errhandler(
         file_errhandler_fn: *const c_void,
-        errhandler: *mut Handle,
+        errhandler: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_File_get_errhandler(file: Handle, errhandler: *mut Handle) -> c_int;
-    pub(crate) fn MPI_File_set_errhandler(file: Handle, errhandler: Handle) -> c_int;
+    pub(crate) fn MPI_File_get_errhandler(file: CHandle, errhandler: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_File_set_errhandler(file: CHandle, errhandler: CHandle) -> c_int;
     pub(crate) fn MPI_Session_create_errhandler(
         session_errhandler_fn: *const c_void,
-        errhandler: *mut Handle,
+        errhandler: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Session_get_errhandler(session: Handle, errhandler: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Session_set_errhandler(session: Handle, errhandler: Handle) -> c_int;
-    pub(crate) fn MPI_Errhandler_free(errhandler: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Session_get_errhandler(session: CHandle, errhandler: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Session_set_errhandler(session: CHandle, errhandler: CHandle) -> c_int;
+    pub(crate) fn MPI_Errhandler_free(errhandler: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Error_string(
         errorcode: c_int,
         string: *mut c_char,
@@ -2532,879 +2554,883 @@ unsafe extern "C" {
     pub(crate) fn MPI_Add_error_class(errorclass: *mut c_int) -> c_int;
     pub(crate) fn MPI_Add_error_code(errorclass: c_int, errorcode: *mut c_int) -> c_int;
     pub(crate) fn MPI_Add_error_string(errorcode: c_int, string: *const c_char) -> c_int;
-    pub(crate) fn MPI_Comm_call_errhandler(comm: Handle, errorcode: c_int) -> c_int;
-    pub(crate) fn MPI_File_call_errhandler(fh: Handle, errorcode: c_int) -> c_int;
+    pub(crate) fn MPI_Comm_call_errhandler(comm: CHandle, errorcode: c_int) -> c_int;
+    pub(crate) fn MPI_File_call_errhandler(fh: CHandle, errorcode: c_int) -> c_int;
     pub(crate) fn MPI_Remove_error_class(errorclass: c_int) -> c_int;
     pub(crate) fn MPI_Remove_error_code(errorcode: c_int) -> c_int;
     pub(crate) fn MPI_Remove_error_string(errorcode: c_int) -> c_int;
-    pub(crate) fn MPI_Session_call_errhandler(session: Handle, errorcode: c_int) -> c_int;
-    pub(crate) fn MPI_Win_call_errhandler(win: Handle, errorcode: c_int) -> c_int;
-    pub(crate) fn MPI_Info_create(info: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Info_delete(info: Handle, key: *const c_char) -> c_int;
-    pub(crate) fn MPI_Info_dup(info: Handle, newinfo: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Info_free(info: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Info_get_nkeys(info: Handle, nkeys: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Info_get_nthkey(info: Handle, n: c_int, key: *mut c_char) -> c_int;
-    pub(crate) fn MPI_Info_set(info: Handle, key: *const c_char, value: *const c_char) -> c_int;
+    pub(crate) fn MPI_Session_call_errhandler(session: CHandle, errorcode: c_int) -> c_int;
+    pub(crate) fn MPI_Win_call_errhandler(win: CHandle, errorcode: c_int) -> c_int;
+    pub(crate) fn MPI_Info_create(info: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Info_delete(info: CHandle, key: *const c_char) -> c_int;
+    pub(crate) fn MPI_Info_dup(info: CHandle, newinfo: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Info_free(info: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Info_get_nkeys(info: CHandle, nkeys: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Info_get_nthkey(info: CHandle, n: c_int, key: *mut c_char) -> c_int;
+    pub(crate) fn MPI_Info_set(info: CHandle, key: *const c_char, value: *const c_char) -> c_int;
     pub(crate) fn MPI_Info_get_valuelen(
-        info: Handle,
+        info: CHandle,
         key: *const c_char,
         valuelen: *mut c_int,
         flag: *mut c_int,
     ) -> c_int;
     pub(crate) fn MPI_Group_from_session_pset(
-        session: Handle,
+        session: CHandle,
         pset_name: *const c_char,
-        newgroup: *mut Handle,
+        newgroup: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Comm_create_from_group(
-        group: Handle,
+        group: CHandle,
         stringtag: *const c_char,
-        info: Handle,
-        errhandler: Handle,
-        newcomm: *mut Handle,
+        info: CHandle,
+        errhandler: CHandle,
+        newcomm: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Intercomm_create_from_groups(
-        local_group: Handle,
+        local_group: CHandle,
         local_leader: c_int,
-        remote_group: Handle,
+        remote_group: CHandle,
         remote_leader: c_int,
         stringtag: *const c_char,
-        info: Handle,
-        errhandler: Handle,
-        newintercomm: *mut Handle,
+        info: CHandle,
+        errhandler: CHandle,
+        newintercomm: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Get_hw_resource_info(hw_info: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Get_hw_resource_info(hw_info: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Finalize() -> c_int;
     pub(crate) fn MPI_Finalized(flag: *mut c_int) -> c_int;
     pub(crate) fn MPI_Initialized(flag: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Session_finalize(session: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Session_init(info: Handle, errhandler: Handle, session: *mut Handle)
-    -> c_int;
-    pub(crate) fn MPI_Session_get_info(session: Handle, info_used: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Session_finalize(session: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Session_init(
+        info: CHandle,
+        errhandler: CHandle,
+        session: *mut CHandle,
+    ) -> c_int;
+    pub(crate) fn MPI_Session_get_info(session: CHandle, info_used: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Session_get_num_psets(
-        session: Handle,
-        info: Handle,
+        session: CHandle,
+        info: CHandle,
         npset_names: *mut c_int,
     ) -> c_int;
     pub(crate) fn MPI_Session_get_pset_info(
-        session: Handle,
+        session: CHandle,
         pset_name: *const c_char,
-        info: *mut Handle,
+        info: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Abort(comm: Handle, errorcode: c_int) -> c_int;
+    pub(crate) fn MPI_Abort(comm: CHandle, errorcode: c_int) -> c_int;
     pub(crate) fn MPI_Is_thread_main(flag: *mut c_int) -> c_int;
     pub(crate) fn MPI_Query_thread(provided: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Comm_get_parent(parent: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Comm_get_parent(parent: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Close_port(port_name: *const c_char) -> c_int;
     pub(crate) fn MPI_Comm_accept(
         port_name: *const c_char,
-        info: Handle,
+        info: CHandle,
         root: c_int,
-        comm: Handle,
-        newcomm: *mut Handle,
+        comm: CHandle,
+        newcomm: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Open_port(info: Handle, port_name: *mut c_char) -> c_int;
+    pub(crate) fn MPI_Open_port(info: CHandle, port_name: *mut c_char) -> c_int;
     pub(crate) fn MPI_Comm_connect(
         port_name: *const c_char,
-        info: Handle,
+        info: CHandle,
         root: c_int,
-        comm: Handle,
-        newcomm: *mut Handle,
+        comm: CHandle,
+        newcomm: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Lookup_name(
         service_name: *const c_char,
-        info: Handle,
+        info: CHandle,
         port_name: *mut c_char,
     ) -> c_int;
     pub(crate) fn MPI_Publish_name(
         service_name: *const c_char,
-        info: Handle,
+        info: CHandle,
         port_name: *const c_char,
     ) -> c_int;
     pub(crate) fn MPI_Unpublish_name(
         service_name: *const c_char,
-        info: Handle,
+        info: CHandle,
         port_name: *const c_char,
     ) -> c_int;
-    pub(crate) fn MPI_Comm_disconnect(comm: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Comm_join(fd: c_int, intercomm: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Comm_disconnect(comm: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Comm_join(fd: c_int, intercomm: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Win_create(
         base: *mut c_void,
         size: isize,
         disp_unit: c_int,
-        info: Handle,
-        comm: Handle,
-        win: *mut Handle,
+        info: CHandle,
+        comm: CHandle,
+        win: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Win_create_c(
         base: *mut c_void,
         size: isize,
         disp_unit: isize,
-        info: Handle,
-        comm: Handle,
-        win: *mut Handle,
+        info: CHandle,
+        comm: CHandle,
+        win: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Win_allocate(
         size: isize,
         disp_unit: c_int,
-        info: Handle,
-        comm: Handle,
+        info: CHandle,
+        comm: CHandle,
         baseptr: *mut isize,
-        win: *mut Handle,
+        win: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Win_allocate_c(
         size: isize,
         disp_unit: isize,
-        info: Handle,
-        comm: Handle,
+        info: CHandle,
+        comm: CHandle,
         baseptr: *mut isize,
-        win: *mut Handle,
+        win: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Win_allocate_shared(
         size: isize,
         disp_unit: c_int,
-        info: Handle,
-        comm: Handle,
+        info: CHandle,
+        comm: CHandle,
         baseptr: *mut isize,
-        win: *mut Handle,
+        win: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Win_allocate_shared_c(
         size: isize,
         disp_unit: isize,
-        info: Handle,
-        comm: Handle,
+        info: CHandle,
+        comm: CHandle,
         baseptr: *mut isize,
-        win: *mut Handle,
+        win: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Win_shared_query(
-        win: Handle,
+        win: CHandle,
         rank: c_int,
         size: *mut isize,
         disp_unit: *mut c_int,
         baseptr: *mut isize,
     ) -> c_int;
     pub(crate) fn MPI_Win_shared_query_c(
-        win: Handle,
+        win: CHandle,
         rank: c_int,
         size: *mut isize,
         disp_unit: *mut isize,
         baseptr: *mut isize,
     ) -> c_int;
-    pub(crate) fn MPI_Win_attach(win: Handle, base: *mut c_void, size: isize) -> c_int;
-    pub(crate) fn MPI_Win_create_dynamic(info: Handle, comm: Handle, win: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Win_detach(win: Handle, base: *mut c_void) -> c_int;
-    pub(crate) fn MPI_Win_free(win: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Win_get_group(win: Handle, group: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Win_get_info(win: Handle, info_used: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Win_set_info(win: Handle, info: Handle) -> c_int;
+    pub(crate) fn MPI_Win_attach(win: CHandle, base: *mut c_void, size: isize) -> c_int;
+    pub(crate) fn MPI_Win_create_dynamic(info: CHandle, comm: CHandle, win: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Win_detach(win: CHandle, base: *mut c_void) -> c_int;
+    pub(crate) fn MPI_Win_free(win: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Win_get_group(win: CHandle, group: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Win_get_info(win: CHandle, info_used: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Win_set_info(win: CHandle, info: CHandle) -> c_int;
     pub(crate) fn MPI_Put(
         origin_addr: *mut c_void,
         origin_count: c_int,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: c_int,
-        target_datatype: Handle,
-        win: Handle,
+        target_datatype: CHandle,
+        win: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Put_c(
         origin_addr: *mut c_void,
         origin_count: i64,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: i64,
-        target_datatype: Handle,
-        win: Handle,
+        target_datatype: CHandle,
+        win: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Get(
         origin_addr: *mut c_void,
         origin_count: c_int,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: c_int,
-        target_datatype: Handle,
-        win: Handle,
+        target_datatype: CHandle,
+        win: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Get_c(
         origin_addr: *mut c_void,
         origin_count: i64,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: i64,
-        target_datatype: Handle,
-        win: Handle,
+        target_datatype: CHandle,
+        win: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Accumulate(
         origin_addr: *mut c_void,
         origin_count: c_int,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: c_int,
-        target_datatype: Handle,
-        op: Handle,
-        win: Handle,
+        target_datatype: CHandle,
+        op: CHandle,
+        win: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Accumulate_c(
         origin_addr: *mut c_void,
         origin_count: i64,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: i64,
-        target_datatype: Handle,
-        op: Handle,
-        win: Handle,
+        target_datatype: CHandle,
+        op: CHandle,
+        win: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Compare_and_swap(
         origin_addr: *mut c_void,
         compare_addr: *mut c_void,
         result_addr: *mut c_void,
-        datatype: Handle,
+        datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
-        win: Handle,
+        win: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Fetch_and_op(
         origin_addr: *mut c_void,
         result_addr: *mut c_void,
-        datatype: Handle,
+        datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
-        op: Handle,
-        win: Handle,
+        op: CHandle,
+        win: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Get_accumulate(
         origin_addr: *mut c_void,
         origin_count: c_int,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         result_addr: *mut c_void,
         result_count: c_int,
-        result_datatype: Handle,
+        result_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: c_int,
-        target_datatype: Handle,
-        op: Handle,
-        win: Handle,
+        target_datatype: CHandle,
+        op: CHandle,
+        win: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Get_accumulate_c(
         origin_addr: *mut c_void,
         origin_count: i64,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         result_addr: *mut c_void,
         result_count: i64,
-        result_datatype: Handle,
+        result_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: i64,
-        target_datatype: Handle,
-        op: Handle,
-        win: Handle,
+        target_datatype: CHandle,
+        op: CHandle,
+        win: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Raccumulate(
         origin_addr: *mut c_void,
         origin_count: c_int,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: c_int,
-        target_datatype: Handle,
-        op: Handle,
-        win: Handle,
-        request: *mut Handle,
+        target_datatype: CHandle,
+        op: CHandle,
+        win: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Raccumulate_c(
         origin_addr: *mut c_void,
         origin_count: i64,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: i64,
-        target_datatype: Handle,
-        op: Handle,
-        win: Handle,
-        request: *mut Handle,
+        target_datatype: CHandle,
+        op: CHandle,
+        win: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Rget(
         origin_addr: *mut c_void,
         origin_count: c_int,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: c_int,
-        target_datatype: Handle,
-        win: Handle,
-        request: *mut Handle,
+        target_datatype: CHandle,
+        win: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Rget_c(
         origin_addr: *mut c_void,
         origin_count: i64,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: i64,
-        target_datatype: Handle,
-        win: Handle,
-        request: *mut Handle,
+        target_datatype: CHandle,
+        win: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Rget_accumulate(
         origin_addr: *mut c_void,
         origin_count: c_int,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         result_addr: *mut c_void,
         result_count: c_int,
-        result_datatype: Handle,
+        result_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: c_int,
-        target_datatype: Handle,
-        op: Handle,
-        win: Handle,
-        request: *mut Handle,
+        target_datatype: CHandle,
+        op: CHandle,
+        win: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Rget_accumulate_c(
         origin_addr: *mut c_void,
         origin_count: i64,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         result_addr: *mut c_void,
         result_count: i64,
-        result_datatype: Handle,
+        result_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: i64,
-        target_datatype: Handle,
-        op: Handle,
-        win: Handle,
-        request: *mut Handle,
+        target_datatype: CHandle,
+        op: CHandle,
+        win: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Rput(
         origin_addr: *mut c_void,
         origin_count: c_int,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: c_int,
-        target_datatype: Handle,
-        win: Handle,
-        request: *mut Handle,
+        target_datatype: CHandle,
+        win: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_Rput_c(
         origin_addr: *mut c_void,
         origin_count: i64,
-        origin_datatype: Handle,
+        origin_datatype: CHandle,
         target_rank: c_int,
         target_disp: isize,
         target_count: i64,
-        target_datatype: Handle,
-        win: Handle,
-        request: *mut Handle,
+        target_datatype: CHandle,
+        win: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Win_fence(assert: c_int, win: Handle) -> c_int;
-    pub(crate) fn MPI_Win_complete(win: Handle) -> c_int;
-    pub(crate) fn MPI_Win_post(group: Handle, assert: c_int, win: Handle) -> c_int;
-    pub(crate) fn MPI_Win_start(group: Handle, assert: c_int, win: Handle) -> c_int;
-    pub(crate) fn MPI_Win_test(win: Handle, flag: *mut c_int) -> c_int;
-    pub(crate) fn MPI_Win_wait(win: Handle) -> c_int;
-    pub(crate) fn MPI_Win_lock(lock_type: c_int, rank: c_int, assert: c_int, win: Handle) -> c_int;
-    pub(crate) fn MPI_Win_lock_all(assert: c_int, win: Handle) -> c_int;
-    pub(crate) fn MPI_Win_unlock(rank: c_int, win: Handle) -> c_int;
-    pub(crate) fn MPI_Win_unlock_all(win: Handle) -> c_int;
-    pub(crate) fn MPI_Win_flush(rank: c_int, win: Handle) -> c_int;
-    pub(crate) fn MPI_Win_flush_all(win: Handle) -> c_int;
-    pub(crate) fn MPI_Win_flush_local(rank: c_int, win: Handle) -> c_int;
-    pub(crate) fn MPI_Win_flush_local_all(win: Handle) -> c_int;
-    pub(crate) fn MPI_Win_sync(win: Handle) -> c_int;
-    pub(crate) fn MPI_Grequest_complete(request: Handle) -> c_int;
+    pub(crate) fn MPI_Win_fence(assert: c_int, win: CHandle) -> c_int;
+    pub(crate) fn MPI_Win_complete(win: CHandle) -> c_int;
+    pub(crate) fn MPI_Win_post(group: CHandle, assert: c_int, win: CHandle) -> c_int;
+    pub(crate) fn MPI_Win_start(group: CHandle, assert: c_int, win: CHandle) -> c_int;
+    pub(crate) fn MPI_Win_test(win: CHandle, flag: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Win_wait(win: CHandle) -> c_int;
+    pub(crate) fn MPI_Win_lock(lock_type: c_int, rank: c_int, assert: c_int, win: CHandle)
+    -> c_int;
+    pub(crate) fn MPI_Win_lock_all(assert: c_int, win: CHandle) -> c_int;
+    pub(crate) fn MPI_Win_unlock(rank: c_int, win: CHandle) -> c_int;
+    pub(crate) fn MPI_Win_unlock_all(win: CHandle) -> c_int;
+    pub(crate) fn MPI_Win_flush(rank: c_int, win: CHandle) -> c_int;
+    pub(crate) fn MPI_Win_flush_all(win: CHandle) -> c_int;
+    pub(crate) fn MPI_Win_flush_local(rank: c_int, win: CHandle) -> c_int;
+    pub(crate) fn MPI_Win_flush_local_all(win: CHandle) -> c_int;
+    pub(crate) fn MPI_Win_sync(win: CHandle) -> c_int;
+    pub(crate) fn MPI_Grequest_complete(request: CHandle) -> c_int;
     pub(crate) fn MPI_Status_set_cancelled(status: *mut [c_int; 8], flag: c_int) -> c_int;
     pub(crate) fn MPI_Status_set_elements(
         status: *mut [c_int; 8],
-        datatype: Handle,
+        datatype: CHandle,
         count: c_int,
     ) -> c_int;
     pub(crate) fn MPI_Status_set_elements_c(
         status: *mut [c_int; 8],
-        datatype: Handle,
+        datatype: CHandle,
         count: i64,
     ) -> c_int;
     pub(crate) fn MPI_Status_set_elements_x(
         status: *mut [c_int; 8],
-        datatype: Handle,
+        datatype: CHandle,
         count: i64,
     ) -> c_int;
     pub(crate) fn MPI_File_open(
-        comm: Handle,
+        comm: CHandle,
         filename: *const c_char,
         amode: c_int,
-        info: Handle,
-        fh: *mut Handle,
+        info: CHandle,
+        fh: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_File_close(fh: *mut Handle) -> c_int;
-    pub(crate) fn MPI_File_delete(filename: *const c_char, info: Handle) -> c_int;
-    pub(crate) fn MPI_File_set_size(fh: Handle, size: i64) -> c_int;
-    pub(crate) fn MPI_File_preallocate(fh: Handle, size: i64) -> c_int;
-    pub(crate) fn MPI_File_get_size(fh: Handle, size: *mut i64) -> c_int;
-    pub(crate) fn MPI_File_get_amode(fh: Handle, amode: *mut c_int) -> c_int;
-    pub(crate) fn MPI_File_get_group(fh: Handle, group: *mut Handle) -> c_int;
-    pub(crate) fn MPI_File_get_info(fh: Handle, info_used: *mut Handle) -> c_int;
-    pub(crate) fn MPI_File_set_info(fh: Handle, info: Handle) -> c_int;
+    pub(crate) fn MPI_File_close(fh: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_File_delete(filename: *const c_char, info: CHandle) -> c_int;
+    pub(crate) fn MPI_File_set_size(fh: CHandle, size: i64) -> c_int;
+    pub(crate) fn MPI_File_preallocate(fh: CHandle, size: i64) -> c_int;
+    pub(crate) fn MPI_File_get_size(fh: CHandle, size: *mut i64) -> c_int;
+    pub(crate) fn MPI_File_get_amode(fh: CHandle, amode: *mut c_int) -> c_int;
+    pub(crate) fn MPI_File_get_group(fh: CHandle, group: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_File_get_info(fh: CHandle, info_used: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_File_set_info(fh: CHandle, info: CHandle) -> c_int;
     pub(crate) fn MPI_File_get_view(
-        fh: Handle,
+        fh: CHandle,
         disp: *mut i64,
-        etype: *mut Handle,
-        filetype: *mut Handle,
+        etype: *mut CHandle,
+        filetype: *mut CHandle,
         datarep: *mut c_char,
     ) -> c_int;
     pub(crate) fn MPI_File_set_view(
-        fh: Handle,
+        fh: CHandle,
         disp: i64,
-        etype: Handle,
-        filetype: Handle,
+        etype: CHandle,
+        filetype: CHandle,
         datarep: *const c_char,
-        info: Handle,
+        info: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iread_at(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iread_at_c(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iread_at_all(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iread_at_all_c(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iwrite_at(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iwrite_at_c(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iwrite_at_all(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iwrite_at_all_c(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_read_at(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_read_at_c(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_read_at_all(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_read_at_all_c(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_write_at(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_write_at_c(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_write_at_all(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_write_at_all_c(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
-    pub(crate) fn MPI_File_get_byte_offset(fh: Handle, offset: i64, disp: *mut i64) -> c_int;
-    pub(crate) fn MPI_File_get_position(fh: Handle, offset: *mut i64) -> c_int;
+    pub(crate) fn MPI_File_get_byte_offset(fh: CHandle, offset: i64, disp: *mut i64) -> c_int;
+    pub(crate) fn MPI_File_get_position(fh: CHandle, offset: *mut i64) -> c_int;
     pub(crate) fn MPI_File_iread(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iread_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iread_all(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iread_all_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iwrite(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iwrite_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iwrite_all(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iwrite_all_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_read(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_read_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_read_all(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_read_all_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
-    pub(crate) fn MPI_File_seek(fh: Handle, offset: i64, whence: c_int) -> c_int;
+    pub(crate) fn MPI_File_seek(fh: CHandle, offset: i64, whence: c_int) -> c_int;
     pub(crate) fn MPI_File_write(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_write_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_write_all(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_write_all_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
-    pub(crate) fn MPI_File_get_position_shared(fh: Handle, offset: *mut i64) -> c_int;
+    pub(crate) fn MPI_File_get_position_shared(fh: CHandle, offset: *mut i64) -> c_int;
     pub(crate) fn MPI_File_iread_shared(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iread_shared_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iwrite_shared(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_iwrite_shared_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
-        request: *mut Handle,
+        datatype: CHandle,
+        request: *mut CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_read_ordered(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_read_ordered_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_read_shared(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_read_shared_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
-    pub(crate) fn MPI_File_seek_shared(fh: Handle, offset: i64, whence: c_int) -> c_int;
+    pub(crate) fn MPI_File_seek_shared(fh: CHandle, offset: i64, whence: c_int) -> c_int;
     pub(crate) fn MPI_File_write_ordered(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_write_ordered_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_write_shared(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_write_shared_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_read_all_begin(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_read_all_begin_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_read_all_end(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_read_at_all_begin(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_read_at_all_begin_c(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_read_at_all_end(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_read_ordered_begin(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_read_ordered_begin_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_read_ordered_end(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_write_all_begin(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_write_all_begin_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_write_all_end(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_write_at_all_begin(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_write_at_all_begin_c(
-        fh: Handle,
+        fh: CHandle,
         offset: i64,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_write_at_all_end(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_write_ordered_begin(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: c_int,
-        datatype: Handle,
+        datatype: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_write_ordered_begin_c(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         count: i64,
-        datatype: Handle,
+        datatype: CHandle,
     ) -> c_int;
     pub(crate) fn MPI_File_write_ordered_end(
-        fh: Handle,
+        fh: CHandle,
         buf: *mut c_void,
         status: *mut [c_int; 8],
     ) -> c_int;
     pub(crate) fn MPI_File_get_type_extent(
-        fh: Handle,
-        datatype: Handle,
+        fh: CHandle,
+        datatype: CHandle,
         extent: *mut isize,
     ) -> c_int;
     pub(crate) fn MPI_Register_datarep(
@@ -3421,18 +3447,18 @@ unsafe extern "C" {
         dtype_file_extent_fn: *const c_void,
         extra_state: *const isize,
     ) -> c_int;
-    pub(crate) fn MPI_File_get_atomicity(fh: Handle, flag: *mut c_int) -> c_int;
-    pub(crate) fn MPI_File_set_atomicity(fh: Handle, flag: c_int) -> c_int;
-    pub(crate) fn MPI_File_sync(fh: Handle) -> c_int;
-    pub(crate) fn MPI_Type_create_f90_complex(p: c_int, r: c_int, newtype: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Type_create_f90_integer(r: c_int, newtype: *mut Handle) -> c_int;
-    pub(crate) fn MPI_Type_create_f90_real(p: c_int, r: c_int, newtype: *mut Handle) -> c_int;
+    pub(crate) fn MPI_File_get_atomicity(fh: CHandle, flag: *mut c_int) -> c_int;
+    pub(crate) fn MPI_File_set_atomicity(fh: CHandle, flag: c_int) -> c_int;
+    pub(crate) fn MPI_File_sync(fh: CHandle) -> c_int;
+    pub(crate) fn MPI_Type_create_f90_complex(p: c_int, r: c_int, newtype: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Type_create_f90_integer(r: c_int, newtype: *mut CHandle) -> c_int;
+    pub(crate) fn MPI_Type_create_f90_real(p: c_int, r: c_int, newtype: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Type_match_size(
         typeclass: c_int,
         size: c_int,
-        datatype: *mut Handle,
+        datatype: *mut CHandle,
     ) -> c_int;
-    pub(crate) fn MPI_Abi_get_info(info: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Abi_get_info(info: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Abi_get_version(abi_major: *mut c_int, abi_minor: *mut c_int) -> c_int;
     pub(crate) fn MPI_Abi_get_fortran_booleans(
         logical_size: c_int,
@@ -3440,13 +3466,13 @@ unsafe extern "C" {
         logical_false: *mut c_int,
         is_set: *mut c_int,
     ) -> c_int;
-    pub(crate) fn MPI_Abi_get_fortran_info(info: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Abi_get_fortran_info(info: *mut CHandle) -> c_int;
     pub(crate) fn MPI_Abi_set_fortran_booleans(
         logical_size: c_int,
         logical_true: *const c_int,
         logical_false: *const c_int,
     ) -> c_int;
-    pub(crate) fn MPI_Abi_set_fortran_info(info: Handle) -> c_int;
+    pub(crate) fn MPI_Abi_set_fortran_info(info: CHandle) -> c_int;
 }
 /// `MPI_MAX_DATAREP_STRING`, with the NUL.
 pub(crate) const MPI_MAX_DATAREP_STRING: usize = 128;

@@ -4,14 +4,18 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Ierror, In, Number, Out};
+use crate::arg::{FortranHandle, Ierror, InAddress, OutAddress};
 use crate::c;
 use crate::names;
-use crate::text::{Chars, Room};
+use crate::text::{Chars, TextRoom};
 
 /// `MPI_Comm_delete_attr`, MPI 5.0 section 7.7.2.
 #[unsafe(export_name = "pmpi_comm_delete_attr_")]
-extern "C" fn mpi_comm_delete_attr(comm: In<Number>, comm_keyval: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_comm_delete_attr(
+    comm: InAddress<FortranHandle>,
+    comm_keyval: InAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_delete_attr(comm.handle(), comm_keyval.get()) };
     ierror.set(code);
@@ -20,7 +24,7 @@ names!("pmpi_comm_delete_attr_": "mpi_comm_delete_attr_" = "pmpi_comm_delete_att
 
 /// `MPI_Comm_free_keyval`, MPI 5.0 section 7.7.2.
 #[unsafe(export_name = "pmpi_comm_free_keyval_")]
-extern "C" fn mpi_comm_free_keyval(comm_keyval: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_comm_free_keyval(comm_keyval: OutAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_free_keyval(comm_keyval.as_ptr()) };
     ierror.set(code);
@@ -29,7 +33,11 @@ names!("pmpi_comm_free_keyval_": "mpi_comm_free_keyval_" = "pmpi_comm_free_keyva
 
 /// `MPI_Win_delete_attr`, MPI 5.0 section 7.7.3.
 #[unsafe(export_name = "pmpi_win_delete_attr_")]
-extern "C" fn mpi_win_delete_attr(win: In<Number>, win_keyval: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_win_delete_attr(
+    win: InAddress<FortranHandle>,
+    win_keyval: InAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_delete_attr(win.handle(), win_keyval.get()) };
     ierror.set(code);
@@ -38,7 +46,7 @@ names!("pmpi_win_delete_attr_": "mpi_win_delete_attr_" = "pmpi_win_delete_attr_"
 
 /// `MPI_Win_free_keyval`, MPI 5.0 section 7.7.3.
 #[unsafe(export_name = "pmpi_win_free_keyval_")]
-extern "C" fn mpi_win_free_keyval(win_keyval: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_win_free_keyval(win_keyval: OutAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_free_keyval(win_keyval.as_ptr()) };
     ierror.set(code);
@@ -47,7 +55,11 @@ names!("pmpi_win_free_keyval_": "mpi_win_free_keyval_" = "pmpi_win_free_keyval_"
 
 /// `MPI_Type_delete_attr`, MPI 5.0 section 7.7.4.
 #[unsafe(export_name = "pmpi_type_delete_attr_")]
-extern "C" fn mpi_type_delete_attr(datatype: In<Number>, type_keyval: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_type_delete_attr(
+    datatype: InAddress<FortranHandle>,
+    type_keyval: InAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Type_delete_attr(datatype.handle(), type_keyval.get()) };
     ierror.set(code);
@@ -56,7 +68,7 @@ names!("pmpi_type_delete_attr_": "mpi_type_delete_attr_" = "pmpi_type_delete_att
 
 /// `MPI_Type_free_keyval`, MPI 5.0 section 7.7.4.
 #[unsafe(export_name = "pmpi_type_free_keyval_")]
-extern "C" fn mpi_type_free_keyval(type_keyval: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_type_free_keyval(type_keyval: OutAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Type_free_keyval(type_keyval.as_ptr()) };
     ierror.set(code);
@@ -66,13 +78,13 @@ names!("pmpi_type_free_keyval_": "mpi_type_free_keyval_" = "pmpi_type_free_keyva
 /// `MPI_Comm_get_name`, MPI 5.0 section 7.8.
 #[unsafe(export_name = "pmpi_comm_get_name_")]
 extern "C" fn mpi_comm_get_name(
-    comm: In<Number>,
+    comm: InAddress<FortranHandle>,
     comm_name: Chars,
-    resultlen: Out<c_int>,
+    resultlen: OutAddress<c_int>,
     ierror: Ierror,
     comm_name_len: usize,
 ) {
-    let mut comm_name_c = Room::of(c::MPI_MAX_OBJECT_NAME);
+    let mut comm_name_c = TextRoom::of(c::MPI_MAX_OBJECT_NAME);
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Comm_get_name(comm.handle(), comm_name_c.as_mut_ptr(), resultlen.as_ptr())
@@ -87,7 +99,7 @@ names!("pmpi_comm_get_name_": "mpi_comm_get_name_" = "pmpi_comm_get_name_", "mpi
 /// `MPI_Comm_set_name`, MPI 5.0 section 7.8.
 #[unsafe(export_name = "pmpi_comm_set_name_")]
 extern "C" fn mpi_comm_set_name(
-    comm: In<Number>,
+    comm: InAddress<FortranHandle>,
     comm_name: Chars,
     ierror: Ierror,
     comm_name_len: usize,
@@ -102,13 +114,13 @@ names!("pmpi_comm_set_name_": "mpi_comm_set_name_" = "pmpi_comm_set_name_", "mpi
 /// `MPI_Type_get_name`, MPI 5.0 section 7.8.
 #[unsafe(export_name = "pmpi_type_get_name_")]
 extern "C" fn mpi_type_get_name(
-    datatype: In<Number>,
+    datatype: InAddress<FortranHandle>,
     type_name: Chars,
-    resultlen: Out<c_int>,
+    resultlen: OutAddress<c_int>,
     ierror: Ierror,
     type_name_len: usize,
 ) {
-    let mut type_name_c = Room::of(c::MPI_MAX_OBJECT_NAME);
+    let mut type_name_c = TextRoom::of(c::MPI_MAX_OBJECT_NAME);
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Type_get_name(
@@ -127,7 +139,7 @@ names!("pmpi_type_get_name_": "mpi_type_get_name_" = "pmpi_type_get_name_", "mpi
 /// `MPI_Type_set_name`, MPI 5.0 section 7.8.
 #[unsafe(export_name = "pmpi_type_set_name_")]
 extern "C" fn mpi_type_set_name(
-    datatype: In<Number>,
+    datatype: InAddress<FortranHandle>,
     type_name: Chars,
     ierror: Ierror,
     type_name_len: usize,
@@ -142,13 +154,13 @@ names!("pmpi_type_set_name_": "mpi_type_set_name_" = "pmpi_type_set_name_", "mpi
 /// `MPI_Win_get_name`, MPI 5.0 section 7.8.
 #[unsafe(export_name = "pmpi_win_get_name_")]
 extern "C" fn mpi_win_get_name(
-    win: In<Number>,
+    win: InAddress<FortranHandle>,
     win_name: Chars,
-    resultlen: Out<c_int>,
+    resultlen: OutAddress<c_int>,
     ierror: Ierror,
     win_name_len: usize,
 ) {
-    let mut win_name_c = Room::of(c::MPI_MAX_OBJECT_NAME);
+    let mut win_name_c = TextRoom::of(c::MPI_MAX_OBJECT_NAME);
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code =
         unsafe { c::MPI_Win_get_name(win.handle(), win_name_c.as_mut_ptr(), resultlen.as_ptr()) };
@@ -162,7 +174,7 @@ names!("pmpi_win_get_name_": "mpi_win_get_name_" = "pmpi_win_get_name_", "mpi_wi
 /// `MPI_Win_set_name`, MPI 5.0 section 7.8.
 #[unsafe(export_name = "pmpi_win_set_name_")]
 extern "C" fn mpi_win_set_name(
-    win: In<Number>,
+    win: InAddress<FortranHandle>,
     win_name: Chars,
     ierror: Ierror,
     win_name_len: usize,
@@ -176,7 +188,11 @@ names!("pmpi_win_set_name_": "mpi_win_set_name_" = "pmpi_win_set_name_", "mpi_wi
 
 /// `MPI_Attr_delete`, MPI 5.0 section 16.1.
 #[unsafe(export_name = "pmpi_attr_delete_")]
-extern "C" fn mpi_attr_delete(comm: In<Number>, keyval: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_attr_delete(
+    comm: InAddress<FortranHandle>,
+    keyval: InAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Attr_delete(comm.handle(), keyval.get()) };
     ierror.set(code);
@@ -185,7 +201,7 @@ names!("pmpi_attr_delete_": "mpi_attr_delete_" = "pmpi_attr_delete_", "mpi_attr_
 
 /// `MPI_Keyval_free`, MPI 5.0 section 16.1.
 #[unsafe(export_name = "pmpi_keyval_free_")]
-extern "C" fn mpi_keyval_free(keyval: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_keyval_free(keyval: OutAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Keyval_free(keyval.as_ptr()) };
     ierror.set(code);

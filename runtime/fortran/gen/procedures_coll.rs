@@ -4,14 +4,16 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Choice, Handles, Ierror, In, Number, Out, Procedure};
+use crate::arg::{
+    CHandleArray, ChoiceBuffer, FortranHandle, Ierror, InAddress, OutAddress, UserProcedure,
+};
 use crate::by_hand;
 use crate::c;
 use crate::names;
 
 /// `MPI_Barrier`, MPI 5.0 section 6.3.
 #[unsafe(export_name = "pmpi_barrier_")]
-extern "C" fn mpi_barrier(comm: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_barrier(comm: InAddress<FortranHandle>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Barrier(comm.handle()) };
     ierror.set(code);
@@ -21,11 +23,11 @@ names!("pmpi_barrier_": "mpi_barrier_" = "pmpi_barrier_", "mpi_barrier_f08_" = "
 /// `MPI_Bcast`, MPI 5.0 section 6.4.
 #[unsafe(export_name = "pmpi_bcast_")]
 extern "C" fn mpi_bcast(
-    buffer: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
+    buffer: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -45,11 +47,11 @@ names!("pmpi_bcast_": "mpi_bcast_" = "pmpi_bcast_", "mpi_bcast_f08_" = "pmpi_bca
 /// `MPI_Bcast_c`, MPI 5.0 section 6.4.
 #[unsafe(export_name = "pmpi_bcast_c_f08_")]
 extern "C" fn mpi_bcast_c(
-    buffer: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
+    buffer: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -69,14 +71,14 @@ names!("pmpi_bcast_c_f08_": "mpi_bcast_c_f08_" = "pmpi_bcast_c_f08_");
 /// `MPI_Gather`, MPI 5.0 section 6.5.
 #[unsafe(export_name = "pmpi_gather_")]
 extern "C" fn mpi_gather(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -99,14 +101,14 @@ names!("pmpi_gather_": "mpi_gather_" = "pmpi_gather_", "mpi_gather_f08_" = "pmpi
 /// `MPI_Gather_c`, MPI 5.0 section 6.5.
 #[unsafe(export_name = "pmpi_gather_c_f08_")]
 extern "C" fn mpi_gather_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -129,15 +131,15 @@ names!("pmpi_gather_c_f08_": "mpi_gather_c_f08_" = "pmpi_gather_c_f08_");
 /// `MPI_Gatherv`, MPI 5.0 section 6.5.
 #[unsafe(export_name = "pmpi_gatherv_")]
 extern "C" fn mpi_gatherv(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    displs: In<c_int>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    displs: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -161,15 +163,15 @@ names!("pmpi_gatherv_": "mpi_gatherv_" = "pmpi_gatherv_", "mpi_gatherv_f08_" = "
 /// `MPI_Gatherv_c`, MPI 5.0 section 6.5.
 #[unsafe(export_name = "pmpi_gatherv_c_f08_")]
 extern "C" fn mpi_gatherv_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    displs: In<isize>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    displs: InAddress<isize>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -193,14 +195,14 @@ names!("pmpi_gatherv_c_f08_": "mpi_gatherv_c_f08_" = "pmpi_gatherv_c_f08_");
 /// `MPI_Scatter`, MPI 5.0 section 6.6.
 #[unsafe(export_name = "pmpi_scatter_")]
 extern "C" fn mpi_scatter(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -223,14 +225,14 @@ names!("pmpi_scatter_": "mpi_scatter_" = "pmpi_scatter_", "mpi_scatter_f08_" = "
 /// `MPI_Scatter_c`, MPI 5.0 section 6.6.
 #[unsafe(export_name = "pmpi_scatter_c_f08_")]
 extern "C" fn mpi_scatter_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -253,15 +255,15 @@ names!("pmpi_scatter_c_f08_": "mpi_scatter_c_f08_" = "pmpi_scatter_c_f08_");
 /// `MPI_Scatterv`, MPI 5.0 section 6.6.
 #[unsafe(export_name = "pmpi_scatterv_")]
 extern "C" fn mpi_scatterv(
-    sendbuf: Choice,
-    sendcounts: In<c_int>,
-    displs: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<c_int>,
+    displs: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -285,15 +287,15 @@ names!("pmpi_scatterv_": "mpi_scatterv_" = "pmpi_scatterv_", "mpi_scatterv_f08_"
 /// `MPI_Scatterv_c`, MPI 5.0 section 6.6.
 #[unsafe(export_name = "pmpi_scatterv_c_f08_")]
 extern "C" fn mpi_scatterv_c(
-    sendbuf: Choice,
-    sendcounts: In<i64>,
-    displs: In<isize>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<i64>,
+    displs: InAddress<isize>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -317,13 +319,13 @@ names!("pmpi_scatterv_c_f08_": "mpi_scatterv_c_f08_" = "pmpi_scatterv_c_f08_");
 /// `MPI_Allgather`, MPI 5.0 section 6.7.
 #[unsafe(export_name = "pmpi_allgather_")]
 extern "C" fn mpi_allgather(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -345,13 +347,13 @@ names!("pmpi_allgather_": "mpi_allgather_" = "pmpi_allgather_", "mpi_allgather_f
 /// `MPI_Allgather_c`, MPI 5.0 section 6.7.
 #[unsafe(export_name = "pmpi_allgather_c_f08_")]
 extern "C" fn mpi_allgather_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -373,14 +375,14 @@ names!("pmpi_allgather_c_f08_": "mpi_allgather_c_f08_" = "pmpi_allgather_c_f08_"
 /// `MPI_Allgatherv`, MPI 5.0 section 6.7.
 #[unsafe(export_name = "pmpi_allgatherv_")]
 extern "C" fn mpi_allgatherv(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    displs: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    displs: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -403,14 +405,14 @@ names!("pmpi_allgatherv_": "mpi_allgatherv_" = "pmpi_allgatherv_", "mpi_allgathe
 /// `MPI_Allgatherv_c`, MPI 5.0 section 6.7.
 #[unsafe(export_name = "pmpi_allgatherv_c_f08_")]
 extern "C" fn mpi_allgatherv_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    displs: In<isize>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    displs: InAddress<isize>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -433,13 +435,13 @@ names!("pmpi_allgatherv_c_f08_": "mpi_allgatherv_c_f08_" = "pmpi_allgatherv_c_f0
 /// `MPI_Alltoall`, MPI 5.0 section 6.8.
 #[unsafe(export_name = "pmpi_alltoall_")]
 extern "C" fn mpi_alltoall(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -461,13 +463,13 @@ names!("pmpi_alltoall_": "mpi_alltoall_" = "pmpi_alltoall_", "mpi_alltoall_f08_"
 /// `MPI_Alltoall_c`, MPI 5.0 section 6.8.
 #[unsafe(export_name = "pmpi_alltoall_c_f08_")]
 extern "C" fn mpi_alltoall_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -489,15 +491,15 @@ names!("pmpi_alltoall_c_f08_": "mpi_alltoall_c_f08_" = "pmpi_alltoall_c_f08_");
 /// `MPI_Alltoallv`, MPI 5.0 section 6.8.
 #[unsafe(export_name = "pmpi_alltoallv_")]
 extern "C" fn mpi_alltoallv(
-    sendbuf: Choice,
-    sendcounts: In<c_int>,
-    sdispls: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    rdispls: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<c_int>,
+    sdispls: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    rdispls: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -521,15 +523,15 @@ names!("pmpi_alltoallv_": "mpi_alltoallv_" = "pmpi_alltoallv_", "mpi_alltoallv_f
 /// `MPI_Alltoallv_c`, MPI 5.0 section 6.8.
 #[unsafe(export_name = "pmpi_alltoallv_c_f08_")]
 extern "C" fn mpi_alltoallv_c(
-    sendbuf: Choice,
-    sendcounts: In<i64>,
-    sdispls: In<isize>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    rdispls: In<isize>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<i64>,
+    sdispls: InAddress<isize>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    rdispls: InAddress<isize>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -553,23 +555,23 @@ names!("pmpi_alltoallv_c_f08_": "mpi_alltoallv_c_f08_" = "pmpi_alltoallv_c_f08_"
 /// `MPI_Alltoallw`, MPI 5.0 section 6.8.
 #[unsafe(export_name = "pmpi_alltoallw_")]
 extern "C" fn mpi_alltoallw(
-    sendbuf: Choice,
-    sendcounts: In<c_int>,
-    sdispls: In<c_int>,
-    sendtypes: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    rdispls: In<c_int>,
-    recvtypes: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<c_int>,
+    sdispls: InAddress<c_int>,
+    sendtypes: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    rdispls: InAddress<c_int>,
+    recvtypes: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut sendtypes_c = if sendbuf.is_in_place() {
-        Handles::none()
+        CHandleArray::none()
     } else {
-        Handles::read(sendtypes.as_ptr(), by_hand::peers(comm.handle()))
+        CHandleArray::read(sendtypes.as_ptr(), by_hand::peers(comm.handle()))
     };
-    let mut recvtypes_c = Handles::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
+    let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Alltoallw(
@@ -591,23 +593,23 @@ names!("pmpi_alltoallw_": "mpi_alltoallw_" = "pmpi_alltoallw_", "mpi_alltoallw_f
 /// `MPI_Alltoallw_c`, MPI 5.0 section 6.8.
 #[unsafe(export_name = "pmpi_alltoallw_c_f08_")]
 extern "C" fn mpi_alltoallw_c(
-    sendbuf: Choice,
-    sendcounts: In<i64>,
-    sdispls: In<isize>,
-    sendtypes: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    rdispls: In<isize>,
-    recvtypes: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<i64>,
+    sdispls: InAddress<isize>,
+    sendtypes: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    rdispls: InAddress<isize>,
+    recvtypes: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut sendtypes_c = if sendbuf.is_in_place() {
-        Handles::none()
+        CHandleArray::none()
     } else {
-        Handles::read(sendtypes.as_ptr(), by_hand::peers(comm.handle()))
+        CHandleArray::read(sendtypes.as_ptr(), by_hand::peers(comm.handle()))
     };
-    let mut recvtypes_c = Handles::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
+    let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Alltoallw_c(
@@ -629,13 +631,13 @@ names!("pmpi_alltoallw_c_f08_": "mpi_alltoallw_c_f08_" = "pmpi_alltoallw_c_f08_"
 /// `MPI_Reduce`, MPI 5.0 section 6.9.1.
 #[unsafe(export_name = "pmpi_reduce_")]
 extern "C" fn mpi_reduce(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -657,13 +659,13 @@ names!("pmpi_reduce_": "mpi_reduce_" = "pmpi_reduce_", "mpi_reduce_f08_" = "pmpi
 /// `MPI_Reduce_c`, MPI 5.0 section 6.9.1.
 #[unsafe(export_name = "pmpi_reduce_c_f08_")]
 extern "C" fn mpi_reduce_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -685,9 +687,9 @@ names!("pmpi_reduce_c_f08_": "mpi_reduce_c_f08_" = "pmpi_reduce_c_f08_");
 /// `MPI_Op_create`, MPI 5.0 section 6.9.5.
 #[unsafe(export_name = "pmpi_op_create_")]
 extern "C" fn mpi_op_create(
-    user_fn: Procedure,
-    commute: In<c_int>,
-    op: Out<Number>,
+    user_fn: UserProcedure,
+    commute: InAddress<c_int>,
+    op: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut op_c = op.handle();
@@ -701,9 +703,9 @@ names!("pmpi_op_create_": "mpi_op_create_" = "pmpi_op_create_", "mpi_op_create_f
 /// `MPI_Op_create_c`, MPI 5.0 section 6.9.5.
 #[unsafe(export_name = "pmpi_op_create_c_f08_")]
 extern "C" fn mpi_op_create_c(
-    user_fn: Procedure,
-    commute: In<c_int>,
-    op: Out<Number>,
+    user_fn: UserProcedure,
+    commute: InAddress<c_int>,
+    op: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut op_c = op.handle();
@@ -716,7 +718,7 @@ names!("pmpi_op_create_c_f08_": "mpi_op_create_c_f08_" = "pmpi_op_create_c_f08_"
 
 /// `MPI_Op_free`, MPI 5.0 section 6.9.5.
 #[unsafe(export_name = "pmpi_op_free_")]
-extern "C" fn mpi_op_free(op: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_op_free(op: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut op_c = op.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Op_free(&raw mut op_c) };
@@ -728,12 +730,12 @@ names!("pmpi_op_free_": "mpi_op_free_" = "pmpi_op_free_", "mpi_op_free_f08_" = "
 /// `MPI_Allreduce`, MPI 5.0 section 6.9.6.
 #[unsafe(export_name = "pmpi_allreduce_")]
 extern "C" fn mpi_allreduce(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -754,12 +756,12 @@ names!("pmpi_allreduce_": "mpi_allreduce_" = "pmpi_allreduce_", "mpi_allreduce_f
 /// `MPI_Allreduce_c`, MPI 5.0 section 6.9.6.
 #[unsafe(export_name = "pmpi_allreduce_c_f08_")]
 extern "C" fn mpi_allreduce_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -779,7 +781,11 @@ names!("pmpi_allreduce_c_f08_": "mpi_allreduce_c_f08_" = "pmpi_allreduce_c_f08_"
 
 /// `MPI_Op_commutative`, MPI 5.0 section 6.9.7.
 #[unsafe(export_name = "pmpi_op_commutative_")]
-extern "C" fn mpi_op_commutative(op: In<Number>, commute: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_op_commutative(
+    op: InAddress<FortranHandle>,
+    commute: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Op_commutative(op.handle(), commute.as_ptr()) };
     ierror.set(code);
@@ -789,11 +795,11 @@ names!("pmpi_op_commutative_": "mpi_op_commutative_" = "pmpi_op_commutative_", "
 /// `MPI_Reduce_local`, MPI 5.0 section 6.9.7.
 #[unsafe(export_name = "pmpi_reduce_local_")]
 extern "C" fn mpi_reduce_local(
-    inbuf: Choice,
-    inoutbuf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
+    inbuf: ChoiceBuffer,
+    inoutbuf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -813,11 +819,11 @@ names!("pmpi_reduce_local_": "mpi_reduce_local_" = "pmpi_reduce_local_", "mpi_re
 /// `MPI_Reduce_local_c`, MPI 5.0 section 6.9.7.
 #[unsafe(export_name = "pmpi_reduce_local_c_f08_")]
 extern "C" fn mpi_reduce_local_c(
-    inbuf: Choice,
-    inoutbuf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
+    inbuf: ChoiceBuffer,
+    inoutbuf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -837,12 +843,12 @@ names!("pmpi_reduce_local_c_f08_": "mpi_reduce_local_c_f08_" = "pmpi_reduce_loca
 /// `MPI_Reduce_scatter_block`, MPI 5.0 section 6.10.1.
 #[unsafe(export_name = "pmpi_reduce_scatter_block_")]
 extern "C" fn mpi_reduce_scatter_block(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -863,12 +869,12 @@ names!("pmpi_reduce_scatter_block_": "mpi_reduce_scatter_block_" = "pmpi_reduce_
 /// `MPI_Reduce_scatter_block_c`, MPI 5.0 section 6.10.1.
 #[unsafe(export_name = "pmpi_reduce_scatter_block_c_f08_")]
 extern "C" fn mpi_reduce_scatter_block_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -889,12 +895,12 @@ names!("pmpi_reduce_scatter_block_c_f08_": "mpi_reduce_scatter_block_c_f08_" = "
 /// `MPI_Reduce_scatter`, MPI 5.0 section 6.10.2.
 #[unsafe(export_name = "pmpi_reduce_scatter_")]
 extern "C" fn mpi_reduce_scatter(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -915,12 +921,12 @@ names!("pmpi_reduce_scatter_": "mpi_reduce_scatter_" = "pmpi_reduce_scatter_", "
 /// `MPI_Reduce_scatter_c`, MPI 5.0 section 6.10.2.
 #[unsafe(export_name = "pmpi_reduce_scatter_c_f08_")]
 extern "C" fn mpi_reduce_scatter_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -941,12 +947,12 @@ names!("pmpi_reduce_scatter_c_f08_": "mpi_reduce_scatter_c_f08_" = "pmpi_reduce_
 /// `MPI_Scan`, MPI 5.0 section 6.11.1.
 #[unsafe(export_name = "pmpi_scan_")]
 extern "C" fn mpi_scan(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -967,12 +973,12 @@ names!("pmpi_scan_": "mpi_scan_" = "pmpi_scan_", "mpi_scan_f08_" = "pmpi_scan_f0
 /// `MPI_Scan_c`, MPI 5.0 section 6.11.1.
 #[unsafe(export_name = "pmpi_scan_c_f08_")]
 extern "C" fn mpi_scan_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -993,12 +999,12 @@ names!("pmpi_scan_c_f08_": "mpi_scan_c_f08_" = "pmpi_scan_c_f08_");
 /// `MPI_Exscan`, MPI 5.0 section 6.11.2.
 #[unsafe(export_name = "pmpi_exscan_")]
 extern "C" fn mpi_exscan(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1019,12 +1025,12 @@ names!("pmpi_exscan_": "mpi_exscan_" = "pmpi_exscan_", "mpi_exscan_f08_" = "pmpi
 /// `MPI_Exscan_c`, MPI 5.0 section 6.11.2.
 #[unsafe(export_name = "pmpi_exscan_c_f08_")]
 extern "C" fn mpi_exscan_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.

@@ -4,16 +4,16 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Ierror, In, Number, Out};
+use crate::arg::{FortranHandle, Ierror, InAddress, OutAddress};
 use crate::c;
 use crate::names;
 
 /// `MPI_Group_compare`, MPI 5.0 section 7.3.1.
 #[unsafe(export_name = "pmpi_group_compare_")]
 extern "C" fn mpi_group_compare(
-    group1: In<Number>,
-    group2: In<Number>,
-    result: Out<c_int>,
+    group1: InAddress<FortranHandle>,
+    group2: InAddress<FortranHandle>,
+    result: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -24,7 +24,11 @@ names!("pmpi_group_compare_": "mpi_group_compare_" = "pmpi_group_compare_", "mpi
 
 /// `MPI_Group_rank`, MPI 5.0 section 7.3.1.
 #[unsafe(export_name = "pmpi_group_rank_")]
-extern "C" fn mpi_group_rank(group: In<Number>, rank: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_group_rank(
+    group: InAddress<FortranHandle>,
+    rank: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Group_rank(group.handle(), rank.as_ptr()) };
     ierror.set(code);
@@ -33,7 +37,11 @@ names!("pmpi_group_rank_": "mpi_group_rank_" = "pmpi_group_rank_", "mpi_group_ra
 
 /// `MPI_Group_size`, MPI 5.0 section 7.3.1.
 #[unsafe(export_name = "pmpi_group_size_")]
-extern "C" fn mpi_group_size(group: In<Number>, size: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_group_size(
+    group: InAddress<FortranHandle>,
+    size: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Group_size(group.handle(), size.as_ptr()) };
     ierror.set(code);
@@ -43,11 +51,11 @@ names!("pmpi_group_size_": "mpi_group_size_" = "pmpi_group_size_", "mpi_group_si
 /// `MPI_Group_translate_ranks`, MPI 5.0 section 7.3.1.
 #[unsafe(export_name = "pmpi_group_translate_ranks_")]
 extern "C" fn mpi_group_translate_ranks(
-    group1: In<Number>,
-    n: In<c_int>,
-    ranks1: In<c_int>,
-    group2: In<Number>,
-    ranks2: Out<c_int>,
+    group1: InAddress<FortranHandle>,
+    n: InAddress<c_int>,
+    ranks1: InAddress<c_int>,
+    group2: InAddress<FortranHandle>,
+    ranks2: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -66,7 +74,11 @@ names!("pmpi_group_translate_ranks_": "mpi_group_translate_ranks_" = "pmpi_group
 
 /// `MPI_Comm_group`, MPI 5.0 section 7.3.2.
 #[unsafe(export_name = "pmpi_comm_group_")]
-extern "C" fn mpi_comm_group(comm: In<Number>, group: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_comm_group(
+    comm: InAddress<FortranHandle>,
+    group: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut group_c = group.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_group(comm.handle(), &raw mut group_c) };
@@ -78,9 +90,9 @@ names!("pmpi_comm_group_": "mpi_comm_group_" = "pmpi_comm_group_", "mpi_comm_gro
 /// `MPI_Group_difference`, MPI 5.0 section 7.3.2.
 #[unsafe(export_name = "pmpi_group_difference_")]
 extern "C" fn mpi_group_difference(
-    group1: In<Number>,
-    group2: In<Number>,
-    newgroup: Out<Number>,
+    group1: InAddress<FortranHandle>,
+    group2: InAddress<FortranHandle>,
+    newgroup: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newgroup_c = newgroup.handle();
@@ -95,10 +107,10 @@ names!("pmpi_group_difference_": "mpi_group_difference_" = "pmpi_group_differenc
 /// `MPI_Group_excl`, MPI 5.0 section 7.3.2.
 #[unsafe(export_name = "pmpi_group_excl_")]
 extern "C" fn mpi_group_excl(
-    group: In<Number>,
-    n: In<c_int>,
-    ranks: In<c_int>,
-    newgroup: Out<Number>,
+    group: InAddress<FortranHandle>,
+    n: InAddress<c_int>,
+    ranks: InAddress<c_int>,
+    newgroup: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newgroup_c = newgroup.handle();
@@ -113,10 +125,10 @@ names!("pmpi_group_excl_": "mpi_group_excl_" = "pmpi_group_excl_", "mpi_group_ex
 /// `MPI_Group_incl`, MPI 5.0 section 7.3.2.
 #[unsafe(export_name = "pmpi_group_incl_")]
 extern "C" fn mpi_group_incl(
-    group: In<Number>,
-    n: In<c_int>,
-    ranks: In<c_int>,
-    newgroup: Out<Number>,
+    group: InAddress<FortranHandle>,
+    n: InAddress<c_int>,
+    ranks: InAddress<c_int>,
+    newgroup: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newgroup_c = newgroup.handle();
@@ -131,9 +143,9 @@ names!("pmpi_group_incl_": "mpi_group_incl_" = "pmpi_group_incl_", "mpi_group_in
 /// `MPI_Group_intersection`, MPI 5.0 section 7.3.2.
 #[unsafe(export_name = "pmpi_group_intersection_")]
 extern "C" fn mpi_group_intersection(
-    group1: In<Number>,
-    group2: In<Number>,
-    newgroup: Out<Number>,
+    group1: InAddress<FortranHandle>,
+    group2: InAddress<FortranHandle>,
+    newgroup: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newgroup_c = newgroup.handle();
@@ -148,10 +160,10 @@ names!("pmpi_group_intersection_": "mpi_group_intersection_" = "pmpi_group_inter
 /// `MPI_Group_range_excl`, MPI 5.0 section 7.3.2.
 #[unsafe(export_name = "pmpi_group_range_excl_")]
 extern "C" fn mpi_group_range_excl(
-    group: In<Number>,
-    n: In<c_int>,
-    ranges: In<[c_int; 3]>,
-    newgroup: Out<Number>,
+    group: InAddress<FortranHandle>,
+    n: InAddress<c_int>,
+    ranges: InAddress<[c_int; 3]>,
+    newgroup: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newgroup_c = newgroup.handle();
@@ -172,10 +184,10 @@ names!("pmpi_group_range_excl_": "mpi_group_range_excl_" = "pmpi_group_range_exc
 /// `MPI_Group_range_incl`, MPI 5.0 section 7.3.2.
 #[unsafe(export_name = "pmpi_group_range_incl_")]
 extern "C" fn mpi_group_range_incl(
-    group: In<Number>,
-    n: In<c_int>,
-    ranges: In<[c_int; 3]>,
-    newgroup: Out<Number>,
+    group: InAddress<FortranHandle>,
+    n: InAddress<c_int>,
+    ranges: InAddress<[c_int; 3]>,
+    newgroup: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newgroup_c = newgroup.handle();
@@ -196,9 +208,9 @@ names!("pmpi_group_range_incl_": "mpi_group_range_incl_" = "pmpi_group_range_inc
 /// `MPI_Group_union`, MPI 5.0 section 7.3.2.
 #[unsafe(export_name = "pmpi_group_union_")]
 extern "C" fn mpi_group_union(
-    group1: In<Number>,
-    group2: In<Number>,
-    newgroup: Out<Number>,
+    group1: InAddress<FortranHandle>,
+    group2: InAddress<FortranHandle>,
+    newgroup: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newgroup_c = newgroup.handle();
@@ -211,7 +223,7 @@ names!("pmpi_group_union_": "mpi_group_union_" = "pmpi_group_union_", "mpi_group
 
 /// `MPI_Group_free`, MPI 5.0 section 7.3.3.
 #[unsafe(export_name = "pmpi_group_free_")]
-extern "C" fn mpi_group_free(group: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_group_free(group: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut group_c = group.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Group_free(&raw mut group_c) };
@@ -223,9 +235,9 @@ names!("pmpi_group_free_": "mpi_group_free_" = "pmpi_group_free_", "mpi_group_fr
 /// `MPI_Comm_compare`, MPI 5.0 section 7.4.1.
 #[unsafe(export_name = "pmpi_comm_compare_")]
 extern "C" fn mpi_comm_compare(
-    comm1: In<Number>,
-    comm2: In<Number>,
-    result: Out<c_int>,
+    comm1: InAddress<FortranHandle>,
+    comm2: InAddress<FortranHandle>,
+    result: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -236,7 +248,11 @@ names!("pmpi_comm_compare_": "mpi_comm_compare_" = "pmpi_comm_compare_", "mpi_co
 
 /// `MPI_Comm_rank`, MPI 5.0 section 7.4.1.
 #[unsafe(export_name = "pmpi_comm_rank_")]
-extern "C" fn mpi_comm_rank(comm: In<Number>, rank: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_comm_rank(
+    comm: InAddress<FortranHandle>,
+    rank: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_rank(comm.handle(), rank.as_ptr()) };
     ierror.set(code);
@@ -245,7 +261,11 @@ names!("pmpi_comm_rank_": "mpi_comm_rank_" = "pmpi_comm_rank_", "mpi_comm_rank_f
 
 /// `MPI_Comm_size`, MPI 5.0 section 7.4.1.
 #[unsafe(export_name = "pmpi_comm_size_")]
-extern "C" fn mpi_comm_size(comm: In<Number>, size: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_comm_size(
+    comm: InAddress<FortranHandle>,
+    size: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_size(comm.handle(), size.as_ptr()) };
     ierror.set(code);
@@ -255,9 +275,9 @@ names!("pmpi_comm_size_": "mpi_comm_size_" = "pmpi_comm_size_", "mpi_comm_size_f
 /// `MPI_Comm_create`, MPI 5.0 section 7.4.2.
 #[unsafe(export_name = "pmpi_comm_create_")]
 extern "C" fn mpi_comm_create(
-    comm: In<Number>,
-    group: In<Number>,
-    newcomm: Out<Number>,
+    comm: InAddress<FortranHandle>,
+    group: InAddress<FortranHandle>,
+    newcomm: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newcomm_c = newcomm.handle();
@@ -271,10 +291,10 @@ names!("pmpi_comm_create_": "mpi_comm_create_" = "pmpi_comm_create_", "mpi_comm_
 /// `MPI_Comm_create_group`, MPI 5.0 section 7.4.2.
 #[unsafe(export_name = "pmpi_comm_create_group_")]
 extern "C" fn mpi_comm_create_group(
-    comm: In<Number>,
-    group: In<Number>,
-    tag: In<c_int>,
-    newcomm: Out<Number>,
+    comm: InAddress<FortranHandle>,
+    group: InAddress<FortranHandle>,
+    tag: InAddress<c_int>,
+    newcomm: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newcomm_c = newcomm.handle();
@@ -289,7 +309,11 @@ names!("pmpi_comm_create_group_": "mpi_comm_create_group_" = "pmpi_comm_create_g
 
 /// `MPI_Comm_dup`, MPI 5.0 section 7.4.2.
 #[unsafe(export_name = "pmpi_comm_dup_")]
-extern "C" fn mpi_comm_dup(comm: In<Number>, newcomm: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_comm_dup(
+    comm: InAddress<FortranHandle>,
+    newcomm: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut newcomm_c = newcomm.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_dup(comm.handle(), &raw mut newcomm_c) };
@@ -301,9 +325,9 @@ names!("pmpi_comm_dup_": "mpi_comm_dup_" = "pmpi_comm_dup_", "mpi_comm_dup_f08_"
 /// `MPI_Comm_dup_with_info`, MPI 5.0 section 7.4.2.
 #[unsafe(export_name = "pmpi_comm_dup_with_info_")]
 extern "C" fn mpi_comm_dup_with_info(
-    comm: In<Number>,
-    info: In<Number>,
-    newcomm: Out<Number>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    newcomm: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newcomm_c = newcomm.handle();
@@ -318,9 +342,9 @@ names!("pmpi_comm_dup_with_info_": "mpi_comm_dup_with_info_" = "pmpi_comm_dup_wi
 /// `MPI_Comm_idup`, MPI 5.0 section 7.4.2.
 #[unsafe(export_name = "pmpi_comm_idup_")]
 extern "C" fn mpi_comm_idup(
-    comm: In<Number>,
-    newcomm: Out<Number>,
-    request: Out<Number>,
+    comm: InAddress<FortranHandle>,
+    newcomm: OutAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newcomm_c = newcomm.handle();
@@ -336,10 +360,10 @@ names!("pmpi_comm_idup_": "mpi_comm_idup_" = "pmpi_comm_idup_", "mpi_comm_idup_f
 /// `MPI_Comm_idup_with_info`, MPI 5.0 section 7.4.2.
 #[unsafe(export_name = "pmpi_comm_idup_with_info_")]
 extern "C" fn mpi_comm_idup_with_info(
-    comm: In<Number>,
-    info: In<Number>,
-    newcomm: Out<Number>,
-    request: Out<Number>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    newcomm: OutAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newcomm_c = newcomm.handle();
@@ -362,10 +386,10 @@ names!("pmpi_comm_idup_with_info_": "mpi_comm_idup_with_info_" = "pmpi_comm_idup
 /// `MPI_Comm_split`, MPI 5.0 section 7.4.2.
 #[unsafe(export_name = "pmpi_comm_split_")]
 extern "C" fn mpi_comm_split(
-    comm: In<Number>,
-    color: In<c_int>,
-    key: In<c_int>,
-    newcomm: Out<Number>,
+    comm: InAddress<FortranHandle>,
+    color: InAddress<c_int>,
+    key: InAddress<c_int>,
+    newcomm: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newcomm_c = newcomm.handle();
@@ -380,11 +404,11 @@ names!("pmpi_comm_split_": "mpi_comm_split_" = "pmpi_comm_split_", "mpi_comm_spl
 /// `MPI_Comm_split_type`, MPI 5.0 section 7.4.2.
 #[unsafe(export_name = "pmpi_comm_split_type_")]
 extern "C" fn mpi_comm_split_type(
-    comm: In<Number>,
-    split_type: In<c_int>,
-    key: In<c_int>,
-    info: In<Number>,
-    newcomm: Out<Number>,
+    comm: InAddress<FortranHandle>,
+    split_type: InAddress<c_int>,
+    key: InAddress<c_int>,
+    info: InAddress<FortranHandle>,
+    newcomm: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newcomm_c = newcomm.handle();
@@ -405,7 +429,7 @@ names!("pmpi_comm_split_type_": "mpi_comm_split_type_" = "pmpi_comm_split_type_"
 
 /// `MPI_Comm_free`, MPI 5.0 section 7.4.3.
 #[unsafe(export_name = "pmpi_comm_free_")]
-extern "C" fn mpi_comm_free(comm: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_comm_free(comm: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut comm_c = comm.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_free(&raw mut comm_c) };
@@ -416,7 +440,11 @@ names!("pmpi_comm_free_": "mpi_comm_free_" = "pmpi_comm_free_", "mpi_comm_free_f
 
 /// `MPI_Comm_get_info`, MPI 5.0 section 7.4.4.
 #[unsafe(export_name = "pmpi_comm_get_info_")]
-extern "C" fn mpi_comm_get_info(comm: In<Number>, info_used: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_comm_get_info(
+    comm: InAddress<FortranHandle>,
+    info_used: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut info_used_c = info_used.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_get_info(comm.handle(), &raw mut info_used_c) };
@@ -427,7 +455,11 @@ names!("pmpi_comm_get_info_": "mpi_comm_get_info_" = "pmpi_comm_get_info_", "mpi
 
 /// `MPI_Comm_set_info`, MPI 5.0 section 7.4.4.
 #[unsafe(export_name = "pmpi_comm_set_info_")]
-extern "C" fn mpi_comm_set_info(comm: In<Number>, info: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_comm_set_info(
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_set_info(comm.handle(), info.handle()) };
     ierror.set(code);
@@ -436,7 +468,11 @@ names!("pmpi_comm_set_info_": "mpi_comm_set_info_" = "pmpi_comm_set_info_", "mpi
 
 /// `MPI_Comm_remote_group`, MPI 5.0 section 7.6.1.
 #[unsafe(export_name = "pmpi_comm_remote_group_")]
-extern "C" fn mpi_comm_remote_group(comm: In<Number>, group: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_comm_remote_group(
+    comm: InAddress<FortranHandle>,
+    group: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut group_c = group.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_remote_group(comm.handle(), &raw mut group_c) };
@@ -447,7 +483,11 @@ names!("pmpi_comm_remote_group_": "mpi_comm_remote_group_" = "pmpi_comm_remote_g
 
 /// `MPI_Comm_remote_size`, MPI 5.0 section 7.6.1.
 #[unsafe(export_name = "pmpi_comm_remote_size_")]
-extern "C" fn mpi_comm_remote_size(comm: In<Number>, size: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_comm_remote_size(
+    comm: InAddress<FortranHandle>,
+    size: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_remote_size(comm.handle(), size.as_ptr()) };
     ierror.set(code);
@@ -456,7 +496,11 @@ names!("pmpi_comm_remote_size_": "mpi_comm_remote_size_" = "pmpi_comm_remote_siz
 
 /// `MPI_Comm_test_inter`, MPI 5.0 section 7.6.1.
 #[unsafe(export_name = "pmpi_comm_test_inter_")]
-extern "C" fn mpi_comm_test_inter(comm: In<Number>, flag: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_comm_test_inter(
+    comm: InAddress<FortranHandle>,
+    flag: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_test_inter(comm.handle(), flag.as_ptr()) };
     ierror.set(code);
@@ -466,12 +510,12 @@ names!("pmpi_comm_test_inter_": "mpi_comm_test_inter_" = "pmpi_comm_test_inter_"
 /// `MPI_Intercomm_create`, MPI 5.0 section 7.6.2.
 #[unsafe(export_name = "pmpi_intercomm_create_")]
 extern "C" fn mpi_intercomm_create(
-    local_comm: In<Number>,
-    local_leader: In<c_int>,
-    peer_comm: In<Number>,
-    remote_leader: In<c_int>,
-    tag: In<c_int>,
-    newintercomm: Out<Number>,
+    local_comm: InAddress<FortranHandle>,
+    local_leader: InAddress<c_int>,
+    peer_comm: InAddress<FortranHandle>,
+    remote_leader: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    newintercomm: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newintercomm_c = newintercomm.handle();
@@ -494,9 +538,9 @@ names!("pmpi_intercomm_create_": "mpi_intercomm_create_" = "pmpi_intercomm_creat
 /// `MPI_Intercomm_merge`, MPI 5.0 section 7.6.2.
 #[unsafe(export_name = "pmpi_intercomm_merge_")]
 extern "C" fn mpi_intercomm_merge(
-    intercomm: In<Number>,
-    high: In<c_int>,
-    newintracomm: Out<Number>,
+    intercomm: InAddress<FortranHandle>,
+    high: InAddress<c_int>,
+    newintracomm: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newintracomm_c = newintracomm.handle();

@@ -4,7 +4,9 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Choice, Handles, Ierror, In, Number, Out, Status};
+use crate::arg::{
+    CHandleArray, ChoiceBuffer, FortranHandle, FortranStatus, Ierror, InAddress, OutAddress,
+};
 use crate::c;
 use crate::names;
 use crate::text::Chars;
@@ -12,9 +14,9 @@ use crate::text::Chars;
 /// `MPI_Type_contiguous`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_contiguous_")]
 extern "C" fn mpi_type_contiguous(
-    count: In<c_int>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<c_int>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -28,9 +30,9 @@ names!("pmpi_type_contiguous_": "mpi_type_contiguous_" = "pmpi_type_contiguous_"
 /// `MPI_Type_contiguous_c`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_contiguous_c_f08_")]
 extern "C" fn mpi_type_contiguous_c(
-    count: In<i64>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<i64>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -45,11 +47,11 @@ names!("pmpi_type_contiguous_c_f08_": "mpi_type_contiguous_c_f08_" = "pmpi_type_
 /// `MPI_Type_create_hindexed`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_create_hindexed_")]
 extern "C" fn mpi_type_create_hindexed(
-    count: In<c_int>,
-    array_of_blocklengths: In<c_int>,
-    array_of_displacements: In<isize>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<c_int>,
+    array_of_blocklengths: InAddress<c_int>,
+    array_of_displacements: InAddress<isize>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -71,11 +73,11 @@ names!("pmpi_type_create_hindexed_": "mpi_type_create_hindexed_" = "pmpi_type_cr
 /// `MPI_Type_create_hindexed_c`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_create_hindexed_c_f08_")]
 extern "C" fn mpi_type_create_hindexed_c(
-    count: In<i64>,
-    array_of_blocklengths: In<i64>,
-    array_of_displacements: In<i64>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<i64>,
+    array_of_blocklengths: InAddress<i64>,
+    array_of_displacements: InAddress<i64>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -97,11 +99,11 @@ names!("pmpi_type_create_hindexed_c_f08_": "mpi_type_create_hindexed_c_f08_" = "
 /// `MPI_Type_create_hindexed_block`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_create_hindexed_block_")]
 extern "C" fn mpi_type_create_hindexed_block(
-    count: In<c_int>,
-    blocklength: In<c_int>,
-    array_of_displacements: In<isize>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<c_int>,
+    blocklength: InAddress<c_int>,
+    array_of_displacements: InAddress<isize>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -123,11 +125,11 @@ names!("pmpi_type_create_hindexed_block_": "mpi_type_create_hindexed_block_" = "
 /// `MPI_Type_create_hindexed_block_c`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_create_hindexed_block_c_f08_")]
 extern "C" fn mpi_type_create_hindexed_block_c(
-    count: In<i64>,
-    blocklength: In<i64>,
-    array_of_displacements: In<i64>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<i64>,
+    blocklength: InAddress<i64>,
+    array_of_displacements: InAddress<i64>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -149,11 +151,11 @@ names!("pmpi_type_create_hindexed_block_c_f08_": "mpi_type_create_hindexed_block
 /// `MPI_Type_create_hvector`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_create_hvector_")]
 extern "C" fn mpi_type_create_hvector(
-    count: In<c_int>,
-    blocklength: In<c_int>,
-    stride: In<isize>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<c_int>,
+    blocklength: InAddress<c_int>,
+    stride: InAddress<isize>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -175,11 +177,11 @@ names!("pmpi_type_create_hvector_": "mpi_type_create_hvector_" = "pmpi_type_crea
 /// `MPI_Type_create_hvector_c`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_create_hvector_c_f08_")]
 extern "C" fn mpi_type_create_hvector_c(
-    count: In<i64>,
-    blocklength: In<i64>,
-    stride: In<i64>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<i64>,
+    blocklength: InAddress<i64>,
+    stride: InAddress<i64>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -201,11 +203,11 @@ names!("pmpi_type_create_hvector_c_f08_": "mpi_type_create_hvector_c_f08_" = "pm
 /// `MPI_Type_create_indexed_block`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_create_indexed_block_")]
 extern "C" fn mpi_type_create_indexed_block(
-    count: In<c_int>,
-    blocklength: In<c_int>,
-    array_of_displacements: In<c_int>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<c_int>,
+    blocklength: InAddress<c_int>,
+    array_of_displacements: InAddress<c_int>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -227,11 +229,11 @@ names!("pmpi_type_create_indexed_block_": "mpi_type_create_indexed_block_" = "pm
 /// `MPI_Type_create_indexed_block_c`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_create_indexed_block_c_f08_")]
 extern "C" fn mpi_type_create_indexed_block_c(
-    count: In<i64>,
-    blocklength: In<i64>,
-    array_of_displacements: In<i64>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<i64>,
+    blocklength: InAddress<i64>,
+    array_of_displacements: InAddress<i64>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -253,14 +255,14 @@ names!("pmpi_type_create_indexed_block_c_f08_": "mpi_type_create_indexed_block_c
 /// `MPI_Type_create_struct`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_create_struct_")]
 extern "C" fn mpi_type_create_struct(
-    count: In<c_int>,
-    array_of_blocklengths: In<c_int>,
-    array_of_displacements: In<isize>,
-    array_of_types: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<c_int>,
+    array_of_blocklengths: InAddress<c_int>,
+    array_of_displacements: InAddress<isize>,
+    array_of_types: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    let mut array_of_types_c = Handles::read(array_of_types.as_ptr(), count.get());
+    let mut array_of_types_c = CHandleArray::read(array_of_types.as_ptr(), count.get());
     let mut newtype_c = newtype.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
@@ -280,14 +282,14 @@ names!("pmpi_type_create_struct_": "mpi_type_create_struct_" = "pmpi_type_create
 /// `MPI_Type_create_struct_c`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_create_struct_c_f08_")]
 extern "C" fn mpi_type_create_struct_c(
-    count: In<i64>,
-    array_of_blocklengths: In<i64>,
-    array_of_displacements: In<i64>,
-    array_of_types: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<i64>,
+    array_of_blocklengths: InAddress<i64>,
+    array_of_displacements: InAddress<i64>,
+    array_of_types: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    let mut array_of_types_c = Handles::read(array_of_types.as_ptr(), count.get());
+    let mut array_of_types_c = CHandleArray::read(array_of_types.as_ptr(), count.get());
     let mut newtype_c = newtype.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
@@ -307,11 +309,11 @@ names!("pmpi_type_create_struct_c_f08_": "mpi_type_create_struct_c_f08_" = "pmpi
 /// `MPI_Type_indexed`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_indexed_")]
 extern "C" fn mpi_type_indexed(
-    count: In<c_int>,
-    array_of_blocklengths: In<c_int>,
-    array_of_displacements: In<c_int>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<c_int>,
+    array_of_blocklengths: InAddress<c_int>,
+    array_of_displacements: InAddress<c_int>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -333,11 +335,11 @@ names!("pmpi_type_indexed_": "mpi_type_indexed_" = "pmpi_type_indexed_", "mpi_ty
 /// `MPI_Type_indexed_c`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_indexed_c_f08_")]
 extern "C" fn mpi_type_indexed_c(
-    count: In<i64>,
-    array_of_blocklengths: In<i64>,
-    array_of_displacements: In<i64>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<i64>,
+    array_of_blocklengths: InAddress<i64>,
+    array_of_displacements: InAddress<i64>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -359,11 +361,11 @@ names!("pmpi_type_indexed_c_f08_": "mpi_type_indexed_c_f08_" = "pmpi_type_indexe
 /// `MPI_Type_vector`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_vector_")]
 extern "C" fn mpi_type_vector(
-    count: In<c_int>,
-    blocklength: In<c_int>,
-    stride: In<c_int>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<c_int>,
+    blocklength: InAddress<c_int>,
+    stride: InAddress<c_int>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -385,11 +387,11 @@ names!("pmpi_type_vector_": "mpi_type_vector_" = "pmpi_type_vector_", "mpi_type_
 /// `MPI_Type_vector_c`, MPI 5.0 section 5.1.2.
 #[unsafe(export_name = "pmpi_type_vector_c_f08_")]
 extern "C" fn mpi_type_vector_c(
-    count: In<i64>,
-    blocklength: In<i64>,
-    stride: In<i64>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    count: InAddress<i64>,
+    blocklength: InAddress<i64>,
+    stride: InAddress<i64>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -411,13 +413,13 @@ names!("pmpi_type_vector_c_f08_": "mpi_type_vector_c_f08_" = "pmpi_type_vector_c
 /// `MPI_Type_create_subarray`, MPI 5.0 section 5.1.3.
 #[unsafe(export_name = "pmpi_type_create_subarray_")]
 extern "C" fn mpi_type_create_subarray(
-    ndims: In<c_int>,
-    array_of_sizes: In<c_int>,
-    array_of_subsizes: In<c_int>,
-    array_of_starts: In<c_int>,
-    order: In<c_int>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    ndims: InAddress<c_int>,
+    array_of_sizes: InAddress<c_int>,
+    array_of_subsizes: InAddress<c_int>,
+    array_of_starts: InAddress<c_int>,
+    order: InAddress<c_int>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -441,13 +443,13 @@ names!("pmpi_type_create_subarray_": "mpi_type_create_subarray_" = "pmpi_type_cr
 /// `MPI_Type_create_subarray_c`, MPI 5.0 section 5.1.3.
 #[unsafe(export_name = "pmpi_type_create_subarray_c_f08_")]
 extern "C" fn mpi_type_create_subarray_c(
-    ndims: In<c_int>,
-    array_of_sizes: In<i64>,
-    array_of_subsizes: In<i64>,
-    array_of_starts: In<i64>,
-    order: In<c_int>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    ndims: InAddress<c_int>,
+    array_of_sizes: InAddress<i64>,
+    array_of_subsizes: InAddress<i64>,
+    array_of_starts: InAddress<i64>,
+    order: InAddress<c_int>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -471,16 +473,16 @@ names!("pmpi_type_create_subarray_c_f08_": "mpi_type_create_subarray_c_f08_" = "
 /// `MPI_Type_create_darray`, MPI 5.0 section 5.1.4.
 #[unsafe(export_name = "pmpi_type_create_darray_")]
 extern "C" fn mpi_type_create_darray(
-    size: In<c_int>,
-    rank: In<c_int>,
-    ndims: In<c_int>,
-    array_of_gsizes: In<c_int>,
-    array_of_distribs: In<c_int>,
-    array_of_dargs: In<c_int>,
-    array_of_psizes: In<c_int>,
-    order: In<c_int>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    size: InAddress<c_int>,
+    rank: InAddress<c_int>,
+    ndims: InAddress<c_int>,
+    array_of_gsizes: InAddress<c_int>,
+    array_of_distribs: InAddress<c_int>,
+    array_of_dargs: InAddress<c_int>,
+    array_of_psizes: InAddress<c_int>,
+    order: InAddress<c_int>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -507,16 +509,16 @@ names!("pmpi_type_create_darray_": "mpi_type_create_darray_" = "pmpi_type_create
 /// `MPI_Type_create_darray_c`, MPI 5.0 section 5.1.4.
 #[unsafe(export_name = "pmpi_type_create_darray_c_f08_")]
 extern "C" fn mpi_type_create_darray_c(
-    size: In<c_int>,
-    rank: In<c_int>,
-    ndims: In<c_int>,
-    array_of_gsizes: In<i64>,
-    array_of_distribs: In<c_int>,
-    array_of_dargs: In<c_int>,
-    array_of_psizes: In<c_int>,
-    order: In<c_int>,
-    oldtype: In<Number>,
-    newtype: Out<Number>,
+    size: InAddress<c_int>,
+    rank: InAddress<c_int>,
+    ndims: InAddress<c_int>,
+    array_of_gsizes: InAddress<i64>,
+    array_of_distribs: InAddress<c_int>,
+    array_of_dargs: InAddress<c_int>,
+    array_of_psizes: InAddress<c_int>,
+    order: InAddress<c_int>,
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -542,7 +544,7 @@ names!("pmpi_type_create_darray_c_f08_": "mpi_type_create_darray_c_f08_" = "pmpi
 
 /// `MPI_Get_address`, MPI 5.0 section 5.1.5.
 #[unsafe(export_name = "pmpi_get_address_")]
-extern "C" fn mpi_get_address(location: Choice, address: Out<isize>, ierror: Ierror) {
+extern "C" fn mpi_get_address(location: ChoiceBuffer, address: OutAddress<isize>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Get_address(location.get(), address.as_ptr()) };
     ierror.set(code);
@@ -551,7 +553,11 @@ names!("pmpi_get_address_": "mpi_get_address_" = "pmpi_get_address_", "mpi_get_a
 
 /// `MPI_Type_size`, MPI 5.0 section 5.1.5.
 #[unsafe(export_name = "pmpi_type_size_")]
-extern "C" fn mpi_type_size(datatype: In<Number>, size: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_type_size(
+    datatype: InAddress<FortranHandle>,
+    size: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Type_size(datatype.handle(), size.as_ptr()) };
     ierror.set(code);
@@ -560,7 +566,11 @@ names!("pmpi_type_size_": "mpi_type_size_" = "pmpi_type_size_", "mpi_type_size_f
 
 /// `MPI_Type_size_c`, MPI 5.0 section 5.1.5.
 #[unsafe(export_name = "pmpi_type_size_c_f08_")]
-extern "C" fn mpi_type_size_c(datatype: In<Number>, size: Out<i64>, ierror: Ierror) {
+extern "C" fn mpi_type_size_c(
+    datatype: InAddress<FortranHandle>,
+    size: OutAddress<i64>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Type_size_c(datatype.handle(), size.as_ptr()) };
     ierror.set(code);
@@ -570,10 +580,10 @@ names!("pmpi_type_size_c_f08_": "mpi_type_size_c_f08_" = "pmpi_type_size_c_f08_"
 /// `MPI_Type_create_resized`, MPI 5.0 section 5.1.7.
 #[unsafe(export_name = "pmpi_type_create_resized_")]
 extern "C" fn mpi_type_create_resized(
-    oldtype: In<Number>,
-    lb: In<isize>,
-    extent: In<isize>,
-    newtype: Out<Number>,
+    oldtype: InAddress<FortranHandle>,
+    lb: InAddress<isize>,
+    extent: InAddress<isize>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -589,9 +599,9 @@ names!("pmpi_type_create_resized_": "mpi_type_create_resized_" = "pmpi_type_crea
 /// `MPI_Type_get_extent`, MPI 5.0 section 5.1.7.
 #[unsafe(export_name = "pmpi_type_get_extent_")]
 extern "C" fn mpi_type_get_extent(
-    datatype: In<Number>,
-    lb: Out<isize>,
-    extent: Out<isize>,
+    datatype: InAddress<FortranHandle>,
+    lb: OutAddress<isize>,
+    extent: OutAddress<isize>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -603,9 +613,9 @@ names!("pmpi_type_get_extent_": "mpi_type_get_extent_" = "pmpi_type_get_extent_"
 /// `MPI_Type_get_true_extent`, MPI 5.0 section 5.1.8.
 #[unsafe(export_name = "pmpi_type_get_true_extent_")]
 extern "C" fn mpi_type_get_true_extent(
-    datatype: In<Number>,
-    true_lb: Out<isize>,
-    true_extent: Out<isize>,
+    datatype: InAddress<FortranHandle>,
+    true_lb: OutAddress<isize>,
+    true_extent: OutAddress<isize>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -618,7 +628,7 @@ names!("pmpi_type_get_true_extent_": "mpi_type_get_true_extent_" = "pmpi_type_ge
 
 /// `MPI_Type_commit`, MPI 5.0 section 5.1.9.
 #[unsafe(export_name = "pmpi_type_commit_")]
-extern "C" fn mpi_type_commit(datatype: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_type_commit(datatype: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut datatype_c = datatype.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Type_commit(&raw mut datatype_c) };
@@ -629,7 +639,7 @@ names!("pmpi_type_commit_": "mpi_type_commit_" = "pmpi_type_commit_", "mpi_type_
 
 /// `MPI_Type_free`, MPI 5.0 section 5.1.9.
 #[unsafe(export_name = "pmpi_type_free_")]
-extern "C" fn mpi_type_free(datatype: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_type_free(datatype: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut datatype_c = datatype.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Type_free(&raw mut datatype_c) };
@@ -640,7 +650,11 @@ names!("pmpi_type_free_": "mpi_type_free_" = "pmpi_type_free_", "mpi_type_free_f
 
 /// `MPI_Type_dup`, MPI 5.0 section 5.1.10.
 #[unsafe(export_name = "pmpi_type_dup_")]
-extern "C" fn mpi_type_dup(oldtype: In<Number>, newtype: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_type_dup(
+    oldtype: InAddress<FortranHandle>,
+    newtype: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut newtype_c = newtype.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Type_dup(oldtype.handle(), &raw mut newtype_c) };
@@ -652,9 +666,9 @@ names!("pmpi_type_dup_": "mpi_type_dup_" = "pmpi_type_dup_", "mpi_type_dup_f08_"
 /// `MPI_Get_elements`, MPI 5.0 section 5.1.11.
 #[unsafe(export_name = "pmpi_get_elements_")]
 extern "C" fn mpi_get_elements(
-    status: Status,
-    datatype: In<Number>,
-    count: Out<c_int>,
+    status: FortranStatus,
+    datatype: InAddress<FortranHandle>,
+    count: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -666,9 +680,9 @@ names!("pmpi_get_elements_": "mpi_get_elements_" = "pmpi_get_elements_", "mpi_ge
 /// `MPI_Get_elements_c`, MPI 5.0 section 5.1.11.
 #[unsafe(export_name = "pmpi_get_elements_c_f08_")]
 extern "C" fn mpi_get_elements_c(
-    status: Status,
-    datatype: In<Number>,
-    count: Out<i64>,
+    status: FortranStatus,
+    datatype: InAddress<FortranHandle>,
+    count: OutAddress<i64>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -680,16 +694,17 @@ names!("pmpi_get_elements_c_f08_": "mpi_get_elements_c_f08_" = "pmpi_get_element
 /// `MPI_Type_get_contents`, MPI 5.0 section 5.1.13.
 #[unsafe(export_name = "pmpi_type_get_contents_")]
 extern "C" fn mpi_type_get_contents(
-    datatype: In<Number>,
-    max_integers: In<c_int>,
-    max_addresses: In<c_int>,
-    max_datatypes: In<c_int>,
-    array_of_integers: Out<c_int>,
-    array_of_addresses: Out<isize>,
-    array_of_datatypes: Out<Number>,
+    datatype: InAddress<FortranHandle>,
+    max_integers: InAddress<c_int>,
+    max_addresses: InAddress<c_int>,
+    max_datatypes: InAddress<c_int>,
+    array_of_integers: OutAddress<c_int>,
+    array_of_addresses: OutAddress<isize>,
+    array_of_datatypes: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    let mut array_of_datatypes_c = Handles::read(array_of_datatypes.as_ptr(), max_datatypes.get());
+    let mut array_of_datatypes_c =
+        CHandleArray::read(array_of_datatypes.as_ptr(), max_datatypes.get());
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Type_get_contents(
@@ -710,18 +725,19 @@ names!("pmpi_type_get_contents_": "mpi_type_get_contents_" = "pmpi_type_get_cont
 /// `MPI_Type_get_contents_c`, MPI 5.0 section 5.1.13.
 #[unsafe(export_name = "pmpi_type_get_contents_c_f08_")]
 extern "C" fn mpi_type_get_contents_c(
-    datatype: In<Number>,
-    max_integers: In<i64>,
-    max_addresses: In<i64>,
-    max_large_counts: In<i64>,
-    max_datatypes: In<i64>,
-    array_of_integers: Out<c_int>,
-    array_of_addresses: Out<isize>,
-    array_of_large_counts: Out<i64>,
-    array_of_datatypes: Out<Number>,
+    datatype: InAddress<FortranHandle>,
+    max_integers: InAddress<i64>,
+    max_addresses: InAddress<i64>,
+    max_large_counts: InAddress<i64>,
+    max_datatypes: InAddress<i64>,
+    array_of_integers: OutAddress<c_int>,
+    array_of_addresses: OutAddress<isize>,
+    array_of_large_counts: OutAddress<i64>,
+    array_of_datatypes: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    let mut array_of_datatypes_c = Handles::read(array_of_datatypes.as_ptr(), max_datatypes.get());
+    let mut array_of_datatypes_c =
+        CHandleArray::read(array_of_datatypes.as_ptr(), max_datatypes.get());
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Type_get_contents_c(
@@ -744,11 +760,11 @@ names!("pmpi_type_get_contents_c_f08_": "mpi_type_get_contents_c_f08_" = "pmpi_t
 /// `MPI_Type_get_envelope`, MPI 5.0 section 5.1.13.
 #[unsafe(export_name = "pmpi_type_get_envelope_")]
 extern "C" fn mpi_type_get_envelope(
-    datatype: In<Number>,
-    num_integers: Out<c_int>,
-    num_addresses: Out<c_int>,
-    num_datatypes: Out<c_int>,
-    combiner: Out<c_int>,
+    datatype: InAddress<FortranHandle>,
+    num_integers: OutAddress<c_int>,
+    num_addresses: OutAddress<c_int>,
+    num_datatypes: OutAddress<c_int>,
+    combiner: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -768,12 +784,12 @@ names!("pmpi_type_get_envelope_": "mpi_type_get_envelope_" = "pmpi_type_get_enve
 /// `MPI_Type_get_envelope_c`, MPI 5.0 section 5.1.13.
 #[unsafe(export_name = "pmpi_type_get_envelope_c_f08_")]
 extern "C" fn mpi_type_get_envelope_c(
-    datatype: In<Number>,
-    num_integers: Out<i64>,
-    num_addresses: Out<i64>,
-    num_large_counts: Out<i64>,
-    num_datatypes: Out<i64>,
-    combiner: Out<c_int>,
+    datatype: InAddress<FortranHandle>,
+    num_integers: OutAddress<i64>,
+    num_addresses: OutAddress<i64>,
+    num_large_counts: OutAddress<i64>,
+    num_datatypes: OutAddress<i64>,
+    combiner: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -794,9 +810,9 @@ names!("pmpi_type_get_envelope_c_f08_": "mpi_type_get_envelope_c_f08_" = "pmpi_t
 /// `MPI_Type_get_value_index`, MPI 5.0 section 5.1.14.
 #[unsafe(export_name = "pmpi_type_get_value_index_")]
 extern "C" fn mpi_type_get_value_index(
-    value_type: In<Number>,
-    index_type: In<Number>,
-    pair_type: Out<Number>,
+    value_type: InAddress<FortranHandle>,
+    index_type: InAddress<FortranHandle>,
+    pair_type: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut pair_type_c = pair_type.handle();
@@ -816,13 +832,13 @@ names!("pmpi_type_get_value_index_": "mpi_type_get_value_index_" = "pmpi_type_ge
 /// `MPI_Pack`, MPI 5.0 section 5.2.
 #[unsafe(export_name = "pmpi_pack_")]
 extern "C" fn mpi_pack(
-    inbuf: Choice,
-    incount: In<c_int>,
-    datatype: In<Number>,
-    outbuf: Choice,
-    outsize: In<c_int>,
-    position: Out<c_int>,
-    comm: In<Number>,
+    inbuf: ChoiceBuffer,
+    incount: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    outbuf: ChoiceBuffer,
+    outsize: InAddress<c_int>,
+    position: OutAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -844,13 +860,13 @@ names!("pmpi_pack_": "mpi_pack_" = "pmpi_pack_", "mpi_pack_f08_" = "pmpi_pack_f0
 /// `MPI_Pack_c`, MPI 5.0 section 5.2.
 #[unsafe(export_name = "pmpi_pack_c_f08_")]
 extern "C" fn mpi_pack_c(
-    inbuf: Choice,
-    incount: In<i64>,
-    datatype: In<Number>,
-    outbuf: Choice,
-    outsize: In<i64>,
-    position: Out<i64>,
-    comm: In<Number>,
+    inbuf: ChoiceBuffer,
+    incount: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    outbuf: ChoiceBuffer,
+    outsize: InAddress<i64>,
+    position: OutAddress<i64>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -872,10 +888,10 @@ names!("pmpi_pack_c_f08_": "mpi_pack_c_f08_" = "pmpi_pack_c_f08_");
 /// `MPI_Pack_size`, MPI 5.0 section 5.2.
 #[unsafe(export_name = "pmpi_pack_size_")]
 extern "C" fn mpi_pack_size(
-    incount: In<c_int>,
-    datatype: In<Number>,
-    comm: In<Number>,
-    size: Out<c_int>,
+    incount: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    size: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -894,10 +910,10 @@ names!("pmpi_pack_size_": "mpi_pack_size_" = "pmpi_pack_size_", "mpi_pack_size_f
 /// `MPI_Pack_size_c`, MPI 5.0 section 5.2.
 #[unsafe(export_name = "pmpi_pack_size_c_f08_")]
 extern "C" fn mpi_pack_size_c(
-    incount: In<i64>,
-    datatype: In<Number>,
-    comm: In<Number>,
-    size: Out<i64>,
+    incount: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    size: OutAddress<i64>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -916,13 +932,13 @@ names!("pmpi_pack_size_c_f08_": "mpi_pack_size_c_f08_" = "pmpi_pack_size_c_f08_"
 /// `MPI_Unpack`, MPI 5.0 section 5.2.
 #[unsafe(export_name = "pmpi_unpack_")]
 extern "C" fn mpi_unpack(
-    inbuf: Choice,
-    insize: In<c_int>,
-    position: Out<c_int>,
-    outbuf: Choice,
-    outcount: In<c_int>,
-    datatype: In<Number>,
-    comm: In<Number>,
+    inbuf: ChoiceBuffer,
+    insize: InAddress<c_int>,
+    position: OutAddress<c_int>,
+    outbuf: ChoiceBuffer,
+    outcount: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -944,13 +960,13 @@ names!("pmpi_unpack_": "mpi_unpack_" = "pmpi_unpack_", "mpi_unpack_f08_" = "pmpi
 /// `MPI_Unpack_c`, MPI 5.0 section 5.2.
 #[unsafe(export_name = "pmpi_unpack_c_f08_")]
 extern "C" fn mpi_unpack_c(
-    inbuf: Choice,
-    insize: In<i64>,
-    position: Out<i64>,
-    outbuf: Choice,
-    outcount: In<i64>,
-    datatype: In<Number>,
-    comm: In<Number>,
+    inbuf: ChoiceBuffer,
+    insize: InAddress<i64>,
+    position: OutAddress<i64>,
+    outbuf: ChoiceBuffer,
+    outcount: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -973,12 +989,12 @@ names!("pmpi_unpack_c_f08_": "mpi_unpack_c_f08_" = "pmpi_unpack_c_f08_");
 #[unsafe(export_name = "pmpi_pack_external_")]
 extern "C" fn mpi_pack_external(
     datarep: Chars,
-    inbuf: Choice,
-    incount: In<c_int>,
-    datatype: In<Number>,
-    outbuf: Choice,
-    outsize: In<isize>,
-    position: Out<isize>,
+    inbuf: ChoiceBuffer,
+    incount: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    outbuf: ChoiceBuffer,
+    outsize: InAddress<isize>,
+    position: OutAddress<isize>,
     ierror: Ierror,
     datarep_len: usize,
 ) {
@@ -1003,12 +1019,12 @@ names!("pmpi_pack_external_": "mpi_pack_external_" = "pmpi_pack_external_", "mpi
 #[unsafe(export_name = "pmpi_pack_external_c_f08_")]
 extern "C" fn mpi_pack_external_c(
     datarep: Chars,
-    inbuf: Choice,
-    incount: In<i64>,
-    datatype: In<Number>,
-    outbuf: Choice,
-    outsize: In<i64>,
-    position: Out<i64>,
+    inbuf: ChoiceBuffer,
+    incount: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    outbuf: ChoiceBuffer,
+    outsize: InAddress<i64>,
+    position: OutAddress<i64>,
     ierror: Ierror,
     datarep_len: usize,
 ) {
@@ -1033,9 +1049,9 @@ names!("pmpi_pack_external_c_f08_": "mpi_pack_external_c_f08_" = "pmpi_pack_exte
 #[unsafe(export_name = "pmpi_pack_external_size_")]
 extern "C" fn mpi_pack_external_size(
     datarep: Chars,
-    incount: In<c_int>,
-    datatype: In<Number>,
-    size: Out<isize>,
+    incount: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    size: OutAddress<isize>,
     ierror: Ierror,
     datarep_len: usize,
 ) {
@@ -1057,9 +1073,9 @@ names!("pmpi_pack_external_size_": "mpi_pack_external_size_" = "pmpi_pack_extern
 #[unsafe(export_name = "pmpi_pack_external_size_c_f08_")]
 extern "C" fn mpi_pack_external_size_c(
     datarep: Chars,
-    incount: In<i64>,
-    datatype: In<Number>,
-    size: Out<i64>,
+    incount: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    size: OutAddress<i64>,
     ierror: Ierror,
     datarep_len: usize,
 ) {
@@ -1081,12 +1097,12 @@ names!("pmpi_pack_external_size_c_f08_": "mpi_pack_external_size_c_f08_" = "pmpi
 #[unsafe(export_name = "pmpi_unpack_external_")]
 extern "C" fn mpi_unpack_external(
     datarep: Chars,
-    inbuf: Choice,
-    insize: In<isize>,
-    position: Out<isize>,
-    outbuf: Choice,
-    outcount: In<c_int>,
-    datatype: In<Number>,
+    inbuf: ChoiceBuffer,
+    insize: InAddress<isize>,
+    position: OutAddress<isize>,
+    outbuf: ChoiceBuffer,
+    outcount: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
     ierror: Ierror,
     datarep_len: usize,
 ) {
@@ -1111,12 +1127,12 @@ names!("pmpi_unpack_external_": "mpi_unpack_external_" = "pmpi_unpack_external_"
 #[unsafe(export_name = "pmpi_unpack_external_c_f08_")]
 extern "C" fn mpi_unpack_external_c(
     datarep: Chars,
-    inbuf: Choice,
-    insize: In<i64>,
-    position: Out<i64>,
-    outbuf: Choice,
-    outcount: In<i64>,
-    datatype: In<Number>,
+    inbuf: ChoiceBuffer,
+    insize: InAddress<i64>,
+    position: OutAddress<i64>,
+    outbuf: ChoiceBuffer,
+    outcount: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
     ierror: Ierror,
     datarep_len: usize,
 ) {
@@ -1140,9 +1156,9 @@ names!("pmpi_unpack_external_c_f08_": "mpi_unpack_external_c_f08_" = "pmpi_unpac
 /// `MPI_Get_elements_x`, MPI 5.0 section 16.4.
 #[unsafe(export_name = "pmpi_get_elements_x_")]
 extern "C" fn mpi_get_elements_x(
-    status: Status,
-    datatype: In<Number>,
-    count: Out<i64>,
+    status: FortranStatus,
+    datatype: InAddress<FortranHandle>,
+    count: OutAddress<i64>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1154,9 +1170,9 @@ names!("pmpi_get_elements_x_": "mpi_get_elements_x_" = "pmpi_get_elements_x_", "
 /// `MPI_Type_get_extent_x`, MPI 5.0 section 16.4.
 #[unsafe(export_name = "pmpi_type_get_extent_x_")]
 extern "C" fn mpi_type_get_extent_x(
-    datatype: In<Number>,
-    lb: Out<i64>,
-    extent: Out<i64>,
+    datatype: InAddress<FortranHandle>,
+    lb: OutAddress<i64>,
+    extent: OutAddress<i64>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1168,9 +1184,9 @@ names!("pmpi_type_get_extent_x_": "mpi_type_get_extent_x_" = "pmpi_type_get_exte
 /// `MPI_Type_get_true_extent_x`, MPI 5.0 section 16.4.
 #[unsafe(export_name = "pmpi_type_get_true_extent_x_")]
 extern "C" fn mpi_type_get_true_extent_x(
-    datatype: In<Number>,
-    true_lb: Out<i64>,
-    true_extent: Out<i64>,
+    datatype: InAddress<FortranHandle>,
+    true_lb: OutAddress<i64>,
+    true_extent: OutAddress<i64>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1183,7 +1199,11 @@ names!("pmpi_type_get_true_extent_x_": "mpi_type_get_true_extent_x_" = "pmpi_typ
 
 /// `MPI_Type_size_x`, MPI 5.0 section 16.4.
 #[unsafe(export_name = "pmpi_type_size_x_")]
-extern "C" fn mpi_type_size_x(datatype: In<Number>, size: Out<i64>, ierror: Ierror) {
+extern "C" fn mpi_type_size_x(
+    datatype: InAddress<FortranHandle>,
+    size: OutAddress<i64>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Type_size_x(datatype.handle(), size.as_ptr()) };
     ierror.set(code);

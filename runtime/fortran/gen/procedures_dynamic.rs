@@ -4,14 +4,14 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Ierror, In, Number, Out};
+use crate::arg::{FortranHandle, Ierror, InAddress, OutAddress};
 use crate::c;
 use crate::names;
-use crate::text::{Chars, Room};
+use crate::text::{Chars, TextRoom};
 
 /// `MPI_Comm_get_parent`, MPI 5.0 section 11.8.2.
 #[unsafe(export_name = "pmpi_comm_get_parent_")]
-extern "C" fn mpi_comm_get_parent(parent: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_comm_get_parent(parent: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut parent_c = parent.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_get_parent(&raw mut parent_c) };
@@ -34,10 +34,10 @@ names!("pmpi_close_port_": "mpi_close_port_" = "pmpi_close_port_", "mpi_close_po
 #[unsafe(export_name = "pmpi_comm_accept_")]
 extern "C" fn mpi_comm_accept(
     port_name: Chars,
-    info: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    newcomm: Out<Number>,
+    info: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    newcomm: OutAddress<FortranHandle>,
     ierror: Ierror,
     port_name_len: usize,
 ) {
@@ -61,12 +61,12 @@ names!("pmpi_comm_accept_": "mpi_comm_accept_" = "pmpi_comm_accept_", "mpi_comm_
 /// `MPI_Open_port`, MPI 5.0 section 11.9.2.
 #[unsafe(export_name = "pmpi_open_port_")]
 extern "C" fn mpi_open_port(
-    info: In<Number>,
+    info: InAddress<FortranHandle>,
     port_name: Chars,
     ierror: Ierror,
     port_name_len: usize,
 ) {
-    let mut port_name_c = Room::of(c::MPI_MAX_PORT_NAME);
+    let mut port_name_c = TextRoom::of(c::MPI_MAX_PORT_NAME);
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Open_port(info.handle(), port_name_c.as_mut_ptr()) };
     if code == 0 {
@@ -80,10 +80,10 @@ names!("pmpi_open_port_": "mpi_open_port_" = "pmpi_open_port_", "mpi_open_port_f
 #[unsafe(export_name = "pmpi_comm_connect_")]
 extern "C" fn mpi_comm_connect(
     port_name: Chars,
-    info: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    newcomm: Out<Number>,
+    info: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    newcomm: OutAddress<FortranHandle>,
     ierror: Ierror,
     port_name_len: usize,
 ) {
@@ -108,14 +108,14 @@ names!("pmpi_comm_connect_": "mpi_comm_connect_" = "pmpi_comm_connect_", "mpi_co
 #[unsafe(export_name = "pmpi_lookup_name_")]
 extern "C" fn mpi_lookup_name(
     service_name: Chars,
-    info: In<Number>,
+    info: InAddress<FortranHandle>,
     port_name: Chars,
     ierror: Ierror,
     service_name_len: usize,
     port_name_len: usize,
 ) {
     let service_name_c = service_name.text(service_name_len);
-    let mut port_name_c = Room::of(c::MPI_MAX_PORT_NAME);
+    let mut port_name_c = TextRoom::of(c::MPI_MAX_PORT_NAME);
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Lookup_name(
@@ -135,7 +135,7 @@ names!("pmpi_lookup_name_": "mpi_lookup_name_" = "pmpi_lookup_name_", "mpi_looku
 #[unsafe(export_name = "pmpi_publish_name_")]
 extern "C" fn mpi_publish_name(
     service_name: Chars,
-    info: In<Number>,
+    info: InAddress<FortranHandle>,
     port_name: Chars,
     ierror: Ierror,
     service_name_len: usize,
@@ -155,7 +155,7 @@ names!("pmpi_publish_name_": "mpi_publish_name_" = "pmpi_publish_name_", "mpi_pu
 #[unsafe(export_name = "pmpi_unpublish_name_")]
 extern "C" fn mpi_unpublish_name(
     service_name: Chars,
-    info: In<Number>,
+    info: InAddress<FortranHandle>,
     port_name: Chars,
     ierror: Ierror,
     service_name_len: usize,
@@ -173,7 +173,7 @@ names!("pmpi_unpublish_name_": "mpi_unpublish_name_" = "pmpi_unpublish_name_", "
 
 /// `MPI_Comm_disconnect`, MPI 5.0 section 11.10.4.
 #[unsafe(export_name = "pmpi_comm_disconnect_")]
-extern "C" fn mpi_comm_disconnect(comm: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_comm_disconnect(comm: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut comm_c = comm.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_disconnect(&raw mut comm_c) };
@@ -184,7 +184,11 @@ names!("pmpi_comm_disconnect_": "mpi_comm_disconnect_" = "pmpi_comm_disconnect_"
 
 /// `MPI_Comm_join`, MPI 5.0 section 11.10.5.
 #[unsafe(export_name = "pmpi_comm_join_")]
-extern "C" fn mpi_comm_join(fd: In<c_int>, intercomm: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_comm_join(
+    fd: InAddress<c_int>,
+    intercomm: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut intercomm_c = intercomm.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_join(fd.get(), &raw mut intercomm_c) };

@@ -4,20 +4,20 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Choice, Ierror, In, Number, Out, Procedure};
+use crate::arg::{ChoiceBuffer, FortranHandle, Ierror, InAddress, OutAddress, UserProcedure};
 use crate::c;
 use crate::names;
-use crate::text::{Chars, Room};
+use crate::text::{Chars, TextRoom};
 
 /// `MPI_Get_library_version`, MPI 5.0 section 9.1.1.
 #[unsafe(export_name = "pmpi_get_library_version_")]
 extern "C" fn mpi_get_library_version(
     version: Chars,
-    resultlen: Out<c_int>,
+    resultlen: OutAddress<c_int>,
     ierror: Ierror,
     version_len: usize,
 ) {
-    let mut version_c = Room::of(c::MPI_MAX_LIBRARY_VERSION_STRING);
+    let mut version_c = TextRoom::of(c::MPI_MAX_LIBRARY_VERSION_STRING);
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Get_library_version(version_c.as_mut_ptr(), resultlen.as_ptr()) };
     if code == 0 {
@@ -29,7 +29,11 @@ names!("pmpi_get_library_version_": "mpi_get_library_version_" = "pmpi_get_libra
 
 /// `MPI_Get_version`, MPI 5.0 section 9.1.1.
 #[unsafe(export_name = "pmpi_get_version_")]
-extern "C" fn mpi_get_version(version: Out<c_int>, subversion: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_get_version(
+    version: OutAddress<c_int>,
+    subversion: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Get_version(version.as_ptr(), subversion.as_ptr()) };
     ierror.set(code);
@@ -40,11 +44,11 @@ names!("pmpi_get_version_": "mpi_get_version_" = "pmpi_get_version_", "mpi_get_v
 #[unsafe(export_name = "pmpi_get_processor_name_")]
 extern "C" fn mpi_get_processor_name(
     name: Chars,
-    resultlen: Out<c_int>,
+    resultlen: OutAddress<c_int>,
     ierror: Ierror,
     name_len: usize,
 ) {
-    let mut name_c = Room::of(c::MPI_MAX_PROCESSOR_NAME);
+    let mut name_c = TextRoom::of(c::MPI_MAX_PROCESSOR_NAME);
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Get_processor_name(name_c.as_mut_ptr(), resultlen.as_ptr()) };
     if code == 0 {
@@ -57,9 +61,9 @@ names!("pmpi_get_processor_name_": "mpi_get_processor_name_" = "pmpi_get_process
 /// `MPI_Alloc_mem`, MPI 5.0 section 9.2.
 #[unsafe(export_name = "pmpi_alloc_mem_")]
 extern "C" fn mpi_alloc_mem(
-    size: In<isize>,
-    info: In<Number>,
-    baseptr: Out<isize>,
+    size: InAddress<isize>,
+    info: InAddress<FortranHandle>,
+    baseptr: OutAddress<isize>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -70,7 +74,7 @@ names!("pmpi_alloc_mem_": "mpi_alloc_mem_" = "pmpi_alloc_mem_", "mpi_alloc_mem_f
 
 /// `MPI_Free_mem`, MPI 5.0 section 9.2.
 #[unsafe(export_name = "pmpi_free_mem_")]
-extern "C" fn mpi_free_mem(base: Choice, ierror: Ierror) {
+extern "C" fn mpi_free_mem(base: ChoiceBuffer, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Free_mem(base.get()) };
     ierror.set(code);
@@ -80,8 +84,8 @@ names!("pmpi_free_mem_": "mpi_free_mem_" = "pmpi_free_mem_", "mpi_free_mem_f08_"
 /// `MPI_Comm_create_errhandler`, MPI 5.0 section 9.3.1.
 #[unsafe(export_name = "pmpi_comm_create_errhandler_")]
 extern "C" fn mpi_comm_create_errhandler(
-    comm_errhandler_fn: Procedure,
-    errhandler: Out<Number>,
+    comm_errhandler_fn: UserProcedure,
+    errhandler: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut errhandler_c = errhandler.handle();
@@ -95,7 +99,11 @@ names!("pmpi_comm_create_errhandler_": "mpi_comm_create_errhandler_" = "pmpi_com
 
 /// `MPI_Comm_get_errhandler`, MPI 5.0 section 9.3.1.
 #[unsafe(export_name = "pmpi_comm_get_errhandler_")]
-extern "C" fn mpi_comm_get_errhandler(comm: In<Number>, errhandler: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_comm_get_errhandler(
+    comm: InAddress<FortranHandle>,
+    errhandler: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut errhandler_c = errhandler.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_get_errhandler(comm.handle(), &raw mut errhandler_c) };
@@ -106,7 +114,11 @@ names!("pmpi_comm_get_errhandler_": "mpi_comm_get_errhandler_" = "pmpi_comm_get_
 
 /// `MPI_Comm_set_errhandler`, MPI 5.0 section 9.3.1.
 #[unsafe(export_name = "pmpi_comm_set_errhandler_")]
-extern "C" fn mpi_comm_set_errhandler(comm: In<Number>, errhandler: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_comm_set_errhandler(
+    comm: InAddress<FortranHandle>,
+    errhandler: InAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_set_errhandler(comm.handle(), errhandler.handle()) };
     ierror.set(code);
@@ -116,8 +128,8 @@ names!("pmpi_comm_set_errhandler_": "mpi_comm_set_errhandler_" = "pmpi_comm_set_
 /// `MPI_Win_create_errhandler`, MPI 5.0 section 9.3.2.
 #[unsafe(export_name = "pmpi_win_create_errhandler_")]
 extern "C" fn mpi_win_create_errhandler(
-    win_errhandler_fn: Procedure,
-    errhandler: Out<Number>,
+    win_errhandler_fn: UserProcedure,
+    errhandler: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut errhandler_c = errhandler.handle();
@@ -131,7 +143,11 @@ names!("pmpi_win_create_errhandler_": "mpi_win_create_errhandler_" = "pmpi_win_c
 
 /// `MPI_Win_get_errhandler`, MPI 5.0 section 9.3.2.
 #[unsafe(export_name = "pmpi_win_get_errhandler_")]
-extern "C" fn mpi_win_get_errhandler(win: In<Number>, errhandler: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_get_errhandler(
+    win: InAddress<FortranHandle>,
+    errhandler: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut errhandler_c = errhandler.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_get_errhandler(win.handle(), &raw mut errhandler_c) };
@@ -142,7 +158,11 @@ names!("pmpi_win_get_errhandler_": "mpi_win_get_errhandler_" = "pmpi_win_get_err
 
 /// `MPI_Win_set_errhandler`, MPI 5.0 section 9.3.2.
 #[unsafe(export_name = "pmpi_win_set_errhandler_")]
-extern "C" fn mpi_win_set_errhandler(win: In<Number>, errhandler: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_set_errhandler(
+    win: InAddress<FortranHandle>,
+    errhandler: InAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_set_errhandler(win.handle(), errhandler.handle()) };
     ierror.set(code);
@@ -152,8 +172,8 @@ names!("pmpi_win_set_errhandler_": "mpi_win_set_errhandler_" = "pmpi_win_set_err
 /// `MPI_File_create_errhandler`, MPI 5.0 section 9.3.3.
 #[unsafe(export_name = "pmpi_file_create_errhandler_")]
 extern "C" fn mpi_file_create_errhandler(
-    file_errhandler_fn: Procedure,
-    errhandler: Out<Number>,
+    file_errhandler_fn: UserProcedure,
+    errhandler: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut errhandler_c = errhandler.handle();
@@ -167,7 +187,11 @@ names!("pmpi_file_create_errhandler_": "mpi_file_create_errhandler_" = "pmpi_fil
 
 /// `MPI_File_get_errhandler`, MPI 5.0 section 9.3.3.
 #[unsafe(export_name = "pmpi_file_get_errhandler_")]
-extern "C" fn mpi_file_get_errhandler(file: In<Number>, errhandler: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_file_get_errhandler(
+    file: InAddress<FortranHandle>,
+    errhandler: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut errhandler_c = errhandler.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_get_errhandler(file.handle(), &raw mut errhandler_c) };
@@ -178,7 +202,11 @@ names!("pmpi_file_get_errhandler_": "mpi_file_get_errhandler_" = "pmpi_file_get_
 
 /// `MPI_File_set_errhandler`, MPI 5.0 section 9.3.3.
 #[unsafe(export_name = "pmpi_file_set_errhandler_")]
-extern "C" fn mpi_file_set_errhandler(file: In<Number>, errhandler: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_file_set_errhandler(
+    file: InAddress<FortranHandle>,
+    errhandler: InAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_set_errhandler(file.handle(), errhandler.handle()) };
     ierror.set(code);
@@ -188,8 +216,8 @@ names!("pmpi_file_set_errhandler_": "mpi_file_set_errhandler_" = "pmpi_file_set_
 /// `MPI_Session_create_errhandler`, MPI 5.0 section 9.3.4.
 #[unsafe(export_name = "pmpi_session_create_errhandler_")]
 extern "C" fn mpi_session_create_errhandler(
-    session_errhandler_fn: Procedure,
-    errhandler: Out<Number>,
+    session_errhandler_fn: UserProcedure,
+    errhandler: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut errhandler_c = errhandler.handle();
@@ -205,8 +233,8 @@ names!("pmpi_session_create_errhandler_": "mpi_session_create_errhandler_" = "pm
 /// `MPI_Session_get_errhandler`, MPI 5.0 section 9.3.4.
 #[unsafe(export_name = "pmpi_session_get_errhandler_")]
 extern "C" fn mpi_session_get_errhandler(
-    session: In<Number>,
-    errhandler: Out<Number>,
+    session: InAddress<FortranHandle>,
+    errhandler: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut errhandler_c = errhandler.handle();
@@ -220,8 +248,8 @@ names!("pmpi_session_get_errhandler_": "mpi_session_get_errhandler_" = "pmpi_ses
 /// `MPI_Session_set_errhandler`, MPI 5.0 section 9.3.4.
 #[unsafe(export_name = "pmpi_session_set_errhandler_")]
 extern "C" fn mpi_session_set_errhandler(
-    session: In<Number>,
-    errhandler: In<Number>,
+    session: InAddress<FortranHandle>,
+    errhandler: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -232,7 +260,7 @@ names!("pmpi_session_set_errhandler_": "mpi_session_set_errhandler_" = "pmpi_ses
 
 /// `MPI_Errhandler_free`, MPI 5.0 section 9.3.5.
 #[unsafe(export_name = "pmpi_errhandler_free_")]
-extern "C" fn mpi_errhandler_free(errhandler: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_errhandler_free(errhandler: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut errhandler_c = errhandler.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Errhandler_free(&raw mut errhandler_c) };
@@ -244,13 +272,13 @@ names!("pmpi_errhandler_free_": "mpi_errhandler_free_" = "pmpi_errhandler_free_"
 /// `MPI_Error_string`, MPI 5.0 section 9.3.5.
 #[unsafe(export_name = "pmpi_error_string_")]
 extern "C" fn mpi_error_string(
-    errorcode: In<c_int>,
+    errorcode: InAddress<c_int>,
     string: Chars,
-    resultlen: Out<c_int>,
+    resultlen: OutAddress<c_int>,
     ierror: Ierror,
     string_len: usize,
 ) {
-    let mut string_c = Room::of(c::MPI_MAX_ERROR_STRING);
+    let mut string_c = TextRoom::of(c::MPI_MAX_ERROR_STRING);
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code =
         unsafe { c::MPI_Error_string(errorcode.get(), string_c.as_mut_ptr(), resultlen.as_ptr()) };
@@ -263,7 +291,11 @@ names!("pmpi_error_string_": "mpi_error_string_" = "pmpi_error_string_", "mpi_er
 
 /// `MPI_Error_class`, MPI 5.0 section 9.4.
 #[unsafe(export_name = "pmpi_error_class_")]
-extern "C" fn mpi_error_class(errorcode: In<c_int>, errorclass: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_error_class(
+    errorcode: InAddress<c_int>,
+    errorclass: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Error_class(errorcode.get(), errorclass.as_ptr()) };
     ierror.set(code);
@@ -272,7 +304,7 @@ names!("pmpi_error_class_": "mpi_error_class_" = "pmpi_error_class_", "mpi_error
 
 /// `MPI_Add_error_class`, MPI 5.0 section 9.5.
 #[unsafe(export_name = "pmpi_add_error_class_")]
-extern "C" fn mpi_add_error_class(errorclass: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_add_error_class(errorclass: OutAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Add_error_class(errorclass.as_ptr()) };
     ierror.set(code);
@@ -281,7 +313,11 @@ names!("pmpi_add_error_class_": "mpi_add_error_class_" = "pmpi_add_error_class_"
 
 /// `MPI_Add_error_code`, MPI 5.0 section 9.5.
 #[unsafe(export_name = "pmpi_add_error_code_")]
-extern "C" fn mpi_add_error_code(errorclass: In<c_int>, errorcode: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_add_error_code(
+    errorclass: InAddress<c_int>,
+    errorcode: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Add_error_code(errorclass.get(), errorcode.as_ptr()) };
     ierror.set(code);
@@ -291,7 +327,7 @@ names!("pmpi_add_error_code_": "mpi_add_error_code_" = "pmpi_add_error_code_", "
 /// `MPI_Add_error_string`, MPI 5.0 section 9.5.
 #[unsafe(export_name = "pmpi_add_error_string_")]
 extern "C" fn mpi_add_error_string(
-    errorcode: In<c_int>,
+    errorcode: InAddress<c_int>,
     string: Chars,
     ierror: Ierror,
     string_len: usize,
@@ -305,7 +341,11 @@ names!("pmpi_add_error_string_": "mpi_add_error_string_" = "pmpi_add_error_strin
 
 /// `MPI_Comm_call_errhandler`, MPI 5.0 section 9.5.
 #[unsafe(export_name = "pmpi_comm_call_errhandler_")]
-extern "C" fn mpi_comm_call_errhandler(comm: In<Number>, errorcode: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_comm_call_errhandler(
+    comm: InAddress<FortranHandle>,
+    errorcode: InAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_call_errhandler(comm.handle(), errorcode.get()) };
     ierror.set(code);
@@ -314,7 +354,11 @@ names!("pmpi_comm_call_errhandler_": "mpi_comm_call_errhandler_" = "pmpi_comm_ca
 
 /// `MPI_File_call_errhandler`, MPI 5.0 section 9.5.
 #[unsafe(export_name = "pmpi_file_call_errhandler_")]
-extern "C" fn mpi_file_call_errhandler(fh: In<Number>, errorcode: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_file_call_errhandler(
+    fh: InAddress<FortranHandle>,
+    errorcode: InAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_call_errhandler(fh.handle(), errorcode.get()) };
     ierror.set(code);
@@ -323,7 +367,7 @@ names!("pmpi_file_call_errhandler_": "mpi_file_call_errhandler_" = "pmpi_file_ca
 
 /// `MPI_Remove_error_class`, MPI 5.0 section 9.5.
 #[unsafe(export_name = "pmpi_remove_error_class_")]
-extern "C" fn mpi_remove_error_class(errorclass: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_remove_error_class(errorclass: InAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Remove_error_class(errorclass.get()) };
     ierror.set(code);
@@ -332,7 +376,7 @@ names!("pmpi_remove_error_class_": "mpi_remove_error_class_" = "pmpi_remove_erro
 
 /// `MPI_Remove_error_code`, MPI 5.0 section 9.5.
 #[unsafe(export_name = "pmpi_remove_error_code_")]
-extern "C" fn mpi_remove_error_code(errorcode: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_remove_error_code(errorcode: InAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Remove_error_code(errorcode.get()) };
     ierror.set(code);
@@ -341,7 +385,7 @@ names!("pmpi_remove_error_code_": "mpi_remove_error_code_" = "pmpi_remove_error_
 
 /// `MPI_Remove_error_string`, MPI 5.0 section 9.5.
 #[unsafe(export_name = "pmpi_remove_error_string_")]
-extern "C" fn mpi_remove_error_string(errorcode: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_remove_error_string(errorcode: InAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Remove_error_string(errorcode.get()) };
     ierror.set(code);
@@ -351,8 +395,8 @@ names!("pmpi_remove_error_string_": "mpi_remove_error_string_" = "pmpi_remove_er
 /// `MPI_Session_call_errhandler`, MPI 5.0 section 9.5.
 #[unsafe(export_name = "pmpi_session_call_errhandler_")]
 extern "C" fn mpi_session_call_errhandler(
-    session: In<Number>,
-    errorcode: In<c_int>,
+    session: InAddress<FortranHandle>,
+    errorcode: InAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -363,7 +407,11 @@ names!("pmpi_session_call_errhandler_": "mpi_session_call_errhandler_" = "pmpi_s
 
 /// `MPI_Win_call_errhandler`, MPI 5.0 section 9.5.
 #[unsafe(export_name = "pmpi_win_call_errhandler_")]
-extern "C" fn mpi_win_call_errhandler(win: In<Number>, errorcode: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_win_call_errhandler(
+    win: InAddress<FortranHandle>,
+    errorcode: InAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_call_errhandler(win.handle(), errorcode.get()) };
     ierror.set(code);

@@ -4,13 +4,13 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Ierror, In, Number, Status};
+use crate::arg::{FortranHandle, FortranStatus, Ierror, InAddress};
 use crate::c;
 use crate::names;
 
 /// `MPI_Grequest_complete`, MPI 5.0 section 13.2.
 #[unsafe(export_name = "pmpi_grequest_complete_")]
-extern "C" fn mpi_grequest_complete(request: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_grequest_complete(request: InAddress<FortranHandle>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Grequest_complete(request.handle()) };
     ierror.set(code);
@@ -19,7 +19,11 @@ names!("pmpi_grequest_complete_": "mpi_grequest_complete_" = "pmpi_grequest_comp
 
 /// `MPI_Status_set_cancelled`, MPI 5.0 section 13.3.
 #[unsafe(export_name = "pmpi_status_set_cancelled_")]
-extern "C" fn mpi_status_set_cancelled(status: Status, flag: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_status_set_cancelled(
+    status: FortranStatus,
+    flag: InAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Status_set_cancelled(status.get(), flag.truth()) };
     ierror.set(code);
@@ -29,9 +33,9 @@ names!("pmpi_status_set_cancelled_": "mpi_status_set_cancelled_" = "pmpi_status_
 /// `MPI_Status_set_elements`, MPI 5.0 section 13.3.
 #[unsafe(export_name = "pmpi_status_set_elements_")]
 extern "C" fn mpi_status_set_elements(
-    status: Status,
-    datatype: In<Number>,
-    count: In<c_int>,
+    status: FortranStatus,
+    datatype: InAddress<FortranHandle>,
+    count: InAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -43,9 +47,9 @@ names!("pmpi_status_set_elements_": "mpi_status_set_elements_" = "pmpi_status_se
 /// `MPI_Status_set_elements_c`, MPI 5.0 section 13.3.
 #[unsafe(export_name = "pmpi_status_set_elements_c_f08_")]
 extern "C" fn mpi_status_set_elements_c(
-    status: Status,
-    datatype: In<Number>,
-    count: In<i64>,
+    status: FortranStatus,
+    datatype: InAddress<FortranHandle>,
+    count: InAddress<i64>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -58,9 +62,9 @@ names!("pmpi_status_set_elements_c_f08_": "mpi_status_set_elements_c_f08_" = "pm
 /// `MPI_Status_set_elements_x`, MPI 5.0 section 16.4.
 #[unsafe(export_name = "pmpi_status_set_elements_x_")]
 extern "C" fn mpi_status_set_elements_x(
-    status: Status,
-    datatype: In<Number>,
-    count: In<i64>,
+    status: FortranStatus,
+    datatype: InAddress<FortranHandle>,
+    count: InAddress<i64>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.

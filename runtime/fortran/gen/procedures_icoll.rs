@@ -4,14 +4,18 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Choice, Handles, Ierror, In, Number, Out};
+use crate::arg::{CHandleArray, ChoiceBuffer, FortranHandle, Ierror, InAddress, OutAddress};
 use crate::by_hand;
 use crate::c;
 use crate::names;
 
 /// `MPI_Ibarrier`, MPI 5.0 section 6.12.1.
 #[unsafe(export_name = "pmpi_ibarrier_")]
-extern "C" fn mpi_ibarrier(comm: In<Number>, request: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_ibarrier(
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Ibarrier(comm.handle(), &raw mut request_c) };
@@ -23,12 +27,12 @@ names!("pmpi_ibarrier_": "mpi_ibarrier_" = "pmpi_ibarrier_", "mpi_ibarrier_f08_"
 /// `MPI_Ibcast`, MPI 5.0 section 6.12.2.
 #[unsafe(export_name = "pmpi_ibcast_")]
 extern "C" fn mpi_ibcast(
-    buffer: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buffer: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -51,12 +55,12 @@ names!("pmpi_ibcast_": "mpi_ibcast_" = "pmpi_ibcast_", "mpi_ibcast_f08_" = "pmpi
 /// `MPI_Ibcast_c`, MPI 5.0 section 6.12.2.
 #[unsafe(export_name = "pmpi_ibcast_c_f08_")]
 extern "C" fn mpi_ibcast_c(
-    buffer: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buffer: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -79,15 +83,15 @@ names!("pmpi_ibcast_c_f08_": "mpi_ibcast_c_f08_" = "pmpi_ibcast_c_f08_");
 /// `MPI_Igather`, MPI 5.0 section 6.12.3.
 #[unsafe(export_name = "pmpi_igather_")]
 extern "C" fn mpi_igather(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -113,15 +117,15 @@ names!("pmpi_igather_": "mpi_igather_" = "pmpi_igather_", "mpi_igather_f08_" = "
 /// `MPI_Igather_c`, MPI 5.0 section 6.12.3.
 #[unsafe(export_name = "pmpi_igather_c_f08_")]
 extern "C" fn mpi_igather_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -147,16 +151,16 @@ names!("pmpi_igather_c_f08_": "mpi_igather_c_f08_" = "pmpi_igather_c_f08_");
 /// `MPI_Igatherv`, MPI 5.0 section 6.12.3.
 #[unsafe(export_name = "pmpi_igatherv_")]
 extern "C" fn mpi_igatherv(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    displs: In<c_int>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    displs: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -183,16 +187,16 @@ names!("pmpi_igatherv_": "mpi_igatherv_" = "pmpi_igatherv_", "mpi_igatherv_f08_"
 /// `MPI_Igatherv_c`, MPI 5.0 section 6.12.3.
 #[unsafe(export_name = "pmpi_igatherv_c_f08_")]
 extern "C" fn mpi_igatherv_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    displs: In<isize>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    displs: InAddress<isize>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -219,15 +223,15 @@ names!("pmpi_igatherv_c_f08_": "mpi_igatherv_c_f08_" = "pmpi_igatherv_c_f08_");
 /// `MPI_Iscatter`, MPI 5.0 section 6.12.4.
 #[unsafe(export_name = "pmpi_iscatter_")]
 extern "C" fn mpi_iscatter(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -253,15 +257,15 @@ names!("pmpi_iscatter_": "mpi_iscatter_" = "pmpi_iscatter_", "mpi_iscatter_f08_"
 /// `MPI_Iscatter_c`, MPI 5.0 section 6.12.4.
 #[unsafe(export_name = "pmpi_iscatter_c_f08_")]
 extern "C" fn mpi_iscatter_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -287,16 +291,16 @@ names!("pmpi_iscatter_c_f08_": "mpi_iscatter_c_f08_" = "pmpi_iscatter_c_f08_");
 /// `MPI_Iscatterv`, MPI 5.0 section 6.12.4.
 #[unsafe(export_name = "pmpi_iscatterv_")]
 extern "C" fn mpi_iscatterv(
-    sendbuf: Choice,
-    sendcounts: In<c_int>,
-    displs: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<c_int>,
+    displs: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -323,16 +327,16 @@ names!("pmpi_iscatterv_": "mpi_iscatterv_" = "pmpi_iscatterv_", "mpi_iscatterv_f
 /// `MPI_Iscatterv_c`, MPI 5.0 section 6.12.4.
 #[unsafe(export_name = "pmpi_iscatterv_c_f08_")]
 extern "C" fn mpi_iscatterv_c(
-    sendbuf: Choice,
-    sendcounts: In<i64>,
-    displs: In<isize>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<i64>,
+    displs: InAddress<isize>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -359,14 +363,14 @@ names!("pmpi_iscatterv_c_f08_": "mpi_iscatterv_c_f08_" = "pmpi_iscatterv_c_f08_"
 /// `MPI_Iallgather`, MPI 5.0 section 6.12.5.
 #[unsafe(export_name = "pmpi_iallgather_")]
 extern "C" fn mpi_iallgather(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -391,14 +395,14 @@ names!("pmpi_iallgather_": "mpi_iallgather_" = "pmpi_iallgather_", "mpi_iallgath
 /// `MPI_Iallgather_c`, MPI 5.0 section 6.12.5.
 #[unsafe(export_name = "pmpi_iallgather_c_f08_")]
 extern "C" fn mpi_iallgather_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -423,15 +427,15 @@ names!("pmpi_iallgather_c_f08_": "mpi_iallgather_c_f08_" = "pmpi_iallgather_c_f0
 /// `MPI_Iallgatherv`, MPI 5.0 section 6.12.5.
 #[unsafe(export_name = "pmpi_iallgatherv_")]
 extern "C" fn mpi_iallgatherv(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    displs: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    displs: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -457,15 +461,15 @@ names!("pmpi_iallgatherv_": "mpi_iallgatherv_" = "pmpi_iallgatherv_", "mpi_iallg
 /// `MPI_Iallgatherv_c`, MPI 5.0 section 6.12.5.
 #[unsafe(export_name = "pmpi_iallgatherv_c_f08_")]
 extern "C" fn mpi_iallgatherv_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    displs: In<isize>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    displs: InAddress<isize>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -491,14 +495,14 @@ names!("pmpi_iallgatherv_c_f08_": "mpi_iallgatherv_c_f08_" = "pmpi_iallgatherv_c
 /// `MPI_Ialltoall`, MPI 5.0 section 6.12.6.
 #[unsafe(export_name = "pmpi_ialltoall_")]
 extern "C" fn mpi_ialltoall(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -523,14 +527,14 @@ names!("pmpi_ialltoall_": "mpi_ialltoall_" = "pmpi_ialltoall_", "mpi_ialltoall_f
 /// `MPI_Ialltoall_c`, MPI 5.0 section 6.12.6.
 #[unsafe(export_name = "pmpi_ialltoall_c_f08_")]
 extern "C" fn mpi_ialltoall_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -555,16 +559,16 @@ names!("pmpi_ialltoall_c_f08_": "mpi_ialltoall_c_f08_" = "pmpi_ialltoall_c_f08_"
 /// `MPI_Ialltoallv`, MPI 5.0 section 6.12.6.
 #[unsafe(export_name = "pmpi_ialltoallv_")]
 extern "C" fn mpi_ialltoallv(
-    sendbuf: Choice,
-    sendcounts: In<c_int>,
-    sdispls: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    rdispls: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<c_int>,
+    sdispls: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    rdispls: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -591,16 +595,16 @@ names!("pmpi_ialltoallv_": "mpi_ialltoallv_" = "pmpi_ialltoallv_", "mpi_ialltoal
 /// `MPI_Ialltoallv_c`, MPI 5.0 section 6.12.6.
 #[unsafe(export_name = "pmpi_ialltoallv_c_f08_")]
 extern "C" fn mpi_ialltoallv_c(
-    sendbuf: Choice,
-    sendcounts: In<i64>,
-    sdispls: In<isize>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    rdispls: In<isize>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<i64>,
+    sdispls: InAddress<isize>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    rdispls: InAddress<isize>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -627,24 +631,24 @@ names!("pmpi_ialltoallv_c_f08_": "mpi_ialltoallv_c_f08_" = "pmpi_ialltoallv_c_f0
 /// `MPI_Ialltoallw`, MPI 5.0 section 6.12.6.
 #[unsafe(export_name = "pmpi_ialltoallw_")]
 extern "C" fn mpi_ialltoallw(
-    sendbuf: Choice,
-    sendcounts: In<c_int>,
-    sdispls: In<c_int>,
-    sendtypes: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    rdispls: In<c_int>,
-    recvtypes: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<c_int>,
+    sdispls: InAddress<c_int>,
+    sendtypes: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    rdispls: InAddress<c_int>,
+    recvtypes: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut sendtypes_c = if sendbuf.is_in_place() {
-        Handles::none()
+        CHandleArray::none()
     } else {
-        Handles::read(sendtypes.as_ptr(), by_hand::peers(comm.handle()))
+        CHandleArray::read(sendtypes.as_ptr(), by_hand::peers(comm.handle()))
     };
-    let mut recvtypes_c = Handles::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
+    let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
@@ -669,24 +673,24 @@ names!("pmpi_ialltoallw_": "mpi_ialltoallw_" = "pmpi_ialltoallw_", "mpi_ialltoal
 /// `MPI_Ialltoallw_c`, MPI 5.0 section 6.12.6.
 #[unsafe(export_name = "pmpi_ialltoallw_c_f08_")]
 extern "C" fn mpi_ialltoallw_c(
-    sendbuf: Choice,
-    sendcounts: In<i64>,
-    sdispls: In<isize>,
-    sendtypes: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    rdispls: In<isize>,
-    recvtypes: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<i64>,
+    sdispls: InAddress<isize>,
+    sendtypes: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    rdispls: InAddress<isize>,
+    recvtypes: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut sendtypes_c = if sendbuf.is_in_place() {
-        Handles::none()
+        CHandleArray::none()
     } else {
-        Handles::read(sendtypes.as_ptr(), by_hand::peers(comm.handle()))
+        CHandleArray::read(sendtypes.as_ptr(), by_hand::peers(comm.handle()))
     };
-    let mut recvtypes_c = Handles::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
+    let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
@@ -711,14 +715,14 @@ names!("pmpi_ialltoallw_c_f08_": "mpi_ialltoallw_c_f08_" = "pmpi_ialltoallw_c_f0
 /// `MPI_Ireduce`, MPI 5.0 section 6.12.7.
 #[unsafe(export_name = "pmpi_ireduce_")]
 extern "C" fn mpi_ireduce(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -743,14 +747,14 @@ names!("pmpi_ireduce_": "mpi_ireduce_" = "pmpi_ireduce_", "mpi_ireduce_f08_" = "
 /// `MPI_Ireduce_c`, MPI 5.0 section 6.12.7.
 #[unsafe(export_name = "pmpi_ireduce_c_f08_")]
 extern "C" fn mpi_ireduce_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -775,13 +779,13 @@ names!("pmpi_ireduce_c_f08_": "mpi_ireduce_c_f08_" = "pmpi_ireduce_c_f08_");
 /// `MPI_Iallreduce`, MPI 5.0 section 6.12.8.
 #[unsafe(export_name = "pmpi_iallreduce_")]
 extern "C" fn mpi_iallreduce(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -805,13 +809,13 @@ names!("pmpi_iallreduce_": "mpi_iallreduce_" = "pmpi_iallreduce_", "mpi_iallredu
 /// `MPI_Iallreduce_c`, MPI 5.0 section 6.12.8.
 #[unsafe(export_name = "pmpi_iallreduce_c_f08_")]
 extern "C" fn mpi_iallreduce_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -835,13 +839,13 @@ names!("pmpi_iallreduce_c_f08_": "mpi_iallreduce_c_f08_" = "pmpi_iallreduce_c_f0
 /// `MPI_Ireduce_scatter_block`, MPI 5.0 section 6.12.9.
 #[unsafe(export_name = "pmpi_ireduce_scatter_block_")]
 extern "C" fn mpi_ireduce_scatter_block(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -865,13 +869,13 @@ names!("pmpi_ireduce_scatter_block_": "mpi_ireduce_scatter_block_" = "pmpi_iredu
 /// `MPI_Ireduce_scatter_block_c`, MPI 5.0 section 6.12.9.
 #[unsafe(export_name = "pmpi_ireduce_scatter_block_c_f08_")]
 extern "C" fn mpi_ireduce_scatter_block_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -895,13 +899,13 @@ names!("pmpi_ireduce_scatter_block_c_f08_": "mpi_ireduce_scatter_block_c_f08_" =
 /// `MPI_Ireduce_scatter`, MPI 5.0 section 6.12.10.
 #[unsafe(export_name = "pmpi_ireduce_scatter_")]
 extern "C" fn mpi_ireduce_scatter(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -925,13 +929,13 @@ names!("pmpi_ireduce_scatter_": "mpi_ireduce_scatter_" = "pmpi_ireduce_scatter_"
 /// `MPI_Ireduce_scatter_c`, MPI 5.0 section 6.12.10.
 #[unsafe(export_name = "pmpi_ireduce_scatter_c_f08_")]
 extern "C" fn mpi_ireduce_scatter_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -955,13 +959,13 @@ names!("pmpi_ireduce_scatter_c_f08_": "mpi_ireduce_scatter_c_f08_" = "pmpi_iredu
 /// `MPI_Iscan`, MPI 5.0 section 6.12.11.
 #[unsafe(export_name = "pmpi_iscan_")]
 extern "C" fn mpi_iscan(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -985,13 +989,13 @@ names!("pmpi_iscan_": "mpi_iscan_" = "pmpi_iscan_", "mpi_iscan_f08_" = "pmpi_isc
 /// `MPI_Iscan_c`, MPI 5.0 section 6.12.11.
 #[unsafe(export_name = "pmpi_iscan_c_f08_")]
 extern "C" fn mpi_iscan_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1015,13 +1019,13 @@ names!("pmpi_iscan_c_f08_": "mpi_iscan_c_f08_" = "pmpi_iscan_c_f08_");
 /// `MPI_Iexscan`, MPI 5.0 section 6.12.12.
 #[unsafe(export_name = "pmpi_iexscan_")]
 extern "C" fn mpi_iexscan(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1045,13 +1049,13 @@ names!("pmpi_iexscan_": "mpi_iexscan_" = "pmpi_iexscan_", "mpi_iexscan_f08_" = "
 /// `MPI_Iexscan_c`, MPI 5.0 section 6.12.12.
 #[unsafe(export_name = "pmpi_iexscan_c_f08_")]
 extern "C" fn mpi_iexscan_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();

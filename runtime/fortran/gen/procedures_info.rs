@@ -4,14 +4,14 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Ierror, In, Number, Out};
+use crate::arg::{FortranHandle, Ierror, InAddress, OutAddress};
 use crate::c;
 use crate::names;
-use crate::text::{Chars, Room};
+use crate::text::{Chars, TextRoom};
 
 /// `MPI_Info_create`, MPI 5.0 section 10.
 #[unsafe(export_name = "pmpi_info_create_")]
-extern "C" fn mpi_info_create(info: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_info_create(info: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut info_c = info.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Info_create(&raw mut info_c) };
@@ -22,7 +22,12 @@ names!("pmpi_info_create_": "mpi_info_create_" = "pmpi_info_create_", "mpi_info_
 
 /// `MPI_Info_delete`, MPI 5.0 section 10.
 #[unsafe(export_name = "pmpi_info_delete_")]
-extern "C" fn mpi_info_delete(info: In<Number>, key: Chars, ierror: Ierror, key_len: usize) {
+extern "C" fn mpi_info_delete(
+    info: InAddress<FortranHandle>,
+    key: Chars,
+    ierror: Ierror,
+    key_len: usize,
+) {
     let key_c = key.trimmed(key_len);
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Info_delete(info.handle(), key_c.as_ptr()) };
@@ -32,7 +37,11 @@ names!("pmpi_info_delete_": "mpi_info_delete_" = "pmpi_info_delete_", "mpi_info_
 
 /// `MPI_Info_dup`, MPI 5.0 section 10.
 #[unsafe(export_name = "pmpi_info_dup_")]
-extern "C" fn mpi_info_dup(info: In<Number>, newinfo: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_info_dup(
+    info: InAddress<FortranHandle>,
+    newinfo: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut newinfo_c = newinfo.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Info_dup(info.handle(), &raw mut newinfo_c) };
@@ -43,7 +52,7 @@ names!("pmpi_info_dup_": "mpi_info_dup_" = "pmpi_info_dup_", "mpi_info_dup_f08_"
 
 /// `MPI_Info_free`, MPI 5.0 section 10.
 #[unsafe(export_name = "pmpi_info_free_")]
-extern "C" fn mpi_info_free(info: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_info_free(info: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut info_c = info.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Info_free(&raw mut info_c) };
@@ -54,7 +63,11 @@ names!("pmpi_info_free_": "mpi_info_free_" = "pmpi_info_free_", "mpi_info_free_f
 
 /// `MPI_Info_get_nkeys`, MPI 5.0 section 10.
 #[unsafe(export_name = "pmpi_info_get_nkeys_")]
-extern "C" fn mpi_info_get_nkeys(info: In<Number>, nkeys: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_info_get_nkeys(
+    info: InAddress<FortranHandle>,
+    nkeys: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Info_get_nkeys(info.handle(), nkeys.as_ptr()) };
     ierror.set(code);
@@ -64,13 +77,13 @@ names!("pmpi_info_get_nkeys_": "mpi_info_get_nkeys_" = "pmpi_info_get_nkeys_", "
 /// `MPI_Info_get_nthkey`, MPI 5.0 section 10.
 #[unsafe(export_name = "pmpi_info_get_nthkey_")]
 extern "C" fn mpi_info_get_nthkey(
-    info: In<Number>,
-    n: In<c_int>,
+    info: InAddress<FortranHandle>,
+    n: InAddress<c_int>,
     key: Chars,
     ierror: Ierror,
     key_len: usize,
 ) {
-    let mut key_c = Room::of(c::MPI_MAX_INFO_KEY);
+    let mut key_c = TextRoom::of(c::MPI_MAX_INFO_KEY);
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Info_get_nthkey(info.handle(), n.get(), key_c.as_mut_ptr()) };
     if code == 0 {
@@ -83,7 +96,7 @@ names!("pmpi_info_get_nthkey_": "mpi_info_get_nthkey_" = "pmpi_info_get_nthkey_"
 /// `MPI_Info_set`, MPI 5.0 section 10.
 #[unsafe(export_name = "pmpi_info_set_")]
 extern "C" fn mpi_info_set(
-    info: In<Number>,
+    info: InAddress<FortranHandle>,
     key: Chars,
     value: Chars,
     ierror: Ierror,
@@ -101,10 +114,10 @@ names!("pmpi_info_set_": "mpi_info_set_" = "pmpi_info_set_", "mpi_info_set_f08_"
 /// `MPI_Info_get_valuelen`, MPI 5.0 section 16.3.
 #[unsafe(export_name = "pmpi_info_get_valuelen_")]
 extern "C" fn mpi_info_get_valuelen(
-    info: In<Number>,
+    info: InAddress<FortranHandle>,
     key: Chars,
-    valuelen: Out<c_int>,
-    flag: Out<c_int>,
+    valuelen: OutAddress<c_int>,
+    flag: OutAddress<c_int>,
     ierror: Ierror,
     key_len: usize,
 ) {

@@ -4,7 +4,7 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Ierror, In, Number, Out};
+use crate::arg::{FortranHandle, Ierror, InAddress, OutAddress};
 use crate::c;
 use crate::names;
 use crate::text::Chars;
@@ -12,9 +12,9 @@ use crate::text::Chars;
 /// `MPI_Group_from_session_pset`, MPI 5.0 section 7.3.2.
 #[unsafe(export_name = "pmpi_group_from_session_pset_")]
 extern "C" fn mpi_group_from_session_pset(
-    session: In<Number>,
+    session: InAddress<FortranHandle>,
     pset_name: Chars,
-    newgroup: Out<Number>,
+    newgroup: OutAddress<FortranHandle>,
     ierror: Ierror,
     pset_name_len: usize,
 ) {
@@ -32,11 +32,11 @@ names!("pmpi_group_from_session_pset_": "mpi_group_from_session_pset_" = "pmpi_g
 /// `MPI_Comm_create_from_group`, MPI 5.0 section 7.4.2.
 #[unsafe(export_name = "pmpi_comm_create_from_group_")]
 extern "C" fn mpi_comm_create_from_group(
-    group: In<Number>,
+    group: InAddress<FortranHandle>,
     stringtag: Chars,
-    info: In<Number>,
-    errhandler: In<Number>,
-    newcomm: Out<Number>,
+    info: InAddress<FortranHandle>,
+    errhandler: InAddress<FortranHandle>,
+    newcomm: OutAddress<FortranHandle>,
     ierror: Ierror,
     stringtag_len: usize,
 ) {
@@ -60,14 +60,14 @@ names!("pmpi_comm_create_from_group_": "mpi_comm_create_from_group_" = "pmpi_com
 /// `MPI_Intercomm_create_from_groups`, MPI 5.0 section 7.6.2.
 #[unsafe(export_name = "pmpi_intercomm_create_from_groups_")]
 extern "C" fn mpi_intercomm_create_from_groups(
-    local_group: In<Number>,
-    local_leader: In<c_int>,
-    remote_group: In<Number>,
-    remote_leader: In<c_int>,
+    local_group: InAddress<FortranHandle>,
+    local_leader: InAddress<c_int>,
+    remote_group: InAddress<FortranHandle>,
+    remote_leader: InAddress<c_int>,
     stringtag: Chars,
-    info: In<Number>,
-    errhandler: In<Number>,
-    newintercomm: Out<Number>,
+    info: InAddress<FortranHandle>,
+    errhandler: InAddress<FortranHandle>,
+    newintercomm: OutAddress<FortranHandle>,
     ierror: Ierror,
     stringtag_len: usize,
 ) {
@@ -93,7 +93,7 @@ names!("pmpi_intercomm_create_from_groups_": "mpi_intercomm_create_from_groups_"
 
 /// `MPI_Get_hw_resource_info`, MPI 5.0 section 9.1.2.
 #[unsafe(export_name = "pmpi_get_hw_resource_info_")]
-extern "C" fn mpi_get_hw_resource_info(hw_info: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_get_hw_resource_info(hw_info: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut hw_info_c = hw_info.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Get_hw_resource_info(&raw mut hw_info_c) };
@@ -113,7 +113,7 @@ names!("pmpi_finalize_": "mpi_finalize_" = "pmpi_finalize_", "mpi_finalize_f08_"
 
 /// `MPI_Finalized`, MPI 5.0 section 11.2.3.
 #[unsafe(export_name = "pmpi_finalized_")]
-extern "C" fn mpi_finalized(flag: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_finalized(flag: OutAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Finalized(flag.as_ptr()) };
     ierror.set(code);
@@ -122,7 +122,7 @@ names!("pmpi_finalized_": "mpi_finalized_" = "pmpi_finalized_", "mpi_finalized_f
 
 /// `MPI_Initialized`, MPI 5.0 section 11.2.3.
 #[unsafe(export_name = "pmpi_initialized_")]
-extern "C" fn mpi_initialized(flag: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_initialized(flag: OutAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Initialized(flag.as_ptr()) };
     ierror.set(code);
@@ -131,7 +131,7 @@ names!("pmpi_initialized_": "mpi_initialized_" = "pmpi_initialized_", "mpi_initi
 
 /// `MPI_Session_finalize`, MPI 5.0 section 11.3.1.
 #[unsafe(export_name = "pmpi_session_finalize_")]
-extern "C" fn mpi_session_finalize(session: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_session_finalize(session: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut session_c = session.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Session_finalize(&raw mut session_c) };
@@ -143,9 +143,9 @@ names!("pmpi_session_finalize_": "mpi_session_finalize_" = "pmpi_session_finaliz
 /// `MPI_Session_init`, MPI 5.0 section 11.3.1.
 #[unsafe(export_name = "pmpi_session_init_")]
 extern "C" fn mpi_session_init(
-    info: In<Number>,
-    errhandler: In<Number>,
-    session: Out<Number>,
+    info: InAddress<FortranHandle>,
+    errhandler: InAddress<FortranHandle>,
+    session: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut session_c = session.handle();
@@ -159,7 +159,11 @@ names!("pmpi_session_init_": "mpi_session_init_" = "pmpi_session_init_", "mpi_se
 
 /// `MPI_Session_get_info`, MPI 5.0 section 11.3.2.
 #[unsafe(export_name = "pmpi_session_get_info_")]
-extern "C" fn mpi_session_get_info(session: In<Number>, info_used: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_session_get_info(
+    session: InAddress<FortranHandle>,
+    info_used: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut info_used_c = info_used.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Session_get_info(session.handle(), &raw mut info_used_c) };
@@ -171,9 +175,9 @@ names!("pmpi_session_get_info_": "mpi_session_get_info_" = "pmpi_session_get_inf
 /// `MPI_Session_get_num_psets`, MPI 5.0 section 11.3.2.
 #[unsafe(export_name = "pmpi_session_get_num_psets_")]
 extern "C" fn mpi_session_get_num_psets(
-    session: In<Number>,
-    info: In<Number>,
-    npset_names: Out<c_int>,
+    session: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    npset_names: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -187,9 +191,9 @@ names!("pmpi_session_get_num_psets_": "mpi_session_get_num_psets_" = "pmpi_sessi
 /// `MPI_Session_get_pset_info`, MPI 5.0 section 11.3.2.
 #[unsafe(export_name = "pmpi_session_get_pset_info_")]
 extern "C" fn mpi_session_get_pset_info(
-    session: In<Number>,
+    session: InAddress<FortranHandle>,
     pset_name: Chars,
-    info: Out<Number>,
+    info: OutAddress<FortranHandle>,
     ierror: Ierror,
     pset_name_len: usize,
 ) {
@@ -206,7 +210,11 @@ names!("pmpi_session_get_pset_info_": "mpi_session_get_pset_info_" = "pmpi_sessi
 
 /// `MPI_Abort`, MPI 5.0 section 11.4.3.
 #[unsafe(export_name = "pmpi_abort_")]
-extern "C" fn mpi_abort(comm: In<Number>, errorcode: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_abort(
+    comm: InAddress<FortranHandle>,
+    errorcode: InAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Abort(comm.handle(), errorcode.get()) };
     ierror.set(code);
@@ -215,7 +223,7 @@ names!("pmpi_abort_": "mpi_abort_" = "pmpi_abort_", "mpi_abort_f08_" = "pmpi_abo
 
 /// `MPI_Is_thread_main`, MPI 5.0 section 11.6.2.
 #[unsafe(export_name = "pmpi_is_thread_main_")]
-extern "C" fn mpi_is_thread_main(flag: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_is_thread_main(flag: OutAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Is_thread_main(flag.as_ptr()) };
     ierror.set(code);
@@ -224,7 +232,7 @@ names!("pmpi_is_thread_main_": "mpi_is_thread_main_" = "pmpi_is_thread_main_", "
 
 /// `MPI_Query_thread`, MPI 5.0 section 11.6.2.
 #[unsafe(export_name = "pmpi_query_thread_")]
-extern "C" fn mpi_query_thread(provided: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_query_thread(provided: OutAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Query_thread(provided.as_ptr()) };
     ierror.set(code);

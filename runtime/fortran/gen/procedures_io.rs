@@ -4,19 +4,21 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Choice, Ierror, In, Number, Out, Procedure, Status};
+use crate::arg::{
+    ChoiceBuffer, FortranHandle, FortranStatus, Ierror, InAddress, OutAddress, UserProcedure,
+};
 use crate::c;
 use crate::names;
-use crate::text::{Chars, Room};
+use crate::text::{Chars, TextRoom};
 
 /// `MPI_File_open`, MPI 5.0 section 14.2.1.
 #[unsafe(export_name = "pmpi_file_open_")]
 extern "C" fn mpi_file_open(
-    comm: In<Number>,
+    comm: InAddress<FortranHandle>,
     filename: Chars,
-    amode: In<c_int>,
-    info: In<Number>,
-    fh: Out<Number>,
+    amode: InAddress<c_int>,
+    info: InAddress<FortranHandle>,
+    fh: OutAddress<FortranHandle>,
     ierror: Ierror,
     filename_len: usize,
 ) {
@@ -39,7 +41,7 @@ names!("pmpi_file_open_": "mpi_file_open_" = "pmpi_file_open_", "mpi_file_open_f
 
 /// `MPI_File_close`, MPI 5.0 section 14.2.2.
 #[unsafe(export_name = "pmpi_file_close_")]
-extern "C" fn mpi_file_close(fh: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_file_close(fh: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut fh_c = fh.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_close(&raw mut fh_c) };
@@ -52,7 +54,7 @@ names!("pmpi_file_close_": "mpi_file_close_" = "pmpi_file_close_", "mpi_file_clo
 #[unsafe(export_name = "pmpi_file_delete_")]
 extern "C" fn mpi_file_delete(
     filename: Chars,
-    info: In<Number>,
+    info: InAddress<FortranHandle>,
     ierror: Ierror,
     filename_len: usize,
 ) {
@@ -65,7 +67,11 @@ names!("pmpi_file_delete_": "mpi_file_delete_" = "pmpi_file_delete_", "mpi_file_
 
 /// `MPI_File_set_size`, MPI 5.0 section 14.2.4.
 #[unsafe(export_name = "pmpi_file_set_size_")]
-extern "C" fn mpi_file_set_size(fh: In<Number>, size: In<i64>, ierror: Ierror) {
+extern "C" fn mpi_file_set_size(
+    fh: InAddress<FortranHandle>,
+    size: InAddress<i64>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_set_size(fh.handle(), size.get()) };
     ierror.set(code);
@@ -74,7 +80,11 @@ names!("pmpi_file_set_size_": "mpi_file_set_size_" = "pmpi_file_set_size_", "mpi
 
 /// `MPI_File_preallocate`, MPI 5.0 section 14.2.5.
 #[unsafe(export_name = "pmpi_file_preallocate_")]
-extern "C" fn mpi_file_preallocate(fh: In<Number>, size: In<i64>, ierror: Ierror) {
+extern "C" fn mpi_file_preallocate(
+    fh: InAddress<FortranHandle>,
+    size: InAddress<i64>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_preallocate(fh.handle(), size.get()) };
     ierror.set(code);
@@ -83,7 +93,11 @@ names!("pmpi_file_preallocate_": "mpi_file_preallocate_" = "pmpi_file_preallocat
 
 /// `MPI_File_get_size`, MPI 5.0 section 14.2.6.
 #[unsafe(export_name = "pmpi_file_get_size_")]
-extern "C" fn mpi_file_get_size(fh: In<Number>, size: Out<i64>, ierror: Ierror) {
+extern "C" fn mpi_file_get_size(
+    fh: InAddress<FortranHandle>,
+    size: OutAddress<i64>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_get_size(fh.handle(), size.as_ptr()) };
     ierror.set(code);
@@ -92,7 +106,11 @@ names!("pmpi_file_get_size_": "mpi_file_get_size_" = "pmpi_file_get_size_", "mpi
 
 /// `MPI_File_get_amode`, MPI 5.0 section 14.2.7.
 #[unsafe(export_name = "pmpi_file_get_amode_")]
-extern "C" fn mpi_file_get_amode(fh: In<Number>, amode: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_file_get_amode(
+    fh: InAddress<FortranHandle>,
+    amode: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_get_amode(fh.handle(), amode.as_ptr()) };
     ierror.set(code);
@@ -101,7 +119,11 @@ names!("pmpi_file_get_amode_": "mpi_file_get_amode_" = "pmpi_file_get_amode_", "
 
 /// `MPI_File_get_group`, MPI 5.0 section 14.2.7.
 #[unsafe(export_name = "pmpi_file_get_group_")]
-extern "C" fn mpi_file_get_group(fh: In<Number>, group: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_file_get_group(
+    fh: InAddress<FortranHandle>,
+    group: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut group_c = group.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_get_group(fh.handle(), &raw mut group_c) };
@@ -112,7 +134,11 @@ names!("pmpi_file_get_group_": "mpi_file_get_group_" = "pmpi_file_get_group_", "
 
 /// `MPI_File_get_info`, MPI 5.0 section 14.2.8.
 #[unsafe(export_name = "pmpi_file_get_info_")]
-extern "C" fn mpi_file_get_info(fh: In<Number>, info_used: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_file_get_info(
+    fh: InAddress<FortranHandle>,
+    info_used: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut info_used_c = info_used.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_get_info(fh.handle(), &raw mut info_used_c) };
@@ -123,7 +149,11 @@ names!("pmpi_file_get_info_": "mpi_file_get_info_" = "pmpi_file_get_info_", "mpi
 
 /// `MPI_File_set_info`, MPI 5.0 section 14.2.8.
 #[unsafe(export_name = "pmpi_file_set_info_")]
-extern "C" fn mpi_file_set_info(fh: In<Number>, info: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_file_set_info(
+    fh: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_set_info(fh.handle(), info.handle()) };
     ierror.set(code);
@@ -133,17 +163,17 @@ names!("pmpi_file_set_info_": "mpi_file_set_info_" = "pmpi_file_set_info_", "mpi
 /// `MPI_File_get_view`, MPI 5.0 section 14.3.
 #[unsafe(export_name = "pmpi_file_get_view_")]
 extern "C" fn mpi_file_get_view(
-    fh: In<Number>,
-    disp: Out<i64>,
-    etype: Out<Number>,
-    filetype: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    disp: OutAddress<i64>,
+    etype: OutAddress<FortranHandle>,
+    filetype: OutAddress<FortranHandle>,
     datarep: Chars,
     ierror: Ierror,
     datarep_len: usize,
 ) {
     let mut etype_c = etype.handle();
     let mut filetype_c = filetype.handle();
-    let mut datarep_c = Room::of(c::MPI_MAX_DATAREP_STRING);
+    let mut datarep_c = TextRoom::of(c::MPI_MAX_DATAREP_STRING);
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_File_get_view(
@@ -166,12 +196,12 @@ names!("pmpi_file_get_view_": "mpi_file_get_view_" = "pmpi_file_get_view_", "mpi
 /// `MPI_File_set_view`, MPI 5.0 section 14.3.
 #[unsafe(export_name = "pmpi_file_set_view_")]
 extern "C" fn mpi_file_set_view(
-    fh: In<Number>,
-    disp: In<i64>,
-    etype: In<Number>,
-    filetype: In<Number>,
+    fh: InAddress<FortranHandle>,
+    disp: InAddress<i64>,
+    etype: InAddress<FortranHandle>,
+    filetype: InAddress<FortranHandle>,
     datarep: Chars,
-    info: In<Number>,
+    info: InAddress<FortranHandle>,
     ierror: Ierror,
     datarep_len: usize,
 ) {
@@ -194,12 +224,12 @@ names!("pmpi_file_set_view_": "mpi_file_set_view_" = "pmpi_file_set_view_", "mpi
 /// `MPI_File_iread_at`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_iread_at_")]
 extern "C" fn mpi_file_iread_at(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -222,12 +252,12 @@ names!("pmpi_file_iread_at_": "mpi_file_iread_at_" = "pmpi_file_iread_at_", "mpi
 /// `MPI_File_iread_at_c`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_iread_at_c_f08_")]
 extern "C" fn mpi_file_iread_at_c(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -250,12 +280,12 @@ names!("pmpi_file_iread_at_c_f08_": "mpi_file_iread_at_c_f08_" = "pmpi_file_irea
 /// `MPI_File_iread_at_all`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_iread_at_all_")]
 extern "C" fn mpi_file_iread_at_all(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -278,12 +308,12 @@ names!("pmpi_file_iread_at_all_": "mpi_file_iread_at_all_" = "pmpi_file_iread_at
 /// `MPI_File_iread_at_all_c`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_iread_at_all_c_f08_")]
 extern "C" fn mpi_file_iread_at_all_c(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -306,12 +336,12 @@ names!("pmpi_file_iread_at_all_c_f08_": "mpi_file_iread_at_all_c_f08_" = "pmpi_f
 /// `MPI_File_iwrite_at`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_iwrite_at_")]
 extern "C" fn mpi_file_iwrite_at(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -334,12 +364,12 @@ names!("pmpi_file_iwrite_at_": "mpi_file_iwrite_at_" = "pmpi_file_iwrite_at_", "
 /// `MPI_File_iwrite_at_c`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_iwrite_at_c_f08_")]
 extern "C" fn mpi_file_iwrite_at_c(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -362,12 +392,12 @@ names!("pmpi_file_iwrite_at_c_f08_": "mpi_file_iwrite_at_c_f08_" = "pmpi_file_iw
 /// `MPI_File_iwrite_at_all`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_iwrite_at_all_")]
 extern "C" fn mpi_file_iwrite_at_all(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -390,12 +420,12 @@ names!("pmpi_file_iwrite_at_all_": "mpi_file_iwrite_at_all_" = "pmpi_file_iwrite
 /// `MPI_File_iwrite_at_all_c`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_iwrite_at_all_c_f08_")]
 extern "C" fn mpi_file_iwrite_at_all_c(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -418,12 +448,12 @@ names!("pmpi_file_iwrite_at_all_c_f08_": "mpi_file_iwrite_at_all_c_f08_" = "pmpi
 /// `MPI_File_read_at`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_read_at_")]
 extern "C" fn mpi_file_read_at(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -444,12 +474,12 @@ names!("pmpi_file_read_at_": "mpi_file_read_at_" = "pmpi_file_read_at_", "mpi_fi
 /// `MPI_File_read_at_c`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_read_at_c_f08_")]
 extern "C" fn mpi_file_read_at_c(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -470,12 +500,12 @@ names!("pmpi_file_read_at_c_f08_": "mpi_file_read_at_c_f08_" = "pmpi_file_read_a
 /// `MPI_File_read_at_all`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_read_at_all_")]
 extern "C" fn mpi_file_read_at_all(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -496,12 +526,12 @@ names!("pmpi_file_read_at_all_": "mpi_file_read_at_all_" = "pmpi_file_read_at_al
 /// `MPI_File_read_at_all_c`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_read_at_all_c_f08_")]
 extern "C" fn mpi_file_read_at_all_c(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -522,12 +552,12 @@ names!("pmpi_file_read_at_all_c_f08_": "mpi_file_read_at_all_c_f08_" = "pmpi_fil
 /// `MPI_File_write_at`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_write_at_")]
 extern "C" fn mpi_file_write_at(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -548,12 +578,12 @@ names!("pmpi_file_write_at_": "mpi_file_write_at_" = "pmpi_file_write_at_", "mpi
 /// `MPI_File_write_at_c`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_write_at_c_f08_")]
 extern "C" fn mpi_file_write_at_c(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -574,12 +604,12 @@ names!("pmpi_file_write_at_c_f08_": "mpi_file_write_at_c_f08_" = "pmpi_file_writ
 /// `MPI_File_write_at_all`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_write_at_all_")]
 extern "C" fn mpi_file_write_at_all(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -600,12 +630,12 @@ names!("pmpi_file_write_at_all_": "mpi_file_write_at_all_" = "pmpi_file_write_at
 /// `MPI_File_write_at_all_c`, MPI 5.0 section 14.4.2.
 #[unsafe(export_name = "pmpi_file_write_at_all_c_f08_")]
 extern "C" fn mpi_file_write_at_all_c(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -626,9 +656,9 @@ names!("pmpi_file_write_at_all_c_f08_": "mpi_file_write_at_all_c_f08_" = "pmpi_f
 /// `MPI_File_get_byte_offset`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_get_byte_offset_")]
 extern "C" fn mpi_file_get_byte_offset(
-    fh: In<Number>,
-    offset: In<i64>,
-    disp: Out<i64>,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    disp: OutAddress<i64>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -639,7 +669,11 @@ names!("pmpi_file_get_byte_offset_": "mpi_file_get_byte_offset_" = "pmpi_file_ge
 
 /// `MPI_File_get_position`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_get_position_")]
-extern "C" fn mpi_file_get_position(fh: In<Number>, offset: Out<i64>, ierror: Ierror) {
+extern "C" fn mpi_file_get_position(
+    fh: InAddress<FortranHandle>,
+    offset: OutAddress<i64>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_get_position(fh.handle(), offset.as_ptr()) };
     ierror.set(code);
@@ -649,11 +683,11 @@ names!("pmpi_file_get_position_": "mpi_file_get_position_" = "pmpi_file_get_posi
 /// `MPI_File_iread`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_iread_")]
 extern "C" fn mpi_file_iread(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -675,11 +709,11 @@ names!("pmpi_file_iread_": "mpi_file_iread_" = "pmpi_file_iread_", "mpi_file_ire
 /// `MPI_File_iread_c`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_iread_c_f08_")]
 extern "C" fn mpi_file_iread_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -701,11 +735,11 @@ names!("pmpi_file_iread_c_f08_": "mpi_file_iread_c_f08_" = "pmpi_file_iread_c_f0
 /// `MPI_File_iread_all`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_iread_all_")]
 extern "C" fn mpi_file_iread_all(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -727,11 +761,11 @@ names!("pmpi_file_iread_all_": "mpi_file_iread_all_" = "pmpi_file_iread_all_", "
 /// `MPI_File_iread_all_c`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_iread_all_c_f08_")]
 extern "C" fn mpi_file_iread_all_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -753,11 +787,11 @@ names!("pmpi_file_iread_all_c_f08_": "mpi_file_iread_all_c_f08_" = "pmpi_file_ir
 /// `MPI_File_iwrite`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_iwrite_")]
 extern "C" fn mpi_file_iwrite(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -779,11 +813,11 @@ names!("pmpi_file_iwrite_": "mpi_file_iwrite_" = "pmpi_file_iwrite_", "mpi_file_
 /// `MPI_File_iwrite_c`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_iwrite_c_f08_")]
 extern "C" fn mpi_file_iwrite_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -805,11 +839,11 @@ names!("pmpi_file_iwrite_c_f08_": "mpi_file_iwrite_c_f08_" = "pmpi_file_iwrite_c
 /// `MPI_File_iwrite_all`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_iwrite_all_")]
 extern "C" fn mpi_file_iwrite_all(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -831,11 +865,11 @@ names!("pmpi_file_iwrite_all_": "mpi_file_iwrite_all_" = "pmpi_file_iwrite_all_"
 /// `MPI_File_iwrite_all_c`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_iwrite_all_c_f08_")]
 extern "C" fn mpi_file_iwrite_all_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -857,11 +891,11 @@ names!("pmpi_file_iwrite_all_c_f08_": "mpi_file_iwrite_all_c_f08_" = "pmpi_file_
 /// `MPI_File_read`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_read_")]
 extern "C" fn mpi_file_read(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -881,11 +915,11 @@ names!("pmpi_file_read_": "mpi_file_read_" = "pmpi_file_read_", "mpi_file_read_f
 /// `MPI_File_read_c`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_read_c_f08_")]
 extern "C" fn mpi_file_read_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -905,11 +939,11 @@ names!("pmpi_file_read_c_f08_": "mpi_file_read_c_f08_" = "pmpi_file_read_c_f08_"
 /// `MPI_File_read_all`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_read_all_")]
 extern "C" fn mpi_file_read_all(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -929,11 +963,11 @@ names!("pmpi_file_read_all_": "mpi_file_read_all_" = "pmpi_file_read_all_", "mpi
 /// `MPI_File_read_all_c`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_read_all_c_f08_")]
 extern "C" fn mpi_file_read_all_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -952,7 +986,12 @@ names!("pmpi_file_read_all_c_f08_": "mpi_file_read_all_c_f08_" = "pmpi_file_read
 
 /// `MPI_File_seek`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_seek_")]
-extern "C" fn mpi_file_seek(fh: In<Number>, offset: In<i64>, whence: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_file_seek(
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    whence: InAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_seek(fh.handle(), offset.get(), whence.get()) };
     ierror.set(code);
@@ -962,11 +1001,11 @@ names!("pmpi_file_seek_": "mpi_file_seek_" = "pmpi_file_seek_", "mpi_file_seek_f
 /// `MPI_File_write`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_write_")]
 extern "C" fn mpi_file_write(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -986,11 +1025,11 @@ names!("pmpi_file_write_": "mpi_file_write_" = "pmpi_file_write_", "mpi_file_wri
 /// `MPI_File_write_c`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_write_c_f08_")]
 extern "C" fn mpi_file_write_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1010,11 +1049,11 @@ names!("pmpi_file_write_c_f08_": "mpi_file_write_c_f08_" = "pmpi_file_write_c_f0
 /// `MPI_File_write_all`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_write_all_")]
 extern "C" fn mpi_file_write_all(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1034,11 +1073,11 @@ names!("pmpi_file_write_all_": "mpi_file_write_all_" = "pmpi_file_write_all_", "
 /// `MPI_File_write_all_c`, MPI 5.0 section 14.4.3.
 #[unsafe(export_name = "pmpi_file_write_all_c_f08_")]
 extern "C" fn mpi_file_write_all_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1057,7 +1096,11 @@ names!("pmpi_file_write_all_c_f08_": "mpi_file_write_all_c_f08_" = "pmpi_file_wr
 
 /// `MPI_File_get_position_shared`, MPI 5.0 section 14.4.4.
 #[unsafe(export_name = "pmpi_file_get_position_shared_")]
-extern "C" fn mpi_file_get_position_shared(fh: In<Number>, offset: Out<i64>, ierror: Ierror) {
+extern "C" fn mpi_file_get_position_shared(
+    fh: InAddress<FortranHandle>,
+    offset: OutAddress<i64>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_get_position_shared(fh.handle(), offset.as_ptr()) };
     ierror.set(code);
@@ -1067,11 +1110,11 @@ names!("pmpi_file_get_position_shared_": "mpi_file_get_position_shared_" = "pmpi
 /// `MPI_File_iread_shared`, MPI 5.0 section 14.4.4.
 #[unsafe(export_name = "pmpi_file_iread_shared_")]
 extern "C" fn mpi_file_iread_shared(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1093,11 +1136,11 @@ names!("pmpi_file_iread_shared_": "mpi_file_iread_shared_" = "pmpi_file_iread_sh
 /// `MPI_File_iread_shared_c`, MPI 5.0 section 14.4.4.
 #[unsafe(export_name = "pmpi_file_iread_shared_c_f08_")]
 extern "C" fn mpi_file_iread_shared_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1119,11 +1162,11 @@ names!("pmpi_file_iread_shared_c_f08_": "mpi_file_iread_shared_c_f08_" = "pmpi_f
 /// `MPI_File_iwrite_shared`, MPI 5.0 section 14.4.4.
 #[unsafe(export_name = "pmpi_file_iwrite_shared_")]
 extern "C" fn mpi_file_iwrite_shared(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1145,11 +1188,11 @@ names!("pmpi_file_iwrite_shared_": "mpi_file_iwrite_shared_" = "pmpi_file_iwrite
 /// `MPI_File_iwrite_shared_c`, MPI 5.0 section 14.4.4.
 #[unsafe(export_name = "pmpi_file_iwrite_shared_c_f08_")]
 extern "C" fn mpi_file_iwrite_shared_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    request: Out<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1171,11 +1214,11 @@ names!("pmpi_file_iwrite_shared_c_f08_": "mpi_file_iwrite_shared_c_f08_" = "pmpi
 /// `MPI_File_read_ordered`, MPI 5.0 section 14.4.4.
 #[unsafe(export_name = "pmpi_file_read_ordered_")]
 extern "C" fn mpi_file_read_ordered(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1195,11 +1238,11 @@ names!("pmpi_file_read_ordered_": "mpi_file_read_ordered_" = "pmpi_file_read_ord
 /// `MPI_File_read_ordered_c`, MPI 5.0 section 14.4.4.
 #[unsafe(export_name = "pmpi_file_read_ordered_c_f08_")]
 extern "C" fn mpi_file_read_ordered_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1219,11 +1262,11 @@ names!("pmpi_file_read_ordered_c_f08_": "mpi_file_read_ordered_c_f08_" = "pmpi_f
 /// `MPI_File_read_shared`, MPI 5.0 section 14.4.4.
 #[unsafe(export_name = "pmpi_file_read_shared_")]
 extern "C" fn mpi_file_read_shared(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1243,11 +1286,11 @@ names!("pmpi_file_read_shared_": "mpi_file_read_shared_" = "pmpi_file_read_share
 /// `MPI_File_read_shared_c`, MPI 5.0 section 14.4.4.
 #[unsafe(export_name = "pmpi_file_read_shared_c_f08_")]
 extern "C" fn mpi_file_read_shared_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1267,9 +1310,9 @@ names!("pmpi_file_read_shared_c_f08_": "mpi_file_read_shared_c_f08_" = "pmpi_fil
 /// `MPI_File_seek_shared`, MPI 5.0 section 14.4.4.
 #[unsafe(export_name = "pmpi_file_seek_shared_")]
 extern "C" fn mpi_file_seek_shared(
-    fh: In<Number>,
-    offset: In<i64>,
-    whence: In<c_int>,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    whence: InAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1281,11 +1324,11 @@ names!("pmpi_file_seek_shared_": "mpi_file_seek_shared_" = "pmpi_file_seek_share
 /// `MPI_File_write_ordered`, MPI 5.0 section 14.4.4.
 #[unsafe(export_name = "pmpi_file_write_ordered_")]
 extern "C" fn mpi_file_write_ordered(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1305,11 +1348,11 @@ names!("pmpi_file_write_ordered_": "mpi_file_write_ordered_" = "pmpi_file_write_
 /// `MPI_File_write_ordered_c`, MPI 5.0 section 14.4.4.
 #[unsafe(export_name = "pmpi_file_write_ordered_c_f08_")]
 extern "C" fn mpi_file_write_ordered_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1329,11 +1372,11 @@ names!("pmpi_file_write_ordered_c_f08_": "mpi_file_write_ordered_c_f08_" = "pmpi
 /// `MPI_File_write_shared`, MPI 5.0 section 14.4.4.
 #[unsafe(export_name = "pmpi_file_write_shared_")]
 extern "C" fn mpi_file_write_shared(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1353,11 +1396,11 @@ names!("pmpi_file_write_shared_": "mpi_file_write_shared_" = "pmpi_file_write_sh
 /// `MPI_File_write_shared_c`, MPI 5.0 section 14.4.4.
 #[unsafe(export_name = "pmpi_file_write_shared_c_f08_")]
 extern "C" fn mpi_file_write_shared_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1377,10 +1420,10 @@ names!("pmpi_file_write_shared_c_f08_": "mpi_file_write_shared_c_f08_" = "pmpi_f
 /// `MPI_File_read_all_begin`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_read_all_begin_")]
 extern "C" fn mpi_file_read_all_begin(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1394,10 +1437,10 @@ names!("pmpi_file_read_all_begin_": "mpi_file_read_all_begin_" = "pmpi_file_read
 /// `MPI_File_read_all_begin_c`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_read_all_begin_c_f08_")]
 extern "C" fn mpi_file_read_all_begin_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1410,7 +1453,12 @@ names!("pmpi_file_read_all_begin_c_f08_": "mpi_file_read_all_begin_c_f08_" = "pm
 
 /// `MPI_File_read_all_end`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_read_all_end_")]
-extern "C" fn mpi_file_read_all_end(fh: In<Number>, buf: Choice, status: Status, ierror: Ierror) {
+extern "C" fn mpi_file_read_all_end(
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    status: FortranStatus,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_read_all_end(fh.handle(), buf.get(), status.get()) };
     ierror.set(code);
@@ -1420,11 +1468,11 @@ names!("pmpi_file_read_all_end_": "mpi_file_read_all_end_" = "pmpi_file_read_all
 /// `MPI_File_read_at_all_begin`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_read_at_all_begin_")]
 extern "C" fn mpi_file_read_at_all_begin(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1444,11 +1492,11 @@ names!("pmpi_file_read_at_all_begin_": "mpi_file_read_at_all_begin_" = "pmpi_fil
 /// `MPI_File_read_at_all_begin_c`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_read_at_all_begin_c_f08_")]
 extern "C" fn mpi_file_read_at_all_begin_c(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1468,9 +1516,9 @@ names!("pmpi_file_read_at_all_begin_c_f08_": "mpi_file_read_at_all_begin_c_f08_"
 /// `MPI_File_read_at_all_end`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_read_at_all_end_")]
 extern "C" fn mpi_file_read_at_all_end(
-    fh: In<Number>,
-    buf: Choice,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1482,10 +1530,10 @@ names!("pmpi_file_read_at_all_end_": "mpi_file_read_at_all_end_" = "pmpi_file_re
 /// `MPI_File_read_ordered_begin`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_read_ordered_begin_")]
 extern "C" fn mpi_file_read_ordered_begin(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1499,10 +1547,10 @@ names!("pmpi_file_read_ordered_begin_": "mpi_file_read_ordered_begin_" = "pmpi_f
 /// `MPI_File_read_ordered_begin_c`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_read_ordered_begin_c_f08_")]
 extern "C" fn mpi_file_read_ordered_begin_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1516,9 +1564,9 @@ names!("pmpi_file_read_ordered_begin_c_f08_": "mpi_file_read_ordered_begin_c_f08
 /// `MPI_File_read_ordered_end`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_read_ordered_end_")]
 extern "C" fn mpi_file_read_ordered_end(
-    fh: In<Number>,
-    buf: Choice,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1530,10 +1578,10 @@ names!("pmpi_file_read_ordered_end_": "mpi_file_read_ordered_end_" = "pmpi_file_
 /// `MPI_File_write_all_begin`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_write_all_begin_")]
 extern "C" fn mpi_file_write_all_begin(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1547,10 +1595,10 @@ names!("pmpi_file_write_all_begin_": "mpi_file_write_all_begin_" = "pmpi_file_wr
 /// `MPI_File_write_all_begin_c`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_write_all_begin_c_f08_")]
 extern "C" fn mpi_file_write_all_begin_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1563,7 +1611,12 @@ names!("pmpi_file_write_all_begin_c_f08_": "mpi_file_write_all_begin_c_f08_" = "
 
 /// `MPI_File_write_all_end`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_write_all_end_")]
-extern "C" fn mpi_file_write_all_end(fh: In<Number>, buf: Choice, status: Status, ierror: Ierror) {
+extern "C" fn mpi_file_write_all_end(
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    status: FortranStatus,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_write_all_end(fh.handle(), buf.get(), status.get()) };
     ierror.set(code);
@@ -1573,11 +1626,11 @@ names!("pmpi_file_write_all_end_": "mpi_file_write_all_end_" = "pmpi_file_write_
 /// `MPI_File_write_at_all_begin`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_write_at_all_begin_")]
 extern "C" fn mpi_file_write_at_all_begin(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1597,11 +1650,11 @@ names!("pmpi_file_write_at_all_begin_": "mpi_file_write_at_all_begin_" = "pmpi_f
 /// `MPI_File_write_at_all_begin_c`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_write_at_all_begin_c_f08_")]
 extern "C" fn mpi_file_write_at_all_begin_c(
-    fh: In<Number>,
-    offset: In<i64>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
+    fh: InAddress<FortranHandle>,
+    offset: InAddress<i64>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1621,9 +1674,9 @@ names!("pmpi_file_write_at_all_begin_c_f08_": "mpi_file_write_at_all_begin_c_f08
 /// `MPI_File_write_at_all_end`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_write_at_all_end_")]
 extern "C" fn mpi_file_write_at_all_end(
-    fh: In<Number>,
-    buf: Choice,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1635,10 +1688,10 @@ names!("pmpi_file_write_at_all_end_": "mpi_file_write_at_all_end_" = "pmpi_file_
 /// `MPI_File_write_ordered_begin`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_write_ordered_begin_")]
 extern "C" fn mpi_file_write_ordered_begin(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1652,10 +1705,10 @@ names!("pmpi_file_write_ordered_begin_": "mpi_file_write_ordered_begin_" = "pmpi
 /// `MPI_File_write_ordered_begin_c`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_write_ordered_begin_c_f08_")]
 extern "C" fn mpi_file_write_ordered_begin_c(
-    fh: In<Number>,
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1669,9 +1722,9 @@ names!("pmpi_file_write_ordered_begin_c_f08_": "mpi_file_write_ordered_begin_c_f
 /// `MPI_File_write_ordered_end`, MPI 5.0 section 14.4.5.
 #[unsafe(export_name = "pmpi_file_write_ordered_end_")]
 extern "C" fn mpi_file_write_ordered_end(
-    fh: In<Number>,
-    buf: Choice,
-    status: Status,
+    fh: InAddress<FortranHandle>,
+    buf: ChoiceBuffer,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1683,9 +1736,9 @@ names!("pmpi_file_write_ordered_end_": "mpi_file_write_ordered_end_" = "pmpi_fil
 /// `MPI_File_get_type_extent`, MPI 5.0 section 14.5.1.
 #[unsafe(export_name = "pmpi_file_get_type_extent_")]
 extern "C" fn mpi_file_get_type_extent(
-    fh: In<Number>,
-    datatype: In<Number>,
-    extent: Out<isize>,
+    fh: InAddress<FortranHandle>,
+    datatype: InAddress<FortranHandle>,
+    extent: OutAddress<isize>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1699,10 +1752,10 @@ names!("pmpi_file_get_type_extent_": "mpi_file_get_type_extent_" = "pmpi_file_ge
 #[unsafe(export_name = "pmpi_register_datarep_")]
 extern "C" fn mpi_register_datarep(
     datarep: Chars,
-    read_conversion_fn: Procedure,
-    write_conversion_fn: Procedure,
-    dtype_file_extent_fn: Procedure,
-    extra_state: Procedure,
+    read_conversion_fn: UserProcedure,
+    write_conversion_fn: UserProcedure,
+    dtype_file_extent_fn: UserProcedure,
+    extra_state: UserProcedure,
     ierror: Ierror,
     datarep_len: usize,
 ) {
@@ -1729,10 +1782,10 @@ names!("pmpi_register_datarep_": "mpi_register_datarep_" = "pmpi_register_datare
 #[unsafe(export_name = "pmpi_register_datarep_c_f08_")]
 extern "C" fn mpi_register_datarep_c(
     datarep: Chars,
-    read_conversion_fn: Procedure,
-    write_conversion_fn: Procedure,
-    dtype_file_extent_fn: Procedure,
-    extra_state: Procedure,
+    read_conversion_fn: UserProcedure,
+    write_conversion_fn: UserProcedure,
+    dtype_file_extent_fn: UserProcedure,
+    extra_state: UserProcedure,
     ierror: Ierror,
     datarep_len: usize,
 ) {
@@ -1757,7 +1810,11 @@ names!("pmpi_register_datarep_c_f08_": "mpi_register_datarep_c_f08_" = "pmpi_reg
 
 /// `MPI_File_get_atomicity`, MPI 5.0 section 14.6.1.
 #[unsafe(export_name = "pmpi_file_get_atomicity_")]
-extern "C" fn mpi_file_get_atomicity(fh: In<Number>, flag: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_file_get_atomicity(
+    fh: InAddress<FortranHandle>,
+    flag: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_get_atomicity(fh.handle(), flag.as_ptr()) };
     ierror.set(code);
@@ -1766,7 +1823,11 @@ names!("pmpi_file_get_atomicity_": "mpi_file_get_atomicity_" = "pmpi_file_get_at
 
 /// `MPI_File_set_atomicity`, MPI 5.0 section 14.6.1.
 #[unsafe(export_name = "pmpi_file_set_atomicity_")]
-extern "C" fn mpi_file_set_atomicity(fh: In<Number>, flag: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_file_set_atomicity(
+    fh: InAddress<FortranHandle>,
+    flag: InAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_set_atomicity(fh.handle(), flag.truth()) };
     ierror.set(code);
@@ -1775,7 +1836,7 @@ names!("pmpi_file_set_atomicity_": "mpi_file_set_atomicity_" = "pmpi_file_set_at
 
 /// `MPI_File_sync`, MPI 5.0 section 14.6.1.
 #[unsafe(export_name = "pmpi_file_sync_")]
-extern "C" fn mpi_file_sync(fh: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_file_sync(fh: InAddress<FortranHandle>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_File_sync(fh.handle()) };
     ierror.set(code);

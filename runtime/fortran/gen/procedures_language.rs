@@ -4,16 +4,16 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Ierror, In, Number, Out};
+use crate::arg::{FortranHandle, Ierror, InAddress, OutAddress};
 use crate::c;
 use crate::names;
 
 /// `MPI_Type_create_f90_complex`, MPI 5.0 section 19.1.5.
 #[unsafe(export_name = "pmpi_type_create_f90_complex_")]
 extern "C" fn mpi_type_create_f90_complex(
-    p: In<c_int>,
-    r: In<c_int>,
-    newtype: Out<Number>,
+    p: InAddress<c_int>,
+    r: InAddress<c_int>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -26,7 +26,11 @@ names!("pmpi_type_create_f90_complex_": "mpi_type_create_f90_complex_" = "pmpi_t
 
 /// `MPI_Type_create_f90_integer`, MPI 5.0 section 19.1.5.
 #[unsafe(export_name = "pmpi_type_create_f90_integer_")]
-extern "C" fn mpi_type_create_f90_integer(r: In<c_int>, newtype: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_type_create_f90_integer(
+    r: InAddress<c_int>,
+    newtype: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut newtype_c = newtype.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Type_create_f90_integer(r.get(), &raw mut newtype_c) };
@@ -38,9 +42,9 @@ names!("pmpi_type_create_f90_integer_": "mpi_type_create_f90_integer_" = "pmpi_t
 /// `MPI_Type_create_f90_real`, MPI 5.0 section 19.1.5.
 #[unsafe(export_name = "pmpi_type_create_f90_real_")]
 extern "C" fn mpi_type_create_f90_real(
-    p: In<c_int>,
-    r: In<c_int>,
-    newtype: Out<Number>,
+    p: InAddress<c_int>,
+    r: InAddress<c_int>,
+    newtype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newtype_c = newtype.handle();
@@ -54,9 +58,9 @@ names!("pmpi_type_create_f90_real_": "mpi_type_create_f90_real_" = "pmpi_type_cr
 /// `MPI_Type_match_size`, MPI 5.0 section 19.1.5.
 #[unsafe(export_name = "pmpi_type_match_size_")]
 extern "C" fn mpi_type_match_size(
-    typeclass: In<c_int>,
-    size: In<c_int>,
-    datatype: Out<Number>,
+    typeclass: InAddress<c_int>,
+    size: InAddress<c_int>,
+    datatype: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut datatype_c = datatype.handle();

@@ -4,7 +4,7 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Choice, Handles, Ierror, In, Number, Out};
+use crate::arg::{CHandleArray, ChoiceBuffer, FortranHandle, Ierror, InAddress, OutAddress};
 use crate::by_hand;
 use crate::c;
 use crate::names;
@@ -12,13 +12,13 @@ use crate::names;
 /// `MPI_Neighbor_allgather`, MPI 5.0 section 8.6.1.
 #[unsafe(export_name = "pmpi_neighbor_allgather_")]
 extern "C" fn mpi_neighbor_allgather(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -40,13 +40,13 @@ names!("pmpi_neighbor_allgather_": "mpi_neighbor_allgather_" = "pmpi_neighbor_al
 /// `MPI_Neighbor_allgather_c`, MPI 5.0 section 8.6.1.
 #[unsafe(export_name = "pmpi_neighbor_allgather_c_f08_")]
 extern "C" fn mpi_neighbor_allgather_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -68,14 +68,14 @@ names!("pmpi_neighbor_allgather_c_f08_": "mpi_neighbor_allgather_c_f08_" = "pmpi
 /// `MPI_Neighbor_allgatherv`, MPI 5.0 section 8.6.1.
 #[unsafe(export_name = "pmpi_neighbor_allgatherv_")]
 extern "C" fn mpi_neighbor_allgatherv(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    displs: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    displs: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -98,14 +98,14 @@ names!("pmpi_neighbor_allgatherv_": "mpi_neighbor_allgatherv_" = "pmpi_neighbor_
 /// `MPI_Neighbor_allgatherv_c`, MPI 5.0 section 8.6.1.
 #[unsafe(export_name = "pmpi_neighbor_allgatherv_c_f08_")]
 extern "C" fn mpi_neighbor_allgatherv_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    displs: In<isize>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    displs: InAddress<isize>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -128,13 +128,13 @@ names!("pmpi_neighbor_allgatherv_c_f08_": "mpi_neighbor_allgatherv_c_f08_" = "pm
 /// `MPI_Neighbor_alltoall`, MPI 5.0 section 8.6.2.
 #[unsafe(export_name = "pmpi_neighbor_alltoall_")]
 extern "C" fn mpi_neighbor_alltoall(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -156,13 +156,13 @@ names!("pmpi_neighbor_alltoall_": "mpi_neighbor_alltoall_" = "pmpi_neighbor_allt
 /// `MPI_Neighbor_alltoall_c`, MPI 5.0 section 8.6.2.
 #[unsafe(export_name = "pmpi_neighbor_alltoall_c_f08_")]
 extern "C" fn mpi_neighbor_alltoall_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -184,15 +184,15 @@ names!("pmpi_neighbor_alltoall_c_f08_": "mpi_neighbor_alltoall_c_f08_" = "pmpi_n
 /// `MPI_Neighbor_alltoallv`, MPI 5.0 section 8.6.2.
 #[unsafe(export_name = "pmpi_neighbor_alltoallv_")]
 extern "C" fn mpi_neighbor_alltoallv(
-    sendbuf: Choice,
-    sendcounts: In<c_int>,
-    sdispls: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    rdispls: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<c_int>,
+    sdispls: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    rdispls: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -216,15 +216,15 @@ names!("pmpi_neighbor_alltoallv_": "mpi_neighbor_alltoallv_" = "pmpi_neighbor_al
 /// `MPI_Neighbor_alltoallv_c`, MPI 5.0 section 8.6.2.
 #[unsafe(export_name = "pmpi_neighbor_alltoallv_c_f08_")]
 extern "C" fn mpi_neighbor_alltoallv_c(
-    sendbuf: Choice,
-    sendcounts: In<i64>,
-    sdispls: In<isize>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    rdispls: In<isize>,
-    recvtype: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<i64>,
+    sdispls: InAddress<isize>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    rdispls: InAddress<isize>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -248,23 +248,23 @@ names!("pmpi_neighbor_alltoallv_c_f08_": "mpi_neighbor_alltoallv_c_f08_" = "pmpi
 /// `MPI_Neighbor_alltoallw`, MPI 5.0 section 8.6.2.
 #[unsafe(export_name = "pmpi_neighbor_alltoallw_")]
 extern "C" fn mpi_neighbor_alltoallw(
-    sendbuf: Choice,
-    sendcounts: In<c_int>,
-    sdispls: In<isize>,
-    sendtypes: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    rdispls: In<isize>,
-    recvtypes: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<c_int>,
+    sdispls: InAddress<isize>,
+    sendtypes: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    rdispls: InAddress<isize>,
+    recvtypes: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut sendtypes_c = if sendbuf.is_in_place() {
-        Handles::none()
+        CHandleArray::none()
     } else {
-        Handles::read(sendtypes.as_ptr(), by_hand::destinations(comm.handle()))
+        CHandleArray::read(sendtypes.as_ptr(), by_hand::destinations(comm.handle()))
     };
-    let mut recvtypes_c = Handles::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
+    let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Neighbor_alltoallw(
@@ -286,23 +286,23 @@ names!("pmpi_neighbor_alltoallw_": "mpi_neighbor_alltoallw_" = "pmpi_neighbor_al
 /// `MPI_Neighbor_alltoallw_c`, MPI 5.0 section 8.6.2.
 #[unsafe(export_name = "pmpi_neighbor_alltoallw_c_f08_")]
 extern "C" fn mpi_neighbor_alltoallw_c(
-    sendbuf: Choice,
-    sendcounts: In<i64>,
-    sdispls: In<isize>,
-    sendtypes: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    rdispls: In<isize>,
-    recvtypes: In<Number>,
-    comm: In<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<i64>,
+    sdispls: InAddress<isize>,
+    sendtypes: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    rdispls: InAddress<isize>,
+    recvtypes: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut sendtypes_c = if sendbuf.is_in_place() {
-        Handles::none()
+        CHandleArray::none()
     } else {
-        Handles::read(sendtypes.as_ptr(), by_hand::destinations(comm.handle()))
+        CHandleArray::read(sendtypes.as_ptr(), by_hand::destinations(comm.handle()))
     };
-    let mut recvtypes_c = Handles::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
+    let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Neighbor_alltoallw_c(
@@ -324,14 +324,14 @@ names!("pmpi_neighbor_alltoallw_c_f08_": "mpi_neighbor_alltoallw_c_f08_" = "pmpi
 /// `MPI_Ineighbor_allgather`, MPI 5.0 section 8.7.1.
 #[unsafe(export_name = "pmpi_ineighbor_allgather_")]
 extern "C" fn mpi_ineighbor_allgather(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -356,14 +356,14 @@ names!("pmpi_ineighbor_allgather_": "mpi_ineighbor_allgather_" = "pmpi_ineighbor
 /// `MPI_Ineighbor_allgather_c`, MPI 5.0 section 8.7.1.
 #[unsafe(export_name = "pmpi_ineighbor_allgather_c_f08_")]
 extern "C" fn mpi_ineighbor_allgather_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -388,15 +388,15 @@ names!("pmpi_ineighbor_allgather_c_f08_": "mpi_ineighbor_allgather_c_f08_" = "pm
 /// `MPI_Ineighbor_allgatherv`, MPI 5.0 section 8.7.1.
 #[unsafe(export_name = "pmpi_ineighbor_allgatherv_")]
 extern "C" fn mpi_ineighbor_allgatherv(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    displs: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    displs: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -422,15 +422,15 @@ names!("pmpi_ineighbor_allgatherv_": "mpi_ineighbor_allgatherv_" = "pmpi_ineighb
 /// `MPI_Ineighbor_allgatherv_c`, MPI 5.0 section 8.7.1.
 #[unsafe(export_name = "pmpi_ineighbor_allgatherv_c_f08_")]
 extern "C" fn mpi_ineighbor_allgatherv_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    displs: In<isize>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    displs: InAddress<isize>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -456,14 +456,14 @@ names!("pmpi_ineighbor_allgatherv_c_f08_": "mpi_ineighbor_allgatherv_c_f08_" = "
 /// `MPI_Ineighbor_alltoall`, MPI 5.0 section 8.7.2.
 #[unsafe(export_name = "pmpi_ineighbor_alltoall_")]
 extern "C" fn mpi_ineighbor_alltoall(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -488,14 +488,14 @@ names!("pmpi_ineighbor_alltoall_": "mpi_ineighbor_alltoall_" = "pmpi_ineighbor_a
 /// `MPI_Ineighbor_alltoall_c`, MPI 5.0 section 8.7.2.
 #[unsafe(export_name = "pmpi_ineighbor_alltoall_c_f08_")]
 extern "C" fn mpi_ineighbor_alltoall_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -520,16 +520,16 @@ names!("pmpi_ineighbor_alltoall_c_f08_": "mpi_ineighbor_alltoall_c_f08_" = "pmpi
 /// `MPI_Ineighbor_alltoallv`, MPI 5.0 section 8.7.2.
 #[unsafe(export_name = "pmpi_ineighbor_alltoallv_")]
 extern "C" fn mpi_ineighbor_alltoallv(
-    sendbuf: Choice,
-    sendcounts: In<c_int>,
-    sdispls: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    rdispls: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<c_int>,
+    sdispls: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    rdispls: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -556,16 +556,16 @@ names!("pmpi_ineighbor_alltoallv_": "mpi_ineighbor_alltoallv_" = "pmpi_ineighbor
 /// `MPI_Ineighbor_alltoallv_c`, MPI 5.0 section 8.7.2.
 #[unsafe(export_name = "pmpi_ineighbor_alltoallv_c_f08_")]
 extern "C" fn mpi_ineighbor_alltoallv_c(
-    sendbuf: Choice,
-    sendcounts: In<i64>,
-    sdispls: In<isize>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    rdispls: In<isize>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<i64>,
+    sdispls: InAddress<isize>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    rdispls: InAddress<isize>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -592,24 +592,24 @@ names!("pmpi_ineighbor_alltoallv_c_f08_": "mpi_ineighbor_alltoallv_c_f08_" = "pm
 /// `MPI_Ineighbor_alltoallw`, MPI 5.0 section 8.7.2.
 #[unsafe(export_name = "pmpi_ineighbor_alltoallw_")]
 extern "C" fn mpi_ineighbor_alltoallw(
-    sendbuf: Choice,
-    sendcounts: In<c_int>,
-    sdispls: In<isize>,
-    sendtypes: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    rdispls: In<isize>,
-    recvtypes: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<c_int>,
+    sdispls: InAddress<isize>,
+    sendtypes: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    rdispls: InAddress<isize>,
+    recvtypes: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut sendtypes_c = if sendbuf.is_in_place() {
-        Handles::none()
+        CHandleArray::none()
     } else {
-        Handles::read(sendtypes.as_ptr(), by_hand::destinations(comm.handle()))
+        CHandleArray::read(sendtypes.as_ptr(), by_hand::destinations(comm.handle()))
     };
-    let mut recvtypes_c = Handles::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
+    let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
@@ -634,24 +634,24 @@ names!("pmpi_ineighbor_alltoallw_": "mpi_ineighbor_alltoallw_" = "pmpi_ineighbor
 /// `MPI_Ineighbor_alltoallw_c`, MPI 5.0 section 8.7.2.
 #[unsafe(export_name = "pmpi_ineighbor_alltoallw_c_f08_")]
 extern "C" fn mpi_ineighbor_alltoallw_c(
-    sendbuf: Choice,
-    sendcounts: In<i64>,
-    sdispls: In<isize>,
-    sendtypes: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    rdispls: In<isize>,
-    recvtypes: In<Number>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<i64>,
+    sdispls: InAddress<isize>,
+    sendtypes: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    rdispls: InAddress<isize>,
+    recvtypes: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut sendtypes_c = if sendbuf.is_in_place() {
-        Handles::none()
+        CHandleArray::none()
     } else {
-        Handles::read(sendtypes.as_ptr(), by_hand::destinations(comm.handle()))
+        CHandleArray::read(sendtypes.as_ptr(), by_hand::destinations(comm.handle()))
     };
-    let mut recvtypes_c = Handles::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
+    let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
@@ -676,15 +676,15 @@ names!("pmpi_ineighbor_alltoallw_c_f08_": "mpi_ineighbor_alltoallw_c_f08_" = "pm
 /// `MPI_Neighbor_allgather_init`, MPI 5.0 section 8.8.1.
 #[unsafe(export_name = "pmpi_neighbor_allgather_init_")]
 extern "C" fn mpi_neighbor_allgather_init(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -710,15 +710,15 @@ names!("pmpi_neighbor_allgather_init_": "mpi_neighbor_allgather_init_" = "pmpi_n
 /// `MPI_Neighbor_allgather_init_c`, MPI 5.0 section 8.8.1.
 #[unsafe(export_name = "pmpi_neighbor_allgather_init_c_f08_")]
 extern "C" fn mpi_neighbor_allgather_init_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -744,16 +744,16 @@ names!("pmpi_neighbor_allgather_init_c_f08_": "mpi_neighbor_allgather_init_c_f08
 /// `MPI_Neighbor_allgatherv_init`, MPI 5.0 section 8.8.1.
 #[unsafe(export_name = "pmpi_neighbor_allgatherv_init_")]
 extern "C" fn mpi_neighbor_allgatherv_init(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    displs: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    displs: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -780,16 +780,16 @@ names!("pmpi_neighbor_allgatherv_init_": "mpi_neighbor_allgatherv_init_" = "pmpi
 /// `MPI_Neighbor_allgatherv_init_c`, MPI 5.0 section 8.8.1.
 #[unsafe(export_name = "pmpi_neighbor_allgatherv_init_c_f08_")]
 extern "C" fn mpi_neighbor_allgatherv_init_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    displs: In<isize>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    displs: InAddress<isize>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -816,15 +816,15 @@ names!("pmpi_neighbor_allgatherv_init_c_f08_": "mpi_neighbor_allgatherv_init_c_f
 /// `MPI_Neighbor_alltoall_init`, MPI 5.0 section 8.8.2.
 #[unsafe(export_name = "pmpi_neighbor_alltoall_init_")]
 extern "C" fn mpi_neighbor_alltoall_init(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -850,15 +850,15 @@ names!("pmpi_neighbor_alltoall_init_": "mpi_neighbor_alltoall_init_" = "pmpi_nei
 /// `MPI_Neighbor_alltoall_init_c`, MPI 5.0 section 8.8.2.
 #[unsafe(export_name = "pmpi_neighbor_alltoall_init_c_f08_")]
 extern "C" fn mpi_neighbor_alltoall_init_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -884,17 +884,17 @@ names!("pmpi_neighbor_alltoall_init_c_f08_": "mpi_neighbor_alltoall_init_c_f08_"
 /// `MPI_Neighbor_alltoallv_init`, MPI 5.0 section 8.8.2.
 #[unsafe(export_name = "pmpi_neighbor_alltoallv_init_")]
 extern "C" fn mpi_neighbor_alltoallv_init(
-    sendbuf: Choice,
-    sendcounts: In<c_int>,
-    sdispls: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    rdispls: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<c_int>,
+    sdispls: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    rdispls: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -922,17 +922,17 @@ names!("pmpi_neighbor_alltoallv_init_": "mpi_neighbor_alltoallv_init_" = "pmpi_n
 /// `MPI_Neighbor_alltoallv_init_c`, MPI 5.0 section 8.8.2.
 #[unsafe(export_name = "pmpi_neighbor_alltoallv_init_c_f08_")]
 extern "C" fn mpi_neighbor_alltoallv_init_c(
-    sendbuf: Choice,
-    sendcounts: In<i64>,
-    sdispls: In<isize>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    rdispls: In<isize>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<i64>,
+    sdispls: InAddress<isize>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    rdispls: InAddress<isize>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -960,25 +960,25 @@ names!("pmpi_neighbor_alltoallv_init_c_f08_": "mpi_neighbor_alltoallv_init_c_f08
 /// `MPI_Neighbor_alltoallw_init`, MPI 5.0 section 8.8.2.
 #[unsafe(export_name = "pmpi_neighbor_alltoallw_init_")]
 extern "C" fn mpi_neighbor_alltoallw_init(
-    sendbuf: Choice,
-    sendcounts: In<c_int>,
-    sdispls: In<isize>,
-    sendtypes: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    rdispls: In<isize>,
-    recvtypes: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<c_int>,
+    sdispls: InAddress<isize>,
+    sendtypes: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    rdispls: InAddress<isize>,
+    recvtypes: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut sendtypes_c = if sendbuf.is_in_place() {
-        Handles::none()
+        CHandleArray::none()
     } else {
-        Handles::read(sendtypes.as_ptr(), by_hand::destinations(comm.handle()))
+        CHandleArray::read(sendtypes.as_ptr(), by_hand::destinations(comm.handle()))
     };
-    let mut recvtypes_c = Handles::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
+    let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
@@ -1004,25 +1004,25 @@ names!("pmpi_neighbor_alltoallw_init_": "mpi_neighbor_alltoallw_init_" = "pmpi_n
 /// `MPI_Neighbor_alltoallw_init_c`, MPI 5.0 section 8.8.2.
 #[unsafe(export_name = "pmpi_neighbor_alltoallw_init_c_f08_")]
 extern "C" fn mpi_neighbor_alltoallw_init_c(
-    sendbuf: Choice,
-    sendcounts: In<i64>,
-    sdispls: In<isize>,
-    sendtypes: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    rdispls: In<isize>,
-    recvtypes: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<i64>,
+    sdispls: InAddress<isize>,
+    sendtypes: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    rdispls: InAddress<isize>,
+    recvtypes: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut sendtypes_c = if sendbuf.is_in_place() {
-        Handles::none()
+        CHandleArray::none()
     } else {
-        Handles::read(sendtypes.as_ptr(), by_hand::destinations(comm.handle()))
+        CHandleArray::read(sendtypes.as_ptr(), by_hand::destinations(comm.handle()))
     };
-    let mut recvtypes_c = Handles::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
+    let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::sources(comm.handle()));
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {

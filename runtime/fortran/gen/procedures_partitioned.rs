@@ -4,13 +4,17 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Choice, Ierror, In, Number, Out};
+use crate::arg::{ChoiceBuffer, FortranHandle, Ierror, InAddress, OutAddress};
 use crate::c;
 use crate::names;
 
 /// `MPI_Pready`, MPI 5.0 section 4.2.1.
 #[unsafe(export_name = "pmpi_pready_")]
-extern "C" fn mpi_pready(partition: In<c_int>, request: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_pready(
+    partition: InAddress<c_int>,
+    request: InAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Pready(partition.get(), request.handle()) };
     ierror.set(code);
@@ -20,9 +24,9 @@ names!("pmpi_pready_": "mpi_pready_" = "pmpi_pready_", "mpi_pready_f08_" = "pmpi
 /// `MPI_Pready_list`, MPI 5.0 section 4.2.1.
 #[unsafe(export_name = "pmpi_pready_list_")]
 extern "C" fn mpi_pready_list(
-    length: In<c_int>,
-    array_of_partitions: In<c_int>,
-    request: In<Number>,
+    length: InAddress<c_int>,
+    array_of_partitions: InAddress<c_int>,
+    request: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -35,9 +39,9 @@ names!("pmpi_pready_list_": "mpi_pready_list_" = "pmpi_pready_list_", "mpi_pread
 /// `MPI_Pready_range`, MPI 5.0 section 4.2.1.
 #[unsafe(export_name = "pmpi_pready_range_")]
 extern "C" fn mpi_pready_range(
-    partition_low: In<c_int>,
-    partition_high: In<c_int>,
-    request: In<Number>,
+    partition_low: InAddress<c_int>,
+    partition_high: InAddress<c_int>,
+    request: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -50,15 +54,15 @@ names!("pmpi_pready_range_": "mpi_pready_range_" = "pmpi_pready_range_", "mpi_pr
 /// `MPI_Precv_init`, MPI 5.0 section 4.2.1.
 #[unsafe(export_name = "pmpi_precv_init_")]
 extern "C" fn mpi_precv_init(
-    buf: Choice,
-    partitions: In<c_int>,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    partitions: InAddress<c_int>,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -84,15 +88,15 @@ names!("pmpi_precv_init_": "mpi_precv_init_" = "pmpi_precv_init_", "mpi_precv_in
 /// `MPI_Precv_init_c`, MPI 5.0 section 4.2.1.
 #[unsafe(export_name = "pmpi_precv_init_c_f08_")]
 extern "C" fn mpi_precv_init_c(
-    buf: Choice,
-    partitions: In<c_int>,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    partitions: InAddress<c_int>,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -118,15 +122,15 @@ names!("pmpi_precv_init_c_f08_": "mpi_precv_init_c_f08_" = "pmpi_precv_init_c_f0
 /// `MPI_Psend_init`, MPI 5.0 section 4.2.1.
 #[unsafe(export_name = "pmpi_psend_init_")]
 extern "C" fn mpi_psend_init(
-    buf: Choice,
-    partitions: In<c_int>,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    partitions: InAddress<c_int>,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -152,15 +156,15 @@ names!("pmpi_psend_init_": "mpi_psend_init_" = "pmpi_psend_init_", "mpi_psend_in
 /// `MPI_Psend_init_c`, MPI 5.0 section 4.2.1.
 #[unsafe(export_name = "pmpi_psend_init_c_f08_")]
 extern "C" fn mpi_psend_init_c(
-    buf: Choice,
-    partitions: In<c_int>,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    partitions: InAddress<c_int>,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -186,9 +190,9 @@ names!("pmpi_psend_init_c_f08_": "mpi_psend_init_c_f08_" = "pmpi_psend_init_c_f0
 /// `MPI_Parrived`, MPI 5.0 section 4.2.2.
 #[unsafe(export_name = "pmpi_parrived_")]
 extern "C" fn mpi_parrived(
-    request: In<Number>,
-    partition: In<c_int>,
-    flag: Out<c_int>,
+    request: InAddress<FortranHandle>,
+    partition: InAddress<c_int>,
+    flag: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.

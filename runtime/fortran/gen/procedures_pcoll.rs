@@ -4,7 +4,7 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Choice, Handles, Ierror, In, Number, Out};
+use crate::arg::{CHandleArray, ChoiceBuffer, FortranHandle, Ierror, InAddress, OutAddress};
 use crate::by_hand;
 use crate::c;
 use crate::names;
@@ -12,9 +12,9 @@ use crate::names;
 /// `MPI_Barrier_init`, MPI 5.0 section 6.13.1.
 #[unsafe(export_name = "pmpi_barrier_init_")]
 extern "C" fn mpi_barrier_init(
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -28,13 +28,13 @@ names!("pmpi_barrier_init_": "mpi_barrier_init_" = "pmpi_barrier_init_", "mpi_ba
 /// `MPI_Bcast_init`, MPI 5.0 section 6.13.2.
 #[unsafe(export_name = "pmpi_bcast_init_")]
 extern "C" fn mpi_bcast_init(
-    buffer: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    buffer: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -58,13 +58,13 @@ names!("pmpi_bcast_init_": "mpi_bcast_init_" = "pmpi_bcast_init_", "mpi_bcast_in
 /// `MPI_Bcast_init_c`, MPI 5.0 section 6.13.2.
 #[unsafe(export_name = "pmpi_bcast_init_c_f08_")]
 extern "C" fn mpi_bcast_init_c(
-    buffer: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    buffer: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -88,16 +88,16 @@ names!("pmpi_bcast_init_c_f08_": "mpi_bcast_init_c_f08_" = "pmpi_bcast_init_c_f0
 /// `MPI_Gather_init`, MPI 5.0 section 6.13.3.
 #[unsafe(export_name = "pmpi_gather_init_")]
 extern "C" fn mpi_gather_init(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -124,16 +124,16 @@ names!("pmpi_gather_init_": "mpi_gather_init_" = "pmpi_gather_init_", "mpi_gathe
 /// `MPI_Gather_init_c`, MPI 5.0 section 6.13.3.
 #[unsafe(export_name = "pmpi_gather_init_c_f08_")]
 extern "C" fn mpi_gather_init_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -160,17 +160,17 @@ names!("pmpi_gather_init_c_f08_": "mpi_gather_init_c_f08_" = "pmpi_gather_init_c
 /// `MPI_Gatherv_init`, MPI 5.0 section 6.13.3.
 #[unsafe(export_name = "pmpi_gatherv_init_")]
 extern "C" fn mpi_gatherv_init(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    displs: In<c_int>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    displs: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -198,17 +198,17 @@ names!("pmpi_gatherv_init_": "mpi_gatherv_init_" = "pmpi_gatherv_init_", "mpi_ga
 /// `MPI_Gatherv_init_c`, MPI 5.0 section 6.13.3.
 #[unsafe(export_name = "pmpi_gatherv_init_c_f08_")]
 extern "C" fn mpi_gatherv_init_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    displs: In<isize>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    displs: InAddress<isize>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -236,16 +236,16 @@ names!("pmpi_gatherv_init_c_f08_": "mpi_gatherv_init_c_f08_" = "pmpi_gatherv_ini
 /// `MPI_Scatter_init`, MPI 5.0 section 6.13.4.
 #[unsafe(export_name = "pmpi_scatter_init_")]
 extern "C" fn mpi_scatter_init(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -272,16 +272,16 @@ names!("pmpi_scatter_init_": "mpi_scatter_init_" = "pmpi_scatter_init_", "mpi_sc
 /// `MPI_Scatter_init_c`, MPI 5.0 section 6.13.4.
 #[unsafe(export_name = "pmpi_scatter_init_c_f08_")]
 extern "C" fn mpi_scatter_init_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -308,17 +308,17 @@ names!("pmpi_scatter_init_c_f08_": "mpi_scatter_init_c_f08_" = "pmpi_scatter_ini
 /// `MPI_Scatterv_init`, MPI 5.0 section 6.13.4.
 #[unsafe(export_name = "pmpi_scatterv_init_")]
 extern "C" fn mpi_scatterv_init(
-    sendbuf: Choice,
-    sendcounts: In<c_int>,
-    displs: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<c_int>,
+    displs: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -346,17 +346,17 @@ names!("pmpi_scatterv_init_": "mpi_scatterv_init_" = "pmpi_scatterv_init_", "mpi
 /// `MPI_Scatterv_init_c`, MPI 5.0 section 6.13.4.
 #[unsafe(export_name = "pmpi_scatterv_init_c_f08_")]
 extern "C" fn mpi_scatterv_init_c(
-    sendbuf: Choice,
-    sendcounts: In<i64>,
-    displs: In<isize>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<i64>,
+    displs: InAddress<isize>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -384,15 +384,15 @@ names!("pmpi_scatterv_init_c_f08_": "mpi_scatterv_init_c_f08_" = "pmpi_scatterv_
 /// `MPI_Allgather_init`, MPI 5.0 section 6.13.5.
 #[unsafe(export_name = "pmpi_allgather_init_")]
 extern "C" fn mpi_allgather_init(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -418,15 +418,15 @@ names!("pmpi_allgather_init_": "mpi_allgather_init_" = "pmpi_allgather_init_", "
 /// `MPI_Allgather_init_c`, MPI 5.0 section 6.13.5.
 #[unsafe(export_name = "pmpi_allgather_init_c_f08_")]
 extern "C" fn mpi_allgather_init_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -452,16 +452,16 @@ names!("pmpi_allgather_init_c_f08_": "mpi_allgather_init_c_f08_" = "pmpi_allgath
 /// `MPI_Allgatherv_init`, MPI 5.0 section 6.13.5.
 #[unsafe(export_name = "pmpi_allgatherv_init_")]
 extern "C" fn mpi_allgatherv_init(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    displs: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    displs: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -488,16 +488,16 @@ names!("pmpi_allgatherv_init_": "mpi_allgatherv_init_" = "pmpi_allgatherv_init_"
 /// `MPI_Allgatherv_init_c`, MPI 5.0 section 6.13.5.
 #[unsafe(export_name = "pmpi_allgatherv_init_c_f08_")]
 extern "C" fn mpi_allgatherv_init_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    displs: In<isize>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    displs: InAddress<isize>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -524,15 +524,15 @@ names!("pmpi_allgatherv_init_c_f08_": "mpi_allgatherv_init_c_f08_" = "pmpi_allga
 /// `MPI_Alltoall_init`, MPI 5.0 section 6.13.6.
 #[unsafe(export_name = "pmpi_alltoall_init_")]
 extern "C" fn mpi_alltoall_init(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -558,15 +558,15 @@ names!("pmpi_alltoall_init_": "mpi_alltoall_init_" = "pmpi_alltoall_init_", "mpi
 /// `MPI_Alltoall_init_c`, MPI 5.0 section 6.13.6.
 #[unsafe(export_name = "pmpi_alltoall_init_c_f08_")]
 extern "C" fn mpi_alltoall_init_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -592,17 +592,17 @@ names!("pmpi_alltoall_init_c_f08_": "mpi_alltoall_init_c_f08_" = "pmpi_alltoall_
 /// `MPI_Alltoallv_init`, MPI 5.0 section 6.13.6.
 #[unsafe(export_name = "pmpi_alltoallv_init_")]
 extern "C" fn mpi_alltoallv_init(
-    sendbuf: Choice,
-    sendcounts: In<c_int>,
-    sdispls: In<c_int>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    rdispls: In<c_int>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<c_int>,
+    sdispls: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    rdispls: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -630,17 +630,17 @@ names!("pmpi_alltoallv_init_": "mpi_alltoallv_init_" = "pmpi_alltoallv_init_", "
 /// `MPI_Alltoallv_init_c`, MPI 5.0 section 6.13.6.
 #[unsafe(export_name = "pmpi_alltoallv_init_c_f08_")]
 extern "C" fn mpi_alltoallv_init_c(
-    sendbuf: Choice,
-    sendcounts: In<i64>,
-    sdispls: In<isize>,
-    sendtype: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    rdispls: In<isize>,
-    recvtype: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<i64>,
+    sdispls: InAddress<isize>,
+    sendtype: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    rdispls: InAddress<isize>,
+    recvtype: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -668,25 +668,25 @@ names!("pmpi_alltoallv_init_c_f08_": "mpi_alltoallv_init_c_f08_" = "pmpi_alltoal
 /// `MPI_Alltoallw_init`, MPI 5.0 section 6.13.6.
 #[unsafe(export_name = "pmpi_alltoallw_init_")]
 extern "C" fn mpi_alltoallw_init(
-    sendbuf: Choice,
-    sendcounts: In<c_int>,
-    sdispls: In<c_int>,
-    sendtypes: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    rdispls: In<c_int>,
-    recvtypes: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<c_int>,
+    sdispls: InAddress<c_int>,
+    sendtypes: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    rdispls: InAddress<c_int>,
+    recvtypes: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut sendtypes_c = if sendbuf.is_in_place() {
-        Handles::none()
+        CHandleArray::none()
     } else {
-        Handles::read(sendtypes.as_ptr(), by_hand::peers(comm.handle()))
+        CHandleArray::read(sendtypes.as_ptr(), by_hand::peers(comm.handle()))
     };
-    let mut recvtypes_c = Handles::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
+    let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
@@ -712,25 +712,25 @@ names!("pmpi_alltoallw_init_": "mpi_alltoallw_init_" = "pmpi_alltoallw_init_", "
 /// `MPI_Alltoallw_init_c`, MPI 5.0 section 6.13.6.
 #[unsafe(export_name = "pmpi_alltoallw_init_c_f08_")]
 extern "C" fn mpi_alltoallw_init_c(
-    sendbuf: Choice,
-    sendcounts: In<i64>,
-    sdispls: In<isize>,
-    sendtypes: In<Number>,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    rdispls: In<isize>,
-    recvtypes: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcounts: InAddress<i64>,
+    sdispls: InAddress<isize>,
+    sendtypes: InAddress<FortranHandle>,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    rdispls: InAddress<isize>,
+    recvtypes: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut sendtypes_c = if sendbuf.is_in_place() {
-        Handles::none()
+        CHandleArray::none()
     } else {
-        Handles::read(sendtypes.as_ptr(), by_hand::peers(comm.handle()))
+        CHandleArray::read(sendtypes.as_ptr(), by_hand::peers(comm.handle()))
     };
-    let mut recvtypes_c = Handles::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
+    let mut recvtypes_c = CHandleArray::read(recvtypes.as_ptr(), by_hand::peers(comm.handle()));
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
@@ -756,15 +756,15 @@ names!("pmpi_alltoallw_init_c_f08_": "mpi_alltoallw_init_c_f08_" = "pmpi_alltoal
 /// `MPI_Reduce_init`, MPI 5.0 section 6.13.7.
 #[unsafe(export_name = "pmpi_reduce_init_")]
 extern "C" fn mpi_reduce_init(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -790,15 +790,15 @@ names!("pmpi_reduce_init_": "mpi_reduce_init_" = "pmpi_reduce_init_", "mpi_reduc
 /// `MPI_Reduce_init_c`, MPI 5.0 section 6.13.7.
 #[unsafe(export_name = "pmpi_reduce_init_c_f08_")]
 extern "C" fn mpi_reduce_init_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -824,14 +824,14 @@ names!("pmpi_reduce_init_c_f08_": "mpi_reduce_init_c_f08_" = "pmpi_reduce_init_c
 /// `MPI_Allreduce_init`, MPI 5.0 section 6.13.8.
 #[unsafe(export_name = "pmpi_allreduce_init_")]
 extern "C" fn mpi_allreduce_init(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -856,14 +856,14 @@ names!("pmpi_allreduce_init_": "mpi_allreduce_init_" = "pmpi_allreduce_init_", "
 /// `MPI_Allreduce_init_c`, MPI 5.0 section 6.13.8.
 #[unsafe(export_name = "pmpi_allreduce_init_c_f08_")]
 extern "C" fn mpi_allreduce_init_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -888,14 +888,14 @@ names!("pmpi_allreduce_init_c_f08_": "mpi_allreduce_init_c_f08_" = "pmpi_allredu
 /// `MPI_Reduce_scatter_block_init`, MPI 5.0 section 6.13.9.
 #[unsafe(export_name = "pmpi_reduce_scatter_block_init_")]
 extern "C" fn mpi_reduce_scatter_block_init(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -920,14 +920,14 @@ names!("pmpi_reduce_scatter_block_init_": "mpi_reduce_scatter_block_init_" = "pm
 /// `MPI_Reduce_scatter_block_init_c`, MPI 5.0 section 6.13.9.
 #[unsafe(export_name = "pmpi_reduce_scatter_block_init_c_f08_")]
 extern "C" fn mpi_reduce_scatter_block_init_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -952,14 +952,14 @@ names!("pmpi_reduce_scatter_block_init_c_f08_": "mpi_reduce_scatter_block_init_c
 /// `MPI_Reduce_scatter_init`, MPI 5.0 section 6.13.10.
 #[unsafe(export_name = "pmpi_reduce_scatter_init_")]
 extern "C" fn mpi_reduce_scatter_init(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    recvcounts: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -984,14 +984,14 @@ names!("pmpi_reduce_scatter_init_": "mpi_reduce_scatter_init_" = "pmpi_reduce_sc
 /// `MPI_Reduce_scatter_init_c`, MPI 5.0 section 6.13.10.
 #[unsafe(export_name = "pmpi_reduce_scatter_init_c_f08_")]
 extern "C" fn mpi_reduce_scatter_init_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    recvcounts: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    recvcounts: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1016,14 +1016,14 @@ names!("pmpi_reduce_scatter_init_c_f08_": "mpi_reduce_scatter_init_c_f08_" = "pm
 /// `MPI_Scan_init`, MPI 5.0 section 6.13.11.
 #[unsafe(export_name = "pmpi_scan_init_")]
 extern "C" fn mpi_scan_init(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1048,14 +1048,14 @@ names!("pmpi_scan_init_": "mpi_scan_init_" = "pmpi_scan_init_", "mpi_scan_init_f
 /// `MPI_Scan_init_c`, MPI 5.0 section 6.13.11.
 #[unsafe(export_name = "pmpi_scan_init_c_f08_")]
 extern "C" fn mpi_scan_init_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1080,14 +1080,14 @@ names!("pmpi_scan_init_c_f08_": "mpi_scan_init_c_f08_" = "pmpi_scan_init_c_f08_"
 /// `MPI_Exscan_init`, MPI 5.0 section 6.13.12.
 #[unsafe(export_name = "pmpi_exscan_init_")]
 extern "C" fn mpi_exscan_init(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1112,14 +1112,14 @@ names!("pmpi_exscan_init_": "mpi_exscan_init_" = "pmpi_exscan_init_", "mpi_exsca
 /// `MPI_Exscan_init_c`, MPI 5.0 section 6.13.12.
 #[unsafe(export_name = "pmpi_exscan_init_c_f08_")]
 extern "C" fn mpi_exscan_init_c(
-    sendbuf: Choice,
-    recvbuf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    op: In<Number>,
-    comm: In<Number>,
-    info: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    recvbuf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();

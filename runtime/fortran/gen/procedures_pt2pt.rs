@@ -4,19 +4,22 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Choice, Handles, Ierror, In, Number, Out, Status, Statuses, UNWRITTEN};
+use crate::arg::{
+    CHandleArray, ChoiceBuffer, FortranHandle, FortranStatus, Ierror, InAddress, OutAddress,
+    Statuses, UNWRITTEN,
+};
 use crate::c;
 use crate::names;
 
 /// `MPI_Send`, MPI 5.0 section 3.2.1.
 #[unsafe(export_name = "pmpi_send_")]
 extern "C" fn mpi_send(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -37,12 +40,12 @@ names!("pmpi_send_": "mpi_send_" = "pmpi_send_", "mpi_send_f08_" = "pmpi_send_f0
 /// `MPI_Send_c`, MPI 5.0 section 3.2.1.
 #[unsafe(export_name = "pmpi_send_c_f08_")]
 extern "C" fn mpi_send_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -63,13 +66,13 @@ names!("pmpi_send_c_f08_": "mpi_send_c_f08_" = "pmpi_send_c_f08_");
 /// `MPI_Recv`, MPI 5.0 section 3.2.4.
 #[unsafe(export_name = "pmpi_recv_")]
 extern "C" fn mpi_recv(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    source: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    status: Status,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    source: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -91,13 +94,13 @@ names!("pmpi_recv_": "mpi_recv_" = "pmpi_recv_", "mpi_recv_f08_" = "pmpi_recv_f0
 /// `MPI_Recv_c`, MPI 5.0 section 3.2.4.
 #[unsafe(export_name = "pmpi_recv_c_f08_")]
 extern "C" fn mpi_recv_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    source: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    status: Status,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    source: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -119,9 +122,9 @@ names!("pmpi_recv_c_f08_": "mpi_recv_c_f08_" = "pmpi_recv_c_f08_");
 /// `MPI_Get_count`, MPI 5.0 section 3.2.5.
 #[unsafe(export_name = "pmpi_get_count_")]
 extern "C" fn mpi_get_count(
-    status: Status,
-    datatype: In<Number>,
-    count: Out<c_int>,
+    status: FortranStatus,
+    datatype: InAddress<FortranHandle>,
+    count: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -133,9 +136,9 @@ names!("pmpi_get_count_": "mpi_get_count_" = "pmpi_get_count_", "mpi_get_count_f
 /// `MPI_Get_count_c`, MPI 5.0 section 3.2.5.
 #[unsafe(export_name = "pmpi_get_count_c_f08_")]
 extern "C" fn mpi_get_count_c(
-    status: Status,
-    datatype: In<Number>,
-    count: Out<i64>,
+    status: FortranStatus,
+    datatype: InAddress<FortranHandle>,
+    count: OutAddress<i64>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -146,7 +149,11 @@ names!("pmpi_get_count_c_f08_": "mpi_get_count_c_f08_" = "pmpi_get_count_c_f08_"
 
 /// `MPI_Status_get_error`, MPI 5.0 section 3.2.5.
 #[unsafe(export_name = "pmpi_status_get_error_")]
-extern "C" fn mpi_status_get_error(status: Status, error: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_status_get_error(
+    status: FortranStatus,
+    error: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Status_get_error(status.get(), error.as_ptr()) };
     ierror.set(code);
@@ -155,7 +162,11 @@ names!("pmpi_status_get_error_": "mpi_status_get_error_" = "pmpi_status_get_erro
 
 /// `MPI_Status_get_source`, MPI 5.0 section 3.2.5.
 #[unsafe(export_name = "pmpi_status_get_source_")]
-extern "C" fn mpi_status_get_source(status: Status, source: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_status_get_source(
+    status: FortranStatus,
+    source: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Status_get_source(status.get(), source.as_ptr()) };
     ierror.set(code);
@@ -164,7 +175,7 @@ names!("pmpi_status_get_source_": "mpi_status_get_source_" = "pmpi_status_get_so
 
 /// `MPI_Status_get_tag`, MPI 5.0 section 3.2.5.
 #[unsafe(export_name = "pmpi_status_get_tag_")]
-extern "C" fn mpi_status_get_tag(status: Status, tag: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_status_get_tag(status: FortranStatus, tag: OutAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Status_get_tag(status.get(), tag.as_ptr()) };
     ierror.set(code);
@@ -174,12 +185,12 @@ names!("pmpi_status_get_tag_": "mpi_status_get_tag_" = "pmpi_status_get_tag_", "
 /// `MPI_Bsend`, MPI 5.0 section 3.4.
 #[unsafe(export_name = "pmpi_bsend_")]
 extern "C" fn mpi_bsend(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -200,12 +211,12 @@ names!("pmpi_bsend_": "mpi_bsend_" = "pmpi_bsend_", "mpi_bsend_f08_" = "pmpi_bse
 /// `MPI_Bsend_c`, MPI 5.0 section 3.4.
 #[unsafe(export_name = "pmpi_bsend_c_f08_")]
 extern "C" fn mpi_bsend_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -226,12 +237,12 @@ names!("pmpi_bsend_c_f08_": "mpi_bsend_c_f08_" = "pmpi_bsend_c_f08_");
 /// `MPI_Rsend`, MPI 5.0 section 3.4.
 #[unsafe(export_name = "pmpi_rsend_")]
 extern "C" fn mpi_rsend(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -252,12 +263,12 @@ names!("pmpi_rsend_": "mpi_rsend_" = "pmpi_rsend_", "mpi_rsend_f08_" = "pmpi_rse
 /// `MPI_Rsend_c`, MPI 5.0 section 3.4.
 #[unsafe(export_name = "pmpi_rsend_c_f08_")]
 extern "C" fn mpi_rsend_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -278,12 +289,12 @@ names!("pmpi_rsend_c_f08_": "mpi_rsend_c_f08_" = "pmpi_rsend_c_f08_");
 /// `MPI_Ssend`, MPI 5.0 section 3.4.
 #[unsafe(export_name = "pmpi_ssend_")]
 extern "C" fn mpi_ssend(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -304,12 +315,12 @@ names!("pmpi_ssend_": "mpi_ssend_" = "pmpi_ssend_", "mpi_ssend_f08_" = "pmpi_sse
 /// `MPI_Ssend_c`, MPI 5.0 section 3.4.
 #[unsafe(export_name = "pmpi_ssend_c_f08_")]
 extern "C" fn mpi_ssend_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -329,7 +340,7 @@ names!("pmpi_ssend_c_f08_": "mpi_ssend_c_f08_" = "pmpi_ssend_c_f08_");
 
 /// `MPI_Buffer_attach`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_buffer_attach_")]
-extern "C" fn mpi_buffer_attach(buffer: Choice, size: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_buffer_attach(buffer: ChoiceBuffer, size: InAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Buffer_attach(buffer.get(), size.get()) };
     ierror.set(code);
@@ -338,7 +349,7 @@ names!("pmpi_buffer_attach_": "mpi_buffer_attach_" = "pmpi_buffer_attach_", "mpi
 
 /// `MPI_Buffer_attach_c`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_buffer_attach_c_f08_")]
-extern "C" fn mpi_buffer_attach_c(buffer: Choice, size: In<i64>, ierror: Ierror) {
+extern "C" fn mpi_buffer_attach_c(buffer: ChoiceBuffer, size: InAddress<i64>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Buffer_attach_c(buffer.get(), size.get()) };
     ierror.set(code);
@@ -356,7 +367,7 @@ names!("pmpi_buffer_flush_": "mpi_buffer_flush_" = "pmpi_buffer_flush_", "mpi_bu
 
 /// `MPI_Buffer_iflush`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_buffer_iflush_")]
-extern "C" fn mpi_buffer_iflush(request: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_buffer_iflush(request: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Buffer_iflush(&raw mut request_c) };
@@ -368,9 +379,9 @@ names!("pmpi_buffer_iflush_": "mpi_buffer_iflush_" = "pmpi_buffer_iflush_", "mpi
 /// `MPI_Comm_attach_buffer`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_comm_attach_buffer_")]
 extern "C" fn mpi_comm_attach_buffer(
-    comm: In<Number>,
-    buffer: Choice,
-    size: In<c_int>,
+    comm: InAddress<FortranHandle>,
+    buffer: ChoiceBuffer,
+    size: InAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -382,9 +393,9 @@ names!("pmpi_comm_attach_buffer_": "mpi_comm_attach_buffer_" = "pmpi_comm_attach
 /// `MPI_Comm_attach_buffer_c`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_comm_attach_buffer_c_f08_")]
 extern "C" fn mpi_comm_attach_buffer_c(
-    comm: In<Number>,
-    buffer: Choice,
-    size: In<i64>,
+    comm: InAddress<FortranHandle>,
+    buffer: ChoiceBuffer,
+    size: InAddress<i64>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -395,7 +406,7 @@ names!("pmpi_comm_attach_buffer_c_f08_": "mpi_comm_attach_buffer_c_f08_" = "pmpi
 
 /// `MPI_Comm_flush_buffer`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_comm_flush_buffer_")]
-extern "C" fn mpi_comm_flush_buffer(comm: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_comm_flush_buffer(comm: InAddress<FortranHandle>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_flush_buffer(comm.handle()) };
     ierror.set(code);
@@ -404,7 +415,11 @@ names!("pmpi_comm_flush_buffer_": "mpi_comm_flush_buffer_" = "pmpi_comm_flush_bu
 
 /// `MPI_Comm_iflush_buffer`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_comm_iflush_buffer_")]
-extern "C" fn mpi_comm_iflush_buffer(comm: In<Number>, request: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_comm_iflush_buffer(
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Comm_iflush_buffer(comm.handle(), &raw mut request_c) };
@@ -416,9 +431,9 @@ names!("pmpi_comm_iflush_buffer_": "mpi_comm_iflush_buffer_" = "pmpi_comm_iflush
 /// `MPI_Session_attach_buffer`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_session_attach_buffer_")]
 extern "C" fn mpi_session_attach_buffer(
-    session: In<Number>,
-    buffer: Choice,
-    size: In<c_int>,
+    session: InAddress<FortranHandle>,
+    buffer: ChoiceBuffer,
+    size: InAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -430,9 +445,9 @@ names!("pmpi_session_attach_buffer_": "mpi_session_attach_buffer_" = "pmpi_sessi
 /// `MPI_Session_attach_buffer_c`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_session_attach_buffer_c_f08_")]
 extern "C" fn mpi_session_attach_buffer_c(
-    session: In<Number>,
-    buffer: Choice,
-    size: In<i64>,
+    session: InAddress<FortranHandle>,
+    buffer: ChoiceBuffer,
+    size: InAddress<i64>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -444,7 +459,7 @@ names!("pmpi_session_attach_buffer_c_f08_": "mpi_session_attach_buffer_c_f08_" =
 
 /// `MPI_Session_flush_buffer`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_session_flush_buffer_")]
-extern "C" fn mpi_session_flush_buffer(session: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_session_flush_buffer(session: InAddress<FortranHandle>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Session_flush_buffer(session.handle()) };
     ierror.set(code);
@@ -453,7 +468,11 @@ names!("pmpi_session_flush_buffer_": "mpi_session_flush_buffer_" = "pmpi_session
 
 /// `MPI_Session_iflush_buffer`, MPI 5.0 section 3.6.
 #[unsafe(export_name = "pmpi_session_iflush_buffer_")]
-extern "C" fn mpi_session_iflush_buffer(session: In<Number>, request: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_session_iflush_buffer(
+    session: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Session_iflush_buffer(session.handle(), &raw mut request_c) };
@@ -465,13 +484,13 @@ names!("pmpi_session_iflush_buffer_": "mpi_session_iflush_buffer_" = "pmpi_sessi
 /// `MPI_Ibsend`, MPI 5.0 section 3.7.2.
 #[unsafe(export_name = "pmpi_ibsend_")]
 extern "C" fn mpi_ibsend(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -495,13 +514,13 @@ names!("pmpi_ibsend_": "mpi_ibsend_" = "pmpi_ibsend_", "mpi_ibsend_f08_" = "pmpi
 /// `MPI_Ibsend_c`, MPI 5.0 section 3.7.2.
 #[unsafe(export_name = "pmpi_ibsend_c_f08_")]
 extern "C" fn mpi_ibsend_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -525,13 +544,13 @@ names!("pmpi_ibsend_c_f08_": "mpi_ibsend_c_f08_" = "pmpi_ibsend_c_f08_");
 /// `MPI_Irecv`, MPI 5.0 section 3.7.2.
 #[unsafe(export_name = "pmpi_irecv_")]
 extern "C" fn mpi_irecv(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    source: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    source: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -555,13 +574,13 @@ names!("pmpi_irecv_": "mpi_irecv_" = "pmpi_irecv_", "mpi_irecv_f08_" = "pmpi_ire
 /// `MPI_Irecv_c`, MPI 5.0 section 3.7.2.
 #[unsafe(export_name = "pmpi_irecv_c_f08_")]
 extern "C" fn mpi_irecv_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    source: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    source: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -585,13 +604,13 @@ names!("pmpi_irecv_c_f08_": "mpi_irecv_c_f08_" = "pmpi_irecv_c_f08_");
 /// `MPI_Irsend`, MPI 5.0 section 3.7.2.
 #[unsafe(export_name = "pmpi_irsend_")]
 extern "C" fn mpi_irsend(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -615,13 +634,13 @@ names!("pmpi_irsend_": "mpi_irsend_" = "pmpi_irsend_", "mpi_irsend_f08_" = "pmpi
 /// `MPI_Irsend_c`, MPI 5.0 section 3.7.2.
 #[unsafe(export_name = "pmpi_irsend_c_f08_")]
 extern "C" fn mpi_irsend_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -645,13 +664,13 @@ names!("pmpi_irsend_c_f08_": "mpi_irsend_c_f08_" = "pmpi_irsend_c_f08_");
 /// `MPI_Isend`, MPI 5.0 section 3.7.2.
 #[unsafe(export_name = "pmpi_isend_")]
 extern "C" fn mpi_isend(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -675,13 +694,13 @@ names!("pmpi_isend_": "mpi_isend_" = "pmpi_isend_", "mpi_isend_f08_" = "pmpi_ise
 /// `MPI_Isend_c`, MPI 5.0 section 3.7.2.
 #[unsafe(export_name = "pmpi_isend_c_f08_")]
 extern "C" fn mpi_isend_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -705,13 +724,13 @@ names!("pmpi_isend_c_f08_": "mpi_isend_c_f08_" = "pmpi_isend_c_f08_");
 /// `MPI_Issend`, MPI 5.0 section 3.7.2.
 #[unsafe(export_name = "pmpi_issend_")]
 extern "C" fn mpi_issend(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -735,13 +754,13 @@ names!("pmpi_issend_": "mpi_issend_" = "pmpi_issend_", "mpi_issend_f08_" = "pmpi
 /// `MPI_Issend_c`, MPI 5.0 section 3.7.2.
 #[unsafe(export_name = "pmpi_issend_c_f08_")]
 extern "C" fn mpi_issend_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -764,7 +783,7 @@ names!("pmpi_issend_c_f08_": "mpi_issend_c_f08_" = "pmpi_issend_c_f08_");
 
 /// `MPI_Request_free`, MPI 5.0 section 3.7.3.
 #[unsafe(export_name = "pmpi_request_free_")]
-extern "C" fn mpi_request_free(request: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_request_free(request: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Request_free(&raw mut request_c) };
@@ -775,7 +794,12 @@ names!("pmpi_request_free_": "mpi_request_free_" = "pmpi_request_free_", "mpi_re
 
 /// `MPI_Test`, MPI 5.0 section 3.7.3.
 #[unsafe(export_name = "pmpi_test_")]
-extern "C" fn mpi_test(request: Out<Number>, flag: Out<c_int>, status: Status, ierror: Ierror) {
+extern "C" fn mpi_test(
+    request: OutAddress<FortranHandle>,
+    flag: OutAddress<c_int>,
+    status: FortranStatus,
+    ierror: Ierror,
+) {
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Test(&raw mut request_c, flag.as_ptr(), status.get()) };
@@ -786,7 +810,7 @@ names!("pmpi_test_": "mpi_test_" = "pmpi_test_", "mpi_test_f08_" = "pmpi_test_f0
 
 /// `MPI_Wait`, MPI 5.0 section 3.7.3.
 #[unsafe(export_name = "pmpi_wait_")]
-extern "C" fn mpi_wait(request: Out<Number>, status: Status, ierror: Ierror) {
+extern "C" fn mpi_wait(request: OutAddress<FortranHandle>, status: FortranStatus, ierror: Ierror) {
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Wait(&raw mut request_c, status.get()) };
@@ -798,13 +822,13 @@ names!("pmpi_wait_": "mpi_wait_" = "pmpi_wait_", "mpi_wait_f08_" = "pmpi_wait_f0
 /// `MPI_Testall`, MPI 5.0 section 3.7.5.
 #[unsafe(export_name = "pmpi_testall_")]
 extern "C" fn mpi_testall(
-    count: In<c_int>,
-    array_of_requests: Out<Number>,
-    flag: Out<c_int>,
+    count: InAddress<c_int>,
+    array_of_requests: OutAddress<FortranHandle>,
+    flag: OutAddress<c_int>,
     array_of_statuses: Statuses,
     ierror: Ierror,
 ) {
-    let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), count.get());
+    let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), count.get());
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Testall(
@@ -822,14 +846,14 @@ names!("pmpi_testall_": "mpi_testall_" = "pmpi_testall_", "mpi_testall_f08_" = "
 /// `MPI_Testany`, MPI 5.0 section 3.7.5.
 #[unsafe(export_name = "pmpi_testany_")]
 extern "C" fn mpi_testany(
-    count: In<c_int>,
-    array_of_requests: Out<Number>,
-    indx: Out<c_int>,
-    flag: Out<c_int>,
-    status: Status,
+    count: InAddress<c_int>,
+    array_of_requests: OutAddress<FortranHandle>,
+    indx: OutAddress<c_int>,
+    flag: OutAddress<c_int>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
-    let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), count.get());
+    let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), count.get());
     let mut indx_c = UNWRITTEN;
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
@@ -850,14 +874,14 @@ names!("pmpi_testany_": "mpi_testany_" = "pmpi_testany_", "mpi_testany_f08_" = "
 /// `MPI_Testsome`, MPI 5.0 section 3.7.5.
 #[unsafe(export_name = "pmpi_testsome_")]
 extern "C" fn mpi_testsome(
-    incount: In<c_int>,
-    array_of_requests: Out<Number>,
-    outcount: Out<c_int>,
-    array_of_indices: Out<c_int>,
+    incount: InAddress<c_int>,
+    array_of_requests: OutAddress<FortranHandle>,
+    outcount: OutAddress<c_int>,
+    array_of_indices: OutAddress<c_int>,
     array_of_statuses: Statuses,
     ierror: Ierror,
 ) {
-    let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), incount.get());
+    let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), incount.get());
     let mut outcount_c = UNWRITTEN;
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
@@ -879,12 +903,12 @@ names!("pmpi_testsome_": "mpi_testsome_" = "pmpi_testsome_", "mpi_testsome_f08_"
 /// `MPI_Waitall`, MPI 5.0 section 3.7.5.
 #[unsafe(export_name = "pmpi_waitall_")]
 extern "C" fn mpi_waitall(
-    count: In<c_int>,
-    array_of_requests: Out<Number>,
+    count: InAddress<c_int>,
+    array_of_requests: OutAddress<FortranHandle>,
     array_of_statuses: Statuses,
     ierror: Ierror,
 ) {
-    let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), count.get());
+    let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), count.get());
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Waitall(
@@ -901,13 +925,13 @@ names!("pmpi_waitall_": "mpi_waitall_" = "pmpi_waitall_", "mpi_waitall_f08_" = "
 /// `MPI_Waitany`, MPI 5.0 section 3.7.5.
 #[unsafe(export_name = "pmpi_waitany_")]
 extern "C" fn mpi_waitany(
-    count: In<c_int>,
-    array_of_requests: Out<Number>,
-    indx: Out<c_int>,
-    status: Status,
+    count: InAddress<c_int>,
+    array_of_requests: OutAddress<FortranHandle>,
+    indx: OutAddress<c_int>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
-    let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), count.get());
+    let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), count.get());
     let mut indx_c = UNWRITTEN;
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
@@ -927,14 +951,14 @@ names!("pmpi_waitany_": "mpi_waitany_" = "pmpi_waitany_", "mpi_waitany_f08_" = "
 /// `MPI_Waitsome`, MPI 5.0 section 3.7.5.
 #[unsafe(export_name = "pmpi_waitsome_")]
 extern "C" fn mpi_waitsome(
-    incount: In<c_int>,
-    array_of_requests: Out<Number>,
-    outcount: Out<c_int>,
-    array_of_indices: Out<c_int>,
+    incount: InAddress<c_int>,
+    array_of_requests: OutAddress<FortranHandle>,
+    outcount: OutAddress<c_int>,
+    array_of_indices: OutAddress<c_int>,
     array_of_statuses: Statuses,
     ierror: Ierror,
 ) {
-    let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), incount.get());
+    let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), incount.get());
     let mut outcount_c = UNWRITTEN;
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
@@ -956,9 +980,9 @@ names!("pmpi_waitsome_": "mpi_waitsome_" = "pmpi_waitsome_", "mpi_waitsome_f08_"
 /// `MPI_Request_get_status`, MPI 5.0 section 3.7.6.
 #[unsafe(export_name = "pmpi_request_get_status_")]
 extern "C" fn mpi_request_get_status(
-    request: In<Number>,
-    flag: Out<c_int>,
-    status: Status,
+    request: InAddress<FortranHandle>,
+    flag: OutAddress<c_int>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -970,13 +994,13 @@ names!("pmpi_request_get_status_": "mpi_request_get_status_" = "pmpi_request_get
 /// `MPI_Request_get_status_all`, MPI 5.0 section 3.7.6.
 #[unsafe(export_name = "pmpi_request_get_status_all_")]
 extern "C" fn mpi_request_get_status_all(
-    count: In<c_int>,
-    array_of_requests: In<Number>,
-    flag: Out<c_int>,
+    count: InAddress<c_int>,
+    array_of_requests: InAddress<FortranHandle>,
+    flag: OutAddress<c_int>,
     array_of_statuses: Statuses,
     ierror: Ierror,
 ) {
-    let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), count.get());
+    let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), count.get());
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Request_get_status_all(
@@ -993,14 +1017,14 @@ names!("pmpi_request_get_status_all_": "mpi_request_get_status_all_" = "pmpi_req
 /// `MPI_Request_get_status_any`, MPI 5.0 section 3.7.6.
 #[unsafe(export_name = "pmpi_request_get_status_any_")]
 extern "C" fn mpi_request_get_status_any(
-    count: In<c_int>,
-    array_of_requests: In<Number>,
-    indx: Out<c_int>,
-    flag: Out<c_int>,
-    status: Status,
+    count: InAddress<c_int>,
+    array_of_requests: InAddress<FortranHandle>,
+    indx: OutAddress<c_int>,
+    flag: OutAddress<c_int>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
-    let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), count.get());
+    let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), count.get());
     let mut indx_c = UNWRITTEN;
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
@@ -1020,14 +1044,14 @@ names!("pmpi_request_get_status_any_": "mpi_request_get_status_any_" = "pmpi_req
 /// `MPI_Request_get_status_some`, MPI 5.0 section 3.7.6.
 #[unsafe(export_name = "pmpi_request_get_status_some_")]
 extern "C" fn mpi_request_get_status_some(
-    incount: In<c_int>,
-    array_of_requests: In<Number>,
-    outcount: Out<c_int>,
-    array_of_indices: Out<c_int>,
+    incount: InAddress<c_int>,
+    array_of_requests: InAddress<FortranHandle>,
+    outcount: OutAddress<c_int>,
+    array_of_indices: OutAddress<c_int>,
     array_of_statuses: Statuses,
     ierror: Ierror,
 ) {
-    let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), incount.get());
+    let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), incount.get());
     let mut outcount_c = UNWRITTEN;
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
@@ -1048,11 +1072,11 @@ names!("pmpi_request_get_status_some_": "mpi_request_get_status_some_" = "pmpi_r
 /// `MPI_Iprobe`, MPI 5.0 section 3.8.1.
 #[unsafe(export_name = "pmpi_iprobe_")]
 extern "C" fn mpi_iprobe(
-    source: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    flag: Out<c_int>,
-    status: Status,
+    source: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    flag: OutAddress<c_int>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1072,10 +1096,10 @@ names!("pmpi_iprobe_": "mpi_iprobe_" = "pmpi_iprobe_", "mpi_iprobe_f08_" = "pmpi
 /// `MPI_Probe`, MPI 5.0 section 3.8.1.
 #[unsafe(export_name = "pmpi_probe_")]
 extern "C" fn mpi_probe(
-    source: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    status: Status,
+    source: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1087,12 +1111,12 @@ names!("pmpi_probe_": "mpi_probe_" = "pmpi_probe_", "mpi_probe_f08_" = "pmpi_pro
 /// `MPI_Improbe`, MPI 5.0 section 3.8.2.
 #[unsafe(export_name = "pmpi_improbe_")]
 extern "C" fn mpi_improbe(
-    source: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    flag: Out<c_int>,
-    message: Out<Number>,
-    status: Status,
+    source: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    flag: OutAddress<c_int>,
+    message: OutAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     let mut message_c = message.handle();
@@ -1115,11 +1139,11 @@ names!("pmpi_improbe_": "mpi_improbe_" = "pmpi_improbe_", "mpi_improbe_f08_" = "
 /// `MPI_Mprobe`, MPI 5.0 section 3.8.2.
 #[unsafe(export_name = "pmpi_mprobe_")]
 extern "C" fn mpi_mprobe(
-    source: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    message: Out<Number>,
-    status: Status,
+    source: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    message: OutAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     let mut message_c = message.handle();
@@ -1141,11 +1165,11 @@ names!("pmpi_mprobe_": "mpi_mprobe_" = "pmpi_mprobe_", "mpi_mprobe_f08_" = "pmpi
 /// `MPI_Imrecv`, MPI 5.0 section 3.8.3.
 #[unsafe(export_name = "pmpi_imrecv_")]
 extern "C" fn mpi_imrecv(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    message: Out<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    message: OutAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut message_c = message.handle();
@@ -1169,11 +1193,11 @@ names!("pmpi_imrecv_": "mpi_imrecv_" = "pmpi_imrecv_", "mpi_imrecv_f08_" = "pmpi
 /// `MPI_Imrecv_c`, MPI 5.0 section 3.8.3.
 #[unsafe(export_name = "pmpi_imrecv_c_f08_")]
 extern "C" fn mpi_imrecv_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    message: Out<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    message: OutAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut message_c = message.handle();
@@ -1197,11 +1221,11 @@ names!("pmpi_imrecv_c_f08_": "mpi_imrecv_c_f08_" = "pmpi_imrecv_c_f08_");
 /// `MPI_Mrecv`, MPI 5.0 section 3.8.3.
 #[unsafe(export_name = "pmpi_mrecv_")]
 extern "C" fn mpi_mrecv(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    message: Out<Number>,
-    status: Status,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    message: OutAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     let mut message_c = message.handle();
@@ -1223,11 +1247,11 @@ names!("pmpi_mrecv_": "mpi_mrecv_" = "pmpi_mrecv_", "mpi_mrecv_f08_" = "pmpi_mre
 /// `MPI_Mrecv_c`, MPI 5.0 section 3.8.3.
 #[unsafe(export_name = "pmpi_mrecv_c_f08_")]
 extern "C" fn mpi_mrecv_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    message: Out<Number>,
-    status: Status,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    message: OutAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     let mut message_c = message.handle();
@@ -1248,7 +1272,7 @@ names!("pmpi_mrecv_c_f08_": "mpi_mrecv_c_f08_" = "pmpi_mrecv_c_f08_");
 
 /// `MPI_Cancel`, MPI 5.0 section 3.8.4.
 #[unsafe(export_name = "pmpi_cancel_")]
-extern "C" fn mpi_cancel(request: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_cancel(request: InAddress<FortranHandle>, ierror: Ierror) {
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Cancel(&raw mut request_c) };
@@ -1258,7 +1282,7 @@ names!("pmpi_cancel_": "mpi_cancel_" = "pmpi_cancel_", "mpi_cancel_f08_" = "pmpi
 
 /// `MPI_Test_cancelled`, MPI 5.0 section 3.8.4.
 #[unsafe(export_name = "pmpi_test_cancelled_")]
-extern "C" fn mpi_test_cancelled(status: Status, flag: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_test_cancelled(status: FortranStatus, flag: OutAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Test_cancelled(status.get(), flag.as_ptr()) };
     ierror.set(code);
@@ -1268,13 +1292,13 @@ names!("pmpi_test_cancelled_": "mpi_test_cancelled_" = "pmpi_test_cancelled_", "
 /// `MPI_Bsend_init`, MPI 5.0 section 3.9.
 #[unsafe(export_name = "pmpi_bsend_init_")]
 extern "C" fn mpi_bsend_init(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1298,13 +1322,13 @@ names!("pmpi_bsend_init_": "mpi_bsend_init_" = "pmpi_bsend_init_", "mpi_bsend_in
 /// `MPI_Bsend_init_c`, MPI 5.0 section 3.9.
 #[unsafe(export_name = "pmpi_bsend_init_c_f08_")]
 extern "C" fn mpi_bsend_init_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1328,13 +1352,13 @@ names!("pmpi_bsend_init_c_f08_": "mpi_bsend_init_c_f08_" = "pmpi_bsend_init_c_f0
 /// `MPI_Recv_init`, MPI 5.0 section 3.9.
 #[unsafe(export_name = "pmpi_recv_init_")]
 extern "C" fn mpi_recv_init(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    source: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    source: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1358,13 +1382,13 @@ names!("pmpi_recv_init_": "mpi_recv_init_" = "pmpi_recv_init_", "mpi_recv_init_f
 /// `MPI_Recv_init_c`, MPI 5.0 section 3.9.
 #[unsafe(export_name = "pmpi_recv_init_c_f08_")]
 extern "C" fn mpi_recv_init_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    source: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    source: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1388,13 +1412,13 @@ names!("pmpi_recv_init_c_f08_": "mpi_recv_init_c_f08_" = "pmpi_recv_init_c_f08_"
 /// `MPI_Rsend_init`, MPI 5.0 section 3.9.
 #[unsafe(export_name = "pmpi_rsend_init_")]
 extern "C" fn mpi_rsend_init(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1418,13 +1442,13 @@ names!("pmpi_rsend_init_": "mpi_rsend_init_" = "pmpi_rsend_init_", "mpi_rsend_in
 /// `MPI_Rsend_init_c`, MPI 5.0 section 3.9.
 #[unsafe(export_name = "pmpi_rsend_init_c_f08_")]
 extern "C" fn mpi_rsend_init_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1448,13 +1472,13 @@ names!("pmpi_rsend_init_c_f08_": "mpi_rsend_init_c_f08_" = "pmpi_rsend_init_c_f0
 /// `MPI_Send_init`, MPI 5.0 section 3.9.
 #[unsafe(export_name = "pmpi_send_init_")]
 extern "C" fn mpi_send_init(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1478,13 +1502,13 @@ names!("pmpi_send_init_": "mpi_send_init_" = "pmpi_send_init_", "mpi_send_init_f
 /// `MPI_Send_init_c`, MPI 5.0 section 3.9.
 #[unsafe(export_name = "pmpi_send_init_c_f08_")]
 extern "C" fn mpi_send_init_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1508,13 +1532,13 @@ names!("pmpi_send_init_c_f08_": "mpi_send_init_c_f08_" = "pmpi_send_init_c_f08_"
 /// `MPI_Ssend_init`, MPI 5.0 section 3.9.
 #[unsafe(export_name = "pmpi_ssend_init_")]
 extern "C" fn mpi_ssend_init(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1538,13 +1562,13 @@ names!("pmpi_ssend_init_": "mpi_ssend_init_" = "pmpi_ssend_init_", "mpi_ssend_in
 /// `MPI_Ssend_init_c`, MPI 5.0 section 3.9.
 #[unsafe(export_name = "pmpi_ssend_init_c_f08_")]
 extern "C" fn mpi_ssend_init_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    tag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    tag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1567,7 +1591,7 @@ names!("pmpi_ssend_init_c_f08_": "mpi_ssend_init_c_f08_" = "pmpi_ssend_init_c_f0
 
 /// `MPI_Start`, MPI 5.0 section 3.9.
 #[unsafe(export_name = "pmpi_start_")]
-extern "C" fn mpi_start(request: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_start(request: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Start(&raw mut request_c) };
@@ -1578,8 +1602,12 @@ names!("pmpi_start_": "mpi_start_" = "pmpi_start_", "mpi_start_f08_" = "pmpi_sta
 
 /// `MPI_Startall`, MPI 5.0 section 3.9.
 #[unsafe(export_name = "pmpi_startall_")]
-extern "C" fn mpi_startall(count: In<c_int>, array_of_requests: Out<Number>, ierror: Ierror) {
-    let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), count.get());
+extern "C" fn mpi_startall(
+    count: InAddress<c_int>,
+    array_of_requests: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
+    let mut array_of_requests_c = CHandleArray::read(array_of_requests.as_ptr(), count.get());
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Startall(count.get(), array_of_requests_c.as_mut_ptr()) };
     array_of_requests_c.write(array_of_requests);
@@ -1590,18 +1618,18 @@ names!("pmpi_startall_": "mpi_startall_" = "pmpi_startall_", "mpi_startall_f08_"
 /// `MPI_Isendrecv`, MPI 5.0 section 3.10.
 #[unsafe(export_name = "pmpi_isendrecv_")]
 extern "C" fn mpi_isendrecv(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    dest: In<c_int>,
-    sendtag: In<c_int>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    source: In<c_int>,
-    recvtag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    sendtag: InAddress<c_int>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    source: InAddress<c_int>,
+    recvtag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1630,18 +1658,18 @@ names!("pmpi_isendrecv_": "mpi_isendrecv_" = "pmpi_isendrecv_", "mpi_isendrecv_f
 /// `MPI_Isendrecv_c`, MPI 5.0 section 3.10.
 #[unsafe(export_name = "pmpi_isendrecv_c_f08_")]
 extern "C" fn mpi_isendrecv_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    dest: In<c_int>,
-    sendtag: In<c_int>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    source: In<c_int>,
-    recvtag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    sendtag: InAddress<c_int>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    source: InAddress<c_int>,
+    recvtag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1670,15 +1698,15 @@ names!("pmpi_isendrecv_c_f08_": "mpi_isendrecv_c_f08_" = "pmpi_isendrecv_c_f08_"
 /// `MPI_Isendrecv_replace`, MPI 5.0 section 3.10.
 #[unsafe(export_name = "pmpi_isendrecv_replace_")]
 extern "C" fn mpi_isendrecv_replace(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    sendtag: In<c_int>,
-    source: In<c_int>,
-    recvtag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    sendtag: InAddress<c_int>,
+    source: InAddress<c_int>,
+    recvtag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1704,15 +1732,15 @@ names!("pmpi_isendrecv_replace_": "mpi_isendrecv_replace_" = "pmpi_isendrecv_rep
 /// `MPI_Isendrecv_replace_c`, MPI 5.0 section 3.10.
 #[unsafe(export_name = "pmpi_isendrecv_replace_c_f08_")]
 extern "C" fn mpi_isendrecv_replace_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    sendtag: In<c_int>,
-    source: In<c_int>,
-    recvtag: In<c_int>,
-    comm: In<Number>,
-    request: Out<Number>,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    sendtag: InAddress<c_int>,
+    source: InAddress<c_int>,
+    recvtag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -1738,18 +1766,18 @@ names!("pmpi_isendrecv_replace_c_f08_": "mpi_isendrecv_replace_c_f08_" = "pmpi_i
 /// `MPI_Sendrecv`, MPI 5.0 section 3.10.
 #[unsafe(export_name = "pmpi_sendrecv_")]
 extern "C" fn mpi_sendrecv(
-    sendbuf: Choice,
-    sendcount: In<c_int>,
-    sendtype: In<Number>,
-    dest: In<c_int>,
-    sendtag: In<c_int>,
-    recvbuf: Choice,
-    recvcount: In<c_int>,
-    recvtype: In<Number>,
-    source: In<c_int>,
-    recvtag: In<c_int>,
-    comm: In<Number>,
-    status: Status,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<c_int>,
+    sendtype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    sendtag: InAddress<c_int>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<c_int>,
+    recvtype: InAddress<FortranHandle>,
+    source: InAddress<c_int>,
+    recvtag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1776,18 +1804,18 @@ names!("pmpi_sendrecv_": "mpi_sendrecv_" = "pmpi_sendrecv_", "mpi_sendrecv_f08_"
 /// `MPI_Sendrecv_c`, MPI 5.0 section 3.10.
 #[unsafe(export_name = "pmpi_sendrecv_c_f08_")]
 extern "C" fn mpi_sendrecv_c(
-    sendbuf: Choice,
-    sendcount: In<i64>,
-    sendtype: In<Number>,
-    dest: In<c_int>,
-    sendtag: In<c_int>,
-    recvbuf: Choice,
-    recvcount: In<i64>,
-    recvtype: In<Number>,
-    source: In<c_int>,
-    recvtag: In<c_int>,
-    comm: In<Number>,
-    status: Status,
+    sendbuf: ChoiceBuffer,
+    sendcount: InAddress<i64>,
+    sendtype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    sendtag: InAddress<c_int>,
+    recvbuf: ChoiceBuffer,
+    recvcount: InAddress<i64>,
+    recvtype: InAddress<FortranHandle>,
+    source: InAddress<c_int>,
+    recvtag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1814,15 +1842,15 @@ names!("pmpi_sendrecv_c_f08_": "mpi_sendrecv_c_f08_" = "pmpi_sendrecv_c_f08_");
 /// `MPI_Sendrecv_replace`, MPI 5.0 section 3.10.
 #[unsafe(export_name = "pmpi_sendrecv_replace_")]
 extern "C" fn mpi_sendrecv_replace(
-    buf: Choice,
-    count: In<c_int>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    sendtag: In<c_int>,
-    source: In<c_int>,
-    recvtag: In<c_int>,
-    comm: In<Number>,
-    status: Status,
+    buf: ChoiceBuffer,
+    count: InAddress<c_int>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    sendtag: InAddress<c_int>,
+    source: InAddress<c_int>,
+    recvtag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1846,15 +1874,15 @@ names!("pmpi_sendrecv_replace_": "mpi_sendrecv_replace_" = "pmpi_sendrecv_replac
 /// `MPI_Sendrecv_replace_c`, MPI 5.0 section 3.10.
 #[unsafe(export_name = "pmpi_sendrecv_replace_c_f08_")]
 extern "C" fn mpi_sendrecv_replace_c(
-    buf: Choice,
-    count: In<i64>,
-    datatype: In<Number>,
-    dest: In<c_int>,
-    sendtag: In<c_int>,
-    source: In<c_int>,
-    recvtag: In<c_int>,
-    comm: In<Number>,
-    status: Status,
+    buf: ChoiceBuffer,
+    count: InAddress<i64>,
+    datatype: InAddress<FortranHandle>,
+    dest: InAddress<c_int>,
+    sendtag: InAddress<c_int>,
+    source: InAddress<c_int>,
+    recvtag: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    status: FortranStatus,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -1877,7 +1905,7 @@ names!("pmpi_sendrecv_replace_c_f08_": "mpi_sendrecv_replace_c_f08_" = "pmpi_sen
 
 /// `MPI_Status_set_error`, MPI 5.0 section 13.3.
 #[unsafe(export_name = "pmpi_status_set_error_")]
-extern "C" fn mpi_status_set_error(status: Status, error: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_status_set_error(status: FortranStatus, error: InAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Status_set_error(status.get(), error.get()) };
     ierror.set(code);
@@ -1886,7 +1914,11 @@ names!("pmpi_status_set_error_": "mpi_status_set_error_" = "pmpi_status_set_erro
 
 /// `MPI_Status_set_source`, MPI 5.0 section 13.3.
 #[unsafe(export_name = "pmpi_status_set_source_")]
-extern "C" fn mpi_status_set_source(status: Status, source: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_status_set_source(
+    status: FortranStatus,
+    source: InAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Status_set_source(status.get(), source.get()) };
     ierror.set(code);
@@ -1895,7 +1927,7 @@ names!("pmpi_status_set_source_": "mpi_status_set_source_" = "pmpi_status_set_so
 
 /// `MPI_Status_set_tag`, MPI 5.0 section 13.3.
 #[unsafe(export_name = "pmpi_status_set_tag_")]
-extern "C" fn mpi_status_set_tag(status: Status, tag: In<c_int>, ierror: Ierror) {
+extern "C" fn mpi_status_set_tag(status: FortranStatus, tag: InAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Status_set_tag(status.get(), tag.get()) };
     ierror.set(code);

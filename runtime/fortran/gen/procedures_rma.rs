@@ -4,19 +4,19 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Choice, Ierror, In, Number, Out};
+use crate::arg::{ChoiceBuffer, FortranHandle, Ierror, InAddress, OutAddress};
 use crate::c;
 use crate::names;
 
 /// `MPI_Win_create`, MPI 5.0 section 12.2.1.
 #[unsafe(export_name = "pmpi_win_create_")]
 extern "C" fn mpi_win_create(
-    base: Choice,
-    size: In<isize>,
-    disp_unit: In<c_int>,
-    info: In<Number>,
-    comm: In<Number>,
-    win: Out<Number>,
+    base: ChoiceBuffer,
+    size: InAddress<isize>,
+    disp_unit: InAddress<c_int>,
+    info: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    win: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut win_c = win.handle();
@@ -39,12 +39,12 @@ names!("pmpi_win_create_": "mpi_win_create_" = "pmpi_win_create_", "mpi_win_crea
 /// `MPI_Win_create_c`, MPI 5.0 section 12.2.1.
 #[unsafe(export_name = "pmpi_win_create_c_f08_")]
 extern "C" fn mpi_win_create_c(
-    base: Choice,
-    size: In<isize>,
-    disp_unit: In<isize>,
-    info: In<Number>,
-    comm: In<Number>,
-    win: Out<Number>,
+    base: ChoiceBuffer,
+    size: InAddress<isize>,
+    disp_unit: InAddress<isize>,
+    info: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    win: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut win_c = win.handle();
@@ -67,12 +67,12 @@ names!("pmpi_win_create_c_f08_": "mpi_win_create_c_f08_" = "pmpi_win_create_c_f0
 /// `MPI_Win_allocate`, MPI 5.0 section 12.2.2.
 #[unsafe(export_name = "pmpi_win_allocate_")]
 extern "C" fn mpi_win_allocate(
-    size: In<isize>,
-    disp_unit: In<c_int>,
-    info: In<Number>,
-    comm: In<Number>,
-    baseptr: Out<isize>,
-    win: Out<Number>,
+    size: InAddress<isize>,
+    disp_unit: InAddress<c_int>,
+    info: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    baseptr: OutAddress<isize>,
+    win: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut win_c = win.handle();
@@ -95,12 +95,12 @@ names!("pmpi_win_allocate_": "mpi_win_allocate_" = "pmpi_win_allocate_", "mpi_wi
 /// `MPI_Win_allocate_c`, MPI 5.0 section 12.2.2.
 #[unsafe(export_name = "pmpi_win_allocate_c_f08_")]
 extern "C" fn mpi_win_allocate_c(
-    size: In<isize>,
-    disp_unit: In<isize>,
-    info: In<Number>,
-    comm: In<Number>,
-    baseptr: Out<isize>,
-    win: Out<Number>,
+    size: InAddress<isize>,
+    disp_unit: InAddress<isize>,
+    info: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    baseptr: OutAddress<isize>,
+    win: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut win_c = win.handle();
@@ -123,12 +123,12 @@ names!("pmpi_win_allocate_c_f08_": "mpi_win_allocate_c_f08_" = "pmpi_win_allocat
 /// `MPI_Win_allocate_shared`, MPI 5.0 section 12.2.3.
 #[unsafe(export_name = "pmpi_win_allocate_shared_")]
 extern "C" fn mpi_win_allocate_shared(
-    size: In<isize>,
-    disp_unit: In<c_int>,
-    info: In<Number>,
-    comm: In<Number>,
-    baseptr: Out<isize>,
-    win: Out<Number>,
+    size: InAddress<isize>,
+    disp_unit: InAddress<c_int>,
+    info: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    baseptr: OutAddress<isize>,
+    win: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut win_c = win.handle();
@@ -151,12 +151,12 @@ names!("pmpi_win_allocate_shared_": "mpi_win_allocate_shared_" = "pmpi_win_alloc
 /// `MPI_Win_allocate_shared_c`, MPI 5.0 section 12.2.3.
 #[unsafe(export_name = "pmpi_win_allocate_shared_c_f08_")]
 extern "C" fn mpi_win_allocate_shared_c(
-    size: In<isize>,
-    disp_unit: In<isize>,
-    info: In<Number>,
-    comm: In<Number>,
-    baseptr: Out<isize>,
-    win: Out<Number>,
+    size: InAddress<isize>,
+    disp_unit: InAddress<isize>,
+    info: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    baseptr: OutAddress<isize>,
+    win: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut win_c = win.handle();
@@ -179,11 +179,11 @@ names!("pmpi_win_allocate_shared_c_f08_": "mpi_win_allocate_shared_c_f08_" = "pm
 /// `MPI_Win_shared_query`, MPI 5.0 section 12.2.3.
 #[unsafe(export_name = "pmpi_win_shared_query_")]
 extern "C" fn mpi_win_shared_query(
-    win: In<Number>,
-    rank: In<c_int>,
-    size: Out<isize>,
-    disp_unit: Out<c_int>,
-    baseptr: Out<isize>,
+    win: InAddress<FortranHandle>,
+    rank: InAddress<c_int>,
+    size: OutAddress<isize>,
+    disp_unit: OutAddress<c_int>,
+    baseptr: OutAddress<isize>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -203,11 +203,11 @@ names!("pmpi_win_shared_query_": "mpi_win_shared_query_" = "pmpi_win_shared_quer
 /// `MPI_Win_shared_query_c`, MPI 5.0 section 12.2.3.
 #[unsafe(export_name = "pmpi_win_shared_query_c_f08_")]
 extern "C" fn mpi_win_shared_query_c(
-    win: In<Number>,
-    rank: In<c_int>,
-    size: Out<isize>,
-    disp_unit: Out<isize>,
-    baseptr: Out<isize>,
+    win: InAddress<FortranHandle>,
+    rank: InAddress<c_int>,
+    size: OutAddress<isize>,
+    disp_unit: OutAddress<isize>,
+    baseptr: OutAddress<isize>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -226,7 +226,12 @@ names!("pmpi_win_shared_query_c_f08_": "mpi_win_shared_query_c_f08_" = "pmpi_win
 
 /// `MPI_Win_attach`, MPI 5.0 section 12.2.4.
 #[unsafe(export_name = "pmpi_win_attach_")]
-extern "C" fn mpi_win_attach(win: In<Number>, base: Choice, size: In<isize>, ierror: Ierror) {
+extern "C" fn mpi_win_attach(
+    win: InAddress<FortranHandle>,
+    base: ChoiceBuffer,
+    size: InAddress<isize>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_attach(win.handle(), base.get(), size.get()) };
     ierror.set(code);
@@ -236,9 +241,9 @@ names!("pmpi_win_attach_": "mpi_win_attach_" = "pmpi_win_attach_", "mpi_win_atta
 /// `MPI_Win_create_dynamic`, MPI 5.0 section 12.2.4.
 #[unsafe(export_name = "pmpi_win_create_dynamic_")]
 extern "C" fn mpi_win_create_dynamic(
-    info: In<Number>,
-    comm: In<Number>,
-    win: Out<Number>,
+    info: InAddress<FortranHandle>,
+    comm: InAddress<FortranHandle>,
+    win: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut win_c = win.handle();
@@ -251,7 +256,7 @@ names!("pmpi_win_create_dynamic_": "mpi_win_create_dynamic_" = "pmpi_win_create_
 
 /// `MPI_Win_detach`, MPI 5.0 section 12.2.4.
 #[unsafe(export_name = "pmpi_win_detach_")]
-extern "C" fn mpi_win_detach(win: In<Number>, base: Choice, ierror: Ierror) {
+extern "C" fn mpi_win_detach(win: InAddress<FortranHandle>, base: ChoiceBuffer, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_detach(win.handle(), base.get()) };
     ierror.set(code);
@@ -260,7 +265,7 @@ names!("pmpi_win_detach_": "mpi_win_detach_" = "pmpi_win_detach_", "mpi_win_deta
 
 /// `MPI_Win_free`, MPI 5.0 section 12.2.5.
 #[unsafe(export_name = "pmpi_win_free_")]
-extern "C" fn mpi_win_free(win: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_free(win: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut win_c = win.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_free(&raw mut win_c) };
@@ -271,7 +276,11 @@ names!("pmpi_win_free_": "mpi_win_free_" = "pmpi_win_free_", "mpi_win_free_f08_"
 
 /// `MPI_Win_get_group`, MPI 5.0 section 12.2.6.
 #[unsafe(export_name = "pmpi_win_get_group_")]
-extern "C" fn mpi_win_get_group(win: In<Number>, group: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_get_group(
+    win: InAddress<FortranHandle>,
+    group: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut group_c = group.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_get_group(win.handle(), &raw mut group_c) };
@@ -282,7 +291,11 @@ names!("pmpi_win_get_group_": "mpi_win_get_group_" = "pmpi_win_get_group_", "mpi
 
 /// `MPI_Win_get_info`, MPI 5.0 section 12.2.7.
 #[unsafe(export_name = "pmpi_win_get_info_")]
-extern "C" fn mpi_win_get_info(win: In<Number>, info_used: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_get_info(
+    win: InAddress<FortranHandle>,
+    info_used: OutAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     let mut info_used_c = info_used.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_get_info(win.handle(), &raw mut info_used_c) };
@@ -293,7 +306,11 @@ names!("pmpi_win_get_info_": "mpi_win_get_info_" = "pmpi_win_get_info_", "mpi_wi
 
 /// `MPI_Win_set_info`, MPI 5.0 section 12.2.7.
 #[unsafe(export_name = "pmpi_win_set_info_")]
-extern "C" fn mpi_win_set_info(win: In<Number>, info: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_set_info(
+    win: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_set_info(win.handle(), info.handle()) };
     ierror.set(code);
@@ -303,14 +320,14 @@ names!("pmpi_win_set_info_": "mpi_win_set_info_" = "pmpi_win_set_info_", "mpi_wi
 /// `MPI_Put`, MPI 5.0 section 12.3.1.
 #[unsafe(export_name = "pmpi_put_")]
 extern "C" fn mpi_put(
-    origin_addr: Choice,
-    origin_count: In<c_int>,
-    origin_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<c_int>,
-    target_datatype: In<Number>,
-    win: In<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<c_int>,
+    origin_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<c_int>,
+    target_datatype: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -333,14 +350,14 @@ names!("pmpi_put_": "mpi_put_" = "pmpi_put_", "mpi_put_f08_" = "pmpi_put_f08_");
 /// `MPI_Put_c`, MPI 5.0 section 12.3.1.
 #[unsafe(export_name = "pmpi_put_c_f08_")]
 extern "C" fn mpi_put_c(
-    origin_addr: Choice,
-    origin_count: In<i64>,
-    origin_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<i64>,
-    target_datatype: In<Number>,
-    win: In<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<i64>,
+    origin_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<i64>,
+    target_datatype: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -363,14 +380,14 @@ names!("pmpi_put_c_f08_": "mpi_put_c_f08_" = "pmpi_put_c_f08_");
 /// `MPI_Get`, MPI 5.0 section 12.3.2.
 #[unsafe(export_name = "pmpi_get_")]
 extern "C" fn mpi_get(
-    origin_addr: Choice,
-    origin_count: In<c_int>,
-    origin_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<c_int>,
-    target_datatype: In<Number>,
-    win: In<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<c_int>,
+    origin_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<c_int>,
+    target_datatype: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -393,14 +410,14 @@ names!("pmpi_get_": "mpi_get_" = "pmpi_get_", "mpi_get_f08_" = "pmpi_get_f08_");
 /// `MPI_Get_c`, MPI 5.0 section 12.3.2.
 #[unsafe(export_name = "pmpi_get_c_f08_")]
 extern "C" fn mpi_get_c(
-    origin_addr: Choice,
-    origin_count: In<i64>,
-    origin_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<i64>,
-    target_datatype: In<Number>,
-    win: In<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<i64>,
+    origin_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<i64>,
+    target_datatype: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -423,15 +440,15 @@ names!("pmpi_get_c_f08_": "mpi_get_c_f08_" = "pmpi_get_c_f08_");
 /// `MPI_Accumulate`, MPI 5.0 section 12.3.4.
 #[unsafe(export_name = "pmpi_accumulate_")]
 extern "C" fn mpi_accumulate(
-    origin_addr: Choice,
-    origin_count: In<c_int>,
-    origin_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<c_int>,
-    target_datatype: In<Number>,
-    op: In<Number>,
-    win: In<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<c_int>,
+    origin_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<c_int>,
+    target_datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -455,15 +472,15 @@ names!("pmpi_accumulate_": "mpi_accumulate_" = "pmpi_accumulate_", "mpi_accumula
 /// `MPI_Accumulate_c`, MPI 5.0 section 12.3.4.
 #[unsafe(export_name = "pmpi_accumulate_c_f08_")]
 extern "C" fn mpi_accumulate_c(
-    origin_addr: Choice,
-    origin_count: In<i64>,
-    origin_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<i64>,
-    target_datatype: In<Number>,
-    op: In<Number>,
-    win: In<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<i64>,
+    origin_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<i64>,
+    target_datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -487,13 +504,13 @@ names!("pmpi_accumulate_c_f08_": "mpi_accumulate_c_f08_" = "pmpi_accumulate_c_f0
 /// `MPI_Compare_and_swap`, MPI 5.0 section 12.3.4.
 #[unsafe(export_name = "pmpi_compare_and_swap_")]
 extern "C" fn mpi_compare_and_swap(
-    origin_addr: Choice,
-    compare_addr: Choice,
-    result_addr: Choice,
-    datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    win: In<Number>,
+    origin_addr: ChoiceBuffer,
+    compare_addr: ChoiceBuffer,
+    result_addr: ChoiceBuffer,
+    datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -515,13 +532,13 @@ names!("pmpi_compare_and_swap_": "mpi_compare_and_swap_" = "pmpi_compare_and_swa
 /// `MPI_Fetch_and_op`, MPI 5.0 section 12.3.4.
 #[unsafe(export_name = "pmpi_fetch_and_op_")]
 extern "C" fn mpi_fetch_and_op(
-    origin_addr: Choice,
-    result_addr: Choice,
-    datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    op: In<Number>,
-    win: In<Number>,
+    origin_addr: ChoiceBuffer,
+    result_addr: ChoiceBuffer,
+    datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    op: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -543,18 +560,18 @@ names!("pmpi_fetch_and_op_": "mpi_fetch_and_op_" = "pmpi_fetch_and_op_", "mpi_fe
 /// `MPI_Get_accumulate`, MPI 5.0 section 12.3.4.
 #[unsafe(export_name = "pmpi_get_accumulate_")]
 extern "C" fn mpi_get_accumulate(
-    origin_addr: Choice,
-    origin_count: In<c_int>,
-    origin_datatype: In<Number>,
-    result_addr: Choice,
-    result_count: In<c_int>,
-    result_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<c_int>,
-    target_datatype: In<Number>,
-    op: In<Number>,
-    win: In<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<c_int>,
+    origin_datatype: InAddress<FortranHandle>,
+    result_addr: ChoiceBuffer,
+    result_count: InAddress<c_int>,
+    result_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<c_int>,
+    target_datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -581,18 +598,18 @@ names!("pmpi_get_accumulate_": "mpi_get_accumulate_" = "pmpi_get_accumulate_", "
 /// `MPI_Get_accumulate_c`, MPI 5.0 section 12.3.4.
 #[unsafe(export_name = "pmpi_get_accumulate_c_f08_")]
 extern "C" fn mpi_get_accumulate_c(
-    origin_addr: Choice,
-    origin_count: In<i64>,
-    origin_datatype: In<Number>,
-    result_addr: Choice,
-    result_count: In<i64>,
-    result_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<i64>,
-    target_datatype: In<Number>,
-    op: In<Number>,
-    win: In<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<i64>,
+    origin_datatype: InAddress<FortranHandle>,
+    result_addr: ChoiceBuffer,
+    result_count: InAddress<i64>,
+    result_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<i64>,
+    target_datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -619,16 +636,16 @@ names!("pmpi_get_accumulate_c_f08_": "mpi_get_accumulate_c_f08_" = "pmpi_get_acc
 /// `MPI_Raccumulate`, MPI 5.0 section 12.3.5.
 #[unsafe(export_name = "pmpi_raccumulate_")]
 extern "C" fn mpi_raccumulate(
-    origin_addr: Choice,
-    origin_count: In<c_int>,
-    origin_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<c_int>,
-    target_datatype: In<Number>,
-    op: In<Number>,
-    win: In<Number>,
-    request: Out<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<c_int>,
+    origin_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<c_int>,
+    target_datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -655,16 +672,16 @@ names!("pmpi_raccumulate_": "mpi_raccumulate_" = "pmpi_raccumulate_", "mpi_raccu
 /// `MPI_Raccumulate_c`, MPI 5.0 section 12.3.5.
 #[unsafe(export_name = "pmpi_raccumulate_c_f08_")]
 extern "C" fn mpi_raccumulate_c(
-    origin_addr: Choice,
-    origin_count: In<i64>,
-    origin_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<i64>,
-    target_datatype: In<Number>,
-    op: In<Number>,
-    win: In<Number>,
-    request: Out<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<i64>,
+    origin_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<i64>,
+    target_datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -691,15 +708,15 @@ names!("pmpi_raccumulate_c_f08_": "mpi_raccumulate_c_f08_" = "pmpi_raccumulate_c
 /// `MPI_Rget`, MPI 5.0 section 12.3.5.
 #[unsafe(export_name = "pmpi_rget_")]
 extern "C" fn mpi_rget(
-    origin_addr: Choice,
-    origin_count: In<c_int>,
-    origin_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<c_int>,
-    target_datatype: In<Number>,
-    win: In<Number>,
-    request: Out<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<c_int>,
+    origin_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<c_int>,
+    target_datatype: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -725,15 +742,15 @@ names!("pmpi_rget_": "mpi_rget_" = "pmpi_rget_", "mpi_rget_f08_" = "pmpi_rget_f0
 /// `MPI_Rget_c`, MPI 5.0 section 12.3.5.
 #[unsafe(export_name = "pmpi_rget_c_f08_")]
 extern "C" fn mpi_rget_c(
-    origin_addr: Choice,
-    origin_count: In<i64>,
-    origin_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<i64>,
-    target_datatype: In<Number>,
-    win: In<Number>,
-    request: Out<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<i64>,
+    origin_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<i64>,
+    target_datatype: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -759,19 +776,19 @@ names!("pmpi_rget_c_f08_": "mpi_rget_c_f08_" = "pmpi_rget_c_f08_");
 /// `MPI_Rget_accumulate`, MPI 5.0 section 12.3.5.
 #[unsafe(export_name = "pmpi_rget_accumulate_")]
 extern "C" fn mpi_rget_accumulate(
-    origin_addr: Choice,
-    origin_count: In<c_int>,
-    origin_datatype: In<Number>,
-    result_addr: Choice,
-    result_count: In<c_int>,
-    result_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<c_int>,
-    target_datatype: In<Number>,
-    op: In<Number>,
-    win: In<Number>,
-    request: Out<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<c_int>,
+    origin_datatype: InAddress<FortranHandle>,
+    result_addr: ChoiceBuffer,
+    result_count: InAddress<c_int>,
+    result_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<c_int>,
+    target_datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -801,19 +818,19 @@ names!("pmpi_rget_accumulate_": "mpi_rget_accumulate_" = "pmpi_rget_accumulate_"
 /// `MPI_Rget_accumulate_c`, MPI 5.0 section 12.3.5.
 #[unsafe(export_name = "pmpi_rget_accumulate_c_f08_")]
 extern "C" fn mpi_rget_accumulate_c(
-    origin_addr: Choice,
-    origin_count: In<i64>,
-    origin_datatype: In<Number>,
-    result_addr: Choice,
-    result_count: In<i64>,
-    result_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<i64>,
-    target_datatype: In<Number>,
-    op: In<Number>,
-    win: In<Number>,
-    request: Out<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<i64>,
+    origin_datatype: InAddress<FortranHandle>,
+    result_addr: ChoiceBuffer,
+    result_count: InAddress<i64>,
+    result_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<i64>,
+    target_datatype: InAddress<FortranHandle>,
+    op: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -843,15 +860,15 @@ names!("pmpi_rget_accumulate_c_f08_": "mpi_rget_accumulate_c_f08_" = "pmpi_rget_
 /// `MPI_Rput`, MPI 5.0 section 12.3.5.
 #[unsafe(export_name = "pmpi_rput_")]
 extern "C" fn mpi_rput(
-    origin_addr: Choice,
-    origin_count: In<c_int>,
-    origin_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<c_int>,
-    target_datatype: In<Number>,
-    win: In<Number>,
-    request: Out<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<c_int>,
+    origin_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<c_int>,
+    target_datatype: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -877,15 +894,15 @@ names!("pmpi_rput_": "mpi_rput_" = "pmpi_rput_", "mpi_rput_f08_" = "pmpi_rput_f0
 /// `MPI_Rput_c`, MPI 5.0 section 12.3.5.
 #[unsafe(export_name = "pmpi_rput_c_f08_")]
 extern "C" fn mpi_rput_c(
-    origin_addr: Choice,
-    origin_count: In<i64>,
-    origin_datatype: In<Number>,
-    target_rank: In<c_int>,
-    target_disp: In<isize>,
-    target_count: In<i64>,
-    target_datatype: In<Number>,
-    win: In<Number>,
-    request: Out<Number>,
+    origin_addr: ChoiceBuffer,
+    origin_count: InAddress<i64>,
+    origin_datatype: InAddress<FortranHandle>,
+    target_rank: InAddress<c_int>,
+    target_disp: InAddress<isize>,
+    target_count: InAddress<i64>,
+    target_datatype: InAddress<FortranHandle>,
+    win: InAddress<FortranHandle>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut request_c = request.handle();
@@ -910,7 +927,11 @@ names!("pmpi_rput_c_f08_": "mpi_rput_c_f08_" = "pmpi_rput_c_f08_");
 
 /// `MPI_Win_fence`, MPI 5.0 section 12.5.1.
 #[unsafe(export_name = "pmpi_win_fence_")]
-extern "C" fn mpi_win_fence(assert: In<c_int>, win: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_fence(
+    assert: InAddress<c_int>,
+    win: InAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_fence(assert.get(), win.handle()) };
     ierror.set(code);
@@ -919,7 +940,7 @@ names!("pmpi_win_fence_": "mpi_win_fence_" = "pmpi_win_fence_", "mpi_win_fence_f
 
 /// `MPI_Win_complete`, MPI 5.0 section 12.5.2.
 #[unsafe(export_name = "pmpi_win_complete_")]
-extern "C" fn mpi_win_complete(win: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_complete(win: InAddress<FortranHandle>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_complete(win.handle()) };
     ierror.set(code);
@@ -928,7 +949,12 @@ names!("pmpi_win_complete_": "mpi_win_complete_" = "pmpi_win_complete_", "mpi_wi
 
 /// `MPI_Win_post`, MPI 5.0 section 12.5.2.
 #[unsafe(export_name = "pmpi_win_post_")]
-extern "C" fn mpi_win_post(group: In<Number>, assert: In<c_int>, win: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_post(
+    group: InAddress<FortranHandle>,
+    assert: InAddress<c_int>,
+    win: InAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_post(group.handle(), assert.get(), win.handle()) };
     ierror.set(code);
@@ -937,7 +963,12 @@ names!("pmpi_win_post_": "mpi_win_post_" = "pmpi_win_post_", "mpi_win_post_f08_"
 
 /// `MPI_Win_start`, MPI 5.0 section 12.5.2.
 #[unsafe(export_name = "pmpi_win_start_")]
-extern "C" fn mpi_win_start(group: In<Number>, assert: In<c_int>, win: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_start(
+    group: InAddress<FortranHandle>,
+    assert: InAddress<c_int>,
+    win: InAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_start(group.handle(), assert.get(), win.handle()) };
     ierror.set(code);
@@ -946,7 +977,7 @@ names!("pmpi_win_start_": "mpi_win_start_" = "pmpi_win_start_", "mpi_win_start_f
 
 /// `MPI_Win_test`, MPI 5.0 section 12.5.2.
 #[unsafe(export_name = "pmpi_win_test_")]
-extern "C" fn mpi_win_test(win: In<Number>, flag: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_win_test(win: InAddress<FortranHandle>, flag: OutAddress<c_int>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_test(win.handle(), flag.as_ptr()) };
     ierror.set(code);
@@ -955,7 +986,7 @@ names!("pmpi_win_test_": "mpi_win_test_" = "pmpi_win_test_", "mpi_win_test_f08_"
 
 /// `MPI_Win_wait`, MPI 5.0 section 12.5.2.
 #[unsafe(export_name = "pmpi_win_wait_")]
-extern "C" fn mpi_win_wait(win: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_wait(win: InAddress<FortranHandle>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_wait(win.handle()) };
     ierror.set(code);
@@ -965,10 +996,10 @@ names!("pmpi_win_wait_": "mpi_win_wait_" = "pmpi_win_wait_", "mpi_win_wait_f08_"
 /// `MPI_Win_lock`, MPI 5.0 section 12.5.3.
 #[unsafe(export_name = "pmpi_win_lock_")]
 extern "C" fn mpi_win_lock(
-    lock_type: In<c_int>,
-    rank: In<c_int>,
-    assert: In<c_int>,
-    win: In<Number>,
+    lock_type: InAddress<c_int>,
+    rank: InAddress<c_int>,
+    assert: InAddress<c_int>,
+    win: InAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -979,7 +1010,11 @@ names!("pmpi_win_lock_": "mpi_win_lock_" = "pmpi_win_lock_", "mpi_win_lock_f08_"
 
 /// `MPI_Win_lock_all`, MPI 5.0 section 12.5.3.
 #[unsafe(export_name = "pmpi_win_lock_all_")]
-extern "C" fn mpi_win_lock_all(assert: In<c_int>, win: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_lock_all(
+    assert: InAddress<c_int>,
+    win: InAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_lock_all(assert.get(), win.handle()) };
     ierror.set(code);
@@ -988,7 +1023,11 @@ names!("pmpi_win_lock_all_": "mpi_win_lock_all_" = "pmpi_win_lock_all_", "mpi_wi
 
 /// `MPI_Win_unlock`, MPI 5.0 section 12.5.3.
 #[unsafe(export_name = "pmpi_win_unlock_")]
-extern "C" fn mpi_win_unlock(rank: In<c_int>, win: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_unlock(
+    rank: InAddress<c_int>,
+    win: InAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_unlock(rank.get(), win.handle()) };
     ierror.set(code);
@@ -997,7 +1036,7 @@ names!("pmpi_win_unlock_": "mpi_win_unlock_" = "pmpi_win_unlock_", "mpi_win_unlo
 
 /// `MPI_Win_unlock_all`, MPI 5.0 section 12.5.3.
 #[unsafe(export_name = "pmpi_win_unlock_all_")]
-extern "C" fn mpi_win_unlock_all(win: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_unlock_all(win: InAddress<FortranHandle>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_unlock_all(win.handle()) };
     ierror.set(code);
@@ -1006,7 +1045,7 @@ names!("pmpi_win_unlock_all_": "mpi_win_unlock_all_" = "pmpi_win_unlock_all_", "
 
 /// `MPI_Win_flush`, MPI 5.0 section 12.5.4.
 #[unsafe(export_name = "pmpi_win_flush_")]
-extern "C" fn mpi_win_flush(rank: In<c_int>, win: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_flush(rank: InAddress<c_int>, win: InAddress<FortranHandle>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_flush(rank.get(), win.handle()) };
     ierror.set(code);
@@ -1015,7 +1054,7 @@ names!("pmpi_win_flush_": "mpi_win_flush_" = "pmpi_win_flush_", "mpi_win_flush_f
 
 /// `MPI_Win_flush_all`, MPI 5.0 section 12.5.4.
 #[unsafe(export_name = "pmpi_win_flush_all_")]
-extern "C" fn mpi_win_flush_all(win: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_flush_all(win: InAddress<FortranHandle>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_flush_all(win.handle()) };
     ierror.set(code);
@@ -1024,7 +1063,11 @@ names!("pmpi_win_flush_all_": "mpi_win_flush_all_" = "pmpi_win_flush_all_", "mpi
 
 /// `MPI_Win_flush_local`, MPI 5.0 section 12.5.4.
 #[unsafe(export_name = "pmpi_win_flush_local_")]
-extern "C" fn mpi_win_flush_local(rank: In<c_int>, win: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_flush_local(
+    rank: InAddress<c_int>,
+    win: InAddress<FortranHandle>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_flush_local(rank.get(), win.handle()) };
     ierror.set(code);
@@ -1033,7 +1076,7 @@ names!("pmpi_win_flush_local_": "mpi_win_flush_local_" = "pmpi_win_flush_local_"
 
 /// `MPI_Win_flush_local_all`, MPI 5.0 section 12.5.4.
 #[unsafe(export_name = "pmpi_win_flush_local_all_")]
-extern "C" fn mpi_win_flush_local_all(win: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_flush_local_all(win: InAddress<FortranHandle>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_flush_local_all(win.handle()) };
     ierror.set(code);
@@ -1042,7 +1085,7 @@ names!("pmpi_win_flush_local_all_": "mpi_win_flush_local_all_" = "pmpi_win_flush
 
 /// `MPI_Win_sync`, MPI 5.0 section 12.5.4.
 #[unsafe(export_name = "pmpi_win_sync_")]
-extern "C" fn mpi_win_sync(win: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_win_sync(win: InAddress<FortranHandle>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Win_sync(win.handle()) };
     ierror.set(code);

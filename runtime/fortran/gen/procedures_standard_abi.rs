@@ -4,13 +4,13 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Ierror, In, Number, Out};
+use crate::arg::{FortranHandle, Ierror, InAddress, OutAddress};
 use crate::c;
 use crate::names;
 
 /// `MPI_Abi_get_info`, MPI 5.0 section 20.2.
 #[unsafe(export_name = "pmpi_abi_get_info_")]
-extern "C" fn mpi_abi_get_info(info: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_abi_get_info(info: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut info_c = info.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Abi_get_info(&raw mut info_c) };
@@ -21,7 +21,11 @@ names!("pmpi_abi_get_info_": "mpi_abi_get_info_" = "pmpi_abi_get_info_", "mpi_ab
 
 /// `MPI_Abi_get_version`, MPI 5.0 section 20.2.
 #[unsafe(export_name = "pmpi_abi_get_version_")]
-extern "C" fn mpi_abi_get_version(abi_major: Out<c_int>, abi_minor: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_abi_get_version(
+    abi_major: OutAddress<c_int>,
+    abi_minor: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Abi_get_version(abi_major.as_ptr(), abi_minor.as_ptr()) };
     ierror.set(code);
@@ -31,10 +35,10 @@ names!("pmpi_abi_get_version_": "mpi_abi_get_version_" = "pmpi_abi_get_version_"
 /// `MPI_Abi_get_fortran_booleans`, MPI 5.0 section 20.5.
 #[unsafe(export_name = "pmpi_abi_get_fortran_booleans_")]
 extern "C" fn mpi_abi_get_fortran_booleans(
-    logical_size: In<c_int>,
-    logical_true: Out<c_int>,
-    logical_false: Out<c_int>,
-    is_set: Out<c_int>,
+    logical_size: InAddress<c_int>,
+    logical_true: OutAddress<c_int>,
+    logical_false: OutAddress<c_int>,
+    is_set: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -52,7 +56,7 @@ names!("pmpi_abi_get_fortran_booleans_": "mpi_abi_get_fortran_booleans_" = "pmpi
 
 /// `MPI_Abi_get_fortran_info`, MPI 5.0 section 20.5.
 #[unsafe(export_name = "pmpi_abi_get_fortran_info_")]
-extern "C" fn mpi_abi_get_fortran_info(info: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_abi_get_fortran_info(info: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut info_c = info.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Abi_get_fortran_info(&raw mut info_c) };
@@ -64,9 +68,9 @@ names!("pmpi_abi_get_fortran_info_": "mpi_abi_get_fortran_info_" = "pmpi_abi_get
 /// `MPI_Abi_set_fortran_booleans`, MPI 5.0 section 20.5.
 #[unsafe(export_name = "pmpi_abi_set_fortran_booleans_")]
 extern "C" fn mpi_abi_set_fortran_booleans(
-    logical_size: In<c_int>,
-    logical_true: In<c_int>,
-    logical_false: In<c_int>,
+    logical_size: InAddress<c_int>,
+    logical_true: InAddress<c_int>,
+    logical_false: InAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -83,7 +87,7 @@ names!("pmpi_abi_set_fortran_booleans_": "mpi_abi_set_fortran_booleans_" = "pmpi
 
 /// `MPI_Abi_set_fortran_info`, MPI 5.0 section 20.5.
 #[unsafe(export_name = "pmpi_abi_set_fortran_info_")]
-extern "C" fn mpi_abi_set_fortran_info(info: In<Number>, ierror: Ierror) {
+extern "C" fn mpi_abi_set_fortran_info(info: InAddress<FortranHandle>, ierror: Ierror) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Abi_set_fortran_info(info.handle()) };
     ierror.set(code);

@@ -4,19 +4,19 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Ierror, In, Number, Out, Weights};
+use crate::arg::{FortranHandle, FortranWeights, Ierror, InAddress, OutAddress};
 use crate::c;
 use crate::names;
 
 /// `MPI_Cart_create`, MPI 5.0 section 8.5.1.
 #[unsafe(export_name = "pmpi_cart_create_")]
 extern "C" fn mpi_cart_create(
-    comm_old: In<Number>,
-    ndims: In<c_int>,
-    dims: In<c_int>,
-    periods: In<c_int>,
-    reorder: In<c_int>,
-    comm_cart: Out<Number>,
+    comm_old: InAddress<FortranHandle>,
+    ndims: InAddress<c_int>,
+    dims: InAddress<c_int>,
+    periods: InAddress<c_int>,
+    reorder: InAddress<c_int>,
+    comm_cart: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut comm_cart_c = comm_cart.handle();
@@ -39,9 +39,9 @@ names!("pmpi_cart_create_": "mpi_cart_create_" = "pmpi_cart_create_", "mpi_cart_
 /// `MPI_Dims_create`, MPI 5.0 section 8.5.2.
 #[unsafe(export_name = "pmpi_dims_create_")]
 extern "C" fn mpi_dims_create(
-    nnodes: In<c_int>,
-    ndims: In<c_int>,
-    dims: Out<c_int>,
+    nnodes: InAddress<c_int>,
+    ndims: InAddress<c_int>,
+    dims: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -53,12 +53,12 @@ names!("pmpi_dims_create_": "mpi_dims_create_" = "pmpi_dims_create_", "mpi_dims_
 /// `MPI_Graph_create`, MPI 5.0 section 8.5.3.
 #[unsafe(export_name = "pmpi_graph_create_")]
 extern "C" fn mpi_graph_create(
-    comm_old: In<Number>,
-    nnodes: In<c_int>,
-    indx: In<c_int>,
-    edges: In<c_int>,
-    reorder: In<c_int>,
-    comm_graph: Out<Number>,
+    comm_old: InAddress<FortranHandle>,
+    nnodes: InAddress<c_int>,
+    indx: InAddress<c_int>,
+    edges: InAddress<c_int>,
+    reorder: InAddress<c_int>,
+    comm_graph: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut comm_graph_c = comm_graph.handle();
@@ -81,15 +81,15 @@ names!("pmpi_graph_create_": "mpi_graph_create_" = "pmpi_graph_create_", "mpi_gr
 /// `MPI_Dist_graph_create`, MPI 5.0 section 8.5.4.
 #[unsafe(export_name = "pmpi_dist_graph_create_")]
 extern "C" fn mpi_dist_graph_create(
-    comm_old: In<Number>,
-    n: In<c_int>,
-    sources: In<c_int>,
-    degrees: In<c_int>,
-    destinations: In<c_int>,
-    weights: Weights,
-    info: In<Number>,
-    reorder: In<c_int>,
-    comm_dist_graph: Out<Number>,
+    comm_old: InAddress<FortranHandle>,
+    n: InAddress<c_int>,
+    sources: InAddress<c_int>,
+    degrees: InAddress<c_int>,
+    destinations: InAddress<c_int>,
+    weights: FortranWeights,
+    info: InAddress<FortranHandle>,
+    reorder: InAddress<c_int>,
+    comm_dist_graph: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut comm_dist_graph_c = comm_dist_graph.handle();
@@ -115,16 +115,16 @@ names!("pmpi_dist_graph_create_": "mpi_dist_graph_create_" = "pmpi_dist_graph_cr
 /// `MPI_Dist_graph_create_adjacent`, MPI 5.0 section 8.5.4.
 #[unsafe(export_name = "pmpi_dist_graph_create_adjacent_")]
 extern "C" fn mpi_dist_graph_create_adjacent(
-    comm_old: In<Number>,
-    indegree: In<c_int>,
-    sources: In<c_int>,
-    sourceweights: Weights,
-    outdegree: In<c_int>,
-    destinations: In<c_int>,
-    destweights: Weights,
-    info: In<Number>,
-    reorder: In<c_int>,
-    comm_dist_graph: Out<Number>,
+    comm_old: InAddress<FortranHandle>,
+    indegree: InAddress<c_int>,
+    sources: InAddress<c_int>,
+    sourceweights: FortranWeights,
+    outdegree: InAddress<c_int>,
+    destinations: InAddress<c_int>,
+    destweights: FortranWeights,
+    info: InAddress<FortranHandle>,
+    reorder: InAddress<c_int>,
+    comm_dist_graph: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut comm_dist_graph_c = comm_dist_graph.handle();
@@ -151,10 +151,10 @@ names!("pmpi_dist_graph_create_adjacent_": "mpi_dist_graph_create_adjacent_" = "
 /// `MPI_Cart_coords`, MPI 5.0 section 8.5.5.
 #[unsafe(export_name = "pmpi_cart_coords_")]
 extern "C" fn mpi_cart_coords(
-    comm: In<Number>,
-    rank: In<c_int>,
-    maxdims: In<c_int>,
-    coords: Out<c_int>,
+    comm: InAddress<FortranHandle>,
+    rank: InAddress<c_int>,
+    maxdims: InAddress<c_int>,
+    coords: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -167,11 +167,11 @@ names!("pmpi_cart_coords_": "mpi_cart_coords_" = "pmpi_cart_coords_", "mpi_cart_
 /// `MPI_Cart_get`, MPI 5.0 section 8.5.5.
 #[unsafe(export_name = "pmpi_cart_get_")]
 extern "C" fn mpi_cart_get(
-    comm: In<Number>,
-    maxdims: In<c_int>,
-    dims: Out<c_int>,
-    periods: Out<c_int>,
-    coords: Out<c_int>,
+    comm: InAddress<FortranHandle>,
+    maxdims: InAddress<c_int>,
+    dims: OutAddress<c_int>,
+    periods: OutAddress<c_int>,
+    coords: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -190,7 +190,12 @@ names!("pmpi_cart_get_": "mpi_cart_get_" = "pmpi_cart_get_", "mpi_cart_get_f08_"
 
 /// `MPI_Cart_rank`, MPI 5.0 section 8.5.5.
 #[unsafe(export_name = "pmpi_cart_rank_")]
-extern "C" fn mpi_cart_rank(comm: In<Number>, coords: In<c_int>, rank: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_cart_rank(
+    comm: InAddress<FortranHandle>,
+    coords: InAddress<c_int>,
+    rank: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Cart_rank(comm.handle(), coords.as_ptr(), rank.as_ptr()) };
     ierror.set(code);
@@ -199,7 +204,11 @@ names!("pmpi_cart_rank_": "mpi_cart_rank_" = "pmpi_cart_rank_", "mpi_cart_rank_f
 
 /// `MPI_Cartdim_get`, MPI 5.0 section 8.5.5.
 #[unsafe(export_name = "pmpi_cartdim_get_")]
-extern "C" fn mpi_cartdim_get(comm: In<Number>, ndims: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_cartdim_get(
+    comm: InAddress<FortranHandle>,
+    ndims: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Cartdim_get(comm.handle(), ndims.as_ptr()) };
     ierror.set(code);
@@ -209,13 +218,13 @@ names!("pmpi_cartdim_get_": "mpi_cartdim_get_" = "pmpi_cartdim_get_", "mpi_cartd
 /// `MPI_Dist_graph_neighbors`, MPI 5.0 section 8.5.5.
 #[unsafe(export_name = "pmpi_dist_graph_neighbors_")]
 extern "C" fn mpi_dist_graph_neighbors(
-    comm: In<Number>,
-    maxindegree: In<c_int>,
-    sources: Out<c_int>,
-    sourceweights: Weights,
-    maxoutdegree: In<c_int>,
-    destinations: Out<c_int>,
-    destweights: Weights,
+    comm: InAddress<FortranHandle>,
+    maxindegree: InAddress<c_int>,
+    sources: OutAddress<c_int>,
+    sourceweights: FortranWeights,
+    maxoutdegree: InAddress<c_int>,
+    destinations: OutAddress<c_int>,
+    destweights: FortranWeights,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -237,10 +246,10 @@ names!("pmpi_dist_graph_neighbors_": "mpi_dist_graph_neighbors_" = "pmpi_dist_gr
 /// `MPI_Dist_graph_neighbors_count`, MPI 5.0 section 8.5.5.
 #[unsafe(export_name = "pmpi_dist_graph_neighbors_count_")]
 extern "C" fn mpi_dist_graph_neighbors_count(
-    comm: In<Number>,
-    indegree: Out<c_int>,
-    outdegree: Out<c_int>,
-    weighted: Out<c_int>,
+    comm: InAddress<FortranHandle>,
+    indegree: OutAddress<c_int>,
+    outdegree: OutAddress<c_int>,
+    weighted: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -259,11 +268,11 @@ names!("pmpi_dist_graph_neighbors_count_": "mpi_dist_graph_neighbors_count_" = "
 /// `MPI_Graph_get`, MPI 5.0 section 8.5.5.
 #[unsafe(export_name = "pmpi_graph_get_")]
 extern "C" fn mpi_graph_get(
-    comm: In<Number>,
-    maxindex: In<c_int>,
-    maxedges: In<c_int>,
-    indx: Out<c_int>,
-    edges: Out<c_int>,
+    comm: InAddress<FortranHandle>,
+    maxindex: InAddress<c_int>,
+    maxedges: InAddress<c_int>,
+    indx: OutAddress<c_int>,
+    edges: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -283,10 +292,10 @@ names!("pmpi_graph_get_": "mpi_graph_get_" = "pmpi_graph_get_", "mpi_graph_get_f
 /// `MPI_Graph_neighbors`, MPI 5.0 section 8.5.5.
 #[unsafe(export_name = "pmpi_graph_neighbors_")]
 extern "C" fn mpi_graph_neighbors(
-    comm: In<Number>,
-    rank: In<c_int>,
-    maxneighbors: In<c_int>,
-    neighbors: Out<c_int>,
+    comm: InAddress<FortranHandle>,
+    rank: InAddress<c_int>,
+    maxneighbors: InAddress<c_int>,
+    neighbors: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -305,9 +314,9 @@ names!("pmpi_graph_neighbors_": "mpi_graph_neighbors_" = "pmpi_graph_neighbors_"
 /// `MPI_Graph_neighbors_count`, MPI 5.0 section 8.5.5.
 #[unsafe(export_name = "pmpi_graph_neighbors_count_")]
 extern "C" fn mpi_graph_neighbors_count(
-    comm: In<Number>,
-    rank: In<c_int>,
-    nneighbors: Out<c_int>,
+    comm: InAddress<FortranHandle>,
+    rank: InAddress<c_int>,
+    nneighbors: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -320,9 +329,9 @@ names!("pmpi_graph_neighbors_count_": "mpi_graph_neighbors_count_" = "pmpi_graph
 /// `MPI_Graphdims_get`, MPI 5.0 section 8.5.5.
 #[unsafe(export_name = "pmpi_graphdims_get_")]
 extern "C" fn mpi_graphdims_get(
-    comm: In<Number>,
-    nnodes: Out<c_int>,
-    nedges: Out<c_int>,
+    comm: InAddress<FortranHandle>,
+    nnodes: OutAddress<c_int>,
+    nedges: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -333,7 +342,11 @@ names!("pmpi_graphdims_get_": "mpi_graphdims_get_" = "pmpi_graphdims_get_", "mpi
 
 /// `MPI_Topo_test`, MPI 5.0 section 8.5.5.
 #[unsafe(export_name = "pmpi_topo_test_")]
-extern "C" fn mpi_topo_test(comm: In<Number>, status: Out<c_int>, ierror: Ierror) {
+extern "C" fn mpi_topo_test(
+    comm: InAddress<FortranHandle>,
+    status: OutAddress<c_int>,
+    ierror: Ierror,
+) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Topo_test(comm.handle(), status.as_ptr()) };
     ierror.set(code);
@@ -343,11 +356,11 @@ names!("pmpi_topo_test_": "mpi_topo_test_" = "pmpi_topo_test_", "mpi_topo_test_f
 /// `MPI_Cart_shift`, MPI 5.0 section 8.5.6.
 #[unsafe(export_name = "pmpi_cart_shift_")]
 extern "C" fn mpi_cart_shift(
-    comm: In<Number>,
-    direction: In<c_int>,
-    disp: In<c_int>,
-    rank_source: Out<c_int>,
-    rank_dest: Out<c_int>,
+    comm: InAddress<FortranHandle>,
+    direction: InAddress<c_int>,
+    disp: InAddress<c_int>,
+    rank_source: OutAddress<c_int>,
+    rank_dest: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -367,9 +380,9 @@ names!("pmpi_cart_shift_": "mpi_cart_shift_" = "pmpi_cart_shift_", "mpi_cart_shi
 /// `MPI_Cart_sub`, MPI 5.0 section 8.5.7.
 #[unsafe(export_name = "pmpi_cart_sub_")]
 extern "C" fn mpi_cart_sub(
-    comm: In<Number>,
-    remain_dims: In<c_int>,
-    newcomm: Out<Number>,
+    comm: InAddress<FortranHandle>,
+    remain_dims: InAddress<c_int>,
+    newcomm: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
     let mut newcomm_c = newcomm.handle();
@@ -383,11 +396,11 @@ names!("pmpi_cart_sub_": "mpi_cart_sub_" = "pmpi_cart_sub_", "mpi_cart_sub_f08_"
 /// `MPI_Cart_map`, MPI 5.0 section 8.5.8.
 #[unsafe(export_name = "pmpi_cart_map_")]
 extern "C" fn mpi_cart_map(
-    comm: In<Number>,
-    ndims: In<c_int>,
-    dims: In<c_int>,
-    periods: In<c_int>,
-    newrank: Out<c_int>,
+    comm: InAddress<FortranHandle>,
+    ndims: InAddress<c_int>,
+    dims: InAddress<c_int>,
+    periods: InAddress<c_int>,
+    newrank: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
@@ -407,11 +420,11 @@ names!("pmpi_cart_map_": "mpi_cart_map_" = "pmpi_cart_map_", "mpi_cart_map_f08_"
 /// `MPI_Graph_map`, MPI 5.0 section 8.5.8.
 #[unsafe(export_name = "pmpi_graph_map_")]
 extern "C" fn mpi_graph_map(
-    comm: In<Number>,
-    nnodes: In<c_int>,
-    indx: In<c_int>,
-    edges: In<c_int>,
-    newrank: Out<c_int>,
+    comm: InAddress<FortranHandle>,
+    nnodes: InAddress<c_int>,
+    indx: InAddress<c_int>,
+    edges: InAddress<c_int>,
+    newrank: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.

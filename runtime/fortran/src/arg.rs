@@ -3,20 +3,20 @@
 //!
 //! | in Fortran | here | in C |
 //! |---|---|---|
-//! | a choice buffer | [`Choice`] | an address, or the number that C has for `MPI_BOTTOM`, `MPI_IN_PLACE`, ... |
-//! | `INTEGER`, `LOGICAL`, a count, an address, `INTENT(IN)` | [`In`] | its value; of an array, its address |
-//! | the same, `INTENT(OUT)` | [`Out`] | its address |
-//! | a handle | [`In`], [`Out`] of [`Number`] | [`Handle`], by way of a local variable where C writes it |
-//! | an array of handles | the same | [`Handles`], read before the call and written back after it |
-//! | a status, an array of them | [`Status`], [`Statuses`] | the address, or null for `MPI_STATUS_IGNORE` |
-//! | weights, error codes | [`Weights`], [`Errcodes`] | the address, or the constant |
-//! | a procedure | [`Procedure`] | the same: see there |
+//! | a choice buffer | [`ChoiceBuffer`] | an address, or the number that C has for `MPI_BOTTOM`, `MPI_IN_PLACE`, ... |
+//! | `INTEGER`, `LOGICAL`, a count, an address, `INTENT(IN)` | [`InAddress`] | its value; of an array, its address |
+//! | the same, `INTENT(OUT)` | [`OutAddress`] | its address |
+//! | a handle | [`InAddress`], [`OutAddress`] of [`FortranHandle`] | [`CHandle`], by way of a local variable where C writes it |
+//! | an array of handles | the same | [`CHandleArray`], read before the call and written back after it |
+//! | a status, an array of them | [`FortranStatus`], [`Statuses`] | the address, or null for `MPI_STATUS_IGNORE` |
+//! | weights, error codes | [`FortranWeights`], [`Errcodes`] | the address, or the constant |
+//! | a procedure | [`UserProcedure`] | the same: see there |
 //! | `IERROR` | [`Ierror`] | the returned code |
 //!
 //! Text is in [`crate::text`].
 //!
 //! # Safety
-//! Rule F (`lib.rs`) is what the types of this file stand for: only a call from Fortran makes an [`In`] or an [`Out`], and with it
+//! Rule F (`lib.rs`) is what the types of this file stand for: only a call from Fortran makes an [`InAddress`] or an [`OutAddress`], and with it
 //! promises what they say. References to what they point to live no longer than the function that makes them.
 
 use core::ffi::{c_int, c_void};
@@ -33,9 +33,9 @@ const WEIGHTS_EMPTY: usize = 11;
 /// The address of something that may be read while the call runs: one value, or an array (rule F).
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct In<T>(*const T);
+pub(crate) struct InAddress<T>(*const T);
 
-impl<T: Copy> In<T> {
+impl<T: Copy> InAddress<T> {
     /// The one value.
     pub(crate) fn get(self) -> T {
         // SAFETY: rule F: the caller's address of a value.
@@ -48,14 +48,14 @@ impl<T: Copy> In<T> {
     }
 }
 
-impl In<Number> {
+impl InAddress<FortranHandle> {
     /// The handle for C.
-    pub(crate) fn handle(self) -> Handle {
+    pub(crate) fn handle(self) -> CHandle {
         self.get().handle()
     }
 }
 
-impl In<c_int> {
+impl InAddress<c_int> {
     /// A `LOGICAL` as C has it.
     pub(crate) fn truth(self) -> c_int {
         c_int::from(self.get() != 0)
@@ -65,9 +65,9 @@ impl In<c_int> {
 /// The address of something that may be read and written while the call runs (rule F).
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Out<T>(*mut T);
+pub(crate) struct OutAddress<T>(*mut T);
 
-impl<T: Copy> Out<T> {
+impl<T: Copy> OutAddress<T> {
     /// What is there.
     pub(crate) fn get(self) -> T {
         // SAFETY: rule F: the caller's address of a value.
@@ -86,21 +86,21 @@ impl<T: Copy> Out<T> {
     }
 }
 
-impl Out<Number> {
+impl OutAddress<FortranHandle> {
     /// The handle that is there, for C to replace: a call that fails leaves it.
-    pub(crate) fn handle(self) -> Handle {
+    pub(crate) fn handle(self) -> CHandle {
         self.get().handle()
     }
 
     /// Writes the handle that C gave; where it gave none, what is there stays.
-    pub(crate) fn set_handle(self, handle: Handle) {
+    pub(crate) fn set_handle(self, handle: CHandle) {
         if handle != self.handle() {
             self.set(handle.number());
         }
     }
 }
 
-impl Out<c_int> {
+impl OutAddress<c_int> {
     /// Writes an index of C as Fortran counts: from 1. `MPI_UNDEFINED` stays.
     pub(crate) fn set_index(self, index: c_int) {
         if index != UNWRITTEN {
@@ -139,49 +139,49 @@ fn one_based(index: c_int) -> c_int {
 /// A handle in Fortran: a default `INTEGER`, or the type whose only component is one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
-pub(crate) struct Number(c_int);
+pub(crate) struct FortranHandle(c_int);
 
 /// A handle in C. Only its number means anything; it is never followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
-pub(crate) struct Handle(usize);
+pub(crate) struct CHandle(usize);
 
-impl Number {
+impl FortranHandle {
     /// For C. A negative number is no handle, and becomes none.
-    pub(crate) fn handle(self) -> Handle {
-        Handle(usize::try_from(self.0).unwrap_or(0))
+    pub(crate) fn handle(self) -> CHandle {
+        CHandle(usize::try_from(self.0).unwrap_or(0))
     }
 }
 
-impl Handle {
+impl CHandle {
     /// For Fortran: what `MPI_Comm_toint` gives.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_possible_wrap,
         reason = "handles fit in 31 bits"
     )]
-    pub(crate) fn number(self) -> Number {
-        Number(self.0 as c_int)
+    pub(crate) fn number(self) -> FortranHandle {
+        FortranHandle(self.0 as c_int)
     }
 }
 
 /// Handles of an array for the time of a call.
-pub(crate) struct Handles {
-    few: [Handle; Self::FEW],
-    many: Vec<Handle>,
+pub(crate) struct CHandleArray {
+    few: [CHandle; Self::FEW],
+    many: Vec<CHandle>,
     count: usize,
 }
 
-impl Handles {
+impl CHandleArray {
     /// So many need no memory of their own.
     const FEW: usize = 32;
 
     /// Reads `count` of them; none if that is negative, which is for C to refuse.
-    pub(crate) fn read(from: *const Number, count: impl Into<i64>) -> Self {
+    pub(crate) fn read(from: *const FortranHandle, count: impl Into<i64>) -> Self {
         let count = usize::try_from(count.into()).unwrap_or(0);
         let count = if from.is_null() { 0 } else { count };
         let mut handles = Self {
-            few: [Handle(0); Self::FEW],
+            few: [CHandle(0); Self::FEW],
             many: Vec::new(),
             count,
         };
@@ -206,11 +206,11 @@ impl Handles {
     }
 
     /// The array that C gets.
-    pub(crate) fn as_mut_ptr(&mut self) -> *mut Handle {
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut CHandle {
         self.as_slice_mut().as_mut_ptr()
     }
 
-    fn as_slice_mut(&mut self) -> &mut [Handle] {
+    fn as_slice_mut(&mut self) -> &mut [CHandle] {
         match self.many.is_empty() {
             true => &mut self.few[..self.count],
             false => &mut self.many,
@@ -218,9 +218,9 @@ impl Handles {
     }
 
     /// Writes back what C made of them.
-    pub(crate) fn write(&mut self, to: Out<Number>) {
+    pub(crate) fn write(&mut self, to: OutAddress<FortranHandle>) {
         for (place, handle) in self.as_slice_mut().iter().enumerate() {
-            Out(to.0.wrapping_add(place)).set_handle(*handle);
+            OutAddress(to.0.wrapping_add(place)).set_handle(*handle);
         }
     }
 }
@@ -228,9 +228,9 @@ impl Handles {
 /// A choice buffer.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Choice(*mut c_void);
+pub(crate) struct ChoiceBuffer(*mut c_void);
 
-impl Choice {
+impl ChoiceBuffer {
     /// What C gets.
     pub(crate) fn get(self) -> *mut c_void {
         if common::is_bottom(self.0) {
@@ -253,9 +253,9 @@ impl Choice {
 /// A status. That of a program is `INTEGER(MPI_STATUS_SIZE)` or `TYPE(MPI_Status)`: laid out as C's.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Status(*mut [c_int; 8]);
+pub(crate) struct FortranStatus(*mut [c_int; 8]);
 
-impl Status {
+impl FortranStatus {
     /// What C gets.
     pub(crate) fn get(self) -> *mut [c_int; 8] {
         // Programs confuse the two constants; neither has room for what the other stands for.
@@ -274,16 +274,16 @@ pub(crate) struct Statuses(*mut [c_int; 8]);
 impl Statuses {
     /// What C gets.
     pub(crate) fn get(self) -> *mut [c_int; 8] {
-        Status(self.0).get()
+        FortranStatus(self.0).get()
     }
 }
 
 /// Weights of the edges of a graph.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Weights(*mut c_int);
+pub(crate) struct FortranWeights(*mut c_int);
 
-impl Weights {
+impl FortranWeights {
     /// What C gets.
     pub(crate) fn get(self) -> *mut c_int {
         if common::is_unweighted(self.0.cast()) {
@@ -316,11 +316,11 @@ impl Errcodes {
 /// the first four here, where the lower byte comes first.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Procedure(*const c_void);
+pub(crate) struct UserProcedure(*const c_void);
 
 const _: () = assert!(cfg!(target_endian = "little"));
 
-impl Procedure {
+impl UserProcedure {
     /// What C gets.
     pub(crate) fn get(self) -> *const c_void {
         self.0
@@ -353,24 +353,24 @@ mod tests {
             [1, 7, -32766]
         );
         let mut indices = [0, 4, 9];
-        Out(indices.as_mut_ptr()).all_count_from_one(2);
+        OutAddress(indices.as_mut_ptr()).all_count_from_one(2);
         assert_eq!(indices, [1, 5, 9]);
-        Out(indices.as_mut_ptr()).all_count_from_one(-32766);
-        Out(indices.as_mut_ptr()).all_count_from_one(UNWRITTEN);
-        Out(indices.as_mut_ptr()).set_index(UNWRITTEN);
+        OutAddress(indices.as_mut_ptr()).all_count_from_one(-32766);
+        OutAddress(indices.as_mut_ptr()).all_count_from_one(UNWRITTEN);
+        OutAddress(indices.as_mut_ptr()).set_index(UNWRITTEN);
         assert_eq!(indices, [1, 5, 9]);
     }
 
     #[test]
     fn handles_come_back_as_c_left_them() {
         for count in [0_usize, 3, 32, 33, 100] {
-            let mut numbers: Vec<Number> = (5..).map(Number).take(count).collect();
-            let mut handles = Handles::read(numbers.as_ptr(), count as i64);
+            let mut numbers: Vec<FortranHandle> = (5..).map(FortranHandle).take(count).collect();
+            let mut handles = CHandleArray::read(numbers.as_ptr(), count as i64);
             assert_eq!(handles.as_slice_mut().len(), count);
             for handle in handles.as_slice_mut() {
                 handle.0 += 1000;
             }
-            handles.write(Out(numbers.as_mut_ptr()));
+            handles.write(OutAddress(numbers.as_mut_ptr()));
             assert!(
                 numbers
                     .iter()
@@ -378,23 +378,23 @@ mod tests {
                     .all(|(n, number)| usize::try_from(number.0) == Ok(n + 1005))
             );
         }
-        let mut none = Handles::read([Number(1)].as_ptr(), -1);
+        let mut none = CHandleArray::read([FortranHandle(1)].as_ptr(), -1);
         assert!(none.as_slice_mut().is_empty());
     }
 
     #[test]
     fn what_c_left_is_left_in_fortran() {
-        let mut numbers = [Number(-1), Number(257)];
-        let mut handles = Handles::read(numbers.as_ptr(), 2);
-        handles.as_slice_mut()[1] = Handle(256);
-        handles.write(Out(numbers.as_mut_ptr()));
-        assert_eq!(numbers, [Number(-1), Number(256)]);
+        let mut numbers = [FortranHandle(-1), FortranHandle(257)];
+        let mut handles = CHandleArray::read(numbers.as_ptr(), 2);
+        handles.as_slice_mut()[1] = CHandle(256);
+        handles.write(OutAddress(numbers.as_mut_ptr()));
+        assert_eq!(numbers, [FortranHandle(-1), FortranHandle(256)]);
     }
 
     #[test]
     fn a_negative_number_is_no_handle() {
-        assert_eq!(Number(-3).handle(), Handle(0));
-        assert_eq!(Number(257).handle().number(), Number(257));
+        assert_eq!(FortranHandle(-3).handle(), CHandle(0));
+        assert_eq!(FortranHandle(257).handle().number(), FortranHandle(257));
     }
 
     #[test]

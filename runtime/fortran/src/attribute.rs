@@ -16,7 +16,7 @@ use core::ffi::{c_int, c_void};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use crate::arg::{Handle, Ierror, In, Number, Out};
+use crate::arg::{CHandle, FortranHandle, Ierror, InAddress, OutAddress};
 use crate::names;
 
 /// Addresses of the cells that are there.
@@ -70,7 +70,7 @@ fn predefined(keyval: c_int, attribute: *mut c_void) -> Option<isize> {
 }
 
 type Copy = unsafe extern "C" fn(
-    *const Number,
+    *const FortranHandle,
     *const c_int,
     *mut isize,
     *mut isize,
@@ -78,14 +78,15 @@ type Copy = unsafe extern "C" fn(
     *mut c_int,
     *mut c_int,
 );
-type Delete = unsafe extern "C" fn(*const Number, *const c_int, *mut isize, *mut isize, *mut c_int);
+type Delete =
+    unsafe extern "C" fn(*const FortranHandle, *const c_int, *mut isize, *mut isize, *mut c_int);
 
 type CCopy =
-    extern "C" fn(Handle, c_int, *mut c_void, *mut c_void, *mut *mut c_void, *mut c_int) -> c_int;
-type CDelete = extern "C" fn(Handle, c_int, *mut c_void, *mut c_void) -> c_int;
+    extern "C" fn(CHandle, c_int, *mut c_void, *mut c_void, *mut *mut c_void, *mut c_int) -> c_int;
+type CDelete = extern "C" fn(CHandle, c_int, *mut c_void, *mut c_void) -> c_int;
 
 /// A key's callbacks in Fortran. C may call them as long as an attribute lives, also after the key was freed, so they stay.
-struct Keyval {
+struct FortranKeyval {
     copy: Copy,
     delete: Delete,
     extra_state: isize,
@@ -94,7 +95,7 @@ struct Keyval {
 }
 
 /// What a callback wrote where it takes a default integer for an address.
-fn widened(keyval: &Keyval, value: isize) -> isize {
+fn widened(keyval: &FortranKeyval, value: isize) -> isize {
     #[expect(
         clippy::cast_possible_truncation,
         reason = "only the lower half was written"
@@ -103,13 +104,13 @@ fn widened(keyval: &Keyval, value: isize) -> isize {
     if keyval.is_narrow { narrow } else { value }
 }
 
-fn of<'call>(state: *mut c_void) -> &'call Keyval {
+fn of<'call>(state: *mut c_void) -> &'call FortranKeyval {
     // SAFETY: C hands back what `create` gave it, which is never freed.
-    unsafe { &*state.cast::<Keyval>() }
+    unsafe { &*state.cast::<FortranKeyval>() }
 }
 
 extern "C" fn copy(
-    object: Handle,
+    object: CHandle,
     keyval: c_int,
     state: *mut c_void,
     attribute_in: *mut c_void,
@@ -147,7 +148,7 @@ extern "C" fn copy(
 }
 
 extern "C" fn delete(
-    object: Handle,
+    object: CHandle,
     keyval: c_int,
     attribute: *mut c_void,
     state: *mut c_void,
@@ -197,40 +198,40 @@ unsafe extern "C" {
         state: *mut c_void,
     ) -> c_int;
     fn MPI_Comm_get_attr(
-        comm: Handle,
+        comm: CHandle,
         keyval: c_int,
         value: *mut *mut c_void,
         flag: *mut c_int,
     ) -> c_int;
     fn MPI_Type_get_attr(
-        datatype: Handle,
+        datatype: CHandle,
         keyval: c_int,
         value: *mut *mut c_void,
         flag: *mut c_int,
     ) -> c_int;
     fn MPI_Win_get_attr(
-        win: Handle,
+        win: CHandle,
         keyval: c_int,
         value: *mut *mut c_void,
         flag: *mut c_int,
     ) -> c_int;
     fn MPI_Attr_get(
-        comm: Handle,
+        comm: CHandle,
         keyval: c_int,
         value: *mut *mut c_void,
         flag: *mut c_int,
     ) -> c_int;
-    fn MPI_Comm_set_attr(comm: Handle, keyval: c_int, value: *mut c_void) -> c_int;
-    fn MPI_Type_set_attr(datatype: Handle, keyval: c_int, value: *mut c_void) -> c_int;
-    fn MPI_Win_set_attr(win: Handle, keyval: c_int, value: *mut c_void) -> c_int;
-    fn MPI_Attr_put(comm: Handle, keyval: c_int, value: *mut c_void) -> c_int;
+    fn MPI_Comm_set_attr(comm: CHandle, keyval: c_int, value: *mut c_void) -> c_int;
+    fn MPI_Type_set_attr(datatype: CHandle, keyval: c_int, value: *mut c_void) -> c_int;
+    fn MPI_Win_set_attr(win: CHandle, keyval: c_int, value: *mut c_void) -> c_int;
+    fn MPI_Attr_put(comm: CHandle, keyval: c_int, value: *mut c_void) -> c_int;
 }
 
 type CreateInC = unsafe extern "C" fn(CCopy, CDelete, *mut c_int, *mut c_void) -> c_int;
-type GetInC = unsafe extern "C" fn(Handle, c_int, *mut *mut c_void, *mut c_int) -> c_int;
-type SetInC = unsafe extern "C" fn(Handle, c_int, *mut c_void) -> c_int;
+type GetInC = unsafe extern "C" fn(CHandle, c_int, *mut *mut c_void, *mut c_int) -> c_int;
+type SetInC = unsafe extern "C" fn(CHandle, c_int, *mut c_void) -> c_int;
 
-fn create(in_c: CreateInC, ours: Keyval, keyval: Out<c_int>) -> c_int {
+fn create(in_c: CreateInC, ours: FortranKeyval, keyval: OutAddress<c_int>) -> c_int {
     let state = Box::into_raw(Box::new(ours));
     // SAFETY: the callbacks take the state that is given with them.
     let code = unsafe { in_c(copy, delete, keyval.as_ptr(), state.cast()) };
@@ -242,7 +243,12 @@ fn create(in_c: CreateInC, ours: Keyval, keyval: Out<c_int>) -> c_int {
 }
 
 /// The value, and whether there is one.
-fn get(in_c: GetInC, object: Handle, keyval: c_int, found: Out<c_int>) -> (c_int, Option<isize>) {
+fn get(
+    in_c: GetInC,
+    object: CHandle,
+    keyval: c_int,
+    found: OutAddress<c_int>,
+) -> (c_int, Option<isize>) {
     let (mut attribute, mut flag) = (core::ptr::null_mut(), 0);
     // SAFETY: the C function, which writes both.
     let code = unsafe { in_c(object, keyval, &raw mut attribute, &raw mut flag) };
@@ -258,7 +264,7 @@ fn get(in_c: GetInC, object: Handle, keyval: c_int, found: Out<c_int>) -> (c_int
     )
 }
 
-fn set(in_c: SetInC, object: Handle, keyval: c_int, value: isize) -> c_int {
+fn set(in_c: SetInC, object: CHandle, keyval: c_int, value: isize) -> c_int {
     let attribute = cell(value);
     // SAFETY: the C function; it keeps the address of the cell, which stays until `discard`.
     let code = unsafe { in_c(object, keyval, attribute) };
@@ -277,11 +283,11 @@ macro_rules! of_object {
         extern "C" fn $create(
             copy_attr_fn: Copy,
             delete_attr_fn: Delete,
-            keyval: Out<c_int>,
-            extra_state: In<isize>,
+            keyval: OutAddress<c_int>,
+            extra_state: InAddress<isize>,
             ierror: Ierror,
         ) {
-            let ours = Keyval {
+            let ours = FortranKeyval {
                 copy: copy_attr_fn,
                 delete: delete_attr_fn,
                 extra_state: extra_state.get(),
@@ -294,10 +300,10 @@ macro_rules! of_object {
         #[doc = concat!("`", stringify!($get_c), "`, MPI 5.0 section 7.7.")]
         #[unsafe(export_name = $get_name)]
         extern "C" fn $get(
-            object: In<Number>,
-            keyval: In<c_int>,
-            attribute_val: Out<isize>,
-            flag: Out<c_int>,
+            object: InAddress<FortranHandle>,
+            keyval: InAddress<c_int>,
+            attribute_val: OutAddress<isize>,
+            flag: OutAddress<c_int>,
             ierror: Ierror,
         ) {
             let (code, found) = get($get_c, object.handle(), keyval.get(), flag);
@@ -311,9 +317,9 @@ macro_rules! of_object {
         #[doc = concat!("`", stringify!($set_c), "`, MPI 5.0 section 7.7.")]
         #[unsafe(export_name = $set_name)]
         extern "C" fn $set(
-            object: In<Number>,
-            keyval: In<c_int>,
-            attribute_val: In<isize>,
+            object: InAddress<FortranHandle>,
+            keyval: InAddress<c_int>,
+            attribute_val: InAddress<isize>,
             ierror: Ierror,
         ) {
             ierror.set(set($set_c, object.handle(), keyval.get(), attribute_val.get()));
@@ -352,11 +358,11 @@ of_object! {
 extern "C" fn keyval_create(
     copy_fn: Copy,
     delete_fn: Delete,
-    keyval: Out<c_int>,
-    extra_state: In<c_int>,
+    keyval: OutAddress<c_int>,
+    extra_state: InAddress<c_int>,
     ierror: Ierror,
 ) {
-    let ours = Keyval {
+    let ours = FortranKeyval {
         copy: copy_fn,
         delete: delete_fn,
         extra_state: extra_state.get() as isize,
@@ -369,10 +375,10 @@ names!("pmpi_keyval_create_": "mpi_keyval_create_" = "pmpi_keyval_create_");
 /// `MPI_ATTR_GET`, MPI 5.0 section 16.1.
 #[unsafe(export_name = "pmpi_attr_get_")]
 extern "C" fn attr_get(
-    comm: In<Number>,
-    keyval: In<c_int>,
-    attribute_val: Out<c_int>,
-    flag: Out<c_int>,
+    comm: InAddress<FortranHandle>,
+    keyval: InAddress<c_int>,
+    attribute_val: OutAddress<c_int>,
+    flag: OutAddress<c_int>,
     ierror: Ierror,
 ) {
     let (code, found) = get(MPI_Attr_get, comm.handle(), keyval.get(), flag);
@@ -390,9 +396,9 @@ names!("pmpi_attr_get_": "mpi_attr_get_" = "pmpi_attr_get_", "mpi_attr_get_f08_"
 /// `MPI_ATTR_PUT`, MPI 5.0 section 16.1.
 #[unsafe(export_name = "pmpi_attr_put_")]
 extern "C" fn attr_put(
-    comm: In<Number>,
-    keyval: In<c_int>,
-    attribute_val: In<c_int>,
+    comm: InAddress<FortranHandle>,
+    keyval: InAddress<c_int>,
+    attribute_val: InAddress<c_int>,
     ierror: Ierror,
 ) {
     ierror.set(set(
@@ -409,12 +415,12 @@ macro_rules! predefined_copies {
     ($($name:literal $function:ident copies $flag:literal $value:ty;)*) => {$(
         #[unsafe(export_name = $name)]
         extern "C" fn $function(
-            _object: In<Number>,
-            _keyval: In<c_int>,
-            _extra_state: In<$value>,
-            given: In<$value>,
-            made: Out<$value>,
-            flag: Out<c_int>,
+            _object: InAddress<FortranHandle>,
+            _keyval: InAddress<c_int>,
+            _extra_state: InAddress<$value>,
+            given: InAddress<$value>,
+            made: OutAddress<$value>,
+            flag: OutAddress<c_int>,
             ierror: Ierror,
         ) {
             if $flag {
@@ -441,10 +447,10 @@ macro_rules! predefined_deletes {
     ($($name:literal $function:ident $value:ty;)*) => {$(
         #[unsafe(export_name = $name)]
         extern "C" fn $function(
-            _object: In<Number>,
-            _keyval: In<c_int>,
-            _value: In<$value>,
-            _extra_state: In<$value>,
+            _object: InAddress<FortranHandle>,
+            _keyval: InAddress<c_int>,
+            _value: InAddress<$value>,
+            _extra_state: InAddress<$value>,
             ierror: Ierror,
         ) {
             ierror.set(0);

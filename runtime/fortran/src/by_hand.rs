@@ -7,10 +7,12 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use crate::arg::{Choice, Errcodes, Handle, Handles, Ierror, In, Number, Out};
+use crate::arg::{
+    CHandle, CHandleArray, ChoiceBuffer, Errcodes, FortranHandle, Ierror, InAddress, OutAddress,
+};
 use crate::common;
 use crate::names;
-use crate::text::{Chars, Room, Text};
+use crate::text::{Chars, Text, TextRoom};
 
 unsafe extern "C" {
     fn MPI_Init(argc: *mut c_int, argv: *mut c_void) -> c_int;
@@ -25,24 +27,24 @@ unsafe extern "C" {
     fn MPI_Wtick() -> f64;
     fn MPI_Aint_add(base: isize, disp: isize) -> isize;
     fn MPI_Aint_diff(one: isize, other: isize) -> isize;
-    fn MPI_Info_create_env(argc: c_int, argv: *mut c_void, info: *mut Handle) -> c_int;
+    fn MPI_Info_create_env(argc: c_int, argv: *mut c_void, info: *mut CHandle) -> c_int;
     fn MPI_Info_get(
-        info: Handle,
+        info: CHandle,
         key: *const c_char,
         valuelen: c_int,
         value: *mut c_char,
         flag: *mut c_int,
     ) -> c_int;
     fn MPI_Info_get_string(
-        info: Handle,
+        info: CHandle,
         key: *const c_char,
         buflen: *mut c_int,
         value: *mut c_char,
         flag: *mut c_int,
     ) -> c_int;
     fn MPI_Session_get_nth_pset(
-        session: Handle,
-        info: Handle,
+        session: CHandle,
+        info: CHandle,
         n: c_int,
         pset_len: *mut c_int,
         pset_name: *mut c_char,
@@ -51,10 +53,10 @@ unsafe extern "C" {
         command: *const c_char,
         argv: *const *const c_char,
         maxprocs: c_int,
-        info: Handle,
+        info: CHandle,
         root: c_int,
-        comm: Handle,
-        intercomm: *mut Handle,
+        comm: CHandle,
+        intercomm: *mut CHandle,
         errcodes: *mut c_int,
     ) -> c_int;
     fn MPI_Comm_spawn_multiple(
@@ -62,22 +64,22 @@ unsafe extern "C" {
         commands: *const *const c_char,
         argv: *const *const *const c_char,
         maxprocs: *const c_int,
-        info: *mut Handle,
+        info: *mut CHandle,
         root: c_int,
-        comm: Handle,
-        intercomm: *mut Handle,
+        comm: CHandle,
+        intercomm: *mut CHandle,
         errcodes: *mut c_int,
     ) -> c_int;
     // Questions of our own go past tools.
-    fn PMPI_Comm_test_inter(comm: Handle, flag: *mut c_int) -> c_int;
-    fn PMPI_Comm_size(comm: Handle, size: *mut c_int) -> c_int;
-    fn PMPI_Comm_remote_size(comm: Handle, size: *mut c_int) -> c_int;
-    fn PMPI_Comm_rank(comm: Handle, rank: *mut c_int) -> c_int;
-    fn PMPI_Topo_test(comm: Handle, status: *mut c_int) -> c_int;
-    fn PMPI_Cartdim_get(comm: Handle, ndims: *mut c_int) -> c_int;
-    fn PMPI_Graph_neighbors_count(comm: Handle, rank: c_int, count: *mut c_int) -> c_int;
+    fn PMPI_Comm_test_inter(comm: CHandle, flag: *mut c_int) -> c_int;
+    fn PMPI_Comm_size(comm: CHandle, size: *mut c_int) -> c_int;
+    fn PMPI_Comm_remote_size(comm: CHandle, size: *mut c_int) -> c_int;
+    fn PMPI_Comm_rank(comm: CHandle, rank: *mut c_int) -> c_int;
+    fn PMPI_Topo_test(comm: CHandle, status: *mut c_int) -> c_int;
+    fn PMPI_Cartdim_get(comm: CHandle, ndims: *mut c_int) -> c_int;
+    fn PMPI_Graph_neighbors_count(comm: CHandle, rank: c_int, count: *mut c_int) -> c_int;
     fn PMPI_Dist_graph_neighbors_count(
-        comm: Handle,
+        comm: CHandle,
         sources: *mut c_int,
         destinations: *mut c_int,
         weighted: *mut c_int,
@@ -85,7 +87,7 @@ unsafe extern "C" {
 }
 
 /// How many datatypes `MPI_Alltoallw` looks at. None if the communicator cannot tell: C will refuse it then.
-pub(crate) fn peers(comm: Handle) -> c_int {
+pub(crate) fn peers(comm: CHandle) -> c_int {
     let (mut inter, mut size) = (0, 0);
     // SAFETY: the C function, which writes the flag.
     let code = unsafe { PMPI_Comm_test_inter(comm, &raw mut inter) };
@@ -102,17 +104,17 @@ pub(crate) fn peers(comm: Handle) -> c_int {
 }
 
 /// The same for what `MPI_Neighbor_alltoallw` receives.
-pub(crate) fn sources(comm: Handle) -> c_int {
+pub(crate) fn sources(comm: CHandle) -> c_int {
     neighbors(comm).0
 }
 
 /// The same for what it sends.
-pub(crate) fn destinations(comm: Handle) -> c_int {
+pub(crate) fn destinations(comm: CHandle) -> c_int {
     neighbors(comm).1
 }
 
 /// How many sources and destinations a process has in its topology.
-fn neighbors(comm: Handle) -> (c_int, c_int) {
+fn neighbors(comm: CHandle) -> (c_int, c_int) {
     const CART: c_int = 211;
     const GRAPH: c_int = 212;
     const DIST_GRAPH: c_int = 213;
@@ -158,7 +160,7 @@ names!("pmpi_init_": "mpi_init_" = "pmpi_init_", "mpi_init_f08_" = "pmpi_init_f0
 
 /// `MPI_Init_thread`, MPI 5.0 section 11.2.1.
 #[unsafe(export_name = "pmpi_init_thread_")]
-extern "C" fn init_thread(required: In<c_int>, provided: Out<c_int>, ierror: Ierror) {
+extern "C" fn init_thread(required: InAddress<c_int>, provided: OutAddress<c_int>, ierror: Ierror) {
     let (none, nothing) = (core::ptr::null_mut(), core::ptr::null_mut());
     // SAFETY: as above; the level may be written.
     let code = unsafe { MPI_Init_thread(none, nothing, required.get(), provided.as_ptr()) };
@@ -168,7 +170,7 @@ names!("pmpi_init_thread_": "mpi_init_thread_" = "pmpi_init_thread_", "mpi_init_
 
 /// `MPI_Pcontrol`, MPI 5.0 section 15.2.4.
 #[unsafe(export_name = "pmpi_pcontrol_")]
-extern "C" fn pcontrol(level: In<c_int>) {
+extern "C" fn pcontrol(level: InAddress<c_int>) {
     // SAFETY: no more arguments are needed. Fortran has no place for the code, which is MPI_SUCCESS.
     unsafe { MPI_Pcontrol(level.get()) };
 }
@@ -192,7 +194,7 @@ names!("pmpi_wtick_": "mpi_wtick_" = "pmpi_wtick_", "mpi_wtick_f08_" = "pmpi_wti
 
 /// `MPI_Aint_add`, MPI 5.0 section 5.1.5.
 #[unsafe(export_name = "pmpi_aint_add_")]
-extern "C" fn aint_add(base: In<isize>, disp: In<isize>) -> isize {
+extern "C" fn aint_add(base: InAddress<isize>, disp: InAddress<isize>) -> isize {
     // SAFETY: the same.
     unsafe { MPI_Aint_add(base.get(), disp.get()) }
 }
@@ -200,7 +202,7 @@ names!("pmpi_aint_add_": "mpi_aint_add_" = "pmpi_aint_add_", "mpi_aint_add_f08_"
 
 /// `MPI_Aint_diff`, MPI 5.0 section 5.1.5.
 #[unsafe(export_name = "pmpi_aint_diff_")]
-extern "C" fn aint_diff(one: In<isize>, other: In<isize>) -> isize {
+extern "C" fn aint_diff(one: InAddress<isize>, other: InAddress<isize>) -> isize {
     // SAFETY: the same.
     unsafe { MPI_Aint_diff(one.get(), other.get()) }
 }
@@ -208,7 +210,7 @@ names!("pmpi_aint_diff_": "mpi_aint_diff_" = "pmpi_aint_diff_", "mpi_aint_diff_f
 
 /// `MPI_F_sync_reg`, MPI 5.0 section 19.1.8: that the compiler must pass the buffer is all.
 #[unsafe(export_name = "pmpi_f_sync_reg_")]
-extern "C" fn f_sync_reg(_buf: Choice) {}
+extern "C" fn f_sync_reg(_buf: ChoiceBuffer) {}
 names!("pmpi_f_sync_reg_": "mpi_f_sync_reg_" = "pmpi_f_sync_reg_", "mpi_f_sync_reg_f08_" = "pmpi_f_sync_reg_f08_");
 
 /// A buffer that is detached: with `mpi_f08` its address is handed out. The other methods have a buffer where the address
@@ -219,13 +221,13 @@ macro_rules! detach {
      $new:ident $new_name:literal [$($new_names:tt)*];
      $wide:ident $wide_name:literal [$($wide_names:tt)*]) => {
         unsafe extern "C" {
-            fn $c($($object: Handle,)* address: *mut isize, size: *mut c_int) -> c_int;
-            fn $large($($object: Handle,)* address: *mut isize, size: *mut i64) -> c_int;
+            fn $c($($object: CHandle,)* address: *mut isize, size: *mut c_int) -> c_int;
+            fn $large($($object: CHandle,)* address: *mut isize, size: *mut i64) -> c_int;
         }
 
         #[doc = concat!("`", stringify!($c), "`, MPI 5.0 section 3.6.")]
         #[unsafe(export_name = $old_name)]
-        extern "C" fn $old($($object: $handle,)* _buffer_addr: Choice, size: Out<c_int>, ierror: Ierror) {
+        extern "C" fn $old($($object: $handle,)* _buffer_addr: ChoiceBuffer, size: OutAddress<c_int>, ierror: Ierror) {
             let mut address = 0;
             // SAFETY: the C function, which writes both.
             ierror.set(unsafe { $c($($object.handle(),)* &raw mut address, size.as_ptr()) });
@@ -234,7 +236,7 @@ macro_rules! detach {
 
         #[doc = concat!("The same with `mpi_f08`.")]
         #[unsafe(export_name = $new_name)]
-        extern "C" fn $new($($object: $handle,)* buffer_addr: Out<isize>, size: Out<c_int>, ierror: Ierror) {
+        extern "C" fn $new($($object: $handle,)* buffer_addr: OutAddress<isize>, size: OutAddress<c_int>, ierror: Ierror) {
             // SAFETY: the C function, which writes both.
             ierror.set(unsafe { $c($($object.handle(),)* buffer_addr.as_ptr(), size.as_ptr()) });
         }
@@ -242,7 +244,7 @@ macro_rules! detach {
 
         #[doc = concat!("The same with a large size.")]
         #[unsafe(export_name = $wide_name)]
-        extern "C" fn $wide($($object: $handle,)* buffer_addr: Out<isize>, size: Out<i64>, ierror: Ierror) {
+        extern "C" fn $wide($($object: $handle,)* buffer_addr: OutAddress<isize>, size: OutAddress<i64>, ierror: Ierror) {
             // SAFETY: the C function, which writes both.
             ierror.set(unsafe { $large($($object.handle(),)* buffer_addr.as_ptr(), size.as_ptr()) });
         }
@@ -257,13 +259,13 @@ detach! {
     buffer_detach_c "pmpi_buffer_detach_c_f08_" ["mpi_buffer_detach_c_f08_" = "pmpi_buffer_detach_c_f08_"]
 }
 detach! {
-    MPI_Comm_detach_buffer MPI_Comm_detach_buffer_c (comm: In<Number>);
+    MPI_Comm_detach_buffer MPI_Comm_detach_buffer_c (comm: InAddress<FortranHandle>);
     comm_detach_buffer "pmpi_comm_detach_buffer_" ["mpi_comm_detach_buffer_" = "pmpi_comm_detach_buffer_"];
     comm_detach_buffer_f08 "pmpi_comm_detach_buffer_f08_" ["mpi_comm_detach_buffer_f08_" = "pmpi_comm_detach_buffer_f08_"];
     comm_detach_buffer_c "pmpi_comm_detach_buffer_c_f08_" ["mpi_comm_detach_buffer_c_f08_" = "pmpi_comm_detach_buffer_c_f08_"]
 }
 detach! {
-    MPI_Session_detach_buffer MPI_Session_detach_buffer_c (session: In<Number>);
+    MPI_Session_detach_buffer MPI_Session_detach_buffer_c (session: InAddress<FortranHandle>);
     session_detach_buffer "pmpi_session_detach_buffer_" ["mpi_session_detach_buffer_" = "pmpi_session_detach_buffer_"];
     session_detach_buffer_f08 "pmpi_session_detach_buffer_f08_" ["mpi_session_detach_buffer_f08_" = "pmpi_session_detach_buffer_f08_"];
     session_detach_buffer_c "pmpi_session_detach_buffer_c_f08_" ["mpi_session_detach_buffer_c_f08_" = "pmpi_session_detach_buffer_c_f08_"]
@@ -271,7 +273,7 @@ detach! {
 
 /// `MPI_Info_create_env`, MPI 5.0 chapter 10: Fortran programs have no `argv` to show.
 #[unsafe(export_name = "pmpi_info_create_env_")]
-extern "C" fn info_create_env(info: Out<Number>, ierror: Ierror) {
+extern "C" fn info_create_env(info: OutAddress<FortranHandle>, ierror: Ierror) {
     let mut handle = info.handle();
     // SAFETY: C allows both to be absent.
     let code = unsafe { MPI_Info_create_env(0, core::ptr::null_mut(), &raw mut handle) };
@@ -283,18 +285,18 @@ names!("pmpi_info_create_env_": "mpi_info_create_env_" = "pmpi_info_create_env_"
 /// `MPI_Info_get`, MPI 5.0 section 16.3: C's room has a character more, for the NUL.
 #[unsafe(export_name = "pmpi_info_get_")]
 extern "C" fn info_get(
-    info: In<Number>,
+    info: InAddress<FortranHandle>,
     key: Chars,
-    valuelen: In<c_int>,
+    valuelen: InAddress<c_int>,
     value: Chars,
-    flag: Out<c_int>,
+    flag: OutAddress<c_int>,
     ierror: Ierror,
     key_len: usize,
     value_len: usize,
 ) {
     let key = key.trimmed(key_len);
     let wanted = valuelen.get();
-    let mut room = Room::of(usize::try_from(wanted).unwrap_or(0).saturating_add(1));
+    let mut room = TextRoom::of(usize::try_from(wanted).unwrap_or(0).saturating_add(1));
     let mut found = 0;
     let (key, text) = (key.as_ptr(), room.as_mut_ptr());
     // SAFETY: the C function; the room holds `wanted` characters and a NUL.
@@ -312,13 +314,13 @@ names!("pmpi_info_get_": "mpi_info_get_" = "pmpi_info_get_", "mpi_info_get_f08_"
 /// What C answers when it is asked for a text and its length: it is asked with a NUL's room more, and counts that too. Gives the
 /// code and whether there was a text.
 fn sized_text(
-    length: Out<c_int>,
+    length: OutAddress<c_int>,
     value: Chars,
     value_len: usize,
     ask: impl FnOnce(*mut c_int, *mut c_char) -> (c_int, bool),
 ) -> c_int {
     let wanted = length.get().max(0);
-    let mut room = Room::of(usize::try_from(wanted).unwrap_or(0).saturating_add(1));
+    let mut room = TextRoom::of(usize::try_from(wanted).unwrap_or(0).saturating_add(1));
     // A length of zero asks for the length alone.
     let mut counted = if wanted == 0 {
         0
@@ -338,11 +340,11 @@ fn sized_text(
 /// `MPI_Info_get_string`, MPI 5.0 chapter 10: in Fortran the length does not count a NUL.
 #[unsafe(export_name = "pmpi_info_get_string_")]
 extern "C" fn info_get_string(
-    info: In<Number>,
+    info: InAddress<FortranHandle>,
     key: Chars,
-    buflen: Out<c_int>,
+    buflen: OutAddress<c_int>,
     value: Chars,
-    flag: Out<c_int>,
+    flag: OutAddress<c_int>,
     ierror: Ierror,
     key_len: usize,
     value_len: usize,
@@ -365,10 +367,10 @@ names!("pmpi_info_get_string_": "mpi_info_get_string_" = "pmpi_info_get_string_"
 /// `MPI_Session_get_nth_pset`, MPI 5.0 section 11.3.2: the same.
 #[unsafe(export_name = "pmpi_session_get_nth_pset_")]
 extern "C" fn session_get_nth_pset(
-    session: In<Number>,
-    info: In<Number>,
-    n: In<c_int>,
-    pset_len: Out<c_int>,
+    session: InAddress<FortranHandle>,
+    info: InAddress<FortranHandle>,
+    n: InAddress<c_int>,
+    pset_len: OutAddress<c_int>,
     pset_name: Chars,
     ierror: Ierror,
     pset_name_len: usize,
@@ -384,7 +386,7 @@ extern "C" fn session_get_nth_pset(
 names!("pmpi_session_get_nth_pset_": "mpi_session_get_nth_pset_" = "pmpi_session_get_nth_pset_", "mpi_session_get_nth_pset_f08_" = "pmpi_session_get_nth_pset_f08_");
 
 /// Whether this process is the one whose arguments count; those of others may be anything (MPI 5.0 section 11.8.2).
-fn is_root(comm: Handle, root: c_int) -> bool {
+fn is_root(comm: CHandle, root: c_int) -> bool {
     let mut rank = -1;
     // SAFETY: the C function, which writes the rank.
     let code = unsafe { PMPI_Comm_rank(comm, &raw mut rank) };
@@ -418,11 +420,11 @@ fn pointers(texts: &[Text]) -> Vec<*const c_char> {
 extern "C" fn comm_spawn(
     command: Chars,
     argv: Chars,
-    maxprocs: In<c_int>,
-    info: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    intercomm: Out<Number>,
+    maxprocs: InAddress<c_int>,
+    info: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    intercomm: OutAddress<FortranHandle>,
     errcodes: Errcodes,
     ierror: Ierror,
     command_len: usize,
@@ -457,14 +459,14 @@ names!("pmpi_comm_spawn_": "mpi_comm_spawn_" = "pmpi_comm_spawn_", "mpi_comm_spa
 /// `MPI_Comm_spawn_multiple`, MPI 5.0 section 11.8.3: the arguments of command `i` are `ARRAY_OF_ARGV(i, :)`.
 #[unsafe(export_name = "pmpi_comm_spawn_multiple_")]
 extern "C" fn comm_spawn_multiple(
-    count: In<c_int>,
+    count: InAddress<c_int>,
     commands: Chars,
     argvs: Chars,
-    maxprocs: In<c_int>,
-    infos: In<Number>,
-    root: In<c_int>,
-    comm: In<Number>,
-    intercomm: Out<Number>,
+    maxprocs: InAddress<c_int>,
+    infos: InAddress<FortranHandle>,
+    root: InAddress<c_int>,
+    comm: InAddress<FortranHandle>,
+    intercomm: OutAddress<FortranHandle>,
     errcodes: Errcodes,
     ierror: Ierror,
     commands_len: usize,
@@ -493,7 +495,7 @@ extern "C" fn comm_spawn_multiple(
     } else {
         argvs.as_ptr()
     };
-    let mut infos = Handles::read(infos.as_ptr(), count);
+    let mut infos = CHandleArray::read(infos.as_ptr(), count);
     let mut handle = intercomm.handle();
     // SAFETY: the C function; every text and list lives until it is back.
     let code = unsafe {

@@ -7,7 +7,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::arg::{Handle, Ierror, In, Number, Out, Status};
+use crate::arg::{CHandle, FortranHandle, FortranStatus, Ierror, InAddress, OutAddress};
 use crate::names;
 
 type Query = unsafe extern "C" fn(*mut isize, *mut [c_int; 8], *mut c_int);
@@ -15,7 +15,7 @@ type Free = unsafe extern "C" fn(*mut isize, *mut c_int);
 type Cancel = unsafe extern "C" fn(*mut isize, *const c_int, *mut c_int);
 
 /// What the program gave: C keeps its address as the extra state, and hands it back last to `free`.
-struct Request {
+struct FortranGrequest {
     query: Query,
     free: Free,
     cancel: Cancel,
@@ -27,7 +27,7 @@ struct Request {
 ///
 /// # Safety
 /// `start` made it, and nobody uses it any more.
-unsafe fn discard(state: *mut Request) {
+unsafe fn discard(state: *mut FortranGrequest) {
     // SAFETY: `start` made it so.
     let request = unsafe { Box::from_raw(state) };
     // SAFETY: the same.
@@ -40,15 +40,15 @@ unsafe extern "C" {
         free: extern "C" fn(*mut c_void) -> c_int,
         cancel: extern "C" fn(*mut c_void, c_int) -> c_int,
         extra_state: *mut c_void,
-        request: *mut Handle,
+        request: *mut CHandle,
     ) -> c_int;
 }
 
 /// The request behind C's extra state. It is shared: a query and a cancellation may run at the same time, and what they do with the
 /// extra state is the program's own affair.
-fn of<'call>(state: *mut c_void) -> &'call Request {
+fn of<'call>(state: *mut c_void) -> &'call FortranGrequest {
     // SAFETY: C hands back what `start` gave it, until `free` has had it.
-    unsafe { &*state.cast::<Request>() }
+    unsafe { &*state.cast::<FortranGrequest>() }
 }
 
 extern "C" fn query(state: *mut c_void, status: *mut [c_int; 8]) -> c_int {
@@ -65,7 +65,7 @@ extern "C" fn free(state: *mut c_void) -> c_int {
     // SAFETY: the same.
     unsafe { (request.free)(request.extra_state, &raw mut code) };
     // SAFETY: `start` made it so, and C calls this once, as the last.
-    unsafe { discard(state.cast::<Request>()) };
+    unsafe { discard(state.cast::<FortranGrequest>()) };
     code
 }
 
@@ -86,11 +86,11 @@ extern "C" fn start(
     query_fn: Query,
     free_fn: Free,
     cancel_fn: Cancel,
-    extra_state: In<isize>,
-    request: Out<Number>,
+    extra_state: InAddress<isize>,
+    request: OutAddress<FortranHandle>,
     ierror: Ierror,
 ) {
-    let state = Box::into_raw(Box::new(Request {
+    let state = Box::into_raw(Box::new(FortranGrequest {
         query: query_fn,
         free: free_fn,
         cancel: cancel_fn,
@@ -111,7 +111,7 @@ names!("pmpi_grequest_start_": "mpi_grequest_start_" = "pmpi_grequest_start_", "
 
 /// `MPI_Status_f2f08`: both are laid out alike (MPI 5.0 section 19.3.5).
 #[unsafe(export_name = "pmpi_status_f2f08_")]
-extern "C" fn status_f2f08(from: Status, to: Status, ierror: Ierror) {
+extern "C" fn status_f2f08(from: FortranStatus, to: FortranStatus, ierror: Ierror) {
     copy(from, to);
     ierror.set(0);
 }
@@ -119,13 +119,13 @@ names!("pmpi_status_f2f08_": "mpi_status_f2f08_" = "pmpi_status_f2f08_", "mpi_st
 
 /// `MPI_Status_f082f`, the same the other way.
 #[unsafe(export_name = "pmpi_status_f082f_")]
-extern "C" fn status_f082f(from: Status, to: Status, ierror: Ierror) {
+extern "C" fn status_f082f(from: FortranStatus, to: FortranStatus, ierror: Ierror) {
     copy(from, to);
     ierror.set(0);
 }
 names!("pmpi_status_f082f_": "mpi_status_f082f_" = "pmpi_status_f082f_", "mpi_status_f082f_f08_" = "pmpi_status_f082f_f08_");
 
-fn copy(from: Status, to: Status) {
+fn copy(from: FortranStatus, to: FortranStatus) {
     let (from, to) = (from.get(), to.get());
     if !from.is_null() && !to.is_null() {
         // SAFETY: rule F: a status that may be read, and one that may be written; they may be the same.

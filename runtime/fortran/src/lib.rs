@@ -21,8 +21,8 @@
 //!
 //! # Safety
 //! The entry points trust the Fortran program to keep what MPI 5.0 says of its arguments, and they state it in the types
-//! of their parameters (`arg`): an `arg::In` is the address of a value that may be read while the call runs, an
-//! `arg::Out` of one that may be written too; of an array, as many as the call uses. This is rule **F**. Only a Fortran
+//! of their parameters (`arg`): an `arg::InAddress` is the address of a value that may be read while the call runs, an
+//! `arg::OutAddress` of one that may be written too; of an array, as many as the call uses. This is rule **F**. Only a Fortran
 //! call can make such a value: no code of ours does.
 //!
 //! **Knows** the C functions it calls (`gen/c.rs`). **Never** reaches into the library behind them, and never keeps an

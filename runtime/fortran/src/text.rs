@@ -88,9 +88,9 @@ impl Text {
 }
 
 /// Room for C to write a text into.
-pub(crate) struct Room(Vec<u8>);
+pub(crate) struct TextRoom(Vec<u8>);
 
-impl Room {
+impl TextRoom {
     /// For so many characters with the NUL.
     pub(crate) fn of(size: usize) -> Self {
         Self(vec![0; size.max(1)])
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_c_gives_is_padded_or_cut() {
-        let mut room = Room::of(8);
+        let mut room = TextRoom::of(8);
         room.0[..3].copy_from_slice(b"abc");
         let mut wide = *b"######";
         let (to, length) = chars(&mut wide);

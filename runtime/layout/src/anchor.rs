@@ -8,7 +8,7 @@ use crate::call::{CALL_ROWS, CallRow, CallTable};
 use crate::comm::{CommRow, CommTable, FIRST_ROWS};
 use crate::datatype::{FIRST_TYPE_ROWS, TypeRow, TypeTable};
 use crate::group::{FIRST_GROUP_ROWS, GroupRow, GroupTable};
-use crate::slot::{CHUNK_SLOTS, MAX_CHUNKS, Slot};
+use crate::slot::{CHUNK_SLOTS, MAX_CHUNKS, RequestSlot};
 use crate::table::{FieldRow, LAYOUT};
 
 /// Grows when a field moves or changes its meaning.
@@ -138,7 +138,7 @@ impl Anchor {
             chunks: AtomicU64::new(0),
             max_chunks: MAX_CHUNKS as u32,
             chunk_slots: CHUNK_SLOTS as u32,
-            slot_bytes: size_of::<Slot>() as u32,
+            slot_bytes: size_of::<RequestSlot>() as u32,
             threads: AtomicU32::new(0),
             comms: AtomicU64::new(0),
             comm_first_rows: FIRST_ROWS as u32,

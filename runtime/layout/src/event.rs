@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// (`runtime::var::events`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Event {
+pub enum EventType {
     /// A message arrived before its receive.
     UnexpectedMessage,
     /// A receive, or a matched probe, took such a message.
@@ -56,7 +56,7 @@ pub enum Event {
     PortUp,
 }
 
-impl Event {
+impl EventType {
     /// How many there are.
     pub const COUNT: usize = Self::PortUp as usize + 1;
 
@@ -68,11 +68,11 @@ impl Event {
     }
 }
 
-/// The events that somebody wants to hear of.
+/// The set of event types that somebody listens to, a bit each.
 #[derive(Debug, Default)]
-pub struct Wanted(AtomicU32);
+pub struct EventMask(AtomicU32);
 
-impl Wanted {
+impl EventMask {
     /// None.
     #[must_use]
     pub const fn none() -> Self {
@@ -82,7 +82,7 @@ impl Wanted {
     /// Whether this one is wanted.
     #[inline(always)]
     #[must_use]
-    pub fn has(&self, event: Event) -> bool {
+    pub fn has(&self, event: EventType) -> bool {
         self.0.load(Relaxed) & event.bit() != 0
     }
 
@@ -99,7 +99,7 @@ impl Wanted {
     }
 }
 
-const _: () = assert!(Event::COUNT <= 32, "a bit for each");
+const _: () = assert!(EventType::COUNT <= 32, "a bit for each");
 
 #[cfg(test)]
 mod tests {
@@ -107,10 +107,10 @@ mod tests {
 
     #[test]
     fn each_event_is_wanted_by_its_own_bit() {
-        let wanted = Wanted::none();
-        assert!(!wanted.any() && !wanted.has(Event::UnexpectedMessage));
-        wanted.set(Event::PeerLost.bit() | Event::UnexpectedMessage.bit());
-        assert!(wanted.any() && wanted.has(Event::PeerLost));
-        assert!(wanted.has(Event::UnexpectedMessage) && !wanted.has(Event::ErrorRaised));
+        let wanted = EventMask::none();
+        assert!(!wanted.any() && !wanted.has(EventType::UnexpectedMessage));
+        wanted.set(EventType::PeerLost.bit() | EventType::UnexpectedMessage.bit());
+        assert!(wanted.any() && wanted.has(EventType::PeerLost));
+        assert!(wanted.has(EventType::UnexpectedMessage) && !wanted.has(EventType::ErrorRaised));
     }
 }

@@ -6,25 +6,25 @@
 //! **Never** follows a link, allocates, or knows how a message is matched or moved.
 //!
 //! # How a slot is read
-//! Request slots live in chunks that are never freed; a slot is in use unless its state is [`State::Free`].
+//! Request slots live in chunks that are never freed; a slot is in use unless its state is [`RequestState::Free`].
 //! Whoever changes a slot makes its version odd, changes the fields, makes it even. A reader that stopped the process
 //! takes slots with an even version as they are and shows the others as "in transition". No link is needed: order is
-//! in [`Fields::sequence`]. Rows of communicators ([`CommRow`]) and of calls that wait ([`CallRow`]) are read in the same way.
+//! in [`RequestFields::sequence`]. Rows of communicators ([`CommRow`]) and of calls that wait ([`CallRow`]) are read in the same way.
 //!
 //! # Threads
 //! One thread at a time changes a slot or a row (the engine's owner). A reader is another process that has stopped this
-//! one, so only the compiler could reorder stores, and [`Slot::change`] fences it. Numbers of a [`Tally`] are read at any time.
+//! one, so only the compiler could reorder stores, and [`RequestSlot::change`] fences it. Numbers of a [`EngineCounters`] are read at any time.
 #![no_std]
 
 mod anchor;
 mod call;
 mod comm;
 mod datatype;
+mod engine_counters;
 mod event;
 mod group;
 mod slot;
 mod table;
-mod tally;
 
 use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -41,19 +41,22 @@ pub use comm::{
     OF_COLLECTIVES, ROW_FREE, ROW_FREED, ROW_INTER, ROW_INTRA, collective,
 };
 pub use datatype::{FIRST_TYPE_ROWS, TYPE_CHUNKS, TYPE_NAME_BYTES, TypeFacts, TypeRow, TypeTable};
-pub use event::{Event, Wanted};
+pub use engine_counters::{
+    EngineCounters, OwnedCounter, QUEUES, Queued, Queues, WATCHES, WatermarkCounter,
+    WatermarkObserver,
+};
+pub use event::{EventMask, EventType};
 pub use group::{FIRST_GROUP_ROWS, GROUP_CHUNKS, GroupRow, GroupTable};
 pub use slot::{
-    ANY_PEER, ANY_TAG, CHUNK_SLOTS, Change, Chunk, FLAG_CANCELLED, FLAG_CANCELLING, FLAG_EARLY,
-    FLAG_GATED, FLAG_LENT, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_PLAIN, FLAG_STRUCTURED,
-    FLAG_SYNCHRONOUS, Fields, Kind, MAX_CHUNKS, Slot, State, standing,
+    ANY_PEER, ANY_TAG, CHUNK_SLOTS, Chunk, FLAG_CANCELLED, FLAG_CANCELLING, FLAG_EARLY, FLAG_GATED,
+    FLAG_LENT, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_PLAIN, FLAG_STRUCTURED, FLAG_SYNCHRONOUS,
+    MAX_CHUNKS, RequestFields, RequestKind, RequestSlot, RequestState, SlotWriteGuard, standing,
 };
 pub use table::{
     CALL, CHUNK, COMM, COMM_TABLE, FieldRow, GROUP, GROUP_TABLE, LAYOUT, SLOT, TYPE, TYPE_TABLE,
     call_field, comm_field, comm_table_field, field, group_field, group_table_field, type_field,
     type_table_field,
 };
-pub use tally::{Count, Level, QUEUES, Queued, Queues, Tally, WATCHES, Watch};
 
 /// Makes something known to a reader, as the address of a new chunk, after all that was stored before.
 #[inline(always)]

@@ -15,10 +15,10 @@ pub const ANY_PEER: u32 = u32::MAX;
 /// `tag` of a receive that takes any tag.
 pub const ANY_TAG: i32 = -2;
 
-/// What a slot is about.
+/// What a request slot holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum RequestKind {
     /// Nothing: the slot is free.
     #[default]
     None = 0,
@@ -32,10 +32,10 @@ pub enum Kind {
     Other = 4,
 }
 
-/// How far it is.
+/// How far a request or an unexpected message is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum State {
+pub enum RequestState {
     /// The slot is free.
     #[default]
     Free = 0,
@@ -83,21 +83,21 @@ pub const FLAG_GATED: u16 = 512;
 /// One request or unexpected message: two cache lines, the first for posting and matching.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct Slot {
+pub struct RequestSlot {
     pub(crate) version: AtomicU32,
     /// Handle of the datatype that the program named; 0: not known. Who takes a slot sets it before the state.
     pub(crate) datatype: u32,
-    pub(crate) fields: Fields,
+    pub(crate) fields: RequestFields,
 }
 
-/// The contents of a slot. Change them through [`Slot::change`].
+/// The contents of a slot. Change them through [`RequestSlot::change`].
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub struct Fields {
+pub struct RequestFields {
     /// How far the operation is.
-    pub state: State,
+    pub state: RequestState,
     /// What the slot is about.
-    pub kind: Kind,
+    pub kind: RequestKind,
     /// `FLAG_*` bits.
     pub flags: u16,
     /// World rank of the other side; [`ANY_PEER`] for a receive from any source.
@@ -135,7 +135,7 @@ pub struct Fields {
     pub scratch: [u64; 5],
 }
 
-impl Fields {
+impl RequestFields {
     /// State, kind and flags, which lie side by side: one load, one comparison.
     #[inline(always)]
     #[must_use]
@@ -151,18 +151,18 @@ impl Fields {
     }
 }
 
-/// What [`Fields::standing`] answers for these three.
+/// What [`RequestFields::standing`] answers for these three.
 #[inline(always)]
 #[must_use]
-pub const fn standing(state: State, kind: Kind, flags: u16) -> u32 {
+pub const fn standing(state: RequestState, kind: RequestKind, flags: u16) -> u32 {
     state as u32 | (kind as u32) << 8 | (flags as u32) << 16
 }
 
-impl Slot {
+impl RequestSlot {
     /// The contents.
     #[inline(always)]
     #[must_use]
-    pub fn fields(&self) -> &Fields {
+    pub fn fields(&self) -> &RequestFields {
         &self.fields
     }
 
@@ -180,17 +180,17 @@ impl Slot {
 
     /// Changes the contents so that a debugger never takes a half-changed slot for a whole one.
     #[inline(always)]
-    pub fn change<R>(&mut self, change: impl FnOnce(&mut Fields) -> R) -> R {
+    pub fn change<R>(&mut self, change: impl FnOnce(&mut RequestFields) -> R) -> R {
         change(&mut self.begin_change())
     }
 
     /// As [`change`](Self::change), but until the returned guard is dropped.
     #[inline(always)]
-    pub fn begin_change(&mut self) -> Change<'_> {
+    pub fn begin_change(&mut self) -> SlotWriteGuard<'_> {
         self.advance_version();
         // PAIR(slot-version): the change lies between two fences of the compiler.
         compiler_fence(Ordering::SeqCst);
-        Change { slot: self }
+        SlotWriteGuard { slot: self }
     }
 
     /// Relaxed: the reader is a process that has stopped this one; only the compiler could reorder, and is fenced.
@@ -203,7 +203,7 @@ impl Slot {
 
     /// Access to the links and scratch words alone, which no debugger looks at.
     #[inline(always)]
-    pub fn private(&mut self) -> &mut Fields {
+    pub fn private(&mut self) -> &mut RequestFields {
         &mut self.fields
     }
 
@@ -214,37 +214,37 @@ impl Slot {
     }
 }
 
-/// A slot that is being changed: its version is odd until this is dropped.
+/// Write access to a slot: its version is odd until this is dropped, so that readers retry.
 #[derive(Debug)]
-pub struct Change<'a> {
-    slot: &'a mut Slot,
+pub struct SlotWriteGuard<'a> {
+    slot: &'a mut RequestSlot,
 }
 
-impl Change<'_> {
-    /// As [`Slot::tell_datatype`].
+impl SlotWriteGuard<'_> {
+    /// As [`RequestSlot::tell_datatype`].
     #[inline(always)]
     pub fn tell_datatype(&mut self, handle: u32) {
         self.slot.tell_datatype(handle);
     }
 }
 
-impl core::ops::Deref for Change<'_> {
-    type Target = Fields;
+impl core::ops::Deref for SlotWriteGuard<'_> {
+    type Target = RequestFields;
 
     #[inline(always)]
-    fn deref(&self) -> &Fields {
+    fn deref(&self) -> &RequestFields {
         &self.slot.fields
     }
 }
 
-impl core::ops::DerefMut for Change<'_> {
+impl core::ops::DerefMut for SlotWriteGuard<'_> {
     #[inline(always)]
-    fn deref_mut(&mut self) -> &mut Fields {
+    fn deref_mut(&mut self) -> &mut RequestFields {
         &mut self.slot.fields
     }
 }
 
-impl Drop for Change<'_> {
+impl Drop for SlotWriteGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // PAIR(slot-version): the other of the two.
@@ -258,19 +258,19 @@ impl Drop for Change<'_> {
 #[repr(C, align(64))]
 pub struct Chunk {
     /// The slots.
-    pub slots: [Slot; CHUNK_SLOTS],
+    pub slots: [RequestSlot; CHUNK_SLOTS],
 }
 
 impl Default for Chunk {
     fn default() -> Self {
         Self {
-            slots: core::array::from_fn(|_| Slot::default()),
+            slots: core::array::from_fn(|_| RequestSlot::default()),
         }
     }
 }
 
 const _: () = {
-    assert!(size_of::<Slot>() == 128);
+    assert!(size_of::<RequestSlot>() == 128);
     assert!(size_of::<Chunk>() == CHUNK_SLOTS * 128);
 };
 
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_change_leaves_an_even_version() {
-        let mut slot = Slot::default();
+        let mut slot = RequestSlot::default();
         for turn in 1..5 {
             slot.change(|fields| fields.tag = turn);
             assert_eq!(slot.version(), 2 * turn.cast_unsigned());

@@ -7,7 +7,7 @@ use crate::call::{CALL_NAME_BYTES, CallRow};
 use crate::comm::{COLLECTIVES, COMM_CHUNKS, COMM_NAME_BYTES, CommRow, CommTable};
 use crate::datatype::{TYPE_CHUNKS, TYPE_NAME_BYTES, TypeRow, TypeTable};
 use crate::group::{GROUP_CHUNKS, GroupRow, GroupTable};
-use crate::slot::{CHUNK_SLOTS, Chunk, Fields, Slot};
+use crate::slot::{CHUNK_SLOTS, Chunk, RequestFields, RequestSlot};
 
 /// One row of the table by which a reader finds a field without this crate or debug information.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub struct FieldRow {
     pub size: u32,
 }
 
-/// The number of [`Slot`] in the layout table.
+/// The number of [`RequestSlot`] in the layout table.
 pub const SLOT: u16 = 1;
 /// The number of [`Chunk`] in the layout table.
 pub const CHUNK: u16 = 2;
@@ -44,7 +44,7 @@ pub const GROUP: u16 = 8;
 /// The number of [`GroupTable`] in the layout table.
 pub const GROUP_TABLE: u16 = 9;
 
-/// The numbers of the fields in the layout table. Those of a slot are explained at [`Fields`].
+/// The numbers of the fields in the layout table. Those of a slot are explained at [`RequestFields`].
 pub mod field {
     #![allow(missing_docs, reason = "each is explained by the field it numbers")]
 
@@ -153,58 +153,98 @@ pub mod group_table_field {
 
 /// Where every field that a debugger needs lies; made from the types, so it cannot go stale.
 pub static LAYOUT: [FieldRow; 57] = [
-    row(SLOT, field::VERSION, offset_of!(Slot, version), 4),
-    row(SLOT, field::STATE, FIELDS + offset_of!(Fields, state), 1),
-    row(SLOT, field::KIND, FIELDS + offset_of!(Fields, kind), 1),
-    row(SLOT, field::FLAGS, FIELDS + offset_of!(Fields, flags), 2),
-    row(SLOT, field::PEER, FIELDS + offset_of!(Fields, peer), 4),
+    row(SLOT, field::VERSION, offset_of!(RequestSlot, version), 4),
+    row(
+        SLOT,
+        field::STATE,
+        FIELDS + offset_of!(RequestFields, state),
+        1,
+    ),
+    row(
+        SLOT,
+        field::KIND,
+        FIELDS + offset_of!(RequestFields, kind),
+        1,
+    ),
+    row(
+        SLOT,
+        field::FLAGS,
+        FIELDS + offset_of!(RequestFields, flags),
+        2,
+    ),
+    row(
+        SLOT,
+        field::PEER,
+        FIELDS + offset_of!(RequestFields, peer),
+        4,
+    ),
     row(
         SLOT,
         field::CONTEXT,
-        FIELDS + offset_of!(Fields, context),
+        FIELDS + offset_of!(RequestFields, context),
         4,
     ),
-    row(SLOT, field::TAG, FIELDS + offset_of!(Fields, tag), 4),
-    row(SLOT, field::TOKEN, FIELDS + offset_of!(Fields, token), 4),
-    row(SLOT, field::ERROR, FIELDS + offset_of!(Fields, error), 1),
+    row(SLOT, field::TAG, FIELDS + offset_of!(RequestFields, tag), 4),
+    row(
+        SLOT,
+        field::TOKEN,
+        FIELDS + offset_of!(RequestFields, token),
+        4,
+    ),
+    row(
+        SLOT,
+        field::ERROR,
+        FIELDS + offset_of!(RequestFields, error),
+        1,
+    ),
     row(
         SLOT,
         field::PROTOCOL,
-        FIELDS + offset_of!(Fields, protocol),
+        FIELDS + offset_of!(RequestFields, protocol),
         2,
     ),
-    row(SLOT, field::BYTES, FIELDS + offset_of!(Fields, bytes), 8),
-    row(SLOT, field::BUFFER, FIELDS + offset_of!(Fields, buffer), 8),
+    row(
+        SLOT,
+        field::BYTES,
+        FIELDS + offset_of!(RequestFields, bytes),
+        8,
+    ),
+    row(
+        SLOT,
+        field::BUFFER,
+        FIELDS + offset_of!(RequestFields, buffer),
+        8,
+    ),
     row(
         SLOT,
         field::SEQUENCE,
-        FIELDS + offset_of!(Fields, sequence),
+        FIELDS + offset_of!(RequestFields, sequence),
         8,
     ),
     row(
         SLOT,
         field::MATCHED_PEER,
-        FIELDS + offset_of!(Fields, matched_peer),
+        FIELDS + offset_of!(RequestFields, matched_peer),
         4,
     ),
     row(
         SLOT,
         field::MATCHED_TAG,
-        FIELDS + offset_of!(Fields, matched_tag),
+        FIELDS + offset_of!(RequestFields, matched_tag),
         4,
     ),
     row(
         SLOT,
         field::MATCHED_BYTES,
-        FIELDS + offset_of!(Fields, matched_bytes),
+        FIELDS + offset_of!(RequestFields, matched_bytes),
         8,
     ),
-    row(SLOT, field::DATATYPE, offset_of!(Slot, datatype), 4),
+    row(SLOT, field::DATATYPE, offset_of!(RequestSlot, datatype), 4),
     row(
         CHUNK,
         field::CHUNK_SLOTS,
         offset_of!(Chunk, slots),
-        CHUNK_SLOTS * size_of::<Slot>(),
+        CHUNK_SLOTS * size_of::<RequestSlot>(),
     ),
     row(COMM, comm_field::VERSION, offset_of!(CommRow, version), 4),
     row(COMM, comm_field::KIND, offset_of!(CommRow, kind), 4),
@@ -330,10 +370,10 @@ const fn row(structure: u16, field: u16, offset: usize, size: usize) -> FieldRow
     }
 }
 
-const FIELDS: usize = offset_of!(Slot, fields);
+const FIELDS: usize = offset_of!(RequestSlot, fields);
 
 const _: () = assert!(
-    FIELDS + offset_of!(Fields, bin) + 4 == 64,
+    FIELDS + offset_of!(RequestFields, bin) + 4 == 64,
     "what posting and matching touch is one line"
 );
 
@@ -344,7 +384,7 @@ mod tests {
     #[test]
     fn the_layout_table_covers_each_structure_without_overlap() {
         for (structure, size) in [
-            (SLOT, size_of::<Slot>()),
+            (SLOT, size_of::<RequestSlot>()),
             (CHUNK, size_of::<Chunk>()),
             (COMM, size_of::<CommRow>()),
             (COMM_TABLE, size_of::<CommTable>()),

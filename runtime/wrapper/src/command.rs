@@ -7,19 +7,19 @@ use std::path::Path;
 use crate::language::{Kit, Language};
 use crate::place::flag;
 
-/// What is to be done.
+/// What the command line asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Request {
+pub(crate) enum WrapperRequest {
     Compile,
-    Show(Part),
+    Show(ShownPart),
     /// The folder of the compiled modules of Fortran.
     Modules,
     Help,
 }
 
-/// What is to be shown.
+/// The part of the command that `-show` and the like print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Part {
+pub(crate) enum ShownPart {
     /// The command that would run.
     Whole,
     /// The command that compiles.
@@ -35,10 +35,10 @@ pub(crate) enum Part {
     Version,
 }
 
-/// A command line, taken apart.
+/// A parsed command line.
 #[derive(Debug)]
-pub(crate) struct Line {
-    pub(crate) request: Request,
+pub(crate) struct CompilerCommand {
+    pub(crate) request: WrapperRequest,
     /// Of `-cc=`, `-cxx=` or `-fc=`.
     pub(crate) compiler: Option<OsString>,
     /// Whether the compiler is asked for nothing but its version.
@@ -50,10 +50,10 @@ pub(crate) struct Line {
     own: Vec<OsString>,
 }
 
-impl Line {
+impl CompilerCommand {
     pub(crate) fn new(args: &[OsString], language: Language) -> Self {
         let mut line = Self {
-            request: Request::Compile,
+            request: WrapperRequest::Compile,
             compiler: None,
             tells_version: false,
             static_mpi: false,
@@ -83,11 +83,11 @@ impl Line {
         if let Some(compiler) = named {
             self.compiler = Some(compiler.into());
         } else if let Some(part) = shown(text) {
-            self.request = Request::Show(part);
+            self.request = WrapperRequest::Show(part);
         } else if matches!(text, "-help" | "--help") {
-            self.request = Request::Help;
+            self.request = WrapperRequest::Help;
         } else if text == "--modules" && language == Language::Fortran {
-            self.request = Request::Modules;
+            self.request = WrapperRequest::Modules;
         } else if matches!(text, "-static-mpi" | "-static_mpi") {
             self.static_mpi = true;
         } else {
@@ -153,42 +153,46 @@ impl Line {
     }
 
     /// What `-show` and its like print.
-    pub(crate) fn show(&self, part: Part, compiler: &[OsString], kit: &Kit) -> String {
+    pub(crate) fn show(&self, part: ShownPart, compiler: &[OsString], kit: &Kit) -> String {
         let compile = self.compile_flags(kit);
         let link = self.link_flags(kit);
         let words: Vec<OsString> = match part {
-            Part::Whole if self.compiles => [compiler, &self.words(kit)].concat(),
+            ShownPart::Whole if self.compiles => [compiler, &self.words(kit)].concat(),
             // Asked without files: everything that a program needs.
-            Part::Whole => [compiler, &compile, &self.own, &link].concat(),
-            Part::CompileCommand => [compiler, &compile, &self.own, &["-c".into()]].concat(),
-            Part::LinkCommand => [compiler, &self.own, &link].concat(),
-            Part::CompileFlags => compile,
-            Part::LinkFlags => link,
-            Part::IncludeFolders => kit.include_folders().into_iter().map(Into::into).collect(),
-            Part::LibraryFolders => kit.library_folders().into_iter().map(Into::into).collect(),
-            Part::Libraries => kit.libraries().into_iter().map(Into::into).collect(),
-            Part::Compiler => compiler.to_vec(),
-            Part::Version => return format!("rmpi {}", env!("CARGO_PKG_VERSION")),
+            ShownPart::Whole => [compiler, &compile, &self.own, &link].concat(),
+            ShownPart::CompileCommand => [compiler, &compile, &self.own, &["-c".into()]].concat(),
+            ShownPart::LinkCommand => [compiler, &self.own, &link].concat(),
+            ShownPart::CompileFlags => compile,
+            ShownPart::LinkFlags => link,
+            ShownPart::IncludeFolders => {
+                kit.include_folders().into_iter().map(Into::into).collect()
+            }
+            ShownPart::LibraryFolders => {
+                kit.library_folders().into_iter().map(Into::into).collect()
+            }
+            ShownPart::Libraries => kit.libraries().into_iter().map(Into::into).collect(),
+            ShownPart::Compiler => compiler.to_vec(),
+            ShownPart::Version => return format!("rmpi {}", env!("CARGO_PKG_VERSION")),
         };
         words.iter().map(quoted).collect::<Vec<_>>().join(" ")
     }
 }
 
 /// The words of other MPIs' wrappers that ask to show something: those of MPICH, and of Open MPI with one or two dashes.
-fn shown(text: &str) -> Option<Part> {
+fn shown(text: &str) -> Option<ShownPart> {
     let text = text.strip_prefix('-')?;
     let text = text.strip_prefix('-').unwrap_or(text);
     Some(match text {
-        "show" | "showme" => Part::Whole,
-        "compile-info" | "compile_info" => Part::CompileCommand,
-        "link-info" | "link_info" => Part::LinkCommand,
-        "showme:compile" => Part::CompileFlags,
-        "showme:link" => Part::LinkFlags,
-        "showme:incdirs" | "show-incdirs" => Part::IncludeFolders,
-        "showme:libdirs" | "show-libdirs" => Part::LibraryFolders,
-        "showme:libs" | "show-libs" => Part::Libraries,
-        "showme:command" => Part::Compiler,
-        "showme:version" => Part::Version,
+        "show" | "showme" => ShownPart::Whole,
+        "compile-info" | "compile_info" => ShownPart::CompileCommand,
+        "link-info" | "link_info" => ShownPart::LinkCommand,
+        "showme:compile" => ShownPart::CompileFlags,
+        "showme:link" => ShownPart::LinkFlags,
+        "showme:incdirs" | "show-incdirs" => ShownPart::IncludeFolders,
+        "showme:libdirs" | "show-libdirs" => ShownPart::LibraryFolders,
+        "showme:libs" | "show-libs" => ShownPart::Libraries,
+        "showme:command" => ShownPart::Compiler,
+        "showme:version" => ShownPart::Version,
         _ => return None,
     })
 }
@@ -298,15 +302,15 @@ const STATIC_NEEDS: &[&str] = &["-lpthread", "-ldl", "-lm", "-lrt"];
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Place;
+    use crate::place::InstallTree;
 
     fn kit() -> Kit {
-        Kit::of_c(&Place::at("/p"))
+        Kit::of_c(&InstallTree::at("/p"))
     }
 
-    fn parsed(text: &str, language: Language) -> Line {
+    fn parsed(text: &str, language: Language) -> CompilerCommand {
         let args: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
-        Line::new(&args, language)
+        CompilerCommand::new(&args, language)
     }
 
     fn words(text: &str) -> Vec<String> {
@@ -319,7 +323,7 @@ mod tests {
 
     fn show_in(text: &str, language: Language, kit: &Kit) -> String {
         let line = parsed(text, language);
-        let Request::Show(part) = line.request else {
+        let WrapperRequest::Show(part) = line.request else {
             panic!("{:?}", line.request)
         };
         line.show(part, &["cc".into()], kit)
@@ -410,7 +414,7 @@ mod tests {
 
     #[test]
     fn fortran_has_its_modules_and_its_library_in_front_of_that_of_c() {
-        let kit = Kit::of_fortran(&Place::at("/p"), Some("/m".into()), None);
+        let kit = Kit::of_fortran(&InstallTree::at("/p"), Some("/m".into()), None);
         let show = |text: &str| show_in(text, Language::Fortran, &kit);
         assert_eq!(show("-show -c a.f90"), "cc -I/p/include -I/m -c a.f90");
         assert_eq!(show("-showme:incdirs"), "/p/include /m");
@@ -421,7 +425,7 @@ mod tests {
         let link = show("-show -static-mpi a.o");
         let statically = format!("-Wl,-Bstatic {libraries} -Wl,-Bdynamic");
         assert!(link.contains(&statically), "{link}");
-        let bare = Kit::of_fortran(&Place::at("/p"), None, None);
+        let bare = Kit::of_fortran(&InstallTree::at("/p"), None, None);
         assert_eq!(
             show_in("-showme:libs", Language::Fortran, &bare),
             "rmpi_fortran mpi_abi"
@@ -431,7 +435,7 @@ mod tests {
     #[test]
     fn old_programs_are_accepted_unless_the_caller_decides() {
         let option = "-fallow-argument-mismatch";
-        let kit = Kit::of_fortran(&Place::at("/p"), None, Some(option));
+        let kit = Kit::of_fortran(&InstallTree::at("/p"), None, Some(option));
         let show = |text: &str| show_in(text, Language::Fortran, &kit);
         assert_eq!(
             show("-show -c a.f90"),
@@ -457,8 +461,8 @@ mod tests {
     #[test]
     fn the_folder_of_modules_is_asked_of_the_wrapper_of_fortran_alone() {
         let request = |language| parsed("--modules", language).request;
-        assert_eq!(request(Language::Fortran), Request::Modules);
-        assert_eq!(request(Language::C), Request::Compile);
+        assert_eq!(request(Language::Fortran), WrapperRequest::Modules);
+        assert_eq!(request(Language::C), WrapperRequest::Compile);
         assert!(!parsed("-J folder", Language::Fortran).has_files());
     }
 

@@ -5,8 +5,8 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::command::Line;
-use crate::place::Place;
+use crate::command::CompilerCommand;
+use crate::place::InstallTree;
 
 /// The language of a wrapper, by the name it was called by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +63,7 @@ impl Language {
     }
 
     /// The compiler and its first arguments: `-cc=`, else the variable, else the system's.
-    pub(crate) fn compiler(self, line: &Line) -> Vec<OsString> {
+    pub(crate) fn compiler(self, line: &CompilerCommand) -> Vec<OsString> {
         let named = line
             .compiler
             .clone()
@@ -120,7 +120,7 @@ pub(crate) struct Kit {
 
 impl Kit {
     /// For C and C++.
-    pub(crate) fn of_c(place: &Place) -> Self {
+    pub(crate) fn of_c(place: &InstallTree) -> Self {
         Self {
             include: place.include(),
             lib: place.lib(),
@@ -132,7 +132,7 @@ impl Kit {
 
     /// For Fortran. Without modules, programs that include `mpif.h` are compiled all the same.
     pub(crate) fn of_fortran(
-        place: &Place,
+        place: &InstallTree,
         modules: Option<PathBuf>,
         leniency: Option<&'static str>,
     ) -> Self {
@@ -185,9 +185,9 @@ mod tests {
 
     #[test]
     fn a_named_compiler_may_have_arguments() {
-        let line = Line::new(&["-cc=ccache gcc -m64".into()], Language::C);
+        let line = CompilerCommand::new(&["-cc=ccache gcc -m64".into()], Language::C);
         assert_eq!(Language::C.compiler(&line), ["ccache", "gcc", "-m64"]);
-        let line = Line::new(&["-fc=gfortran-12 -m64".into()], Language::Fortran);
+        let line = CompilerCommand::new(&["-fc=gfortran-12 -m64".into()], Language::Fortran);
         assert_eq!(Language::Fortran.compiler(&line), ["gfortran-12", "-m64"]);
     }
 }

@@ -20,10 +20,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use command::{Line, Request};
+use command::{CompilerCommand, WrapperRequest};
 use language::{Kit, Language, find_program};
 use modules::Modules;
-use place::Place;
+use place::InstallTree;
 
 fn main() -> ExitCode {
     let mut args = env::args_os();
@@ -45,22 +45,22 @@ fn main() -> ExitCode {
 /// Becomes the compiler, or prints what was asked for.
 fn run(name: &str, args: Vec<OsString>) -> Result<(), String> {
     let language = Language::of(name);
-    let place = Place::find()?;
-    let line = Line::new(&args, language);
+    let place = InstallTree::find()?;
+    let line = CompilerCommand::new(&args, language);
     match line.request {
-        Request::Help => say(&help(name)),
-        Request::Show(part) => {
+        WrapperRequest::Help => say(&help(name)),
+        WrapperRequest::Show(part) => {
             let compiler = language.compiler(&line);
             // Who asks may compile without the wrapper, and reads what is told as a part of the answer.
             let kit = kit(language, &compiler, &place, |_| ());
             say(&line.show(part, &compiler, &kit))
         }
-        Request::Modules => {
+        WrapperRequest::Modules => {
             let compiler = real_compiler(language, &line)?;
             let folder = Modules::of(&compiler, &place)?.find_or_make(|text| tell(name, text))?;
             say(&folder.display().to_string())
         }
-        Request::Compile => become_compiler(name, language, &line, &place),
+        WrapperRequest::Compile => become_compiler(name, language, &line, &place),
     }
 }
 
@@ -78,8 +78,8 @@ fn tell(name: &str, text: &str) {
 fn become_compiler(
     name: &str,
     language: Language,
-    line: &Line,
-    place: &Place,
+    line: &CompilerCommand,
+    place: &InstallTree,
 ) -> Result<(), String> {
     let words = real_compiler(language, line)?;
     let (program, first) = words.split_first().ok_or("no compiler is named")?;
@@ -109,7 +109,7 @@ fn become_compiler(
 }
 
 /// What the language needs; where Fortran's modules cannot be had, that is told, and the rest is there.
-fn kit(language: Language, compiler: &[OsString], place: &Place, tell: impl Fn(&str)) -> Kit {
+fn kit(language: Language, compiler: &[OsString], place: &InstallTree, tell: impl Fn(&str)) -> Kit {
     if language != Language::Fortran {
         return Kit::of_c(place);
     }
@@ -123,7 +123,7 @@ fn kit(language: Language, compiler: &[OsString], place: &Place, tell: impl Fn(&
 }
 
 /// The compiler and its first arguments, which is not this very program.
-fn real_compiler(language: Language, line: &Line) -> Result<Vec<OsString>, String> {
+fn real_compiler(language: Language, line: &CompilerCommand) -> Result<Vec<OsString>, String> {
     let words = language.compiler(line);
     let program = words.first().ok_or("no compiler is named")?;
     if is_wrapper(program) {

@@ -18,7 +18,7 @@ use std::process::{self, Command, Output};
 use std::time::Duration;
 
 use crate::language::MODULE_LIBRARY;
-use crate::place::Place;
+use crate::place::InstallTree;
 
 /// The modules for one compiler.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ const SOURCES: [&str; 2] = ["mpi", "mpi_f08"];
 
 impl Modules {
     /// Those of this compiler, which is asked for its version.
-    pub(crate) fn of(compiler: &[OsString], place: &Place) -> Result<Self, String> {
+    pub(crate) fn of(compiler: &[OsString], place: &InstallTree) -> Result<Self, String> {
         let version = version(compiler)?;
         let sources = place.module_sources();
         let name = format!("{}-{:08x}", id(&version), fingerprint(&sources, compiler)?);
@@ -63,8 +63,8 @@ impl Modules {
         for place in &self.places {
             match self.make(place, &tell) {
                 Ok(folder) => return Ok(folder),
-                Err(Failure::Compiler(why)) => return Err(why),
-                Err(Failure::Place(why)) => refused.push(why),
+                Err(ModuleFailure::Compiler(why)) => return Err(why),
+                Err(ModuleFailure::Place(why)) => refused.push(why),
             }
         }
         Err(format!(
@@ -88,18 +88,19 @@ impl Modules {
         folders.find(|folder| folder.is_dir())
     }
 
-    fn make(&self, place: &Path, tell: &impl Fn(&str)) -> Result<PathBuf, Failure> {
+    fn make(&self, place: &Path, tell: &impl Fn(&str)) -> Result<PathBuf, ModuleFailure> {
         let whole = place.join(&self.name);
-        fs::create_dir_all(place).map_err(|why| Failure::at(place, &why))?;
+        fs::create_dir_all(place).map_err(|why| ModuleFailure::at(place, &why))?;
         // Released when the file is closed. A file system without locks lets two build at once, which is only wasteful.
-        let lock = File::create(place.join(".lock")).map_err(|why| Failure::at(place, &why))?;
+        let lock =
+            File::create(place.join(".lock")).map_err(|why| ModuleFailure::at(place, &why))?;
         let _ = lock.lock();
         if whole.is_dir() {
             return Ok(whole);
         }
         sweep(place);
         let draft = place.join(format!(".{}.{}", self.name, process::id()));
-        fs::create_dir_all(&draft).map_err(|why| Failure::at(&draft, &why))?;
+        fs::create_dir_all(&draft).map_err(|why| ModuleFailure::at(&draft, &why))?;
         tell(&format!(
             "compiling the modules `mpi` and `mpi_f08` for {}, once, into {}",
             self.version,
@@ -109,7 +110,7 @@ impl Modules {
             let renamed = fs::rename(&draft, &whole);
             // Another one was first.
             let renamed = renamed.or_else(|why| if whole.is_dir() { Ok(()) } else { Err(why) });
-            renamed.map_err(|why| Failure::at(&whole, &why))
+            renamed.map_err(|why| ModuleFailure::at(&whole, &why))
         });
         // It has gone where all went well.
         let _ = fs::remove_dir_all(&draft);
@@ -117,11 +118,13 @@ impl Modules {
     }
 
     /// Compiles everything in `draft`, and leaves only what is needed, for all to read.
-    fn build(&self, draft: &Path, tell: &impl Fn(&str)) -> Result<(), Failure> {
+    fn build(&self, draft: &Path, tell: &impl Fn(&str)) -> Result<(), ModuleFailure> {
         let mut objects = Vec::new();
         for source in SOURCES {
             let object = format!("{source}.o");
-            let done = self.compile(source, draft).map_err(Failure::Compiler)?;
+            let done = self
+                .compile(source, draft)
+                .map_err(ModuleFailure::Compiler)?;
             if done.status.success() {
                 objects.push(object);
                 continue;
@@ -129,7 +132,7 @@ impl Modules {
             room(draft)?;
             let why = first_error(&done);
             if objects.is_empty() || done.status.code().is_none() {
-                return Err(Failure::Compiler(format!(
+                return Err(ModuleFailure::Compiler(format!(
                     "{} cannot compile the module `{source}`: {why}; programs that include mpif.h need no module",
                     self.version
                 )));
@@ -141,9 +144,9 @@ impl Modules {
         }
         archive(draft, &objects)?;
         for object in &objects {
-            fs::remove_file(draft.join(object)).map_err(|why| Failure::at(draft, &why))?;
+            fs::remove_file(draft.join(object)).map_err(|why| ModuleFailure::at(draft, &why))?;
         }
-        open_to_all(draft).map_err(|why| Failure::at(draft, &why))
+        open_to_all(draft).map_err(|why| ModuleFailure::at(draft, &why))
     }
 
     fn compile(&self, source: &str, draft: &Path) -> Result<Output, String> {
@@ -162,14 +165,14 @@ const LENIENCY: &str = "-fallow-argument-mismatch";
 
 /// Why modules were not made.
 #[derive(Debug)]
-enum Failure {
+enum ModuleFailure {
     /// Another place may do.
     Place(String),
     /// No place helps.
     Compiler(String),
 }
 
-impl Failure {
+impl ModuleFailure {
     fn at(path: &Path, why: &io::Error) -> Self {
         Self::Place(format!("{}: {why}", path.display()))
     }
@@ -278,25 +281,25 @@ fn first_error(done: &Output) -> String {
 }
 
 /// Whether there is room left: a compiler that stopped for want of it has not told what it can compile.
-fn room(draft: &Path) -> Result<(), Failure> {
+fn room(draft: &Path) -> Result<(), ModuleFailure> {
     let probe = draft.join("probe");
     let wrote = fs::write(&probe, vec![0; PROBE_BYTES]);
     // A part of it may be there.
     let _ = fs::remove_file(&probe);
-    wrote.map_err(|why| Failure::at(draft, &why))
+    wrote.map_err(|why| ModuleFailure::at(draft, &why))
 }
 
 const PROBE_BYTES: usize = 1 << 22;
 
-fn archive(draft: &Path, objects: &[String]) -> Result<(), Failure> {
+fn archive(draft: &Path, objects: &[String]) -> Result<(), ModuleFailure> {
     let mut ar = Command::new("ar");
     ar.arg("crs").arg(format!("lib{MODULE_LIBRARY}.a"));
     let done = ar.args(objects).current_dir(draft).output();
-    let done = done.map_err(|why| Failure::Compiler(format!("cannot start ar: {why}")))?;
+    let done = done.map_err(|why| ModuleFailure::Compiler(format!("cannot start ar: {why}")))?;
     if done.status.success() {
         return Ok(());
     }
-    Err(Failure::Place(format!(
+    Err(ModuleFailure::Place(format!(
         "{}: ar: {}",
         draft.display(),
         first_error(&done)
@@ -375,7 +378,7 @@ mod tests {
     /// An installed tree with sources, and a compiler that is a script: `body` runs with the draft as its folder.
     fn set_up(name: &str, body: &str) -> (PathBuf, Modules) {
         let prefix = env::temp_dir().join(format!("modules-{name}-{}", process::id()));
-        let place = Place::at(&prefix);
+        let place = InstallTree::at(&prefix);
         fs::create_dir_all(place.module_sources()).unwrap();
         for source in SOURCES {
             let file = place.module_sources().join(format!("{source}.f90"));

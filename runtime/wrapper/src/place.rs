@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 /// The installed tree.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct InstallTree {
     prefix: PathBuf,
 }
 
-impl Place {
+impl InstallTree {
     /// The tree of this very program.
     pub(crate) fn find() -> Result<Self, String> {
         let program =

@@ -7,7 +7,7 @@
 //!   undone, and the file can neither shrink nor grow; so every address that is computed from a mapping and a checked
 //!   offset stays memory until the process ends.
 //! - Others write to these bytes at any time: they are copied, never borrowed, and nothing is decided by them.
-//! - What is handed out belongs to the caller until it is given back (`Space` never hands out a byte twice).
+//! - What is handed out belongs to the caller until it is given back (`ArenaSpace` never hands out a byte twice).
 #![allow(unsafe_code)]
 
 mod free;
@@ -21,7 +21,7 @@ use ring::GateLine;
 
 use crate::mr::WORD_BYTES;
 use crate::{Atomic, Lease};
-use free::Space;
+use free::ArenaSpace;
 
 /// The arenas of a node, as one rank sees them.
 #[derive(Debug)]
@@ -30,31 +30,34 @@ pub(crate) struct Arenas {
     /// Where the first arena begins in the file, and the bytes of each.
     first: u64,
     bytes: u64,
-    own: Own,
+    own: ArenaState,
     /// Which arena is this rank's.
     me: u32,
-    windows: HashMap<(u32, u64), Mapping>,
+    windows: HashMap<(u32, u64), ArenaMapping>,
     /// So many there is room for.
     expected: usize,
 }
 
-/// This rank's arena.
+/// The state of this rank's arena.
 #[derive(Debug)]
-enum Own {
+enum ArenaState {
     /// Nobody has asked for memory yet.
     Untouched,
     /// The system gives no addresses for it.
     Refused,
     /// Mapped.
-    Open { base: Mapping, space: Space },
+    Open {
+        base: ArenaMapping,
+        space: ArenaSpace,
+    },
 }
 
-/// The start of a mapping.
+/// The address at which the arena is mapped.
 #[derive(Clone, Copy, Debug)]
-struct Mapping(NonNull<u8>);
+struct ArenaMapping(NonNull<u8>);
 
 // SAFETY: an address of memory that is never unmapped and only copied from and to.
-unsafe impl Send for Mapping {}
+unsafe impl Send for ArenaMapping {}
 
 impl Arenas {
     /// The arenas of `ranks` ranks that lie behind the first `first` bytes of a sealed file of `length` bytes.
@@ -65,7 +68,7 @@ impl Arenas {
             first,
             // Arenas and windows begin at whole pages of any size.
             bytes: bytes - bytes % WINDOW_BYTES,
-            own: Own::Untouched,
+            own: ArenaState::Untouched,
             me,
             windows: HashMap::new(),
             expected: 0,
@@ -74,26 +77,26 @@ impl Arenas {
 
     /// Memory of `bytes` bytes, zero and aligned to a page; `None` where the arena has no room for it.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        if matches!(self.own, Own::Untouched) {
+        if matches!(self.own, ArenaState::Untouched) {
             self.own = match self.map(self.me, 0, self.bytes) {
-                Some(base) => Own::Open {
+                Some(base) => ArenaState::Open {
                     base,
-                    space: Space::new(self.bytes),
+                    space: ArenaSpace::new(self.bytes),
                 },
-                None => Own::Refused,
+                None => ArenaState::Refused,
             };
         }
-        let Own::Open { base, space } = &mut self.own else {
+        let ArenaState::Open { base, space } = &mut self.own else {
             return None;
         };
         let offset = space.take(u64::try_from(bytes).ok()?)?;
-        // SAFETY: `Space` answers offsets inside the arena, which is mapped whole.
+        // SAFETY: `ArenaSpace` answers offsets inside the arena, which is mapped whole.
         Some(unsafe { base.0.add(usize::try_from(offset).ok()?) })
     }
 
     /// Gives memory back to the system. `false`: it is not from here, or was given back already.
     pub(crate) fn free(&mut self, place: NonNull<u8>) -> bool {
-        let Own::Open { base, space } = &mut self.own else {
+        let ArenaState::Open { base, space } = &mut self.own else {
             return false;
         };
         let offset = place.addr().get().checked_sub(base.0.addr().get());
@@ -108,7 +111,7 @@ impl Arenas {
 
     /// The name that others know an address of this rank's arena by.
     pub(crate) fn name_of(&self, address: u64, bytes: u64) -> Option<u64> {
-        let Own::Open { base, .. } = &self.own else {
+        let ArenaState::Open { base, .. } = &self.own else {
             return None;
         };
         let offset = address.checked_sub(base.0.addr().get() as u64)?;
@@ -118,7 +121,7 @@ impl Arenas {
 
     /// The address of what others name in this rank's arena.
     pub(crate) fn address_of(&self, name: u64, bytes: u64) -> Option<u64> {
-        let Own::Open { base, .. } = &self.own else {
+        let ArenaState::Open { base, .. } = &self.own else {
             return None;
         };
         let offset = self.offset_of(name, bytes)?;
@@ -239,7 +242,7 @@ impl Arenas {
         Some((place, usize::try_from(WINDOW_BYTES - inside).ok()?))
     }
 
-    fn map(&self, rank: u32, offset: u64, bytes: u64) -> Option<Mapping> {
+    fn map(&self, rank: u32, offset: u64, bytes: u64) -> Option<ArenaMapping> {
         if bytes == 0 {
             return None;
         }
@@ -258,7 +261,7 @@ impl Arenas {
         let mapped = Some(base).filter(|base| *base != libc::MAP_FAILED);
         mapped
             .and_then(|base| NonNull::new(base.cast()))
-            .map(Mapping)
+            .map(ArenaMapping)
     }
 }
 

@@ -5,13 +5,13 @@
 use std::cell::Cell;
 
 use ring::layout::QUEUE_BYTES;
-use ring::{BoardParts, ENTRIES, Note, QUEUE_BODY_BYTES, SharedBytes};
+use ring::{BoardParts, ENTRIES, QUEUE_BODY_BYTES, RoundNote, SharedBytes};
 
-pub use ring::QueueTold as Told;
+pub use ring::BcastEntryHead;
 
-/// A member's place, and how far it is.
+/// A member's place in a broadcast queue, and how many entries it has taken.
 #[derive(Debug)]
-pub struct BcastQueue {
+pub struct BcastQueueMember {
     words: &'static ring::BcastQueue,
     ring: SharedBytes,
     members: u32,
@@ -24,7 +24,7 @@ pub struct BcastQueue {
     ends: Box<[Cell<u64>]>,
 }
 
-impl BcastQueue {
+impl BcastQueueMember {
     /// The place of member `place` of `members`. All are at the queue's begin.
     pub(crate) fn take_place(parts: &BoardParts, members: u32, place: u32) -> Self {
         let first = parts.queue.taken(place);
@@ -91,7 +91,7 @@ impl BcastQueue {
     ///
     /// # Panics
     /// With more than [`CHUNK_BYTES`] bytes.
-    pub fn tell(&self, note: Note, bytes: &[u8]) {
+    pub fn tell(&self, note: RoundNote, bytes: &[u8]) {
         let number = self.next.get();
         let placed = self.place_bytes(bytes.len());
         let fits = match is_inline(bytes.len()) {
@@ -99,7 +99,7 @@ impl BcastQueue {
             false => self.ring.fill(offset(placed.start), bytes),
         };
         assert!(fits, "{} bytes in a broadcast queue", bytes.len());
-        let told = Told {
+        let told = BcastEntryHead {
             note,
             place: self.place,
             end: u32::try_from(offset(placed.end)).unwrap_or(0),
@@ -111,7 +111,7 @@ impl BcastQueue {
     /// The next entry, if it was told already.
     #[inline]
     #[must_use]
-    pub fn told(&self) -> Option<Told> {
+    pub fn told(&self) -> Option<BcastEntryHead> {
         self.words.entry(self.next.get())
     }
 
@@ -137,7 +137,7 @@ impl BcastQueue {
 
     /// Copies bytes of the next entry, which has `length`, from byte `at` on. Where another process has garbled the entry, they
     /// are any.
-    pub fn read(&self, told: &Told, length: usize, at: usize, into: &mut [u8]) {
+    pub fn read(&self, told: &BcastEntryHead, length: usize, at: usize, into: &mut [u8]) {
         let _ = match is_inline(length) {
             true => self.words.get(self.next.get(), at, into),
             false => {
@@ -149,7 +149,7 @@ impl BcastQueue {
 
     /// Is done with the next entry.
     #[inline]
-    pub fn take(&self, told: &Told) {
+    pub fn take(&self, told: &BcastEntryHead) {
         let before = self.end_before(self.next.get());
         let more = offset(u64::from(told.end).wrapping_sub(before));
         self.go_on(before + more as u64);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Completions: what [`Fabric::poll`](crate::Fabric::poll) tells its caller.
 
-use crate::{Head, Lease, Outcome, Peer, WorkId};
+use crate::{Head, Lease, Peer, WorkId, WorkOutcome};
 
 /// Something that happened.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub enum Completion {
         /// The name that it was posted with.
         work: WorkId,
         /// How it ended.
-        outcome: Outcome,
+        outcome: WorkOutcome,
         /// The memory, back from its loan.
         lease: Lease,
     },

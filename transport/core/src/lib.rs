@@ -63,14 +63,15 @@ pub use mr::{Lease, LocalKey, RemoteKey};
 pub use node::{Node, Segment, is_segment};
 pub use owner::{Owner, number_of_immediate};
 pub use provider::{
-    Caps, Config, Congestion, Fabric, FakeConfig, FakeNet, FakeStats, FakeStreams, Far, FarLook,
-    FarWord, FirstFrame, GidPlaces, Ledger, MOST_RECORD_BYTES, Mover, NetLimits, NetStats,
-    NetTerms, Network, PacketFaults, PacketNet, PortChange, Providers, Rendezvous, SimConfig,
-    SimHop, SimNet, SimStats, Stats, StreamKey, StreamsConfig, TcpTerms,
+    Caps, Config, Fabric, FabricCounters, FabricStats, FakeConfig, FakeNet, FakeStats, FakeStreams,
+    FarLook, FarWord, FirstFrame, ForeignPeer, GidPlaces, MOST_RECORD_BYTES, Mover, NetLimits,
+    NetStats, NetTerms, NetworkSettings, PacketFaults, PacketNet, PortChange, Providers,
+    Rendezvous, SimConfig, SimHop, SimNet, SimStats, StreamKey, StreamsConfig, TcpCongestion,
+    TcpTerms,
 };
-pub use ring::{Bias, Full, Head, SLOT_BODY_BYTES, Turn, Turnstile, copy};
+pub use ring::{Bias, BiasTurn, Full, Head, SLOT_BODY_BYTES, Turnstile, copy};
 pub use seat::Seat;
-pub use wr::{Atomic, Outcome, WorkId};
+pub use wr::{Atomic, WorkId, WorkOutcome};
 
 /// A process that this one may reach, as it numbers them: the ranks of its job in their order, and behind them those that were met
 /// later.

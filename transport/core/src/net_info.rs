@@ -6,35 +6,35 @@
 
 use std::net::IpAddr;
 
-use crate::{Network, Rendezvous};
+use crate::{NetworkSettings, Rendezvous};
 
 /// All that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct NetReport {
     /// The devices, or why none can be seen and what to do.
-    pub devices: Result<Vec<Device>, String>,
+    pub devices: Result<Vec<DeviceReport>, String>,
     /// How many of the ports that may be used a process opens.
     pub rails: u32,
     /// Who is to move large data.
     pub rendezvous: Rendezvous,
     /// Where packets to the peer leave; `None`: no peer was asked about.
-    pub way: Option<Way>,
+    pub way: Option<Egress>,
     /// Memory that processes may lock for devices.
-    pub memory: Memory,
+    pub memory: LockedMemoryReport,
 }
 
 /// A device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct DeviceReport {
     /// Its name, as in `RMPI_NET_DEVICES`.
     pub name: String,
     /// Its ports, or why they are not known.
-    pub ports: Result<Vec<Port>, String>,
+    pub ports: Result<Vec<PortReport>, String>,
 }
 
 /// A port of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Port {
+pub struct PortReport {
     /// `mlx5_0:1`.
     pub name: String,
     /// `RoCE`, `InfiniBand`, or that it is neither.
@@ -59,7 +59,7 @@ pub struct Port {
     pub leads_there: Option<bool>,
 }
 
-impl Port {
+impl PortReport {
     /// Whether processes would use it: those of a host take all such ports in turn.
     #[must_use]
     pub fn is_used(&self) -> bool {
@@ -84,9 +84,9 @@ pub struct Gid {
     pub why: String,
 }
 
-/// Where packets to an address leave this host.
+/// The interface by which packets to an address leave this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Egress {
     /// It is this host's own address.
     Here,
     /// Through the interface of this name.
@@ -99,7 +99,7 @@ pub enum Way {
 
 /// Memory that a process may lock for devices. In bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub struct LockedMemoryReport {
     /// `None`: as much as there is.
     pub limit_bytes: Option<u64>,
     /// What a process locks when it begins to use the network.
@@ -112,7 +112,7 @@ pub struct Memory {
 
 /// An address of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct AddressReport {
     /// The interface that has it.
     pub interface: String,
     /// The address.
@@ -125,7 +125,7 @@ pub struct Address {
 ///
 /// # Errors
 /// Why there are none, in words.
-pub fn addresses(network: &Network) -> Result<Vec<Address>, String> {
+pub fn addresses(network: &NetworkSettings) -> Result<Vec<AddressReport>, String> {
     crate::provider::addresses(network)
 }
 
@@ -139,6 +139,6 @@ pub fn dpdk(ports: &str) -> Result<String, String> {
 
 /// Looks at this host: at what a process would use of it that opened `network`. `peer`: an address that packets shall go to.
 #[must_use]
-pub fn look(network: &Network, peer: Option<IpAddr>) -> Report {
+pub fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport {
     crate::provider::look(network, peer)
 }

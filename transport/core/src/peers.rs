@@ -4,9 +4,9 @@
 
 use crate::Peer;
 
-/// Which provider carries a queue pair, and its number there. One byte to compare on the hot path.
+/// The provider that carries a queue pair, and its number there. One byte to compare on the hot path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
+pub(crate) enum PeerRoute {
     /// The process itself.
     Loopback,
     /// Another rank of this node, by its local rank.
@@ -21,22 +21,22 @@ pub(crate) enum Route {
 
 /// The routes of all peers.
 #[derive(Debug)]
-pub(crate) struct Peers(Vec<Route>);
+pub(crate) struct Peers(Vec<PeerRoute>);
 
 impl Peers {
-    pub(crate) fn new(routes: impl IntoIterator<Item = Route>) -> Self {
+    pub(crate) fn new(routes: impl IntoIterator<Item = PeerRoute>) -> Self {
         Self(routes.into_iter().collect())
     }
 
     #[inline(always)]
-    pub(crate) fn route(&self, peer: Peer) -> Route {
+    pub(crate) fn route(&self, peer: Peer) -> PeerRoute {
         self.0[peer.0 as usize]
     }
 
     /// Whether boards of the node are open to a peer.
     pub(crate) fn is_at_boards(&self, peer: Peer) -> bool {
         let route = self.0.get(peer.0 as usize);
-        route.is_some_and(|route| matches!(route, Route::Shm(_) | Route::Loopback))
+        route.is_some_and(|route| matches!(route, PeerRoute::Shm(_) | PeerRoute::Loopback))
     }
 
     pub(crate) fn count(&self) -> u32 {
@@ -44,7 +44,7 @@ impl Peers {
     }
 
     /// A further one.
-    pub(crate) fn add(&mut self, route: Route) -> Peer {
+    pub(crate) fn add(&mut self, route: PeerRoute) -> Peer {
         let peer = Peer(self.count());
         self.0.push(route);
         peer

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The one seam between the vocabulary and what carries bytes: a closed set of providers, one per peer.
 
-mod apart;
 mod caps;
 mod cma;
 mod config;
@@ -13,6 +12,7 @@ mod ledger;
 mod loopback;
 mod mixed;
 mod net;
+mod no_common_network;
 mod record;
 mod shm;
 mod sim;
@@ -24,10 +24,10 @@ mod wire;
 
 use std::ptr::NonNull;
 
-use ring::{Bell, GateLine, Waits};
+use ring::{Bell, GateLine, WaitCounts};
 
 use crate::mr::WORD_BYTES;
-use crate::peers::{Peers, Route};
+use crate::peers::{PeerRoute, Peers};
 use crate::wait_set::WaitSet;
 use crate::words;
 use crate::{
@@ -37,42 +37,42 @@ use crate::{
 pub use caps::{Caps, Mover};
 pub use config::{Config, Providers};
 use later::Later;
-pub use ledger::{Ledger, Stats};
+pub use ledger::{FabricCounters, FabricStats};
 use loopback::Loopback;
-use net::Net;
+use net::NetworkProvider;
 pub use record::MOST_RECORD_BYTES;
 pub use shm::FirstFrame;
 use shm::Shm;
 use sim::Sim;
 pub use sim::{SimConfig, SimHop, SimNet, SimStats};
 pub(crate) use tcp::addresses;
-pub use tcp::{Congestion, FakeStreams, StreamKey, StreamsConfig, TcpTerms};
+pub use tcp::{FakeStreams, StreamKey, StreamsConfig, TcpCongestion, TcpTerms};
 pub(crate) use verbs::dpdk_ports;
 pub(crate) use verbs::look;
 pub use verbs::{
-    FakeConfig, FakeNet, FakeStats, Far, FarLook, FarWord, GidPlaces, NetLimits, NetStats,
-    NetTerms, Network, PacketFaults, PacketNet, PortChange, Rendezvous,
+    FakeConfig, FakeNet, FakeStats, FarLook, FarWord, ForeignPeer, GidPlaces, NetLimits, NetStats,
+    NetTerms, NetworkSettings, PacketFaults, PacketNet, PortChange, Rendezvous,
 };
-use wire::Wire;
+use wire::Provider;
 
 /// A call of the wire that reaches a peer; with `&` one that changes nothing.
 macro_rules! carried {
     ($fabric:ident, $peer:expr, $call:ident($($argument:expr),*)) => {
         match $fabric.peers.route($peer) {
-            Route::Shm(_) => Wire::$call(&mut $fabric.shm, $($argument),*),
-            Route::Loopback => Wire::$call(&mut $fabric.loopback, $($argument),*),
-            Route::Later(segment) => Wire::$call($fabric.later.of_mut(segment), $($argument),*),
-            Route::Sim => Wire::$call($fabric.sim(), $($argument),*),
-            Route::Net => Wire::$call($fabric.net(), $($argument),*),
+            PeerRoute::Shm(_) => Provider::$call(&mut $fabric.shm, $($argument),*),
+            PeerRoute::Loopback => Provider::$call(&mut $fabric.loopback, $($argument),*),
+            PeerRoute::Later(segment) => Provider::$call($fabric.later.of_mut(segment), $($argument),*),
+            PeerRoute::Sim => Provider::$call($fabric.sim(), $($argument),*),
+            PeerRoute::Net => Provider::$call($fabric.net(), $($argument),*),
         }
     };
     (&$fabric:ident, $peer:expr, $call:ident($($argument:expr),*)) => {
         match $fabric.peers.route($peer) {
-            Route::Shm(_) => Wire::$call(&$fabric.shm, $($argument),*),
-            Route::Loopback => Wire::$call(&$fabric.loopback, $($argument),*),
-            Route::Later(segment) => Wire::$call($fabric.later.of(segment), $($argument),*),
-            Route::Sim => Wire::$call($fabric.sim.as_ref().expect(WITH_SIM), $($argument),*),
-            Route::Net => Wire::$call($fabric.net.as_ref().expect(WITH_NET), $($argument),*),
+            PeerRoute::Shm(_) => Provider::$call(&$fabric.shm, $($argument),*),
+            PeerRoute::Loopback => Provider::$call(&$fabric.loopback, $($argument),*),
+            PeerRoute::Later(segment) => Provider::$call($fabric.later.of(segment), $($argument),*),
+            PeerRoute::Sim => Provider::$call($fabric.sim.as_ref().expect(WITH_SIM), $($argument),*),
+            PeerRoute::Net => Provider::$call($fabric.net.as_ref().expect(WITH_NET), $($argument),*),
         }
     };
 }
@@ -104,9 +104,9 @@ pub struct Fabric {
     /// There is a simulated network, or a segment that was attached later.
     polls_others: bool,
     sim: Option<Sim>,
-    net: Option<Net>,
+    net: Option<NetworkProvider>,
     /// Where this process says how it waits, if somebody may look.
-    waits: Option<&'static Waits>,
+    waits: Option<&'static WaitCounts>,
     wait_set: WaitSet,
     /// The sleep that was prepared leaves the network as it is.
     leaves_net: bool,
@@ -124,20 +124,22 @@ impl Fabric {
         let node = config.node.filter(shared);
         let mut routes = vec![None; config.peers as usize];
         for (local, peer) in (0..).zip(node.iter().flat_map(|node| &node.peers)) {
-            routes[peer.0 as usize] = Some(Route::Shm(local));
+            routes[peer.0 as usize] = Some(PeerRoute::Shm(local));
         }
-        routes[config.me.0 as usize] = Some(Route::Loopback);
+        routes[config.me.0 as usize] = Some(PeerRoute::Loopback);
         let net = match (0..).zip(&routes).find(|(_, route)| route.is_none()) {
             None => None,
             Some((peer, _)) if !config.providers.any_network() => {
                 return Err(Error::NoRoute { peer });
             }
             Some((peer, _)) => Some(
-                Net::open(config.me, config.peers, &config.network, config.providers)
+                NetworkProvider::open(config.me, config.peers, &config.network, config.providers)
                     .map_err(|why| Error::NoNetwork { peer, why })?,
             ),
         };
-        let routes = routes.into_iter().map(|route| route.unwrap_or(Route::Net));
+        let routes = routes
+            .into_iter()
+            .map(|route| route.unwrap_or(PeerRoute::Net));
         Ok(Self {
             peers: Peers::new(routes),
             shm: Shm::open(node, config.peers),
@@ -166,7 +168,7 @@ impl Fabric {
             return Err(Error::PeerNumbers { expected });
         }
         for _ in 0..new.count() {
-            self.peers.add(Route::Later(self.later.next()));
+            self.peers.add(PeerRoute::Later(self.later.next()));
         }
         self.later.attach(&mut self.shm, node, self.peers.count());
         self.polls_others = true;
@@ -190,10 +192,10 @@ impl Fabric {
     #[must_use]
     pub fn provider_of(&self, peer: Peer) -> Option<&'static str> {
         match self.peers.route(peer) {
-            Route::Loopback => Some("self"),
-            Route::Shm(_) | Route::Later(_) => Some("shm"),
-            Route::Sim => Some("sim"),
-            Route::Net => self.net.as_ref()?.provider_of(peer),
+            PeerRoute::Loopback => Some("self"),
+            PeerRoute::Shm(_) | PeerRoute::Later(_) => Some("shm"),
+            PeerRoute::Sim => Some("sim"),
+            PeerRoute::Net => self.net.as_ref()?.provider_of(peer),
         }
     }
 
@@ -240,7 +242,7 @@ impl Fabric {
         data: Option<RemoteKey>,
     ) -> Result<(), Full> {
         match self.peers.route(peer) {
-            Route::Net => self.net().post_announcement(peer, (head, body), data),
+            PeerRoute::Net => self.net().post_announcement(peer, (head, body), data),
             _ => self.post_send(peer, head, body),
         }
     }
@@ -248,7 +250,7 @@ impl Fabric {
     /// What `peer` [announced](Self::post_announcement) with this key will not be read: what is here of it already is dropped, and
     /// the peer sends no such data for some time.
     pub fn decline(&mut self, peer: Peer, key: RemoteKey) {
-        if let Route::Net = self.peers.route(peer) {
+        if let PeerRoute::Net = self.peers.route(peer) {
             self.net().decline(peer, key);
         }
     }
@@ -275,9 +277,9 @@ impl Fabric {
 
     /// What is counted, for who may look at any time.
     #[must_use]
-    pub fn ledger(&self) -> Ledger {
-        Ledger {
-            net: self.net.as_ref().map(Net::counts),
+    pub fn ledger(&self) -> FabricCounters {
+        FabricCounters {
+            net: self.net.as_ref().map(NetworkProvider::counts),
             ..self.shm.ledger()
         }
     }
@@ -287,7 +289,9 @@ impl Fabric {
     #[inline(always)]
     pub fn post_far_word(&mut self, peer: Peer, head: Head, body: &[u8]) -> bool {
         match &mut self.net {
-            Some(net) if self.peers.route(peer) == Route::Net => post_word(net, peer, head, body),
+            Some(net) if self.peers.route(peer) == PeerRoute::Net => {
+                post_word(net, peer, head, body)
+            }
             _ => false,
         }
     }
@@ -350,9 +354,9 @@ impl Fabric {
     pub fn take_seat(&self, key: u32, members: impl Iterator<Item = Peer>) -> Option<Seat> {
         let node = self.shm.node.as_ref()?;
         let local = |peer| match self.peers.route(peer) {
-            Route::Shm(local) => Some(local),
-            Route::Loopback => Some(node.local_rank),
-            Route::Later(_) | Route::Sim | Route::Net => None,
+            PeerRoute::Shm(local) => Some(local),
+            PeerRoute::Loopback => Some(node.local_rank),
+            PeerRoute::Later(_) | PeerRoute::Sim | PeerRoute::Net => None,
         };
         let members: Box<[u32]> = members.map(local).collect::<Option<_>>()?;
         let place = members
@@ -432,16 +436,16 @@ impl Fabric {
     /// The gate line that a peer of this node, or this process itself, names.
     pub fn line_of(&mut self, peer: Peer, name: u64) -> Option<&'static GateLine> {
         match self.peers.route(peer) {
-            Route::Shm(local) => self.shm.line_of(local, name),
-            Route::Loopback => self.shm.own_line(name),
-            Route::Later(_) | Route::Sim | Route::Net => None,
+            PeerRoute::Shm(local) => self.shm.line_of(local, name),
+            PeerRoute::Loopback => self.shm.own_line(name),
+            PeerRoute::Later(_) | PeerRoute::Sim | PeerRoute::Net => None,
         }
     }
 
     /// Room for what [`line_of`](Self::line_of) and [`place_of`](Self::place_of) will remember of so many more places of a peer,
     /// and for the ends of so many writes to ranks of the node.
     pub fn expect_lines(&mut self, peer: Peer, places: usize, works: usize) {
-        if let Route::Shm(_) = self.peers.route(peer) {
+        if let PeerRoute::Shm(_) = self.peers.route(peer) {
             self.shm.expect_lines(places, works);
         }
     }
@@ -453,7 +457,10 @@ impl Fabric {
 
     /// Whether `peer` is a rank of this node, itself too.
     pub fn is_near(&self, peer: Peer) -> bool {
-        matches!(self.peers.route(peer), Route::Shm(_) | Route::Loopback)
+        matches!(
+            self.peers.route(peer),
+            PeerRoute::Shm(_) | PeerRoute::Loopback
+        )
     }
 
     /// Wakes a peer of this node, if it sleeps, after a store to memory that it looks at.
@@ -484,7 +491,7 @@ impl Fabric {
     /// Where this process is found on the network, for the others; `None` where it needs none.
     #[must_use]
     pub fn network_record(&self) -> Option<Vec<u8>> {
-        self.net.as_ref().map(Net::record)
+        self.net.as_ref().map(NetworkProvider::record)
     }
 
     /// Whether [`wanted_address`](Self::wanted_address), [`next_complaint`](Self::next_complaint), [`next_remark`](Self::next_remark)
@@ -492,7 +499,7 @@ impl Fabric {
     #[inline(always)]
     #[must_use]
     pub fn has_network_news(&self) -> bool {
-        self.net.as_ref().is_some_and(Net::has_news)
+        self.net.as_ref().is_some_and(NetworkProvider::has_news)
     }
 
     /// Something about the network that the user should know: what broke, between which hosts, what to try.
@@ -500,8 +507,8 @@ impl Fabric {
         self.net.as_mut()?.next_complaint()
     }
 
-    /// What the user should know once of a job, whoever finds it: that connections carry what devices of two hosts do not, and why; that a way
-    /// carries less than the ports at its ends.
+    /// What the user should know once of a job, whoever finds it: that connections carry what devices of two hosts do not, and why;
+    /// that a way carries less than the ports at its ends.
     pub fn next_remark(&mut self) -> Option<String> {
         self.net.as_mut()?.next_remark()
     }
@@ -523,9 +530,8 @@ impl Fabric {
         }
     }
 
-    /// A peer has died, as somebody else knows, who says why: what a network has not brought there will never arrive, and
-    /// nobody waits for it. Ends with [`Lost`](crate::Completion::Lost) where a network reaches the peer, unless it was lost
-    /// before; nothing happens elsewhere.
+    /// Marks `peer` dead, for the reason `why`: nothing is sent to it any more, and its operations end. Tells so with
+    /// [`Lost`](crate::Completion::Lost) where a network reaches the peer, unless it was lost before; nothing happens elsewhere.
     pub fn lose(&mut self, peer: Peer, why: &str) {
         carried!(self, peer, lose(peer, why));
     }
@@ -539,7 +545,7 @@ impl Fabric {
     /// Whether all that was sent over a network has arrived; else poll until it has, before the process ends.
     #[must_use]
     pub fn is_quiet(&mut self) -> bool {
-        self.net.as_mut().is_none_or(Net::is_quiet)
+        self.net.as_mut().is_none_or(NetworkProvider::is_quiet)
     }
 
     /// What the network did so far.
@@ -553,7 +559,7 @@ impl Fabric {
     /// Memory that the network takes of this process now, and at most, in bytes.
     #[must_use]
     pub fn net_memory(&self) -> (usize, usize) {
-        self.net.as_ref().map_or((0, 0), Net::memory)
+        self.net.as_ref().map_or((0, 0), NetworkProvider::memory)
     }
 
     /// Posts a read: fills the lease from byte `offset` of the peer's memory. Ends with a completion, always.
@@ -590,8 +596,8 @@ impl Fabric {
     }
 
     /// Posts an atomic operation on the word at byte `offset` of the peer's memory, which must be aligned to 8 bytes (else
-    /// [`Outcome::BadKey`](crate::Outcome)). The lease, of 8 bytes, gets what was there before. Ends with a completion,
-    /// always; with [`Outcome::Unknown`](crate::Outcome) if a queue pair broke over it, since it is never done twice.
+    /// [`WorkOutcome::BadKey`](crate::WorkOutcome)). The lease, of 8 bytes, gets what was there before. Ends with a completion,
+    /// always; with [`WorkOutcome::Unknown`](crate::WorkOutcome) if a queue pair broke over it, since it is never done twice.
     ///
     /// Over a network the adapter does it, elsewhere a CPU: the two know nothing of each other. Operations on one word
     /// are atomic to each other only if all of them go over a network or none does. So a process must not change memory
@@ -674,7 +680,7 @@ impl Fabric {
             RecvBuffer::Inline { bytes } => copy_inline(&arrived.words, usize::from(bytes), target),
             RecvBuffer::Lent { index, bytes } => match self.peers.route(arrived.peer) {
                 // Most are from there, and the number is at hand.
-                Route::Shm(local) => self.shm.copy_lent_by(local, index, bytes, target),
+                PeerRoute::Shm(local) => self.shm.copy_lent_by(local, index, bytes, target),
                 _ => carried!(
                     &self,
                     arrived.peer,
@@ -689,7 +695,7 @@ impl Fabric {
     pub fn release(&mut self, arrived: &Arrived) {
         if let RecvBuffer::Lent { index, .. } = arrived.body {
             match self.peers.route(arrived.peer) {
-                Route::Shm(local) => self.shm.release_to(local, index),
+                PeerRoute::Shm(local) => self.shm.release_to(local, index),
                 _ => carried!(self, arrived.peer, release(arrived.peer, index)),
             }
         }
@@ -744,14 +750,14 @@ impl Fabric {
     #[inline]
     #[must_use]
     pub fn needs_cores(&self) -> bool {
-        self.net.as_ref().is_some_and(Net::needs_cores)
+        self.net.as_ref().is_some_and(NetworkProvider::needs_cores)
     }
 
     /// Whether what comes from the network wakes a process that sleeps; else it is found late.
     #[inline]
     #[must_use]
     pub fn is_woken_by_network(&self) -> bool {
-        self.net.as_ref().is_none_or(Net::wakes)
+        self.net.as_ref().is_none_or(NetworkProvider::wakes)
     }
 
     /// Says that this process has to wait for its core, since others than it knows of want it; those with whom it is connected hear of
@@ -767,7 +773,9 @@ impl Fabric {
     #[inline]
     #[must_use]
     pub fn is_any_peer_lacking(&self) -> bool {
-        self.net.as_ref().is_some_and(Net::is_any_peer_lacking)
+        self.net
+            .as_ref()
+            .is_some_and(NetworkProvider::is_any_peer_lacking)
     }
 
     /// Whether [`set_attentive`](Self::set_attentive) holds.
@@ -784,7 +792,7 @@ impl Fabric {
 
     /// What was moved so far.
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> FabricStats {
         match (&self.sim, &self.net) {
             (Some(sim), _) => sim.stats(),
             (None, None) => self.stats_of_node(),
@@ -792,7 +800,7 @@ impl Fabric {
         }
     }
 
-    fn stats_of_node(&self) -> Stats {
+    fn stats_of_node(&self) -> FabricStats {
         let mut stats = self.shm.stats();
         stats.sends += self.later.sent();
         stats
@@ -800,7 +808,7 @@ impl Fabric {
 
     #[cold]
     #[inline(never)]
-    fn net(&mut self) -> &mut Net {
+    fn net(&mut self) -> &mut NetworkProvider {
         self.net.as_mut().expect(WITH_NET)
     }
 
@@ -815,7 +823,7 @@ const WITH_NET: &str = "only a fabric with a network has such routes";
 const WITH_SIM: &str = "only a fabric on a simulated network has such routes";
 
 #[inline(always)]
-fn post_word(net: &mut Net, peer: Peer, head: Head, body: &[u8]) -> bool {
+fn post_word(net: &mut NetworkProvider, peer: Peer, head: Head, body: &[u8]) -> bool {
     if let Ok(word) = body.try_into() {
         return net.post_word::<8>(peer, head, u64::from_ne_bytes(word));
     }
@@ -860,7 +868,7 @@ mod tests {
             ..Config::alone()
         };
         let no_device = Config {
-            network: Network::default().on_devices("no_such_device"),
+            network: NetworkSettings::default().on_devices("no_such_device"),
             providers: Providers {
                 tcp: false,
                 ..Providers::default()

@@ -11,11 +11,11 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use ring::{Arrival, Bell, Board, BoardParts, DEPTH, MemberLines, SharedBytes, Sleeps, Wake};
+use ring::{Bell, Board, BoardParts, DEPTH, MemberLines, RoundArrival, SharedBytes, Sleeps, Wake};
 
-pub use ring::{LINE_BODY_BYTES, Note};
+pub use ring::{LINE_BODY_BYTES, RoundNote};
 
-use crate::bcast_queue::{BcastQueue, Told};
+use crate::bcast_queue::{BcastEntryHead, BcastQueueMember};
 use crate::{Node, Segment, wait};
 
 /// A member's place at a board, and the count of its rounds.
@@ -24,7 +24,7 @@ pub struct Seat {
     board: &'static Board,
     halves: [SharedBytes; 2],
     lines: &'static [MemberLines],
-    queue: BcastQueue,
+    queue: BcastQueueMember,
     segment: Segment,
     /// Local ranks of all members, by place.
     members: Box<[u32]>,
@@ -39,12 +39,12 @@ pub struct Seat {
 #[derive(Clone, Debug)]
 pub struct Awaited {
     seat: Rc<Seat>,
-    what: Event,
+    what: BoardEvent,
 }
 
-/// Something that happens at a board.
+/// An event at a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum BoardEvent {
     /// The round is over.
     Over(Round),
     /// All members below this place, which is not 0, have told the round.
@@ -74,7 +74,7 @@ impl Seat {
             board: parts.board,
             halves: parts.halves,
             lines,
-            queue: BcastQueue::take_place(&parts, count, place),
+            queue: BcastQueueMember::take_place(&parts, count, place),
             segment: node.segment,
             members,
             place,
@@ -134,8 +134,8 @@ impl Seat {
     /// What to wait for where [`begin_in_lines`](Self::begin_in_lines) answers nothing: room for some rounds, so that who waits
     /// is not woken for each.
     #[must_use]
-    pub fn room_in_lines(&self) -> Event {
-        Event::Over(Round(self.next.get().wrapping_sub(DEPTH / 2)))
+    pub fn room_in_lines(&self) -> BoardEvent {
+        BoardEvent::Over(Round(self.next.get().wrapping_sub(DEPTH / 2)))
     }
 
     /// Whether there are so few members that they look at each other's lines; many would take too long for it.
@@ -241,12 +241,12 @@ impl Seat {
 
     /// What members tell all others without waiting for them.
     #[must_use]
-    pub fn bcast_queue(&self) -> &BcastQueue {
+    pub fn bcast_queue(&self) -> &BcastQueueMember {
         &self.queue
     }
 
     /// Is done with the next entry of the broadcast queue. Whoever waits for room looks again.
-    pub fn take_entry(&self, told: &Told) {
+    pub fn take_entry(&self, told: &BcastEntryHead) {
         self.queue.take(told);
         let waiter = self.queue.waiter();
         if let Some(member) = waiter.and_then(|place| self.members.get(place as usize)) {
@@ -280,14 +280,14 @@ impl Seat {
 
     /// Has done its part of the round, and tells what that is: nothing is put on the board any more.
     #[inline]
-    pub fn arrive(&self, round: Round, note: Note) {
+    pub fn arrive(&self, round: Round, note: RoundNote) {
         self.next.set(round.0.wrapping_add(1));
         self.lines[self.place as usize].tell(round.0, note);
         if self.is_of_few() {
             return self.wake_those_of_rounds();
         }
         let members = self.members();
-        if self.board.arrive(self.place, members, round.0, note) == Arrival::Last(true) {
+        if self.board.arrive(self.place, members, round.0, note) == RoundArrival::Last(true) {
             self.wake_all_of_rounds();
         }
     }
@@ -303,7 +303,7 @@ impl Seat {
     /// What a member does in the round, if it has told.
     #[inline]
     #[must_use]
-    pub fn note(&self, round: Round, place: u32) -> Option<Note> {
+    pub fn note(&self, round: Round, place: u32) -> Option<RoundNote> {
         self.lines.get(place as usize)?.note(round.0)
     }
 
@@ -330,7 +330,7 @@ impl Seat {
 
     /// The first member that does something else than `note` in the round.
     #[must_use]
-    pub fn who_differs(&self, round: Round, note: Note) -> Option<(u32, Note)> {
+    pub fn who_differs(&self, round: Round, note: RoundNote) -> Option<(u32, RoundNote)> {
         (0..self.members())
             .filter_map(|place| Some((place, self.note(round, place)?)))
             .find(|(_, other)| *other != note)
@@ -401,7 +401,7 @@ impl Seat {
 impl Awaited {
     /// What `seat` waits for.
     #[must_use]
-    pub fn new(seat: &Rc<Seat>, what: Event) -> Self {
+    pub fn new(seat: &Rc<Seat>, what: BoardEvent) -> Self {
         let seat = Rc::clone(seat);
         Self { seat, what }
     }
@@ -410,10 +410,10 @@ impl Awaited {
     #[must_use]
     pub fn has_happened(&self) -> bool {
         match self.what {
-            Event::Over(round) => self.seat.is_over(round),
-            Event::Told(round, below) => self.seat.first_to_tell(round, 0..below).is_none(),
-            Event::Entry(number) => self.seat.queue.is_told(number),
-            Event::Taken(count) => self.seat.queue.have_taken(count),
+            BoardEvent::Over(round) => self.seat.is_over(round),
+            BoardEvent::Told(round, below) => self.seat.first_to_tell(round, 0..below).is_none(),
+            BoardEvent::Entry(number) => self.seat.queue.is_told(number),
+            BoardEvent::Taken(count) => self.seat.queue.have_taken(count),
         }
     }
 
@@ -421,13 +421,13 @@ impl Awaited {
     /// it has.
     pub fn doze(&self, sleep: impl FnOnce(&Self)) {
         match self.what {
-            Event::Taken(count) => self.seat.queue.doze(count, || sleep(self)),
-            Event::Over(round) => self.doze_at_board(Sleeps::ForRound(round.0), sleep),
-            Event::Told(round, below) => {
+            BoardEvent::Taken(count) => self.seat.queue.doze(count, || sleep(self)),
+            BoardEvent::Over(round) => self.doze_at_board(Sleeps::ForRound(round.0), sleep),
+            BoardEvent::Told(round, below) => {
                 let round = round.0;
                 self.doze_at_board(Sleeps::ForTellers { round, below }, sleep);
             }
-            Event::Entry(number) => self.doze_at_board(Sleeps::ForEntry(number), sleep),
+            BoardEvent::Entry(number) => self.doze_at_board(Sleeps::ForEntry(number), sleep),
         }
     }
 }

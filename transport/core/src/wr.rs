@@ -7,7 +7,7 @@ pub struct WorkId(pub u64);
 
 /// How a read, write or atomic operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WorkOutcome {
     /// All bytes are where they should be.
     Done,
     /// This queue pair cannot do it (the peer's memory cannot be reached); nothing was promised about the local

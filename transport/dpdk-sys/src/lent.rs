@@ -2,7 +2,7 @@
 //! Memory that is lent to a port.
 //!
 //! # Safety
-//! - **L1**: a [`Lent`] is memory that stays mapped until the port that has it has given it back, and whoever holds the memory
+//! - **L1**: a [`LentMemory`] is memory that stays mapped until the port that has it has given it back, and whoever holds the memory
 //!   expects that a device reads it. Whoever makes one promises that; it is handed on as a value, once.
 //! - **L2**: what is in [`Loans`] is memory that the plug-in has, with the name it has there, until `forget` of it has said that no device
 //!   reads it any more. If it cannot say so the process ends: nobody may have the memory back.
@@ -13,9 +13,9 @@ use core::ptr::NonNull;
 
 use crate::table::{Plugin, RawFrame};
 
-/// Memory that a device may read.
+/// Memory of the program that a device may read.
 #[derive(Debug)]
-pub struct Lent {
+pub struct LentMemory {
     base: NonNull<u8>,
     bytes: usize,
 }
@@ -24,9 +24,9 @@ pub struct Lent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loan(pub usize);
 
-/// Part of it.
+/// A part of lent memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct LentPart {
     /// Of which memory.
     pub loan: Loan,
     /// Where it begins there.
@@ -38,20 +38,21 @@ pub struct Part {
 /// What a port has.
 #[derive(Debug, Default)]
 pub(crate) struct Loans {
-    all: Vec<Option<Held>>,
+    all: Vec<Option<LentRegion>>,
 }
 
 #[derive(Debug)]
-struct Held {
-    lent: Lent,
+struct LentRegion {
+    lent: LentMemory,
     /// The plug-in's name for it.
     raw: *mut c_void,
 }
 
-impl Lent {
+impl LentMemory {
     /// # Safety
-    /// The memory stays mapped until [`Port::take_back`](crate::Port::take_back) of it has returned or the port that it was lent to was dropped,
-    /// and until then whoever holds it expects that it is read. A port that does not take it keeps nothing of it.
+    /// The memory stays mapped until [`DpdkPort::take_back`](crate::DpdkPort::take_back) of it has returned or the port that it was
+    /// lent to was dropped, and until then whoever holds it expects that it is read. A port that does not take it keeps nothing of
+    /// it.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
         Self { base, bytes }
@@ -67,7 +68,7 @@ impl Loans {
         &mut self,
         plugin: &Plugin,
         port: *mut c_void,
-        lent: Lent,
+        lent: LentMemory,
     ) -> Option<Loan> {
         // SAFETY: an open port, and memory as L1 has it, which `take_back` asks for.
         let raw = unsafe { (plugin.lend)(port, lent.base.as_ptr().cast(), lent.bytes) };
@@ -79,7 +80,7 @@ impl Loans {
         if place == self.all.len() {
             self.all.push(None);
         }
-        self.all[place] = Some(Held { lent, raw });
+        self.all[place] = Some(LentRegion { lent, raw });
         Some(Loan(place))
     }
 
@@ -115,7 +116,7 @@ impl Loans {
     }
 
     /// Where a part is, and the plug-in's name of the whole; `None`: it is not inside.
-    pub(crate) fn find(&self, part: &Part) -> Option<(*mut c_void, *const u8)> {
+    pub(crate) fn find(&self, part: &LentPart) -> Option<(*mut c_void, *const u8)> {
         let held = self.all.get(part.loan.0)?.as_ref()?;
         let end = part.offset.checked_add(usize::try_from(part.bytes).ok()?)?;
         let base = held.lent.base.as_ptr().cast_const();

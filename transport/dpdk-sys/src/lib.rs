@@ -2,14 +2,15 @@
 //! Frames of Ethernet by DPDK, without the kernel.
 //!
 //! DPDK itself is in a plug-in, `librmpi_dpdk.so`, that `cargo xtask install` builds from `shim/` where DPDK is installed, and that a
-//! process opens when a device is configured. There are two: that for AF_XDP, `librmpi_dpdk_xdp.so`, needs libraries that not every host has. So whatever is built with this crate also runs where there is no DPDK.
+//! process opens when a device is configured. There are two: that for AF_XDP, `librmpi_dpdk_xdp.so`, needs libraries that not every
+//! host has. So whatever is built with this crate also runs where there is no DPDK.
 //!
 //! **Knows** the functions of the plug-in (`shim/rmpi_dpdk.h`), how DPDK is started in a process that is not its own, and bursts.
 //! **Never** looks into a frame.
 //!
 //! # Memory that is lent
-//! What a frame carries can stay where the program has it ([`Port::lend`], [`Port::attach`]): the device reads it there. It is the
-//! program's again when [`Port::take_back`] has returned, and not earlier.
+//! What a frame carries can stay where the program has it ([`DpdkPort::lend`], [`DpdkPort::attach`]): the device reads it there. It is the
+//! program's again when [`DpdkPort::take_back`] has returned, and not earlier.
 //!
 //! # Start
 //! DPDK can be started once in a process ([`start`]), and expects that the program is its own. Here it gets no worker threads, leaves
@@ -18,7 +19,7 @@
 //! or huge ones if the port asks for them.
 //!
 //! # Threads
-//! A [`Port`] belongs to whoever made it; it may go to another thread.
+//! A [`DpdkPort`] belongs to whoever made it; it may go to another thread.
 
 mod start;
 
@@ -26,7 +27,7 @@ mod lent;
 mod port;
 mod table;
 
-pub use lent::{Lent, Loan, Part};
-pub use port::{InPlace, Port};
-pub use start::{Memory, available, is_on_bus, start};
-pub use table::Facts;
+pub use lent::{LentMemory, LentPart, Loan};
+pub use port::{DpdkPort, InPlace};
+pub use start::{FrameMemory, available, is_on_bus, start};
+pub use table::DpdkPortAttr;

@@ -2,28 +2,30 @@
 //! A port: frames in bursts.
 //!
 //! # Safety
-//! - `raw` is a port of the plug-in, open until `drop`; it gives each port to one owner, and no two calls for it meet: all take `&mut self`.
+//! - `raw` is a port of the plug-in, open until `drop`; it gives each port to one owner, and no two calls for it meet: all take
+//!   `&mut self`.
 //! - The frames in `leaving` and `came` are buffers that the plug-in gave and did not take back; each is in one of the two. Their
-//!   memory stays until the port is closed, which happens when all are given back; of a frame `room` bytes from `data` on may be read and written.
+//!   memory stays until the port is closed, which happens when all are given back; of a frame `room` bytes from `data` on may be
+//!   read and written.
 //! - A buffer that a driver has taken (`send`) is not touched any more.
-//! - Memory that is lent (`lent.rs`) is taken back while the port is open, at the latest by `drop`; the filled frames in `leaving` are all that lead there
-//!   and were not sent.
+//! - Memory that is lent (`lent.rs`) is taken back while the port is open, at the latest by `drop`; the filled frames in `leaving`
+//!   are all that lead there and were not sent.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
 use core::slice;
 use std::ffi::CString;
 
-use crate::lent::{Lent, Loan, Loans, Part};
-use crate::start::{Why, started};
-use crate::table::{Facts, Plugin, RawFrame};
+use crate::lent::{LentMemory, LentPart, Loan, Loans};
+use crate::start::{ReasonBuffer, started};
+use crate::table::{DpdkPortAttr, Plugin, RawFrame};
 
 /// An open port of a device.
 #[derive(Debug)]
-pub struct Port {
+pub struct DpdkPort {
     plugin: &'static Plugin,
     raw: *mut c_void,
-    facts: Facts,
+    facts: DpdkPortAttr,
     /// Those that are filled come first, then empty ones.
     leaving: Vec<RawFrame>,
     filled: usize,
@@ -43,9 +45,9 @@ pub enum InPlace {
 }
 
 // SAFETY: a port of DPDK belongs to no thread, and neither do its buffers, nor memory that is lent to it.
-unsafe impl Send for Port {}
+unsafe impl Send for DpdkPort {}
 
-impl Port {
+impl DpdkPort {
     /// Opens a device by DPDK's name, with its arguments behind a comma: `net_af_packet0,iface=eth0`, `0000:3b:00.2`. DPDK is started
     /// before. Frames are up to `frame_bytes` long, with `mtu` behind the header of
     /// Ethernet, or as many as the driver says.
@@ -62,8 +64,11 @@ impl Port {
     ) -> Result<Self, String> {
         let plugin = started()?;
         let name = CString::new(device).map_err(|error| error.to_string())?;
-        let (mut raw, mut facts, mut why) =
-            (core::ptr::null_mut(), Facts::default(), Why::default());
+        let (mut raw, mut facts, mut why) = (
+            core::ptr::null_mut(),
+            DpdkPortAttr::default(),
+            ReasonBuffer::default(),
+        );
         // SAFETY: a string of C, places for the answers, and room for the reason.
         let result = unsafe {
             (plugin.open)(
@@ -74,7 +79,7 @@ impl Port {
                 &raw mut raw,
                 &raw mut facts,
                 why.as_mut_ptr(),
-                Why::BYTES,
+                ReasonBuffer::BYTES,
             )
         };
         why.result(result)?;
@@ -91,7 +96,7 @@ impl Port {
 
     /// What is known of it.
     #[must_use]
-    pub fn facts(&self) -> &Facts {
+    pub fn facts(&self) -> &DpdkPortAttr {
         &self.facts
     }
 
@@ -117,7 +122,7 @@ impl Port {
     }
 
     /// Lets the device read memory; `None`: it cannot, and what lies there is copied.
-    pub fn lend(&mut self, lent: Lent) -> Option<Loan> {
+    pub fn lend(&mut self, lent: LentMemory) -> Option<Loan> {
         // SAFETY: an open port.
         unsafe { self.loans.lend(self.plugin, self.raw, lent) }
     }
@@ -129,9 +134,10 @@ impl Port {
         unsafe { (self.loans).take_back(self.plugin, self.raw, loan, unsent) };
     }
 
-    /// The first `bytes` of [`buffer`](Self::buffer), a part of memory that is lent, `pad` zeros and a checksum are a frame. The checksum is the CRC-32
-    /// of Ethernet, low byte first; `crc` is that of what stands before the part, as far as it counts. `false`: it cannot be done now, and nothing is changed.
-    pub fn attach(&mut self, bytes: usize, part: &Part, pad: u32, crc: u32) -> bool {
+    /// The first `bytes` of [`buffer`](Self::buffer), a part of memory that is lent, `pad` zeros and a checksum are a frame. The
+    /// checksum is the CRC-32 of Ethernet, low byte first; `crc` is that of what stands before the part, as far as it counts.
+    /// `false`: it cannot be done now, and nothing is changed.
+    pub fn attach(&mut self, bytes: usize, part: &LentPart, pad: u32, crc: u32) -> bool {
         let frame = self.leaving.get_mut(self.filled);
         let (Some(frame), Some((memory, from))) = (frame, self.loans.find(part)) else {
             return false;
@@ -194,7 +200,7 @@ impl Port {
     }
 }
 
-impl Drop for Port {
+impl Drop for DpdkPort {
     fn drop(&mut self) {
         self.flush();
         for loan in self.loans.names() {

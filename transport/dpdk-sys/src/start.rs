@@ -11,9 +11,9 @@ use std::sync::OnceLock;
 
 use crate::table::Plugin;
 
-/// What frames lie in.
+/// The kind of memory that frames are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
+pub enum FrameMemory {
     /// Ordinary pages, which nobody has to provide.
     Ordinary,
     /// Huge pages, which the administrator has reserved; devices on a bus want them.
@@ -28,13 +28,13 @@ pub fn available() -> Result<(), String> {
     Plugin::load("").map(|_| ())
 }
 
-/// Starts DPDK in this process, once: later calls answer as the first did, whatever they ask for. `device` is what a port will be opened for, with
-/// its arguments: one on a bus is looked for at the start; others are made when a port is opened. It takes some 150 ms, of which DPDK
-/// measures the processor's clock for 100.
+/// Starts DPDK in this process, once: later calls answer as the first did, whatever they ask for. `device` is what a port will be
+/// opened for, with its arguments: one on a bus is looked for at the start; others are made when a port is opened. It takes some
+/// 150 ms, of which DPDK measures the processor's clock for 100.
 ///
 /// # Errors
 /// In words: the plug-in is missing, or what DPDK says.
-pub fn start(memory: Memory, device: &str) -> Result<(), String> {
+pub fn start(memory: FrameMemory, device: &str) -> Result<(), String> {
     let start = || {
         let plugin = Plugin::load(device)?;
         let words = words(memory, is_on_bus(device).then_some(device), &allowed_cpus());
@@ -73,30 +73,30 @@ fn call(plugin: &Plugin, words: &[String]) -> Result<(), String> {
     let words = words.collect::<Result<Vec<_>, _>>();
     let words = words.map_err(|error| error.to_string())?;
     let pointers: Vec<*const c_char> = words.iter().map(|word| word.as_ptr()).collect();
-    let mut why = Why::default();
+    let mut why = ReasonBuffer::default();
     // SAFETY: so many strings of C, and room for the reason.
     let result = unsafe {
         (plugin.start)(
             c_int::try_from(pointers.len()).unwrap_or(0),
             pointers.as_ptr(),
             why.as_mut_ptr(),
-            Why::BYTES,
+            ReasonBuffer::BYTES,
         )
     };
     why.result(result)
 }
 
 /// What a program of DPDK would be started with.
-fn words(memory: Memory, bus_device: Option<&str>, cpus: &str) -> Vec<String> {
+fn words(memory: FrameMemory, bus_device: Option<&str>, cpus: &str) -> Vec<String> {
     let mut words: Vec<String> = match memory {
         // Address space alone, until it is touched.
-        Memory::Ordinary => vec![
+        FrameMemory::Ordinary => vec![
             "--no-huge".into(),
             "-m".into(),
             "128".into(),
             "--no-shconf".into(),
         ],
-        Memory::Huge => vec!["--in-memory".into()],
+        FrameMemory::Huge => vec!["--in-memory".into()],
     };
     words.extend(["--no-telemetry", "--log-level=*:error"].map(Into::into));
     // One lcore, the caller's threads, wherever they may run: no thread is bound, none is made for work.
@@ -117,16 +117,16 @@ fn allowed_cpus() -> String {
     list.map_or("0", str::trim).to_owned()
 }
 
-/// Room for a reason.
-pub(crate) struct Why([u8; Self::BYTES]);
+/// A buffer for an error message of the plug-in.
+pub(crate) struct ReasonBuffer([u8; Self::BYTES]);
 
-impl Default for Why {
+impl Default for ReasonBuffer {
     fn default() -> Self {
         Self([0; Self::BYTES])
     }
 }
 
-impl Why {
+impl ReasonBuffer {
     pub(crate) const BYTES: usize = 256;
 
     pub(crate) fn as_mut_ptr(&mut self) -> *mut c_char {
@@ -148,12 +148,12 @@ mod tests {
 
     #[test]
     fn a_device_on_a_bus_is_looked_for_and_others_need_no_bus() {
-        let ordinary = words(Memory::Ordinary, None, "0-1");
+        let ordinary = words(FrameMemory::Ordinary, None, "0-1");
         assert!(
             ordinary.contains(&"--no-pci".to_owned())
                 && ordinary.contains(&"--lcores=0@(0-1)".to_owned())
         );
-        let huge = words(Memory::Huge, Some("0000:3b:00.2"), "4");
+        let huge = words(FrameMemory::Huge, Some("0000:3b:00.2"), "4");
         assert!(huge.ends_with(&["-a".to_owned(), "0000:3b:00.2".to_owned()]));
         assert!(
             !huge

@@ -32,10 +32,10 @@ impl RawFrame {
     };
 }
 
-/// What is known of a port.
+/// The attributes of a port.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct DpdkPortAttr {
     /// Its address on Ethernet.
     pub mac: [u8; 6],
     /// Bytes that a frame carries behind the header of Ethernet, as the driver says.
@@ -46,7 +46,7 @@ pub struct Facts {
     pub(crate) in_place: u32,
 }
 
-impl Facts {
+impl DpdkPortAttr {
     /// Whether memory can be lent to it, from which it sends without a copy.
     #[must_use]
     pub fn sends_in_place(&self) -> bool {
@@ -63,7 +63,7 @@ macro_rules! functions {
         }
 
         impl Plugin {
-            fn find(library: &Library) -> Result<Self, String> {
+            fn find(library: &PluginLibrary) -> Result<Self, String> {
                 Ok(Self {
                     $($field: {
                         const SYMBOL: &str = concat!("rmpi_dpdk_", stringify!($field), "\0");
@@ -80,7 +80,7 @@ macro_rules! functions {
 
 functions! {
     start: fn(c_int, *const *const c_char, *mut c_char, usize) -> c_int;
-    open: fn(*const c_char, u32, u16, c_int, *mut *mut c_void, *mut Facts, *mut c_char, usize) -> c_int;
+    open: fn(*const c_char, u32, u16, c_int, *mut *mut c_void, *mut DpdkPortAttr, *mut c_char, usize) -> c_int;
     close: fn(*mut c_void);
     take: fn(*mut c_void, *mut RawFrame, u32) -> u32;
     give_back: fn(*mut RawFrame, u32);
@@ -117,7 +117,7 @@ impl Plugin {
                 beside.display()
             ));
         };
-        let library = Library::open(place)?;
+        let library = PluginLibrary::open(place)?;
         let abi = library.find("rmpi_dpdk_abi\0")?;
         // SAFETY: this function has had this type in every plug-in.
         let abi = unsafe { mem::transmute::<*mut c_void, extern "C" fn() -> u32>(abi) }();
@@ -168,9 +168,9 @@ fn own_file() -> Option<PathBuf> {
 }
 
 /// A library that stays loaded.
-struct Library(*mut c_void);
+struct PluginLibrary(*mut c_void);
 
-impl Library {
+impl PluginLibrary {
     fn open(path: &Path) -> Result<Self, String> {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
         // SAFETY: a string of C. Loading runs the library's own beginning, as linking with it would.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that is lent to a port, over devices that hand frames on by reference: two ports of this process on two software rings. They need the plug-in beside the program: `cargo xtask test hosts` puts it there.
+//! Memory that is lent to a port, over devices that hand frames on by reference: two ports of this process on two software rings.
+//! They need the plug-in beside the program: `cargo xtask test hosts` puts it there.
 //!
 //! # Safety
 //! Memory that is lent is a leaked block, which stays for ever and is touched through its address alone.
@@ -10,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use dpdk_sys::{InPlace, Lent, Loan, Memory, Part, Port, start};
+use dpdk_sys::{DpdkPort, FrameMemory, InPlace, LentMemory, LentPart, Loan, start};
 
 /// Bytes in front of what is lent.
 const HEAD: [u8; 60] = [0x5a; 60];
@@ -41,9 +42,9 @@ impl Block {
         bytes
     }
 
-    fn lend(&self, port: &mut Port) -> Loan {
+    fn lend(&self, port: &mut DpdkPort) -> Loan {
         // SAFETY: it stays mapped for ever, and everybody here expects that it is read.
-        let lent = unsafe { Lent::new(self.base, self.bytes) };
+        let lent = unsafe { LentMemory::new(self.base, self.bytes) };
         port.lend(lent).expect("a software ring takes memory")
     }
 }
@@ -51,31 +52,31 @@ impl Block {
 /// Starts DPDK, with huge pages if `RMPI_TEST_MEMORY` says so.
 fn begin() {
     let memory = match std::env::var("RMPI_TEST_MEMORY").as_deref() {
-        Ok("huge") => Memory::Huge,
-        _ => Memory::Ordinary,
+        Ok("huge") => FrameMemory::Huge,
+        _ => FrameMemory::Ordinary,
     };
     start(memory, "net_ring0").expect("DPDK starts");
 }
 
 /// Two ports on the ring of this name.
-fn ports(name: &str) -> [Port; 2] {
+fn ports(name: &str) -> [DpdkPort; 2] {
     begin();
     let open = |end| {
         let device = format!("net_ring_pair_{name}_{end}");
-        Port::open(&device, FRAME_BYTES, None, InPlace::IfPossible).expect("a ring opens")
+        DpdkPort::open(&device, FRAME_BYTES, None, InPlace::IfPossible).expect("a ring opens")
     };
     [open(0), open(1)]
 }
 
 /// A frame with that part; whether it could be made.
-fn push(port: &mut Port, part: Part, pad: u32) -> bool {
+fn push(port: &mut DpdkPort, part: LentPart, pad: u32) -> bool {
     let frame = port.buffer().expect("a buffer");
     frame[..HEAD.len()].copy_from_slice(&HEAD);
     port.attach(HEAD.len(), &part, pad, crc(0, &HEAD))
 }
 
 /// The next frame, without what is in front of the part.
-fn pull(port: &mut Port) -> Option<Vec<u8>> {
+fn pull(port: &mut DpdkPort) -> Option<Vec<u8>> {
     (port.receive() != 0).then(|| {
         let frame = port.received(0).expect("a frame");
         let (head, rest) = frame.split_at(HEAD.len());
@@ -119,7 +120,7 @@ fn frames_have_the_bytes_and_the_checksum_of_what_is_lent() {
         (4199, 1u32),
     ] {
         let pad = length.wrapping_neg() % 4;
-        let part = Part {
+        let part = LentPart {
             loan,
             offset,
             bytes: length,
@@ -130,7 +131,7 @@ fn frames_have_the_bytes_and_the_checksum_of_what_is_lent() {
         assert!(pull(&mut other) == Some(expected), "{length} at {offset}");
     }
     one.take_back(loan);
-    let part = Part {
+    let part = LentPart {
         loan,
         offset: 0,
         bytes: 64,
@@ -155,7 +156,7 @@ fn nothing_outside_of_what_is_lent_is_sent() {
         assert!(
             !push(
                 &mut one,
-                Part {
+                LentPart {
                     loan,
                     offset,
                     bytes
@@ -179,7 +180,7 @@ fn it_is_not_copied_and_a_change_on_the_way_shows_in_the_checksum() {
     let loan = block.lend(&mut one);
     assert!(push(
         &mut one,
-        Part {
+        LentPart {
             loan,
             offset: 0,
             bytes: 1024
@@ -202,7 +203,7 @@ fn what_was_not_sent_is_copied_when_memory_is_taken_back() {
     let (block, kept) = (Block::new(1500), Block::new(1024));
     let (before, theirs) = (block.fill(1), kept.fill(7));
     let (loan, theirs_loan) = (block.lend(&mut one), kept.lend(&mut one));
-    let all = |loan, bytes| Part {
+    let all = |loan, bytes| LentPart {
         loan,
         offset: 0,
         bytes,
@@ -234,7 +235,7 @@ fn memory_comes_back_when_nobody_has_a_frame_with_it() {
     let loan = block.lend(&mut one);
     assert!(push(
         &mut one,
-        Part {
+        LentPart {
             loan,
             offset: 0,
             bytes: 1024
@@ -262,7 +263,7 @@ fn a_device_that_keeps_memory_is_stopped_and_started() {
     let [mut one, mut other] = ports("stuck");
     let block = Block::new(1024);
     let loan = block.lend(&mut one);
-    let part = |loan| Part {
+    let part = |loan| LentPart {
         loan,
         offset: 0,
         bytes: 1024,
@@ -298,12 +299,12 @@ fn memory_that_does_not_come_back_ends_the_process() {
     }
     begin();
     // This one sends to itself, and a stop does not empty it.
-    let opened = Port::open("net_ring0", FRAME_BYTES, None, InPlace::IfPossible);
+    let opened = DpdkPort::open("net_ring0", FRAME_BYTES, None, InPlace::IfPossible);
     let mut one = opened.expect("a ring opens");
     let loan = Block::new(1024).lend(&mut one);
     assert!(push(
         &mut one,
-        Part {
+        LentPart {
             loan,
             offset: 0,
             bytes: 1024
@@ -325,7 +326,7 @@ fn a_port_that_is_closed_gives_all_back() {
     let loan = block.lend(&mut one);
     assert!(push(
         &mut one,
-        Part {
+        LentPart {
             loan,
             offset: 0,
             bytes: 1024

@@ -8,15 +8,15 @@
 //! Numbers that another process can garble decide nothing but when a member goes on, and where in the ring it copies from: a
 //! scribble makes results wrong, or makes members wait, and reaches no other memory.
 
-use crate::board::Note;
+use crate::board::RoundNote;
 use crate::layout::MAX_LOCAL_RANKS;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// The shared words of a broadcast queue. Zeros are one in which nothing was told.
+/// The shared words of a broadcast queue. All zeros: an empty one.
 #[derive(Debug)]
 #[repr(C)]
 pub struct BcastQueue {
-    entries: [Entry; ENTRIES as usize],
+    entries: [BcastEntry; ENTRIES as usize],
     /// How many entries each member has taken.
     taken: [Taken; MEMBERS],
     /// What each member has [said](BcastQueue::announce) of its call. Not beside the counts: who waits looks here at each turn,
@@ -26,12 +26,12 @@ pub struct BcastQueue {
     waiter: Waiter,
 }
 
-/// One thing told.
+/// One entry of the queue.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
-struct Entry {
-    /// Its number (low half) and its [`Note`], which is not 0.
+struct BcastEntry {
+    /// Its number (low half) and its [`RoundNote`], which is not 0.
     told: AtomicU64,
     /// Where its bytes end in the ring, and who told it (low 16 bits).
     origin: AtomicU64,
@@ -48,11 +48,11 @@ struct Taken(AtomicU32);
 #[cfg_attr(not(loom), repr(align(64)))]
 struct Waiter(AtomicU64);
 
-/// Who told an entry, what, and where its bytes end in the ring.
+/// The head of an entry: its sender, its note, and where its bytes end in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct BcastEntryHead {
     /// What it is.
-    pub note: Note,
+    pub note: RoundNote,
     /// The member.
     pub place: u32,
     /// Where its bytes end in the ring. Any number, if another process garbles it.
@@ -63,7 +63,7 @@ impl BcastQueue {
     /// Entry `number`, if it was told and nothing later has taken its place.
     #[inline]
     #[must_use]
-    pub fn entry(&self, number: u32) -> Option<Told> {
+    pub fn entry(&self, number: u32) -> Option<BcastEntryHead> {
         let entry = self.at(number);
         // PAIR(queue-told): `tell` stores it with Release, after the bytes.
         let told = entry.told.load(Ordering::Acquire);
@@ -72,8 +72,8 @@ impl BcastQueue {
             return None;
         }
         let origin = entry.origin.load(Ordering::Relaxed);
-        Some(Told {
-            note: Note::of(note),
+        Some(BcastEntryHead {
+            note: RoundNote::of(note),
             #[allow(clippy::cast_possible_truncation, reason = "16 bits")]
             place: origin as u32 & 0xffff,
             #[allow(clippy::cast_possible_truncation, reason = "32 bits")]
@@ -84,7 +84,7 @@ impl BcastQueue {
     /// Tells entry `number`, whose bytes lie in the ring or in the [body](Self::put), to all. Only where all members have
     /// [taken](Self::least_taken) the one [`ENTRIES`] before.
     #[inline]
-    pub fn tell(&self, number: u32, told: Told) {
+    pub fn tell(&self, number: u32, told: BcastEntryHead) {
         let entry = self.at(number);
         let origin = u64::from(told.end) << 16 | u64::from(told.place & 0xffff);
         entry.origin.store(origin, Ordering::Relaxed);
@@ -209,7 +209,7 @@ impl BcastQueue {
         self.rise();
     }
 
-    fn at(&self, number: u32) -> &Entry {
+    fn at(&self, number: u32) -> &BcastEntry {
         &self.entries[(number % ENTRIES) as usize]
     }
 
@@ -224,7 +224,7 @@ impl BcastQueue {
     /// A new broadcast queue in private memory, for tests and models.
     #[must_use]
     pub fn new() -> Self {
-        let entry = |_| Entry {
+        let entry = |_| BcastEntry {
             told: AtomicU64::new(0),
             origin: AtomicU64::new(0),
             body: core::array::from_fn(|_| AtomicU64::new(0)),
@@ -266,11 +266,11 @@ const _: () = assert!(size_of::<BcastQueue>() <= crate::layout::QUEUE_WORDS_BYTE
 mod tests {
     use super::*;
 
-    const NOTE: Note = Note { kind: 2, bytes: 8 };
+    const NOTE: RoundNote = RoundNote { kind: 2, bytes: 8 };
 
-    fn told(place: u32, end: u32) -> Told {
+    fn told(place: u32, end: u32) -> BcastEntryHead {
         let note = NOTE;
-        Told { note, place, end }
+        BcastEntryHead { note, place, end }
     }
 
     #[test]

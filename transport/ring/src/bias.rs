@@ -17,15 +17,15 @@ pub struct Bias {
     inside: [AtomicU32; TURNS],
 }
 
-/// The proof that the owner is inside, in its turn.
+/// The proof that the owner is inside the lock, and its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "whoever entered leaves"]
-pub struct Turn(pub u32);
+pub struct BiasTurn(pub u32);
 
 impl Bias {
     /// Enters, if `thread` owns the bias and is not inside. Threads are told apart by a number that is not 0.
     #[inline(always)]
-    pub fn enter(&self, thread: usize) -> Option<Turn> {
+    pub fn enter(&self, thread: usize) -> Option<BiasTurn> {
         let turn = self.turn.load(Ordering::Relaxed);
         let at = turn as usize % TURNS;
         let inside = &self.inside[at];
@@ -37,15 +37,15 @@ impl Bias {
         // Fence pair "bias": `revoke` ends the turn, makes every thread fence, and then looks who is inside.
         light_fence();
         if self.turn.load(Ordering::Relaxed) == turn {
-            return Some(Turn(turn));
+            return Some(BiasTurn(turn));
         }
-        self.leave(Turn(turn));
+        self.leave(BiasTurn(turn));
         None
     }
 
     /// Leaves.
     #[inline(always)]
-    pub fn leave(&self, turn: Turn) {
+    pub fn leave(&self, turn: BiasTurn) {
         // PAIR(bias-left): `revoke` loads it with Acquire.
         self.inside[turn.0 as usize % TURNS].store(0, Ordering::Release);
     }

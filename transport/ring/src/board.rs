@@ -34,30 +34,30 @@ pub struct Board {
     /// Of each round in turn, whether its members did not all tell the same: its number and a bit.
     disputed: [AtomicU64; DEPTH as usize],
     /// The gates of each round in turn.
-    gates: [Gates; DEPTH as usize],
+    gates: [ArrivalGates; DEPTH as usize],
     /// What each member sleeps for: a number, and a bit for what that is; 0: nothing that it has named.
     awaited: [AtomicU64; MEMBERS],
 }
 
-/// Where the arrivals of one round are counted.
+/// Counts the arrivals of one round.
 #[derive(Debug)]
 #[repr(C)]
-struct Gates {
+struct ArrivalGates {
     /// Groups that are complete.
-    top: Gate,
+    top: ArrivalGate,
     /// Arrivals of 16 members each, so that not all write to the same line.
-    groups: [Gate; GROUPS],
+    groups: [ArrivalGate; GROUPS],
 }
 
-/// How many have come (low 16 bits), and the sum of what they told, so that a disagreement shows without a look at all notes.
+/// A count of arrivals (low 16 bits), and the sum of their notes, so that a disagreement shows without a look at all notes.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
-struct Gate(AtomicU64);
+struct ArrivalGate(AtomicU64);
 
 /// What a member does in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct RoundNote {
     /// What it is; the members know what that means. Not 0.
     pub kind: u8,
     /// Bytes that it is about: below 2²⁴.
@@ -80,10 +80,10 @@ pub enum Sleeps {
     ForEntry(u32),
 }
 
-/// What an arrival was.
+/// The result of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the last one wakes the others"]
-pub enum Arrival {
+pub enum RoundArrival {
     /// Others are still to come.
     Early,
     /// The last of the round, which is over now. `true`: somebody may sleep on it.
@@ -147,20 +147,20 @@ impl Board {
     }
 
     /// Member `place` of `members` has done its part of `round`.
-    pub fn arrive(&self, place: u32, members: u32, round: u32, note: Note) -> Arrival {
+    pub fn arrive(&self, place: u32, members: u32, round: u32, note: RoundNote) -> RoundArrival {
         let group = place / GROUP;
         let in_group = (members - group * GROUP).min(GROUP);
         let gates = &self.gates[(round % DEPTH) as usize];
         let gate = &gates.groups[group as usize % GROUPS];
         let Some(sum) = gate.pass(note.signature(), in_group) else {
-            return Arrival::Early;
+            return RoundArrival::Early;
         };
         let sum = match members.div_ceil(GROUP) {
             1 => Some(sum),
             groups => gates.top.pass(sum, groups),
         };
         let Some(sum) = sum else {
-            return Arrival::Early;
+            return RoundArrival::Early;
         };
         if sum != note.signature().wrapping_mul(u64::from(members)) & SUM {
             self.disputed_in(round)
@@ -168,7 +168,7 @@ impl Board {
         }
         // PAIR(board-over): `rounds` loads it with Acquire.
         self.rounds.store(round.wrapping_add(1), Ordering::Release);
-        Arrival::Last(self.has_sleepers())
+        RoundArrival::Last(self.has_sleepers())
     }
 
     /// Member `place` is about to sleep: it must look once more at what it waits for, and sleep only if that is not there.
@@ -229,7 +229,7 @@ impl Board {
     /// A new board in private memory, for tests and models.
     #[must_use]
     pub fn new() -> Self {
-        let gate = || Gate(AtomicU64::new(0));
+        let gate = || ArrivalGate(AtomicU64::new(0));
         Self {
             key: AtomicU32::new(0),
             left: AtomicU32::new(0),
@@ -238,7 +238,7 @@ impl Board {
             sleepers: AtomicU32::new(0),
             pad2: [0; 14],
             disputed: core::array::from_fn(|_| AtomicU64::new(0)),
-            gates: core::array::from_fn(|_| Gates {
+            gates: core::array::from_fn(|_| ArrivalGates {
                 top: gate(),
                 groups: core::array::from_fn(|_| gate()),
             }),
@@ -253,7 +253,7 @@ impl Default for Board {
     }
 }
 
-impl Gate {
+impl ArrivalGate {
     /// One of `expected` comes; the last one gets the sum of what they told, and closes the gate again.
     fn pass(&self, told: u64, expected: u32) -> Option<u64> {
         // PAIR(board-gate): each arrival joins the chain of those before it; the last one has seen all.
@@ -267,7 +267,7 @@ impl Gate {
     }
 }
 
-impl Note {
+impl RoundNote {
     pub(crate) fn word(self) -> u32 {
         u32::from(self.kind) << 24 | self.bytes & 0x00ff_ffff
     }
@@ -319,15 +319,15 @@ const _: () = assert!(size_of::<Board>() <= crate::layout::BOARD_DATA_OFFSET);
 mod tests {
     use super::*;
 
-    const SEND: Note = Note { kind: 3, bytes: 8 };
+    const SEND: RoundNote = RoundNote { kind: 3, bytes: 8 };
 
-    fn round(board: &Board, members: u32, round: u32, note: impl Fn(u32) -> Note) {
+    fn round(board: &Board, members: u32, round: u32, note: impl Fn(u32) -> RoundNote) {
         for place in 0..members {
             assert_eq!(board.rounds(), round);
             let arrival = board.arrive(place, members, round, note(place));
             let last = place + 1 == members;
             assert_eq!(
-                arrival == Arrival::Last(false),
+                arrival == RoundArrival::Last(false),
                 last,
                 "{place} of {members}"
             );
@@ -351,7 +351,7 @@ mod tests {
         for members in [2, 16, 40] {
             let board = Board::new();
             for odd in 0..members {
-                let other = Note { bytes: 16, ..SEND };
+                let other = RoundNote { bytes: 16, ..SEND };
                 let note = |place| if place == odd { other } else { SEND };
                 round(&board, members, 2 * odd, note);
                 assert!(board.is_disputed(2 * odd), "{odd} of {members}");
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn who_begins_anew_begins_with_nothing() {
         let board = Board::new();
-        (0..15).for_each(|place| assert_eq!(board.arrive(place, 16, 0, SEND), Arrival::Early));
+        (0..15).for_each(|place| assert_eq!(board.arrive(place, 16, 0, SEND), RoundArrival::Early));
         board.doze(3, Sleeps::ForRound(7));
         board.begin();
         assert!(!board.has_sleepers() && board.sleeps_for(3).is_none());

@@ -12,7 +12,8 @@
 //!           then   pool side  how often each of r's buffers was released
 //!           then   pool data  64 buffers of 8 KiB that r fills as a sender, four places of each
 //!           then   own[P]     8 KiB each: a buffer that r fills for receiver p alone, when none of the 64 is free
-//! boards    16, each: words of the board, then two halves of data, of P times 64 KiB each and 2 MiB at least, then a page of lines of each member,
+//! boards    16, each: words of the board, then two halves of data, of P times 64 KiB each and 2 MiB at least, then a page of lines
+//! of each member,
 //!           then words of the broadcast queue and its ring of 128 KiB
 //! ```
 //! Behind the boards lie the ranks' arenas, if the file is that long ([`file_bytes`]).

@@ -59,12 +59,12 @@
 //! | bias | `Bias::enter`: is inside, light fence, then the turn | `Bias::revoke`: the turn, heavy fence, then who is inside |
 //! | bias-left | `Bias::leave` stores 0 | `Bias::revoke` loads it |
 //! | turnstile | `Turnstile::leave` stores the word | `Turnstile::enter` and `enter_waiting` exchange or load it |
-//! | own-count | `Producer::publish` tells how many frames it has sent | `Told::counts` observes it |
+//! | own-count | `Producer::publish` tells how many frames it has sent | `ProducerCounts::counts` observes it |
 //! | sleep-fence | `Bell::ring`: fence, then the sleep word | `Bell::doze`: sleep word, fence, then a last look |
 //! | attention | `Producer::publish`: light fence, then attention | `Consumer::look_away`, heavy fence, then a last look |
 //!
 //! # Threads
-//! A `Producer` and a `Consumer` belong to one thread at a time each; `Bell`, `PoolSide` and `Told` are shared
+//! A `Producer` and a `Consumer` belong to one thread at a time each; `Bell`, `PoolSide` and `ProducerCounts` are shared
 //! freely.
 #![cfg_attr(not(any(test, loom)), no_std)]
 
@@ -88,9 +88,9 @@ mod waits;
 #[cfg(not(loom))]
 mod segment;
 
-pub use bcast_queue::{BcastQueue, ENTRIES, QUEUE_BODY_BYTES, Told as QueueTold};
-pub use bias::{Bias, Turn};
-pub use board::{Arrival, Board, Note, Sleeps};
+pub use bcast_queue::{BcastEntryHead, BcastQueue, ENTRIES, QUEUE_BODY_BYTES};
+pub use bias::{Bias, BiasTurn};
+pub use board::{Board, RoundArrival, RoundNote, Sleeps};
 pub use doorbell::{Bell, Wake};
 pub use ident::Ident;
 pub use layout::{
@@ -99,14 +99,15 @@ pub use layout::{
 };
 pub use line::GateLine;
 pub use lines::{DEPTH, LINE_BODY_BYTES, MemberLines};
-pub use offer::{Claim, Helped, MAX_CHUNKS, OFFERS, Offer};
+pub use offer::{ChunkClaim, Helped, MAX_CHUNKS, OFFERS, Offer};
 pub use pool::{Pool, PoolSide};
 pub use spsc::{
-    Consumer, Counts, Filling, Frame, Full, Head, PairLine, Peeked, Producer, Ring, Told,
+    Consumer, Filling, Frame, Full, Head, PairLine, Peeked, Producer, ProducerCounts, Ring,
+    RingCounts,
 };
-pub use sync::Count;
+pub use sync::Own64;
 pub use turnstile::Turnstile;
-pub use waits::{Waits, WaitsSeen};
+pub use waits::{WaitCounts, WaitsSeen};
 
 #[cfg(not(loom))]
 pub use segment::{BoardParts, PoolBuffer, Segment, SegmentError, SegmentHead, SharedBytes};

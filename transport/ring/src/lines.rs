@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What each member of a board tells in a round, in lines that it alone writes: its [`Note`], and its data if they are few.
+//! What each member of a board tells in a round, in lines that it alone writes: its [`RoundNote`], and its data if they are few.
 //!
 //! A member has lines for [`DEPTH`] rounds in turn. It may write those of a round when all members have told the round
 //! [`DEPTH`] − 1 before: then all have read what it overwrites (R7).
@@ -7,22 +7,22 @@
 //! Numbers that another process can garble decide nothing but when a member goes on: a scribble makes results wrong, or
 //! makes members wait, and reaches no memory.
 
-use crate::board::Note;
+use crate::board::RoundNote;
 use crate::sync::{AtomicU64, Ordering};
 
 /// The lines of one member. Zeros are those of one that has told nothing.
 #[derive(Debug)]
 #[repr(C)]
 pub struct MemberLines {
-    lines: [Line; DEPTH as usize],
+    lines: [RoundLine; DEPTH as usize],
 }
 
-/// Those of one round.
+/// The line of one round.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(128)))]
-struct Line {
-    /// The round (low half) and the [`Note`], which is not 0.
+struct RoundLine {
+    /// The round (low half) and the [`RoundNote`], which is not 0.
     told: AtomicU64,
     body: [AtomicU64; BODY_WORDS],
 }
@@ -30,7 +30,7 @@ struct Line {
 impl MemberLines {
     /// Tells what the member does in `round`. Its data of the round may be read from now on.
     #[inline]
-    pub fn tell(&self, round: u32, note: Note) {
+    pub fn tell(&self, round: u32, note: RoundNote) {
         let word = u64::from(round) | u64::from(note.word()) << 32;
         // PAIR(board-note): `note` and `reached` load it with Acquire.
         self.at(round).told.store(word, Ordering::Release);
@@ -39,12 +39,12 @@ impl MemberLines {
     /// What the member does in `round`, if it has told already.
     #[inline]
     #[must_use]
-    pub fn note(&self, round: u32) -> Option<Note> {
+    pub fn note(&self, round: u32) -> Option<RoundNote> {
         // PAIR(board-note): `tell` stores it with Release, after the data.
         let word = self.at(round).told.load(Ordering::Acquire);
         let [round_told, note] = [word & u64::from(u32::MAX), word >> 32];
         // Where nobody has told anything yet, there are zeros.
-        (note != 0 && round_told == u64::from(round)).then(|| Note::of(note))
+        (note != 0 && round_told == u64::from(round)).then(|| RoundNote::of(note))
     }
 
     /// Whether the member has told `round`, or a later one in its place.
@@ -121,14 +121,14 @@ impl MemberLines {
         }
     }
 
-    fn at(&self, round: u32) -> &Line {
+    fn at(&self, round: u32) -> &RoundLine {
         &self.lines[(round % DEPTH) as usize]
     }
 
     /// New lines in private memory, for tests and models.
     #[must_use]
     pub fn new() -> Self {
-        let line = |_| Line {
+        let line = |_| RoundLine {
             told: AtomicU64::new(0),
             body: core::array::from_fn(|_| AtomicU64::new(0)),
         };
@@ -166,7 +166,7 @@ mod tests {
         let lines = MemberLines::new();
         assert_eq!(lines.note(0), None);
         assert!(!lines.has_reached(0));
-        let note = Note {
+        let note = RoundNote {
             kind: 7,
             bytes: 0x00ff_ffff,
         };

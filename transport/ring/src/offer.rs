@@ -21,9 +21,9 @@ pub struct Offer {
     helped: AtomicU64,
 }
 
-/// What a claim found.
+/// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum ChunkClaim {
     /// This chunk is yours.
     Chunk(u32),
     /// All chunks are claimed.
@@ -52,12 +52,12 @@ impl Offer {
     }
 
     /// Reader: claims the next chunk of `chunks` from the front.
-    pub fn claim_front(&self, generation: u32, chunks: u32) -> Claim {
+    pub fn claim_front(&self, generation: u32, chunks: u32) -> ChunkClaim {
         self.claim(generation, chunks, 1 << 16, |front, _| front)
     }
 
     /// Helper: claims the next chunk of `chunks` from the back.
-    pub fn claim_back(&self, generation: u32, chunks: u32) -> Claim {
+    pub fn claim_back(&self, generation: u32, chunks: u32) -> ChunkClaim {
         self.claim(generation, chunks, 1, |_, back| chunks - 1 - back)
     }
 
@@ -87,16 +87,16 @@ impl Offer {
         chunks: u32,
         step: u64,
         index: impl Fn(u32, u32) -> u32,
-    ) -> Claim {
+    ) -> ChunkClaim {
         // PAIR(offer-open): Offer::open stores with Release.
         let mut word = self.claim.load(Ordering::Acquire);
         loop {
             let (front, back) = (low(word) >> 16, low(word) & 0xffff);
             if high(word) != generation || front + back > chunks {
-                return Claim::Broken;
+                return ChunkClaim::Broken;
             }
             if front + back == chunks {
-                return Claim::Nothing;
+                return ChunkClaim::Nothing;
             }
             // No order of its own: whoever sees this generation has met its opening, in the load above.
             let taken = self.claim.compare_exchange(
@@ -106,7 +106,7 @@ impl Offer {
                 Ordering::Relaxed,
             );
             match taken {
-                Ok(_) => return Claim::Chunk(index(front, back)),
+                Ok(_) => return ChunkClaim::Chunk(index(front, back)),
                 Err(now) => word = now,
             }
         }
@@ -157,14 +157,14 @@ mod tests {
             } else {
                 offer.claim_front(9, 7)
             };
-            if let Claim::Chunk(chunk) = claim {
+            if let ChunkClaim::Chunk(chunk) = claim {
                 claimed.push(chunk);
             }
         }
         claimed.sort_unstable();
         assert_eq!(claimed, [0, 1, 2, 3, 4, 5, 6]);
-        assert_eq!(offer.claim_front(9, 7), Claim::Nothing);
-        assert_eq!(offer.claim_back(8, 7), Claim::Broken);
+        assert_eq!(offer.claim_front(9, 7), ChunkClaim::Nothing);
+        assert_eq!(offer.claim_back(8, 7), ChunkClaim::Broken);
         offer.finish_back(false);
         offer.finish_back(true);
         assert_eq!(
@@ -187,8 +187,8 @@ mod tests {
             5 << 32 | 0x8000_8000,
         ] {
             offer.claim.store(word, Ordering::Relaxed);
-            assert_eq!(offer.claim_front(5, 16), Claim::Broken);
-            assert_eq!(offer.claim_back(5, 16), Claim::Broken);
+            assert_eq!(offer.claim_front(5, 16), ChunkClaim::Broken);
+            assert_eq!(offer.claim_back(5, 16), ChunkClaim::Broken);
         }
     }
 }

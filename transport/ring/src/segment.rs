@@ -27,7 +27,7 @@ use crate::offer::{OFFERS, Offer};
 use crate::pool::PoolSide;
 use crate::spsc::{PairLine, Ring};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::waits::Waits;
+use crate::waits::WaitCounts;
 
 /// What a maker of a segment writes at its very beginning, and what every rank checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +174,7 @@ impl Segment {
 
     /// What `rank` says of its waits.
     #[must_use]
-    pub fn waits(&self, rank: u32) -> &'static Waits {
+    pub fn waits(&self, rank: u32) -> &'static WaitCounts {
         self.view(self.region(rank) + WAITS_OFFSET)
     }
 
@@ -274,18 +274,18 @@ impl Segment {
         rank as usize
     }
 
-    fn view<T: Shared>(&self, offset: usize) -> &'static T {
+    fn view<T: SharedWords>(&self, offset: usize) -> &'static T {
         let address = self.at(offset).cast::<T>();
         debug_assert!(address.is_aligned());
         // SAFETY:
         // - in bounds: every caller adds offsets of `layout.rs` for a checked rank, all below `segment_bytes`, which
         //   `attach` compared with the mapping's length; the largest view ends where the next block starts.
         // - aligned: the base is page-aligned and blocks start at multiples of their type's alignment.
-        // - valid for 'static and for concurrent writers: `attach`'s promise, and `T: Shared` holds only atomics.
+        // - valid for 'static and for concurrent writers: `attach`'s promise, and `T: SharedWords` holds only atomics.
         unsafe { address.as_ref() }
     }
 
-    fn views<T: Shared>(&self, offset: usize, count: u32) -> &'static [T] {
+    fn views<T: SharedWords>(&self, offset: usize, count: u32) -> &'static [T] {
         let first = self.at(offset).cast::<T>();
         debug_assert!(first.is_aligned());
         // SAFETY: as of `view`, for `count` blocks that `layout.rs` has one after the other.
@@ -299,18 +299,18 @@ impl Segment {
 }
 
 /// Types that consist of atomic words only, so that any bytes are a value and anybody may write at any time.
-trait Shared {}
-impl Shared for HeadImage {}
-impl Shared for Ident {}
-impl Shared for Waits {}
-impl Shared for Bell {}
-impl Shared for Ring {}
-impl Shared for PairLine {}
-impl Shared for Offer {}
-impl Shared for PoolSide {}
-impl Shared for Board {}
-impl Shared for BcastQueue {}
-impl Shared for MemberLines {}
+trait SharedWords {}
+impl SharedWords for HeadImage {}
+impl SharedWords for Ident {}
+impl SharedWords for WaitCounts {}
+impl SharedWords for Bell {}
+impl SharedWords for Ring {}
+impl SharedWords for PairLine {}
+impl SharedWords for Offer {}
+impl SharedWords for PoolSide {}
+impl SharedWords for Board {}
+impl SharedWords for BcastQueue {}
+impl SharedWords for MemberLines {}
 
 #[repr(C)]
 struct HeadImage {

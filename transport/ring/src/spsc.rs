@@ -2,21 +2,21 @@
 //! One producer, one consumer, 64 slots of one cache line: the whole small-message path between two ranks.
 
 use crate::layout::{SLOT_WORDS, SLOTS};
-use crate::sync::{AtomicU32, AtomicU64, Count, Ordering, Own32, light_fence};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, Own32, Own64, light_fence};
 
 /// The memory of one ring: one page, zero when new.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(4096)))]
 pub struct Ring {
-    slots: [Slot; SLOTS as usize],
+    slots: [RingSlot; SLOTS as usize],
 }
 
 /// One cache line. `head` is `sequence | kind << 32 | len << 40 | flags << 48` and is stored last.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
-struct Slot {
+struct RingSlot {
     head: AtomicU64,
     word: AtomicU64,
     body: [AtomicU64; SLOT_WORDS],
@@ -58,7 +58,7 @@ pub struct Frame {
 /// A frame that is still in its slot, with a private copy of its head.
 #[derive(Clone, Copy, Debug)]
 pub struct Peeked<'a> {
-    slot: &'a Slot,
+    slot: &'a RingSlot,
     /// The head as pushed.
     pub head: Head,
 }
@@ -76,7 +76,7 @@ impl Peeked<'_> {
 #[derive(Debug)]
 pub struct Filling<'p, 'a> {
     producer: &'p mut Producer<'a>,
-    slot: &'a Slot,
+    slot: &'a RingSlot,
 }
 
 impl Filling<'_, '_> {
@@ -113,24 +113,24 @@ pub struct Producer<'a> {
     limit: u32,
     /// The receiver's own buffer is in use until its count of releases is no longer this.
     own_taken_at: Option<u32>,
-    told: &'a Told,
+    told: &'a ProducerCounts,
 }
 
-/// What a producer tells of itself to other threads of its process, and to signal handlers.
+/// A producer's counters, for other threads of its process and for signal handlers.
 #[derive(Debug)]
-pub struct Told {
+pub struct ProducerCounts {
     sent: Own32,
     /// What `sent` was at some time within the last 2^31 frames, not modulo anything.
-    passed: Count,
+    passed: Own64,
     /// Frames of [`Producer::push`] and [`Filling`], that is, those that are no words.
-    pushed: Count,
+    pushed: Own64,
     /// Words of fewer than eight bytes.
-    short_words: Count,
+    short_words: Own64,
 }
 
-/// What went over a ring so far: never more than that, and less only while a push is under way.
+/// What a ring has carried so far: never more than that, and less only while a push is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct RingCounts {
     /// All frames.
     pub frames: u64,
     /// Frames of [`Producer::try_push`].
@@ -139,25 +139,25 @@ pub struct Counts {
     pub short_words: u64,
 }
 
-impl Told {
+impl ProducerCounts {
     /// Nothing was sent yet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
             sent: Own32::new(0),
-            passed: Count::new(0),
-            pushed: Count::new(0),
-            short_words: Count::new(0),
+            passed: Own64::new(0),
+            pushed: Own64::new(0),
+            short_words: Own64::new(0),
         }
     }
 
     /// What went over the ring so far.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> RingCounts {
         // First, so that what is taken away below was counted no earlier.
         let sent = self.sent.observe();
         let frames = frames(sent, self.passed.get());
-        Counts {
+        RingCounts {
             frames,
             words: frames.saturating_sub(self.pushed.get()),
             short_words: self.short_words.get(),
@@ -165,7 +165,7 @@ impl Told {
     }
 }
 
-impl Default for Told {
+impl Default for ProducerCounts {
     fn default() -> Self {
         Self::new()
     }
@@ -187,7 +187,7 @@ impl<'a> Producer<'a> {
 
     /// One that tells what it does, since it was new, to who reads `told`.
     #[must_use]
-    pub fn telling(self, told: &'a Told) -> Self {
+    pub fn telling(self, told: &'a ProducerCounts) -> Self {
         Self { told, ..self }
     }
 
@@ -262,13 +262,13 @@ impl<'a> Producer<'a> {
     }
 
     #[inline(always)]
-    fn slot(&self) -> &'a Slot {
+    fn slot(&self) -> &'a RingSlot {
         &self.ring.slots[(self.sent % SLOTS) as usize]
     }
 
     /// R1: the slot is ours until its head is published.
     #[inline(always)]
-    fn publish(&mut self, slot: &Slot, head: Head) -> bool {
+    fn publish(&mut self, slot: &RingSlot, head: Head) -> bool {
         slot.word.store(head.word, Ordering::Relaxed);
         self.sent = self.sent.wrapping_add(1);
         self.told.sent.publish(self.sent);
@@ -330,7 +330,7 @@ fn frames(sent: u32, passed: u64) -> u64 {
 }
 
 /// What nobody reads.
-static UNHEARD: Told = Told::new();
+static UNHEARD: ProducerCounts = ProducerCounts::new();
 
 /// The receiving end of a ring.
 #[derive(Debug)]
@@ -409,7 +409,7 @@ impl<'a> Consumer<'a> {
     }
 
     #[inline(always)]
-    fn slot(&self) -> &'a Slot {
+    fn slot(&self) -> &'a RingSlot {
         &self.ring.slots[(self.next % SLOTS) as usize]
     }
 
@@ -475,7 +475,7 @@ impl Ring {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            slots: core::array::from_fn(|_| Slot::new()),
+            slots: core::array::from_fn(|_| RingSlot::new()),
         }
     }
 }
@@ -520,7 +520,7 @@ impl Default for PairLine {
     }
 }
 
-impl Slot {
+impl RingSlot {
     fn new() -> Self {
         Self {
             head: AtomicU64::new(0),
@@ -572,7 +572,9 @@ const CREDIT_BATCH: u32 = SLOTS;
 
 #[cfg(not(loom))]
 const _: () = {
-    assert!(size_of::<Slot>() == 64 && size_of::<Ring>() == 4096 && size_of::<PairLine>() == 64);
+    assert!(
+        size_of::<RingSlot>() == 64 && size_of::<Ring>() == 4096 && size_of::<PairLine>() == 64
+    );
     assert!(SLOTS.is_power_of_two());
 };
 
@@ -704,7 +706,7 @@ mod tests {
 
     #[test]
     fn words_are_what_was_not_pushed() {
-        let (ring, line, told) = (Ring::new(), PairLine::new(), Told::new());
+        let (ring, line, told) = (Ring::new(), PairLine::new(), ProducerCounts::new());
         let mut tx = Producer::new(&ring, &line).telling(&told);
         let mut rx = Consumer::new(&ring, &line);
         for turn in 0..1000u64 {

@@ -19,8 +19,8 @@ pub(crate) fn light_fence() {
     fence(Ordering::SeqCst);
 }
 
-pub use own::Count;
 pub(crate) use own::Own32;
+pub use own::Own64;
 
 mod own {
     use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -51,9 +51,9 @@ mod own {
 
     /// A count of 64 bits, of which the same holds.
     #[derive(Debug, Default)]
-    pub struct Count(AtomicU64);
+    pub struct Own64(AtomicU64);
 
-    impl Count {
+    impl Own64 {
         pub(crate) const fn new(value: u64) -> Self {
             Self(AtomicU64::new(value))
         }

@@ -7,18 +7,18 @@
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// A process's words about its waits, in the cold page of its region; zero is "has never waited". They are claims of that
-/// process.
+/// A process's counters of its waits, in the cold page of its region; zero is "has never waited". Other processes do not trust
+/// them.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct Waits {
+pub struct WaitCounts {
     patience_s: AtomicU32,
     begun: AtomicU32,
     turns: AtomicU32,
     beside_others: AtomicU32,
 }
 
-impl Waits {
+impl WaitCounts {
     /// The owner, once: after so many seconds without progress people are to be told; 0: never.
     pub fn announce(&self, patience_s: u32) {
         self.patience_s.store(patience_s, Ordering::Relaxed);
@@ -52,7 +52,7 @@ pub struct WaitsSeen {
 }
 
 impl WaitsSeen {
-    /// The bytes of [`Waits`], read where [`waits_offset`](crate::layout::waits_offset) says.
+    /// The bytes of [`WaitCounts`], read where [`waits_offset`](crate::layout::waits_offset) says.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         let (words, _) = bytes.as_chunks::<4>();
@@ -67,13 +67,13 @@ impl WaitsSeen {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Waits>() == 16);
+const _: () = assert!(size_of::<WaitCounts>() == 16);
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
-    fn seen(waits: &Waits) -> WaitsSeen {
+    fn seen(waits: &WaitCounts) -> WaitsSeen {
         let words = [
             &waits.patience_s,
             &waits.begun,
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_wait_that_goes_on_adds_turns_alone() {
-        let waits = Waits::default();
+        let waits = WaitCounts::default();
         assert_eq!(seen(&waits), WaitsSeen::default());
         waits.announce(60);
         waits.tell(true, false);

@@ -11,8 +11,8 @@
 use std::ptr::NonNull;
 
 use ring::{
-    Bell, Claim, Consumer, Full, Head, OWN_BUFFER, POOL_BUFFERS, Pool, Producer, SLOTS, Segment,
-    SegmentHead, segment_bytes,
+    Bell, ChunkClaim, Consumer, Full, Head, OWN_BUFFER, POOL_BUFFERS, Pool, Producer, SLOTS,
+    Segment, SegmentHead, segment_bytes,
 };
 
 const RANKS: u32 = 2;
@@ -235,7 +235,7 @@ impl User {
                 offer.claim_back(self.generation, chunks),
             ] {
                 assert!(
-                    !matches!(claim, Claim::Chunk(chunk) if chunk >= chunks),
+                    !matches!(claim, ChunkClaim::Chunk(chunk) if chunk >= chunks),
                     "{claim:?}"
                 );
             }

@@ -6,9 +6,9 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;
 use ring::{
-    Arrival, BcastQueue, Bell, Bias, Board, Claim, Consumer, DEPTH, ENTRIES, Full, GateLine, Head,
-    Ident, MemberLines, Note, Offer, POOL_BUFFERS, PairLine, Pool, PoolSide, Producer, QueueTold,
-    Ring, Sleeps, Turnstile, Wake,
+    BcastEntryHead, BcastQueue, Bell, Bias, Board, ChunkClaim, Consumer, DEPTH, ENTRIES, Full,
+    GateLine, Head, Ident, MemberLines, Offer, POOL_BUFFERS, PairLine, Pool, PoolSide, Producer,
+    Ring, RoundArrival, RoundNote, Sleeps, Turnstile, Wake,
 };
 
 struct Node {
@@ -210,7 +210,7 @@ fn an_open_offer_shows_what_it_offers() {
         let helper = {
             let (offer, memory) = (offer.clone(), memory.clone());
             thread::spawn(move || {
-                if let Claim::Chunk(_) = offer.claim_back(1, 2) {
+                if let ChunkClaim::Chunk(_) = offer.claim_back(1, 2) {
                     assert_eq!(memory.get(), 5);
                 }
             })
@@ -434,7 +434,7 @@ fn reader_and_helper_share_every_chunk_once() {
         let helper = {
             let (offer, written) = (offer.clone(), written.clone());
             thread::spawn(move || {
-                while let Claim::Chunk(chunk) = offer.claim_back(1, 3) {
+                while let ChunkClaim::Chunk(chunk) = offer.claim_back(1, 3) {
                     let before = written.load(Ordering::Relaxed);
                     written.store(before | 1 << chunk, Ordering::Relaxed);
                     offer.finish_back(false);
@@ -442,7 +442,7 @@ fn reader_and_helper_share_every_chunk_once() {
             })
         };
         let (mut mine, mut count) = (0u32, 0);
-        while let Claim::Chunk(chunk) = offer.claim_front(1, 3) {
+        while let ChunkClaim::Chunk(chunk) = offer.claim_front(1, 3) {
             mine |= 1 << chunk;
             count += 1;
         }
@@ -459,7 +459,7 @@ fn reader_and_helper_share_every_chunk_once() {
     });
 }
 
-const MEET: Note = Note { kind: 1, bytes: 4 };
+const MEET: RoundNote = RoundNote { kind: 1, bytes: 4 };
 
 /// One member of a board: in each round it writes its part, arrives, waits and reads all parts.
 fn meet(board: &Board, parts: &[[Watched; 3]; 2], place: usize, members: usize, rounds: u32) {
@@ -605,8 +605,8 @@ fn the_last_to_arrive_sees_who_sleeps() {
         let early = board.arrive(0, 2, 0, MEET);
         board.doze(0, Sleeps::ForRound(0));
         let goes_to_sleep = board.rounds() == 0;
-        let wakes = last.join().unwrap() == Arrival::Last(true);
-        assert!(!goes_to_sleep || wakes || early != Arrival::Early);
+        let wakes = last.join().unwrap() == RoundArrival::Last(true);
+        assert!(!goes_to_sleep || wakes || early != RoundArrival::Early);
     });
 }
 
@@ -689,8 +689,8 @@ fn the_last_to_take_an_entry_sees_who_waits_for_room() {
     });
 }
 
-fn told(place: u32) -> QueueTold {
-    QueueTold {
+fn told(place: u32) -> BcastEntryHead {
+    BcastEntryHead {
         note: MEET,
         place,
         end: 0,

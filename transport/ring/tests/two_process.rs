@@ -14,8 +14,8 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use ring::{
-    Claim, Consumer, Frame, Head, POOL_BUFFER_BYTES, Pool, Producer, Segment, SegmentHead, Wake,
-    segment_bytes,
+    ChunkClaim, Consumer, Frame, Head, POOL_BUFFER_BYTES, Pool, Producer, Segment, SegmentHead,
+    Wake, segment_bytes,
 };
 
 /// The test's own process is rank 0, the second one is rank 1.
@@ -231,7 +231,7 @@ fn two_processes_share_every_chunk_of_an_offer_once() {
             side.push(4, generation.into(), &[]);
             let mut claimed = [0u8; CHUNKS as usize];
             let mut mine = 0;
-            while let Claim::Chunk(chunk) = offer.claim_front(generation, CHUNKS) {
+            while let ChunkClaim::Chunk(chunk) = offer.claim_front(generation, CHUNKS) {
                 claimed[chunk as usize] += 1;
                 mine += 1;
                 if generation % 2 == 0 {
@@ -269,7 +269,7 @@ fn help(side: &mut Side) {
         }
         let generation = frame.head.word as u32;
         let mut mine = Vec::new();
-        while let Claim::Chunk(chunk) = offer.claim_back(generation, CHUNKS) {
+        while let ChunkClaim::Chunk(chunk) = offer.claim_back(generation, CHUNKS) {
             mine.push(chunk);
             offer.finish_back(false);
         }

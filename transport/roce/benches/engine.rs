@@ -15,15 +15,15 @@ use std::net::{IpAddr, SocketAddr};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use roce::format::{Headers, PAYLOAD_BYTES_MAX, Packet};
 use roce::{
-    Access, AccessError, Body, Config, Memory, Operation, PathMtu, Piece, Queue, QueuePair,
-    ReceiveQueue, Request,
+    AccessError, CompletionKind, Config, MemoryAccess, PathMtu, QueuePair, ReceiveQueue,
+    RegisteredMemory, RequestBody, RequestOpcode, RoceRequest, RoceSge,
 };
 
 /// Memory in which everything is allowed, and nothing is done.
 struct Nowhere;
 
-impl Memory for Nowhere {
-    fn check(&self, key: u32, _: u64, _: u64, _: Access) -> Result<(), AccessError> {
+impl RegisteredMemory for Nowhere {
+    fn check(&self, key: u32, _: u64, _: u64, _: MemoryAccess) -> Result<(), AccessError> {
         black_box(key);
         Ok(())
     }
@@ -71,9 +71,9 @@ impl Both {
     }
 
     /// Moves messages of so many bytes; answers how many packets that took.
-    fn transfer(&mut self, operation: Operation, bytes: u32, messages: u32) -> u64 {
+    fn transfer(&mut self, operation: RequestOpcode, bytes: u32, messages: u32) -> u64 {
         let inline = [7; 64];
-        let piece = Piece {
+        let piece = RoceSge {
             key: 1,
             address: 0,
             bytes,
@@ -82,12 +82,12 @@ impl Both {
             .ok()
             .and_then(|bytes| inline.get(..bytes))
         {
-            Some(inline) => Body::Inline(inline),
-            None => Body::Piece(piece),
+            Some(inline) => RequestBody::Inline(inline),
+            None => RequestBody::Piece(piece),
         };
         for message in 0..messages {
             self.receives.post(0, piece);
-            let request = Request {
+            let request = RoceRequest {
                 work: message.into(),
                 operation,
                 body,
@@ -97,11 +97,11 @@ impl Both {
             self.pairs[0].post(&request).expect("there is room");
         }
         let mut packets = 0;
-        while self.pairs[0].poll(Queue::Sends).is_none() {
+        while self.pairs[0].poll(CompletionKind::Sends).is_none() {
             packets += self.carry(0) + self.carry(1);
             self.now_ns += 1000;
         }
-        while self.pairs[1].poll(Queue::Receives).is_some() {}
+        while self.pairs[1].poll(CompletionKind::Receives).is_some() {}
         packets
     }
 
@@ -127,15 +127,15 @@ impl Both {
 }
 
 fn engine(criterion: &mut Criterion) {
-    let write = Operation::Write { address: 0, key: 1 };
+    let write = RequestOpcode::Write { address: 0, key: 1 };
     let cases = [
-        ("send 8 B", Operation::Send, 8, 64),
-        ("send 4 KiB", Operation::Send, 4096, 64),
-        ("send 1 MiB", Operation::Send, 1 << 20, 1),
+        ("send 8 B", RequestOpcode::Send, 8, 64),
+        ("send 4 KiB", RequestOpcode::Send, 4096, 64),
+        ("send 1 MiB", RequestOpcode::Send, 1 << 20, 1),
         ("write 1 MiB", write, 1 << 20, 1),
         (
             "read 1 MiB",
-            Operation::Read { address: 0, key: 1 },
+            RequestOpcode::Read { address: 0, key: 1 },
             1 << 20,
             1,
         ),

@@ -12,8 +12,11 @@ use std::net::{IpAddr, SocketAddr};
 use crate::format::{
     Bth, DATAGRAM_BYTES_MORE, DEFAULT_PARTITION, Deth, Headers, ImmDt, Opcode, Packet, Service,
 };
-use crate::memory::{Access, Memory, Piece};
-use crate::pair::{Body, Completion, Outgoing, PathMtu, Payload, ReceiveQueue, Status};
+use crate::memory::{MemoryAccess, RegisteredMemory, RoceSge};
+use crate::pair::{
+    CompletionStatus, OutgoingPacket, PacketPayload, PathMtu, ReceiveQueue, RequestBody,
+    WorkCompletion,
+};
 use crate::psn::Psn;
 
 /// A queue pair for datagrams.
@@ -21,13 +24,13 @@ use crate::psn::Psn;
 pub struct DatagramPair {
     config: DatagramConfig,
     next: Psn,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedDatagram>,
     /// What was handed out last: its inline bytes are lent to the carrier.
-    leaving: Option<Waiting>,
+    leaving: Option<QueuedDatagram>,
     /// Headers of it.
     headers: Headers,
-    done: VecDeque<Completion>,
-    received: VecDeque<Received>,
+    done: VecDeque<WorkCompletion>,
+    received: VecDeque<ReceivedDatagram>,
     dropped: u64,
 }
 
@@ -58,7 +61,7 @@ pub struct Datagram<'a> {
     /// The Q_Key of that.
     pub key: u32,
     /// What it carries.
-    pub body: Body<'a>,
+    pub body: RequestBody<'a>,
     /// Four bytes for the receiver's completion.
     pub immediate: Option<[u8; 4]>,
     /// Whether it has a completion if it succeeds.
@@ -80,12 +83,12 @@ pub enum DatagramError {
     },
 }
 
-/// A datagram that has come.
+/// A received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedDatagram {
     /// The end of the receive buffer; its bytes count the [`GRH_BYTES`] in front, as verbs do. A datagram that was too long for
     /// the buffer, or a buffer that is not registered, is an error of this one alone: the queue pair goes on.
-    pub completion: Completion,
+    pub completion: WorkCompletion,
     /// Number of the sender's queue pair.
     pub source: u32,
     /// Address of its host.
@@ -93,24 +96,24 @@ pub struct Received {
 }
 
 /// Bytes in front of every datagram in its receive buffer. For IPv6 they would be its header; the engine leaves them alone,
-/// since [`Received::from`] says what they say.
+/// since [`ReceivedDatagram::from`] says what they say.
 pub const GRH_BYTES: u32 = 40;
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedDatagram {
     work: u64,
     to: SocketAddr,
     number: u32,
     key: u32,
-    body: Kept,
+    body: DatagramBody,
     immediate: Option<[u8; 4]>,
     signaled: bool,
 }
 
 #[derive(Debug)]
-enum Kept {
+enum DatagramBody {
     Inline(Box<[u8]>),
-    Piece(Piece),
+    Piece(RoceSge),
 }
 
 impl DatagramConfig {
@@ -164,8 +167,8 @@ impl DatagramPair {
     /// There is no room, or it is too long; nothing was posted.
     pub fn post(&mut self, datagram: &Datagram<'_>) -> Result<(), DatagramError> {
         let bytes = match datagram.body {
-            Body::Inline(bytes) => bytes.len(),
-            Body::Piece(piece) => usize::try_from(piece.bytes).unwrap_or(usize::MAX),
+            RequestBody::Inline(bytes) => bytes.len(),
+            RequestBody::Piece(piece) => usize::try_from(piece.bytes).unwrap_or(usize::MAX),
         };
         let most = self.config.most_bytes();
         if bytes > most as usize {
@@ -174,14 +177,14 @@ impl DatagramPair {
         if self.waiting.len() + self.done.len() >= self.config.send_depth {
             return Err(DatagramError::Full);
         }
-        self.waiting.push_back(Waiting {
+        self.waiting.push_back(QueuedDatagram {
             work: datagram.work,
             to: datagram.to,
             number: datagram.number,
             key: datagram.key,
             body: match datagram.body {
-                Body::Inline(bytes) => Kept::Inline(bytes.into()),
-                Body::Piece(piece) => Kept::Piece(piece),
+                RequestBody::Inline(bytes) => DatagramBody::Inline(bytes.into()),
+                RequestBody::Piece(piece) => DatagramBody::Piece(piece),
             },
             immediate: datagram.immediate,
             signaled: datagram.signaled,
@@ -190,15 +193,15 @@ impl DatagramPair {
     }
 
     /// The next datagram that is to be sent. A piece of memory must be gathered before the completion is polled.
-    pub fn next_outgoing<M: Memory>(&mut self, memory: &M) -> Option<Outgoing<'_>> {
+    pub fn next_outgoing<M: RegisteredMemory>(&mut self, memory: &M) -> Option<OutgoingPacket<'_>> {
         loop {
             let waiting = self.waiting.pop_front()?;
             let status = match may_leave(&waiting.body, memory) {
-                true => Status::Success,
-                false => Status::LocalProtection,
+                true => CompletionStatus::Success,
+                false => CompletionStatus::LocalProtection,
             };
             self.end(&waiting, status);
-            if status == Status::Success {
+            if status == CompletionStatus::Success {
                 self.leaving = Some(waiting);
                 break;
             }
@@ -207,20 +210,20 @@ impl DatagramPair {
         let psn = self.next;
         self.next = psn.plus(1);
         self.headers = headers(&self.config, leaving, psn);
-        Some(Outgoing {
+        Some(OutgoingPacket {
             to: leaving.to,
             headers: &self.headers,
             payload: match &leaving.body {
-                body if body.bytes() == 0 => Payload::Nothing,
-                Kept::Inline(bytes) => Payload::Inline(bytes),
-                Kept::Piece(piece) => Payload::Piece(*piece),
+                body if body.bytes() == 0 => PacketPayload::Nothing,
+                DatagramBody::Inline(bytes) => PacketPayload::Inline(bytes),
+                DatagramBody::Piece(piece) => PacketPayload::Piece(*piece),
             },
             is_repeated: false,
         })
     }
 
     /// A packet has come from this address, and its checksum was right.
-    pub fn receive<M: Memory>(
+    pub fn receive<M: RegisteredMemory>(
         &mut self,
         from: IpAddr,
         packet: &Packet<'_>,
@@ -241,13 +244,17 @@ impl DatagramPair {
                 packet.payload,
                 memory,
             ),
-            false => Status::LocalLength,
+            false => CompletionStatus::LocalLength,
         };
-        self.received.push_back(Received {
-            completion: Completion {
+        self.received.push_back(ReceivedDatagram {
+            completion: WorkCompletion {
                 work: buffer.work,
                 status,
-                bytes: if status == Status::Success { bytes } else { 0 },
+                bytes: if status == CompletionStatus::Success {
+                    bytes
+                } else {
+                    0
+                },
                 number: self.config.number,
                 immediate: packet.immediate().map(|immediate| immediate.data),
             },
@@ -257,12 +264,12 @@ impl DatagramPair {
     }
 
     /// Takes the next completion of a datagram that was posted.
-    pub fn poll_sends(&mut self) -> Option<Completion> {
+    pub fn poll_sends(&mut self) -> Option<WorkCompletion> {
         self.done.pop_front()
     }
 
     /// Takes the next datagram that has come.
-    pub fn poll_receives(&mut self) -> Option<Received> {
+    pub fn poll_receives(&mut self) -> Option<ReceivedDatagram> {
         self.received.pop_front()
     }
 
@@ -278,13 +285,13 @@ impl DatagramPair {
         is_ours.then_some(deth.source)
     }
 
-    fn end(&mut self, waiting: &Waiting, status: Status) {
-        if waiting.signaled || status != Status::Success {
-            self.done.push_back(Completion {
+    fn end(&mut self, waiting: &QueuedDatagram, status: CompletionStatus) {
+        if waiting.signaled || status != CompletionStatus::Success {
+            self.done.push_back(WorkCompletion {
                 work: waiting.work,
                 status,
                 bytes: match status {
-                    Status::Success => waiting.body.bytes(),
+                    CompletionStatus::Success => waiting.body.bytes(),
                     _ => 0,
                 },
                 number: self.config.number,
@@ -294,7 +301,7 @@ impl DatagramPair {
     }
 }
 
-impl Kept {
+impl DatagramBody {
     fn bytes(&self) -> u32 {
         match self {
             Self::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
@@ -316,7 +323,7 @@ impl fmt::Display for DatagramError {
 
 impl std::error::Error for DatagramError {}
 
-fn headers(config: &DatagramConfig, leaving: &Waiting, psn: Psn) -> Headers {
+fn headers(config: &DatagramConfig, leaving: &QueuedDatagram, psn: Psn) -> Headers {
     let opcode = Opcode::datagram(leaving.immediate.is_some());
     let bth = Bth::new(opcode, config.partition, leaving.number, psn);
     let headers = Headers::new(&bth.carrying(leaving.body.bytes())).deth(&Deth {
@@ -328,11 +335,11 @@ fn headers(config: &DatagramConfig, leaving: &Waiting, psn: Psn) -> Headers {
 }
 
 /// Whether memory of this side is registered as it should be.
-fn may_leave<M: Memory>(body: &Kept, memory: &M) -> bool {
+fn may_leave<M: RegisteredMemory>(body: &DatagramBody, memory: &M) -> bool {
     match body {
-        Kept::Piece(piece) if piece.bytes != 0 => {
+        DatagramBody::Piece(piece) if piece.bytes != 0 => {
             let bytes = piece.bytes.into();
-            let checked = memory.check(piece.key, piece.address, bytes, Access::LocalRead);
+            let checked = memory.check(piece.key, piece.address, bytes, MemoryAccess::LocalRead);
             checked.is_ok()
         }
         _ => true,
@@ -340,16 +347,16 @@ fn may_leave<M: Memory>(body: &Kept, memory: &M) -> bool {
 }
 
 /// Puts what came where it goes.
-fn place<M: Memory>(part: Piece, payload: &[u8], memory: &mut M) -> Status {
+fn place<M: RegisteredMemory>(part: RoceSge, payload: &[u8], memory: &mut M) -> CompletionStatus {
     if payload.is_empty() {
-        return Status::Success;
+        return CompletionStatus::Success;
     }
     let bytes = part.bytes.into();
     let placed = memory
-        .check(part.key, part.address, bytes, Access::LocalWrite)
+        .check(part.key, part.address, bytes, MemoryAccess::LocalWrite)
         .and_then(|()| memory.place(part.key, part.address, payload));
     match placed {
-        Ok(()) => Status::Success,
-        Err(_) => Status::LocalProtection,
+        Ok(()) => CompletionStatus::Success,
+        Err(_) => CompletionStatus::LocalProtection,
     }
 }

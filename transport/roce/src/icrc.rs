@@ -7,7 +7,7 @@
 
 use crc32fast::Hasher;
 
-use crate::format::{Bth, ICRC_BYTES, Network};
+use crate::format::{Bth, ICRC_BYTES, NetworkHeaders};
 
 /// A checksum that is being computed: headers first, then the payload piece by piece, then the pad.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct Icrc(Hasher);
 
 impl Icrc {
     /// Begins with the headers: of IP and UDP, and from the BTH to the payload.
-    pub fn new(network: &Network, headers: &[u8]) -> Self {
+    pub fn new(network: &NetworkHeaders, headers: &[u8]) -> Self {
         let mut icrc = Self(Hasher::new_with_initial(CRC_OF_8_ONES));
         icrc.0.update(network.as_bytes());
         if let Some((head, rest)) = headers.split_first_chunk::<{ Bth::BYTES }>() {
@@ -46,7 +46,7 @@ impl Icrc {
 }
 
 /// The packet in front of its checksum, if that is right.
-pub fn verify<'a>(network: &Network, carried: &'a [u8]) -> Option<&'a [u8]> {
+pub fn verify<'a>(network: &NetworkHeaders, carried: &'a [u8]) -> Option<&'a [u8]> {
     let (packet, icrc) = carried.split_last_chunk()?;
     (Icrc::new(network, packet).finish() == *icrc).then_some(packet)
 }
@@ -57,7 +57,7 @@ pub fn verify<'a>(network: &Network, carried: &'a [u8]) -> Option<&'a [u8]> {
 ///
 /// The CRC is linear: what an id adds to it is that of the 16 bits of the id alone, advanced over what stands behind them. So the
 /// difference between the two checksums, taken back over as much, must have 16 bits.
-pub fn verify_but_id<'a>(network: &Network, carried: &'a [u8]) -> Option<&'a [u8]> {
+pub fn verify_but_id<'a>(network: &NetworkHeaders, carried: &'a [u8]) -> Option<&'a [u8]> {
     let (packet, icrc) = carried.split_last_chunk()?;
     let assumed = Icrc::new(network, packet).finish();
     let difference = u32::from_le_bytes(assumed) ^ u32::from_le_bytes(*icrc);
@@ -150,7 +150,7 @@ mod tests {
         datagram.extend([0xc0, 0x01, 0x12, 0xb7, 0, 32, 0xaa, 0xbb]);
         datagram.extend(PACKET);
         datagram.extend([0; 4]);
-        let (network, carried) = Network::parse(&datagram).unwrap();
+        let (network, carried) = NetworkHeaders::parse(&datagram).unwrap();
 
         let mut covered = vec![0xff; 8];
         covered.extend([0x6f, 0xff, 0xff, 0xff, 0, 32, 17, 0xff]);
@@ -163,17 +163,17 @@ mod tests {
     }
 
     /// A packet of so many bytes behind an IP version 4 header with this id: what a socket assumes of its headers, and what it is handed.
-    fn with_id(id: u16, bytes: u8) -> (Network, Vec<u8>) {
+    fn with_id(id: u16, bytes: u8) -> (NetworkHeaders, Vec<u8>) {
         let mut packet = PACKET.to_vec();
         packet.extend(0..bytes);
         let from: SocketAddr = "10.77.0.1:49153".parse().unwrap();
         let to: SocketAddr = "10.77.0.2:4791".parse().unwrap();
-        let assumed = Network::assumed(from, to, packet.len().try_into().unwrap()).unwrap();
+        let assumed = NetworkHeaders::assumed(from, to, packet.len().try_into().unwrap()).unwrap();
         let mut datagram = assumed.as_bytes().to_vec();
         datagram[4..6].copy_from_slice(&id.to_be_bytes());
         datagram.extend(&packet);
         datagram.extend([0; ICRC_BYTES]);
-        let (seen, _) = Network::parse(&datagram).unwrap();
+        let (seen, _) = NetworkHeaders::parse(&datagram).unwrap();
         packet.extend(Icrc::new(&seen, &packet).finish());
         (assumed, packet)
     }
@@ -231,7 +231,7 @@ mod tests {
     fn over_ipv6_there_is_no_id_and_the_whole_counts() {
         let from: SocketAddr = "[fe80::1]:49153".parse().unwrap();
         let to: SocketAddr = "[fe80::2]:4791".parse().unwrap();
-        let network = Network::assumed(from, to, 20).unwrap();
+        let network = NetworkHeaders::assumed(from, to, 20).unwrap();
         let mut carried = PACKET.to_vec();
         carried.extend(Icrc::new(&network, &PACKET).finish());
         assert_eq!(verify_but_id(&network, &carried), Some(&PACKET[..]));
@@ -244,7 +244,7 @@ mod tests {
     fn pieces_give_what_the_whole_gives() {
         let from: SocketAddr = "[fe80::1]:49153".parse().unwrap();
         let to: SocketAddr = "[fe80::2]:4791".parse().unwrap();
-        let network = Network::assumed(from, to, 20).unwrap();
+        let network = NetworkHeaders::assumed(from, to, 20).unwrap();
         let whole = Icrc::new(&network, &PACKET).finish();
         let mut pieces = Icrc::new(&network, &PACKET[..12]);
         pieces.add(&PACKET[12..15]);

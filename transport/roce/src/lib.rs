@@ -3,13 +3,13 @@
 //! packets and time are arguments, and what is to be sent is handed out. So a seed replays any run.
 //!
 //! **Knows** packets, queue pairs and keys of memory.
-//! **Never** knows a socket, a device or a clock, and never reads or writes memory itself: that is behind [`Memory`].
+//! **Never** knows a socket, a device or a clock, and never reads or writes memory itself: that is behind [`RegisteredMemory`].
 //!
 //! # Parts
 //! - [`mod@format`] reads and writes packets; [`icrc`] is their checksum.
 //! - [`QueuePair`] is a reliable queue pair: requester, responder, retries, completions. [`ReceiveQueue`] is the shared receive
 //!   queue. [`DatagramPair`] is a queue pair for datagrams. All belong to whoever made them, and no call waits or takes a lock.
-//! - [`Memory`] is how the engine reaches registered memory.
+//! - [`RegisteredMemory`] is how the engine reaches registered memory.
 //! - [`link`] writes and reads what lies below RoCE, where no kernel does.
 //!
 //! # What a carrier does
@@ -18,7 +18,7 @@
 //!   acknowledgement.
 //! - It says with [`Packet::marked`](format::Packet::marked) that the network has marked a packet (ECN), and sends packets as such
 //!   that can be marked.
-//! - It puts headers, payload, pad and checksum of an [`Outgoing`] one behind the other; payload in registered memory can be
+//! - It puts headers, payload, pad and checksum of an [`OutgoingPacket`] one behind the other; payload in registered memory can be
 //!   gathered, and must be before that memory is written or deregistered.
 //! - It calls `next_outgoing` again when [`QueuePair::deadline`] has passed.
 //! - It says with [`QueuePair::peer_lives`] that a peer lives which does not answer.
@@ -28,7 +28,7 @@
 //!   order, one for each that is signaled or fails.
 //! - Q2: no packet makes it panic or loop, or grow: what it keeps is bounded by the depths in [`Config`], and by 256 packets that
 //!   have come ahead where selective repeat was agreed on.
-//! - Q3: memory is read and written only after [`Memory::check`] has allowed it.
+//! - Q3: memory is read and written only after [`RegisteredMemory::check`] has allowed it.
 //!
 //! Times are nanoseconds since any moment; they never go back. The time of a packet that came is best that of its arrival: the round
 //! trip is measured with it, and says whether there is congestion.
@@ -87,10 +87,13 @@ mod memory;
 mod pair;
 mod psn;
 
-pub use datagram::{Datagram, DatagramConfig, DatagramError, DatagramPair, GRH_BYTES, Received};
-pub use memory::{Access, AccessError, Memory, Piece};
+pub use datagram::{
+    Datagram, DatagramConfig, DatagramError, DatagramPair, GRH_BYTES, ReceivedDatagram,
+};
+pub use memory::{AccessError, MemoryAccess, RegisteredMemory, RoceSge};
 pub use pair::{
-    Body, Completion, Config, ConfigError, Counts, MESSAGE_BYTES_MAX, Operation, Outgoing, PathMtu,
-    Payload, PostError, Queue, QueuePair, ReceiveQueue, Request, State, Status, Troubles,
+    CompletionKind, CompletionStatus, Config, ConfigError, CongestionCounts, MESSAGE_BYTES_MAX,
+    OutgoingPacket, PacketPayload, PathMtu, PostError, QueuePair, QueuePairCounts, QueuePairState,
+    ReceiveQueue, RequestBody, RequestOpcode, RoceRequest, WorkCompletion,
 };
 pub use psn::Psn;

@@ -3,16 +3,22 @@
 
 use std::fmt;
 
-/// Registered memory of this process.
+/// The registered memory of this process.
 ///
-/// A key names a region, whether this process or a peer says it; [`Access`] says which of the two it is, and what for. The engine
+/// A key names a region, whether this process or a peer says it; [`MemoryAccess`] says which of the two it is, and what for. The engine
 /// calls [`check`](Self::check) before all else, but an implementation trusts no call: each checks the bounds of its region.
-pub trait Memory {
+pub trait RegisteredMemory {
     /// Whether all `bytes` from `address` on lie in the region of `key`, and `access` to them is allowed.
     ///
     /// # Errors
     /// The first rule that does not hold.
-    fn check(&self, key: u32, address: u64, bytes: u64, access: Access) -> Result<(), AccessError>;
+    fn check(
+        &self,
+        key: u32,
+        address: u64,
+        bytes: u64,
+        access: MemoryAccess,
+    ) -> Result<(), AccessError>;
 
     /// Writes `bytes` to `address` on.
     ///
@@ -39,9 +45,9 @@ pub trait Memory {
     ) -> Result<u64, AccessError>;
 }
 
-/// Who wants to do what with memory.
+/// Who accesses memory, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum MemoryAccess {
     /// This process sends it.
     LocalRead,
     /// This process lets a message or the answer to a request into it.
@@ -77,7 +83,7 @@ pub enum AccessError {
         /// Key of the region.
         key: u32,
         /// What was wanted.
-        access: Access,
+        access: MemoryAccess,
     },
 }
 
@@ -102,9 +108,9 @@ impl fmt::Display for AccessError {
 
 impl std::error::Error for AccessError {}
 
-/// A piece of registered memory of this process.
+/// A scatter-gather entry: a range of a memory region of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Piece {
+pub struct RoceSge {
     /// Key of its region.
     pub key: u32,
     /// Where it begins.
@@ -113,7 +119,7 @@ pub struct Piece {
     pub bytes: u32,
 }
 
-impl Piece {
+impl RoceSge {
     /// The part that begins `offset` bytes in, `bytes` long. The caller keeps both inside the piece.
     pub(crate) fn part(&self, offset: u32, bytes: u32) -> Self {
         Self {

@@ -7,7 +7,7 @@ mod capture;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use roce::format::{Headers, Network, PORT, Packet};
+use roce::format::{Headers, NetworkHeaders, PORT, Packet};
 use roce::icrc::{self, Icrc};
 
 #[test]
@@ -15,7 +15,7 @@ fn all_188_checksums_are_right() {
     let datagrams = capture::datagrams();
     assert_eq!(datagrams.len(), 188);
     for datagram in datagrams {
-        let (network, carried) = Network::parse(datagram).unwrap();
+        let (network, carried) = NetworkHeaders::parse(datagram).unwrap();
         assert!(icrc::verify(&network, carried).is_some());
     }
 }
@@ -24,7 +24,7 @@ fn all_188_checksums_are_right() {
 fn every_packet_is_read_and_its_headers_written_again() {
     let mut seen = BTreeMap::new();
     for datagram in capture::datagrams() {
-        let (network, carried) = Network::parse(datagram).unwrap();
+        let (network, carried) = NetworkHeaders::parse(datagram).unwrap();
         let bytes = icrc::verify(&network, carried).unwrap();
         let packet = Packet::parse(bytes).unwrap();
         *seen.entry(packet.bth.opcode.code()).or_insert(0) += 1;
@@ -48,7 +48,7 @@ fn one_flipped_bit_is_found_except_where_routers_may_change_it() {
     for bit in 0..datagram.len() * 8 {
         let mut flipped = datagram.to_vec();
         flipped[bit / 8] ^= 1 << (bit % 8);
-        let found = Network::parse(&flipped)
+        let found = NetworkHeaders::parse(&flipped)
             .is_ok_and(|(network, carried)| icrc::verify(&network, carried).is_some());
         assert_eq!(found, masked.contains(&(bit / 8)), "bit {bit}");
     }
@@ -58,14 +58,15 @@ fn one_flipped_bit_is_found_except_where_routers_may_change_it() {
 fn assumed_headers_are_those_of_the_system_with_id_0() {
     let mut datagram = capture::datagrams()[0].to_vec();
     datagram[4..6].fill(0);
-    let (network, carried) = Network::parse(&datagram).unwrap();
+    let (network, carried) = NetworkHeaders::parse(&datagram).unwrap();
     let address = |at: usize, port| {
         let octets: [u8; 4] = datagram[at..at + 4].try_into().unwrap();
         SocketAddr::from((octets, port))
     };
     let source_port = u16::from_be_bytes([datagram[20], datagram[21]]);
     let bytes = u16::try_from(carried.len() - 4).unwrap();
-    let assumed = Network::assumed(address(12, source_port), address(16, PORT), bytes).unwrap();
+    let assumed =
+        NetworkHeaders::assumed(address(12, source_port), address(16, PORT), bytes).unwrap();
     assert_eq!(assumed, network);
     let packet = &carried[..carried.len() - 4];
     assert_eq!(

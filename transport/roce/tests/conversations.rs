@@ -7,8 +7,8 @@ mod common;
 use common::arena::Arena;
 use common::capture;
 use common::end::{End, address};
-use roce::format::{Kind, Network, Packet, Position};
-use roce::{Config, Operation, Piece, State, Status};
+use roce::format::{MessagePosition, NetworkHeaders, OpcodeClass, Packet};
+use roce::{CompletionStatus, Config, QueuePairState, RequestOpcode, RoceSge};
 
 /// Numbers of the queue pairs of host 1 and host 2 that talk to each other.
 const CONVERSATIONS: [(u32, u32); 8] = [
@@ -39,11 +39,11 @@ fn as_responder_it_answers_what_rxe_answered() {
         let mut wanted: Vec<_> = flow.answer_bytes.iter().map(|bytes| plain(bytes)).collect();
         wanted.dedup();
         assert_eq!(answers, wanted, "to {}", flow.config.number);
-        assert_eq!(end.pair.state(), State::Ready);
+        assert_eq!(end.pair.state(), QueuePairState::Ready);
         let messages = flow.requests_posted();
         let sends = messages
             .iter()
-            .filter(|posted| posted.operation == Operation::Send);
+            .filter(|posted| posted.operation == RequestOpcode::Send);
         let received = end.receives_done();
         assert_eq!(received.len(), sends.count());
         flows += 1;
@@ -79,7 +79,10 @@ fn as_requester_it_sends_what_rxe_sent_and_takes_its_answers() {
         }
         let done = end.sends_done();
         assert_eq!(done.len(), posted.len());
-        assert!(done.iter().all(|done| done.status == Status::Success));
+        assert!(
+            done.iter()
+                .all(|done| done.status == CompletionStatus::Success)
+        );
         assert_eq!(end.pair.counts().went_back, 0);
     }
 }
@@ -97,7 +100,7 @@ struct Flow {
 
 /// A request as it was posted; the bytes are zeros if it brings something.
 struct Posted {
-    operation: Operation,
+    operation: RequestOpcode,
     bytes: Vec<u8>,
 }
 
@@ -124,7 +127,7 @@ impl Flow {
             let operation = operation(packet);
             let mut bytes = packet.payload.to_vec();
             let mut packets = 1;
-            if opcode.kind() == Kind::ReadRequest {
+            if opcode.kind() == OpcodeClass::ReadRequest {
                 let wanted = packet.reth().map_or(0, |reth| reth.bytes);
                 bytes = vec![0; wanted as usize];
                 packets = wanted.div_ceil(1024);
@@ -133,7 +136,9 @@ impl Flow {
             }
             next = next.plus(packets);
             match (opcode.position(), posted.last_mut()) {
-                (Position::Middle | Position::Last, Some(last)) => last.bytes.extend(bytes),
+                (MessagePosition::Middle | MessagePosition::Last, Some(last)) => {
+                    last.bytes.extend(bytes)
+                }
                 _ => posted.push(Posted { operation, bytes }),
             }
         }
@@ -141,25 +146,25 @@ impl Flow {
     }
 }
 
-fn operation(packet: &Packet<'_>) -> Operation {
+fn operation(packet: &Packet<'_>) -> RequestOpcode {
     let (address, key) = packet
         .reth()
         .map_or((0, 0), |reth| (reth.address, reth.key));
     match (packet.bth.opcode.kind(), packet.atomic()) {
-        (Kind::Write, _) => Operation::Write { address, key },
-        (Kind::ReadRequest, _) => Operation::Read { address, key },
-        (Kind::FetchAdd, Some(atomic)) => Operation::FetchAdd {
+        (OpcodeClass::Write, _) => RequestOpcode::Write { address, key },
+        (OpcodeClass::ReadRequest, _) => RequestOpcode::Read { address, key },
+        (OpcodeClass::FetchAdd, Some(atomic)) => RequestOpcode::FetchAdd {
             address: atomic.address,
             key: atomic.key,
             add: atomic.swap,
         },
-        (_, Some(atomic)) => Operation::CompareSwap {
+        (_, Some(atomic)) => RequestOpcode::CompareSwap {
             address: atomic.address,
             key: atomic.key,
             compare: atomic.compare,
             swap: atomic.swap,
         },
-        _ => Operation::Send,
+        _ => RequestOpcode::Send,
     }
 }
 
@@ -182,7 +187,7 @@ fn flow(host: u8, number: u32, remote_number: u32) -> Option<Flow> {
         answer_bytes: Vec::new(),
     };
     for datagram in capture::datagrams() {
-        let (_, carried) = Network::parse(datagram).expect("it is UDP");
+        let (_, carried) = NetworkHeaders::parse(datagram).expect("it is UDP");
         let bytes = &carried[..carried.len() - 4];
         let packet = Packet::parse(bytes).expect("it is a packet");
         let is_answer = packet.bth.opcode.is_answer();
@@ -205,7 +210,7 @@ fn responder(flow: &Flow) -> End {
     add_memory(&mut end.arena, flow);
     end.arena.add(1, vec![0; 4096]);
     for work in 0..64 {
-        let buffer = Piece {
+        let buffer = RoceSge {
             key: 1,
             address: common::arena::address(1),
             bytes: 4096,

@@ -7,8 +7,8 @@ use common::arena::{Arena, piece};
 use common::end::{address, numbers};
 use roce::format::{Bth, DATAGRAM_BYTES_MORE, Opcode, PAYLOAD_BYTES_MAX, Packet};
 use roce::{
-    Body, Datagram, DatagramConfig, DatagramError, DatagramPair, PathMtu, Payload, ReceiveQueue,
-    Status,
+    CompletionStatus, Datagram, DatagramConfig, DatagramError, DatagramPair, PacketPayload,
+    PathMtu, ReceiveQueue, RequestBody,
 };
 
 const SENDER: DatagramConfig = DatagramConfig {
@@ -24,7 +24,7 @@ const RECEIVER: DatagramConfig = DatagramConfig {
     ..SENDER
 };
 
-fn datagram(body: Body<'_>) -> Datagram<'_> {
+fn datagram(body: RequestBody<'_>) -> Datagram<'_> {
     Datagram {
         work: 1,
         to: address(2),
@@ -50,9 +50,9 @@ fn leaving(pair: &mut DatagramPair, arena: &Arena) -> Vec<Vec<u8>> {
         assert_eq!(outgoing.to, address(2));
         let mut packet = outgoing.headers.as_bytes().to_vec();
         match outgoing.payload {
-            Payload::Nothing => {}
-            Payload::Inline(bytes) => packet.extend(bytes),
-            Payload::Piece(piece) => packet.extend(arena.gather(piece)),
+            PacketPayload::Nothing => {}
+            PacketPayload::Inline(bytes) => packet.extend(bytes),
+            PacketPayload::Piece(piece) => packet.extend(arena.gather(piece)),
         }
         packet.extend(outgoing.pad());
         packets.push(packet);
@@ -73,11 +73,14 @@ fn a_datagram_arrives_behind_the_header_of_its_sender() {
     let immediate = Some(*b"data");
     let inline = Datagram {
         immediate,
-        ..datagram(Body::Inline(b"hello"))
+        ..datagram(RequestBody::Inline(b"hello"))
     };
     sender.post(&inline).unwrap();
     let packets = leaving(&mut sender, &arena());
-    assert_eq!(sender.poll_sends().unwrap().status, Status::Success);
+    assert_eq!(
+        sender.poll_sends().unwrap().status,
+        CompletionStatus::Success
+    );
 
     let (mut pair, mut arena, mut receives) = receiver(45);
     let packet = Packet::parse(&packets[0]).unwrap();
@@ -87,7 +90,7 @@ fn a_datagram_arrives_behind_the_header_of_its_sender() {
     let received = pair.poll_receives().unwrap();
     assert_eq!((received.source, received.from), (17, from));
     let done = received.completion;
-    assert_eq!((done.work, done.status), (5, Status::Success));
+    assert_eq!((done.work, done.status), (5, CompletionStatus::Success));
     assert_eq!((done.bytes, done.immediate), (45, immediate));
     assert_eq!(arena.bytes(8)[40..46], *b"hello\0");
 }
@@ -99,7 +102,7 @@ fn each_has_the_next_packet_number_and_ends_when_it_leaves() {
         let one = Datagram {
             work,
             signaled: work != 1,
-            ..datagram(Body::Piece(piece(7, 1, 256)))
+            ..datagram(RequestBody::Piece(piece(7, 1, 256)))
         };
         sender.post(&one).unwrap();
     }
@@ -116,7 +119,7 @@ fn each_has_the_next_packet_number_and_ends_when_it_leaves() {
 #[test]
 fn what_is_for_others_or_has_no_buffer_is_dropped() {
     let mut sender = DatagramPair::new(SENDER);
-    let good = datagram(Body::Inline(&[1]));
+    let good = datagram(RequestBody::Inline(&[1]));
     let wrong = [
         Datagram { key: 181, ..good },
         Datagram { number: 19, ..good },
@@ -143,7 +146,9 @@ fn what_is_for_others_or_has_no_buffer_is_dropped() {
 #[test]
 fn one_that_is_longer_than_its_buffer_spoils_that_alone() {
     let mut sender = DatagramPair::new(SENDER);
-    sender.post(&datagram(Body::Inline(&[1; 6]))).unwrap();
+    sender
+        .post(&datagram(RequestBody::Inline(&[1; 6])))
+        .unwrap();
     let (mut pair, mut arena, mut receives) = receiver(45);
     let bytes = leaving(&mut sender, &arena).remove(0);
     let packet = Packet::parse(&bytes).unwrap();
@@ -157,7 +162,10 @@ fn one_that_is_longer_than_its_buffer_spoils_that_alone() {
     };
     assert_eq!(
         [status(), status()],
-        [Some(Status::LocalLength), Some(Status::Success)]
+        [
+            Some(CompletionStatus::LocalLength),
+            Some(CompletionStatus::Success)
+        ]
     );
 }
 
@@ -174,7 +182,7 @@ fn the_longest_is_as_long_as_any_packet_of_a_reliable_queue_pair() {
     };
     let mut sender = DatagramPair::new(config(SENDER));
     let body = vec![7; longest];
-    sender.post(&datagram(Body::Inline(&body))).unwrap();
+    sender.post(&datagram(RequestBody::Inline(&body))).unwrap();
     let mut arena = Arena::default();
     arena.add(8, vec![0; 40 + longest]);
     let packets = leaving(&mut sender, &arena);
@@ -187,14 +195,17 @@ fn the_longest_is_as_long_as_any_packet_of_a_reliable_queue_pair() {
     let mut pair = DatagramPair::new(config(RECEIVER));
     pair.receive(from, &packet, &mut arena, &mut receives);
     let done = pair.poll_receives().unwrap().completion;
-    assert_eq!((done.status, done.bytes), (Status::Success, filled));
+    assert_eq!(
+        (done.status, done.bytes),
+        (CompletionStatus::Success, filled)
+    );
     assert_eq!(arena.bytes(8)[40..], body);
 }
 
 #[test]
 fn what_cannot_leave_is_refused_or_told() {
     let mut sender = DatagramPair::new(SENDER);
-    let long = sender.post(&datagram(Body::Inline(&[0; 269])));
+    let long = sender.post(&datagram(RequestBody::Inline(&[0; 269])));
     assert_eq!(
         long,
         Err(DatagramError::TooLong {
@@ -202,7 +213,7 @@ fn what_cannot_leave_is_refused_or_told() {
             most: 268
         })
     );
-    let unknown = datagram(Body::Piece(piece(9, 0, 1)));
+    let unknown = datagram(RequestBody::Piece(piece(9, 0, 1)));
     for _ in 0..4 {
         sender.post(&unknown).unwrap();
     }
@@ -210,6 +221,9 @@ fn what_cannot_leave_is_refused_or_told() {
     assert!(leaving(&mut sender, &arena()).is_empty());
     assert_eq!(sender.post(&unknown), Err(DatagramError::Full));
     let done = sender.poll_sends().unwrap();
-    assert_eq!((done.status, done.bytes), (Status::LocalProtection, 0));
+    assert_eq!(
+        (done.status, done.bytes),
+        (CompletionStatus::LocalProtection, 0)
+    );
     assert_eq!(sender.post(&unknown), Ok(()));
 }

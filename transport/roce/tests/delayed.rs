@@ -6,7 +6,7 @@ mod common;
 use common::arena::piece;
 use common::by_hand::{ByHand, brief};
 use common::end::{End, config, end};
-use roce::{Body, Config, Operation, Request};
+use roce::{Config, RequestBody, RequestOpcode, RoceRequest};
 
 const OURS: u32 = 0x00ff_fffe;
 const THEIRS: u32 = 100;
@@ -39,10 +39,10 @@ fn send_to(end: &mut End, now_ns: u64, number: u32, asks: bool) {
 }
 
 fn post(end: &mut End, work: u64, signaled: bool) {
-    let request = Request {
+    let request = RoceRequest {
         work,
-        operation: Operation::Send,
-        body: Body::Inline(b"hello"),
+        operation: RequestOpcode::Send,
+        body: RequestBody::Inline(b"hello"),
         immediate: None,
         signaled,
     };

@@ -8,8 +8,8 @@ use common::arena::{address, piece};
 use common::by_hand::{ByHand, RNR, SEQUENCE, answer};
 use common::dice::Dice;
 use common::end::{self, End, config, end};
-use roce::format::{Network, Opcode, Packet};
-use roce::{Config, Operation, PathMtu, Psn, State};
+use roce::format::{NetworkHeaders, Opcode, Packet};
+use roce::{Config, PathMtu, Psn, QueuePairState, RequestOpcode};
 
 #[test]
 fn any_bytes_are_parsed_without_a_panic() {
@@ -31,7 +31,7 @@ fn any_bytes_are_parsed_without_a_panic() {
         if let Some(version) = bytes.first_mut() {
             *version = [0x45, 0x46, 0x60][dice.index(3)];
         }
-        let _ = Network::parse(&bytes);
+        let _ = NetworkHeaders::parse(&bytes);
     }
 }
 
@@ -61,7 +61,7 @@ fn many_changed_packets_do_no_harm() {
 fn answers_to_requests_that_never_left_do_nothing() {
     for code in [0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12] {
         let mut end = end(config());
-        end.post(0, Operation::Send, piece(7, 0, 1));
+        end.post(0, RequestOpcode::Send, piece(7, 0, 1));
         for psn in [0x00ff_fffd, 0x00ff_fffe, 0x00ff_ffff, 0, 0x007f_ffff] {
             for syndrome in 0..=u8::MAX {
                 let mut packet = ByHand::new(code, psn, &[]);
@@ -74,7 +74,7 @@ fn answers_to_requests_that_never_left_do_nothing() {
                 packet.to(&mut end, 0);
             }
         }
-        assert_eq!(end.pair.state(), State::Ready);
+        assert_eq!(end.pair.state(), QueuePairState::Ready);
         assert_eq!(end.sends_done(), []);
         assert_eq!(end.leaving(0).len(), 1);
     }
@@ -83,7 +83,7 @@ fn answers_to_requests_that_never_left_do_nothing() {
 #[test]
 fn naks_without_end_do_not_make_it_send_without_end() {
     let mut end = end(config());
-    end.post(0, Operation::Send, piece(7, 0, 8000));
+    end.post(0, RequestOpcode::Send, piece(7, 0, 8000));
     let once = end.leaving(0).len();
     let mut sent = 0;
     for _ in 0..1000 {
@@ -134,7 +134,11 @@ impl Quarrel {
                 assert!(end.arena.bytes(OWN)[2048..] == untouched[..]);
             }
             self.now += self.dice.below(20_000);
-            if self.ends.iter().any(|end| end.pair.state() == State::Error) {
+            if self
+                .ends
+                .iter()
+                .any(|end| end.pair.state() == QueuePairState::Error)
+            {
                 self.ends = ends(&mut self.dice);
             }
         }
@@ -144,29 +148,29 @@ impl Quarrel {
     fn post(&mut self, side: usize) {
         let (remote, key) = (address(OPEN) + self.dice.below(64) * 8, OPEN);
         let operation = match self.dice.below(5) {
-            0 => Operation::Send,
-            1 => Operation::Write {
+            0 => RequestOpcode::Send,
+            1 => RequestOpcode::Write {
                 address: remote,
                 key,
             },
-            2 | 3 => Operation::Read {
+            2 | 3 => RequestOpcode::Read {
                 address: remote,
                 key,
             },
-            _ => Operation::FetchAdd {
+            _ => RequestOpcode::FetchAdd {
                 address: remote,
                 key,
                 add: 1,
             },
         };
         let bytes = match operation {
-            Operation::FetchAdd { .. } => 8,
+            RequestOpcode::FetchAdd { .. } => 8,
             _ => u32::try_from(self.dice.below(1500)).expect("it is small"),
         };
-        let request = roce::Request {
+        let request = roce::RoceRequest {
             work: self.work,
             operation,
-            body: roce::Body::Piece(piece(OWN, 0, bytes)),
+            body: roce::RequestBody::Piece(piece(OWN, 0, bytes)),
             immediate: self.dice.permille(300).then_some([1; 4]),
             signaled: self.dice.permille(500),
         };
@@ -231,9 +235,9 @@ fn ends(dice: &mut Dice) -> [End; 2] {
         end.arena.add(OPEN, vec![1; 2048]);
         end.arena.add(OWN, vec![2; 4096]);
         for access in [
-            roce::Access::RemoteRead,
-            roce::Access::RemoteWrite,
-            roce::Access::RemoteAtomic,
+            roce::MemoryAccess::RemoteRead,
+            roce::MemoryAccess::RemoteWrite,
+            roce::MemoryAccess::RemoteAtomic,
         ] {
             end.arena.deny(OWN, access);
         }

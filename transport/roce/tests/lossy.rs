@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use common::arena::{address, piece};
 use common::dice::Dice;
 use common::end::{self, End};
-use roce::{Completion, Config, Memory, Operation, PathMtu, Status};
+use roce::{CompletionStatus, Config, PathMtu, RegisteredMemory, RequestOpcode, WorkCompletion};
 
 #[test]
 fn some_data_of_each_kind_come_right() {
@@ -109,7 +109,7 @@ impl Link {
                     1 => self.check(&done, 1, ended),
                     _ => self.check(&done, 0, ended),
                 }
-                assert_eq!(done.status, Status::Success);
+                assert_eq!(done.status, CompletionStatus::Success);
                 ended += 1;
             }
             assert!(self.tick < 10_000 + messages * 10_000, "it takes too long");
@@ -133,17 +133,17 @@ impl Link {
             0 => {
                 let buffer = piece(TARGET, offset, MESSAGE_BYTES);
                 assert!(self.ends[1].receives.post(message, buffer));
-                self.ends[0].post(message, Operation::Send, local);
+                self.ends[0].post(message, RequestOpcode::Send, local);
             }
             1 => {
-                let write = Operation::Write {
+                let write = RequestOpcode::Write {
                     address: target,
                     key: TARGET,
                 };
                 self.ends[0].post(message, write, local);
             }
             _ => {
-                let read = Operation::Read {
+                let read = RequestOpcode::Read {
                     address: remote,
                     key,
                 };
@@ -153,8 +153,11 @@ impl Link {
         }
     }
 
-    fn check(&self, done: &Completion, side: usize, message: u64) {
-        assert_eq!((done.work, done.status), (message, Status::Success));
+    fn check(&self, done: &WorkCompletion, side: usize, message: u64) {
+        assert_eq!(
+            (done.work, done.status),
+            (message, CompletionStatus::Success)
+        );
         let from = slot(message) as usize;
         let target = self.ends[side].arena.bytes(TARGET);
         let came = &target[from..from + MESSAGE_BYTES as usize];

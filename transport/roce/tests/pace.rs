@@ -6,10 +6,10 @@ mod common;
 use common::arena::piece;
 use common::by_hand::{ACK, ByHand, RNR, answer, brief};
 use common::end::{End, config, end};
-use roce::{Config, Operation, State, Status};
+use roce::{CompletionStatus, Config, QueuePairState, RequestOpcode};
 
 const FIRST: u32 = 0x00ff_fffe;
-const READ: Operation = Operation::Read {
+const READ: RequestOpcode = RequestOpcode::Read {
     address: 0x1000,
     key: 9,
 };
@@ -17,7 +17,7 @@ const READ: Operation = Operation::Read {
 /// Posts so many sends of one byte, named from 0 on.
 fn post_sends(end: &mut End, count: u64) {
     for work in 0..count {
-        end.post(work, Operation::Send, piece(7, 0, 1));
+        end.post(work, RequestOpcode::Send, piece(7, 0, 1));
     }
 }
 
@@ -30,7 +30,7 @@ fn impatient() -> Config {
     }
 }
 
-fn statuses(end: &mut End) -> Vec<(u64, Status)> {
+fn statuses(end: &mut End) -> Vec<(u64, CompletionStatus)> {
     let done = end.sends_done();
     done.iter().map(|done| (done.work, done.status)).collect()
 }
@@ -57,8 +57,11 @@ fn s9_7_6_1_3_what_has_no_answer_is_asked_for_again_until_the_count_is_over() {
     }
     now += 32_768;
     assert_eq!(end.leaving(now), []);
-    assert_eq!(end.pair.state(), State::Error);
-    let wanted = [(0, Status::RetryExceeded), (1, Status::Flushed)];
+    assert_eq!(end.pair.state(), QueuePairState::Error);
+    let wanted = [
+        (0, CompletionStatus::RetryExceeded),
+        (1, CompletionStatus::Flushed),
+    ];
     assert_eq!(statuses(&mut end), wanted);
     assert_eq!(end.pair.deadline(), None);
 }
@@ -132,7 +135,7 @@ fn the_wait_follows_the_measured_round_trip() {
     });
     let mut now = 0;
     for work in 0..40 {
-        end.post(work, Operation::Send, piece(7, 0, 1));
+        end.post(work, RequestOpcode::Send, piece(7, 0, 1));
         end.leaving(now);
         now += 3000;
         let psn = (FIRST + u32::try_from(work).unwrap()) & 0x00ff_ffff;
@@ -163,9 +166,9 @@ fn a_peer_of_ours_is_given_up_when_nothing_says_that_it_lives() {
     wait_until(&mut end, 900_000);
     end.pair.peer_lives(900_000);
     wait_until(&mut end, 1_800_000);
-    assert_eq!(end.pair.state(), State::Ready);
+    assert_eq!(end.pair.state(), QueuePairState::Ready);
     wait_until(&mut end, 2_100_000);
-    assert_eq!(statuses(&mut end), [(0, Status::RetryExceeded)]);
+    assert_eq!(statuses(&mut end), [(0, CompletionStatus::RetryExceeded)]);
 }
 
 #[test]
@@ -201,7 +204,7 @@ fn long_round_trips_cut_the_window_and_the_last_packet_under_way_asks() {
         ..config()
     });
     for work in 0..10 {
-        end.post(work, Operation::Send, piece(7, 0, 8192));
+        end.post(work, RequestOpcode::Send, piece(7, 0, 8192));
     }
     let mut now = 0;
     let mut left = end.leaving(now);

@@ -6,18 +6,21 @@ mod common;
 use common::arena::piece;
 use common::by_hand::{ACCESS, ACK, ByHand, RNR, SEQUENCE, answer, brief};
 use common::end::{End, config, end, numbers};
-use roce::{Access, Body, Config, Operation, PostError, Request, State, Status};
+use roce::{
+    CompletionStatus, Config, MemoryAccess, PostError, QueuePairState, RequestBody, RequestOpcode,
+    RoceRequest,
+};
 
 const FIRST: u32 = 0x00ff_fffe;
-const WRITE: Operation = Operation::Write {
+const WRITE: RequestOpcode = RequestOpcode::Write {
     address: 0x1000,
     key: 9,
 };
-const READ: Operation = Operation::Read {
+const READ: RequestOpcode = RequestOpcode::Read {
     address: 0x1000,
     key: 9,
 };
-const ADD: Operation = Operation::FetchAdd {
+const ADD: RequestOpcode = RequestOpcode::FetchAdd {
     address: 0x1000,
     key: 9,
     add: 5,
@@ -26,7 +29,7 @@ const ADD: Operation = Operation::FetchAdd {
 /// Posts so many sends of one byte, named from 0 on.
 fn post_sends(end: &mut End, count: u64) {
     for work in 0..count {
-        end.post(work, Operation::Send, piece(7, 0, 1));
+        end.post(work, RequestOpcode::Send, piece(7, 0, 1));
     }
 }
 
@@ -39,7 +42,7 @@ fn impatient() -> Config {
     }
 }
 
-fn statuses(end: &mut End) -> Vec<(u64, Status)> {
+fn statuses(end: &mut End) -> Vec<(u64, CompletionStatus)> {
     let done = end.sends_done();
     done.iter().map(|done| (done.work, done.status)).collect()
 }
@@ -56,9 +59,9 @@ fn read_answer(code: u8, psn: u32, payload: &[u8]) -> ByHand {
 #[test]
 fn a_message_is_cut_into_packets_of_the_path_mtu() {
     let mut end = end(config());
-    end.post(0, Operation::Send, piece(7, 0, 513));
+    end.post(0, RequestOpcode::Send, piece(7, 0, 513));
     end.post(1, WRITE, piece(7, 1, 257));
-    end.post(2, Operation::Send, piece(7, 0, 0));
+    end.post(2, RequestOpcode::Send, piece(7, 0, 0));
     let seen = end.leaving(0);
     let wanted = [(0, FIRST), (1, FIRST + 1), (2, 0), (6, 1), (8, 2), (4, 3)];
     assert_eq!(brief(&seen), wanted);
@@ -77,12 +80,12 @@ fn a_message_is_cut_into_packets_of_the_path_mtu() {
 #[test]
 fn immediate_data_stands_in_the_last_packet() {
     let mut end = end(config());
-    for (work, operation) in [(0, Operation::Send), (1, WRITE)] {
+    for (work, operation) in [(0, RequestOpcode::Send), (1, WRITE)] {
         for bytes in [1, 300] {
-            let request = Request {
+            let request = RoceRequest {
                 work,
                 operation,
-                body: Body::Inline(&numbers(bytes)),
+                body: RequestBody::Inline(&numbers(bytes)),
                 immediate: Some(*b"data"),
                 signaled: true,
             };
@@ -103,7 +106,7 @@ fn no_more_leave_than_the_window_and_the_last_asks() {
         window_packets: 4,
         ..config()
     });
-    end.post(0, Operation::Send, piece(7, 0, 2560));
+    end.post(0, RequestOpcode::Send, piece(7, 0, 2560));
     let seen = end.leaving(0);
     assert_eq!(seen.len(), 4);
     assert!(seen[1].asks && seen[3].asks);
@@ -119,7 +122,10 @@ fn an_acknowledgement_is_for_all_before_it() {
     answer(&mut end, 0, FIRST + 1, ACK);
     assert_eq!(
         statuses(&mut end),
-        [(0, Status::Success), (1, Status::Success)]
+        [
+            (0, CompletionStatus::Success),
+            (1, CompletionStatus::Success)
+        ]
     );
     answer(&mut end, 0, FIRST, ACK);
     answer(&mut end, 0, 1, ACK);
@@ -134,10 +140,10 @@ fn an_acknowledgement_is_for_all_before_it() {
 fn requests_that_are_not_signaled_end_in_silence_unless_they_fail() {
     let mut end = end(config());
     for work in 0..3 {
-        let request = Request {
+        let request = RoceRequest {
             work,
-            operation: Operation::Send,
-            body: Body::Inline(&[1]),
+            operation: RequestOpcode::Send,
+            body: RequestBody::Inline(&[1]),
             immediate: None,
             signaled: work == 1,
         };
@@ -145,9 +151,9 @@ fn requests_that_are_not_signaled_end_in_silence_unless_they_fail() {
     }
     end.leaving(0);
     answer(&mut end, 0, FIRST + 1, ACK);
-    assert_eq!(statuses(&mut end), [(1, Status::Success)]);
+    assert_eq!(statuses(&mut end), [(1, CompletionStatus::Success)]);
     end.pair.fail();
-    assert_eq!(statuses(&mut end), [(2, Status::Flushed)]);
+    assert_eq!(statuses(&mut end), [(2, CompletionStatus::Flushed)]);
 }
 
 #[test]
@@ -156,7 +162,7 @@ fn s9_7_5_2_a_sequence_error_acknowledges_what_is_before_and_brings_the_rest_aga
     post_sends(&mut end, 4);
     end.leaving(0);
     answer(&mut end, 0, FIRST + 1, SEQUENCE);
-    assert_eq!(statuses(&mut end), [(0, Status::Success)]);
+    assert_eq!(statuses(&mut end), [(0, CompletionStatus::Success)]);
     let again = [(4, FIRST + 1), (4, 0), (4, 1)];
     assert_eq!(brief(&end.leaving(0)), again);
     answer(&mut end, 0, FIRST + 1, SEQUENCE);
@@ -170,7 +176,7 @@ fn s9_7_5_2_8_a_peer_without_a_buffer_is_asked_again_when_the_timer_is_over() {
     end.leaving(0);
     answer(&mut end, 5, FIRST + 1, RNR);
     answer(&mut end, 6, FIRST + 1, SEQUENCE);
-    assert_eq!(statuses(&mut end), [(0, Status::Success)]);
+    assert_eq!(statuses(&mut end), [(0, CompletionStatus::Success)]);
     assert_eq!(end.pair.deadline(), Some(10_005));
     assert_eq!(end.leaving(10_004), []);
     assert_eq!(brief(&end.leaving(10_005)), [(4, FIRST + 1), (4, 0)]);
@@ -187,25 +193,28 @@ fn a_peer_without_a_buffer_is_given_up_after_the_count() {
     answer(&mut end, 0, FIRST, RNR);
     assert_eq!(end.leaving(20_000).len(), 2);
     answer(&mut end, 20_000, FIRST, RNR);
-    let wanted = [(0, Status::NotReadyExceeded), (1, Status::Flushed)];
+    let wanted = [
+        (0, CompletionStatus::NotReadyExceeded),
+        (1, CompletionStatus::Flushed),
+    ];
     assert_eq!(statuses(&mut end), wanted);
 }
 
 #[test]
 fn a_refused_request_breaks_the_queue_pair_and_what_was_before_it_ends_well() {
     let mut end = end(config());
-    end.post(0, Operation::Send, piece(7, 0, 1));
+    end.post(0, RequestOpcode::Send, piece(7, 0, 1));
     end.post(1, WRITE, piece(7, 0, 600));
-    end.post(2, Operation::Send, piece(7, 0, 1));
+    end.post(2, RequestOpcode::Send, piece(7, 0, 1));
     end.leaving(0);
     answer(&mut end, 0, 0, ACCESS);
-    let (bad, flushed) = (Status::RemoteAccess, Status::Flushed);
+    let (bad, flushed) = (CompletionStatus::RemoteAccess, CompletionStatus::Flushed);
     assert_eq!(
         statuses(&mut end),
-        [(0, Status::Success), (1, bad), (2, flushed)]
+        [(0, CompletionStatus::Success), (1, bad), (2, flushed)]
     );
-    assert_eq!(end.pair.state(), State::Error);
-    end.post(3, Operation::Send, piece(7, 0, 1));
+    assert_eq!(end.pair.state(), QueuePairState::Error);
+    end.post(3, RequestOpcode::Send, piece(7, 0, 1));
     assert_eq!(statuses(&mut end), [(3, flushed)]);
     assert_eq!(end.leaving(0), []);
 }
@@ -218,7 +227,7 @@ fn a_long_read_leaves_as_several_and_their_count_is_limited() {
         ..config()
     });
     end.post(0, READ, piece(8, 0, 1281));
-    end.post(1, Operation::Send, piece(7, 0, 1));
+    end.post(1, RequestOpcode::Send, piece(7, 0, 1));
     let parts = |end: &mut End| -> Vec<(u32, u64, u32)> {
         let seen = end.leaving(0);
         let parts = seen.iter().filter_map(|seen| Some((seen.psn, seen.reth?)));
@@ -238,7 +247,7 @@ fn a_long_read_leaves_as_several_and_their_count_is_limited() {
     }
     assert_eq!(statuses(&mut end), []);
     read_answer(0x0f, 3, &bytes[1280..]).to(&mut end, 0);
-    assert_eq!(statuses(&mut end), [(0, Status::Success)]);
+    assert_eq!(statuses(&mut end), [(0, CompletionStatus::Success)]);
     assert_eq!(end.arena.bytes(8)[..1281], *bytes);
     assert_eq!(end.leaving(0), []);
 }
@@ -250,7 +259,7 @@ fn s9_7_5_1_2_the_answer_to_a_read_acknowledges_what_was_sent_before() {
     end.post(2, READ, piece(8, 0, 3));
     end.leaving(0);
     read_answer(0x10, 0, &[1, 2, 3]).to(&mut end, 0);
-    let good = Status::Success;
+    let good = CompletionStatus::Success;
     assert_eq!(statuses(&mut end), [(0, good), (1, good), (2, good)]);
     assert_eq!(end.arena.bytes(8)[..4], [1, 2, 3, 0]);
 }
@@ -260,11 +269,11 @@ fn an_acknowledgement_that_passes_over_a_read_says_that_its_answer_was_lost() {
     let mut end = end(config());
     post_sends(&mut end, 1);
     end.post(1, READ, piece(8, 0, 600));
-    end.post(2, Operation::Send, piece(7, 0, 1));
+    end.post(2, RequestOpcode::Send, piece(7, 0, 1));
     end.leaving(0);
     read_answer(0x0d, FIRST + 1, &[5; 256]).to(&mut end, 0);
     answer(&mut end, 0, 2, ACK);
-    assert_eq!(statuses(&mut end), [(0, Status::Success)]);
+    assert_eq!(statuses(&mut end), [(0, CompletionStatus::Success)]);
     let again = end.leaving(0);
     assert_eq!(brief(&again), [(0x0c, 0), (4, 2)]);
     let reth = again[0].reth.unwrap();
@@ -282,7 +291,7 @@ fn the_rest_of_a_read_is_taken_as_a_new_answer_or_as_the_end_of_the_old() {
         assert_eq!(brief(&end.leaving(8192)), [(0x0c, FIRST + 1)]);
         read_answer(codes[0], FIRST + 1, &[2; 256]).to(&mut end, 8192);
         read_answer(codes[1], 0, &[3; 88]).to(&mut end, 8192);
-        assert_eq!(statuses(&mut end), [(0, Status::Success)]);
+        assert_eq!(statuses(&mut end), [(0, CompletionStatus::Success)]);
         let brought = end.arena.bytes(8);
         assert_eq!(
             [brought[0], brought[256], brought[599], brought[600]],
@@ -301,7 +310,7 @@ fn an_answer_of_the_wrong_length_is_dropped() {
     assert_eq!(end.arena.bytes(8)[0], 0);
     read_answer(0x0d, FIRST, &[1; 256]).to(&mut end, 0);
     read_answer(0x0f, FIRST + 1, &[1; 44]).to(&mut end, 0);
-    assert_eq!(statuses(&mut end), [(0, Status::Success)]);
+    assert_eq!(statuses(&mut end), [(0, CompletionStatus::Success)]);
 }
 
 #[test]
@@ -315,7 +324,7 @@ fn an_atomic_operation_brings_what_was_there() {
         .aeth(ACK)
         .value(0x0102_0304)
         .to(&mut end, 0);
-    assert_eq!(statuses(&mut end), [(0, Status::Success)]);
+    assert_eq!(statuses(&mut end), [(0, CompletionStatus::Success)]);
     assert_eq!(end.arena.bytes(8)[16..24], 0x0102_0304_u64.to_ne_bytes());
 }
 
@@ -342,7 +351,10 @@ fn one_after_the_other_there_is_no_end_of_atomic_operations_and_reads() {
             };
             assert_eq!(end.leaving(0).len(), 1, "{is_selective} {work}");
             answer.to(&mut end, 0);
-            assert_eq!(statuses(&mut end), [(work.into(), Status::Success)]);
+            assert_eq!(
+                statuses(&mut end),
+                [(work.into(), CompletionStatus::Success)]
+            );
         }
     }
 }
@@ -350,18 +362,18 @@ fn one_after_the_other_there_is_no_end_of_atomic_operations_and_reads() {
 #[test]
 fn memory_of_this_side_that_is_not_registered_is_told_in_its_turn() {
     let mut end = end(config());
-    end.arena.deny(8, Access::LocalWrite);
+    end.arena.deny(8, MemoryAccess::LocalWrite);
     post_sends(&mut end, 1);
     end.post(1, READ, piece(8, 0, 8));
-    end.post(2, Operation::Send, piece(7, 0, 1));
+    end.post(2, RequestOpcode::Send, piece(7, 0, 1));
     assert_eq!(brief(&end.leaving(0)), [(4, FIRST)]);
-    assert_eq!(end.pair.state(), State::Ready);
+    assert_eq!(end.pair.state(), QueuePairState::Ready);
     answer(&mut end, 0, FIRST, ACK);
     assert_eq!(end.leaving(0), []);
-    let (bad, flushed) = (Status::LocalProtection, Status::Flushed);
+    let (bad, flushed) = (CompletionStatus::LocalProtection, CompletionStatus::Flushed);
     assert_eq!(
         statuses(&mut end),
-        [(0, Status::Success), (1, bad), (2, flushed)]
+        [(0, CompletionStatus::Success), (1, bad), (2, flushed)]
     );
 }
 
@@ -374,10 +386,10 @@ fn completions_that_were_not_polled_take_room() {
     post_sends(&mut end, 2);
     end.leaving(0);
     answer(&mut end, 0, FIRST + 1, ACK);
-    let request = Request {
+    let request = RoceRequest {
         work: 9,
-        operation: Operation::Send,
-        body: Body::Piece(piece(7, 0, 1)),
+        operation: RequestOpcode::Send,
+        body: RequestBody::Piece(piece(7, 0, 1)),
         immediate: None,
         signaled: true,
     };

@@ -6,7 +6,7 @@ mod common;
 use common::arena::{address, piece};
 use common::by_hand::{ACCESS, ACK, ByHand, INVALID, RNR, SEQUENCE, Seen, brief};
 use common::end::{End, config, end, numbers};
-use roce::{Access, Config, State, Status};
+use roce::{CompletionStatus, Config, MemoryAccess, QueuePairState};
 
 /// An end with a few receive buffers of 1,000 bytes in region 8, named from 0 on.
 fn listening() -> End {
@@ -20,7 +20,7 @@ fn listening() -> End {
     end
 }
 
-fn statuses(end: &mut End) -> Vec<(u64, Status, u32)> {
+fn statuses(end: &mut End) -> Vec<(u64, CompletionStatus, u32)> {
     let done = end.receives_done();
     done.iter()
         .map(|done| (done.work, done.status, done.bytes))
@@ -80,7 +80,7 @@ fn a_burst_has_one_acknowledgement_with_the_count_of_messages() {
 fn a_message_of_no_bytes_takes_a_buffer() {
     let mut end = listening();
     ByHand::new(4, 100, &[]).to(&mut end, 0);
-    assert_eq!(statuses(&mut end), [(0, Status::Success, 0)]);
+    assert_eq!(statuses(&mut end), [(0, CompletionStatus::Success, 0)]);
 }
 
 #[test]
@@ -126,7 +126,10 @@ fn s9_7_5_2_8_without_a_buffer_it_says_so_and_drops_what_follows() {
     end.receives.post(9, piece(8, 0, 100));
     ByHand::new(4, 104, &[5]).to(&mut end, 0);
     assert_eq!(answers(&mut end), [(104, ACK)]);
-    assert_eq!(statuses(&mut end).last(), Some(&(9, Status::Success, 1)));
+    assert_eq!(
+        statuses(&mut end).last(),
+        Some(&(9, CompletionStatus::Success, 1))
+    );
 }
 
 #[test]
@@ -168,9 +171,9 @@ fn s9_7_4_packets_of_a_message_come_in_order_and_alone() {
         packet.to(&mut end, 0);
         let answers = answers(&mut end);
         assert_eq!(answers.last(), Some(&(101, INVALID)), "{begin} then {code}");
-        assert_eq!(end.pair.state(), State::Error);
+        assert_eq!(end.pair.state(), QueuePairState::Error);
         let flushed: &[_] = match begin {
-            0 => &[(0, Status::Flushed, 0)],
+            0 => &[(0, CompletionStatus::Flushed, 0)],
             _ => &[],
         };
         assert_eq!(statuses(&mut end), *flushed);
@@ -213,7 +216,7 @@ fn a_message_longer_than_its_buffer_breaks_both_sides() {
     ByHand::new(0, 100, &[1; 256]).to(&mut end, 0);
     ByHand::new(2, 101, &[1; 45]).to(&mut end, 0);
     assert_eq!(answers(&mut end), [(101, INVALID)]);
-    assert_eq!(statuses(&mut end), [(3, Status::LocalLength, 0)]);
+    assert_eq!(statuses(&mut end), [(3, CompletionStatus::LocalLength, 0)]);
 }
 
 #[test]
@@ -222,7 +225,10 @@ fn a_buffer_that_is_not_registered_is_told_here_and_there() {
     end.arena.remove(8);
     ByHand::new(4, 100, &[1]).to(&mut end, 0);
     assert_eq!(answers(&mut end), [(100, 0x63)]);
-    assert_eq!(statuses(&mut end), [(0, Status::LocalProtection, 0)]);
+    assert_eq!(
+        statuses(&mut end),
+        [(0, CompletionStatus::LocalProtection, 0)]
+    );
 }
 
 #[test]
@@ -238,10 +244,10 @@ fn s9_7_5_2_4_keys_bounds_and_rights_are_checked() {
         let mut end = listening();
         packet.to(&mut end, 0);
         assert_eq!(answers(&mut end), [(100, ACCESS)], "{packet:?}");
-        assert_eq!(end.pair.state(), State::Error);
+        assert_eq!(end.pair.state(), QueuePairState::Error);
     }
     let mut end = listening();
-    end.arena.deny(7, Access::RemoteRead);
+    end.arena.deny(7, MemoryAccess::RemoteRead);
     read(100, 0, 1).to(&mut end, 0);
     assert_eq!(answers(&mut end), [(100, ACCESS)]);
     let mut end = listening();
@@ -357,7 +363,7 @@ fn memory_that_is_gone_before_a_read_is_answered_breaks_the_queue_pair() {
     assert!(end.next_on_wire(0).is_some());
     end.arena.remove(7);
     assert_eq!(answers(&mut end), [(101, ACCESS)]);
-    assert_eq!(end.pair.state(), State::Error);
+    assert_eq!(end.pair.state(), QueuePairState::Error);
 }
 
 #[test]
@@ -401,7 +407,7 @@ fn a17_9_3_a_marked_request_is_told_to_the_peer_once_in_50_microseconds() {
 #[test]
 fn answers_and_requests_leave_in_turn() {
     let mut end = listening();
-    end.post(0, roce::Operation::Send, piece(7, 0, 700));
+    end.post(0, roce::RequestOpcode::Send, piece(7, 0, 700));
     read(100, 0, 700).to(&mut end, 0);
     let codes: Vec<u8> = end.leaving(0).iter().map(|seen| seen.code).collect();
     assert_eq!(codes, [0x0d, 0, 0x0e, 1, 0x0f, 2]);

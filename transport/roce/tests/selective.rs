@@ -9,10 +9,10 @@ use common::arena::{address, piece};
 use common::by_hand::{ACCESS, ACK, ByHand, RNR, answer, brief, set};
 use common::dice::Dice;
 use common::end::{self, End, config, end, numbers};
-use roce::{Config, Operation, PathMtu, Psn, State, Status};
+use roce::{CompletionStatus, Config, PathMtu, Psn, QueuePairState, RequestOpcode};
 
 const FIRST: u32 = 0x00ff_fffe;
-const READ: Operation = Operation::Read {
+const READ: RequestOpcode = RequestOpcode::Read {
     address: 0x1000,
     key: 9,
 };
@@ -28,13 +28,16 @@ fn selective() -> Config {
 
 fn post_sends(end: &mut End, count: u64) {
     for work in 0..count {
-        end.post(work, Operation::Send, piece(7, 0, 1));
+        end.post(work, RequestOpcode::Send, piece(7, 0, 1));
     }
 }
 
 fn done(end: &mut End) -> Vec<u64> {
     let done = end.sends_done();
-    assert!(done.iter().all(|done| done.status == Status::Success));
+    assert!(
+        done.iter()
+            .all(|done| done.status == CompletionStatus::Success)
+    );
     done.iter().map(|done| done.work).collect()
 }
 
@@ -108,11 +111,11 @@ fn a_packet_ahead_that_is_wrong_is_refused_in_its_turn() {
     let write = |psn, key| ByHand::new(0x0a, psn, &[1]).reth(address(8), key, 1);
     write(101, 99).to(&mut end, 0);
     end.leaving(0);
-    assert_eq!(end.pair.state(), State::Ready);
+    assert_eq!(end.pair.state(), QueuePairState::Ready);
     write(100, 8).to(&mut end, 0);
     let seen = end.leaving(0);
     assert_eq!((seen[0].psn, seen[0].syndrome()), (101, ACCESS));
-    assert_eq!(end.pair.state(), State::Error);
+    assert_eq!(end.pair.state(), QueuePairState::Error);
 }
 
 #[test]
@@ -223,12 +226,12 @@ fn whole_answers_to_a_read_are_of_one_length() {
 #[test]
 fn one_percent_of_loss_costs_at_most_a_fifth_of_the_goodput() {
     for operation in [
-        Operation::Send,
-        Operation::Write {
+        RequestOpcode::Send,
+        RequestOpcode::Write {
             address: address(4),
             key: 4,
         },
-        Operation::Read {
+        RequestOpcode::Read {
             address: address(4),
             key: 4,
         },
@@ -253,7 +256,7 @@ struct Link {
     ends: [End; 2],
     dice: Dice,
     loss_permille: u64,
-    operation: Operation,
+    operation: RequestOpcode,
     on_link: [VecDeque<(u64, Vec<u8>)>; 2],
 }
 
@@ -266,7 +269,7 @@ const MESSAGE_BYTES: u32 = 256 * MESSAGE_PACKETS;
 
 impl Link {
     /// Seed 0 loses nothing.
-    fn new(seed: u64, selective_repeat: bool, operation: Operation) -> Self {
+    fn new(seed: u64, selective_repeat: bool, operation: RequestOpcode) -> Self {
         let config = Config {
             path_mtu: PathMtu::Bytes256,
             window_packets: 128,

@@ -11,13 +11,13 @@ use common::arena::{address, piece};
 use common::dice::Dice;
 use common::end::{self, End};
 use roce::{
-    Body, Completion, Config, Counts, Operation, PathMtu, Piece, PostError, Psn, Request, State,
-    Status, Troubles,
+    CompletionStatus, Config, CongestionCounts, PathMtu, PostError, Psn, QueuePairCounts,
+    QueuePairState, RequestBody, RequestOpcode, RoceRequest, RoceSge, WorkCompletion,
 };
 
 #[test]
 fn all_bytes_arrive_once_and_in_order_whatever_the_link_does() {
-    let mut all = Counts::default();
+    let mut all = QueuePairCounts::default();
     for seed in 0..300 {
         let run = std::panic::catch_unwind(|| Run::new(seed).run());
         let Ok(counts) = run else {
@@ -31,7 +31,7 @@ fn all_bytes_arrive_once_and_in_order_whatever_the_link_does() {
             all.troubles.repeated += counts.troubles.repeated;
         }
     }
-    let Troubles {
+    let CongestionCounts {
         repeated,
         timeouts,
         window_cuts,
@@ -80,8 +80,8 @@ struct Run {
     serial: u64,
     now: u64,
     stalled_until: [u64; 2],
-    sends: [Vec<Completion>; 2],
-    receives: [Vec<Completion>; 2],
+    sends: [Vec<WorkCompletion>; 2],
+    receives: [Vec<WorkCompletion>; 2],
     buffers: [u32; 2],
 }
 
@@ -91,7 +91,7 @@ type OnLink = (u64, u64, usize, Vec<u8>);
 /// A request of the plan.
 #[derive(Clone, Copy, Debug)]
 struct Planned {
-    operation: Operation,
+    operation: RequestOpcode,
     bytes: u32,
     inline: bool,
     immediate: Option<[u8; 4]>,
@@ -138,7 +138,7 @@ impl Run {
         }
     }
 
-    fn run(mut self) -> [Counts; 2] {
+    fn run(mut self) -> [QueuePairCounts; 2] {
         let mut turns = 0_u32;
         while !self.is_over() {
             for side in 0..2 {
@@ -177,7 +177,12 @@ impl Run {
         assert!(end.pair.unanswered() <= most);
         self.sends[side].extend(end.sends_done());
         self.receives[side].extend(end.receives_done());
-        assert_eq!(end.pair.state(), State::Ready, "{:?}", end.pair.counts());
+        assert_eq!(
+            end.pair.state(),
+            QueuePairState::Ready,
+            "{:?}",
+            end.pair.counts()
+        );
     }
 
     fn post_buffers(&mut self, side: usize) {
@@ -199,13 +204,13 @@ impl Run {
             let slot = u32::try_from(slot).expect("it is small");
             let body = planned.piece(slot);
             let inline = self.ends[side].arena.gather(body).to_vec();
-            let request = Request {
+            let request = RoceRequest {
                 work: slot.into(),
                 operation: planned.operation,
                 body: if planned.inline {
-                    Body::Inline(&inline)
+                    RequestBody::Inline(&inline)
                 } else {
-                    Body::Piece(body)
+                    RequestBody::Piece(body)
                 },
                 immediate: planned.immediate,
                 signaled: planned.signaled,
@@ -283,7 +288,10 @@ impl Run {
         let done: Vec<u64> = self.sends[side].iter().map(|done| done.work).collect();
         assert_eq!(done, signaled, "each once and in order");
         let all = self.sends[side].iter().chain(&self.receives[side]);
-        assert!(all.into_iter().all(|done| done.status == Status::Success));
+        assert!(
+            all.into_iter()
+                .all(|done| done.status == CompletionStatus::Success)
+        );
 
         let mut received = self.receives[1 - side].iter();
         let mut sum = 0_u64;
@@ -296,20 +304,20 @@ impl Run {
                     (done.bytes, done.immediate),
                     (planned.bytes, planned.immediate)
                 );
-                if planned.operation == Operation::Send {
+                if planned.operation == RequestOpcode::Send {
                     let buffer = u32::try_from(done.work).expect("it is small");
                     let came = piece(IN, buffer * SLOT, planned.bytes);
                     assert!(there.gather(came) == here.gather(body), "send {slot}");
                 }
             }
             match planned.operation {
-                Operation::Write { .. } => {
+                RequestOpcode::Write { .. } => {
                     assert!(there.gather(target) == here.gather(body), "write {slot}");
                 }
-                Operation::Read { .. } => {
+                RequestOpcode::Read { .. } => {
                     assert!(here.gather(body) == there.gather(target), "read {slot}");
                 }
-                Operation::FetchAdd { add, .. } => {
+                RequestOpcode::FetchAdd { add, .. } => {
                     assert_eq!(here.gather(body), sum.to_ne_bytes(), "atomic {slot}");
                     sum += add;
                 }
@@ -322,12 +330,15 @@ impl Run {
 
 impl Planned {
     fn takes_buffer(&self) -> bool {
-        self.operation == Operation::Send || self.immediate.is_some()
+        self.operation == RequestOpcode::Send || self.immediate.is_some()
     }
 
     /// Its own memory.
-    fn piece(&self, slot: u32) -> Piece {
-        let fetches = !matches!(self.operation, Operation::Send | Operation::Write { .. });
+    fn piece(&self, slot: u32) -> RoceSge {
+        let fetches = !matches!(
+            self.operation,
+            RequestOpcode::Send | RequestOpcode::Write { .. }
+        );
         piece(if fetches { BACK } else { OUT }, slot * SLOT, self.bytes)
     }
 }
@@ -372,27 +383,27 @@ fn configs(dice: &mut Dice) -> (Config, Config) {
 fn planned(dice: &mut Dice, slot: u32) -> Planned {
     let (remote, key) = (address(OPEN) + u64::from(slot * SLOT), OPEN);
     let operation = match dice.below(8) {
-        0..=2 => Operation::Send,
-        3 | 4 => Operation::Write {
+        0..=2 => RequestOpcode::Send,
+        3 | 4 => RequestOpcode::Write {
             address: remote,
             key,
         },
-        5 | 6 => Operation::Read {
+        5 | 6 => RequestOpcode::Read {
             address: remote,
             key,
         },
-        _ => Operation::FetchAdd {
+        _ => RequestOpcode::FetchAdd {
             address: address(WORD),
             key: WORD,
             add: dice.below(1000),
         },
     };
     let bytes = match operation {
-        Operation::FetchAdd { .. } => 8,
+        RequestOpcode::FetchAdd { .. } => 8,
         _ => u32::try_from([dice.below(20), dice.below(600), dice.below(6001)][dice.index(3)])
             .expect("it is small"),
     };
-    let sends = matches!(operation, Operation::Send | Operation::Write { .. });
+    let sends = matches!(operation, RequestOpcode::Send | RequestOpcode::Write { .. });
     Planned {
         operation,
         bytes,

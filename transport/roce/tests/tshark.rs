@@ -10,11 +10,11 @@ use std::process::{Command, Stdio};
 
 use common::arena::{Arena, address as memory, piece};
 use common::end::{End, address, config, numbers};
-use roce::format::{Network, Packet};
+use roce::format::{NetworkHeaders, Packet};
 use roce::icrc::Icrc;
 use roce::{
-    Body, Config, Datagram, DatagramConfig, DatagramPair, Operation, PathMtu, Payload, Request,
-    State,
+    Config, Datagram, DatagramConfig, DatagramPair, PacketPayload, PathMtu, QueuePairState,
+    RequestBody, RequestOpcode, RoceRequest,
 };
 
 /// Packets from and to whom, as they are on the wire.
@@ -97,12 +97,12 @@ fn requests(capture: &mut Capture) {
     let (mut one, mut two) = ends();
     let (key, to) = (8, memory(8));
     let atomics = [
-        Operation::FetchAdd {
+        RequestOpcode::FetchAdd {
             address: to,
             key,
             add: 3,
         },
-        Operation::CompareSwap {
+        RequestOpcode::CompareSwap {
             address: to,
             key,
             compare: 3,
@@ -111,10 +111,10 @@ fn requests(capture: &mut Capture) {
     ];
     let mut post = |one: &mut End, two: &mut End, operation, body, immediate| {
         two.receives.post(1, piece(8, 4096, 2048));
-        let request = Request {
+        let request = RoceRequest {
             work: 1,
             operation,
-            body: Body::Piece(body),
+            body: RequestBody::Piece(body),
             immediate,
             signaled: true,
         };
@@ -124,11 +124,11 @@ fn requests(capture: &mut Capture) {
     for bytes in LENGTHS {
         let body = piece(7, 3, bytes);
         for immediate in [None, Some(*b"data")] {
-            post(&mut one, &mut two, Operation::Send, body, immediate);
-            let write = Operation::Write { address: to, key };
+            post(&mut one, &mut two, RequestOpcode::Send, body, immediate);
+            let write = RequestOpcode::Write { address: to, key };
             post(&mut one, &mut two, write, body, immediate);
         }
-        let read = Operation::Read { address: to, key };
+        let read = RequestOpcode::Read { address: to, key };
         post(&mut one, &mut two, read, piece(8, 0, bytes), None);
     }
     for atomic in atomics {
@@ -136,7 +136,7 @@ fn requests(capture: &mut Capture) {
     }
     assert_eq!(
         (one.pair.state(), two.pair.state()),
-        (State::Ready, State::Ready)
+        (QueuePairState::Ready, QueuePairState::Ready)
     );
 }
 
@@ -144,13 +144,13 @@ fn requests(capture: &mut Capture) {
 fn refusals(capture: &mut Capture) {
     let (mut one, mut two) = ends();
     let body = piece(7, 0, 600);
-    one.post(1, Operation::Send, body);
+    one.post(1, RequestOpcode::Send, body);
     capture.exchange(&mut one, &mut two, 0);
     two.receives.post(1, piece(8, 0, 1024));
     capture.exchange(&mut one, &mut two, 1_000_000_000);
     one.post(
         2,
-        Operation::Write {
+        RequestOpcode::Write {
             address: memory(8),
             key: 8,
         },
@@ -170,14 +170,14 @@ fn refusals(capture: &mut Capture) {
     capture.exchange(&mut one, &mut two, 1_000_000_000);
     one.post(
         3,
-        Operation::Write {
+        RequestOpcode::Write {
             address: memory(8),
             key: 99,
         },
         body,
     );
     capture.exchange(&mut one, &mut two, 2_000_000_000);
-    assert_eq!(two.pair.state(), State::Error);
+    assert_eq!(two.pair.state(), QueuePairState::Error);
 }
 
 fn datagrams(capture: &mut Capture) {
@@ -199,7 +199,7 @@ fn datagrams(capture: &mut Capture) {
             to: address(2),
             number: 18,
             key: 180,
-            body: Body::Inline(body),
+            body: RequestBody::Inline(body),
             immediate,
             signaled: true,
         };
@@ -208,12 +208,13 @@ fn datagrams(capture: &mut Capture) {
             .next_outgoing(&Arena::default())
             .expect("one was posted");
         let mut wire = outgoing.headers.as_bytes().to_vec();
-        if let Payload::Inline(bytes) = outgoing.payload {
+        if let PacketPayload::Inline(bytes) = outgoing.payload {
             wire.extend(bytes);
         }
         wire.extend(outgoing.pad());
         let bytes = u16::try_from(wire.len()).expect("it is short");
-        let network = Network::assumed(address(1), address(2), bytes).expect("both are IPv4");
+        let network =
+            NetworkHeaders::assumed(address(1), address(2), bytes).expect("both are IPv4");
         wire.extend(Icrc::new(&network, &wire).finish());
         capture.0.push((1, 2, wire));
     }

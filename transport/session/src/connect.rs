@@ -55,9 +55,9 @@ pub enum Say<E> {
     },
 }
 
-/// Where the carrier to a peer stands. `Q` is the end of this process.
+/// The state of the carrier to a peer. `Q` is the end of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State<Q> {
+pub enum CarrierState<Q> {
     /// There is none.
     Apart,
     /// This process has asked.
@@ -92,7 +92,7 @@ pub enum State<Q> {
 /// A connection to a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection<Q> {
-    state: State<Q>,
+    state: CarrierState<Q>,
     /// Number of the newest attempt that is known of.
     attempt: u32,
     /// When something is said again, and how often it was.
@@ -143,7 +143,7 @@ pub enum Do<E> {
 impl<Q> Default for Connection<Q> {
     fn default() -> Self {
         Self {
-            state: State::Apart,
+            state: CarrierState::Apart,
             attempt: 0,
             deadline_ns: NEVER,
             tries: 0,
@@ -163,7 +163,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     /// Where it stands.
     #[inline(always)]
     #[must_use]
-    pub fn state(&self) -> State<Q> {
+    pub fn state(&self) -> CarrierState<Q> {
         self.state
     }
 
@@ -184,11 +184,11 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     #[must_use]
     pub fn end(&self) -> Option<Q> {
         match self.state {
-            State::Apart => None,
-            State::Asking { end }
-            | State::Answered { end }
-            | State::Joined { end, .. }
-            | State::Leaving { end, .. } => Some(end),
+            CarrierState::Apart => None,
+            CarrierState::Asking { end }
+            | CarrierState::Answered { end }
+            | CarrierState::Joined { end, .. }
+            | CarrierState::Leaving { end, .. } => Some(end),
         }
     }
 
@@ -197,7 +197,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     #[must_use]
     pub fn usable(&self) -> Option<Q> {
         match self.state {
-            State::Joined { end, .. } => Some(end),
+            CarrierState::Joined { end, .. } => Some(end),
             _ => None,
         }
     }
@@ -205,13 +205,16 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     /// Whether it can be used, or is being made.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        !matches!(self.state, State::Apart | State::Leaving { .. })
+        !matches!(
+            self.state,
+            CarrierState::Apart | CarrierState::Leaving { .. }
+        )
     }
 
     /// Whether this process could ask now.
     #[must_use]
     pub fn may_ask(&self, now_ns: u64) -> bool {
-        self.state == State::Apart && now_ns >= self.not_before_ns
+        self.state == CarrierState::Apart && now_ns >= self.not_before_ns
     }
 
     /// Whether the peer is only to be asked if it hears.
@@ -223,7 +226,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     /// This process asks with an end that it has made; answers the number of the attempt.
     pub fn ask(&mut self, end: Q, now_ns: u64) -> u32 {
         self.attempt = self.attempt.wrapping_add(1);
-        self.state = State::Asking { end };
+        self.state = CarrierState::Asking { end };
         self.wait(now_ns);
         self.attempt
     }
@@ -238,24 +241,24 @@ impl<Q: Copy + PartialEq> Connection<Q> {
                 again,
             } => self.hear_connect(attempt, end, again, !is_first),
             Say::Accept { attempt, end } if attempt == self.attempt => match self.state {
-                State::Asking { .. } => Do::Join { end },
-                State::Joined { asked: true, .. } => Do::ReadyAgain,
+                CarrierState::Asking { .. } => Do::Join { end },
+                CarrierState::Joined { asked: true, .. } => Do::ReadyAgain,
                 _ => Do::Nothing,
             },
             Say::Ready { attempt } if attempt == self.attempt => match self.state {
-                State::Answered { .. } => Do::Use,
+                CarrierState::Answered { .. } => Do::Use,
                 _ => Do::Nothing,
             },
             Say::Refuse { attempt } if attempt == self.attempt => match self.state {
-                State::Asking { .. } => Do::Abandon,
+                CarrierState::Asking { .. } => Do::Abandon,
                 _ => Do::Nothing,
             },
             Say::GiveUp { attempt, done } if attempt == self.attempt => match self.state {
-                State::Answered { .. } | State::Joined { .. } => Do::Leave,
-                State::Leaving { said: false, .. } => Do::Leave,
-                State::Leaving { said: true, .. } => Do::TakeApart { asked: !done },
-                State::Apart if !done => Do::GoneAgain,
-                State::Apart | State::Asking { .. } => Do::Nothing,
+                CarrierState::Answered { .. } | CarrierState::Joined { .. } => Do::Leave,
+                CarrierState::Leaving { said: false, .. } => Do::Leave,
+                CarrierState::Leaving { said: true, .. } => Do::TakeApart { asked: !done },
+                CarrierState::Apart if !done => Do::GoneAgain,
+                CarrierState::Apart | CarrierState::Asking { .. } => Do::Nothing,
             },
             _ => Do::Nothing,
         }
@@ -266,10 +269,10 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         match self.state {
             _ if newer > 0 => Do::Answer { end, again },
             // Ours of the same number came to nothing.
-            State::Apart if newer == 0 => Do::Answer { end, again },
-            State::Asking { .. } if newer == 0 && yields => Do::Answer { end, again },
-            State::Answered { .. } if newer == 0 => Do::AnswerAgain,
-            State::Joined { asked: false, .. } if newer == 0 => Do::AnswerAgain,
+            CarrierState::Apart if newer == 0 => Do::Answer { end, again },
+            CarrierState::Asking { .. } if newer == 0 && yields => Do::Answer { end, again },
+            CarrierState::Answered { .. } if newer == 0 => Do::AnswerAgain,
+            CarrierState::Joined { asked: false, .. } if newer == 0 => Do::AnswerAgain,
             _ => Do::Nothing,
         }
     }
@@ -282,27 +285,27 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     /// The peer's attempt was answered with an end of this process.
     pub fn answered(&mut self, attempt: u32, end: Q, now_ns: u64) {
         self.attempt = attempt;
-        self.state = State::Answered { end };
+        self.state = CarrierState::Answered { end };
         self.wait(now_ns);
     }
 
     /// Both ends are joined. `asked`: by this process.
     pub fn joined(&mut self, end: Q, asked: bool) {
-        self.state = State::Joined { end, asked };
+        self.state = CarrierState::Joined { end, asked };
         self.deadline_ns = NEVER;
     }
 
     /// Something arrived over the end of an attempt that was answered: the other end is joined.
     #[inline(always)]
     pub fn was_used(&mut self) {
-        if let State::Answered { end } = self.state {
+        if let CarrierState::Answered { end } = self.state {
             self.joined(end, false);
         }
     }
 
     /// The end is used no more on this side. `heard`: the peer has said so.
     pub fn leave(&mut self, end: Q, heard: bool) {
-        self.state = State::Leaving {
+        self.state = CarrierState::Leaving {
             end,
             said: false,
             heard,
@@ -312,7 +315,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
 
     /// The peer was told that this side is through.
     pub fn said(&mut self, end: Q, now_ns: u64) {
-        self.state = State::Leaving {
+        self.state = CarrierState::Leaving {
             end,
             said: true,
             heard: false,
@@ -322,7 +325,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
 
     /// There is no end any more.
     pub fn apart(&mut self) {
-        self.state = State::Apart;
+        self.state = CarrierState::Apart;
         self.deadline_ns = NEVER;
     }
 

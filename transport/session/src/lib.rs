@@ -18,11 +18,11 @@
 //! Numbers have 32 bits and wrap; the window is small against that.
 //!
 //! # Parts
-//! - [`Session`] numbers, keeps and sends again: the stream to the peer (`window.rs`, `pace.rs`), the stream from it
-//!   (`order.rs`), and large frames (`lent.rs`).
+//! - [`Session`] numbers, keeps and sends again: the stream to the peer (`window.rs`, `resend_timer.rs`), the stream from it
+//!   (`order.rs`), and large frames (`lent_frames.rs`).
 //! - [`Connection`] is how two processes agree on a reliable carrier, and make another when that broke: who asks, when again, and
 //!   when not for a while.
-//! - [`Silence`], [`Unsaid`], [`Lately`] and [`Questions`] are when a peer that says nothing is asked, doubted and given up.
+//! - [`Silence`], [`AckStall`], [`RecentFailures`] and [`Questions`] are when a peer that says nothing is asked, doubted and given up.
 //!
 //! # Example: two ends, and a carrier that breaks
 //! ```
@@ -44,25 +44,25 @@
 
 #![forbid(unsafe_code)]
 
+mod ack_stall;
 mod connect;
-mod lately;
-mod lent;
+mod lent_frames;
 mod moment;
 mod order;
-mod pace;
 mod questions;
+mod recent_failures;
+mod resend_timer;
 mod silence;
-mod unsaid;
 mod window;
 
-pub use connect::{Connection, Do, Overdue, Say, State};
-pub use lately::Lately;
-use lent::Lent;
+pub use ack_stall::AckStall;
+pub use connect::{CarrierState, Connection, Do, Overdue, Say};
+use lent_frames::LentFrames;
 pub use moment::Moment;
-use order::Order;
+use order::ReceiveOrder;
 pub use questions::Questions;
+pub use recent_failures::RecentFailures;
 pub use silence::Silence;
-pub use unsaid::Unsaid;
 use window::Window;
 
 /// Packets under way to one peer.
@@ -95,7 +95,7 @@ pub enum Via {
     },
     /// Over the reliable carrier of this number.
     Reliable {
-        /// Its number, of all that this process ever [made](Numbers).
+        /// Its number, of all that this process ever [made](CarrierNumbers).
         made: u32,
     },
     /// The same, and it has arrived there, as the carrier says.
@@ -116,9 +116,9 @@ pub struct Due {
     pub bytes: u32,
 }
 
-/// What to do with a packet that arrived.
+/// What to do with a packet that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PacketVerdict {
     /// Hand it up; then see [`Session::next_held`].
     Deliver,
     /// Its buffer was put aside.
@@ -131,11 +131,11 @@ pub enum Verdict {
     Wild,
 }
 
-/// Numbers for the reliable carriers of a process, each another one.
+/// Gives each reliable carrier of a process a number of its own.
 #[derive(Debug, Default)]
-pub struct Numbers(u32);
+pub struct CarrierNumbers(u32);
 
-impl Numbers {
+impl CarrierNumbers {
     /// A number for one that is made now.
     #[allow(
         clippy::should_implement_trait,
@@ -155,8 +155,8 @@ const NOBODY: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Session {
     window: Window,
-    order: Order,
-    lent: Lent,
+    order: ReceiveOrder,
+    lent: LentFrames,
 }
 
 /// The stream to the peer.
@@ -169,8 +169,8 @@ impl Session {
     pub fn new(first: u32) -> Self {
         Self {
             window: Window::new(first),
-            order: Order::new(first),
-            lent: Lent::default(),
+            order: ReceiveOrder::new(first),
+            lent: LentFrames::default(),
         }
     }
 
@@ -312,7 +312,7 @@ impl Session {
 
     /// A packet has arrived in `buffer`, which may be put aside if it `can_wait`.
     #[inline(always)]
-    pub fn accept(&mut self, number: u32, buffer: Slot, can_wait: bool) -> Verdict {
+    pub fn accept(&mut self, number: u32, buffer: Slot, can_wait: bool) -> PacketVerdict {
         self.order.accept(number, buffer, can_wait)
     }
 
@@ -429,7 +429,7 @@ mod tests {
     fn handed_up(receiver: &mut Session, numbers: &[u32]) -> Vec<u32> {
         let mut up = Vec::new();
         for number in numbers {
-            if receiver.accept(*number, *number, true) == Verdict::Deliver {
+            if receiver.accept(*number, *number, true) == PacketVerdict::Deliver {
                 up.push(*number);
                 up.extend(std::iter::from_fn(|| receiver.next_held()));
             }
@@ -446,21 +446,21 @@ mod tests {
             assert_eq!(handed_up(&mut receiver, &mixed), sent, "S4 from {start}");
             let ack = receiver.ack();
             assert_eq!((ack.next, ack.beyond), (start.wrapping_add(6), 0));
-            assert_eq!(receiver.accept(start, 0, true), Verdict::Twice);
+            assert_eq!(receiver.accept(start, 0, true), PacketVerdict::Twice);
             let far = start.wrapping_add(6 + WINDOW + 1);
-            assert_eq!(receiver.accept(far, 0, true), Verdict::Wild);
+            assert_eq!(receiver.accept(far, 0, true), PacketVerdict::Wild);
         }
     }
 
     #[test]
     fn what_cannot_wait_comes_again() {
         let mut receiver = from(5);
-        assert_eq!(receiver.accept(7, 0, false), Verdict::Early);
+        assert_eq!(receiver.accept(7, 0, false), PacketVerdict::Early);
         assert_eq!(receiver.ack().beyond, 0, "the peer sends it again");
-        assert_eq!(receiver.accept(5, 0, false), Verdict::Deliver);
-        assert_eq!(receiver.accept(6, 0, false), Verdict::Deliver);
-        assert_eq!(receiver.accept(5, 0, false), Verdict::Twice);
-        assert_eq!(receiver.accept(7, 0, false), Verdict::Deliver);
+        assert_eq!(receiver.accept(5, 0, false), PacketVerdict::Deliver);
+        assert_eq!(receiver.accept(6, 0, false), PacketVerdict::Deliver);
+        assert_eq!(receiver.accept(5, 0, false), PacketVerdict::Twice);
+        assert_eq!(receiver.accept(7, 0, false), PacketVerdict::Deliver);
     }
 
     #[test]
@@ -553,7 +553,7 @@ mod tests {
             sender.lend();
             lent += 1;
         }
-        assert_eq!(lent, lent::MOST_LENT);
+        assert_eq!(lent, lent_frames::MOST_LENT);
         let news = (0..lent).map(|_| receiver.give_back()).filter(|news| *news);
         assert!(news.count() > 0, "some are worth a word");
         acknowledged(&mut sender, receiver.tell(), 0);

@@ -4,11 +4,11 @@
 
 use std::collections::VecDeque;
 
-use crate::{ACK_EVERY, Slot, Verdict, WINDOW};
+use crate::{ACK_EVERY, PacketVerdict, Slot, WINDOW};
 
-/// What has come.
+/// The packets that have arrived of the peer's stream.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct ReceiveOrder {
     /// Number of the packet that is handed up next.
     expected: u32,
     /// Packets beyond it, by how far: their buffers.
@@ -25,7 +25,7 @@ pub(crate) struct Order {
     owes_anyway: bool,
 }
 
-impl Order {
+impl ReceiveOrder {
     /// One whose first packet has this number.
     pub(crate) fn new(first: u32) -> Self {
         Self {
@@ -62,36 +62,36 @@ impl Order {
 
     /// A packet has arrived in `buffer`, which may be put aside if it `can_wait`.
     #[inline(always)]
-    pub(crate) fn accept(&mut self, number: u32, buffer: Slot, can_wait: bool) -> Verdict {
+    pub(crate) fn accept(&mut self, number: u32, buffer: Slot, can_wait: bool) -> PacketVerdict {
         if number == self.expected && self.beyond == 0 {
             self.expected = self.expected.wrapping_add(1);
             self.owed = self.owed.saturating_add(1);
-            return Verdict::Deliver;
+            return PacketVerdict::Deliver;
         }
         self.accept_out_of_order(number, buffer, can_wait)
     }
 
     #[inline(never)]
-    fn accept_out_of_order(&mut self, number: u32, buffer: Slot, can_wait: bool) -> Verdict {
+    fn accept_out_of_order(&mut self, number: u32, buffer: Slot, can_wait: bool) -> PacketVerdict {
         let far = number.wrapping_sub(self.expected);
         if far == 0 {
             self.advance();
-            return Verdict::Deliver;
+            return PacketVerdict::Deliver;
         }
         if far > WINDOW {
             let is_old = self.expected.wrapping_sub(number) <= 2 * WINDOW;
             return if is_old {
-                Verdict::Twice
+                PacketVerdict::Twice
             } else {
-                Verdict::Wild
+                PacketVerdict::Wild
             };
         }
         let bit = 1 << (far - 1);
         if self.beyond & bit != 0 {
-            return Verdict::Twice;
+            return PacketVerdict::Twice;
         }
         if !can_wait {
-            return Verdict::Early;
+            return PacketVerdict::Early;
         }
         self.beyond |= bit;
         let index = far as usize - 1;
@@ -100,7 +100,7 @@ impl Order {
             ahead.resize(index + 1, None);
         }
         ahead[index] = Some(buffer);
-        Verdict::Held
+        PacketVerdict::Held
     }
 
     /// The buffer of a packet that was put aside and whose turn has come.
@@ -169,11 +169,11 @@ mod tests {
 
     #[test]
     fn a_peer_that_never_waits_for_a_word_is_counted_no_further() {
-        let mut order = Order::new(0);
+        let mut order = ReceiveOrder::new(0);
         for number in 0..=u32::from(u16::MAX) {
             let is_next = match number % 2 {
                 0 => order.accept_next(number),
-                _ => order.accept(number, 0, true) == Verdict::Deliver,
+                _ => order.accept(number, 0, true) == PacketVerdict::Deliver,
             };
             assert!(is_next);
         }

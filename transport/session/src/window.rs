@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use crate::pace::Pace;
+use crate::resend_timer::ResendTimer;
 use crate::{Ack, Due, Moment, NOBODY, Slot, Via, WINDOW};
 
 /// Packets of which the peer has not said that it has them and all before.
@@ -12,18 +12,18 @@ use crate::{Ack, Due, Moment, NOBODY, Slot, Via, WINDOW};
 pub(crate) struct Window {
     /// Number of the oldest packet kept.
     first: u32,
-    kept: VecDeque<Kept>,
+    kept: VecDeque<UnackedPacket>,
     /// Kept packets that wait to be sent, and a number before which there are none.
     unsent: u32,
     unsent_from: u32,
     /// Kept packets that went over a carrier that may lose them, and have not arrived for all we know.
     lossy: u32,
-    pace: Pace,
+    pace: ResendTimer,
 }
 
 /// A packet until it is acknowledged.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct UnackedPacket {
     /// `None`: the peer has it already, though not all before it.
     slot: Option<Slot>,
     bytes: u32,
@@ -32,7 +32,7 @@ struct Kept {
 
 impl Window {
     /// What it owns while the peer has a few packets under way.
-    pub(crate) const IDLE_BYTES: usize = IDLE_CAPACITY * size_of::<Kept>();
+    pub(crate) const IDLE_BYTES: usize = IDLE_CAPACITY * size_of::<UnackedPacket>();
 
     /// One whose first packet has this number.
     pub(crate) fn new(first: u32) -> Self {
@@ -42,7 +42,7 @@ impl Window {
             unsent: 0,
             unsent_from: first,
             lossy: 0,
-            pace: Pace::default(),
+            pace: ResendTimer::default(),
         }
     }
 
@@ -66,7 +66,7 @@ impl Window {
     pub(crate) fn keep(&mut self, slot: Slot, bytes: u32) {
         debug_assert!(self.room() > 0, "S2");
         self.send_again(self.next());
-        self.kept.push_back(Kept {
+        self.kept.push_back(UnackedPacket {
             slot: Some(slot),
             bytes,
             via: Via::Not,
@@ -77,7 +77,7 @@ impl Window {
     #[inline(always)]
     pub(crate) fn keep_sent(&mut self, slot: Slot, bytes: u32, made: u32) {
         debug_assert!(self.room() > 0 && self.unsent == 0, "S2, and in order");
-        self.kept.push_back(Kept {
+        self.kept.push_back(UnackedPacket {
             slot: Some(slot),
             bytes,
             via: Via::Reliable { made },
@@ -92,7 +92,7 @@ impl Window {
 
     /// Whether all has arrived, for all we know.
     pub(crate) fn has_arrived(&self) -> bool {
-        let is_there = |kept: &Kept| matches!(kept.via, Via::There { .. });
+        let is_there = |kept: &UnackedPacket| matches!(kept.via, Via::There { .. });
         self.kept.iter().all(is_there)
     }
 
@@ -117,7 +117,7 @@ impl Window {
         if self.unsent == 0 {
             return None;
         }
-        let waits = |(_, kept): &(u32, &Kept)| kept.via == Via::Not;
+        let waits = |(_, kept): &(u32, &UnackedPacket)| kept.via == Via::Not;
         let from = self.unsent_from.wrapping_sub(self.first);
         // Where the oldest have been acknowledged meanwhile, from the first on.
         let from = if from < WINDOW { from } else { 0 };
@@ -139,7 +139,7 @@ impl Window {
         count
     }
 
-    fn due(&self, index: u32, kept: &Kept) -> Option<Due> {
+    fn due(&self, index: u32, kept: &UnackedPacket) -> Option<Due> {
         Some(Due {
             number: self.first.wrapping_add(index),
             slot: kept.slot?,
@@ -203,7 +203,7 @@ impl Window {
     }
 
     #[inline(always)]
-    fn kept_mut(&mut self, number: u32) -> Option<&mut Kept> {
+    fn kept_mut(&mut self, number: u32) -> Option<&mut UnackedPacket> {
         self.kept.get_mut(number.wrapping_sub(self.first) as usize)
     }
 
@@ -244,8 +244,8 @@ impl Window {
     /// The peer has one packet more, and that went over a reliable carrier: the ordinary news. `false`: nothing was done.
     #[inline(always)]
     fn take_in_one(&mut self, free: &mut impl FnMut(Slot)) -> bool {
-        let is_reliable = |kept: &&Kept| self.lossy == 0 && kept.via != Via::Not;
-        let Some(&Kept { slot, .. }) = self.kept.front().filter(is_reliable) else {
+        let is_reliable = |kept: &&UnackedPacket| self.lossy == 0 && kept.via != Via::Not;
+        let Some(&UnackedPacket { slot, .. }) = self.kept.front().filter(is_reliable) else {
             return false;
         };
         self.kept.pop_front();
@@ -282,7 +282,7 @@ impl Window {
         }
     }
 
-    fn settle(&mut self, kept: Kept, now_ns: u64, free: &mut impl FnMut(Slot)) {
+    fn settle(&mut self, kept: UnackedPacket, now_ns: u64, free: &mut impl FnMut(Slot)) {
         self.uncount(kept.via);
         if let Via::Lossy { at } = kept.via {
             self.pace.measure(at.until(now_ns));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks on real devices, or RoCE over the ports of `RMPI_DPDK` or over UDP where a host has none: one thread each, all in this process, or some of them in a process on
-//! another host. They tell each other their records, as by the launcher, and when all of them are done.
+//! Ranks on real devices, or RoCE over the ports of `RMPI_DPDK` or over UDP where a host has none: one thread each, all in this
+//! process, or some of them in a process on another host. They tell each other their records, as by the launcher, and when all of
+//! them are done.
 //!
 //! `RMPI_TEST_HOSTS="1/2 10.77.0.1:7770 17"`: this process is number 1 of 2 that run the same tests in the same order, in
 //! run 17, and number 0 listens at that address. They meet as `meeting` says.
@@ -10,38 +11,38 @@ use std::pin::pin;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::{Context, Waker};
 
-use transport::{Config, Fabric, NetLimits, Network, Peer, Providers, wait};
+use transport::{Config, Fabric, NetLimits, NetworkSettings, Peer, Providers, wait};
 
-use super::meeting::{Host, Place};
-use super::{Rank, Reach};
+use super::meeting::{MeetingHost, MeetingRank};
+use super::{OneSidedReach, TestRank};
 
 /// Ranks that reach each other over devices alone; `sleeps`: where they find nothing to do.
 pub fn devices<B>(name: &str, ranks: u32, sleeps: bool, behaviour: B)
 where
-    B: AsyncFn(&mut Rank) + Copy + Send + 'static,
+    B: AsyncFn(&mut TestRank) + Copy + Send + 'static,
 {
     let shared = name.to_owned();
-    let rank = move |place: &Place| one(&shared, place, sleeps, behaviour);
+    let rank = move |place: &MeetingRank| one(&shared, place, sleeps, behaviour);
     let test = if sleeps { "asleep: " } else { "" }.to_owned() + name;
     let end = match std::env::var("RMPI_TEST_HOSTS") {
         Ok(words) => this_host(&words).and_then(|host| {
             let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
             host.run(&test, ranks, rank)
         }),
-        Err(_) => Host::alone().run(&test, ranks, rank),
+        Err(_) => MeetingHost::alone().run(&test, ranks, rank),
     };
     end.unwrap_or_else(|why| panic!("{why}"));
 }
 
 /// This process among the hosts: the same for all its tests.
-fn this_host(words: &str) -> Result<&'static Mutex<Host>, String> {
-    static HOST: OnceLock<Result<Mutex<Host>, String>> = OnceLock::new();
-    let host = HOST.get_or_init(|| Host::parse(words).map(Mutex::new));
+fn this_host(words: &str) -> Result<&'static Mutex<MeetingHost>, String> {
+    static HOST: OnceLock<Result<Mutex<MeetingHost>, String>> = OnceLock::new();
+    let host = HOST.get_or_init(|| MeetingHost::parse(words).map(Mutex::new));
     host.as_ref().map_err(Clone::clone)
 }
 
 /// One rank, from its port to its end.
-fn one(name: &str, place: &Place, sleeps: bool, behaviour: impl AsyncFn(&mut Rank)) {
+fn one(name: &str, place: &MeetingRank, sleeps: bool, behaviour: impl AsyncFn(&mut TestRank)) {
     let (me, ranks) = (place.me, place.ranks);
     let limits = NetLimits {
         // Few enough that both ways are used, and sometimes at once.
@@ -52,7 +53,7 @@ fn one(name: &str, place: &Place, sleeps: bool, behaviour: impl AsyncFn(&mut Ran
         me: Peer(me),
         peers: ranks,
         // As many rails as there are: one between two hosts. The tests of one run are strangers to each other, as jobs are.
-        network: Network::default()
+        network: NetworkSettings::default()
             .on_rails(2)
             .over_dpdk(&std::env::var("RMPI_DPDK").unwrap_or_default())
             .of_local_rank(me)
@@ -70,7 +71,7 @@ fn one(name: &str, place: &Place, sleeps: bool, behaviour: impl AsyncFn(&mut Ran
     });
     let fabric = fabric.unwrap_or_else(|error| panic!("{error}"));
     let record = fabric.network_record().unwrap();
-    let mut rank = Rank::new(fabric, me, ranks, Reach::May);
+    let mut rank = TestRank::new(fabric, me, ranks, OneSidedReach::May);
     rank.records = place.exchange(record);
     rank.sleeps = sleeps;
     let end = catch_unwind(AssertUnwindSafe(|| run(&mut rank, place, behaviour)));
@@ -84,7 +85,7 @@ fn one(name: &str, place: &Place, sleeps: bool, behaviour: impl AsyncFn(&mut Ran
 }
 
 /// The behaviour, and then the answers that others still need, until nobody has anything to send.
-fn run(rank: &mut Rank, place: &Place, behaviour: impl AsyncFn(&mut Rank)) {
+fn run(rank: &mut TestRank, place: &MeetingRank, behaviour: impl AsyncFn(&mut TestRank)) {
     let mut context = Context::from_waker(Waker::noop());
     let mut turns = 0u32;
     // Whether so many phases are over for everybody, now and then. It panics when the test has failed elsewhere.

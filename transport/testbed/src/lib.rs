@@ -5,7 +5,7 @@
 //! simulated network.
 //!
 //! **Knows** the transport, and how processes, threads and hosts are started. **Never** is part of anything that is installed: its
-//! functions panic. What a protocol above the transport adds to a rank is a [`Guest`].
+//! functions panic. What a protocol above the transport adds to a rank is a [`GuestProtocol`].
 #![allow(
     missing_docs,
     unsafe_code,
@@ -28,21 +28,21 @@ use std::time::{Duration, Instant};
 
 use memory::Guarded;
 use transport::{
-    Arrived, Atomic, Completion, Completions, Fabric, FarLook, Head, Lease, Outcome, Peer,
-    RemoteKey, WorkId,
+    Arrived, Atomic, Completion, Completions, Fabric, FarLook, Head, Lease, Peer, RemoteKey,
+    WorkId, WorkOutcome,
 };
 
 /// One rank of a world, with everything that arrived and was not asked for yet.
-pub struct Rank {
+pub struct TestRank {
     pub me: u32,
     pub size: u32,
     pub fabric: Fabric,
-    pub reach: Reach,
+    pub reach: OneSidedReach,
     /// Where all chance of the behaviour comes from; the same in every world.
     pub random: Random,
     completions: Completions,
-    inbox: Vec<VecDeque<Incoming>>,
-    pub ended: Vec<(WorkId, Outcome, Lease)>,
+    inbox: Vec<VecDeque<PeerEvent>>,
+    pub ended: Vec<(WorkId, WorkOutcome, Lease)>,
     /// Where the ranks are on their network, if it wants to be told.
     pub records: Vec<Vec<u8>>,
     works: u64,
@@ -51,27 +51,27 @@ pub struct Rank {
     /// Whether it sleeps where there is nothing to do.
     pub sleeps: bool,
     /// Who shares the fabric with the behaviour.
-    pub guest: Option<Box<dyn Guest>>,
+    pub guest: Option<Box<dyn GuestProtocol>>,
 }
 
 /// Whether reads and writes of peers' memory work here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum OneSidedReach {
     Must,
     /// The system decides.
     May,
     Never,
 }
 
-/// Something that a peer caused, in the order in which it came.
+/// An event that a peer has caused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Incoming {
+pub enum PeerEvent {
     Message { head: Head, body: Vec<u8> },
     Written(u32),
 }
 
 /// A protocol above the transport that shares the fabric of a rank with its behaviour.
-pub trait Guest: Any + Send {
+pub trait GuestProtocol: Any + Send {
     /// Whether frames of this kind are its own.
     fn owns_kind(&self, kind: u8) -> bool;
 
@@ -94,8 +94,8 @@ pub trait Guest: Any + Send {
     fn as_any(&mut self) -> &mut dyn Any;
 }
 
-impl Rank {
-    pub fn new(fabric: Fabric, me: u32, size: u32, reach: Reach) -> Self {
+impl TestRank {
+    pub fn new(fabric: Fabric, me: u32, size: u32, reach: OneSidedReach) -> Self {
         Self {
             me,
             size,
@@ -131,13 +131,13 @@ impl Rank {
     /// The next frame from `from`.
     pub async fn receive(&mut self, from: u32) -> (Head, Vec<u8>) {
         match self.incoming(from).await {
-            Incoming::Message { head, body } => (head, body),
+            PeerEvent::Message { head, body } => (head, body),
             other => panic!("rank {} expected a frame of {from}, got {other:?}", self.me),
         }
     }
 
     /// The next thing that `from` caused.
-    pub async fn incoming(&mut self, from: u32) -> Incoming {
+    pub async fn incoming(&mut self, from: u32) -> PeerEvent {
         loop {
             if let Some(incoming) = self.inbox[from as usize].pop_front() {
                 return incoming;
@@ -155,12 +155,18 @@ impl Rank {
     pub fn is_written_next(&self, from: u32) -> bool {
         matches!(
             self.inbox[from as usize].front(),
-            Some(Incoming::Written(_))
+            Some(PeerEvent::Written(_))
         )
     }
 
     /// Reads into a lease until the end, whatever that is.
-    pub async fn read(&mut self, from: u32, lease: Lease, key: RemoteKey, offset: u64) -> Outcome {
+    pub async fn read(
+        &mut self,
+        from: u32,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+    ) -> WorkOutcome {
         let work = self.name_work();
         self.fabric.post_read(Peer(from), lease, key, offset, work);
         self.end_of(work).await
@@ -174,7 +180,7 @@ impl Rank {
         key: RemoteKey,
         offset: u64,
         immediate: Option<u32>,
-    ) -> Outcome {
+    ) -> WorkOutcome {
         let work = self.name_work();
         while let Err(back) = self
             .fabric
@@ -193,7 +199,7 @@ impl Rank {
         atomic: Atomic,
         key: RemoteKey,
         offset: u64,
-    ) -> (Outcome, u64) {
+    ) -> (WorkOutcome, u64) {
         let work = self.name_work();
         let mut old = Guarded::new(8);
         let lease = old.lease(0, 8);
@@ -204,19 +210,19 @@ impl Rank {
     }
 
     /// Whether an operation on good memory was carried out; anything but what this world promises fails the test.
-    pub fn was_done(&self, outcome: Outcome) -> bool {
+    pub fn was_done(&self, outcome: WorkOutcome) -> bool {
         match (self.reach, outcome) {
-            (Reach::Must | Reach::May, Outcome::Done) => true,
-            (Reach::Never | Reach::May, Outcome::Unreachable) => false,
+            (OneSidedReach::Must | OneSidedReach::May, WorkOutcome::Done) => true,
+            (OneSidedReach::Never | OneSidedReach::May, WorkOutcome::Unreachable) => false,
             (reach, outcome) => panic!("rank {}: {outcome:?} where it {reach:?}", self.me),
         }
     }
 
     /// That an operation on bad memory was refused.
-    pub fn assert_refused(&self, outcome: Outcome) {
+    pub fn assert_refused(&self, outcome: WorkOutcome) {
         match (self.reach, outcome) {
-            (Reach::Must | Reach::May, Outcome::BadKey) => {}
-            (Reach::Never | Reach::May, Outcome::Unreachable) => {}
+            (OneSidedReach::Must | OneSidedReach::May, WorkOutcome::BadKey) => {}
+            (OneSidedReach::Never | OneSidedReach::May, WorkOutcome::Unreachable) => {}
             (reach, outcome) => panic!("rank {}: {outcome:?} where it {reach:?}", self.me),
         }
     }
@@ -226,7 +232,7 @@ impl Rank {
         WorkId(self.works)
     }
 
-    pub async fn end_of(&mut self, work: WorkId) -> Outcome {
+    pub async fn end_of(&mut self, work: WorkId) -> WorkOutcome {
         loop {
             let found = self.ended.iter().position(|(ended, ..)| *ended == work);
             if let Some(at) = found {
@@ -344,7 +350,7 @@ impl Rank {
         first.take();
         let body = word.to_ne_bytes()[..usize::from(made.len)].to_vec();
         let head = Head { len: 0, ..made };
-        self.inbox[peer.0 as usize].push_back(Incoming::Message { head, body });
+        self.inbox[peer.0 as usize].push_back(PeerEvent::Message { head, body });
         true
     }
 
@@ -387,7 +393,7 @@ impl Rank {
                     for arrived in std::mem::take(&mut held) {
                         self.file(&arrived);
                     }
-                    self.inbox[peer.0 as usize].push_back(Incoming::Written(immediate));
+                    self.inbox[peer.0 as usize].push_back(PeerEvent::Written(immediate));
                 }
                 Completion::Lost { peer } => {
                     panic!("{peer:?} was lost: {:?}", self.fabric.why_lost(peer));
@@ -425,7 +431,7 @@ impl Rank {
             len: 0,
             ..arrived.head
         };
-        self.inbox[arrived.peer.0 as usize].push_back(Incoming::Message { head, body });
+        self.inbox[arrived.peer.0 as usize].push_back(PeerEvent::Message { head, body });
     }
 
     /// What has come from `from` meanwhile is of no interest.

@@ -10,14 +10,14 @@
 pub mod link;
 mod table;
 
-use link::{Link, Word};
+use link::{HostLink, HostMessage};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
-pub use table::Place;
-use table::Table;
+pub use table::MeetingRank;
+use table::MeetingTable;
 
-/// One of the hosts.
-pub struct Host {
+/// One of the hosts of a test.
+pub struct MeetingHost {
     me: u32,
     count: u32,
     /// Of host a.
@@ -27,12 +27,12 @@ pub struct Host {
     listener: Option<TcpListener>,
     /// The tests that were begun here, and how they ended.
     past: Vec<(String, String)>,
-    pub limits: Limits,
+    pub limits: MeetingLimits,
 }
 
-/// How long things may take before a test is given up.
+/// Time limits of a test.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct MeetingLimits {
     /// Until all hosts are at a test. Each leaves the one before within seconds of the others.
     pub meeting: Duration,
     /// Between two signs of life of another host.
@@ -43,7 +43,7 @@ pub struct Limits {
     pub end: Duration,
 }
 
-impl Default for Limits {
+impl Default for MeetingLimits {
     fn default() -> Self {
         Self {
             meeting: Duration::from_secs(120),
@@ -54,7 +54,7 @@ impl Default for Limits {
     }
 }
 
-impl Host {
+impl MeetingHost {
     /// The only host.
     pub fn alone() -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Host {
             run: 0,
             listener: None,
             past: Vec::new(),
-            limits: Limits::default(),
+            limits: MeetingLimits::default(),
         }
     }
 
@@ -126,11 +126,11 @@ impl Host {
     /// the test failed, here or elsewhere.
     pub fn run<F>(&mut self, test: &str, ranks: u32, rank: F) -> Result<(), String>
     where
-        F: Fn(&Place) + Clone + Send + 'static,
+        F: Fn(&MeetingRank) + Clone + Send + 'static,
     {
         let end = self.meet(test).and_then(|links| {
             let here = (0..ranks).filter(|rank| rank % self.count == self.me);
-            let mut table = Table::new(self.me, ranks, links, self.limits);
+            let mut table = MeetingTable::new(self.me, ranks, links, self.limits);
             table.run(here, rank)
         });
         let words = end
@@ -148,7 +148,7 @@ impl Host {
     }
 
     /// A connection with every other host, or from another host than a with host a alone.
-    fn meet(&self, test: &str) -> Result<Vec<Link>, String> {
+    fn meet(&self, test: &str) -> Result<Vec<HostLink>, String> {
         match &self.listener {
             Some(listener) => self.gather(listener, test),
             None if self.count == 1 => Ok(Vec::new()),
@@ -157,13 +157,13 @@ impl Host {
     }
 
     /// At host a: until all the others are here.
-    fn gather(&self, listener: &TcpListener, test: &str) -> Result<Vec<Link>, String> {
+    fn gather(&self, listener: &TcpListener, test: &str) -> Result<Vec<HostLink>, String> {
         let limit = Instant::now() + self.limits.meeting;
         let mut strangers = Vec::new();
         let mut here = Vec::new();
         while here.len() + 1 < self.count as usize {
             while let Ok((stream, _)) = listener.accept() {
-                strangers.extend(Link::new(stream, None));
+                strangers.extend(HostLink::new(stream, None));
             }
             let mut looked = self.look_at(&mut strangers, &mut here, test);
             if Instant::now() > limit {
@@ -181,15 +181,15 @@ impl Host {
     /// At host a: one look at everybody who has connected.
     fn look_at(
         &self,
-        strangers: &mut Vec<Link>,
-        here: &mut Vec<Link>,
+        strangers: &mut Vec<HostLink>,
+        here: &mut Vec<HostLink>,
         test: &str,
     ) -> Result<(), String> {
         for mut link in std::mem::take(strangers) {
             match self.receive(&mut link, test)? {
-                Stranger::Waits => strangers.push(link),
-                Stranger::Gone => {}
-                Stranger::Here => {
+                CallerState::Waits => strangers.push(link),
+                CallerState::Gone => {}
+                CallerState::Here => {
                     // Of two connections of a host, the newer one has it at its other end.
                     here.retain(|other| other.host != link.host);
                     here.push(link);
@@ -205,15 +205,15 @@ impl Host {
     }
 
     /// At host a: tells those who are here that the test is over before all are.
-    fn send_away(&self, here: Vec<Link>, why: &str) {
+    fn send_away(&self, here: Vec<HostLink>, why: &str) {
         for mut link in here {
             let why = why.to_owned();
-            link.say(&Word::GaveUp { host: self.me, why });
+            link.say(&HostMessage::GaveUp { host: self.me, why });
             link.finish(self.limits.end);
         }
     }
 
-    fn nobody_came(&self, here: &[Link]) -> String {
+    fn nobody_came(&self, here: &[HostLink]) -> String {
         let is_missing = |host: &u32| here.iter().all(|link| link.host != Some(*host));
         let missing: Vec<String> = (1..self.count).filter(is_missing).map(letter).collect();
         let seconds = self.limits.meeting.as_secs_f32();
@@ -224,13 +224,13 @@ impl Host {
     }
 
     /// At host a: hears what somebody wants who has connected.
-    fn receive(&self, link: &mut Link, test: &str) -> Result<Stranger, String> {
+    fn receive(&self, link: &mut HostLink, test: &str) -> Result<CallerState, String> {
         let end = link.turn();
         while let Some(word) = link.hear() {
             let who = link.host.map_or_else(String::new, letter);
             match (word, link.host) {
                 (
-                    Word::Hello {
+                    HostMessage::Hello {
                         host,
                         run,
                         test: of,
@@ -239,52 +239,52 @@ impl Host {
                 ) => {
                     let answer = self.answer((host, run, &of), test);
                     // Whoever is refused stays nobody.
-                    let is_refused = matches!(answer, Word::Refused(_));
+                    let is_refused = matches!(answer, HostMessage::Refused(_));
                     link.host = (!is_refused).then_some(host);
                     link.say(&answer);
                 }
                 // It was ahead, and will come again for the next test.
-                (Word::Over(end), Some(_)) => return Err(gave_up(&who, &end)),
-                (Word::Never, Some(_)) => {
+                (HostMessage::Over(end), Some(_)) => return Err(gave_up(&who, &end)),
+                (HostMessage::Never, Some(_)) => {
                     return Err(format!(
                         "host {who} never comes to this test: run the same tests on all hosts, with --test-threads 1"
                     ));
                 }
-                (Word::Here, Some(_)) => return Ok(Stranger::Here),
-                _ => return Ok(Stranger::Gone),
+                (HostMessage::Here, Some(_)) => return Ok(CallerState::Here),
+                _ => return Ok(CallerState::Gone),
             }
         }
         // What was said to it goes out with the next turn.
         Ok(match end {
-            Ok(()) => Stranger::Waits,
-            Err(_) => Stranger::Gone,
+            Ok(()) => CallerState::Waits,
+            Err(_) => CallerState::Gone,
         })
     }
 
     /// At host a: what to say to a host that comes from a run, for a test.
-    fn answer(&self, (host, run, of): (u32, u64, &str), test: &str) -> Word {
+    fn answer(&self, (host, run, of): (u32, u64, &str), test: &str) -> HostMessage {
         if run != self.run || host == 0 || host >= self.count {
-            return Word::Refused(format!(
+            return HostMessage::Refused(format!(
                 "host a is in run {} with {} hosts, and number {host} of run {run} came",
                 self.run, self.count
             ));
         }
         match self.end_of(of) {
-            _ if of == test => Word::Welcome,
-            Some(end) => Word::Over(end),
-            None => Word::At(test.to_owned()),
+            _ if of == test => HostMessage::Welcome,
+            Some(end) => HostMessage::Over(end),
+            None => HostMessage::At(test.to_owned()),
         }
     }
 
     /// At another host: until host a is at this test.
-    fn join(&self, test: &str) -> Result<Link, String> {
+    fn join(&self, test: &str) -> Result<HostLink, String> {
         let limit = Instant::now() + self.limits.meeting;
         let mut last = String::from("it lets this host wait");
         while Instant::now() < limit {
             match self.try_to_join(test, limit) {
-                Ok(Joined::Yes(link)) => return Ok(link),
-                Ok(Joined::NotYet(why)) => last = why,
-                Ok(Joined::TooLate) => {}
+                Ok(JoinResult::Yes(link)) => return Ok(link),
+                Ok(JoinResult::NotYet(why)) => last = why,
+                Ok(JoinResult::TooLate) => {}
                 Err(why) => return Err(why),
             }
             std::thread::sleep(10 * PAUSE);
@@ -297,13 +297,13 @@ impl Host {
     }
 
     /// One connection, until it is clear what becomes of it.
-    fn try_to_join(&self, test: &str, limit: Instant) -> Result<Joined, String> {
+    fn try_to_join(&self, test: &str, limit: Instant) -> Result<JoinResult, String> {
         let stream = TcpStream::connect_timeout(&self.address, CONNECT);
-        let mut link = match stream.and_then(|stream| Link::new(stream, Some(0))) {
+        let mut link = match stream.and_then(|stream| HostLink::new(stream, Some(0))) {
             Ok(link) => link,
-            Err(why) => return Ok(Joined::NotYet(why.to_string())),
+            Err(why) => return Ok(JoinResult::NotYet(why.to_string())),
         };
-        link.say(&Word::Hello {
+        link.say(&HostMessage::Hello {
             host: self.me,
             run: self.run,
             test: test.to_owned(),
@@ -311,30 +311,30 @@ impl Host {
         while Instant::now() < limit {
             let end = link.turn();
             match link.hear() {
-                Some(Word::Welcome) => {
-                    link.say(&Word::Here);
-                    return Ok(Joined::Yes(link));
+                Some(HostMessage::Welcome) => {
+                    link.say(&HostMessage::Here);
+                    return Ok(JoinResult::Yes(link));
                 }
-                Some(Word::Refused(why)) => return Ok(Joined::NotYet(why)),
-                Some(Word::Over(end)) => return Err(gave_up("a", &end)),
-                Some(Word::At(other)) => return self.is_elsewhere(&mut link, &other),
+                Some(HostMessage::Refused(why)) => return Ok(JoinResult::NotYet(why)),
+                Some(HostMessage::Over(end)) => return Err(gave_up("a", &end)),
+                Some(HostMessage::At(other)) => return self.is_elsewhere(&mut link, &other),
                 _ => {}
             }
             if let Err(why) = end {
-                return Ok(Joined::NotYet(why));
+                return Ok(JoinResult::NotYet(why));
             }
             std::thread::sleep(PAUSE);
         }
-        Ok(Joined::TooLate)
+        Ok(JoinResult::TooLate)
     }
 
     /// Host a is at a test that comes before this one, if all run the same.
-    fn is_elsewhere(&self, link: &mut Link, other: &str) -> Result<Joined, String> {
+    fn is_elsewhere(&self, link: &mut HostLink, other: &str) -> Result<JoinResult, String> {
         let end = self.end_of(other);
-        link.say(&end.clone().map_or(Word::Never, Word::Over));
+        link.say(&end.clone().map_or(HostMessage::Never, HostMessage::Over));
         link.finish(self.limits.end);
         match end {
-            Some(_) => Ok(Joined::NotYet(format!("host a is at {other}"))),
+            Some(_) => Ok(JoinResult::NotYet(format!("host a is at {other}"))),
             None => Err(format!(
                 "host a is at {other}, which never ran here: run the same tests on all hosts, with --test-threads 1"
             )),
@@ -342,16 +342,16 @@ impl Host {
     }
 }
 
-/// Somebody who has connected to host a.
-enum Stranger {
+/// The state of a process that has connected to host a.
+enum CallerState {
     Waits,
     Gone,
     Here,
 }
 
-/// What became of a connection to host a.
-enum Joined {
-    Yes(Link),
+/// The result of connecting to host a.
+enum JoinResult {
+    Yes(HostLink),
     NotYet(String),
     /// There was no answer when the time was over.
     TooLate,

@@ -2,8 +2,9 @@
 //! Buffers between guard bytes, and node segments.
 //!
 //! # Safety
-//! A [`Guarded`] or [`Words`] lends parts of memory that it owns, and the test keeps it until the work has ended; a [`Mapping`] is
-//! written as somebody does who keeps no rules, byte by byte and never borrowed. Descriptors belong to who made them.
+//! A [`Guarded`] or [`AtomicWords`] lends parts of memory that it owns, and the test keeps it until the work has ended; a
+//! [`SegmentMapping`] is written as somebody does who keeps no rules, byte by byte and never borrowed. Descriptors belong to who
+//! made them.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -68,14 +69,14 @@ impl Guarded {
 }
 
 /// Words that peers may change: of the fabric's own memory, where it has such.
-pub struct Words {
+pub struct AtomicWords {
     place: NonNull<u64>,
     count: usize,
     /// Only kept alive.
     _own: Option<Box<[u64]>>,
 }
 
-impl Words {
+impl AtomicWords {
     pub fn new(fabric: &mut Fabric, count: usize) -> Self {
         if let Some(place) = fabric.allocate(8 * count) {
             let (place, _own) = (place.cast(), None);
@@ -154,12 +155,12 @@ pub fn open(file: &OwnedFd, job: u64, me: u32, ranks: u32) -> Fabric {
 }
 
 /// A raw view of a whole segment, for those who do not play by the rules.
-pub struct Mapping {
+pub struct SegmentMapping {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-impl Mapping {
+impl SegmentMapping {
     pub fn of(file: &OwnedFd) -> Self {
         // SAFETY: an all-zero stat is a value of the type.
         let mut status: libc::stat = unsafe { std::mem::zeroed() };
@@ -198,7 +199,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for SegmentMapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is this one's own, and nothing refers to it any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The list of worlds that a suite of behaviours must pass: `self`, `shm` (ranks taking turns in one thread, in threads, in
 //! processes), `sim` (hundreds of seeds), `tcp` (real connections within this host, awake and asleep),
-//! `roce` (over UDP within this host, awake and asleep, and over a network with faults) and `verbs` (over fake devices and over real ones, awake and asleep; the real ones only
-//! when asked for).
+//! `roce` (over UDP within this host, awake and asleep, and over a network with faults) and `verbs` (over fake devices and over
+//! real ones, awake and asleep; the real ones only when asked for).
 
 /// Every behaviour in every world: name, ranks, seeds on the simulated network.
 #[macro_export]

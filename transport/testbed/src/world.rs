@@ -11,36 +11,37 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use transport::{
-    Config, Fabric, FakeConfig, FakeNet, FakeStreams, NetLimits, NetTerms, Network, PacketFaults,
-    PacketNet, Peer, Providers, SimConfig, SimNet, StreamKey, StreamsConfig, TcpTerms, wait,
+    Config, Fabric, FakeConfig, FakeNet, FakeStreams, NetLimits, NetTerms, NetworkSettings,
+    PacketFaults, PacketNet, Peer, Providers, SimConfig, SimNet, StreamKey, StreamsConfig,
+    TcpTerms, wait,
 };
 
 use super::memory::{can_reach_own_process, inherited, number_of, open, segment_file_with};
-use super::{Rank, Reach};
+use super::{OneSidedReach, TestRank};
 
 const JOB: u64 = 0x70b;
 /// Of every rank's arena.
 const ARENA_BYTES: u64 = 64 << 20;
 
 /// One process, which talks to itself.
-pub fn alone(behaviour: impl AsyncFn(&mut Rank)) {
+pub fn alone(behaviour: impl AsyncFn(&mut TestRank)) {
     let fabric = Fabric::open(Config::alone()).unwrap();
     in_turn(
-        vec![Rank::new(fabric, 0, 1, Reach::Must)],
+        vec![TestRank::new(fabric, 0, 1, OneSidedReach::Must)],
         behaviour,
         |_| true,
     );
 }
 
 /// Ranks on one segment, taking turns in one thread.
-pub fn shm(ranks: u32, behaviour: impl AsyncFn(&mut Rank)) {
+pub fn shm(ranks: u32, behaviour: impl AsyncFn(&mut TestRank)) {
     in_turn(shm_ranks(ranks), behaviour, |_| true);
 }
 
 /// Ranks on one segment, one thread each.
 pub fn shm_threads<B>(ranks: u32, behaviour: B)
 where
-    B: AsyncFn(&mut Rank) + Copy + Send + 'static,
+    B: AsyncFn(&mut TestRank) + Copy + Send + 'static,
 {
     let threads: Vec<_> = shm_ranks(ranks)
         .into_iter()
@@ -112,7 +113,7 @@ pub fn finish(mut children: Vec<Child>) -> Vec<ExitStatus> {
 }
 
 /// In a process that [`start`] made: the behaviour's name and the rank. `None` in any other process.
-pub fn child() -> Option<(String, Rank)> {
+pub fn child() -> Option<(String, TestRank)> {
     let words = std::env::var(CHILD).ok()?;
     let words: Vec<&str> = words.split(' ').collect();
     let number = |at: usize| words[at].parse::<u32>().unwrap();
@@ -120,13 +121,13 @@ pub fn child() -> Option<(String, Rank)> {
     let fabric = open(&file, JOB, number(1), number(2));
     Some((
         words[0].to_owned(),
-        Rank::new(fabric, number(1), number(2), Reach::May),
+        TestRank::new(fabric, number(1), number(2), OneSidedReach::May),
     ))
 }
 
 /// Ranks on a simulated network, one seed after the other. A seed that fails is printed; the variable
 /// `RMPI_TEST_SEED` runs it alone.
-pub fn sim(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+pub fn sim(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
     let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
@@ -138,16 +139,16 @@ pub fn sim(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
 }
 
 /// Ranks on a fake network of devices, one seed after the other, the first of them calm. Seeds as in [`sim`].
-pub fn fake(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+pub fn fake(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     fake_seeds(ranks, seeds, false, behaviour);
 }
 
 /// The same with ranks that sleep where they find nothing to do: whoever is not woken then waits for ever.
-pub fn fake_asleep(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+pub fn fake_asleep(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     fake_seeds(ranks, seeds, true, behaviour);
 }
 
-fn fake_seeds(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut Rank)) {
+fn fake_seeds(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut TestRank)) {
     fake_seeds_on((ranks, 1), seeds, sleeps, |config| config, &behaviour);
 }
 
@@ -156,7 +157,7 @@ fn fake_seeds_on(
     seeds: u64,
     sleeps: bool,
     change: impl Fn(FakeConfig) -> FakeConfig,
-    behaviour: &impl AsyncFn(&mut Rank),
+    behaviour: &impl AsyncFn(&mut TestRank),
 ) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
@@ -178,13 +179,13 @@ fn fake_seeds_on(
 }
 
 /// Ranks with two ports each, awake and asleep. With harsh seeds they go down one without the other, or both.
-pub fn fake_on_rails(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+pub fn fake_on_rails(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     fake_seeds_on((ranks, 2), seeds, false, |config| config, &behaviour);
     fake_seeds_on((ranks, 2), seeds / 2, true, |config| config, &behaviour);
 }
 
 /// Ranks whose devices carry no read out, so that peers must write: with one port, with two, and asleep.
-pub fn fake_without_reads(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+pub fn fake_without_reads(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     let change = |config| FakeConfig {
         reads: 0,
         atomics: false,
@@ -196,7 +197,12 @@ pub fn fake_without_reads(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut R
 }
 
 /// Ranks on this fake network.
-pub fn fake_on(net: &FakeNet, ranks: u32, limits: NetLimits, behaviour: impl AsyncFn(&mut Rank)) {
+pub fn fake_on(
+    net: &FakeNet,
+    ranks: u32,
+    limits: NetLimits,
+    behaviour: impl AsyncFn(&mut TestRank),
+) {
     fake_ranks(net, (ranks, 1), limits, false, behaviour);
 }
 
@@ -206,22 +212,22 @@ pub fn fake_ranks(
     (ranks, rails): (u32, u32),
     limits: NetLimits,
     sleeps: bool,
-    behaviour: impl AsyncFn(&mut Rank),
+    behaviour: impl AsyncFn(&mut TestRank),
 ) {
     let make = |me| {
         let fabric = Fabric::faked_on_rails(net, Peer(me), ranks, rails, limits);
-        let rank = Rank::new(fabric, me, ranks, Reach::May);
-        Rank { sleeps, ..rank }
+        let rank = TestRank::new(fabric, me, ranks, OneSidedReach::May);
+        TestRank { sleeps, ..rank }
     };
-    let mut all: Vec<Rank> = (0..ranks).map(make).collect();
-    let record = |rank: &Rank| rank.fabric.network_record().unwrap();
+    let mut all: Vec<TestRank> = (0..ranks).map(make).collect();
+    let record = |rank: &TestRank| rank.fabric.network_record().unwrap();
     let records: Vec<Vec<u8>> = all.iter().map(record).collect();
     for rank in &mut all {
         rank.records.clone_from(&records);
     }
     let awake = awake_at_the_end(&behaviour);
     let until_quiet = until_quiet(ranks, &awake);
-    let behaviour = async |rank: &mut Rank| {
+    let behaviour = async |rank: &mut TestRank| {
         until_quiet(rank).await;
         for port in (0..rails).map(|rail| rank.me * rails + rail) {
             let stats = net.stats(port);
@@ -246,14 +252,14 @@ pub fn fake_ranks(
 }
 
 /// Ranks that reach each other over connections within this host, taking turns in one thread.
-pub fn tcp(ranks: u32, behaviour: impl AsyncFn(&mut Rank)) {
+pub fn tcp(ranks: u32, behaviour: impl AsyncFn(&mut TestRank)) {
     in_turn(tcp_ranks(ranks), until_quiet(ranks, &behaviour), |_| true);
 }
 
 /// A behaviour, and then the answers that others still need, until nobody has anything to send, as in `MPI_Finalize`.
-fn until_quiet(ranks: u32, behaviour: &impl AsyncFn(&mut Rank)) -> impl AsyncFn(&mut Rank) {
+fn until_quiet(ranks: u32, behaviour: &impl AsyncFn(&mut TestRank)) -> impl AsyncFn(&mut TestRank) {
     let (done, quiet) = (Cell::new(0), Cell::new(0));
-    async move |rank: &mut Rank| {
+    async move |rank: &mut TestRank| {
         behaviour(rank).await;
         done.set(done.get() + 1);
         while done.get() < ranks || !rank.fabric.is_quiet() {
@@ -267,8 +273,8 @@ fn until_quiet(ranks: u32, behaviour: &impl AsyncFn(&mut Rank)) -> impl AsyncFn(
 }
 
 /// Ranks that can be told where each of them is.
-fn with_records(mut all: Vec<Rank>) -> Vec<Rank> {
-    let record = |rank: &Rank| rank.fabric.network_record().unwrap();
+fn with_records(mut all: Vec<TestRank>) -> Vec<TestRank> {
+    let record = |rank: &TestRank| rank.fabric.network_record().unwrap();
     let records: Vec<Vec<u8>> = all.iter().map(record).collect();
     for rank in &mut all {
         rank.records.clone_from(&records);
@@ -278,12 +284,12 @@ fn with_records(mut all: Vec<Rank>) -> Vec<Rank> {
 
 /// Ranks on a fake network of streams, one seed after the other, the first of them calm, which sleep where they find nothing to do or do
 /// not. Seeds as in [`sim`].
-pub fn streams(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut Rank)) {
+pub fn streams(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut TestRank)) {
     streams_on((ranks, 1), seeds, sleeps, &behaviour);
 }
 
 /// The same with two interfaces each, awake and asleep, over which reads go together that are large, or not even that.
-pub fn streams_on_rails(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+pub fn streams_on_rails(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     streams_on((ranks, 2), seeds, false, &behaviour);
     streams_on((ranks, 2), seeds.div_ceil(2), true, &behaviour);
 }
@@ -292,7 +298,7 @@ fn streams_on(
     (ranks, interfaces): (u32, u32),
     seeds: u64,
     sleeps: bool,
-    behaviour: &impl AsyncFn(&mut Rank),
+    behaviour: &impl AsyncFn(&mut TestRank),
 ) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
@@ -315,8 +321,8 @@ fn streams_on(
         };
         let fabric = |me| Fabric::streamed(&net, Peer(me), ranks, limits);
         let make = |me| {
-            let rank = Rank::new(fabric(me), me, ranks, Reach::Must);
-            Rank { sleeps, ..rank }
+            let rank = TestRank::new(fabric(me), me, ranks, OneSidedReach::Must);
+            TestRank { sleeps, ..rank }
         };
         let all = with_records((0..ranks).map(make).collect());
         let runs = |rank| !net.is_asleep(rank);
@@ -331,8 +337,8 @@ fn streams_on(
 }
 
 /// A behaviour of ranks that sleep, and do not while others are not done yet: nothing on the network tells them of that.
-fn awake_at_the_end(behaviour: &impl AsyncFn(&mut Rank)) -> impl AsyncFn(&mut Rank) {
-    async move |rank: &mut Rank| {
+fn awake_at_the_end(behaviour: &impl AsyncFn(&mut TestRank)) -> impl AsyncFn(&mut TestRank) {
+    async move |rank: &mut TestRank| {
         behaviour(rank).await;
         rank.sleeps = false;
     }
@@ -340,7 +346,7 @@ fn awake_at_the_end(behaviour: &impl AsyncFn(&mut Rank)) -> impl AsyncFn(&mut Ra
 
 /// Ranks on a fake network of streams, of which all but one in three have a port on a fake network of devices as well: those reach
 /// each other by their ports. They sleep or do not as in [`streams`]. Seeds as in [`sim`].
-pub fn mixed(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut Rank)) {
+pub fn mixed(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut TestRank)) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
     let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
@@ -370,15 +376,15 @@ pub fn mixed_on(
     (ranks, sleeps): (u32, bool),
     has_port: impl Fn(u32) -> bool,
     limits: NetLimits,
-    behaviour: impl AsyncFn(&mut Rank),
+    behaviour: impl AsyncFn(&mut TestRank),
 ) {
     let fabric = |me| {
         let devices = has_port(me).then_some(devices);
         Fabric::mixed(streams, devices, Peer(me), ranks, limits)
     };
     let make = |me| {
-        let rank = Rank::new(fabric(me), me, ranks, Reach::May);
-        Rank { sleeps, ..rank }
+        let rank = TestRank::new(fabric(me), me, ranks, OneSidedReach::May);
+        TestRank { sleeps, ..rank }
     };
     let all = with_records((0..ranks).map(make).collect());
     let port = |rank| (0..rank).filter(|before| has_port(*before)).count() as u32;
@@ -407,27 +413,27 @@ pub fn mixed_on(
 /// Ranks that reach each other over connections within this host, one thread each, which sleeps where it finds nothing to do.
 pub fn tcp_asleep<B>(ranks: u32, behaviour: B)
 where
-    B: AsyncFn(&mut Rank) + Copy + Send + 'static,
+    B: AsyncFn(&mut TestRank) + Copy + Send + 'static,
 {
     asleep(tcp_ranks(ranks), behaviour);
 }
 
 /// Ranks that reach each other by RoCE over UDP within this host, taking turns in one thread.
-pub fn roce(ranks: u32, behaviour: impl AsyncFn(&mut Rank)) {
+pub fn roce(ranks: u32, behaviour: impl AsyncFn(&mut TestRank)) {
     in_turn(roce_ranks(ranks), until_quiet(ranks, &behaviour), |_| true);
 }
 
 /// The same, one thread each, which sleeps where it finds nothing to do.
 pub fn roce_asleep<B>(ranks: u32, behaviour: B)
 where
-    B: AsyncFn(&mut Rank) + Copy + Send + 'static,
+    B: AsyncFn(&mut TestRank) + Copy + Send + 'static,
 {
     asleep(roce_ranks(ranks), behaviour);
 }
 
-fn roce_ranks(ranks: u32) -> Vec<Rank> {
+fn roce_ranks(ranks: u32) -> Vec<TestRank> {
     // A key that is refused breaks its queue pair, and what was under way there ends as it may.
-    let make = |me| Rank::new(roce_fabric(me, ranks), me, ranks, Reach::May);
+    let make = |me| TestRank::new(roce_fabric(me, ranks), me, ranks, OneSidedReach::May);
     with_records((0..ranks).map(make).collect())
 }
 
@@ -447,7 +453,7 @@ pub fn roce_fabric(me: u32, ranks: u32) -> Fabric {
             roce: true,
             dpdk: false,
         },
-        network: Network::default().over_tcp(terms).with_key(0x7c9),
+        network: NetworkSettings::default().over_tcp(terms).with_key(0x7c9),
         ..Config::alone()
     });
     fabric.unwrap_or_else(|error| panic!("{error}"))
@@ -455,7 +461,7 @@ pub fn roce_fabric(me: u32, ranks: u32) -> Fabric {
 
 /// Ranks that reach each other by RoCE over a network with faults, one seed after the other, the first of them without any. Seeds as in
 /// [`sim`].
-pub fn packets(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+pub fn packets(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
     let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
@@ -482,7 +488,7 @@ pub fn packets(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
         };
         let fabric = |me| Fabric::packeted(&net, Peer(me), ranks, limits);
         // A queue pair that breaks may have carried an atomic operation out or not.
-        let make = |me| Rank::new(fabric(me), me, ranks, Reach::May);
+        let make = |me| TestRank::new(fabric(me), me, ranks, OneSidedReach::May);
         let all = with_records((0..ranks).map(make).collect());
         in_turn(all, until_quiet(ranks, &behaviour), |_| {
             net.pass(50_000);
@@ -492,9 +498,9 @@ pub fn packets(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
 }
 
 /// Ranks in one thread each, which sleeps where it finds nothing to do.
-fn asleep<B>(all: Vec<Rank>, behaviour: B)
+fn asleep<B>(all: Vec<TestRank>, behaviour: B)
 where
-    B: AsyncFn(&mut Rank) + Copy + Send + 'static,
+    B: AsyncFn(&mut TestRank) + Copy + Send + 'static,
 {
     let ranks = all.len() as u32;
     let ends = Arc::new(Mutex::new([0; 2]));
@@ -507,7 +513,7 @@ where
         .into_iter()
         .map(|mut rank| {
             let ends = Arc::clone(&ends);
-            let behaviour = async move |rank: &mut Rank| {
+            let behaviour = async move |rank: &mut TestRank| {
                 rank.sleeps = true;
                 behaviour(rank).await;
                 // Nothing on the network tells that the others are done.
@@ -527,8 +533,8 @@ where
     threads.into_iter().for_each(|t| t.join().unwrap());
 }
 
-fn tcp_ranks(ranks: u32) -> Vec<Rank> {
-    let make = |me| Rank::new(tcp_fabric(me, ranks, 0x7c9), me, ranks, Reach::Must);
+fn tcp_ranks(ranks: u32) -> Vec<TestRank> {
+    let make = |me| TestRank::new(tcp_fabric(me, ranks, 0x7c9), me, ranks, OneSidedReach::Must);
     with_records((0..ranks).map(make).collect())
 }
 
@@ -559,7 +565,7 @@ pub fn tcp_fabric_with(
             roce: false,
             dpdk: false,
         },
-        network: Network::default()
+        network: NetworkSettings::default()
             .over_tcp(terms)
             .within(limits)
             .with_stream_key(StreamKey::new(key.into())),
@@ -569,19 +575,19 @@ pub fn tcp_fabric_with(
 }
 
 /// Ranks on this network.
-pub fn sim_on(net: &SimNet, behaviour: impl AsyncFn(&mut Rank)) {
+pub fn sim_on(net: &SimNet, behaviour: impl AsyncFn(&mut TestRank)) {
     let ranks = net.ranks();
     let reach = if net.config().one_sided {
-        Reach::Must
+        OneSidedReach::Must
     } else {
-        Reach::Never
+        OneSidedReach::Never
     };
-    let make = |me| Rank::new(Fabric::simulated(net, Peer(me)), me, ranks, reach);
+    let make = |me| TestRank::new(Fabric::simulated(net, Peer(me)), me, ranks, reach);
     in_turn((0..ranks).map(make).collect(), behaviour, |_| net.advance());
 }
 
 /// Runs one rank's behaviour to its end; others run in other threads or processes.
-pub fn run(rank: &mut Rank, behaviour: impl AsyncFn(&mut Rank)) {
+pub fn run(rank: &mut TestRank, behaviour: impl AsyncFn(&mut TestRank)) {
     {
         let mut future = pin!(behaviour(rank));
         let mut context = Context::from_waker(Waker::noop());
@@ -594,27 +600,31 @@ pub fn run(rank: &mut Rank, behaviour: impl AsyncFn(&mut Rank)) {
     rank.assert_empty();
 }
 
-fn shm_ranks(ranks: u32) -> Vec<Rank> {
+fn shm_ranks(ranks: u32) -> Vec<TestRank> {
     let file = segment_file_with(ranks, JOB, ARENA_BYTES);
     let reach = if can_reach_own_process() {
-        Reach::Must
+        OneSidedReach::Must
     } else {
-        Reach::May
+        OneSidedReach::May
     };
     (0..ranks)
-        .map(|me| Rank::new(open(&file, JOB, me, ranks), me, ranks, reach))
+        .map(|me| TestRank::new(open(&file, JOB, me, ranks), me, ranks, reach))
         .collect()
 }
 
 /// Polls one rank after the other until all are done; `between` is called after each round.
-fn in_turn(ranks: Vec<Rank>, behaviour: impl AsyncFn(&mut Rank), between: impl FnMut(u64) -> bool) {
+fn in_turn(
+    ranks: Vec<TestRank>,
+    behaviour: impl AsyncFn(&mut TestRank),
+    between: impl FnMut(u64) -> bool,
+) {
     in_turn_if(ranks, behaviour, |_| true, between);
 }
 
 /// The same, but those that are off their processor miss their turn.
 fn in_turn_if(
-    mut ranks: Vec<Rank>,
-    behaviour: impl AsyncFn(&mut Rank),
+    mut ranks: Vec<TestRank>,
+    behaviour: impl AsyncFn(&mut TestRank),
     runs: impl Fn(u32) -> bool,
     mut between: impl FnMut(u64) -> bool,
 ) {

@@ -12,9 +12,9 @@
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
-use testbed::memory::{Guarded, Mapping, open, segment_file, segment_file_with};
+use testbed::memory::{Guarded, SegmentMapping, open, segment_file, segment_file_with};
 use testbed::pattern;
-use transport::{Completion, Completions, Fabric, Outcome, Peer, RemoteKey, WorkId};
+use transport::{Completion, Completions, Fabric, Peer, RemoteKey, WorkId, WorkOutcome};
 
 const ARENA_BYTES: u64 = 256 << 20;
 const WINDOW_BYTES: usize = 64 << 20;
@@ -23,7 +23,7 @@ const WINDOW_BYTES: usize = 64 << 20;
 fn strangers() -> (OwnedFd, Fabric, Fabric) {
     let file = segment_file_with(2, 7, ARENA_BYTES);
     let (owner, reader) = (open(&file, 7, 0, 2), open(&file, 7, 1, 2));
-    let segment = Mapping::of(&file);
+    let segment = SegmentMapping::of(&file);
     let region = (ring::layout::boards_offset(2) - 4096) / 2;
     for rank in 0..2 {
         segment.write(4096 + rank * region, &[0; 4096]);
@@ -51,7 +51,7 @@ fn content(place: NonNull<u8>, offset: usize, bytes: usize) -> Vec<u8> {
     copy
 }
 
-fn end_of(fabric: &mut Fabric, other: &mut Fabric) -> Outcome {
+fn end_of(fabric: &mut Fabric, other: &mut Fabric) -> WorkOutcome {
     let mut completions = Completions::new();
     for _ in 0..1_000_000 {
         fabric.poll(&mut completions);
@@ -71,7 +71,7 @@ fn read(
     target: &mut Guarded,
     key: RemoteKey,
     offset: u64,
-) -> Outcome {
+) -> WorkOutcome {
     let lease = target.lease(0, target.bytes().len());
     reader.post_read(Peer(0), lease, key, offset, WorkId(1));
     end_of(reader, owner)
@@ -94,7 +94,7 @@ fn data_in_an_arena_are_read_and_written_by_ranks_that_may_not_look_into_the_pro
         fill(place, offset, &data);
         let mut target = Guarded::new(length);
         let outcome = read(&mut reader, &mut owner, &mut target, key, offset as u64);
-        assert_eq!(outcome, Outcome::Done);
+        assert_eq!(outcome, WorkOutcome::Done);
         assert!(target.bytes() == data, "{offset}");
 
         let data = pattern(1, number, length);
@@ -102,14 +102,14 @@ fn data_in_an_arena_are_read_and_written_by_ranks_that_may_not_look_into_the_pro
         let lease = source.lease(0, length);
         let posted = reader.post_write(Peer(0), lease, key, offset as u64, WorkId(2), None);
         assert!(posted.is_ok());
-        assert_eq!(end_of(&mut reader, &mut owner), Outcome::Done);
+        assert_eq!(end_of(&mut reader, &mut owner), WorkOutcome::Done);
         assert!(content(place, offset, length) == data, "{offset}");
     }
     let mut private = Guarded::of(&[1; 100]);
     let key = private.export(&mut owner, 1);
     let mut target = Guarded::new(100);
     let outcome = read(&mut reader, &mut owner, &mut target, key, 0);
-    assert_eq!(outcome, Outcome::Unreachable, "else nothing was proved");
+    assert_eq!(outcome, WorkOutcome::Unreachable, "else nothing was proved");
 }
 
 #[test]
@@ -152,12 +152,16 @@ fn keys_that_lead_out_of_an_arena_are_refused() {
             check: good.check,
         };
         let outcome = read(&mut reader, &mut owner, &mut target, key, offset);
-        assert_eq!(outcome, Outcome::BadKey, "{address:#x} {bytes} {offset}");
+        assert_eq!(
+            outcome,
+            WorkOutcome::BadKey,
+            "{address:#x} {bytes} {offset}"
+        );
     }
     assert_eq!(reader.stats().refused, 8);
     assert_eq!(
         read(&mut reader, &mut owner, &mut target, good, 0),
-        Outcome::Done
+        WorkOutcome::Done
     );
 }
 
@@ -203,7 +207,7 @@ fn a_large_read_from_an_arena_is_shared_with_an_owner_that_looks() {
     );
     let mut target = Guarded::new(data.len());
     let outcome = read(&mut reader, &mut owner, &mut target, key, 0);
-    assert_eq!(outcome, Outcome::Done);
+    assert_eq!(outcome, WorkOutcome::Done);
     assert!(target.bytes() == data);
     let stats = reader.stats();
     assert_eq!(stats.read_bytes + stats.helped_bytes, 4 << 20);
@@ -229,7 +233,7 @@ fn a_scribbler_does_not_stop_a_read_from_an_arena_of_a_stranger() {
     let mut target = Guarded::new(data.len());
     let lease = target.lease(0, data.len());
     reader.post_read(Peer(0), lease, key, 0, WorkId(1));
-    Mapping::of(&file).write(offers_of(1, 2), &[0xff; 4096]);
-    assert_eq!(end_of(&mut reader, &mut owner), Outcome::Done);
+    SegmentMapping::of(&file).write(offers_of(1, 2), &[0xff; 4096]);
+    assert_eq!(end_of(&mut reader, &mut owner), WorkOutcome::Done);
     assert!(target.bytes() == data);
 }

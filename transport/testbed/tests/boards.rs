@@ -16,9 +16,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testbed::Random;
-use testbed::memory::{Mapping, open, segment_file};
+use testbed::memory::{SegmentMapping, open, segment_file};
 use transport::bcast_queue::CHUNK_BYTES;
-use transport::seat::{Awaited, Event, NODE_BOARD, Note, Round};
+use transport::seat::{Awaited, BoardEvent, NODE_BOARD, Round, RoundNote};
 use transport::{Completions, Fabric, Peer, Seat};
 
 const JOB: u64 = 77;
@@ -70,7 +70,7 @@ fn members_read_what_all_wrote() {
             for number in 0..300 {
                 // The same on all ranks.
                 let bytes = random.below(400) as usize;
-                let note = Note {
+                let note = RoundNote {
                     kind: 1,
                     bytes: bytes as u32,
                 };
@@ -110,12 +110,12 @@ fn whoever_does_something_else_is_named() {
         let seat = seat(&fabric, NODE_BOARD, &[0, 1, 2]).unwrap();
         let round = begin(&seat);
         let kind = if me == 1 { 9 } else { 4 };
-        let note = Note { kind, bytes: 8 };
+        let note = RoundNote { kind, bytes: 8 };
         seat.arrive(round, note);
         wait_for(|| seat.is_over(round));
         (seat.is_disputed(round), seat.who_differs(round, note))
     });
-    let other = |kind| Some(Note { kind, bytes: 8 });
+    let other = |kind| Some(RoundNote { kind, bytes: 8 });
     for (me, (disputed, theirs)) in found.into_iter().enumerate() {
         assert!(disputed, "rank {me}");
         let expected = if me == 1 {
@@ -133,7 +133,7 @@ fn whoever_does_something_else_is_named() {
 /// How long a sleeper sleeps if nobody wakes it.
 const FOR_EVER: Duration = Duration::from_secs(40);
 
-fn asleep_until(fabric: &mut Fabric, seat: &Rc<Seat>, event: Event) {
+fn asleep_until(fabric: &mut Fabric, seat: &Rc<Seat>, event: BoardEvent) {
     let awaited = Awaited::new(seat, event);
     let mut completions = Completions::new();
     while !awaited.has_happened() {
@@ -163,17 +163,17 @@ fn sleepers_are_woken_by_the_last_one() {
         for number in 0..300u32 {
             if seat.begin().is_none() {
                 let last = seat.last();
-                asleep_until(&mut fabric, &seat, Event::Over(last));
+                asleep_until(&mut fabric, &seat, BoardEvent::Over(last));
             }
             let round = seat.begin().unwrap();
-            let note = Note {
+            let note = RoundNote {
                 kind: 2,
                 bytes: number % 3,
             };
             seat.arrive(round, note);
             assert_eq!(seat.note(round, me), Some(note));
             if number % 7 == 0 {
-                asleep_until(&mut fabric, &seat, Event::Over(round));
+                asleep_until(&mut fabric, &seat, BoardEvent::Over(round));
             }
         }
     });
@@ -206,7 +206,7 @@ fn entries_of_a_broadcast_queue_come_in_order_and_whole_while_tellers_run_ahead(
             let length = lengths[number as usize % lengths.len()];
             let bytes: Vec<u8> = (0..length).map(|at| byte(number, at)).collect();
             let (root, queue) = (number / 250 % RANKS, seat.bcast_queue());
-            let note = Note {
+            let note = RoundNote {
                 kind: 2,
                 bytes: length as u32,
             };
@@ -214,13 +214,13 @@ fn entries_of_a_broadcast_queue_come_in_order_and_whole_while_tellers_run_ahead(
                 if !queue.has_room(length) {
                     seat.wake_sleepers();
                     let count = queue.wanted(length);
-                    asleep_until(&mut fabric, &seat, Event::Taken(count));
+                    asleep_until(&mut fabric, &seat, BoardEvent::Taken(count));
                 }
                 queue.tell(note, &bytes);
                 seat.wake_sleepers();
                 continue;
             }
-            asleep_until(&mut fabric, &seat, Event::Entry(queue.next()));
+            asleep_until(&mut fabric, &seat, BoardEvent::Entry(queue.next()));
             let told = queue.told().unwrap();
             assert_eq!((told.note, told.place), (note, root));
             let at = length / 3;
@@ -294,7 +294,7 @@ fn a_board_full_of_garbage_harms_nobody() {
     let ranks = 2;
     let file = segment_file(ranks, JOB);
     let mut fabric = open(&file, JOB, 0, ranks);
-    let mapping = Mapping::of(&file);
+    let mapping = SegmentMapping::of(&file);
     let first = ring::layout::boards_offset(ranks);
     let queue = ring::layout::queue_offset(ranks) as u64;
     let lines = queue - 0x2000;
@@ -313,7 +313,7 @@ fn a_board_full_of_garbage_harms_nobody() {
         let Some(seat) = seat(&fabric, NODE_BOARD, &[0, 1]) else {
             continue;
         };
-        let note = Note { kind: 1, bytes: 16 };
+        let note = RoundNote { kind: 1, bytes: 16 };
         let mut got = [0; 16];
         let Some(round) = seat.begin() else { continue };
         let room = seat.room_bytes();

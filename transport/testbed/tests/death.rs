@@ -13,8 +13,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use testbed::memory::{Guarded, segment_file};
-use testbed::{Incoming, Random, Rank, head, pattern, world};
-use transport::{Head, Outcome, Peer};
+use testbed::{PeerEvent, Random, TestRank, head, pattern, world};
+use transport::{Head, Peer, WorkOutcome};
 
 const VICTIM: u32 = 2;
 
@@ -57,7 +57,7 @@ fn child_rank() {
 }
 
 /// Sends bodies of all sizes and reads large data, for ever.
-async fn live_dangerously(rank: &mut Rank) {
+async fn live_dangerously(rank: &mut TestRank) {
     rank.fabric.set_attentive(true);
     let keys = [rank.hear_key(0).await, rank.hear_key(1).await];
     let mut target = Guarded::new(READ_BYTES);
@@ -72,14 +72,17 @@ async fn live_dangerously(rank: &mut Rank) {
             if number.is_multiple_of(50) {
                 let lease = target.lease(0, READ_BYTES);
                 let outcome = rank.read(to, lease, key, 0).await;
-                assert!(matches!(outcome, Outcome::Done | Outcome::Unreachable));
+                assert!(matches!(
+                    outcome,
+                    WorkOutcome::Done | WorkOutcome::Unreachable
+                ));
             }
         }
     }
 }
 
 /// Plays ping-pong with the other survivor, and takes what the victim sends.
-async fn survive(rank: &mut Rank) {
+async fn survive(rank: &mut TestRank) {
     const ROUNDS: u64 = 3000;
     let other = 1 - rank.me;
     rank.fabric.set_attentive(true);
@@ -116,9 +119,9 @@ async fn survive(rank: &mut Rank) {
     rank.forget(VICTIM);
 }
 
-async fn hear_victim(rank: &mut Rank, heard: &mut u64) {
+async fn hear_victim(rank: &mut TestRank, heard: &mut u64) {
     while rank.waiting(VICTIM) > 0 {
-        let Incoming::Message { head, body } = rank.incoming(VICTIM).await else {
+        let PeerEvent::Message { head, body } = rank.incoming(VICTIM).await else {
             panic!("a write that nobody posted");
         };
         assert_eq!(head.word, *heard);

@@ -10,7 +10,7 @@
 
 use testbed::memory::{Guarded, can_reach_own_process, open, segment_file};
 use testbed::{head, pattern};
-use transport::{Completion, Completions, Config, Fabric, Outcome, Peer, WorkId};
+use transport::{Completion, Completions, Config, Fabric, Peer, WorkId, WorkOutcome};
 
 /// Fills the ring towards `to`, so that the receiver finds more than one poll can give.
 fn flood(fabric: &mut Fabric, to: u32) {
@@ -23,14 +23,14 @@ fn fabrics(ranks: u32) -> Vec<Fabric> {
 }
 
 /// Polls and answers how many frames came from each peer, and whether a read has ended.
-fn poll(fabric: &mut Fabric, counts: &mut [u64]) -> Option<Outcome> {
+fn poll(fabric: &mut Fabric, counts: &mut [u64]) -> Option<WorkOutcome> {
     let mut completions = Completions::new();
     fabric.poll(&mut completions);
     count(&mut completions, counts)
 }
 
 /// Counts what a poll has found.
-fn count(completions: &mut Completions, counts: &mut [u64]) -> Option<Outcome> {
+fn count(completions: &mut Completions, counts: &mut [u64]) -> Option<WorkOutcome> {
     let mut ended = None;
     for at in 0..completions.len() {
         match completions.take(at).unwrap() {
@@ -161,7 +161,7 @@ fn a_read_ends_under_a_flood() {
         ended = poll(&mut ranks[0], &mut counts).or(ended);
     }
     assert!(ended.is_some());
-    assert!(ended == Some(Outcome::Done) || !can_reach_own_process());
+    assert!(ended == Some(WorkOutcome::Done) || !can_reach_own_process());
 }
 
 #[test]

@@ -15,7 +15,9 @@ mod far {
 use far::both::{Both, KEYS, MILLISECOND, SECOND, Shape, TWO};
 use testbed::memory::{attach_as, segment_file};
 use testbed::world::Failing;
-use transport::{Config, Error, Fabric, FakeConfig, FakeNet, Far, NetLimits, Peer, StreamKey};
+use transport::{
+    Config, Error, Fabric, FakeConfig, FakeNet, ForeignPeer, NetLimits, Peer, StreamKey,
+};
 
 /// So much goes over several rails.
 const LARGE: usize = 1 << 20;
@@ -290,7 +292,7 @@ fn datagrams_with_another_key_are_not_heard() {
     both.tells = false;
     both.meet(1, true);
     // The first thinks that the other's job has the key of its own.
-    let far = Far {
+    let far = ForeignPeer {
         key: KEYS[0],
         ..both.far(0, 1)
     };
@@ -349,7 +351,7 @@ fn numbers_that_no_network_reaches_stay_strangers() {
     let node = attach_as(&joint, 99, 0, vec![Peer(0), Peer(1)]);
     both.all[0].fabric.attach(node).unwrap();
     let (far, record) = (both.far(0, 1), both.record(1));
-    let far = Far { known_as: 1, ..far };
+    let far = ForeignPeer { known_as: 1, ..far };
     let peer = both.all[0].fabric.add_far(far, None);
     assert_eq!(peer.unwrap(), Peer(2));
     assert_eq!(both.all[0].fabric.peer_count(), 3);
@@ -361,7 +363,7 @@ fn numbers_that_no_network_reaches_stay_strangers() {
     }
     assert_eq!((both.refused(0), &both.all[0].wanted[..]), (3, &[][..]));
     // The other one knows it as 1, and is known as 2.
-    let back = Far {
+    let back = ForeignPeer {
         known_as: 2,
         ..both.far(1, 0)
     };
@@ -376,7 +378,7 @@ fn numbers_that_no_network_reaches_stay_strangers() {
 #[test]
 fn without_a_network_or_a_key_nobody_is_met() {
     let mut alone = Fabric::open(Config::alone()).unwrap();
-    let far = Far {
+    let far = ForeignPeer {
         known_as: 1,
         key: 7,
         stream_key: StreamKey::new(7),
@@ -387,7 +389,7 @@ fn without_a_network_or_a_key_nobody_is_met() {
     assert_eq!(alone.peer_count(), 1);
     let net = FakeNet::new(FakeConfig::calm(1));
     let mut one = Fabric::faked(&net, Peer(0), 1, NetLimits::DEFAULT);
-    let far = Far {
+    let far = ForeignPeer {
         key: 1 << 31,
         ..far
     };
@@ -401,7 +403,7 @@ fn memory_grows_by_what_each_peer_takes_and_its_bound_holds() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let mut one = Fabric::faked(&net, Peer(0), 1, NetLimits::DEFAULT);
     let (now, most) = one.net_memory();
-    let far = Far {
+    let far = ForeignPeer {
         known_as: 0,
         key: 7,
         stream_key: StreamKey::new(7),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use testbed::memory::{Guarded, Mapping, inherited, number_of, open, segment_file};
+use testbed::memory::{Guarded, SegmentMapping, inherited, number_of, open, segment_file};
 use testbed::{Random, pattern};
 use transport::{Completion, Completions, Fabric, Head, Peer, RemoteKey, WorkId};
 
@@ -174,7 +174,7 @@ impl Victim {
 }
 
 /// Writes something somewhere: mostly where control words are, in all widths, of all sorts.
-fn scribble(segment: &Mapping, random: &mut Random) {
+fn scribble(segment: &SegmentMapping, random: &mut Random) {
     let region = (segment.bytes() - 4096) / RANKS as usize;
     let place = random.below(u64::from(RANKS)) as usize * region + 4096;
     // The blocks of a region up to its pool; see the ring's layout.
@@ -214,7 +214,7 @@ fn a_segment_overwritten_between_any_two_steps_harms_nobody() {
     for seed in only.map_or(0..many, |seed| seed..seed + 1) {
         let _failing = testbed::world::Failing(seed);
         let file = segment_file(RANKS, JOB);
-        let segment = Mapping::of(&file);
+        let segment = SegmentMapping::of(&file);
         let mut random = Random(seed);
         let mut victims = Victim::all(&file, seed);
         // Some seeds destroy everything at once, some let things get under way.
@@ -280,7 +280,7 @@ fn child_scribbler() {
         return;
     };
     let (number, seed) = words.split_once(' ').unwrap();
-    let segment = Mapping::of(&inherited(number.parse().unwrap()));
+    let segment = SegmentMapping::of(&inherited(number.parse().unwrap()));
     let mut random = Random(seed.parse().unwrap());
     let limit = Instant::now() + Duration::from_secs(30);
     let pause = 1 << random.below(12);

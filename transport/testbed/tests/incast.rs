@@ -9,14 +9,14 @@
 )]
 
 use testbed::world::{Failing, fake_on};
-use testbed::{Rank, head};
+use testbed::{TestRank, head};
 use transport::{FakeConfig, FakeNet, NetLimits};
 
 const RANKS: u32 = 24;
 const FRAMES: u32 = 60;
 
 /// All but one send; each body names its place in the sender's order.
-async fn incast(rank: &mut Rank) {
+async fn incast(rank: &mut TestRank) {
     if rank.me != 0 {
         for number in 0..FRAMES {
             rank.send(0, head(1), &number.to_ne_bytes()).await;
@@ -54,7 +54,7 @@ const FEW: u32 = 14;
 const MANY: u32 = 100;
 
 /// The first sends to all others in turn; each answers when it has everything.
-async fn fan_out(rank: &mut Rank) {
+async fn fan_out(rank: &mut TestRank) {
     if rank.me != 0 {
         for number in 0..FEW {
             let (_, body) = rank.receive(0).await;

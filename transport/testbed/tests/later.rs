@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use testbed::memory::{Guarded, attach_as, can_reach_own_process, open, segment_file};
 use testbed::{head, pattern};
-use transport::{Completion, Completions, Config, Error, Fabric, Head, Outcome, Peer, WorkId};
+use transport::{Completion, Completions, Config, Error, Fabric, Head, Peer, WorkId, WorkOutcome};
 
 /// How long a sleeper sleeps if nobody wakes it.
 const FOR_EVER: Duration = Duration::from_secs(40);
@@ -119,7 +119,7 @@ fn memory_of_who_met_later_is_read_and_written() {
     };
     // Where the system lets no process read another's memory there is no way but through buffers.
     if can_reach_own_process() {
-        assert_eq!(outcome, Outcome::Done);
+        assert_eq!(outcome, WorkOutcome::Done);
         assert_eq!(ours.bytes(), pattern(2, 0, 70_000));
     }
 }

@@ -10,15 +10,15 @@
 
 use testbed::memory::Guarded;
 use testbed::world::fake_on;
-use testbed::{Rank, pattern};
-use transport::{FakeConfig, FakeNet, NetLimits, Outcome, Peer, WorkId};
+use testbed::{TestRank, pattern};
+use transport::{FakeConfig, FakeNet, NetLimits, Peer, WorkId, WorkOutcome};
 
 /// Several parts, and more than may be under way.
 const BYTES: usize = (3 << 20) + 5;
 const READS: u64 = 3;
 
 /// Both ranks read from each other at once, several times.
-async fn read_from_each_other(rank: &mut Rank) {
+async fn read_from_each_other(rank: &mut TestRank) {
     let other = 1 - rank.me;
     let mut source = Guarded::of(&pattern(rank.me, 1, BYTES));
     let key = source.export(&mut rank.fabric, other);
@@ -32,7 +32,7 @@ async fn read_from_each_other(rank: &mut Rank) {
         works.push(work);
     }
     for work in works {
-        assert_eq!(rank.end_of(work).await, Outcome::Done);
+        assert_eq!(rank.end_of(work).await, WorkOutcome::Done);
     }
     for target in &targets {
         assert!(target.bytes() == pattern(other, 1, BYTES));

@@ -10,13 +10,13 @@
 )]
 
 use testbed::world::{Failing, fake_on};
-use testbed::{Rank, head};
+use testbed::{TestRank, head};
 use transport::{FakeConfig, FakeNet, NetLimits};
 
 const ROUNDS: u64 = 400;
 
 /// Numbers there and back.
-async fn ping_pong(rank: &mut Rank) {
+async fn ping_pong(rank: &mut TestRank) {
     let other = 1 - rank.me;
     for round in 0..ROUNDS {
         if rank.me == 0 {
@@ -39,7 +39,7 @@ fn a_word_in_order_is_taken_by_the_fast_path() {
 }
 
 /// Words, and now and then something that the fast path cannot take, to one that only looks at what is next.
-async fn stream(rank: &mut Rank) {
+async fn stream(rank: &mut TestRank) {
     for number in 0..4 * ROUNDS {
         let long = number % 7 == 3;
         if rank.me == 0 {

@@ -13,8 +13,8 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
-use testbed::meeting::link::{Link, Word};
-use testbed::meeting::{Host, Limits, Place};
+use testbed::meeting::link::{HostLink, HostMessage};
+use testbed::meeting::{MeetingHost, MeetingLimits, MeetingRank};
 
 type End = Result<(), String>;
 
@@ -78,7 +78,7 @@ fn connections_of_nobody_change_nothing() {
 #[test]
 fn a_host_of_another_run_is_refused_with_words() {
     let (mut a, mut b) = two();
-    let mut former = Host::other(1, 2, a.address(), RUN - 1);
+    let mut former = MeetingHost::other(1, 2, a.address(), RUN - 1);
     former.limits.meeting = Duration::from_secs(3);
     let of_a = thread::spawn(move || a.run("test", 2, plain));
     fails_with(
@@ -155,13 +155,13 @@ fn a_host_that_falls_silent_or_dies_is_missed() {
         a.limits.end = Duration::from_millis(200);
         // As a guest whose emulator stands still: its connection is there, and nothing comes.
         let stream = TcpStream::connect(a.address()).unwrap();
-        let mut link = Link::new(stream, None).unwrap();
-        link.say(&Word::Hello {
+        let mut link = HostLink::new(stream, None).unwrap();
+        link.say(&HostMessage::Hello {
             host: 1,
             run: RUN,
             test: "test".into(),
         });
-        link.say(&Word::Here);
+        link.say(&HostMessage::Here);
         link.turn().unwrap();
         let link = (!dies).then_some(link);
         fails_with(a.run("test", 2, plain), &format!("host a: host b {words}"));
@@ -174,7 +174,7 @@ fn a_rank_that_never_ends_is_left_behind() {
     let (mut a, mut b) = two();
     b.limits.test = Duration::from_millis(300);
     b.limits.end = Duration::from_millis(200);
-    let stuck = |place: &Place| match place.me {
+    let stuck = |place: &MeetingRank| match place.me {
         1 => thread::sleep(Duration::from_secs(3600)),
         _ => plain(place),
     };
@@ -211,29 +211,29 @@ fn a_line_that_names_no_host_is_told_with_an_example() {
         "2/2 10.77.0.1:7770 1",
         "0/0 10.77.0.1:7770 1",
     ] {
-        let why = Host::parse(words).err().unwrap();
+        let why = MeetingHost::parse(words).err().unwrap();
         assert!(why.contains(&format!("`{words}`")), "{why}");
         assert!(why.contains("as in 1/2 10.77.0.1:7770 17"), "{why}");
     }
-    assert!(Host::parse("1/2 10.77.0.1:7770 1").is_ok());
-    let taken = Host::parse("0/2 127.0.0.1:0 1").unwrap();
-    let again = Host::parse(&format!("0/2 {} 1", taken.address()));
+    assert!(MeetingHost::parse("1/2 10.77.0.1:7770 1").is_ok());
+    let taken = MeetingHost::parse("0/2 127.0.0.1:0 1").unwrap();
+    let again = MeetingHost::parse(&format!("0/2 {} 1", taken.address()));
     assert!(again.err().unwrap().contains("cannot listen"));
 }
 
 /// Hosts a and b on this machine.
-fn two() -> (Host, Host) {
-    let mut a = Host::first(2, SocketAddr::from(([127, 0, 0, 1], 0)), RUN).unwrap();
-    let mut b = Host::other(1, 2, a.address(), RUN);
+fn two() -> (MeetingHost, MeetingHost) {
+    let mut a = MeetingHost::first(2, SocketAddr::from(([127, 0, 0, 1], 0)), RUN).unwrap();
+    let mut b = MeetingHost::other(1, 2, a.address(), RUN);
     (a.limits, b.limits) = (LIMITS, LIMITS);
     (a, b)
 }
 
 /// So many hosts, which all do the same.
-fn hosts(count: u32, run: impl Fn(&mut Host) -> End + Clone + Send + 'static) -> Vec<End> {
-    let first = Host::first(count, SocketAddr::from(([127, 0, 0, 1], 0)), RUN).unwrap();
+fn hosts(count: u32, run: impl Fn(&mut MeetingHost) -> End + Clone + Send + 'static) -> Vec<End> {
+    let first = MeetingHost::first(count, SocketAddr::from(([127, 0, 0, 1], 0)), RUN).unwrap();
     let address = first.address();
-    let others = (1..count).map(|me| Host::other(me, count, address, RUN));
+    let others = (1..count).map(|me| MeetingHost::other(me, count, address, RUN));
     let threads: Vec<_> = std::iter::once(first)
         .chain(others)
         .map(|mut host| {
@@ -255,7 +255,7 @@ fn both<T: Send + 'static>(
 }
 
 /// A rank that does what all ranks do, and nothing else.
-fn plain(place: &Place) {
+fn plain(place: &MeetingRank) {
     let record = |rank: u32| vec![rank as u8; 40 + rank as usize];
     let records = place.exchange(record(place.me));
     let expected: Vec<_> = (0..place.ranks).map(record).collect();
@@ -267,7 +267,7 @@ fn plain(place: &Place) {
 }
 
 /// As [`plain`], but this rank fails in the middle.
-fn failing(who: u32) -> impl Fn(&Place) + Clone + Send + 'static {
+fn failing(who: u32) -> impl Fn(&MeetingRank) + Clone + Send + 'static {
     move |place| {
         place.exchange(Vec::new());
         assert!(place.me != who, "seven is not eight");
@@ -276,7 +276,7 @@ fn failing(who: u32) -> impl Fn(&Place) + Clone + Send + 'static {
     }
 }
 
-fn wait_for(place: &Place, phase: u32) {
+fn wait_for(place: &MeetingRank, phase: u32) {
     while !place.is_over(phase) {
         thread::yield_now();
     }
@@ -289,7 +289,7 @@ fn fails_with(end: End, words: &str) {
 
 const RUN: u64 = 17;
 /// Long on any machine, and what a test waits for is none of them.
-const LIMITS: Limits = Limits {
+const LIMITS: MeetingLimits = MeetingLimits {
     meeting: Duration::from_secs(60),
     silence: Duration::from_secs(60),
     test: Duration::from_secs(60),

@@ -8,10 +8,10 @@
 
 use testbed::memory::{Guarded, is_all};
 use testbed::world::{self, Failing};
-use testbed::{Incoming, Rank, head};
+use testbed::{PeerEvent, TestRank, head};
 use transport::{
     Arrived, Atomic, Completion, Completions, Fabric, FakeConfig, FakeNet, FakeStreams, Lease,
-    NetLimits, Outcome, Peer, RemoteKey, StreamsConfig, WorkId,
+    NetLimits, Peer, RemoteKey, StreamsConfig, WorkId, WorkOutcome,
 };
 
 const RANKS: u32 = 4;
@@ -22,7 +22,7 @@ fn has_port(rank: u32) -> bool {
     rank < 2
 }
 
-fn for_seeds(seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+fn for_seeds(seeds: u64, behaviour: impl AsyncFn(&mut TestRank)) {
     for seed in 0..seeds {
         let _failing = Failing(seed);
         let devices = FakeNet::new(match seed {
@@ -41,7 +41,7 @@ fn for_seeds(seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
     }
 }
 
-fn others(rank: &Rank) -> impl Iterator<Item = u32> + use<> {
+fn others(rank: &TestRank) -> impl Iterator<Item = u32> + use<> {
     let me = rank.me;
     (0..rank.size).filter(move |peer| *peer != me)
 }
@@ -122,7 +122,7 @@ fn works_wait_until_that_is_known() {
                 rank.send(owner, head(2), &[]).await;
             }
             if rank.me == owner {
-                while let Incoming::Written(number) = rank.incoming(user).await {
+                while let PeerEvent::Written(number) = rank.incoming(user).await {
                     assert_eq!(number, 9);
                 }
             }
@@ -168,7 +168,7 @@ struct Process {
     completions: Completions,
     /// Frames that nobody has released.
     arrived: Vec<Arrived>,
-    ended: Vec<(WorkId, Outcome, Lease)>,
+    ended: Vec<(WorkId, WorkOutcome, Lease)>,
     lost: Vec<Peer>,
 }
 
@@ -303,7 +303,7 @@ fn what_has_come_the_wrong_way_goes_back_to_who_has_lent_it() {
 }
 
 /// Reads memory of a peer; answers how that ends.
-fn read(job: &mut ByHand, rank: u32, of: u32, target: &mut Guarded, key: RemoteKey) -> Outcome {
+fn read(job: &mut ByHand, rank: u32, of: u32, target: &mut Guarded, key: RemoteKey) -> WorkOutcome {
     let (lease, work) = (target.lease(0, BYTES), WorkId(7));
     let fabric = &mut job.of(rank).fabric;
     fabric.post_read(Peer(of), lease, key, 0, work);
@@ -317,17 +317,20 @@ fn a_key_is_good_for_a_peer_that_knows_the_way_first() {
     let mut memory = Guarded::of(&[77; BYTES]);
     let (mut target, key) = (Guarded::new(BYTES), memory.export(&mut job.of(0).fabric, 2));
     job.tell(2, 0);
-    assert_eq!(read(&mut job, 2, 0, &mut target, key), Outcome::Done);
+    assert_eq!(read(&mut job, 2, 0, &mut target, key), WorkOutcome::Done);
     assert!(is_all(target.bytes(), 77));
     assert_eq!(job.of(0).fabric.provider_of(Peer(2)), None);
     // It is known after some of them were made, and what was told is still good.
     let later = memory.export(&mut job.of(0).fabric, 2);
     job.of(0).fabric.withdraw(Peer(2), key);
-    assert_eq!(read(&mut job, 2, 0, &mut target, key), Outcome::BadKey);
+    assert_eq!(read(&mut job, 2, 0, &mut target, key), WorkOutcome::BadKey);
     job.tell(0, 2);
-    assert_eq!(read(&mut job, 2, 0, &mut target, later), Outcome::Done);
+    assert_eq!(read(&mut job, 2, 0, &mut target, later), WorkOutcome::Done);
     job.of(0).fabric.withdraw(Peer(2), later);
-    assert_eq!(read(&mut job, 2, 0, &mut target, later), Outcome::BadKey);
+    assert_eq!(
+        read(&mut job, 2, 0, &mut target, later),
+        WorkOutcome::BadKey
+    );
 }
 
 #[test]
@@ -337,7 +340,7 @@ fn a_key_is_good_for_the_way_of_the_peer_alone_once_that_is_known() {
     let (mut target, key) = (Guarded::new(BYTES), memory.export(&mut job.of(0).fabric, 1));
     job.tell_that_it_has_no_device(1, 0);
     job.tell(0, 1);
-    assert_eq!(read(&mut job, 1, 0, &mut target, key), Outcome::BadKey);
+    assert_eq!(read(&mut job, 1, 0, &mut target, key), WorkOutcome::BadKey);
 }
 
 impl ByHand {

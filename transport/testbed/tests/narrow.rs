@@ -17,11 +17,11 @@ mod suite {
 
 use suite::{one_sided, sends};
 use testbed::world::Failing;
-use testbed::{Rank, world};
+use testbed::{TestRank, world};
 use transport::{FakeConfig, FakeNet, NetLimits};
 
 /// Runs a behaviour where ports say 4096 bytes and the network carries so many.
-fn narrow(way_bytes: u32, rails: u32, behaviour: impl AsyncFn(&mut Rank)) {
+fn narrow(way_bytes: u32, rails: u32, behaviour: impl AsyncFn(&mut TestRank)) {
     for seed in 0..24 {
         let _failing = Failing(seed);
         let config = match seed {
@@ -38,12 +38,18 @@ fn narrow(way_bytes: u32, rails: u32, behaviour: impl AsyncFn(&mut Rank)) {
             ..NetLimits::default()
         };
         let sleeps = seed % 2 == 1;
-        world::fake_ranks(&net, (2, rails), limits, sleeps, async |rank: &mut Rank| {
-            behaviour(rank).await;
-            // What did not arrive has broken no queue pair.
-            let stats = rank.fabric.net_stats();
-            assert!(seed != 0 || stats.broken == 0, "{stats:?}");
-        });
+        world::fake_ranks(
+            &net,
+            (2, rails),
+            limits,
+            sleeps,
+            async |rank: &mut TestRank| {
+                behaviour(rank).await;
+                // What did not arrive has broken no queue pair.
+                let stats = rank.fabric.net_stats();
+                assert!(seed != 0 || stats.broken == 0, "{stats:?}");
+            },
+        );
     }
 }
 

@@ -12,8 +12,8 @@
 use std::ptr::NonNull;
 
 use testbed::world::fake_on;
-use testbed::{Rank, pattern};
-use transport::{FakeConfig, FakeNet, Lease, NetLimits, Outcome, Peer};
+use testbed::{TestRank, pattern};
+use transport::{FakeConfig, FakeNet, Lease, NetLimits, Peer, WorkOutcome};
 
 const BYTES: usize = 300_000;
 
@@ -37,7 +37,7 @@ fn lease(place: NonNull<u8>, at: usize, bytes: usize) -> Lease {
 }
 
 /// Both ranks read from, and write to, what the other has allocated.
-async fn exchange(rank: &mut Rank, net: &FakeNet) {
+async fn exchange(rank: &mut TestRank, net: &FakeNet) {
     let other = 1 - rank.me;
     let mine = rank.fabric.allocate(BYTES).unwrap();
     let target = rank.fabric.allocate(BYTES).unwrap();
@@ -56,13 +56,13 @@ async fn exchange(rank: &mut Rank, net: &FakeNet) {
         let outcome = rank
             .read(other, lease(target, 5, bytes), theirs, offset)
             .await;
-        assert_eq!(outcome, Outcome::Done);
+        assert_eq!(outcome, WorkOutcome::Done);
         let offset = offset as usize;
         let got = content(target, BYTES);
         assert!(got[5..5 + bytes] == whole[1000 + offset..][..bytes]);
     }
     let beyond = rank.read(other, lease(target, 0, 2), theirs, 99_999).await;
-    assert_eq!(beyond, Outcome::BadKey);
+    assert_eq!(beyond, WorkOutcome::BadKey);
     assert_eq!(net.stats(rank.me).regions, before, "nothing was registered");
     rank.fabric.withdraw(Peer(other), key);
     assert_eq!(net.stats(rank.me).regions, before, "it stays registered");
@@ -75,13 +75,13 @@ async fn exchange(rank: &mut Rank, net: &FakeNet) {
     if rank.me == 0 {
         let again = rank.fabric.allocate(BYTES).unwrap();
         let outcome = rank.read(other, lease(again, 0, 100), theirs, 0).await;
-        assert_eq!(outcome, Outcome::BadKey, "it is gone");
+        assert_eq!(outcome, WorkOutcome::BadKey, "it is gone");
     }
     rank.barrier().await;
 }
 
 /// Rank 0 exposes memory of its own twice, of which each other rank reads a part.
-async fn expose(rank: &mut Rank, net: &FakeNet) {
+async fn expose(rank: &mut TestRank, net: &FakeNet) {
     let whole = pattern(0, 1, BYTES);
     let mut memory = whole.clone();
     let place = NonNull::new(memory.as_mut_ptr()).unwrap();
@@ -108,15 +108,15 @@ async fn expose(rank: &mut Rank, net: &FakeNet) {
     };
     let mut target = vec![0; part];
     let place = NonNull::new(target.as_mut_ptr()).unwrap();
-    for outcome in [Outcome::Done, Outcome::BadKey] {
+    for outcome in [WorkOutcome::Done, WorkOutcome::BadKey] {
         if let Some(key) = theirs {
             target.fill(0);
             let got = rank.read(0, lease(place, 0, part), key, 0).await;
             assert_eq!(got, outcome);
             let is_there = target == whole[rank.me as usize * part..][..part];
-            assert_eq!(is_there, outcome == Outcome::Done);
+            assert_eq!(is_there, outcome == WorkOutcome::Done);
             let beyond = rank.read(0, lease(place, 0, 2), key, part as u64 - 1).await;
-            assert_eq!(beyond, Outcome::BadKey);
+            assert_eq!(beyond, WorkOutcome::BadKey);
         }
         rank.barrier().await;
         exposed
@@ -133,16 +133,26 @@ fn what_is_exposed_is_registered_once_and_told_to_many() {
             reads,
             ..FakeConfig::calm(1)
         });
-        fake_on(&net, 4, NetLimits::default(), async |rank: &mut Rank| {
-            expose(rank, &net).await;
-        });
+        fake_on(
+            &net,
+            4,
+            NetLimits::default(),
+            async |rank: &mut TestRank| {
+                expose(rank, &net).await;
+            },
+        );
     }
 }
 
 #[test]
 fn what_is_allocated_moves_without_being_registered_again() {
     let net = FakeNet::new(FakeConfig::calm(1));
-    fake_on(&net, 2, NetLimits::default(), async |rank: &mut Rank| {
-        exchange(rank, &net).await;
-    });
+    fake_on(
+        &net,
+        2,
+        NetLimits::default(),
+        async |rank: &mut TestRank| {
+            exchange(rank, &net).await;
+        },
+    );
 }

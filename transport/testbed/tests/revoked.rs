@@ -13,9 +13,9 @@
 use std::os::fd::OwnedFd;
 
 use ring::{Head, Producer};
-use testbed::memory::{Guarded, Mapping, attach, open, segment_file};
+use testbed::memory::{Guarded, SegmentMapping, attach, open, segment_file};
 use testbed::pattern;
-use transport::{Completion, Completions, Fabric, Outcome, Peer, WorkId};
+use transport::{Completion, Completions, Fabric, Peer, WorkId, WorkOutcome};
 
 const BYTES: usize = 4 << 20;
 const OWNER: u32 = 0;
@@ -56,10 +56,10 @@ impl Scene {
 
     fn write(&self, rank: u32, offset: usize, bytes: &[u8]) {
         let region = (ring::layout::boards_offset(3) - 4096) / 3;
-        Mapping::of(&self.file).write(4096 + rank as usize * region + offset, bytes);
+        SegmentMapping::of(&self.file).write(4096 + rank as usize * region + offset, bytes);
     }
 
-    fn poll_reader(&mut self) -> Option<Outcome> {
+    fn poll_reader(&mut self) -> Option<WorkOutcome> {
         poll(&mut self.reader)
     }
 
@@ -67,7 +67,7 @@ impl Scene {
         for _ in 0..100_000 {
             poll(&mut self.owner);
             if let Some(outcome) = self.poll_reader() {
-                assert_eq!(outcome, Outcome::Done);
+                assert_eq!(outcome, WorkOutcome::Done);
                 assert!(self.target.bytes() == self.source.bytes());
                 return;
             }
@@ -76,7 +76,7 @@ impl Scene {
     }
 }
 
-fn poll(fabric: &mut Fabric) -> Option<Outcome> {
+fn poll(fabric: &mut Fabric) -> Option<WorkOutcome> {
     let mut completions = Completions::new();
     fabric.poll(&mut completions);
     (0..completions.len()).find_map(|at| match completions.take(at) {

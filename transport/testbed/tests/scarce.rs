@@ -9,7 +9,7 @@
 )]
 
 use testbed::memory::{Guarded, attach, open, segment_file_with};
-use transport::{Completion, Completions, Config, Fabric, Outcome, Peer, WorkId};
+use transport::{Completion, Completions, Config, Fabric, Peer, WorkId, WorkOutcome};
 
 const ARENA_BYTES: u64 = 64 << 20;
 
@@ -43,7 +43,7 @@ fn a_rank_without_free_descriptors_reads_from_arenas_all_the_same() {
     assert!(matches!(
         completions.take(0),
         Some(Completion::Worked {
-            outcome: Outcome::Done,
+            outcome: WorkOutcome::Done,
             ..
         })
     ));

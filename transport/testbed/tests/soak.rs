@@ -16,10 +16,10 @@
 
 use std::cell::Cell;
 
-use testbed::memory::{Guarded, Words};
+use testbed::memory::{AtomicWords, Guarded};
 use testbed::world::{Failing, fake_ranks};
-use testbed::{Incoming, Random, Rank, head, pattern};
-use transport::{Atomic, FakeConfig, FakeNet, Head, NetLimits, Outcome, RemoteKey};
+use testbed::{PeerEvent, Random, TestRank, head, pattern};
+use transport::{Atomic, FakeConfig, FakeNet, Head, NetLimits, RemoteKey, WorkOutcome};
 
 const RANKS: u32 = 3;
 /// Of each seed.
@@ -94,7 +94,7 @@ fn soak(seed: u64, moved: &Moved) {
         (RANKS, rails),
         limits,
         sleeps,
-        async |rank: &mut Rank| {
+        async |rank: &mut TestRank| {
             let mut traffic = Traffic::open(rank, seed).await;
             while net.now_ns() < end_ns {
                 traffic.burst(rank, moved).await;
@@ -116,7 +116,7 @@ struct Traffic {
     peers: Vec<u32>,
     readable: Guarded,
     writable: Vec<Guarded>,
-    counter: Words,
+    counter: AtomicWords,
     sides: Vec<Side>,
 }
 
@@ -150,7 +150,7 @@ impl Side {
 
 impl Traffic {
     /// All tell all where they may read, write and add.
-    async fn open(rank: &mut Rank, seed: u64) -> Self {
+    async fn open(rank: &mut TestRank, seed: u64) -> Self {
         let mut traffic = Self {
             random: Random(seed << 8 | u64::from(rank.me)),
             peers: (0..rank.size).filter(|peer| *peer != rank.me).collect(),
@@ -158,7 +158,7 @@ impl Traffic {
             writable: (0..rank.size)
                 .map(|_| Guarded::new(WRITABLE_BYTES))
                 .collect(),
-            counter: Words::new(&mut rank.fabric, 1),
+            counter: AtomicWords::new(&mut rank.fabric, 1),
             sides: (0..rank.size).map(|_| Side::default()).collect(),
         };
         for peer in traffic.peers.clone() {
@@ -178,7 +178,7 @@ impl Traffic {
         traffic
     }
 
-    async fn burst(&mut self, rank: &mut Rank, moved: &Moved) {
+    async fn burst(&mut self, rank: &mut TestRank, moved: &Moved) {
         for _ in 0..self.random.below(60) {
             let peer = self.peers[self.random.below(self.peers.len() as u64) as usize];
             match self.random.below(16) {
@@ -191,7 +191,7 @@ impl Traffic {
         }
     }
 
-    async fn send(&mut self, rank: &mut Rank, peer: u32) {
+    async fn send(&mut self, rank: &mut TestRank, peer: u32) {
         let side = &mut self.sides[peer as usize];
         let number = side.sent;
         side.sent += 1;
@@ -203,7 +203,7 @@ impl Traffic {
         rank.send(peer, said, &body).await;
     }
 
-    async fn read(&mut self, rank: &mut Rank, peer: u32, moved: &Moved) {
+    async fn read(&mut self, rank: &mut TestRank, peer: u32, moved: &Moved) {
         let (offset, bytes) = self.part(READABLE_BYTES);
         let key = self.sides[peer as usize].readable.unwrap();
         let mut target = Guarded::new(bytes);
@@ -221,7 +221,7 @@ impl Traffic {
     }
 
     /// The next one when the peer has seen the one before: it looks at what is there.
-    async fn write(&mut self, rank: &mut Rank, peer: u32, moved: &Moved) {
+    async fn write(&mut self, rank: &mut TestRank, peer: u32, moved: &Moved) {
         let side = &mut self.sides[peer as usize];
         if side.wrote != side.seen {
             return;
@@ -239,17 +239,17 @@ impl Traffic {
         source.assert_guards();
     }
 
-    async fn add(&mut self, rank: &mut Rank, peer: u32, moved: &Moved) {
+    async fn add(&mut self, rank: &mut TestRank, peer: u32, moved: &Moved) {
         let add = 1 + self.random.below(1000);
         let key = self.sides[peer as usize].counter.unwrap();
         let (outcome, _) = rank.change(peer, Atomic::FetchAdd { add }, key, 0).await;
         let side = &mut self.sides[peer as usize];
         match outcome {
-            Outcome::Done => {
+            WorkOutcome::Done => {
                 one_more(&moved.atomics);
                 side.added += add;
             }
-            Outcome::Unknown => side.doubtful += add,
+            WorkOutcome::Unknown => side.doubtful += add,
             outcome => assert!(!rank.was_done(outcome)),
         }
     }
@@ -263,7 +263,7 @@ impl Traffic {
     }
 
     /// Takes in what has come, and waits where that is nothing.
-    async fn rest(&mut self, rank: &mut Rank) {
+    async fn rest(&mut self, rank: &mut TestRank) {
         self.take_in(rank).await;
         // Something may have come from a peer whose turn was over.
         if self.peers.iter().all(|peer| rank.waiting(*peer) == 0) {
@@ -274,7 +274,7 @@ impl Traffic {
     }
 
     /// Looks at everything that has come.
-    async fn take_in(&mut self, rank: &mut Rank) {
+    async fn take_in(&mut self, rank: &mut TestRank) {
         for peer in self.peers.clone() {
             while rank.waiting(peer) != 0 && !self.sides[peer as usize].is_closed() {
                 let incoming = rank.incoming(peer).await;
@@ -283,10 +283,10 @@ impl Traffic {
         }
     }
 
-    async fn take(&mut self, rank: &mut Rank, peer: u32, incoming: Incoming) {
+    async fn take(&mut self, rank: &mut TestRank, peer: u32, incoming: PeerEvent) {
         let side = &mut self.sides[peer as usize];
         match incoming {
-            Incoming::Written(number) => {
+            PeerEvent::Written(number) => {
                 let expected = written(peer, number.into());
                 let there = &self.writable[peer as usize].bytes()[..expected.len()];
                 assert!(there == expected, "write {number} of rank {peer}");
@@ -301,13 +301,13 @@ impl Traffic {
                 )
                 .await;
             }
-            Incoming::Message { head, body } if head.kind == MESSAGE => {
+            PeerEvent::Message { head, body } if head.kind == MESSAGE => {
                 assert_eq!(head.word, side.received, "in order, and each once");
                 assert!(body == message(peer, head.word), "message {}", head.word);
                 side.received += 1;
             }
-            Incoming::Message { head, .. } if head.kind == WRITTEN => side.seen = head.word,
-            Incoming::Message { head, body } => {
+            PeerEvent::Message { head, .. } if head.kind == WRITTEN => side.seen = head.word,
+            PeerEvent::Message { head, body } => {
                 assert_eq!((head.kind, head.word), (END, side.received));
                 let word = |at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().unwrap());
                 side.told = (word(0), word(8));
@@ -317,7 +317,7 @@ impl Traffic {
     }
 
     /// Waits for the rest, tells all that there is no more, and compares.
-    async fn close(&mut self, rank: &mut Rank, moved: &Moved) {
+    async fn close(&mut self, rank: &mut TestRank, moved: &Moved) {
         for peer in self.peers.clone() {
             while self.sides[peer as usize].wrote != self.sides[peer as usize].seen {
                 self.rest(rank).await;

@@ -12,10 +12,10 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
-use ring::Claim;
+use ring::ChunkClaim;
 use testbed::memory::{Guarded, attach, can_reach_own_process, open, segment_file};
-use testbed::{Random, Rank, head, pattern, world};
-use transport::{Completion, Completions, Fabric, Outcome, Peer, RemoteKey, WorkId, wait};
+use testbed::{Random, TestRank, head, pattern, world};
+use transport::{Completion, Completions, Fabric, Peer, RemoteKey, WorkId, WorkOutcome, wait};
 
 const LARGE: usize = 8 << 20;
 
@@ -57,7 +57,7 @@ impl Scene {
     }
 
     /// Polls the reader and, if wanted, the owner after it, until the reads have ended.
-    fn finish(&mut self, reads: usize, owner_polls: bool) -> Vec<(WorkId, Outcome)> {
+    fn finish(&mut self, reads: usize, owner_polls: bool) -> Vec<(WorkId, WorkOutcome)> {
         let mut completions = Completions::new();
         let mut ended = Vec::new();
         for _ in 0..100_000 {
@@ -80,7 +80,7 @@ impl Scene {
     }
 }
 
-fn ends(fabric: &mut Fabric, completions: &mut Completions) -> Vec<(WorkId, Outcome)> {
+fn ends(fabric: &mut Fabric, completions: &mut Completions) -> Vec<(WorkId, WorkOutcome)> {
     fabric.poll(completions);
     let taken = (0..completions.len()).filter_map(|at| completions.take(at));
     taken
@@ -98,7 +98,7 @@ fn reader_and_owner_share_a_large_read_when_both_look() {
     };
     scene.reader.set_attentive(true);
     scene.post(1);
-    assert_eq!(scene.finish(1, true), [(WorkId(1), Outcome::Done)]);
+    assert_eq!(scene.finish(1, true), [(WorkId(1), WorkOutcome::Done)]);
     scene.assert_copied();
     let (read, helped) = (
         scene.reader.stats().read_bytes,
@@ -119,7 +119,7 @@ fn a_reader_whose_owner_does_not_look_copies_everything() {
     };
     scene.reader.set_attentive(true);
     scene.post(1);
-    assert_eq!(scene.finish(1, false), [(WorkId(1), Outcome::Done)]);
+    assert_eq!(scene.finish(1, false), [(WorkId(1), WorkOutcome::Done)]);
     scene.assert_copied();
     assert_eq!(scene.reader.stats().helped_bytes, 0);
     // The owner wakes up late: the request for help is stale and nothing is written any more.
@@ -144,7 +144,7 @@ fn a_reader_that_shares_its_core_asks_nobody() {
         return;
     };
     scene.post(1);
-    assert_eq!(scene.finish(1, true), [(WorkId(1), Outcome::Done)]);
+    assert_eq!(scene.finish(1, true), [(WorkId(1), WorkOutcome::Done)]);
     scene.assert_copied();
     assert_eq!(scene.reader.stats().helped_bytes, 0);
 }
@@ -160,7 +160,7 @@ fn more_reads_than_offers_all_end() {
     }
     let mut ended = scene.finish(80, true);
     ended.sort_unstable_by_key(|(work, _)| work.0);
-    let expected = (0..80).map(|work| (WorkId(work), Outcome::Done));
+    let expected = (0..80).map(|work| (WorkId(work), WorkOutcome::Done));
     assert!(ended.into_iter().eq(expected));
     scene.assert_copied();
     assert!(scene.reader.stats().helped_bytes > 0);
@@ -174,7 +174,7 @@ fn a_full_ring_keeps_the_reader_from_asking_but_not_from_reading() {
     scene.reader.set_attentive(true);
     while scene.reader.post_send(Peer(1), head(1), &[]).is_ok() {}
     scene.post(1);
-    assert_eq!(scene.finish(1, false), [(WorkId(1), Outcome::Done)]);
+    assert_eq!(scene.finish(1, false), [(WorkId(1), WorkOutcome::Done)]);
     scene.assert_copied();
 }
 
@@ -189,11 +189,11 @@ fn an_offer_that_a_stranger_empties_does_not_keep_the_reader_waiting() {
     let stranger = scene.segment.offer(0, 0).unwrap();
     let chunks = (LARGE >> 18) as u32;
     let mut stolen = 0;
-    while let Claim::Chunk(_) = stranger.claim_back(1, chunks) {
+    while let ChunkClaim::Chunk(_) = stranger.claim_back(1, chunks) {
         stolen += 1;
     }
     assert_eq!(stolen, chunks, "the test knows how a read is cut");
-    assert_eq!(scene.finish(1, true), [(WorkId(1), Outcome::Done)]);
+    assert_eq!(scene.finish(1, true), [(WorkId(1), WorkOutcome::Done)]);
     scene.assert_copied();
 }
 
@@ -225,7 +225,7 @@ fn an_offer_that_a_stranger_overwrites_garbles_no_read() {
                 break;
             }
         }
-        assert_eq!(ended, [(WorkId(1), Outcome::Done)], "step {step}");
+        assert_eq!(ended, [(WorkId(1), WorkOutcome::Done)], "step {step}");
         // A count of finished chunks that is exactly right is believed: those bytes were not written.
         assert!(
             step % 4 == 2 || scene.target.bytes() == scene.source.bytes(),
@@ -248,7 +248,7 @@ fn memory_that_is_not_there_ends_a_shared_read_with_an_error() {
         scene.post(7);
         assert_eq!(
             scene.finish(1, true),
-            [(WorkId(7), Outcome::BadKey)],
+            [(WorkId(7), WorkOutcome::BadKey)],
             "hole {hole}"
         );
         // And nothing is written after the lease came back.
@@ -302,7 +302,7 @@ fn child_rank() {
     }
 }
 
-async fn read_until_the_owner_is_gone(rank: &mut Rank) {
+async fn read_until_the_owner_is_gone(rank: &mut TestRank) {
     const BYTES: usize = 12 << 20;
     rank.fabric.set_attentive(true);
     let key = rank.hear_key(1).await;
@@ -318,14 +318,14 @@ async fn read_until_the_owner_is_gone(rank: &mut Rank) {
             begun = true;
         }
         match outcome {
-            Outcome::Done => {}
-            Outcome::BadKey | Outcome::Unreachable => return,
-            Outcome::Unknown => panic!("a read in doubt"),
+            WorkOutcome::Done => {}
+            WorkOutcome::BadKey | WorkOutcome::Unreachable => return,
+            WorkOutcome::Unknown => panic!("a read in doubt"),
         }
     }
 }
 
-async fn own_and_help(rank: &mut Rank) {
+async fn own_and_help(rank: &mut TestRank) {
     const BYTES: usize = 12 << 20;
     let mut source = Guarded::of(&vec![1; BYTES]);
     let key = source.export(&mut rank.fabric, 0);

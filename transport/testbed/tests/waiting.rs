@@ -12,14 +12,14 @@
 use std::time::{Duration, Instant};
 
 use testbed::memory::{Guarded, open, segment_file};
-use testbed::{Random, Rank, head, pattern, world, yield_now};
+use testbed::{Random, TestRank, head, pattern, world, yield_now};
 use transport::{Completion, Completions, Config, Fabric, Peer, SimConfig, SimNet};
 
 /// How long a sleeper sleeps if nobody wakes it.
 const FOR_EVER: Duration = Duration::from_secs(40);
 
 /// One look, and sleep if there was nothing. Panics when nobody woke the sleeper.
-async fn doze(rank: &mut Rank) {
+async fn doze(rank: &mut TestRank) {
     if rank.look() == 0 && rank.fabric.prepare_sleep() {
         let since = Instant::now();
         rank.fabric.sleep(FOR_EVER);
@@ -33,7 +33,7 @@ async fn doze(rank: &mut Rank) {
     yield_now().await;
 }
 
-async fn receive_asleep(rank: &mut Rank, from: u32) -> Vec<u8> {
+async fn receive_asleep(rank: &mut TestRank, from: u32) -> Vec<u8> {
     while rank.waiting(from) == 0 {
         doze(rank).await;
     }
@@ -41,7 +41,7 @@ async fn receive_asleep(rank: &mut Rank, from: u32) -> Vec<u8> {
 }
 
 /// A token goes round; everybody who does not have it sleeps. Attention changes at random moments.
-async fn token_ring(rank: &mut Rank) {
+async fn token_ring(rank: &mut TestRank) {
     const LAPS: u64 = 400;
     let (to, from) = (
         (rank.me + 1) % rank.size,
@@ -65,7 +65,7 @@ async fn token_ring(rank: &mut Rank) {
 }
 
 /// Several senders, one sleeper: each wakes it, none twice.
-async fn many_to_one(rank: &mut Rank) {
+async fn many_to_one(rank: &mut TestRank) {
     const FRAMES: u64 = 300;
     if rank.me == 0 {
         for number in 0..FRAMES {
@@ -91,7 +91,7 @@ async fn many_to_one(rank: &mut Rank) {
 }
 
 /// Nobody leaves before all have finished sleeping: a barrier of sleepers.
-async fn leave(rank: &mut Rank) {
+async fn leave(rank: &mut TestRank) {
     if rank.me == 0 {
         for from in 1..rank.size {
             receive_asleep(rank, from).await;

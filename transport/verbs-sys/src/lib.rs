@@ -6,7 +6,7 @@
 //! **Never** decides anything: no retries, no defaults, no state. What the calls mean stands in rdma-core's manual pages.
 //!
 //! # Three kinds of calls
-//! - Functions of the library: fields of [`Verbs`], which [`Verbs::load`] fills.
+//! - Functions of the library: fields of [`VerbsFunctions`], which [`VerbsFunctions::load`] fills.
 //! - Calls that the C header makes inline, through the table in each context: the functions of [`inline`].
 //! - Macros over other functions: written out by the caller, as the C header does.
 //!
@@ -27,5 +27,5 @@ mod table;
 mod types;
 
 pub use numbers::*;
-pub use table::{LoadError, Verbs};
+pub use table::{LoadError, VerbsFunctions};
 pub use types::*;

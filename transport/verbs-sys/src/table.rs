@@ -48,15 +48,15 @@ macro_rules! functions {
     ($($field:ident = $symbol:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// The functions, under their names without `ibv_`. All are as unsafe as they are in C.
         #[derive(Clone, Copy, Debug)]
-        pub struct Verbs {
+        pub struct VerbsFunctions {
             $(
                 #[doc = concat!("`", $symbol, "`.")]
                 pub $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,
             )*
         }
 
-        impl Verbs {
-            fn find(library: &Library) -> Result<Self, LoadError> {
+        impl VerbsFunctions {
+            fn find(library: &VerbsLibrary) -> Result<Self, LoadError> {
                 Ok(Self {
                     $($field: {
                         const SYMBOL: &str = concat!($symbol, "\0");
@@ -113,22 +113,22 @@ functions! {
     destroy_ah = "ibv_destroy_ah": fn(*mut ibv_ah) -> c_int;
 }
 
-impl Verbs {
+impl VerbsFunctions {
     /// The functions of the library on this machine. It is looked for once.
     ///
     /// # Errors
     /// Says what is missing, and which package has it.
     pub fn load() -> Result<&'static Self, LoadError> {
-        static FOUND: OnceLock<Result<Verbs, LoadError>> = OnceLock::new();
-        let found = FOUND.get_or_init(|| Self::find(&Library::open(c"libibverbs.so.1")?));
+        static FOUND: OnceLock<Result<VerbsFunctions, LoadError>> = OnceLock::new();
+        let found = FOUND.get_or_init(|| Self::find(&VerbsLibrary::open(c"libibverbs.so.1")?));
         found.as_ref().map_err(Clone::clone)
     }
 }
 
 /// A library that stays loaded.
-struct Library(*mut c_void);
+struct VerbsLibrary(*mut c_void);
 
-impl Library {
+impl VerbsLibrary {
     fn open(name: &CStr) -> Result<Self, LoadError> {
         // SAFETY: a string of C. Loading runs the library's own beginning, as linking with it would.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_library_that_is_not_there_is_told_with_the_package_that_has_it() {
-        let Err(error) = Library::open(c"libno-such-thing.so.1") else {
+        let Err(error) = VerbsLibrary::open(c"libno-such-thing.so.1") else {
             panic!("it is there");
         };
         let words = error.to_string();
@@ -180,16 +180,16 @@ mod tests {
 
     #[test]
     fn a_function_that_is_not_there_is_named() {
-        let libc = Library::open(c"libc.so.6").expect("the C library");
+        let libc = VerbsLibrary::open(c"libc.so.6").expect("the C library");
         assert!(libc.find("strlen\0").is_ok());
-        let error = Verbs::find(&libc).expect_err("the C library is not rdma-core");
+        let error = VerbsFunctions::find(&libc).expect_err("the C library is not rdma-core");
         assert_eq!(error, LoadError::NoFunction("ibv_get_device_list"));
         assert!(error.to_string().contains("rdma-core 34"));
     }
 
     #[test]
     fn the_answer_is_always_the_same() {
-        let (first, second) = (Verbs::load(), Verbs::load());
+        let (first, second) = (VerbsFunctions::load(), VerbsFunctions::load());
         assert_eq!(
             first.map(core::ptr::from_ref),
             second.map(core::ptr::from_ref)

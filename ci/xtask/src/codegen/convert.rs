@@ -73,13 +73,13 @@ fn present(function: &Function, param: &Param, width: Width) -> Conversion {
     match (param.kind.as_str(), param.way) {
         ("Buf", _) => Conversion::plain(format!("args::ConstBuf({name})")),
         ("MutBuf", _) => Conversion::plain(format!("args::MutBuf({name})")),
-        ("State", Way::In) => Conversion::plain(format!("args::State({name})")),
+        ("State", Way::In) => Conversion::plain(format!("args::ExtraState({name})")),
         ("MainArgc" | "MainArgv", _) => Conversion::plain(format!("args::{}({name})", param.kind)),
         ("State", _) => one(
             param,
             "pointer",
             &format!(
-                "args::Out::new({:?}, {name}.cast::<args::State>())",
+                "args::OutArg::new({:?}, {name}.cast::<args::ExtraState>())",
                 param.name
             ),
         ),
@@ -87,11 +87,11 @@ fn present(function: &Function, param: &Param, width: Width) -> Conversion {
         ("String" | "Chars", Way::In) => text(param),
         ("String", _) => text_out(param),
         ("Status", _) => status(function, param),
-        ("Weights", Way::In) => later(param, "Weights"),
+        ("Weights", Way::In) => later(param, "GraphWeights"),
         ("Weights", _) => later(param, "OutWeights"),
         ("Value", Way::In) => later(param, "InValue"),
         ("Value", _) => later(param, "OutValue"),
-        ("Object", _) => later(param, "Object"),
+        ("Object", _) => later(param, "ToolObject"),
         ("Bytes", Way::In) => bytes(function, param, "slice"),
         ("Bytes", _) => bytes(function, param, "OutArray::new"),
         ("Range", _) => array(function, param, width, "slice", "ranges"),
@@ -268,10 +268,10 @@ fn scalar(function: &Function, param: &Param, width: Width) -> Conversion {
             &format!("args::InOutCount::{flavour}({label:?}, {name})"),
         ),
         (Length::One, Way::Out, false) => {
-            one(param, c, &format!("args::Out::new({label:?}, {name})"))
+            one(param, c, &format!("args::OutArg::new({label:?}, {name})"))
         }
         (Length::One, Way::InOut, false) => {
-            one(param, c, &format!("args::InOut::new({label:?}, {name})"))
+            one(param, c, &format!("args::InOutArg::new({label:?}, {name})"))
         }
         (Length::Body, Way::In, true) => counts_later(param, flavour),
         (Length::Body, Way::In, false) => later(param, "Array"),
@@ -280,7 +280,7 @@ fn scalar(function: &Function, param: &Param, width: Width) -> Conversion {
             function,
             param,
             width,
-            &format!("Counts::{flavour}"),
+            &format!("CountArray::{flavour}"),
             &plural(c),
         ),
         (Length::Named(_), Way::In, false) => array(function, param, width, "slice", &plural(c)),

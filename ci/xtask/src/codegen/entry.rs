@@ -318,19 +318,19 @@ macro_rules! tool_entry {
         }
 
         #[inline(never)]
-        unsafe fn $call(next: &crate::qmpi::Next, $($arg: $kind),*) -> $out {
+        unsafe fn $call(next: &crate::qmpi::NextTool, $($arg: $kind),*) -> $out {
             match *next {
                 // SAFETY: values that the program or a tool gave for this function (A1 to A4).
-                crate::qmpi::Next::Mpi => unsafe { $body($($arg),*) },
-                crate::qmpi::Next::ByContext(function, context) => {
-                    type Form = unsafe extern "C" fn(crate::qmpi::Context, $($kind),*) -> $out;
+                crate::qmpi::NextTool::Mpi => unsafe { $body($($arg),*) },
+                crate::qmpi::NextTool::ByContext(function, context) => {
+                    type Form = unsafe extern "C" fn(crate::qmpi::QmpiContext, $($kind),*) -> $out;
                     // SAFETY: a tool registered it for this function and in this form (Q1).
                     let function = unsafe { core::mem::transmute::<crate::qmpi::Function, Form>(function) };
                     // SAFETY: values that the program or a tool gave for this function (A1 to A4).
                     unsafe { function(context, $($arg),*) }
                 }
-                crate::qmpi::Next::ByNumber(function, context, tool) => {
-                    type Form = unsafe extern "C" fn(crate::qmpi::Context, c_int, $($kind),*) -> $out;
+                crate::qmpi::NextTool::ByNumber(function, context, tool) => {
+                    type Form = unsafe extern "C" fn(crate::qmpi::QmpiContext, c_int, $($kind),*) -> $out;
                     // SAFETY: a tool registered it for this function and in this form (Q1).
                     let function = unsafe { core::mem::transmute::<crate::qmpi::Function, Form>(function) };
                     // SAFETY: values that the program or a tool gave for this function (A1 to A4).
@@ -340,7 +340,7 @@ macro_rules! tool_entry {
         }
 
         #[doc = concat!("`", $weak, "` for tools whose functions take a context: calls whom it names.")]
-        pub unsafe extern "C" fn $next(context: crate::qmpi::Context, $($arg: $kind),*) -> $out {
+        pub unsafe extern "C" fn $next(context: crate::qmpi::QmpiContext, $($arg: $kind),*) -> $out {
             if context.is_mpi() {
                 // SAFETY: the tool's own values, unchanged (A1 to A4).
                 return unsafe { $body($($arg),*) };
@@ -351,7 +351,7 @@ macro_rules! tool_entry {
 
         #[doc = concat!("`", $weak, "` for tools whose functions take a number: calls whom it names.")]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $qmpi(_context: crate::qmpi::Context, tool: c_int, $($arg: $kind),*) -> $out {
+        pub unsafe extern "C" fn $qmpi(_context: crate::qmpi::QmpiContext, tool: c_int, $($arg: $kind),*) -> $out {
             if tool == 0 {
                 // SAFETY: the tool's own values, unchanged (A1 to A4).
                 return unsafe { $body($($arg),*) };
@@ -391,7 +391,7 @@ fn full(chapter: &Chapter, function: &Function, body: &str, width: Width) -> Str
     let mut before = String::new();
     let mut arguments = Vec::new();
     if function.width {
-        arguments.push(format!("args::Width::{width:?}"));
+        arguments.push(format!("args::CountWidth::{width:?}"));
     }
     for param in function.params.iter().filter(|p| p.kind != "...") {
         if param.large_only && width == Width::Int && kinds::is_length(&param.kind) {
@@ -523,8 +523,8 @@ mod tests {
     fn a_body_may_ask_which_form_was_called() {
         let text = chapter_text("MPI_X  5.1  Count count  datatype::x width\n");
         for call in [
-            "datatype::x(mpi, args::Width::Int, args::wide(count))",
-            "datatype::x(mpi, args::Width::Large, args::wide(count))",
+            "datatype::x(mpi, args::CountWidth::Int, args::wide(count))",
+            "datatype::x(mpi, args::CountWidth::Large, args::wide(count))",
         ] {
             assert!(text.contains(call), "{text}");
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn port(name: &str, leads_there: Option<bool>) -> Port {
+fn port(name: &str, leads_there: Option<bool>) -> PortReport {
     let gid = |index, text: &str, is_chosen, why: &str| Gid {
         index,
         text: text.into(),
@@ -11,7 +11,7 @@ fn port(name: &str, leads_there: Option<bool>) -> Port {
         is_chosen,
         why: why.into(),
     };
-    Port {
+    PortReport {
         name: name.into(),
         link: "RoCE",
         state: "active",
@@ -29,12 +29,12 @@ fn port(name: &str, leads_there: Option<bool>) -> Port {
     }
 }
 
-fn report(ports: Vec<Port>, way: Option<Way>) -> Report {
-    let device = Device {
+fn report(ports: Vec<PortReport>, way: Option<Egress>) -> NetReport {
+    let device = DeviceReport {
         name: "rxe".into(),
         ports: Ok(ports),
     };
-    Report {
+    NetReport {
         devices: Ok(vec![device]),
         rails: 1,
         rendezvous: Rendezvous::Auto,
@@ -43,8 +43,8 @@ fn report(ports: Vec<Port>, way: Option<Way>) -> Report {
     }
 }
 
-fn memory(limit_bytes: Option<u64>, remedy: Option<&str>) -> Memory {
-    Memory {
+fn memory(limit_bytes: Option<u64>, remedy: Option<&str>) -> LockedMemoryReport {
+    LockedMemoryReport {
         limit_bytes,
         first_bytes: 600 << 10,
         most_bytes: 4 << 20,
@@ -76,7 +76,7 @@ rxe0:1  RoCE, active, 10 Gb/s, packets of 1024 bytes
 
 #[test]
 fn infinibands_port_has_its_lid() {
-    let port = Port {
+    let port = PortReport {
         link: "InfiniBand",
         lid: Some(12),
         ..port("mlx5_0:1", None)
@@ -90,7 +90,7 @@ fn infinibands_port_has_its_lid() {
 
 #[test]
 fn several_ports_are_taken_in_turn_and_those_not_allowed_are_not() {
-    let other = Port {
+    let other = PortReport {
         is_allowed: false,
         ..port("rxe2:1", None)
     };
@@ -107,7 +107,7 @@ fn several_ports_are_taken_in_turn_and_those_not_allowed_are_not() {
 
 #[test]
 fn without_a_port_that_serves_the_reason_is_there_and_the_answer_is_no() {
-    let down = Port {
+    let down = PortReport {
         unfit: Some("the port is down; look at its cable".into()),
         ..port("mlx5_0:1", None)
     };
@@ -124,7 +124,7 @@ fn without_a_port_that_serves_the_reason_is_there_and_the_answer_is_no() {
             .ends_with("Ranks on this host cannot use InfiniBand or RoCE.\n")
     );
 
-    let no_library = Report {
+    let no_library = NetReport {
         devices: Err("libibverbs.so.1 cannot be loaded".into()),
         ..report(Vec::new(), None)
     };
@@ -136,7 +136,7 @@ fn without_a_port_that_serves_the_reason_is_there_and_the_answer_is_no() {
             .starts_with("no network: libibverbs.so.1 cannot be loaded\n")
     );
 
-    let no_device = Report {
+    let no_device = NetReport {
         devices: Ok(Vec::new()),
         ..no_library
     };
@@ -149,7 +149,7 @@ fn how_many_ports_a_rank_opens_is_said() {
     let ports = || vec![port("rxe0:1", None), port("rxe1:1", None)];
     let one = page(&report(ports(), None), "", None);
     assert!(!one.text.contains("RMPI_NET_RAILS"), "{}", one.text);
-    let several = Report {
+    let several = NetReport {
         rails: 2,
         ..report(ports(), None)
     };
@@ -162,11 +162,11 @@ fn how_many_ports_a_rank_opens_is_said() {
 
 #[test]
 fn a_device_that_cannot_be_opened_says_why() {
-    let device = Device {
+    let device = DeviceReport {
         name: "mlx5_0".into(),
         ports: Err("ibv_open_device failed: permission denied".into()),
     };
-    let report = Report {
+    let report = NetReport {
         devices: Ok(vec![device]),
         ..report(Vec::new(), None)
     };
@@ -205,7 +205,7 @@ fn locked_memory_is_told_with_what_is_needed() {
 #[test]
 fn a_port_without_the_memory_to_begin_is_none() {
     let shown = |limit| {
-        let report = Report {
+        let report = NetReport {
             memory: memory(Some(limit), None),
             ..report(vec![port("rxe0:1", None)], None)
         };
@@ -225,7 +225,7 @@ fn the_way_to_a_peer_is_told_with_the_ports_that_lead_there() {
         (joined(&page.text), page.works)
     };
     let both = || vec![port("rxe0:1", Some(true)), port("rxe1:1", Some(false))];
-    let through = || Way::Through("veth0".into());
+    let through = || Egress::Through("veth0".into());
 
     let (text, works) = shown(both(), through());
     let words = "Packets to 10.0.0.2 leave through veth0: rxe0:1 can reach it. rxe1:1 may not: RMPI_NET_DEVICES=rxe0:1 would";
@@ -240,19 +240,19 @@ fn the_way_to_a_peer_is_told_with_the_ports_that_lead_there() {
         "{text}"
     );
 
-    let (text, works) = shown(both(), Way::Nowhere);
+    let (text, works) = shown(both(), Egress::Nowhere);
     assert!(
         !works && text.contains("There is no way to 10.0.0.2"),
         "{text}"
     );
 
-    let (text, works) = shown(both(), Way::Here);
+    let (text, works) = shown(both(), Egress::Here);
     assert!(
         works && text.ends_with("10.0.0.2 is an address of this host."),
         "{text}"
     );
 
-    let (text, works) = shown(both(), Way::Unknown("denied".into()));
+    let (text, works) = shown(both(), Egress::Unknown("denied".into()));
     assert!(
         works && text.contains("does not say the way to 10.0.0.2: denied"),
         "{text}"
@@ -262,11 +262,11 @@ fn the_way_to_a_peer_is_told_with_the_ports_that_lead_there() {
 #[test]
 fn who_moves_large_messages_is_told_and_why() {
     let words = |rendezvous, poor: bool| {
-        let ports = ["rxe0:1", "rxe1:1"].map(|name| Port {
+        let ports = ["rxe0:1", "rxe1:1"].map(|name| PortReport {
             reads_poorly: poor && name == "rxe1:1",
             ..port(name, None)
         });
-        let report = Report {
+        let report = NetReport {
             rendezvous,
             ..report(ports.into(), None)
         };
@@ -301,7 +301,7 @@ fn who_moves_large_messages_is_told_and_why() {
 
 #[test]
 fn how_many_interfaces_large_messages_go_over_is_told() {
-    let one = |interface: &str, address: &str, unfit| Address {
+    let one = |interface: &str, address: &str, unfit| AddressReport {
         interface: interface.into(),
         address: address.parse().unwrap(),
         unfit,
@@ -312,7 +312,7 @@ fn how_many_interfaces_large_messages_go_over_is_told() {
         one("eth1", "10.1.0.1", None),
         one("eth0", "fd00::1", None),
     ];
-    let text = |all: &[Address], rails| joined(&addresses(&Ok(all.to_vec()), rails));
+    let text = |all: &[AddressReport], rails| joined(&addresses(&Ok(all.to_vec()), rails));
     assert!(text(&all, 4).contains("go over 2 of these interfaces at once"));
     for (all, rails) in [
         (&all[..], 1),

@@ -7,14 +7,14 @@
 
 use core::ffi::c_int;
 
-use super::{InOut, Out, slice};
+use super::{InOutArg, OutArg, slice};
 use crate::c::MPI_UNDEFINED;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Aint, MPI_Count};
 
-/// Which form of a function was called.
+/// Which form of a function was called: counts in `int` or in `MPI_Count`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Width {
+pub enum CountWidth {
     /// `MPI_X`.
     Int,
     /// `MPI_X_c`.
@@ -25,11 +25,11 @@ pub enum Width {
 #[derive(Debug)]
 pub enum OutCount<'a> {
     /// Of `MPI_X`.
-    Int(&'static str, Out<'a, c_int>),
+    Int(&'static str, OutArg<'a, c_int>),
     /// Of `MPI_X_c`.
-    Large(Out<'a, MPI_Count>),
+    Large(OutArg<'a, MPI_Count>),
     /// An `MPI_Aint`, in either.
-    Address(Out<'a, MPI_Aint>),
+    Address(OutArg<'a, MPI_Aint>),
 }
 
 impl OutCount<'_> {
@@ -39,7 +39,7 @@ impl OutCount<'_> {
     /// A1.
     pub unsafe fn int(name: &'static str, pointer: *mut c_int) -> Result<Self> {
         // SAFETY: A1, promised to this function.
-        unsafe { Out::new(name, pointer) }.map(|out| Self::Int(name, out))
+        unsafe { OutArg::new(name, pointer) }.map(|out| Self::Int(name, out))
     }
 
     /// The parameter `name`, an `MPI_Count`.
@@ -48,7 +48,7 @@ impl OutCount<'_> {
     /// A1.
     pub unsafe fn count(name: &str, pointer: *mut MPI_Count) -> Result<Self> {
         // SAFETY: A1, promised to this function.
-        unsafe { Out::new(name, pointer) }.map(Self::Large)
+        unsafe { OutArg::new(name, pointer) }.map(Self::Large)
     }
 
     /// The parameter `name`, an `MPI_Aint`.
@@ -57,7 +57,7 @@ impl OutCount<'_> {
     /// A1.
     pub unsafe fn aint(name: &str, pointer: *mut MPI_Aint) -> Result<Self> {
         // SAFETY: A1, promised to this function.
-        unsafe { Out::new(name, pointer) }.map(Self::Address)
+        unsafe { OutArg::new(name, pointer) }.map(Self::Address)
     }
 
     /// Writes the count; one that does not fit is an error of class `MPI_ERR_VALUE_TOO_LARGE`.
@@ -108,11 +108,11 @@ fn too_large(name: &str, value: i64) -> Error {
 #[derive(Debug)]
 pub enum InOutCount<'a> {
     /// Of `MPI_X`.
-    Int(&'static str, InOut<'a, c_int>),
+    Int(&'static str, InOutArg<'a, c_int>),
     /// Of `MPI_X_c`.
-    Large(InOut<'a, MPI_Count>),
+    Large(InOutArg<'a, MPI_Count>),
     /// An `MPI_Aint`, in either.
-    Address(InOut<'a, MPI_Aint>),
+    Address(InOutArg<'a, MPI_Aint>),
 }
 
 impl InOutCount<'_> {
@@ -122,7 +122,7 @@ impl InOutCount<'_> {
     /// A1.
     pub unsafe fn int(name: &'static str, pointer: *mut c_int) -> Result<Self> {
         // SAFETY: A1, promised to this function.
-        unsafe { InOut::new(name, pointer) }.map(|both| Self::Int(name, both))
+        unsafe { InOutArg::new(name, pointer) }.map(|both| Self::Int(name, both))
     }
 
     /// The parameter `name`, an `MPI_Count`.
@@ -131,7 +131,7 @@ impl InOutCount<'_> {
     /// A1.
     pub unsafe fn count(name: &str, pointer: *mut MPI_Count) -> Result<Self> {
         // SAFETY: A1, promised to this function.
-        unsafe { InOut::new(name, pointer) }.map(Self::Large)
+        unsafe { InOutArg::new(name, pointer) }.map(Self::Large)
     }
 
     /// The parameter `name`, an `MPI_Aint`.
@@ -140,7 +140,7 @@ impl InOutCount<'_> {
     /// A1.
     pub unsafe fn aint(name: &str, pointer: *mut MPI_Aint) -> Result<Self> {
         // SAFETY: A1, promised to this function.
-        unsafe { InOut::new(name, pointer) }.map(Self::Address)
+        unsafe { InOutArg::new(name, pointer) }.map(Self::Address)
     }
 
     /// The count.
@@ -168,7 +168,7 @@ impl InOutCount<'_> {
 
 /// An array of counts or displacements.
 #[derive(Clone, Copy, Debug)]
-pub enum Counts<'a> {
+pub enum CountArray<'a> {
     /// Of `MPI_X`.
     Int(&'a [c_int]),
     /// Of `MPI_X_c`.
@@ -177,7 +177,7 @@ pub enum Counts<'a> {
     Address(&'a [MPI_Aint]),
 }
 
-impl Counts<'_> {
+impl CountArray<'_> {
     /// The parameter `name`, `length` of type `int`.
     ///
     /// # Safety
@@ -205,7 +205,7 @@ impl Counts<'_> {
         unsafe { slice(name, pointer, length) }.map(Self::Address)
     }
 
-    /// The count at `index`, which must be below [`Counts::len`].
+    /// The count at `index`, which must be below [`CountArray::len`].
     pub fn get(&self, index: usize) -> i64 {
         match self {
             Self::Int(list) => i64::from(list[index]),
@@ -274,11 +274,11 @@ impl<'a> CountsPtr<'a> {
     }
 
     /// The first `length` counts: as many as the standard says the call reads (A3).
-    pub fn slice(&self, length: usize) -> Result<Counts<'a>> {
+    pub fn slice(&self, length: usize) -> Result<CountArray<'a>> {
         match self {
-            Self::Int(array) => array.slice(length).map(Counts::Int),
-            Self::Large(array) => array.slice(length).map(Counts::Large),
-            Self::Address(array) => array.slice(length).map(Counts::Address),
+            Self::Int(array) => array.slice(length).map(CountArray::Int),
+            Self::Large(array) => array.slice(length).map(CountArray::Large),
+            Self::Address(array) => array.slice(length).map(CountArray::Address),
         }
     }
 }

@@ -122,13 +122,13 @@ impl OutValue<'_> {
 
 /// The address of a handle that a variable is to be bound to.
 #[derive(Clone, Copy, Debug)]
-pub struct Object<'a> {
+pub struct ToolObject<'a> {
     name: &'static str,
     pointer: *const usize,
     call: PhantomData<&'a usize>,
 }
 
-impl Object<'_> {
+impl ToolObject<'_> {
     /// The parameter `name`.
     ///
     /// # Safety
@@ -156,7 +156,7 @@ mod tests {
     use core::ffi::{c_char, c_int};
 
     use super::*;
-    use crate::args::{InOut, OutChars};
+    use crate::args::{InOutArg, OutChars};
 
     #[test]
     fn a_text_ends_within_its_count_or_is_none() {
@@ -179,7 +179,7 @@ mod tests {
         let value = unsafe { InValue::new("buf", room[1..].as_ptr().cast()) };
         assert_eq!(value.bytes().map(u64::from_ne_bytes), Ok(7));
         // SAFETY: NULL is refused.
-        let null = unsafe { Object::new("obj_handle", core::ptr::null_mut()) };
+        let null = unsafe { ToolObject::new("obj_handle", core::ptr::null_mut()) };
         assert!(null.bits().is_err());
     }
 
@@ -189,7 +189,7 @@ mod tests {
         // SAFETY: a local array of eight, which no capacity here exceeds.
         let chars = unsafe { OutChars::optional(room.as_mut_ptr()) };
         // SAFETY: a local number.
-        let places = unsafe { InOut::optional(&raw mut length) };
+        let places = unsafe { InOutArg::optional(&raw mut length) };
         crate::tool::put_text(chars, places, text);
         (room.iter().map(|c| *c as u8 as char).collect(), length)
     }

@@ -4,12 +4,12 @@
 use core::ffi::c_int;
 use std::rc::Rc;
 
-use runtime::collective::{Root, choice};
-use runtime::{Comm, Line, Payload, UserMemory, collective};
+use runtime::collective::{CollectiveRoot, choice};
+use runtime::{CollectiveCall, Comm, Payload, UserMemory, collective};
 
 use super::data::{self, Blocks, Dense, Equal};
-use super::{Call, at_hand, three_ways};
-use crate::args::{Array, ConstBuf, CountsPtr, MutBuf, Out};
+use super::{PreparedCollective, at_hand, three_ways};
+use crate::args::{Array, ConstBuf, CountsPtr, MutBuf, OutArg};
 use crate::enter::Mpi;
 use crate::error::Result;
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Info, MPI_Request};
@@ -50,8 +50,8 @@ three_ways!("Alltoallw": looked_up::alltoallw, alltoallw, ialltoallw, alltoallw_
 #[derive(Clone)]
 struct Barrier;
 
-impl Call for Barrier {
-    async fn run(&self, line: &Line<Mpi>) -> Done {
+impl PreparedCollective for Barrier {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         match line.is_inter() {
             true => collective::inter::barrier(line).await,
             false => collective::barrier(line).await,
@@ -62,11 +62,11 @@ impl Call for Barrier {
 #[derive(Clone)]
 struct Bcast {
     data: Payload,
-    root: Root,
+    root: CollectiveRoot,
 }
 
-impl Call for Bcast {
-    fn root(&self) -> Option<Root> {
+impl PreparedCollective for Bcast {
+    fn root(&self) -> Option<CollectiveRoot> {
         Some(self.root)
     }
 
@@ -74,17 +74,21 @@ impl Call for Bcast {
         Some(self.data.bytes())
     }
 
-    async fn run(&self, line: &Line<Mpi>) -> Done {
-        let is_root = self.root == Root::Here;
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
+        let is_root = self.root == CollectiveRoot::Here;
         let mut data = Dense::of(&self.data, is_root);
         match (line.is_inter(), self.root) {
-            (true, Root::Here) => {
+            (true, CollectiveRoot::Here) => {
                 return collective::inter::bcast_from_here(line, data.as_slice()).await;
             }
-            (false, Root::Here) => return collective::bcast_from_here(line, data.as_slice()).await,
+            (false, CollectiveRoot::Here) => {
+                return collective::bcast_from_here(line, data.as_slice()).await;
+            }
             (true, root) => collective::inter::bcast(line, data.bytes(), root).await?,
-            (false, Root::There(root)) => collective::bcast(line, data.bytes(), root).await?,
-            (false, Root::Aside) => {}
+            (false, CollectiveRoot::There(root)) => {
+                collective::bcast(line, data.bytes(), root).await?
+            }
+            (false, CollectiveRoot::Aside) => {}
         }
         data.put_back();
         Ok(())
@@ -96,7 +100,7 @@ struct Gather {
     mine: Option<Payload>,
     /// At the root alone.
     all: Blocks,
-    root: Root,
+    root: CollectiveRoot,
     way: GatherWay,
 }
 
@@ -113,12 +117,12 @@ enum GatherWay {
     Tree,
 }
 
-impl Call for Gather {
-    fn root(&self) -> Option<Root> {
+impl PreparedCollective for Gather {
+    fn root(&self) -> Option<CollectiveRoot> {
         Some(self.root)
     }
 
-    async fn run(&self, line: &Line<Mpi>) -> Done {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         let mine = self.mine.as_ref();
         match self.way {
             GatherWay::Direct => collective::gather(line, mine, &self.all, self.root).await,
@@ -136,7 +140,7 @@ struct Scatter {
     /// At the root alone.
     all: Blocks,
     mine: Option<Payload>,
-    root: Root,
+    root: CollectiveRoot,
     way: ScatterWay,
 }
 
@@ -153,12 +157,12 @@ enum ScatterWay {
     Tree,
 }
 
-impl Call for Scatter {
-    fn root(&self) -> Option<Root> {
+impl PreparedCollective for Scatter {
+    fn root(&self) -> Option<CollectiveRoot> {
         Some(self.root)
     }
 
-    async fn run(&self, line: &Line<Mpi>) -> Done {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         let mine = self.mine.as_ref();
         match self.way {
             ScatterWay::Tree => collective::scatter_tree(line, &self.all, mine, self.root).await,
@@ -189,12 +193,12 @@ enum AllgatherWay {
     Ring,
 }
 
-impl Call for Allgather {
+impl PreparedCollective for Allgather {
     fn bytes(&self) -> Option<u64> {
         Some(self.all.bytes())
     }
 
-    async fn run(&self, line: &Line<Mpi>) -> Done {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         let mine = self.mine.as_ref();
         let whole = match (&self.all, self.way) {
             (Equal::Small(whole), _) => whole,
@@ -236,7 +240,7 @@ enum AlltoallWay {
 }
 
 impl AlltoallWay {
-    async fn exchange(self, line: &Line<Mpi>, out: &[Payload], into: &[Payload]) -> Done {
+    async fn exchange(self, line: &CollectiveCall<Mpi>, out: &[Payload], into: &[Payload]) -> Done {
         match self {
             Self::Direct => collective::alltoall(line, out, into).await,
             Self::Various => collective::alltoall_various(line, out, into).await,
@@ -244,8 +248,8 @@ impl AlltoallWay {
     }
 }
 
-impl Call for Alltoall {
-    async fn run(&self, line: &Line<Mpi>) -> Done {
+impl PreparedCollective for Alltoall {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         match (&self.out, &self.into) {
             (Some(Equal::Each(out)), Equal::Each(into)) => self.way.exchange(line, out, into).await,
             (None, Equal::Each(into)) => {
@@ -278,7 +282,7 @@ impl Call for Alltoall {
 }
 
 /// Puts the own block of small equal ones into its place.
-fn put_own(line: &Line<Mpi>, mine: &[u8], all: &mut [u8]) {
+fn put_own(line: &CollectiveCall<Mpi>, mine: &[u8], all: &mut [u8]) {
     let block = all.len() / line.size() as usize;
     let place = &mut all[line.rank() as usize * block..][..block];
     let fits = mine.len().min(block);
@@ -311,7 +315,7 @@ mod looked_up {
         let root = data::root_of(root, group)?;
         // Who only stands by gives nothing that matters (MPI 5.0 section 6.4).
         let data = match root {
-            Root::Aside => Payload::Dense(UserMemory::nothing()),
+            CollectiveRoot::Aside => Payload::Dense(UserMemory::nothing()),
             _ => data::data(mpi, buffer, count, datatype)?,
         };
         Ok(Bcast { data, root })
@@ -372,13 +376,13 @@ mod looked_up {
     ) -> Result<Gather> {
         let root = data::root_of(root, group)?;
         let mine = match root {
-            Root::Here if group.is_inter() => None,
-            Root::Here => data::own(mpi, buf, count, datatype)?,
-            Root::There(_) => Some(data::data(mpi, buf.into(), count, datatype)?),
-            Root::Aside => None,
+            CollectiveRoot::Here if group.is_inter() => None,
+            CollectiveRoot::Here => data::own(mpi, buf, count, datatype)?,
+            CollectiveRoot::There(_) => Some(data::data(mpi, buf.into(), count, datatype)?),
+            CollectiveRoot::Aside => None,
         };
         let all = match root {
-            Root::Here => all()?,
+            CollectiveRoot::Here => all()?,
             _ => Rc::new([]),
         };
         data::not_the_same(mine.as_ref(), all.get(group.rank as usize))?;
@@ -452,12 +456,12 @@ mod looked_up {
     ) -> Result<Scatter> {
         let root = data::root_of(root, group)?;
         let mine = match root {
-            Root::Here if buf.is_in_place() || group.is_inter() => None,
-            Root::Aside => None,
+            CollectiveRoot::Here if buf.is_in_place() || group.is_inter() => None,
+            CollectiveRoot::Aside => None,
             _ => Some(data::data(mpi, buf, count, datatype)?),
         };
         let all = match root {
-            Root::Here => all()?,
+            CollectiveRoot::Here => all()?,
             _ => Rc::new([]),
         };
         data::not_the_same(all.get(group.rank as usize), mine.as_ref())?;

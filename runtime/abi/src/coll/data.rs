@@ -4,7 +4,7 @@
 use core::ffi::c_int;
 use std::rc::Rc;
 
-use runtime::collective::Root;
+use runtime::collective::CollectiveRoot;
 use runtime::{Comm, Payload, Structured, UserMemory, Visit};
 
 use crate::args::{ConstBuf, CountsPtr, MutBuf};
@@ -13,7 +13,7 @@ use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Datatype};
 use crate::pt2pt::{self, bad_rank, payload};
-use crate::state::State;
+use crate::state::LibraryState;
 
 /// One block a rank, in rank order: of an intercommunicator, a rank of the remote group.
 pub(super) type Blocks = Rc<[Payload]>;
@@ -145,13 +145,13 @@ pub(super) fn of_many_types(
 }
 
 /// Where the root is.
-pub(super) fn root_of(root: c_int, group: &Comm) -> Result<Root> {
+pub(super) fn root_of(root: c_int, group: &Comm) -> Result<CollectiveRoot> {
     match (root, u32::try_from(root)) {
-        (MPI_ROOT, _) if group.is_inter() => Ok(Root::Here),
-        (MPI_PROC_NULL, _) if group.is_inter() => Ok(Root::Aside),
+        (MPI_ROOT, _) if group.is_inter() => Ok(CollectiveRoot::Here),
+        (MPI_PROC_NULL, _) if group.is_inter() => Ok(CollectiveRoot::Aside),
         (_, Ok(rank)) if rank < group.partners().size() => Ok(match group.is_inter() {
-            false if rank == group.rank => Root::Here,
-            _ => Root::There(rank),
+            false if rank == group.rank => CollectiveRoot::Here,
+            _ => CollectiveRoot::There(rank),
         }),
         _ => {
             let error = bad_rank("root", root, group.partners().size());
@@ -281,20 +281,25 @@ impl Dense {
     }
 }
 
-/// Whether the ranks of a communicator choose by this size; see [`runtime::collective::Shape`].
-pub(super) fn shape(mpi: Mpi) -> runtime::collective::Shape {
+/// Whether the ranks of a communicator choose by this size; see [`runtime::collective::CollectiveTuning`].
+pub(super) fn shape(mpi: Mpi) -> runtime::collective::CollectiveTuning {
     mpi.visit(|universe| *universe.shape())
 }
 
 /// Where the ranks of a communicator meet.
-pub(super) fn place(mpi: Mpi, comm: &Comm) -> runtime::collective::Place {
+pub(super) fn place(mpi: Mpi, comm: &Comm) -> runtime::collective::CommPlacement {
     mpi.visit(|universe| universe.place_of(comm))
 }
 
-fn described(state: &State, buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Result<Payload> {
+fn described(
+    state: &LibraryState,
+    buf: MutBuf,
+    count: i64,
+    datatype: MPI_Datatype,
+) -> Result<Payload> {
     payload(
         state,
-        &pt2pt::Call {
+        &pt2pt::Pt2ptCall {
             buf,
             count,
             datatype,
@@ -305,7 +310,7 @@ fn described(state: &State, buf: MutBuf, count: i64, datatype: MPI_Datatype) -> 
     )
 }
 
-fn extent(state: &State, datatype: MPI_Datatype) -> Result<i64> {
+fn extent(state: &LibraryState, datatype: MPI_Datatype) -> Result<i64> {
     Ok(
         match i64::try_from(crate::datatype_table::dense_size(datatype)) {
             Ok(size) if size > 0 => size,
@@ -316,7 +321,7 @@ fn extent(state: &State, datatype: MPI_Datatype) -> Result<i64> {
 
 /// Refuses a buffer that is no memory before displacements make it look like some.
 fn check_unmoved(
-    state: &State,
+    state: &LibraryState,
     buf: MutBuf,
     blocks: usize,
     block: impl Fn(usize) -> (i64, MPI_Datatype),

@@ -2,11 +2,11 @@
 //! The three ways of running a collective: now, in the background, or again and again.
 
 use queue_layout::CommRow;
-use runtime::collective::{Moved, Root, Task, try_at_once};
+use runtime::collective::{CollectiveRoot, Moved, Task, try_at_once};
 use runtime::var::events;
-use runtime::{Comm, Event, Line, Meeting, Peer, RequestId, Visit, Within};
+use runtime::{AwaitedCollective, CollectiveCall, Comm, EventType, Peer, RequestId, Visit, Within};
 
-use crate::args::Out;
+use crate::args::OutArg;
 use crate::enter::Mpi;
 use crate::error::Result;
 use crate::express_lanes;
@@ -14,14 +14,14 @@ use crate::handle::MPI_Request;
 use crate::state::{DONE, request_handle};
 
 /// A collective with its arguments looked up.
-pub(crate) trait Call: Clone + 'static {
+pub(crate) trait PreparedCollective: Clone + 'static {
     /// Which of `queue_layout::COLLECTIVES` it is, if it is one of them.
     fn number(&self) -> Option<usize> {
         None
     }
 
     /// Its root, if it has one.
-    fn root(&self) -> Option<Root> {
+    fn root(&self) -> Option<CollectiveRoot> {
         None
     }
 
@@ -33,7 +33,7 @@ pub(crate) trait Call: Clone + 'static {
     /// Runs it. The memory in the call is lent until this ends.
     fn run(
         &self,
-        line: &Line<Mpi>,
+        line: &CollectiveCall<Mpi>,
     ) -> impl Future<Output = core::result::Result<(), runtime::Error>>;
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Counted<C> {
     call: C,
 }
 
-impl<C: Call> Counted<C> {
+impl<C: PreparedCollective> Counted<C> {
     /// `number` is one of `queue_layout::COLLECTIVES`.
     pub(crate) fn new(comm: &Comm, number: usize, call: C) -> Self {
         let row = comm.row();
@@ -53,15 +53,15 @@ impl<C: Call> Counted<C> {
     }
 }
 
-impl<C: Call> Call for Counted<C> {
-    async fn run(&self, line: &Line<Mpi>) -> core::result::Result<(), runtime::Error> {
+impl<C: PreparedCollective> PreparedCollective for Counted<C> {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
         let _within = Within::begin(self.row, self.number);
         if events::wanted().any() {
-            line.note_call(Event::CollectiveBegin, self.number);
+            line.note_call(EventType::CollectiveBegin, self.number);
         }
         let ended = self.call.run(line).await;
         if events::wanted().any() {
-            line.note_call(Event::CollectiveEnd, self.number);
+            line.note_call(EventType::CollectiveEnd, self.number);
         }
         ended
     }
@@ -70,7 +70,7 @@ impl<C: Call> Call for Counted<C> {
         Some(self.number)
     }
 
-    fn root(&self) -> Option<Root> {
+    fn root(&self) -> Option<CollectiveRoot> {
         self.call.root()
     }
 
@@ -80,9 +80,9 @@ impl<C: Call> Call for Counted<C> {
 }
 
 /// Runs a blocking collective.
-pub(crate) fn now(mpi: Mpi, comm: &Comm, call: &impl Call) -> Result<()> {
+pub(crate) fn now(mpi: Mpi, comm: &Comm, call: &impl PreparedCollective) -> Result<()> {
     let about = (root_of(comm, call), bytes_of(comm, call));
-    Ok(Line::run_to(mpi, comm, about, async |line| {
+    Ok(CollectiveCall::run_to(mpi, comm, about, async |line| {
         call.run(line).await
     })?)
 }
@@ -91,10 +91,10 @@ pub(crate) fn now(mpi: Mpi, comm: &Comm, call: &impl Call) -> Result<()> {
 pub(crate) fn later(
     mpi: Mpi,
     comm: &Comm,
-    call: impl Call,
-    request: &Out<'_, MPI_Request>,
+    call: impl PreparedCollective,
+    request: &OutArg<'_, MPI_Request>,
 ) -> Result<()> {
-    let line = Line::new(mpi, comm);
+    let line = CollectiveCall::new(mpi, comm);
     let told = told(&line, comm, &call);
     // Before anything is lent to the task.
     let id = mpi.visit(|universe| universe.tasks.reserve(&mut universe.messages, comm.context))?;
@@ -122,7 +122,7 @@ pub(crate) fn later(
 }
 
 /// A collective tells nothing of what it has moved (MPI 5.0 section 6.12).
-fn as_task(line: Line<Mpi>, call: impl Call) -> Task {
+fn as_task(line: CollectiveCall<Mpi>, call: impl PreparedCollective) -> Task {
     Box::pin(async move {
         let ended = line.end(call.run(&line).await);
         ended.map(|()| Moved::default())
@@ -141,10 +141,10 @@ pub(crate) fn begun(mpi: Mpi, first: u64) {
 pub(crate) fn again(
     mpi: Mpi,
     comm: &Comm,
-    call: impl Call,
-    request: &Out<'_, MPI_Request>,
+    call: impl PreparedCollective,
+    request: &OutArg<'_, MPI_Request>,
 ) -> Result<()> {
-    let line = Line::new(mpi, comm);
+    let line = CollectiveCall::new(mpi, comm);
     let told = told(&line, comm, &call);
     let starter = Box::new(move || as_task(line.clone(), call.clone()));
     let id = mpi.visit(|universe| {
@@ -160,9 +160,9 @@ pub(crate) fn again(
 }
 
 /// What debuggers are told of a call that goes on in the background.
-type Told = Option<(usize, Meeting)>;
+type Told = Option<(usize, AwaitedCollective)>;
 
-fn told(line: &Line<Mpi>, comm: &Comm, call: &impl Call) -> Told {
+fn told(line: &CollectiveCall<Mpi>, comm: &Comm, call: &impl PreparedCollective) -> Told {
     let meeting = line.meeting(root_of(comm, call), bytes_of(comm, call));
     call.number().map(|number| (number, meeting))
 }
@@ -174,16 +174,16 @@ fn tell(mpi: Mpi, request: RequestId, told: Told) {
 }
 
 /// The process that is the root of a call.
-fn root_of(comm: &Comm, call: &impl Call) -> Option<Peer> {
+fn root_of(comm: &Comm, call: &impl PreparedCollective) -> Option<Peer> {
     match call.root()? {
-        Root::Here => comm.group.peer(comm.rank),
-        Root::There(rank) => comm.partners().peer(rank),
-        Root::Aside => None,
+        CollectiveRoot::Here => comm.group.peer(comm.rank),
+        CollectiveRoot::There(rank) => comm.partners().peer(rank),
+        CollectiveRoot::Aside => None,
     }
 }
 
 /// What the two groups of an intercommunicator bring need not be alike.
-fn bytes_of(comm: &Comm, call: &impl Call) -> Option<u64> {
+fn bytes_of(comm: &Comm, call: &impl PreparedCollective) -> Option<u64> {
     call.bytes().filter(|_| !comm.is_inter())
 }
 
@@ -214,7 +214,7 @@ macro_rules! three_ways {
             mpi: Mpi,
             $($arg: $type,)*
             comm: MPI_Comm,
-            request: Out<'_, MPI_Request>,
+            request: OutArg<'_, MPI_Request>,
         ) -> Result<()> {
             let group = $crate::comm::any(mpi, comm)?.for_one_call();
             let call = $looked_up(mpi, &group, $($arg,)*)?;
@@ -228,7 +228,7 @@ macro_rules! three_ways {
             $($arg: $type,)*
             comm: MPI_Comm,
             _info: MPI_Info,
-            request: Out<'_, MPI_Request>,
+            request: OutArg<'_, MPI_Request>,
         ) -> Result<()> {
             let group = $crate::comm::any(mpi, comm)?.for_persistent_calls();
             let call = $looked_up(mpi, &group, $($arg,)*)?;

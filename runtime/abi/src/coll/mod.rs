@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Collectives (MPI 5.0 chapter 6): blocking, nonblocking and persistent.
 //!
-//! What a function is given becomes a `Call`, with all handles looked up; a call is then run in one of three ways
+//! What a function is given becomes a `PreparedCollective`, with all handles looked up; a call is then run in one of three ways
 //! (`launch.rs`), so that each collective is written once. The algorithms are the runtime's.
 
 mod at_hand;
@@ -12,6 +12,6 @@ mod neighbours;
 mod reduce;
 
 pub use blocks::*;
-pub(crate) use launch::{Call, begun, later, three_ways};
+pub(crate) use launch::{PreparedCollective, begun, later, three_ways};
 pub use neighbours::*;
 pub use reduce::*;

@@ -4,11 +4,11 @@
 use std::rc::Rc;
 
 use runtime::collective::Neighbourhood;
-use runtime::{Comm, Line};
+use runtime::{CollectiveCall, Comm};
 
 use super::data::{self, Blocks};
-use super::{Call, three_ways};
-use crate::args::{Array, ConstBuf, CountsPtr, MutBuf, Out};
+use super::{PreparedCollective, three_ways};
+use crate::args::{Array, ConstBuf, CountsPtr, MutBuf, OutArg};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Datatype, MPI_Info, MPI_Request};
@@ -41,8 +41,8 @@ struct Exchange {
     into: Blocks,
 }
 
-impl Call for Exchange {
-    async fn run(&self, line: &Line<Mpi>) -> core::result::Result<(), runtime::Error> {
+impl PreparedCollective for Exchange {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
         self.neighbourhood
             .exchange(line, &self.out, &self.into)
             .await

@@ -4,12 +4,12 @@
 use core::ffi::c_int;
 use std::rc::Rc;
 
-use runtime::collective::Root;
-use runtime::{Comm, Line, Payload, UserMemory, collective};
+use runtime::collective::CollectiveRoot;
+use runtime::{CollectiveCall, Comm, Payload, UserMemory, collective};
 
 use super::data::{self, Dense};
-use super::{Call, at_hand, three_ways};
-use crate::args::{ConstBuf, CountsPtr, MutBuf, Out};
+use super::{PreparedCollective, at_hand, three_ways};
+use crate::args::{ConstBuf, CountsPtr, MutBuf, OutArg};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Info, MPI_Op, MPI_Request};
@@ -58,11 +58,11 @@ struct Reduce {
     output: Option<Payload>,
     /// `None` beside the root of an intercommunicator, where no argument but the communicator and the root counts.
     op: Option<Combiner>,
-    root: Root,
+    root: CollectiveRoot,
 }
 
-impl Call for Reduce {
-    fn root(&self) -> Option<Root> {
+impl PreparedCollective for Reduce {
+    fn root(&self) -> Option<CollectiveRoot> {
         Some(self.root)
     }
 
@@ -70,7 +70,7 @@ impl Call for Reduce {
         Some(self.input.bytes())
     }
 
-    async fn run(&self, line: &Line<Mpi>) -> Done {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         let Some(op) = &self.op else {
             return Ok(());
         };
@@ -88,7 +88,7 @@ impl Call for Reduce {
             }
         } else {
             let root = match self.root {
-                Root::There(root) => root,
+                CollectiveRoot::There(root) => root,
                 _ => line.rank(),
             };
             let mut input = Dense::of(&self.input, true);
@@ -108,21 +108,22 @@ struct Everywhere {
     input: Payload,
     output: Payload,
     op: Combiner,
-    what: What,
+    what: ReductionKind,
 }
 
+/// Which of the two operations.
 #[derive(Clone, Copy)]
-enum What {
+enum ReductionKind {
     Allreduce,
     Scan,
 }
 
-impl Call for Everywhere {
+impl PreparedCollective for Everywhere {
     fn bytes(&self) -> Option<u64> {
         Some(self.input.bytes())
     }
 
-    async fn run(&self, line: &Line<Mpi>) -> Done {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         if line.is_inter() {
             let mut bytes = self.input.copy();
             let mut result = Dense::of(&self.output, false);
@@ -134,8 +135,10 @@ impl Call for Everywhere {
         let mut input = Dense::of(&self.input, true);
         let (input, output) = (input.memory(), result.memory());
         match self.what {
-            What::Allreduce => collective::allreduce(line, input, output, &self.op).await?,
-            What::Scan => {
+            ReductionKind::Allreduce => {
+                collective::allreduce(line, input, output, &self.op).await?
+            }
+            ReductionKind::Scan => {
                 collective::scan(line, input, output, &self.op).await?;
             }
         }
@@ -152,12 +155,12 @@ struct Exscan {
     op: Combiner,
 }
 
-impl Call for Exscan {
+impl PreparedCollective for Exscan {
     fn bytes(&self) -> Option<u64> {
         Some(self.input.bytes())
     }
 
-    async fn run(&self, line: &Line<Mpi>) -> Done {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         let mut input = Dense::of(&self.input, true);
         let mut result = Dense::of(&self.output, false);
         collective::exscan(line, input.memory(), result.memory(), &self.op).await?;
@@ -177,12 +180,12 @@ struct ReduceScatter {
     op: Combiner,
 }
 
-impl Call for ReduceScatter {
+impl PreparedCollective for ReduceScatter {
     fn bytes(&self) -> Option<u64> {
         Some(self.input.bytes())
     }
 
-    async fn run(&self, line: &Line<Mpi>) -> Done {
+    async fn run(&self, line: &CollectiveCall<Mpi>) -> Done {
         let mut mine = Dense::of(&self.output, false);
         let (lengths, op) = (&self.lengths, &self.op);
         match line.is_inter() {
@@ -218,16 +221,16 @@ mod looked_up {
     ) -> Result<Reduce> {
         let root = data::root_of(root, group)?;
         let op = match root {
-            Root::Aside => None,
+            CollectiveRoot::Aside => None,
             _ => Some(combiner(mpi, op, datatype)?),
         };
-        let is_root = root == Root::Here;
+        let is_root = root == CollectiveRoot::Here;
         data::no_place_between_groups(group, sendbuf.is_in_place())?;
         if sendbuf.is_in_place() && !is_root {
             let detail = "MPI_IN_PLACE as the send buffer is for the root alone";
             return Err(Error::new(ErrorClass::BUFFER, detail));
         }
-        let gives = matches!(root, Root::There(_)) || is_root && !group.is_inter();
+        let gives = matches!(root, CollectiveRoot::There(_)) || is_root && !group.is_inter();
         let input = match gives {
             true => data::data(mpi, input_of(sendbuf, recvbuf), count, datatype)?,
             false => Payload::Dense(UserMemory::nothing()),
@@ -262,7 +265,7 @@ mod looked_up {
             op: combiner(mpi, op, datatype)?,
             input,
             output,
-            what: What::Allreduce,
+            what: ReductionKind::Allreduce,
         })
     }
 
@@ -277,7 +280,7 @@ mod looked_up {
     ) -> Result<Everywhere> {
         not_between_groups(group)?;
         let call = allreduce(mpi, group, sendbuf, recvbuf, count, datatype, op)?;
-        let what = What::Scan;
+        let what = ReductionKind::Scan;
         Ok(Everywhere { what, ..call })
     }
 

@@ -23,7 +23,7 @@ pub fn keep_frame() {
 
 /// Where the call came from that this thread is in; `None`: it is in none, or a frame on the way cannot be walked over.
 pub(super) fn calling() -> Option<*mut c_void> {
-    let mut walk = Walk {
+    let mut walk = StackWalk {
         entry: None,
         found: null_mut(),
     };
@@ -32,7 +32,8 @@ pub(super) fn calling() -> Option<*mut c_void> {
     (!walk.found.is_null()).then_some(walk.found)
 }
 
-struct Walk {
+/// The state of a walk up the call stack.
+struct StackWalk {
     /// What the program called, once the frame was met that entered the stack of tools.
     entry: Option<usize>,
     found: *mut c_void,
@@ -40,7 +41,7 @@ struct Walk {
 
 extern "C" fn step(frame: *mut c_void, walk: *mut c_void) -> c_int {
     // SAFETY: `calling` handed over the one, which nobody else uses meanwhile.
-    let walk = unsafe { &mut *walk.cast::<Walk>() };
+    let walk = unsafe { &mut *walk.cast::<StackWalk>() };
     // SAFETY: the unwinder's own frame, inside its callback.
     let start = unsafe { _Unwind_GetRegionStart(frame) };
     let Some(entry) = walk.entry else {

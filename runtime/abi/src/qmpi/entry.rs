@@ -11,8 +11,8 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
 
-use super::stack::{Announced, Flavour, builder, stack};
-use super::{Context, Forms, Function, Next, address, name_of, next, number_of};
+use super::stack::{Flavour, ToolAnnouncement, builder, stack};
+use super::{Forms, Function, NextTool, QmpiContext, address, name_of, next, number_of};
 use crate::c::{MPI_ERR_ARG, MPI_ERR_OTHER, MPI_SUCCESS};
 use crate::qmpi_table::FUNCTIONS;
 
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn QMPI_Register_tool_name(
     if name.is_empty() || name.len() >= NAME_ROOM {
         return MPI_ERR_ARG;
     }
-    let announced = Announced {
+    let announced = ToolAnnouncement {
         name: name.to_vec(),
         callback,
         library: Vec::new(),
@@ -104,7 +104,7 @@ fn intercept(tool: c_int, function: c_int, address: Option<Function>, flavour: F
 /// `storage` is NULL or has room for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QMPI_Context_get_storage(
-    context: Context,
+    context: QmpiContext,
     tool_id: c_int,
     storage: *mut *mut c_void,
 ) -> c_int {
@@ -121,7 +121,10 @@ pub unsafe extern "C" fn QMPI_Context_get_storage(
 /// # Safety
 /// `tool_id` is NULL or has room for an `int`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn QMPIX_Context_get_tool_id(context: Context, tool_id: *mut c_int) -> c_int {
+pub unsafe extern "C" fn QMPIX_Context_get_tool_id(
+    context: QmpiContext,
+    tool_id: *mut c_int,
+) -> c_int {
     let is_there = stack().is_some_and(|stack| stack.storage(context.0).is_some());
     if tool_id.is_null() || !is_there {
         return MPI_ERR_ARG;
@@ -137,7 +140,7 @@ pub unsafe extern "C" fn QMPIX_Context_get_tool_id(context: Context, tool_id: *m
 /// `storage` is NULL or has room for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QMPI_Get_tool_storage(
-    _context: Context,
+    _context: QmpiContext,
     tool_id: c_int,
     storage: *mut *mut c_void,
 ) -> c_int {
@@ -162,7 +165,7 @@ pub unsafe extern "C" fn QMPI_Get_tool_storage(
 /// `calling_address` is NULL or has room for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QMPI_Context_get_calling_address(
-    context: Context,
+    context: QmpiContext,
     tool_id: c_int,
     calling_address: *mut *mut c_void,
 ) -> c_int {
@@ -179,7 +182,7 @@ pub unsafe extern "C" fn QMPI_Context_get_calling_address(
 /// `calling_address` is NULL or has room for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QMPI_Get_calling_address(
-    _context: Context,
+    _context: QmpiContext,
     calling_address: *mut *mut c_void,
 ) -> c_int {
     if calling_address.is_null() {
@@ -217,19 +220,19 @@ pub unsafe extern "C" fn QMPI_Get_function(
     }
     let forms = &FUNCTIONS[function].1;
     let next = next(number, function);
-    let (address, Context(number)) = match (flavour, *next) {
-        (Flavour::Context, Next::ByContext(address, context))
-        | (Flavour::Number, Next::ByNumber(address, context, _)) => (address, context),
-        (_, Next::ByContext(_, context) | Next::ByNumber(_, context, _)) => {
+    let (address, QmpiContext(number)) = match (flavour, *next) {
+        (Flavour::Context, NextTool::ByContext(address, context))
+        | (Flavour::Number, NextTool::ByNumber(address, context, _)) => (address, context),
+        (_, NextTool::ByContext(_, context) | NextTool::ByNumber(_, context, _)) => {
             (form(forms, flavour), context)
         }
-        (_, Next::Mpi) => (form(forms, flavour), Context(0)),
+        (_, NextTool::Mpi) => (form(forms, flavour), QmpiContext(0)),
     };
     // SAFETY: not NULL (Q2).
     unsafe { function_ptr.write(Some(address)) };
     match flavour {
         // SAFETY: not NULL, and a context is what this form asks (Q2).
-        Flavour::Context => unsafe { next_tool.cast::<Context>().write(Context(number)) },
+        Flavour::Context => unsafe { next_tool.cast::<QmpiContext>().write(QmpiContext(number)) },
         // SAFETY: not NULL, and a number is what this form asks (Q2).
         Flavour::Number => unsafe { next_tool.cast::<c_int>().write(number_of(number)) },
     }

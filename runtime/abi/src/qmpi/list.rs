@@ -15,7 +15,7 @@ use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::{Mutex, Once, PoisonError};
 
-use super::stack::{Announced, MOST_INSTANCES, builder, stack};
+use super::stack::{MOST_INSTANCES, ToolAnnouncement, builder, stack};
 use super::{number_of, settled};
 
 /// The first of these that is set is the list: ours, the one that MPICH documents, and those that it reads.
@@ -84,8 +84,8 @@ fn given() -> Option<(&'static str, Vec<u8>)> {
 /// Adds one item of the list: an instance of a tool.
 fn add(item: &[u8]) -> Result<(), String> {
     let tool = match what(item) {
-        What::Name(name) => announced(name)?,
-        What::Library(name, path) => from_library(name, path)?,
+        ToolListItem::Name(name) => announced(name)?,
+        ToolListItem::Library(name, path) => from_library(name, path)?,
     };
     let number = {
         let mut builder = builder();
@@ -104,7 +104,7 @@ fn add(item: &[u8]) -> Result<(), String> {
 }
 
 /// The tool of a name, which is in the process already.
-fn announced(name: &[u8]) -> Result<Announced, String> {
+fn announced(name: &[u8]) -> Result<ToolAnnouncement, String> {
     let builder = builder();
     if let Some(tool) = builder.named(name) {
         return Ok(tool.clone());
@@ -124,27 +124,27 @@ fn announced(name: &[u8]) -> Result<Announced, String> {
 
 /// An item of the list.
 #[derive(Debug, PartialEq, Eq)]
-enum What<'a> {
+enum ToolListItem<'a> {
     Name(&'a [u8]),
     /// A library, and the tool that is wanted of it.
     Library(Option<&'a [u8]>, &'a [u8]),
 }
 
-fn what(item: &[u8]) -> What<'_> {
+fn what(item: &[u8]) -> ToolListItem<'_> {
     let equals = item.iter().position(|byte| *byte == b'=');
     let slash = item.iter().position(|byte| *byte == b'/');
     match (equals, slash) {
         // An `=` behind a slash belongs to the path.
         (Some(equals), slash) if slash.is_none_or(|slash| equals < slash) => {
-            What::Library(Some(&item[..equals]), &item[equals + 1..])
+            ToolListItem::Library(Some(&item[..equals]), &item[equals + 1..])
         }
-        (_, Some(_)) => What::Library(None, item),
-        _ => What::Name(item),
+        (_, Some(_)) => ToolListItem::Library(None, item),
+        _ => ToolListItem::Name(item),
     }
 }
 
 /// The tool of a library that is loaded now, or was before.
-fn from_library(name: Option<&[u8]>, path: &[u8]) -> Result<Announced, String> {
+fn from_library(name: Option<&[u8]>, path: &[u8]) -> Result<ToolAnnouncement, String> {
     builder().expect_from(path);
     let loaded = load(path);
     builder().expect_from(b"");
@@ -207,12 +207,18 @@ mod tests {
 
     #[test]
     fn an_item_is_a_name_a_path_or_both() {
-        assert_eq!(what(b"trace"), What::Name(b"trace"));
-        assert_eq!(what(b"/a/t.so"), What::Library(None, b"/a/t.so"));
-        assert_eq!(what(b"./t.so"), What::Library(None, b"./t.so"));
-        assert_eq!(what(b"x=t.so"), What::Library(Some(b"x"), b"t.so"));
-        assert_eq!(what(b"x=/a/t.so"), What::Library(Some(b"x"), b"/a/t.so"));
-        assert_eq!(what(b"/a=b/t.so"), What::Library(None, b"/a=b/t.so"));
+        assert_eq!(what(b"trace"), ToolListItem::Name(b"trace"));
+        assert_eq!(what(b"/a/t.so"), ToolListItem::Library(None, b"/a/t.so"));
+        assert_eq!(what(b"./t.so"), ToolListItem::Library(None, b"./t.so"));
+        assert_eq!(what(b"x=t.so"), ToolListItem::Library(Some(b"x"), b"t.so"));
+        assert_eq!(
+            what(b"x=/a/t.so"),
+            ToolListItem::Library(Some(b"x"), b"/a/t.so")
+        );
+        assert_eq!(
+            what(b"/a=b/t.so"),
+            ToolListItem::Library(None, b"/a=b/t.so")
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use core::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::{Context, Function, Next, number_of};
+use super::{Function, NextTool, QmpiContext, number_of};
 use crate::qmpi_table::FUNCTIONS;
 
 /// The form of a tool's functions.
@@ -22,7 +22,7 @@ pub(super) enum Flavour {
 
 /// What a tool says when it is loaded.
 #[derive(Clone, Debug)]
-pub(super) struct Announced {
+pub(super) struct ToolAnnouncement {
     pub(super) name: Vec<u8>,
     pub(super) callback: unsafe extern "C" fn(c_int),
     /// The library that was being loaded for it; nothing where it was there before.
@@ -31,7 +31,7 @@ pub(super) struct Announced {
 
 /// One instance of a tool.
 #[derive(Debug)]
-struct Instance {
+struct ToolInstance {
     storage: *mut c_void,
     flavour: Option<Flavour>,
     /// What it intercepts; empty once that is in the table.
@@ -39,25 +39,26 @@ struct Instance {
 }
 
 // SAFETY: the storage is the tool's own, and only handed back to it.
-unsafe impl Send for Instance {}
+unsafe impl Send for ToolInstance {}
 // SAFETY: the same.
-unsafe impl Sync for Instance {}
+unsafe impl Sync for ToolInstance {}
 
 /// All instances, the outermost first; the first has number 1.
 #[derive(Debug)]
 pub(super) struct Stack {
-    instances: Vec<Instance>,
+    instances: Vec<ToolInstance>,
     /// By instance (0 is the program) and function: who is called next.
-    next: Vec<Next>,
+    next: Vec<NextTool>,
 }
 
 impl Stack {
     /// Who is called behind number `above`: the first below it that intercepts the function, or MPI.
     #[inline(always)]
-    pub(super) fn below(&self, above: usize, function: usize) -> &Next {
+    pub(super) fn below(&self, above: usize, function: usize) -> &NextTool {
         let row = above.checked_mul(FUNCTIONS.len());
         let at = row.and_then(|row| row.checked_add(function));
-        at.and_then(|at| self.next.get(at)).unwrap_or(&Next::Mpi)
+        at.and_then(|at| self.next.get(at))
+            .unwrap_or(&NextTool::Mpi)
     }
 
     pub(super) fn flavour(&self, number: usize) -> Option<Flavour> {
@@ -72,8 +73,8 @@ impl Stack {
 /// The stack as it is built.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
-    announced: Vec<Announced>,
-    instances: Vec<Instance>,
+    announced: Vec<ToolAnnouncement>,
+    instances: Vec<ToolInstance>,
     /// The number of the instance whose callback runs; 0: none does.
     at_work: usize,
     /// The library that is being loaded.
@@ -107,7 +108,7 @@ pub(super) fn builder() -> MutexGuard<'static, Builder> {
 
 impl Builder {
     /// Takes a tool's announcement. `false`: there is one of this name, or it is too late.
-    pub(super) fn announce(&mut self, mut tool: Announced) -> bool {
+    pub(super) fn announce(&mut self, mut tool: ToolAnnouncement) -> bool {
         if self.is_settled || self.named(&tool.name).is_some() {
             return false;
         }
@@ -122,7 +123,7 @@ impl Builder {
     }
 
     /// The tools that a library announced when it was loaded.
-    pub(super) fn of_library(&self, library: &[u8]) -> impl Iterator<Item = &Announced> {
+    pub(super) fn of_library(&self, library: &[u8]) -> impl Iterator<Item = &ToolAnnouncement> {
         self.announced
             .iter()
             .filter(move |tool| tool.library == library)
@@ -133,7 +134,7 @@ impl Builder {
         self.instances.len()
     }
 
-    pub(super) fn named(&self, name: &[u8]) -> Option<&Announced> {
+    pub(super) fn named(&self, name: &[u8]) -> Option<&ToolAnnouncement> {
         self.announced.iter().find(|tool| tool.name == name)
     }
 
@@ -144,7 +145,7 @@ impl Builder {
 
     /// Begins an instance: its number, for its callback.
     pub(super) fn begin(&mut self) -> usize {
-        self.instances.push(Instance {
+        self.instances.push(ToolInstance {
             storage: core::ptr::null_mut(),
             flavour: None,
             functions: vec![None; FUNCTIONS.len()],
@@ -204,17 +205,17 @@ impl Builder {
 }
 
 /// By instance, the program first, and function.
-fn next_table(instances: &[Instance]) -> Vec<Next> {
-    let mut table = vec![Next::Mpi; (instances.len() + 1) * FUNCTIONS.len()];
+fn next_table(instances: &[ToolInstance]) -> Vec<NextTool> {
+    let mut table = vec![NextTool::Mpi; (instances.len() + 1) * FUNCTIONS.len()];
     for function in 0..FUNCTIONS.len() {
-        let mut below = Next::Mpi;
+        let mut below = NextTool::Mpi;
         for (at, instance) in instances.iter().enumerate().rev() {
-            let context = Context(at + 1);
+            let context = QmpiContext(at + 1);
             if let (Some(address), Some(flavour)) = (instance.functions[function], instance.flavour)
             {
                 below = match flavour {
-                    Flavour::Context => Next::ByContext(address, context),
-                    Flavour::Number => Next::ByNumber(address, context, number_of(at + 1)),
+                    Flavour::Context => NextTool::ByContext(address, context),
+                    Flavour::Number => NextTool::ByNumber(address, context, number_of(at + 1)),
                 };
             }
             table[at * FUNCTIONS.len() + function] = below;

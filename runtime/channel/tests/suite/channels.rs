@@ -3,12 +3,15 @@
 
 use std::ptr::NonNull;
 
-use channel::{Blocks, ChannelCounters, ChannelError, ChannelId, Direction, Memory, OWNER, Way};
+use channel::{
+    ChannelCounters, ChannelDirection, ChannelError, ChannelId, ChannelKey, ChannelMemory, OWNER,
+    UserBlocks,
+};
 use transport::{Head, Peer};
 
 use crate::suite::guest::channels_of;
 use testbed::memory::{Guarded, is_all};
-use testbed::{Rank, head, pattern};
+use testbed::{TestRank, head, pattern};
 
 /// Around what travels ahead of its gate, what takes several frames, and one too long for a landing.
 const SIZES: [usize; 9] = [0, 1, 8, 4095, 4096, 4097, 16384, 20_001, 262_147];
@@ -22,7 +25,7 @@ struct End {
 }
 
 impl End {
-    fn new(rank: &mut Rank, way: Way, bytes: usize, striped: bool) -> Self {
+    fn new(rank: &mut TestRank, way: ChannelKey, bytes: usize, striped: bool) -> Self {
         let block = if striped { (bytes / 5).max(1) } else { bytes };
         let blocks = if striped { bytes.div_ceil(block) } else { 1 };
         let mut buffer = Guarded::new(2 * block * blocks);
@@ -83,41 +86,41 @@ fn differences(found: &[u8], expected: &[u8]) -> Option<String> {
     ))
 }
 
-fn memory(buffer: &mut Guarded, bytes: usize, block: usize) -> Memory {
+fn memory(buffer: &mut Guarded, bytes: usize, block: usize) -> ChannelMemory {
     let base = NonNull::from(buffer.bytes_mut()).cast::<u8>();
     let blocks = bytes.checked_div(block).unwrap_or(0);
     let stride = 2 * block.cast_signed();
     // SAFETY: inside the buffer, which the tests keep until the channel is freed and use between its starts only.
-    let whole = unsafe { Blocks::new(base, block, blocks, stride) };
+    let whole = unsafe { UserBlocks::new(base, block, blocks, stride) };
     let rest = bytes - blocks * block;
     let at = base.as_ptr().wrapping_add(2 * blocks * block);
     // SAFETY: as above; no bytes where there is no rest.
-    let rest = unsafe { Blocks::new(NonNull::new(at).unwrap(), rest, 1, 0) };
-    Memory::new([whole, rest]).unwrap()
+    let rest = unsafe { UserBlocks::new(NonNull::new(at).unwrap(), rest, 1, 0) };
+    ChannelMemory::new([whole, rest]).unwrap()
 }
 
-fn to(peer: u32, class: u8) -> Way {
-    Way {
-        direction: Direction::Send,
+fn to(peer: u32, class: u8) -> ChannelKey {
+    ChannelKey {
+        direction: ChannelDirection::Send,
         peer: Peer(peer),
         context: 77,
         class,
     }
 }
 
-fn from(peer: u32, class: u8) -> Way {
-    Way {
-        direction: Direction::Receive,
+fn from(peer: u32, class: u8) -> ChannelKey {
+    ChannelKey {
+        direction: ChannelDirection::Receive,
         ..to(peer, class)
     }
 }
 
-fn start(rank: &mut Rank, ids: &[ChannelId]) {
+fn start(rank: &mut TestRank, ids: &[ChannelId]) {
     let channels = channels_of(&mut rank.guest);
     channels.start(&mut rank.fabric, ids).unwrap();
 }
 
-async fn wait(rank: &mut Rank, ids: &[ChannelId]) -> Result<(), ChannelError> {
+async fn wait(rank: &mut TestRank, ids: &[ChannelId]) -> Result<(), ChannelError> {
     loop {
         let channels = channels_of(&mut rank.guest);
         if channels.are_done(ids).unwrap() {
@@ -127,12 +130,12 @@ async fn wait(rank: &mut Rank, ids: &[ChannelId]) -> Result<(), ChannelError> {
     }
 }
 
-fn counters(rank: &mut Rank) -> ChannelCounters {
+fn counters(rank: &mut TestRank) -> ChannelCounters {
     channels_of(&mut rank.guest).counters()
 }
 
 /// Frees all, when nobody needs anything of this rank any more.
-async fn finish(rank: &mut Rank, ends: Vec<End>) {
+async fn finish(rank: &mut TestRank, ends: Vec<End>) {
     while !channels_of(&mut rank.guest).is_drained() {
         rank.turn().await;
     }
@@ -147,7 +150,7 @@ async fn finish(rank: &mut Rank, ends: Vec<End>) {
     }
 }
 
-pub async fn neighbours(rank: &mut Rank) {
+pub async fn neighbours(rank: &mut TestRank) {
     let (up, down) = (
         (rank.me + 1) % rank.size,
         (rank.me + rank.size - 1) % rank.size,
@@ -175,14 +178,14 @@ pub async fn neighbours(rank: &mut Rank) {
 }
 
 /// Two lists of ends in the same queues, started in turn, and now and then one end alone or in another order.
-pub async fn lists_in_turn(rank: &mut Rank) {
+pub async fn lists_in_turn(rank: &mut TestRank) {
     // The small ones go ahead of their gates now and then.
     for bytes in [5000, 700] {
         lists_in_turn_of(rank, bytes).await;
     }
 }
 
-async fn lists_in_turn_of(rank: &mut Rank, bytes: usize) {
+async fn lists_in_turn_of(rank: &mut TestRank, bytes: usize) {
     let (up, down) = (
         (rank.me + 1) % rank.size,
         (rank.me + rank.size - 1) % rank.size,
@@ -230,7 +233,7 @@ async fn lists_in_turn_of(rank: &mut Rank, bytes: usize) {
 }
 
 /// Both ends agree on a list of messages, and each takes any of its handles of that size for the next.
-pub async fn in_order_of_starts(rank: &mut Rank) {
+pub async fn in_order_of_starts(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let lists = |from: u32| {
         let mut random = testbed::Random(u64::from(from) + 99);
@@ -289,7 +292,7 @@ pub async fn in_order_of_starts(rank: &mut Rank) {
     finish(rank, sends).await;
 }
 
-pub async fn sends_first(rank: &mut Rank) {
+pub async fn sends_first(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let mut ends: Vec<End> = (0..9)
         .map(|_| End::new(rank, to(other, 0), 4096, false))
@@ -328,7 +331,7 @@ pub async fn sends_first(rank: &mut Rank) {
 }
 
 /// Messages that are shorter than their receive has room for fill its beginning, also after one that was not.
-pub async fn shorter(rank: &mut Rank) {
+pub async fn shorter(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for (number, (sent, wanted)) in (0..).zip([
         (13, 50),
@@ -378,7 +381,7 @@ pub async fn shorter(rank: &mut Rank) {
 const LEFT_ALONE: u8 = 0x5a;
 
 /// A send whose message is too long says so once: at its own end, or, if it was complete before, when it is asked again.
-async fn hear_of_difference(rank: &mut Rank, send: ChannelId, sizes: (u64, u64)) {
+async fn hear_of_difference(rank: &mut TestRank, send: ChannelId, sizes: (u64, u64)) {
     let mut end = wait(rank, &[send]).await;
     while end.is_ok() {
         rank.turn().await;
@@ -389,7 +392,7 @@ async fn hear_of_difference(rank: &mut Rank, send: ChannelId, sizes: (u64, u64))
     assert_eq!(wait(rank, &[send]).await, Ok(()), "told twice");
 }
 
-fn failed(rank: &mut Rank, id: ChannelId) -> (u64, u64) {
+fn failed(rank: &mut TestRank, id: ChannelId) -> (u64, u64) {
     let channels = channels_of(&mut rank.guest);
     let failed = channels.failed(id).unwrap().unwrap();
     assert_eq!(failed.error, ChannelError::SizesDiffer);
@@ -398,7 +401,7 @@ fn failed(rank: &mut Rank, id: ChannelId) -> (u64, u64) {
 }
 
 /// A message that is longer than its receive has room for is one for neither side, and both are told.
-pub async fn sizes_differ(rank: &mut Rank) {
+pub async fn sizes_differ(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for (sent, wanted) in [(16, 8), (5000, 4096), (9001, 9000), (1, 0), (4096, 4095)] {
         let send = End::new(rank, to(other, 5), sent, false);
@@ -437,7 +440,7 @@ pub async fn sizes_differ(rank: &mut Rank) {
 }
 
 /// The end that was used is gone before anybody knows that its message was too long: the next one of the queue tells.
-pub async fn differences_are_told_late(rank: &mut Rank) {
+pub async fn differences_are_told_late(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let send = End::new(rank, to(other, 5), 100, false);
     start(rank, &[send.id]);
@@ -453,7 +456,7 @@ pub async fn differences_are_told_late(rank: &mut Rank) {
 }
 
 /// Starts these and waits for the end of each.
-async fn ends_of(rank: &mut Rank, ends: &[&End]) -> Vec<Result<(), ChannelError>> {
+async fn ends_of(rank: &mut TestRank, ends: &[&End]) -> Vec<Result<(), ChannelError>> {
     for end in ends {
         start(rank, &[end.id]);
     }
@@ -465,7 +468,7 @@ async fn ends_of(rank: &mut Rank, ends: &[&End]) -> Vec<Result<(), ChannelError>
 }
 
 /// In classes of all states, those that were never used before among them.
-async fn what_meets_nothing_ends(rank: &mut Rank, other: u32) {
+async fn what_meets_nothing_ends(rank: &mut TestRank, other: u32) {
     for (class, bytes) in [
         (0, 8),
         (1, 8),
@@ -495,7 +498,7 @@ async fn what_meets_nothing_ends(rank: &mut Rank, other: u32) {
 }
 
 /// The last rank leaves; what it has started still ends well, and nobody waits for what it never starts.
-pub async fn who_leaves_is_not_waited_for(rank: &mut Rank) {
+pub async fn who_leaves_is_not_waited_for(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for (class, bytes, rounds) in [
         (0, 8, 0),
@@ -532,13 +535,13 @@ pub async fn who_leaves_is_not_waited_for(rank: &mut Rank) {
     finish(rank, vec![send, receive]).await;
 }
 
-pub async fn used_once(rank: &mut Rank) {
+pub async fn used_once(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for (number, bytes) in (0..).zip(SIZES.iter().cycle().take(30)) {
         // In any order: the other end may have started long ago.
-        let make_send = |rank: &mut Rank| End::new(rank, to(other, 2), *bytes, number % 2 == 1);
+        let make_send = |rank: &mut TestRank| End::new(rank, to(other, 2), *bytes, number % 2 == 1);
         let make_receive =
-            |rank: &mut Rank| End::new(rank, from(other, 2), *bytes, number % 3 == 1);
+            |rank: &mut TestRank| End::new(rank, from(other, 2), *bytes, number % 3 == 1);
         let (mut send, mut receive);
         if rank.random.below(2) == 0 {
             send = make_send(rank);
@@ -570,7 +573,7 @@ pub async fn used_once(rank: &mut Rank) {
     finish(rank, Vec::new()).await;
 }
 
-pub async fn nonsense(rank: &mut Rank) {
+pub async fn nonsense(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let mut send = End::new(rank, to(other, 4), 5000, false);
     let mut receive = End::new(rank, from(other, 4), 5000, false);
@@ -612,7 +615,7 @@ pub async fn nonsense(rank: &mut Rank) {
 }
 
 /// A peer names blocks that it does not have, and a gate to them: what is sent there goes nowhere, and all else goes on.
-pub async fn blocks_of_nowhere(rank: &mut Rank) {
+pub async fn blocks_of_nowhere(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let mut random = testbed::Random(u64::from(rank.me) + 77);
     let bytes = 40_000u64;
@@ -651,13 +654,13 @@ pub async fn blocks_of_nowhere(rank: &mut Rank) {
     finish(rank, vec![send, receive]).await;
 }
 
-pub async fn wrong_use(rank: &mut Rank) {
+pub async fn wrong_use(rank: &mut TestRank) {
     let me = rank.me;
     let send = End::new(rank, to(me, 0), 10_000, false);
     let mut receive = End::new(rank, from(me, 0), 10_000, true);
     let channels = channels_of(&mut rank.guest);
     let fabric = &mut rank.fabric;
-    let nothing = || Memory::new([]).unwrap();
+    let nothing = || ChannelMemory::new([]).unwrap();
     let refused = channels.declare(fabric, to(me, 16), nothing());
     assert_eq!(refused, Err(ChannelError::BadClass));
     let stranger = ChannelId(send.id.0 + 77);
@@ -695,7 +698,7 @@ pub async fn wrong_use(rank: &mut Rank) {
 }
 
 /// What waits for a peer that is lost ends, and so does what is started later.
-fn lost(rank: &mut Rank, send: &End, receive: &End) {
+fn lost(rank: &mut TestRank, send: &End, receive: &End) {
     let (me, channels) = (Peer(rank.me), channels_of(&mut rank.guest));
     channels.start(&mut rank.fabric, &[send.id]).unwrap();
     assert_eq!(channels.are_done(&[send.id]), Ok(false));

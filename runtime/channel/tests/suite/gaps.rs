@@ -3,12 +3,12 @@
 
 use std::ptr::NonNull;
 
-use channel::{Blocks, ChannelError, ChannelId, Direction, Memory, Way};
+use channel::{ChannelDirection, ChannelError, ChannelId, ChannelKey, ChannelMemory, UserBlocks};
 use transport::Peer;
 
 use crate::suite::guest::channels_of;
 use testbed::memory::Guarded;
-use testbed::{Rank, pattern};
+use testbed::{TestRank, pattern};
 
 /// Offset, bytes of a block, blocks, stride.
 type Piece = (usize, usize, usize, isize);
@@ -41,8 +41,8 @@ pub struct End {
 
 impl End {
     pub fn new(
-        rank: &mut Rank,
-        direction: Direction,
+        rank: &mut TestRank,
+        direction: ChannelDirection,
         pieces: &[Piece],
         scale: usize,
         is_own: bool,
@@ -61,10 +61,10 @@ impl End {
         let blocks = pieces.iter().map(|(at, block, blocks, stride)| {
             let base = NonNull::new(place.as_ptr().wrapping_add(*at)).unwrap();
             // SAFETY: inside the area, which stays until the channel is freed, and is looked at between its starts only.
-            unsafe { Blocks::new(base, *block, *blocks, *stride) }
+            unsafe { UserBlocks::new(base, *block, *blocks, *stride) }
         });
-        let memory = Memory::new(blocks).unwrap();
-        let way = Way {
+        let memory = ChannelMemory::new(blocks).unwrap();
+        let way = ChannelKey {
             direction,
             peer: Peer(rank.size - 1 - rank.me),
             context: 9,
@@ -121,7 +121,7 @@ impl End {
         assert!(testbed::memory::is_all(self.area(), 0), "{what}: gaps");
     }
 
-    pub fn end(self, rank: &mut Rank) {
+    pub fn end(self, rank: &mut TestRank) {
         let channels = channels_of(&mut rank.guest);
         channels.free(&mut rank.fabric, self.id).unwrap();
         match self.own {
@@ -132,7 +132,7 @@ impl End {
 }
 
 /// Each sends to the other.
-pub async fn exchange(rank: &mut Rank, out: &mut End, into: &mut End, number: u64, what: &str) {
+pub async fn exchange(rank: &mut TestRank, out: &mut End, into: &mut End, number: u64, what: &str) {
     let bytes = out.blocks().iter().map(|block| block.1).sum();
     out.fill(&pattern(rank.me, number, bytes));
     let ids = [into.id, out.id];
@@ -147,7 +147,7 @@ pub async fn exchange(rank: &mut Rank, out: &mut End, into: &mut End, number: u6
 }
 
 /// Each shape meets most others.
-pub async fn shapes_meet(rank: &mut Rank) {
+pub async fn shapes_meet(rank: &mut TestRank) {
     let mut number = 0;
     for (mine, from) in shapes().iter().enumerate() {
         for (theirs, to) in shapes().iter().enumerate() {
@@ -157,8 +157,8 @@ pub async fn shapes_meet(rank: &mut Rank) {
             // Where the system makes the copy, only what is large is not copied once more.
             let (scale, is_own) =
                 [(1, false), (1, true), (1, false), (3, true)][(mine + theirs) % 4];
-            let mut out = End::new(rank, Direction::Send, from, scale, is_own);
-            let mut into = End::new(rank, Direction::Receive, to, scale, is_own);
+            let mut out = End::new(rank, ChannelDirection::Send, from, scale, is_own);
+            let mut into = End::new(rank, ChannelDirection::Receive, to, scale, is_own);
             let what = format!("shape {mine} to {theirs}, {scale} times, own {is_own}");
             for _ in 0..4 {
                 exchange(rank, &mut out, &mut into, number, &what).await;

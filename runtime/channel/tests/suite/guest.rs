@@ -4,11 +4,11 @@
 use std::any::Any;
 
 use channel::{Channels, OWNER};
-use testbed::Guest;
+use testbed::GuestProtocol;
 use transport::{Completion, Fabric, Owner};
 
 /// The channels of a rank, which has none before it is asked for them.
-pub fn channels_of(guest: &mut Option<Box<dyn Guest>>) -> &mut Channels {
+pub fn channels_of(guest: &mut Option<Box<dyn GuestProtocol>>) -> &mut Channels {
     let guest = guest.get_or_insert_with(|| Box::new(Guests(Channels::new())));
     let found = guest.as_any().downcast_mut::<Guests>();
     &mut found.unwrap().0
@@ -16,7 +16,7 @@ pub fn channels_of(guest: &mut Option<Box<dyn Guest>>) -> &mut Channels {
 
 struct Guests(Channels);
 
-impl Guest for Guests {
+impl GuestProtocol for Guests {
     fn owns_kind(&self, kind: u8) -> bool {
         Owner::of_kind(kind) == OWNER
     }

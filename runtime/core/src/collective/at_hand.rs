@@ -14,20 +14,20 @@ mod various;
 pub use near::NearHand;
 
 use transport::Seat;
-use transport::bcast_queue::Told as Entry;
+use transport::bcast_queue::BcastEntryHead as Entry;
 use transport::seat::Round;
 
 use super::bcast_queue;
 use super::blocks::{gather_most, gather_wish, scatter_wish};
-use super::board::Wish;
-use super::parts::{Parts, Space};
+use super::board::BoardChoice;
+use super::board_note::{BoardNote, RoundKind};
+use super::parts::{RoundContributions, RoundSpace};
 use super::reduce::WHOLE_BYTES;
-use super::shape::Place;
-use super::told::{Kind, Told};
 use super::tree::queue_limit;
-use super::{Reducer, Shape};
+use super::tuning::CommPlacement;
+use super::{CollectiveTuning, Reducer};
 use crate::comm::Comm;
-use crate::var::{events, gauges};
+use crate::var::{events, pvars};
 use crate::{Universe, UserMemory};
 
 /// A call about which nothing is special so far. Each way of it answers `None` where the ordinary way must end it.
@@ -35,7 +35,7 @@ use crate::{Universe, UserMemory};
 pub struct AtHand<'a> {
     comm: &'a Comm,
     seat: &'a Seat,
-    shape: &'a Shape,
+    shape: &'a CollectiveTuning,
     /// The number of the call.
     number: u32,
     /// How often to look whether the others are there.
@@ -79,7 +79,7 @@ impl<'a> AtHand<'a> {
     #[must_use]
     pub fn barrier(&self) -> Option<()> {
         self.goes(0, self.shape.choice.barrier.board())?;
-        self.meet(Kind::Barrier, &[])?;
+        self.meet(RoundKind::Barrier, &[])?;
         self.end()
     }
 
@@ -93,8 +93,8 @@ impl<'a> AtHand<'a> {
             return None;
         }
         match self.rank() == root {
-            true => self.tell(Kind::Bcast, memory.as_slice())?,
-            false => self.hear(Kind::Bcast, root, bytes, 0, memory.as_mut_slice())?,
+            true => self.tell(RoundKind::Bcast, memory.as_slice())?,
+            false => self.hear(RoundKind::Bcast, root, bytes, 0, memory.as_mut_slice())?,
         }
         self.end()
     }
@@ -111,11 +111,11 @@ impl<'a> AtHand<'a> {
         let at = self.rank() as usize * block;
         match all {
             Some(all) => {
-                self.tell(Kind::Scatter, all.as_slice())?;
+                self.tell(RoundKind::Scatter, all.as_slice())?;
                 mine.as_mut_slice()
                     .copy_from_slice(&all.as_slice()[at..at + block]);
             }
-            None => self.hear(Kind::Scatter, root, total, at, mine.as_mut_slice())?,
+            None => self.hear(RoundKind::Scatter, root, total, at, mine.as_mut_slice())?,
         }
         self.end()
     }
@@ -130,9 +130,9 @@ impl<'a> AtHand<'a> {
     ) -> Option<()> {
         self.goes(input.bytes(), self.shape.choice.reduce.board())?;
         match output {
-            None => self.give(Kind::Reduce, input.as_slice())?,
+            None => self.give(RoundKind::Reduce, input.as_slice())?,
             Some(mut output) => {
-                let parts = self.meet_with_own(Kind::Reduce, input)?;
+                let parts = self.meet_with_own(RoundKind::Reduce, input)?;
                 parts.fold(0..self.size(), 0, output.as_mut_slice(), op);
             }
         }
@@ -152,7 +152,7 @@ impl<'a> AtHand<'a> {
         if bytes > self.shape.board_whole_bytes / self.size() as usize {
             return None;
         }
-        self.fold(Kind::Allreduce, input, output, op)?;
+        self.fold(RoundKind::Allreduce, input, output, op)?;
         self.end()
     }
 
@@ -170,7 +170,7 @@ impl<'a> AtHand<'a> {
         if bytes > WHOLE_BYTES || at + output.bytes() > bytes {
             return None;
         }
-        let parts = self.meet(Kind::ReduceScatter, input.as_slice())?;
+        let parts = self.meet(RoundKind::ReduceScatter, input.as_slice())?;
         parts.fold(0..self.size(), at, output.as_mut_slice(), op);
         self.end()
     }
@@ -195,7 +195,7 @@ impl<'a> AtHand<'a> {
         op: &impl Reducer,
     ) -> Option<()> {
         self.goes(input.bytes(), self.shape.choice.scan.board())?;
-        let parts = self.meet_lower(Kind::Scan, input)?;
+        let parts = self.meet_lower(RoundKind::Scan, input)?;
         parts.fold(0..ranks, 0, output.as_mut_slice(), op);
         self.end()
     }
@@ -205,10 +205,10 @@ impl<'a> AtHand<'a> {
     pub fn allgather(&self, mine: UserMemory, mut all: UserMemory) -> Option<()> {
         let (block, ranks) = (mine.bytes(), self.size() as usize);
         self.goes(block, self.shape.choice.allgather.board())?;
-        if !self.shape.gathers_bytes(block, ranks, Place::Board) {
+        if !self.shape.gathers_bytes(block, ranks, CommPlacement::Board) {
             return None;
         }
-        let parts = self.meet(Kind::Allgather, mine.as_slice())?;
+        let parts = self.meet(RoundKind::Allgather, mine.as_slice())?;
         parts.read_all(all.as_mut_slice());
         self.end()
     }
@@ -218,13 +218,14 @@ impl<'a> AtHand<'a> {
     pub fn alltoall(&self, out: UserMemory, mut into: UserMemory) -> Option<()> {
         let ranks = self.size();
         self.goes(out.bytes(), self.shape.choice.alltoall.board())?;
-        if !self
-            .shape
-            .exchanges_bytes(out.bytes() / ranks as usize, ranks as usize, Place::Board)
-        {
+        if !self.shape.exchanges_bytes(
+            out.bytes() / ranks as usize,
+            ranks as usize,
+            CommPlacement::Board,
+        ) {
             return None;
         }
-        let parts = self.meet(Kind::Alltoall, out.as_slice())?;
+        let parts = self.meet(RoundKind::Alltoall, out.as_slice())?;
         parts.exchange(self.rank(), into.as_mut_slice());
         self.end()
     }
@@ -237,9 +238,9 @@ impl<'a> AtHand<'a> {
         }
         self.goes(mine.bytes(), gather_wish(self.shape))?;
         match all {
-            None => self.give(Kind::Gather, mine.as_slice())?,
+            None => self.give(RoundKind::Gather, mine.as_slice())?,
             Some(mut all) => {
-                let parts = self.meet_with_own(Kind::Gather, mine)?;
+                let parts = self.meet_with_own(RoundKind::Gather, mine)?;
                 parts.read_all(all.as_mut_slice());
             }
         }
@@ -247,16 +248,16 @@ impl<'a> AtHand<'a> {
     }
 
     /// As [`goes`], over the board of the communicator.
-    fn goes(&self, bytes: usize, wish: Wish) -> Option<()> {
+    fn goes(&self, bytes: usize, wish: BoardChoice) -> Option<()> {
         goes(self.shape, self.seat, bytes, wish)
     }
 
-    fn told(&self, kind: Kind, bytes: usize) -> Told {
-        Told::of_call(self.number, kind, bytes)
+    fn told(&self, kind: RoundKind, bytes: usize) -> BoardNote {
+        BoardNote::of_call(self.number, kind, bytes)
     }
 
     /// Tells all others, who need not be there.
-    fn tell(&self, kind: Kind, bytes: &[u8]) -> Option<()> {
+    fn tell(&self, kind: RoundKind, bytes: &[u8]) -> Option<()> {
         let queue = self.seat.bcast_queue();
         // What was told by others is of calls that this rank missed.
         if queue.told().is_some() || !queue.has_room(bytes.len()) {
@@ -268,7 +269,14 @@ impl<'a> AtHand<'a> {
     }
 
     /// What the root told, of `total` bytes those from `at` on, if it comes soon.
-    fn hear(&self, kind: Kind, root: u32, total: usize, at: usize, into: &mut [u8]) -> Option<()> {
+    fn hear(
+        &self,
+        kind: RoundKind,
+        root: u32,
+        total: usize,
+        at: usize,
+        into: &mut [u8],
+    ) -> Option<()> {
         let queue = self.seat.bcast_queue();
         let told = self.entry()?;
         if told.place != root || told.note != self.told(kind, total).note() {
@@ -289,28 +297,28 @@ impl<'a> AtHand<'a> {
     }
 
     /// Arrives with its bytes, and does not wait.
-    fn give(&self, kind: Kind, bytes: &[u8]) -> Option<()> {
+    fn give(&self, kind: RoundKind, bytes: &[u8]) -> Option<()> {
         self.arrive(kind, bytes).map(|_| ())
     }
 
-    fn arrive(&self, kind: Kind, bytes: &[u8]) -> Option<Round> {
+    fn arrive(&self, kind: RoundKind, bytes: &[u8]) -> Option<Round> {
         arrive(self.seat, self.rank(), self.told(kind, bytes.len()), bytes)
     }
 
     /// Arrives with its bytes, and waits for those of all others, but not long.
-    fn meet(&self, kind: Kind, bytes: &[u8]) -> Option<Parts<'_>> {
+    fn meet(&self, kind: RoundKind, bytes: &[u8]) -> Option<RoundContributions<'_>> {
         let round = self.arrive(kind, bytes)?;
         self.wait_for_all(round)?;
-        Some(Parts::new(self.seat, round, bytes.len()))
+        Some(RoundContributions::new(self.seat, round, bytes.len()))
     }
 
     /// Arrives, and waits for the bytes of all others. No other reads those of this rank, so they stay where they are.
-    fn meet_with_own(&self, kind: Kind, own: UserMemory) -> Option<Parts<'_>> {
+    fn meet_with_own(&self, kind: RoundKind, own: UserMemory) -> Option<RoundContributions<'_>> {
         let bytes = own.bytes();
-        let round = Space::of(bytes).begin(self.seat)?;
+        let round = RoundSpace::of(bytes).begin(self.seat)?;
         self.seat.arrive(round, self.told(kind, bytes).note());
         self.wait_for_all(round)?;
-        Some(Parts::new(self.seat, round, bytes).with_own(self.rank(), own))
+        Some(RoundContributions::new(self.seat, round, bytes).with_own(self.rank(), own))
     }
 
     /// Waits until all have arrived and do the same, but not long.
@@ -330,10 +338,10 @@ impl<'a> AtHand<'a> {
     }
 
     /// Arrives with its bytes, and waits for those of all lower ranks, but not long.
-    fn meet_lower(&self, kind: Kind, own: UserMemory) -> Option<Parts<'_>> {
+    fn meet_lower(&self, kind: RoundKind, own: UserMemory) -> Option<RoundContributions<'_>> {
         let bytes = own.bytes();
-        let round = Space::of(bytes).begin(self.seat)?;
-        let parts = Parts::new(self.seat, round, bytes);
+        let round = RoundSpace::of(bytes).begin(self.seat)?;
+        let parts = RoundContributions::new(self.seat, round, bytes);
         // Nobody reads what the last one has.
         if self.rank() + 1 < self.size() {
             parts.put(self.rank(), own.as_slice());
@@ -364,7 +372,7 @@ impl<'a> AtHand<'a> {
     /// Meets all, and combines what they gave.
     fn fold(
         &self,
-        kind: Kind,
+        kind: RoundKind,
         input: UserMemory,
         mut output: UserMemory,
         op: &impl Reducer,
@@ -383,17 +391,17 @@ impl<'a> AtHand<'a> {
 /// Whether somebody watches the calls of this process, or something is under way that only turns of progress end.
 #[inline]
 fn is_special(universe: &Universe) -> bool {
-    let is_watched = events::wanted().any() || gauges::are_calls_timed();
+    let is_watched = events::wanted().any() || pvars::are_calls_timed();
     is_watched || !universe.tasks.is_empty() || universe.wants_turns()
 }
 
 /// Whether data of this size of each rank go over a board here, as they do in the ordinary way.
 #[inline]
-fn goes(shape: &Shape, seat: &Seat, bytes: usize, wish: Wish) -> Option<()> {
+fn goes(shape: &CollectiveTuning, seat: &Seat, bytes: usize, wish: BoardChoice) -> Option<()> {
     let goes = match wish {
-        Wish::AsUsual => shape.boards,
-        Wish::Yes => true,
-        Wish::No => false,
+        BoardChoice::AsUsual => shape.boards,
+        BoardChoice::Yes => true,
+        BoardChoice::No => false,
     };
     let limit = shape.board_bytes.min(MOST_BYTES);
     let all = bytes.saturating_mul(seat.members() as usize);
@@ -403,9 +411,9 @@ fn goes(shape: &Shape, seat: &Seat, bytes: usize, wish: Wish) -> Option<()> {
 
 /// Arrives at a board, where this rank has this place, with its bytes.
 #[inline]
-fn arrive(seat: &Seat, place: u32, told: Told, bytes: &[u8]) -> Option<Round> {
-    let round = Space::of(bytes.len()).begin(seat)?;
-    Parts::new(seat, round, bytes.len()).put(place, bytes);
+fn arrive(seat: &Seat, place: u32, told: BoardNote, bytes: &[u8]) -> Option<Round> {
+    let round = RoundSpace::of(bytes.len()).begin(seat)?;
+    RoundContributions::new(seat, round, bytes.len()).put(place, bytes);
     seat.arrive(round, told.note());
     Some(round)
 }

@@ -13,46 +13,50 @@
 use std::ops::Range;
 
 use transport::Seat;
-use transport::bcast_queue::{BcastQueue as Words, CHUNK_BYTES, Told as Entry};
-use transport::seat::Event;
+use transport::bcast_queue::{BcastEntryHead as Entry, BcastQueueMember as Words, CHUNK_BYTES};
+use transport::seat::BoardEvent;
 
-use super::board::{Board, Wish};
+use super::board::{BoardCall, BoardChoice};
+use super::board_note::{BoardNote, RoundKind};
 use super::parcels;
-use super::parts::Space;
-use super::told::{Kind, Told};
+use super::parts::RoundSpace;
 use super::various::{read_into, unequal};
-use super::{Line, Shape};
+use super::{CollectiveCall, CollectiveTuning};
 use crate::{Error, Payload, Visit};
 
-/// The way over a broadcast queue, of one call.
-pub(super) struct BcastQueue<'a, V>(Board<'a, V>);
+/// One collective call over the broadcast queue of a board.
+pub(super) struct BcastQueueCall<'a, V>(BoardCall<'a, V>);
 
-impl<'a, V: Visit> BcastQueue<'a, V> {
+impl<'a, V: Visit> BcastQueueCall<'a, V> {
     /// That of the ranks of this call, if it may go over one.
     #[inline]
-    pub(super) fn of(line: &'a Line<V>) -> Option<Self> {
+    pub(super) fn of(line: &'a CollectiveCall<V>) -> Option<Self> {
         let seat = line.seat()?;
-        Some(Self(Board { line, seat }))
+        Some(Self(BoardCall { line, seat }))
     }
 
     /// This rank's bytes to all. It waits for room, and not for them.
-    pub(super) async fn tell(&self, kind: Kind, bytes: &[u8]) -> Result<(), Error> {
-        let told = Told::new(self.0.line, kind, bytes.len());
+    pub(super) async fn tell(&self, kind: RoundKind, bytes: &[u8]) -> Result<(), Error> {
+        let told = BoardNote::new(self.0.line, kind, bytes.len());
         self.begin_to_tell(told).await?;
         self.tell_as(told, told, bytes).await
     }
 
     /// A [parcel](super::parcels), whose length the others do not know.
-    pub(super) async fn tell_parcel(&self, kind: Kind, bytes: &[u8]) -> Result<(), Error> {
-        let told = Told::new(self.0.line, kind, bytes.len());
-        let expected = Told::new(self.0.line, kind, 0);
+    pub(super) async fn tell_parcel(&self, kind: RoundKind, bytes: &[u8]) -> Result<(), Error> {
+        let told = BoardNote::new(self.0.line, kind, bytes.len());
+        let expected = BoardNote::new(self.0.line, kind, 0);
         self.begin_to_tell(expected).await?;
         self.tell_as(told, expected, bytes).await
     }
 
     /// Blocks that lie in the half of the board in the next round, each in its reader's place; the entry has their lengths.
-    pub(super) async fn tell_on_board(&self, kind: Kind, all: &[Payload]) -> Result<(), Error> {
-        let expected = Told::new(self.0.line, kind, 0);
+    pub(super) async fn tell_on_board(
+        &self,
+        kind: RoundKind,
+        all: &[Payload],
+    ) -> Result<(), Error> {
+        let expected = BoardNote::new(self.0.line, kind, 0);
         self.begin_to_tell(expected).await?;
         let lengths = all.iter().map(Payload::bytes);
         let lengths = lengths.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
@@ -61,19 +65,19 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
         if !self.words().has_room(table.len()) {
             self.wait_for_room(expected, table.len()).await?;
         }
-        let turn = self.0.begin_as(expected, Space::Half).await?;
+        let turn = self.0.begin_as(expected, RoundSpace::Half).await?;
         let place = Seat::place_bytes(self.0.line.size());
         for (rank, block) in (0..).zip(all) {
             turn.parcels_in(place)
                 .put_in_place(rank, block, 0..block.bytes());
         }
         turn.arrive();
-        let told = Told::new(self.0.line, kind, ON_BOARD);
+        let told = BoardNote::new(self.0.line, kind, ON_BOARD);
         self.tell_as(told, expected, &table).await
     }
 
     /// Before it tells, a rank meets those that wait for it elsewhere.
-    async fn begin_to_tell(&self, expected: Told) -> Result<(), Error> {
+    async fn begin_to_tell(&self, expected: BoardNote) -> Result<(), Error> {
         if self.0.line.comm().has_missed() {
             self.meet_all(expected).await?;
         }
@@ -84,7 +88,12 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
         Ok(())
     }
 
-    async fn tell_as(&self, told: Told, expected: Told, bytes: &[u8]) -> Result<(), Error> {
+    async fn tell_as(
+        &self,
+        told: BoardNote,
+        expected: BoardNote,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
         for chunk in chunks(bytes.len()) {
             if !self.words().has_room(chunk.len()) {
                 self.wait_for_room(expected, chunk.len()).await?;
@@ -98,13 +107,13 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
     /// The root's bytes, of which this rank needs those from `at` on: all, unless `total` is more.
     pub(super) async fn hear(
         &self,
-        kind: Kind,
+        kind: RoundKind,
         root: u32,
         total: usize,
         at: usize,
         into: &mut [u8],
     ) -> Result<(), Error> {
-        let told = Told::new(self.0.line, kind, total);
+        let told = BoardNote::new(self.0.line, kind, total);
         let wanted = at..at + into.len();
         let line = self.0.line;
         let heard = line.comm().heard_at_hand(line.number(u32::MAX));
@@ -128,13 +137,13 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
     /// message.
     pub(super) async fn hear_block(
         &self,
-        kind: Kind,
+        kind: RoundKind,
         root: u32,
         into: &Payload,
     ) -> Result<bool, Error> {
-        let (line, ours) = (self.0.line, Told::new(self.0.line, kind, 0));
+        let (line, ours) = (self.0.line, BoardNote::new(self.0.line, kind, 0));
         let entry = self.entry(root, ours).await?;
-        let theirs = Told::of(entry.note);
+        let theirs = BoardNote::of(entry.note);
         if entry.place != root || !theirs.is_alike(&ours) {
             // It may differ in anything but the length.
             let ours = ours.as_long_as(&theirs);
@@ -165,7 +174,7 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
     /// Reads this rank's block, which the root has put on the board in a round of this call.
     async fn take_from_board(
         &self,
-        ours: Told,
+        ours: BoardNote,
         root: u32,
         length: usize,
         into: &Payload,
@@ -179,7 +188,7 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
             let turn = match attended.take() {
                 Some(turn) => turn,
                 None => {
-                    let turn = self.0.begin_as(ours, Space::Lines).await?;
+                    let turn = self.0.begin_as(ours, RoundSpace::Lines).await?;
                     turn.arrive();
                     turn
                 }
@@ -207,10 +216,10 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
 
     /// Waits until all are at this call: none of them tells an entry of an earlier one then.
     #[cold]
-    async fn meet_all(&self, told: Told) -> Result<(), Error> {
+    async fn meet_all(&self, told: BoardNote) -> Result<(), Error> {
         self.0.announce(true);
         loop {
-            let turn = self.0.begin_as(told, Space::Lines).await?;
+            let turn = self.0.begin_as(told, RoundSpace::Lines).await?;
             turn.arrive();
             self.0.seat.wake_sleepers();
             if turn.all().await? {
@@ -220,33 +229,33 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
     }
 
     #[cold]
-    async fn wait_for_room(&self, ours: Told, length: usize) -> Result<(), Error> {
+    async fn wait_for_room(&self, ours: BoardNote, length: usize) -> Result<(), Error> {
         self.0.seat.wake_sleepers();
         let count = self.words().wanted(length);
-        let taken = || self.words().have_taken(count).then_some(Seen::Room);
+        let taken = || self.words().have_taken(count).then_some(BcastWaitEnd::Room);
         loop {
             let doubt = || self.doubt(None, ours);
-            match self.0.wait(Event::Taken(count), taken, doubt).await? {
-                Seen::Room | Seen::Entry(_) => return Ok(()),
+            match self.0.wait(BoardEvent::Taken(count), taken, doubt).await? {
+                BcastWaitEnd::Room | BcastWaitEnd::Entry(_) => return Ok(()),
                 seen => self.answer(seen, ours).await?,
             }
         }
     }
 
     /// The next entry of this call; those of calls that this rank missed are passed over.
-    async fn entry(&self, root: u32, ours: Told) -> Result<Entry, Error> {
+    async fn entry(&self, root: u32, ours: BoardNote) -> Result<Entry, Error> {
         loop {
             let entry = match self.words().told() {
                 Some(entry) => entry,
                 None => match self.wait_for_entry(root, ours).await? {
-                    Seen::Entry(entry) => entry,
+                    BcastWaitEnd::Entry(entry) => entry,
                     seen => {
                         self.answer(seen, ours).await?;
                         continue;
                     }
                 },
             };
-            let theirs = Told::of(entry.note);
+            let theirs = BoardNote::of(entry.note);
             if ours.is_before(&theirs) {
                 let rank = self.0.line.name_of(root);
                 return Err(Error::Absent { rank });
@@ -258,44 +267,44 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
         }
     }
 
-    async fn wait_for_entry(&self, root: u32, ours: Told) -> Result<Seen, Error> {
+    async fn wait_for_entry(&self, root: u32, ours: BoardNote) -> Result<BcastWaitEnd, Error> {
         if self.0.line.comm().has_missed() {
             self.0.announce(false);
         }
-        let told = || self.words().told().map(Seen::Entry);
+        let told = || self.words().told().map(BcastWaitEnd::Entry);
         let doubt = || self.doubt(Some(root), ours);
-        let next = Event::Entry(self.words().next());
+        let next = BoardEvent::Entry(self.words().next());
         self.0.wait(next, told, doubt).await
     }
 
     /// What others do that says that this rank waits in vain, or that they wait for it at the board.
     #[cold]
-    fn doubt(&self, root: Option<u32>, ours: Told) -> Option<Seen> {
+    fn doubt(&self, root: Option<u32>, ours: BoardNote) -> Option<BcastWaitEnd> {
         let (seat, line) = (self.0.seat, self.0.line);
         let announced = root.and_then(|root| Some((root, self.words().announced(root)?)));
         if let Some((root, (call, tells))) = announced {
             let ahead = call.wrapping_sub(line.number(u32::MAX));
             if (1..u32::MAX / 4).contains(&ahead) {
-                return Some(Seen::Gone(root));
+                return Some(BcastWaitEnd::Gone(root));
             }
             // It waits for all before it tells.
             if ahead == 0 && tells && seat.note(seat.begin_in_lines()?, root).is_some() {
-                return Some(Seen::Behind);
+                return Some(BcastWaitEnd::Behind);
             }
         }
         let round = seat.begin_in_lines()?;
         for rank in 0..line.size() {
-            let Some(theirs) = seat.note(round, rank).map(Told::of) else {
+            let Some(theirs) = seat.note(round, rank).map(BoardNote::of) else {
                 continue;
             };
             if rank != line.rank() && theirs.is_before(&ours) {
-                return Some(Seen::Behind);
+                return Some(BcastWaitEnd::Behind);
             }
             if root.is_none_or(|root| root == rank) && ours.is_before(&theirs) {
-                return Some(Seen::Gone(rank));
+                return Some(BcastWaitEnd::Gone(rank));
             }
             if root.is_none_or(|root| root == rank) && !ours.is_alike(&theirs) {
-                return Some(Seen::Other);
+                return Some(BcastWaitEnd::Other);
             }
         }
         None
@@ -303,22 +312,22 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
 
     /// Does what is left to do where what this rank waits for did not happen.
     #[cold]
-    async fn answer(&self, seen: Seen, ours: Told) -> Result<(), Error> {
+    async fn answer(&self, seen: BcastWaitEnd, ours: BoardNote) -> Result<(), Error> {
         match seen {
-            Seen::Entry(_) | Seen::Room => Ok(()),
-            Seen::Behind => {
+            BcastWaitEnd::Entry(_) | BcastWaitEnd::Room => Ok(()),
+            BcastWaitEnd::Behind => {
                 self.attend(ours);
                 Ok(())
             }
-            Seen::Gone(rank) => Err(Error::Absent {
+            BcastWaitEnd::Gone(rank) => Err(Error::Absent {
                 rank: self.0.line.name_of(rank),
             }),
-            Seen::Other => Err(self.meet_in_dispute(ours).await),
+            BcastWaitEnd::Other => Err(self.meet_in_dispute(ours).await),
         }
     }
 
     /// Arrives in the round that others are in, to be seen there.
-    fn attend(&self, ours: Told) {
+    fn attend(&self, ours: BoardNote) {
         if let Some(round) = self.0.seat.begin_in_lines() {
             self.0.seat.arrive(round, ours.note());
         }
@@ -326,9 +335,9 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
 
     /// Others do something else in the same call: this rank arrives there too, so that all are told.
     #[cold]
-    async fn meet_in_dispute(&self, ours: Told) -> Error {
+    async fn meet_in_dispute(&self, ours: BoardNote) -> Error {
         let met = async {
-            let turn = self.0.begin_as(ours, Space::Lines).await?;
+            let turn = self.0.begin_as(ours, RoundSpace::Lines).await?;
             turn.arrive();
             turn.all().await
         };
@@ -340,14 +349,14 @@ impl<'a, V: Visit> BcastQueue<'a, V> {
 
     /// Takes all entries of a call that is not like this one, and notes what is wrong.
     #[cold]
-    async fn pass_over(&self, entry: &Entry, ours: Told) -> Result<(), Error> {
-        let theirs = Told::of(entry.note);
+    async fn pass_over(&self, entry: &Entry, ours: BoardNote) -> Result<(), Error> {
+        let theirs = BoardNote::of(entry.note);
         let root = self.0.line.name_of(entry.place);
         self.0.line.note(ours.dispute(Some((root, theirs))));
         self.0.seat.take_entry(entry);
         if is_on_board(&theirs) {
             // The root is in a round that this rank would miss.
-            let turn = self.0.begin_as(ours, Space::Lines).await?;
+            let turn = self.0.begin_as(ours, RoundSpace::Lines).await?;
             turn.arrive();
             return Ok(());
         }
@@ -377,11 +386,11 @@ pub(super) fn block_in(
 
 /// The most bytes that go over a queue where usually `usual` at most do; none do where there are no boards.
 #[inline]
-pub(super) fn limit(shape: &Shape, usual: usize, wish: Wish) -> usize {
+pub(super) fn limit(shape: &CollectiveTuning, usual: usize, wish: BoardChoice) -> usize {
     match wish {
-        Wish::AsUsual if shape.boards => shape.board_bytes.min(usual),
-        Wish::Yes => shape.board_bytes,
-        Wish::AsUsual | Wish::No => 0,
+        BoardChoice::AsUsual if shape.boards => shape.board_bytes.min(usual),
+        BoardChoice::Yes => shape.board_bytes,
+        BoardChoice::AsUsual | BoardChoice::No => 0,
     }
 }
 
@@ -389,12 +398,12 @@ pub(super) fn limit(shape: &Shape, usual: usize, wish: Wish) -> usize {
 pub(super) const ON_BOARD: usize = 1 << 20;
 
 /// Whether an entry tells of blocks on the board.
-pub(super) fn is_on_board(told: &Told) -> bool {
-    told.bytes as usize == ON_BOARD && (told.is(Kind::Scatter) || told.is(Kind::Scatterv))
+pub(super) fn is_on_board(told: &BoardNote) -> bool {
+    told.bytes as usize == ON_BOARD && (told.is(RoundKind::Scatter) || told.is(RoundKind::Scatterv))
 }
 
-/// What ends a wait.
-enum Seen {
+/// What ended a wait at a broadcast queue.
+enum BcastWaitEnd {
     Entry(Entry),
     Room,
     /// Others wait for this rank at the board, in an earlier call.

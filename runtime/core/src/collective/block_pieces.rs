@@ -10,17 +10,17 @@ use std::ops::Range;
 use transport::Seat;
 
 use super::blocks::others;
-use super::board::{Board, Turn, Wish};
+use super::board::{BoardCall, BoardChoice, BoardRound};
+use super::board_note::RoundKind;
 use super::parcels::{Given, PLACE_BYTES};
-use super::told::Kind;
 use super::various::unequal;
-use super::{Line, Shape};
+use super::{CollectiveCall, CollectiveTuning};
 use crate::{Error, Payload, UserMemory, Visit};
 
 /// The way of one call in which one rank or all collect all blocks.
 pub(super) struct BlockPieces<'a, V> {
-    board: Board<'a, V>,
-    kind: Kind,
+    board: BoardCall<'a, V>,
+    kind: RoundKind,
     /// What all ranks tell alike: the bytes of a block, or of all.
     told: usize,
     /// What a rank puts on the board in a round.
@@ -29,7 +29,11 @@ pub(super) struct BlockPieces<'a, V> {
 
 impl<'a, V: Visit> BlockPieces<'a, V> {
     /// That of these blocks, if it is the best one and all ranks collect them.
-    pub(super) fn of_all(line: &'a Line<V>, all: &[Payload], wish: Wish) -> Option<Self> {
+    pub(super) fn of_all(
+        line: &'a CollectiveCall<V>,
+        all: &[Payload],
+        wish: BoardChoice,
+    ) -> Option<Self> {
         let longest = all.iter().map(Payload::bytes).max()?;
         let total = all.iter().map(Payload::bytes).sum::<u64>();
         // Where lengths differ, the longest one decides how many rounds there are.
@@ -38,20 +42,29 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
             false => total.wrapping_mul(31).wrapping_add(longest) | 1 << 40,
         };
         let goes = longest > PLACE_BYTES as u64 && !line.is_inter();
-        goes.then(|| Self::of(line, Kind::Allgather, (longest, told), wish))?
+        goes.then(|| Self::of(line, RoundKind::Allgather, (longest, told), wish))?
     }
 
     /// That of blocks of so many bytes each, if it is the best one and one rank collects them.
-    pub(super) fn of_equal(line: &'a Line<V>, bytes: u64, wish: Wish) -> Option<Self> {
+    pub(super) fn of_equal(
+        line: &'a CollectiveCall<V>,
+        bytes: u64,
+        wish: BoardChoice,
+    ) -> Option<Self> {
         let goes = bytes > Seat::place_bytes(line.size()) as u64;
-        goes.then(|| Self::of(line, Kind::GatherPieces, (bytes, bytes), wish))?
+        goes.then(|| Self::of(line, RoundKind::GatherPieces, (bytes, bytes), wish))?
     }
 
-    fn of(line: &'a Line<V>, kind: Kind, (longest, told): (u64, u64), wish: Wish) -> Option<Self> {
+    fn of(
+        line: &'a CollectiveCall<V>,
+        kind: RoundKind,
+        (longest, told): (u64, u64),
+        wish: BoardChoice,
+    ) -> Option<Self> {
         let place = Seat::place_bytes(line.size());
         let fits = goes(&line.shape(), line.size()) && longest <= MOST_ROUNDS * place as u64;
         Some(Self {
-            board: Board::of_parcels(line, wish).filter(|_| fits)?,
+            board: BoardCall::of_parcels(line, wish).filter(|_| fits)?,
             kind,
             told: usize::try_from(told).unwrap_or(usize::MAX),
             place,
@@ -102,7 +115,7 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
     }
 
     /// Puts a piece on the board in a round that all are in.
-    async fn meet(&self, mine: &Payload, round: u64) -> Result<Turn<'_, V>, Error> {
+    async fn meet(&self, mine: &Payload, round: u64) -> Result<BoardRound<'_, V>, Error> {
         loop {
             let turn = self.put(mine, round).await?;
             if turn.all().await? {
@@ -111,7 +124,7 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
         }
     }
 
-    async fn put(&self, mine: &Payload, round: u64) -> Result<Turn<'_, V>, Error> {
+    async fn put(&self, mine: &Payload, round: u64) -> Result<BoardRound<'_, V>, Error> {
         let turn = self.board.begin(self.kind, self.told).await?;
         turn.parcels_in(self.place).put_piece(
             self.board.line.rank(),
@@ -123,7 +136,7 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
     }
 
     /// Reads the others' pieces of a round.
-    fn read(&self, turn: &Turn<'_, V>, all: &[Payload], round: u64) {
+    fn read(&self, turn: &BoardRound<'_, V>, all: &[Payload], round: u64) {
         for (from, place) in others(self.board.line, all) {
             let piece = self.piece(place.bytes(), round);
             if !turn.parcels_in(self.place).take_piece(from, place, piece) {
@@ -144,7 +157,11 @@ pub(super) struct Swap {
 
 impl Swap {
     /// As all ranks have told it in a round that is over. Notes whose blocks are not as long as there is room for.
-    pub(super) fn told<V: Visit>(line: &Line<V>, turn: &Turn<'_, V>, into: &[Payload]) -> Self {
+    pub(super) fn told<V: Visit>(
+        line: &CollectiveCall<V>,
+        turn: &BoardRound<'_, V>,
+        into: &[Payload],
+    ) -> Self {
         let (parcels, me) = (turn.parcels(), line.rank());
         let mut longest = 0;
         let mut length = |from: u32| {
@@ -174,7 +191,7 @@ impl Swap {
     /// Goes through the rounds.
     pub(super) async fn run<V: Visit>(
         &self,
-        board: &Board<'_, V>,
+        board: &BoardCall<'_, V>,
         out: &[Payload],
         into: &[Payload],
     ) -> Result<(), Error> {
@@ -183,7 +200,7 @@ impl Swap {
         let piece = |length: u64, round: u64| part_of(length, round, bytes as u64);
         for round in 0..self.rounds {
             let turn = loop {
-                let turn = board.begin(Kind::Alltoallv, 0).await?;
+                let turn = board.begin(RoundKind::Alltoallv, 0).await?;
                 for (to, block) in others(line, out).filter(|_| self.gives) {
                     let piece = piece(block.bytes(), round);
                     turn.parcels_in(place)
@@ -216,32 +233,37 @@ fn part_of(bytes: u64, round: u64, most: u64) -> Range<u64> {
 }
 
 /// Whether blocks of which the longest has so many bytes are exchanged, of all with all, in rounds at a board.
-pub(super) fn are_swapped(shape: &Shape, longest: u64, ranks: u32) -> bool {
+pub(super) fn are_swapped(shape: &CollectiveTuning, longest: u64, ranks: u32) -> bool {
     let few_enough = ranks as usize <= PLACE_BYTES / LINE_BYTES;
     let all = longest.saturating_mul(ranks.into());
     goes(shape, ranks) && few_enough && all <= MOST_ROUNDS * Seat::place_bytes(ranks) as u64
 }
 
 /// Whether blocks of so many bytes are gathered in one round at a board. Smaller ones go as messages that wait for nobody.
-pub(super) fn are_gathered(shape: &Shape, bytes: usize, ranks: u32) -> bool {
+pub(super) fn are_gathered(shape: &CollectiveTuning, bytes: usize, ranks: u32) -> bool {
     goes(shape, ranks) && bytes > EAGER_BYTES && bytes <= Seat::place_bytes(ranks)
 }
 
 /// Whether blocks of at most so many bytes, and of about so many, are dealt out in one round at a board. To a rank with a core of
 /// its own a message goes faster; and so do short ones elsewhere, unless they would take most of the sender's buffers, since
 /// then it waits for the readers of those before.
-pub(super) fn are_dealt_out(shape: &Shape, longest: usize, usual: usize, ranks: u32) -> bool {
+pub(super) fn are_dealt_out(
+    shape: &CollectiveTuning,
+    longest: usize,
+    usual: usize,
+    ranks: u32,
+) -> bool {
     let has_room = longest <= Seat::place_bytes(ranks);
     shape.flat && goes(shape, ranks) && has_room && (usual > EAGER_BYTES || ranks > MANY_MESSAGES)
 }
 
 /// Whether the root tells in an entry of the broadcast queue how it deals out blocks of so many bytes.
-pub(super) fn are_told_of(shape: &Shape, bytes: usize) -> bool {
+pub(super) fn are_told_of(shape: &CollectiveTuning, bytes: usize) -> bool {
     shape.flat && bytes > EAGER_BYTES
 }
 
 /// Whether ranks are such that large blocks go over a board. Of more that have a core each nobody has measured it.
-fn goes(shape: &Shape, ranks: u32) -> bool {
+fn goes(shape: &CollectiveTuning, ranks: u32) -> bool {
     (shape.flat || ranks == 2) && shape.board_bytes > 0
 }
 

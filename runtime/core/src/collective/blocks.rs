@@ -7,15 +7,15 @@
 
 use transport::seat::LINE_BODY_BYTES;
 
-use super::bcast_queue::{self, BcastQueue};
+use super::bcast_queue::{self, BcastQueueCall};
 use super::block_pieces::{self, BlockPieces};
-use super::board::{Board, Wish};
+use super::board::{BoardCall, BoardChoice};
+use super::board_note::{BoardNote, RoundKind};
 use super::choice;
 use super::gather_tree::of_root;
-use super::parts::Parts;
-use super::told::{Kind, Told};
+use super::parts::RoundContributions;
 use super::various::{read_into, scatter_as};
-use super::{Line, Root, Shape, by_node, flat};
+use super::{CollectiveCall, CollectiveRoot, CollectiveTuning, by_node, flat};
 use crate::{Error, Payload, UserMemory, Visit};
 
 /// Collects one block per rank at the root: `all` has a block per rank there, and is empty elsewhere. Without `mine`,
@@ -24,21 +24,21 @@ use crate::{Error, Payload, UserMemory, Visit};
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn gather<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
-    root: Root,
+    root: CollectiveRoot,
 ) -> Result<(), Error> {
     let mut pending = line.pending();
     let mut copied = Ok(());
     match (root, mine) {
-        (Root::Here, _) => {
+        (CollectiveRoot::Here, _) => {
             for (from, block) in others(line, all) {
                 pending.receive_payload(from, block);
             }
             copied = put_own(line, mine, all);
         }
-        (Root::There(root), Some(mine)) => pending.send_payload(root, mine),
+        (CollectiveRoot::There(root), Some(mine)) => pending.send_payload(root, mine),
         _ => {}
     }
     pending.finish().await.and(copied)
@@ -50,10 +50,10 @@ pub async fn gather<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn gather_equal<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
-    root: Root,
+    root: CollectiveRoot,
 ) -> Result<(), Error> {
     let Some((to, own)) = of_root(line, mine, all, root) else {
         return Ok(());
@@ -78,7 +78,7 @@ pub async fn gather_equal<V: Visit>(
         }
         return taken.and(copied);
     }
-    let Some(board) = Board::of(line, 0, wish) else {
+    let Some(board) = BoardCall::of(line, 0, wish) else {
         return Box::pin(gather(line, mine, all, root)).await;
     };
     if line.rank() != to {
@@ -89,7 +89,7 @@ pub async fn gather_equal<V: Visit>(
         return Box::pin(gather(line, mine, all, root)).await;
     }
     let copied = put_own(line, mine, all);
-    let take = |rank: u32, parts: Parts<'_>| {
+    let take = |rank: u32, parts: RoundContributions<'_>| {
         let place = &all[rank as usize];
         let taken = read_into(place, block, |into| parts.read(rank, 0, into));
         taken.unwrap_or_else(|error| line.note(error));
@@ -105,15 +105,15 @@ pub async fn gather_equal<V: Visit>(
 /// Takes what others give as messages, which have told another length than the root, so that they come to an end.
 #[cold]
 async fn take_messages<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     all: &[Payload],
     on_board: impl Fn(usize) -> bool,
 ) {
     let Some(seat) = line.seat() else { return };
     let mut pending = line.pending();
     for (from, place) in others(line, all) {
-        let theirs = seat.note(seat.last(), from).map(Told::of);
-        let plain = Told::new(line, Kind::Gather, 0);
+        let theirs = seat.note(seat.last(), from).map(BoardNote::of);
+        let plain = BoardNote::new(line, RoundKind::Gather, 0);
         if theirs.is_some_and(|theirs| theirs.is_alike(&plain) && !on_board(theirs.bytes as usize))
         {
             pending.receive_payload(from, place);
@@ -126,7 +126,7 @@ async fn take_messages<V: Visit>(
 
 /// The most bytes that a rank puts on a board to be collected. More go as messages, with which it runs ahead of the root; so do all
 /// that do not fit lines where ranks share cores.
-pub(super) fn gather_most(shape: &Shape) -> usize {
+pub(super) fn gather_most(shape: &CollectiveTuning) -> usize {
     match shape.flat {
         true => LINE_BODY_BYTES,
         false => 1 << 10,
@@ -135,10 +135,10 @@ pub(super) fn gather_most(shape: &Shape) -> usize {
 }
 
 /// Whether few bytes are gathered over a board.
-pub(super) fn gather_wish(shape: &Shape) -> Wish {
+pub(super) fn gather_wish(shape: &CollectiveTuning) -> BoardChoice {
     match shape.choice.gather {
-        choice::Gather::Auto | choice::Gather::Nodes => Wish::AsUsual,
-        _ => Wish::No,
+        choice::Gather::Auto | choice::Gather::Nodes => BoardChoice::AsUsual,
+        _ => BoardChoice::No,
     }
 }
 
@@ -147,15 +147,15 @@ pub(super) fn gather_wish(shape: &Shape) -> Wish {
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn scatter<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     all: &[Payload],
     mine: Option<&Payload>,
-    root: Root,
+    root: CollectiveRoot,
 ) -> Result<(), Error> {
     let mut pending = line.pending();
     let mut copied = Ok(());
     match (root, mine) {
-        (Root::Here, _) => {
+        (CollectiveRoot::Here, _) => {
             for (to, block) in others(line, all) {
                 pending.send_payload(to, block);
             }
@@ -163,7 +163,7 @@ pub async fn scatter<V: Visit>(
                 copied = own.copy_to(mine);
             }
         }
-        (Root::There(root), Some(mine)) => pending.receive_payload(root, mine),
+        (CollectiveRoot::There(root), Some(mine)) => pending.receive_payload(root, mine),
         _ => {}
     }
     pending.finish().await.and(copied)
@@ -174,10 +174,10 @@ pub async fn scatter<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn scatter_equal<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     all: &[Payload],
     mine: Option<&Payload>,
-    root: Root,
+    root: CollectiveRoot,
 ) -> Result<(), Error> {
     let Some((from, own)) = of_root(line, mine, all, root) else {
         return Ok(());
@@ -190,10 +190,10 @@ pub async fn scatter_equal<V: Visit>(
     }
     let limit = bcast_queue::limit(&shape, usize::MAX, scatter_wish(&shape));
     if block_pieces::are_told_of(&shape, block) {
-        return scatter_as(line, Kind::Scatter, all, mine, root).await;
+        return scatter_as(line, RoundKind::Scatter, all, mine, root).await;
     }
     let goes = limit > 0 && total <= limit && total < bcast_queue::ON_BOARD;
-    let Some(queue) = goes.then(|| BcastQueue::of(line)).flatten() else {
+    let Some(queue) = goes.then(|| BcastQueueCall::of(line)).flatten() else {
         return Box::pin(scatter(line, all, mine, root)).await;
     };
     if line.rank() == from {
@@ -201,26 +201,26 @@ pub async fn scatter_equal<V: Visit>(
         for (block, into) in all.iter().zip(bytes.chunks_exact_mut(block.max(1))) {
             block.copy_to(&Payload::Dense(UserMemory::of(into)))?;
         }
-        queue.tell(Kind::Scatter, &bytes).await?;
+        queue.tell(RoundKind::Scatter, &bytes).await?;
         return mine.map_or(Ok(()), |mine| all[from as usize].copy_to(mine));
     }
     let at = line.rank() as usize * block;
     if let Payload::Dense(mut memory) = *own {
         let into = memory.as_mut_slice();
-        return queue.hear(Kind::Scatter, from, total, at, into).await;
+        return queue.hear(RoundKind::Scatter, from, total, at, into).await;
     }
     let mut bytes = vec![0; block];
     queue
-        .hear(Kind::Scatter, from, total, at, &mut bytes)
+        .hear(RoundKind::Scatter, from, total, at, &mut bytes)
         .await?;
     Payload::Dense(UserMemory::of_const(&bytes)).copy_to(own)
 }
 
 /// Whether few bytes are dealt out over a queue.
-pub(super) fn scatter_wish(shape: &Shape) -> Wish {
+pub(super) fn scatter_wish(shape: &CollectiveTuning) -> BoardChoice {
     match shape.choice.scatter {
-        choice::Scatter::Auto | choice::Scatter::Nodes => Wish::AsUsual,
-        _ => Wish::No,
+        choice::Scatter::Auto | choice::Scatter::Nodes => BoardChoice::AsUsual,
+        _ => BoardChoice::No,
     }
 }
 
@@ -229,7 +229,7 @@ pub(super) fn scatter_wish(shape: &Shape) -> Wish {
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn allgather<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
@@ -254,7 +254,7 @@ pub async fn allgather<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn allgather_equal<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
@@ -263,10 +263,10 @@ pub async fn allgather_equal<V: Visit>(
 
 /// As [`allgather`], over a board if large blocks go better that way.
 pub(super) async fn allgather_as<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
-    wish: Wish,
+    wish: BoardChoice,
 ) -> Result<(), Error> {
     if let Some(given) = mine.or_else(|| own(line, all))
         && let Some(pieces) = BlockPieces::of_all(line, all, wish)
@@ -284,7 +284,7 @@ pub(super) async fn allgather_as<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn allgather_ring<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
@@ -308,7 +308,7 @@ pub async fn allgather_ring<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn alltoall<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     out: &[Payload],
     into: &[Payload],
 ) -> Result<(), Error> {
@@ -344,7 +344,10 @@ pub async fn alltoall<V: Visit>(
 ///
 /// # Errors
 /// When a message could not be sent or received.
-pub async fn allgather_bytes<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result<(), Error> {
+pub async fn allgather_bytes<V: Visit>(
+    line: &CollectiveCall<V>,
+    all: &mut [u8],
+) -> Result<(), Error> {
     if all.is_empty() {
         return Ok(());
     }
@@ -357,10 +360,13 @@ pub async fn allgather_bytes<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result
 }
 
 /// As [`allgather_bytes`], not by node.
-pub(super) async fn allgather_plain<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result<(), Error> {
+pub(super) async fn allgather_plain<V: Visit>(
+    line: &CollectiveCall<V>,
+    all: &mut [u8],
+) -> Result<(), Error> {
     use choice::Allgather::{Auto, Board as OverBoard, Flat, Nodes};
     let (shape, block) = (line.shape(), all.len() / line.size() as usize);
-    if let Some(board) = Board::of(line, block, shape.choice.allgather.board()) {
+    if let Some(board) = BoardCall::of(line, block, shape.choice.allgather.board()) {
         return board.allgather(all).await;
     }
     match shape.choice.allgather {
@@ -376,7 +382,7 @@ pub(super) async fn allgather_plain<V: Visit>(line: &Line<V>, all: &mut [u8]) ->
 
 /// Rounds of doubling: a rank knows its own block and those of the ranks behind it, and tells them all to one before it
 /// (J. Bruck and others, 1997).
-async fn allgather_bruck<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result<(), Error> {
+async fn allgather_bruck<V: Visit>(line: &CollectiveCall<V>, all: &mut [u8]) -> Result<(), Error> {
     let (rank, size) = (line.rank(), line.size());
     let bytes = all.len() / size as usize;
     let own = rank as usize * bytes;
@@ -403,7 +409,7 @@ async fn allgather_bruck<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result<(),
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn alltoall_bytes<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     out: &[u8],
     into: &mut [u8],
 ) -> Result<(), Error> {
@@ -420,7 +426,7 @@ pub async fn alltoall_bytes<V: Visit>(
 
 /// As [`alltoall_bytes`], not by node.
 pub(super) async fn alltoall_plain<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     out: &[u8],
     into: &mut [u8],
 ) -> Result<(), Error> {
@@ -430,7 +436,7 @@ pub(super) async fn alltoall_plain<V: Visit>(
         return Ok(());
     }
     let wish = line.shape().choice.alltoall.board();
-    if let Some(board) = Board::of(line, out.len(), wish) {
+    if let Some(board) = BoardCall::of(line, out.len(), wish) {
         return board.alltoall(out, into).await;
     }
     let (shape, ranks) = (line.shape(), size as usize);
@@ -480,7 +486,7 @@ pub(super) fn blocks_of(all: &mut [u8], block: usize) -> Vec<Payload> {
 
 /// The blocks of the other ranks, beginning with the next one, so that not all turn to the same rank first.
 pub(super) fn others<'a, V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     all: &'a [Payload],
 ) -> impl Iterator<Item = (u32, &'a Payload)> {
     let (rank, partners) = (line.rank(), line.partners());
@@ -493,13 +499,16 @@ pub(super) fn others<'a, V: Visit>(
 }
 
 /// The own block; there is none between groups.
-pub(super) fn own<'a, V: Visit>(line: &Line<V>, all: &'a [Payload]) -> Option<&'a Payload> {
+pub(super) fn own<'a, V: Visit>(
+    line: &CollectiveCall<V>,
+    all: &'a [Payload],
+) -> Option<&'a Payload> {
     let at = line.rank() as usize;
     if line.is_inter() { None } else { all.get(at) }
 }
 
 pub(super) fn put_own<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {

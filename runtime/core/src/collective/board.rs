@@ -17,18 +17,18 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use transport::Seat;
-use transport::seat::{Awaited, Event, Note, Round};
+use transport::seat::{Awaited, BoardEvent, Round, RoundNote};
 
+use super::board_note::{BoardNote, RoundKind};
 use super::parcels::{self, Given, PLACE_BYTES, Parcels};
-use super::parts::{Parts, Space};
-use super::told::{Kind, Told};
-use super::{Line, Reducer};
+use super::parts::{RoundContributions, RoundSpace};
+use super::{CollectiveCall, Reducer};
 use crate::waiting::AtBoard;
 use crate::{Error, UserMemory, Visit};
 
-/// Whether a call goes over a board.
+/// Whether a call uses the board, as a setting says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum BoardChoice {
     /// Where that is the usual way.
     AsUsual,
     /// Where there is one.
@@ -37,20 +37,20 @@ pub(super) enum Wish {
     No,
 }
 
-/// The way over a board, of one call.
-pub(super) struct Board<'a, V> {
-    pub(super) line: &'a Line<V>,
+/// One collective call over a board.
+pub(super) struct BoardCall<'a, V> {
+    pub(super) line: &'a CollectiveCall<V>,
     pub(super) seat: &'a Rc<Seat>,
 }
 
-impl<'a, V: Visit> Board<'a, V> {
+impl<'a, V: Visit> BoardCall<'a, V> {
     /// The board for `bytes` bytes of each rank, if they go over one.
     #[inline]
-    pub(super) fn of(line: &'a Line<V>, bytes: usize, wish: Wish) -> Option<Self> {
+    pub(super) fn of(line: &'a CollectiveCall<V>, bytes: usize, wish: BoardChoice) -> Option<Self> {
         let shape = line.shape();
         let (seat, limit) = match wish {
-            Wish::AsUsual if shape.boards => (line.seat()?, shape.board_bytes),
-            Wish::Yes => (line.seat()?, shape.board_bytes),
+            BoardChoice::AsUsual if shape.boards => (line.seat()?, shape.board_bytes),
+            BoardChoice::Yes => (line.seat()?, shape.board_bytes),
             _ => return None,
         };
         let all = bytes.checked_mul(seat.members() as usize)?;
@@ -59,14 +59,14 @@ impl<'a, V: Visit> Board<'a, V> {
     }
 
     /// The board for parcels, if they go over one.
-    pub(super) fn of_parcels(line: &'a Line<V>, wish: Wish) -> Option<Self> {
+    pub(super) fn of_parcels(line: &'a CollectiveCall<V>, wish: BoardChoice) -> Option<Self> {
         Self::of(line, 0, wish).filter(|board| parcels::have_room(board.seat))
     }
 
     /// All have entered before any leaves.
     pub(super) async fn barrier(&self) -> Result<(), Error> {
         loop {
-            let turn = self.give(Kind::Barrier, &[]).await?;
+            let turn = self.give(RoundKind::Barrier, &[]).await?;
             if turn.all().await? {
                 return Ok(());
             }
@@ -76,7 +76,7 @@ impl<'a, V: Visit> Board<'a, V> {
     /// All have entered before one of them leaves, which waits; the others do not.
     pub(super) async fn arrive(&self, waits: bool) -> Result<(), Error> {
         loop {
-            let turn = self.give(Kind::Barrier, &[]).await?;
+            let turn = self.give(RoundKind::Barrier, &[]).await?;
             let met = match waits {
                 true => turn.all().await?,
                 false => turn.leave().await,
@@ -97,17 +97,19 @@ impl<'a, V: Visit> Board<'a, V> {
     ) -> Result<(), Error> {
         let Some(mut output) = output else {
             while !self
-                .give(Kind::Reduce, input.as_slice())
+                .give(RoundKind::Reduce, input.as_slice())
                 .await?
                 .leave()
                 .await
             {}
             return Ok(());
         };
-        let told = Told::new(self.line, Kind::Reduce, input.bytes());
+        let told = BoardNote::new(self.line, RoundKind::Reduce, input.bytes());
         let turn = loop {
             // Nobody else reads what the root has.
-            let turn = self.arrive_as(told, Space::of(input.bytes()), &[]).await?;
+            let turn = self
+                .arrive_as(told, RoundSpace::of(input.bytes()), &[])
+                .await?;
             if turn.all().await? {
                 break turn;
             }
@@ -120,7 +122,7 @@ impl<'a, V: Visit> Board<'a, V> {
     /// Combines the bytes of all, which are few; each rank does it for itself.
     pub(super) async fn allreduce(&self, bytes: &mut [u8], op: &impl Reducer) -> Result<(), Error> {
         let size = self.line.size();
-        let turn = self.give_all(Kind::Allreduce, bytes).await?;
+        let turn = self.give_all(RoundKind::Allreduce, bytes).await?;
         turn.parts().fold(0..size, 0, bytes, op);
         Ok(())
     }
@@ -134,7 +136,9 @@ impl<'a, V: Visit> Board<'a, V> {
         op: &impl Reducer,
     ) -> Result<(), Error> {
         let size = self.line.size();
-        let turn = self.give_all(Kind::ReduceScatter, input.as_slice()).await?;
+        let turn = self
+            .give_all(RoundKind::ReduceScatter, input.as_slice())
+            .await?;
         turn.parts().fold(0..size, at, output.as_mut_slice(), op);
         Ok(())
     }
@@ -147,12 +151,14 @@ impl<'a, V: Visit> Board<'a, V> {
         op: &impl Reducer,
     ) -> Result<(), Error> {
         let own = UserMemory::of(bytes);
-        let told = Told::new(self.line, Kind::Scan, bytes.len());
+        let told = BoardNote::new(self.line, RoundKind::Scan, bytes.len());
         // Nobody reads what the last one has.
         let is_last = self.line.rank() + 1 == self.line.size();
         let given: &[u8] = if is_last { &[] } else { &*bytes };
         let turn = loop {
-            let turn = self.arrive_as(told, Space::of(own.bytes()), given).await?;
+            let turn = self
+                .arrive_as(told, RoundSpace::of(own.bytes()), given)
+                .await?;
             self.seat.wake_those_of_rounds();
             if turn.lower().await? {
                 break turn;
@@ -168,7 +174,7 @@ impl<'a, V: Visit> Board<'a, V> {
         let block = all.len() / self.line.size() as usize;
         let own = self.line.rank() as usize * block;
         let turn = self
-            .give_all(Kind::Allgather, &all[own..own + block])
+            .give_all(RoundKind::Allgather, &all[own..own + block])
             .await?;
         turn.parts().read_all(all);
         Ok(())
@@ -177,8 +183,8 @@ impl<'a, V: Visit> Board<'a, V> {
     /// Gives a block of so many bytes to be gathered: `few` are the bytes, if they go over the board. Does not wait.
     pub(super) async fn give_block(&self, bytes: usize, few: &[u8]) -> Result<(), Error> {
         let (told, space) = (
-            Told::new(self.line, Kind::Gather, bytes),
-            Space::of(few.len()),
+            BoardNote::new(self.line, RoundKind::Gather, bytes),
+            RoundSpace::of(few.len()),
         );
         while !self.arrive_as(told, space, few).await?.leave().await {}
         Ok(())
@@ -191,11 +197,11 @@ impl<'a, V: Visit> Board<'a, V> {
         &self,
         bytes: usize,
         on_board: impl Fn(usize) -> bool,
-        mut take: impl FnMut(u32, Parts<'_>),
+        mut take: impl FnMut(u32, RoundContributions<'_>),
     ) -> Result<Vec<u32>, Error> {
-        let told = Told::new(self.line, Kind::Gather, bytes);
+        let told = BoardNote::new(self.line, RoundKind::Gather, bytes);
         let turn = loop {
-            let turn = self.arrive_as(told, Space::Lines, &[]).await?;
+            let turn = self.arrive_as(told, RoundSpace::Lines, &[]).await?;
             match turn.all().await {
                 Ok(true) => break turn,
                 Ok(false) => {}
@@ -206,8 +212,8 @@ impl<'a, V: Visit> Board<'a, V> {
             }
         };
         let others = (0..self.line.size()).filter(|rank| *rank != self.line.rank());
-        let theirs =
-            others.filter_map(|rank| Some((rank, Told::of(self.seat.note(turn.round, rank)?))));
+        let theirs = others
+            .filter_map(|rank| Some((rank, BoardNote::of(self.seat.note(turn.round, rank)?))));
         let mut messages = Vec::new();
         for (rank, theirs) in theirs.filter(|(_, theirs)| theirs.is_alike(&told)) {
             let given = theirs.bytes as usize;
@@ -222,22 +228,30 @@ impl<'a, V: Visit> Board<'a, V> {
 
     /// Block `i` of `out` goes to rank `i`; block `i` of `into` comes from rank `i`.
     pub(super) async fn alltoall(&self, out: &[u8], into: &mut [u8]) -> Result<(), Error> {
-        let turn = self.give_all(Kind::Alltoall, out).await?;
+        let turn = self.give_all(RoundKind::Alltoall, out).await?;
         turn.parts().exchange(self.line.rank(), into);
         Ok(())
     }
 
     /// Begins a round when the last one is over.
-    pub(super) async fn begin(&self, kind: Kind, bytes: usize) -> Result<Turn<'_, V>, Error> {
+    pub(super) async fn begin(
+        &self,
+        kind: RoundKind,
+        bytes: usize,
+    ) -> Result<BoardRound<'_, V>, Error> {
         if self.line.comm().has_missed() {
             self.announce(false);
         }
-        let told = Told::new(self.line, kind, bytes);
-        self.begin_as(told, Space::Half).await
+        let told = BoardNote::new(self.line, kind, bytes);
+        self.begin_as(told, RoundSpace::Half).await
     }
 
     /// The same, of what this rank tells, when the board has room for its data.
-    pub(super) async fn begin_as(&self, told: Told, space: Space) -> Result<Turn<'_, V>, Error> {
+    pub(super) async fn begin_as(
+        &self,
+        told: BoardNote,
+        space: RoundSpace,
+    ) -> Result<BoardRound<'_, V>, Error> {
         let seat = self.seat;
         let begin = || space.begin(seat);
         let round = match begin() {
@@ -247,8 +261,8 @@ impl<'a, V: Visit> Board<'a, V> {
         Ok(self.turn(round, told))
     }
 
-    pub(super) fn turn(&self, round: Round, told: Told) -> Turn<'_, V> {
-        Turn {
+    pub(super) fn turn(&self, round: Round, told: BoardNote) -> BoardRound<'_, V> {
+        BoardRound {
             board: self,
             round,
             note: told.note(),
@@ -256,19 +270,20 @@ impl<'a, V: Visit> Board<'a, V> {
     }
 
     /// Begins a round, puts this rank's bytes there and arrives.
-    async fn give(&self, kind: Kind, bytes: &[u8]) -> Result<Turn<'_, V>, Error> {
-        let told = Told::new(self.line, kind, bytes.len());
-        self.arrive_as(told, Space::of(bytes.len()), bytes).await
+    async fn give(&self, kind: RoundKind, bytes: &[u8]) -> Result<BoardRound<'_, V>, Error> {
+        let told = BoardNote::new(self.line, kind, bytes.len());
+        self.arrive_as(told, RoundSpace::of(bytes.len()), bytes)
+            .await
     }
 
     /// The same of what this rank tells.
     async fn arrive_as(
         &self,
-        told: Told,
-        space: Space,
+        told: BoardNote,
+        space: RoundSpace,
         bytes: &[u8],
-    ) -> Result<Turn<'_, V>, Error> {
-        let put = |turn: &Turn<'_, V>| {
+    ) -> Result<BoardRound<'_, V>, Error> {
+        let put = |turn: &BoardRound<'_, V>| {
             if !bytes.is_empty() {
                 turn.parts().put(self.line.rank(), bytes);
             }
@@ -279,43 +294,43 @@ impl<'a, V: Visit> Board<'a, V> {
     /// Begins a round, puts this rank's parcel there and arrives; `None`: what it gives comes as messages.
     pub(super) async fn give_parcel(
         &self,
-        kind: Kind,
+        kind: RoundKind,
         parcel: Option<&[u8]>,
-    ) -> Result<Turn<'_, V>, Error> {
+    ) -> Result<BoardRound<'_, V>, Error> {
         self.give_parcel_in(kind, PLACE_BYTES, parcel).await
     }
 
     /// The same where each rank has a place of so many bytes.
     pub(super) async fn give_parcel_in(
         &self,
-        kind: Kind,
+        kind: RoundKind,
         place: usize,
         parcel: Option<&[u8]>,
-    ) -> Result<Turn<'_, V>, Error> {
-        let told = Told::new(self.line, kind, 0);
+    ) -> Result<BoardRound<'_, V>, Error> {
+        let told = BoardNote::new(self.line, kind, 0);
         let given = parcel.map_or(Given::Messages, |parcel| Given::of(parcel.len(), place));
-        let put = |turn: &Turn<'_, V>| turn.parcels_in(place).put(self.line.rank(), parcel);
+        let put = |turn: &BoardRound<'_, V>| turn.parcels_in(place).put(self.line.rank(), parcel);
         self.arrive_with(told, given.space(), put).await
     }
 
     /// The same of blocks of such lengths, which it gives in later rounds.
     pub(super) async fn give_lengths(
         &self,
-        kind: Kind,
+        kind: RoundKind,
         lengths: &[u64],
-    ) -> Result<Turn<'_, V>, Error> {
-        let told = Told::new(self.line, kind, 0);
-        let put = |turn: &Turn<'_, V>| turn.parcels().put_lengths(self.line.rank(), lengths);
-        self.arrive_with(told, Space::Half, put).await
+    ) -> Result<BoardRound<'_, V>, Error> {
+        let told = BoardNote::new(self.line, kind, 0);
+        let put = |turn: &BoardRound<'_, V>| turn.parcels().put_lengths(self.line.rank(), lengths);
+        self.arrive_with(told, RoundSpace::Half, put).await
     }
 
     /// The same of what `put` puts there; unless that was done [at hand](super::at_hand) already.
     async fn arrive_with(
         &self,
-        told: Told,
-        space: Space,
-        put: impl FnOnce(&Turn<'_, V>),
-    ) -> Result<Turn<'_, V>, Error> {
+        told: BoardNote,
+        space: RoundSpace,
+        put: impl FnOnce(&BoardRound<'_, V>),
+    ) -> Result<BoardRound<'_, V>, Error> {
         let comm = self.line.comm();
         if let Some(round) = comm.begun_at_hand(self.line.number(u32::MAX)) {
             return Ok(self.turn(round, told));
@@ -337,7 +352,7 @@ impl<'a, V: Visit> Board<'a, V> {
     }
 
     /// The same, and waits for those of all others.
-    async fn give_all(&self, kind: Kind, bytes: &[u8]) -> Result<Turn<'_, V>, Error> {
+    async fn give_all(&self, kind: RoundKind, bytes: &[u8]) -> Result<BoardRound<'_, V>, Error> {
         loop {
             let turn = self.give(kind, bytes).await?;
             if turn.all().await? {
@@ -350,7 +365,7 @@ impl<'a, V: Visit> Board<'a, V> {
     /// lost without which it will not.
     pub(super) async fn wait<T>(
         &self,
-        event: Event,
+        event: BoardEvent,
         mut happened: impl FnMut() -> Option<T>,
         mut doubt: impl FnMut() -> Option<T>,
     ) -> Result<T, Error> {
@@ -359,7 +374,7 @@ impl<'a, V: Visit> Board<'a, V> {
         }
         let awaited = Some(AtBoard {
             what: Awaited::new(self.seat, event),
-            is_from_afar: matches!(event, Event::Entry(_)) && self.line.hears_from_afar(),
+            is_from_afar: matches!(event, BoardEvent::Entry(_)) && self.line.hears_from_afar(),
         });
         self.line
             .visit(|universe| universe.waiting.awaited = awaited);
@@ -405,14 +420,14 @@ impl<'a, V: Visit> Board<'a, V> {
     }
 }
 
-/// One round of it.
-pub(super) struct Turn<'a, V> {
-    board: &'a Board<'a, V>,
+/// One round of a call over a board.
+pub(super) struct BoardRound<'a, V> {
+    board: &'a BoardCall<'a, V>,
     round: Round,
-    note: Note,
+    note: RoundNote,
 }
 
-impl<V: Visit> Turn<'_, V> {
+impl<V: Visit> BoardRound<'_, V> {
     /// Puts bytes into the half of the board, where all ranks put `all` together.
     pub(super) fn put(&self, all: usize, at: usize, bytes: &[u8]) {
         self.board.seat.put(self.round, all, at, bytes);
@@ -423,9 +438,9 @@ impl<V: Visit> Turn<'_, V> {
     }
 
     /// What each rank gives, as much as this one tells.
-    fn parts(&self) -> Parts<'_> {
-        let bytes = Told::of(self.note).bytes as usize;
-        Parts::new(self.board.seat, self.round, bytes)
+    fn parts(&self) -> RoundContributions<'_> {
+        let bytes = BoardNote::of(self.note).bytes as usize;
+        RoundContributions::new(self.board.seat, self.round, bytes)
     }
 
     /// What each rank gives, if they do not know of each other how much.
@@ -441,13 +456,13 @@ impl<V: Visit> Turn<'_, V> {
     /// Whether another rank does the same, as far as it has told.
     pub(super) fn is_alike(&self, rank: u32) -> bool {
         let note = self.board.seat.note(self.round, rank);
-        note.is_some_and(|note| Told::of(note).is_alike(&Told::of(self.note)))
+        note.is_some_and(|note| BoardNote::of(note).is_alike(&BoardNote::of(self.note)))
     }
 
     /// Whether another rank is at an earlier call in this round, so that a later one is meant.
     pub(super) fn is_later_than(&self, rank: u32) -> bool {
         let note = self.board.seat.note(self.round, rank);
-        note.is_some_and(|note| Told::of(note).is_before(&Told::of(self.note)))
+        note.is_some_and(|note| BoardNote::of(note).is_before(&BoardNote::of(self.note)))
     }
 
     pub(super) fn arrive(&self) {
@@ -458,7 +473,7 @@ impl<V: Visit> Turn<'_, V> {
     pub(super) async fn all(&self) -> Result<bool, Error> {
         let seat = self.board.seat;
         let over = || seat.is_over(self.round).then_some(());
-        let over = self.board.wait(Event::Over(self.round), over, || None);
+        let over = self.board.wait(BoardEvent::Over(self.round), over, || None);
         over.await?;
         let comm = self.board.line.comm();
         let is_disputed = seat.is_disputed(self.round);
@@ -489,7 +504,7 @@ impl<V: Visit> Turn<'_, V> {
             }
             None => Some(()),
         };
-        let event = Event::Told(self.round, rank);
+        let event = BoardEvent::Told(self.round, rank);
         self.board.wait(event, lower, || None).await?;
         match (0..rank).all(|lower| seat.note(self.round, lower) == Some(self.note)) {
             true => Ok(true),
@@ -509,16 +524,16 @@ impl<V: Visit> Turn<'_, V> {
     /// Whether anybody is at an earlier call in this round, as far as they have told.
     #[cold]
     fn is_early(&self) -> bool {
-        let mine = Told::of(self.note);
+        let mine = BoardNote::of(self.note);
         (0..self.board.line.size())
             .filter_map(|rank| self.board.seat.note(self.round, rank))
-            .any(|note| Told::of(note).is_before(&mine))
+            .any(|note| BoardNote::of(note).is_before(&mine))
     }
 
-    fn dispute(&self, theirs: Option<(u32, Note)>) -> Error {
+    fn dispute(&self, theirs: Option<(u32, RoundNote)>) -> Error {
         let name = |rank| self.board.line.name_of(rank);
-        let theirs = theirs.map(|(rank, note)| (name(rank), Told::of(note)));
-        Told::of(self.note).dispute(theirs)
+        let theirs = theirs.map(|(rank, note)| (name(rank), BoardNote::of(note)));
+        BoardNote::of(self.note).dispute(theirs)
     }
 }
 

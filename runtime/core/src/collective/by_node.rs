@@ -4,7 +4,7 @@
 //! theirs by messages, each as if it were a collective of its own.
 //!
 //! The leader is the rank of the node that comes first in the communicator; on the root's node, the root. All ranks know who leads:
-//! they have the same map of the nodes ([`Nodes`]).
+//! they have the same map of the nodes ([`CommNodes`]).
 //!
 //! Reductions combine the data of a node before those of the next one. Where the ranks of a node do not follow each other, that is
 //! another order than that of ranks, so operations that may not commute go the way of the whole communicator. The same ranks on the
@@ -18,12 +18,12 @@ mod slots;
 
 use std::rc::Rc;
 
-use super::line::Part;
+use super::collective_call::Subgroup;
 use super::reduce::{are_alike, cut, cut_mut, reduce_plain};
 use super::tree::{self, barrier_messages, bcast_plain, tell_plain};
-use super::{Line, Reducer, Root, Shape, choice, flat};
+use super::{CollectiveCall, CollectiveRoot, CollectiveTuning, Reducer, choice, flat};
 use crate::comm::{Comm, Group, WORLD_CONTEXT};
-use crate::nodes::Nodes;
+use crate::nodes::CommNodes;
 use crate::{Error, Payload, UserMemory, Visit};
 
 pub(super) use blocks::{allgather, allgather_various, alltoall};
@@ -36,7 +36,7 @@ pub(super) use rooted::{gather, scatter};
 
 /// How the ranks of this call are spread over nodes, if it goes by node.
 #[inline]
-pub(super) fn nodes_of<V: Visit>(line: &Line<V>, goes: bool) -> Option<Rc<Nodes>> {
+pub(super) fn nodes_of<V: Visit>(line: &CollectiveCall<V>, goes: bool) -> Option<Rc<CommNodes>> {
     if !goes || line.is_part() || line.comm().has_board() {
         return None;
     }
@@ -45,26 +45,26 @@ pub(super) fn nodes_of<V: Visit>(line: &Line<V>, goes: bool) -> Option<Rc<Nodes>
 
 /// The same of a call that combines data: not where their order counts and that of the nodes is another one.
 pub(super) fn nodes_in_order<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     goes: bool,
     op: &impl Reducer,
-) -> Option<Rc<Nodes>> {
+) -> Option<Rc<CommNodes>> {
     nodes_of(line, goes).filter(|nodes| nodes.are_in_order() || op.commutes())
 }
 
 /// Whether blocks of so many bytes, one for each two ranks, are carried by the leaders where nothing is chosen.
-pub(super) fn carries(shape: &Shape, block: usize) -> bool {
+pub(super) fn carries(shape: &CollectiveTuning, block: usize) -> bool {
     shape.boards && block <= shape.node_bytes
 }
 
 /// The same of blocks whose lengths only the two ranks know. Others have to be told them first; where each rank has a core, that takes
 /// longer than the messages would.
-pub(super) fn carries_various(shape: &Shape, ranks: u32) -> bool {
+pub(super) fn carries_various(shape: &CollectiveTuning, ranks: u32) -> bool {
     shape.boards && shape.flat && ranks <= exchange::TABLED_RANKS
 }
 
 /// Whether data of so many bytes of each rank, which the ranks of a node combine twice, go by node where nothing is chosen.
-pub(super) fn combines(shape: &Shape, bytes: usize) -> bool {
+pub(super) fn combines(shape: &CollectiveTuning, bytes: usize) -> bool {
     shape.boards && (1..=shape.board_bytes).contains(&bytes)
 }
 
@@ -82,8 +82,8 @@ pub(super) enum Across {
 impl Across {
     /// In an allreduce of so many bytes of so many ranks.
     pub(super) fn of_allreduce(
-        shape: &Shape,
-        nodes: &Nodes,
+        shape: &CollectiveTuning,
+        nodes: &CommNodes,
         size: (usize, u32),
         op: &impl Reducer,
     ) -> Self {
@@ -93,8 +93,8 @@ impl Across {
 
     /// In a reduce.
     pub(super) fn of_reduce(
-        shape: &Shape,
-        nodes: &Nodes,
+        shape: &CollectiveTuning,
+        nodes: &CommNodes,
         size: (usize, u32),
         op: &impl Reducer,
     ) -> Self {
@@ -104,8 +104,8 @@ impl Across {
 
     /// In a reduce-scatter in parts of these lengths.
     fn of_reduce_scatter(
-        shape: &Shape,
-        nodes: &Nodes,
+        shape: &CollectiveTuning,
+        nodes: &CommNodes,
         lengths: &[usize],
         op: &impl Reducer,
     ) -> Self {
@@ -124,8 +124,8 @@ impl Across {
 
     /// `times`: slices pay from so many times the usual length on, where a call saves less by them than an allreduce.
     fn of(
-        shape: &Shape,
-        nodes: &Nodes,
+        shape: &CollectiveTuning,
+        nodes: &CommNodes,
         (bytes, ranks): (usize, u32),
         may_go_round: bool,
         times: usize,
@@ -142,10 +142,10 @@ impl Across {
 
 /// How a reduce-scatter in parts of these lengths goes, if it goes by node.
 pub(super) fn of_reduce_scatter<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     lengths: &[usize],
     op: &impl Reducer,
-) -> Option<(Rc<Nodes>, Across)> {
+) -> Option<(Rc<CommNodes>, Across)> {
     let shape = line.shape();
     let choice = shape.choice.reduce_scatter;
     let bytes = lengths.iter().sum();
@@ -156,26 +156,30 @@ pub(super) fn of_reduce_scatter<V: Visit>(
     goes.then_some((nodes, across))
 }
 
-/// One call, as seen from one rank.
-struct ByNode<'a, V> {
-    line: &'a Line<V>,
-    nodes: Rc<Nodes>,
+/// One collective call by nodes: first within each node, then between the nodes' leaders.
+struct ByNodeCall<'a, V> {
+    line: &'a CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     /// The ranks of this node.
-    near: Line<V>,
+    near: CollectiveCall<V>,
     /// The leaders, in the order of the nodes.
-    across: Line<V>,
+    across: CollectiveCall<V>,
     /// The place of this node's leader among the ranks near it.
     leader: u32,
 }
 
-impl<'a, V: Visit> ByNode<'a, V> {
+impl<'a, V: Visit> ByNodeCall<'a, V> {
     /// `root`: the rank that leads its node, if it matters who does.
-    async fn of(line: &'a Line<V>, nodes: Rc<Nodes>, root: Option<u32>) -> Result<Self, Error> {
+    async fn of(
+        line: &'a CollectiveCall<V>,
+        nodes: Rc<CommNodes>,
+        root: Option<u32>,
+    ) -> Result<Self, Error> {
         settle(line, &nodes).await?;
         let (near, place) = nodes.near();
         let near_root = place_of_root(line.comm(), near, root);
         let root = root.and_then(|root| line.comm().group.peer(root));
-        let near = line.among(Part {
+        let near = line.among(Subgroup {
             group: near.clone(),
             place,
             stand_in: None,
@@ -183,7 +187,7 @@ impl<'a, V: Visit> ByNode<'a, V> {
             hears_from_afar: near_root.is_none(),
         });
         let (leaders, node) = nodes.leaders();
-        let across = line.among(Part {
+        let across = line.among(Subgroup {
             group: leaders.clone(),
             place: node,
             stand_in: root.and_then(|root| Some((nodes.place_of(root)?, root))),
@@ -205,10 +209,10 @@ impl<'a, V: Visit> ByNode<'a, V> {
     }
 
     /// The leader as a root of the ranks near it.
-    fn root(&self) -> Root {
+    fn root(&self) -> CollectiveRoot {
         match self.leads() {
-            true => Root::Here,
-            false => Root::There(self.leader),
+            true => CollectiveRoot::Here,
+            false => CollectiveRoot::There(self.leader),
         }
     }
 
@@ -234,11 +238,11 @@ impl<'a, V: Visit> ByNode<'a, V> {
     }
 
     /// The ranks that have the place of this one on their nodes, in the order of the nodes: if all nodes have such a place.
-    fn same_place(&self) -> Option<Line<V>> {
+    fn same_place(&self) -> Option<CollectiveCall<V>> {
         if self.near.rank() >= self.nodes.common_places() {
             return None;
         }
-        Some(self.line.among(Part {
+        Some(self.line.among(Subgroup {
             group: self.nodes.same_place(&self.line.comm().group).clone(),
             place: self.across.rank(),
             stand_in: None,
@@ -304,7 +308,7 @@ pub(super) fn place_of_root(comm: &Comm, near: &Group, root: Option<u32>) -> Opt
 
 /// The ranks of each node find out once whether they have a board. The word about it is of no call: one that could not take part in the
 /// first finds it in a later one.
-async fn settle<V: Visit>(line: &Line<V>, nodes: &Nodes) -> Result<(), Error> {
+async fn settle<V: Visit>(line: &CollectiveCall<V>, nodes: &CommNodes) -> Result<(), Error> {
     if nodes.is_settled() || !line.is_blocking() {
         return Ok(());
     }
@@ -313,7 +317,7 @@ async fn settle<V: Visit>(line: &Line<V>, nodes: &Nodes) -> Result<(), Error> {
     let can_meet = near.size() > 1 && !comm.shares_context();
     let are_wanted = can_meet && shape.boards && shape.board_bytes > 0;
     let is_there = if are_wanted && comm.context != WORLD_CONTEXT {
-        let near = line.among(Part {
+        let near = line.among(Subgroup {
             group: near.clone(),
             place,
             stand_in: None,
@@ -339,8 +343,11 @@ async fn settle<V: Visit>(line: &Line<V>, nodes: &Nodes) -> Result<(), Error> {
 }
 
 /// As [`barrier`](super::barrier).
-pub(super) async fn barrier<V: Visit>(line: &Line<V>, nodes: Rc<Nodes>) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
+pub(super) async fn barrier<V: Visit>(
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
+) -> Result<(), Error> {
+    let by = ByNodeCall::of(line, nodes, None).await?;
     by.go_on(tree::arrive(&by.near).await)?;
     if by.leads() {
         barrier_messages(&by.across).await?;
@@ -350,12 +357,12 @@ pub(super) async fn barrier<V: Visit>(line: &Line<V>, nodes: Rc<Nodes>) -> Resul
 
 /// As [`bcast`](super::bcast), at another rank than the root.
 pub(super) async fn bcast<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     bytes: &mut [u8],
     root: u32,
 ) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, Some(root)).await?;
+    let by = ByNodeCall::of(line, nodes, Some(root)).await?;
     if !by.leads() {
         return by.tell_near(bytes).await;
     }
@@ -370,11 +377,11 @@ pub(super) async fn bcast<V: Visit>(
 
 /// As [`bcast_from_here`](super::bcast_from_here).
 pub(super) async fn bcast_from_here<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     bytes: &[u8],
 ) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, Some(line.rank())).await?;
+    let by = ByNodeCall::of(line, nodes, Some(line.rank())).await?;
     let mut sent = by.across.pending();
     tree::start_below(&mut sent, &by.across, bytes, by.across.rank());
     let told = tell_plain(&by.near, bytes).await;

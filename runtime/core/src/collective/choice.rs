@@ -2,8 +2,8 @@
 //! Which algorithm each collective takes: the words of its variable, the same on all ranks. The first word leaves it to
 //! sizes and ranks.
 
-use super::board::Wish;
-use crate::var::{Values, Variable};
+use super::board::BoardChoice;
+use crate::var::{Variable, VariableValues};
 
 /// The ways of one collective, and their words in the table of variables. `auto` is the first, and a board, where there is
 /// one, the second.
@@ -21,7 +21,7 @@ macro_rules! ways {
             /// The words, in the order of the ways.
             pub const WORDS: &'static [&'static str] = &[$($word),+];
 
-            fn of(values: &Values, variable: Variable) -> Self {
+            fn of(values: &VariableValues, variable: Variable) -> Self {
                 const ALL: &[$name] = &[$($name::$way),+];
                 let place = usize::try_from(values.get(variable)).unwrap_or(0);
                 ALL.get(place).copied().unwrap_or_default()
@@ -51,11 +51,11 @@ macro_rules! boards {
     ($($name:ident)+) => {$(
         impl $name {
             /// Whether a board is to be taken.
-            pub(super) fn board(self) -> Wish {
+            pub(super) fn board(self) -> BoardChoice {
                 match self {
-                    Self::Auto | Self::Nodes => Wish::AsUsual,
-                    Self::Board => Wish::Yes,
-                    _ => Wish::No,
+                    Self::Auto | Self::Nodes => BoardChoice::AsUsual,
+                    Self::Board => BoardChoice::Yes,
+                    _ => BoardChoice::No,
                 }
             }
         }
@@ -130,7 +130,7 @@ pub struct Choices {
 }
 
 impl Choices {
-    pub(super) fn new(values: &Values) -> Self {
+    pub(super) fn new(values: &VariableValues) -> Self {
         Self {
             barrier: Barrier::of(values, Variable::Barrier),
             bcast: Bcast::of(values, Variable::Bcast),
@@ -159,11 +159,11 @@ mod tests {
             ("board", Allreduce::Board),
             ("Ring", Allreduce::Ring),
         ] {
-            let (values, complaints) = Values::from_environment(given(word).into_iter());
+            let (values, complaints) = VariableValues::from_environment(given(word).into_iter());
             assert!(complaints.is_empty(), "{complaints:?}");
             assert_eq!(Choices::new(&values).allreduce, way);
         }
-        let (values, complaints) = Values::from_environment(given("tree").into_iter());
+        let (values, complaints) = VariableValues::from_environment(given("tree").into_iter());
         assert!(complaints[0].contains("one of auto, board, rooted"));
         assert_eq!(Choices::new(&values).allreduce, Allreduce::Auto);
     }

@@ -5,11 +5,11 @@
 //! One leader for each CPU, so that the CPUs work side by side, was tried with 64 ranks on two CPUs: the leaders wait for
 //! each other once more, which is another turn of all ranks, and took 1.3 times as long.
 
-use super::{Line, Reducer};
+use super::{CollectiveCall, Reducer};
 use crate::{Error, Visit};
 
 /// All have entered before rank 0 leaves.
-pub(super) async fn arrive<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+pub(super) async fn arrive<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
     if line.rank() != 0 {
         return line.send(0, &[]).await;
     }
@@ -20,7 +20,7 @@ pub(super) async fn arrive<V: Visit>(line: &Line<V>) -> Result<(), Error> {
 }
 
 /// All have entered before any leaves.
-pub(super) async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+pub(super) async fn barrier<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
     arrive(line).await?;
     match line.rank() {
         0 => bcast(line, &[]).await,
@@ -29,7 +29,7 @@ pub(super) async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
 }
 
 /// This rank's bytes to all.
-pub(super) async fn bcast<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
+pub(super) async fn bcast<V: Visit>(line: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
     let (rank, size) = (line.rank(), line.size());
     let mut pending = line.pending();
     for step in 1..size {
@@ -40,7 +40,7 @@ pub(super) async fn bcast<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), 
 
 /// Combines the bytes of all at the root, in the order of ranks.
 pub(super) async fn reduce<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
     op: &impl Reducer,
@@ -63,7 +63,10 @@ pub(super) async fn reduce<V: Visit>(
 }
 
 /// One block of bytes of each rank to all; the own one is in place.
-pub(super) async fn allgather<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result<(), Error> {
+pub(super) async fn allgather<V: Visit>(
+    line: &CollectiveCall<V>,
+    all: &mut [u8],
+) -> Result<(), Error> {
     let bytes = all.len() / line.size() as usize;
     if line.rank() == 0 {
         let mut pending = line.pending();

@@ -3,7 +3,7 @@
 //! few messages, and most data travel several times.
 
 use super::tree::{place_of, rank_at};
-use super::{Line, Root};
+use super::{CollectiveCall, CollectiveRoot};
 use crate::{Error, Payload, UserMemory, Visit};
 
 /// As [`gather`](super::gather), of equal blocks among the ranks of one group.
@@ -11,10 +11,10 @@ use crate::{Error, Payload, UserMemory, Visit};
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn gather_tree<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
-    root: Root,
+    root: CollectiveRoot,
 ) -> Result<(), Error> {
     let size = line.size();
     let Some((root, own)) = of_root(line, mine, all, root) else {
@@ -63,10 +63,10 @@ pub async fn gather_tree<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn scatter_tree<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     all: &[Payload],
     mine: Option<&Payload>,
-    root: Root,
+    root: CollectiveRoot,
 ) -> Result<(), Error> {
     let size = line.size();
     let Some((root, own)) = of_root(line, mine, all, root) else {
@@ -105,15 +105,15 @@ pub async fn scatter_tree<V: Visit>(
 
 /// The root's rank, and the own block; `None` where this rank has no part.
 pub(super) fn of_root<'a, V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     mine: Option<&'a Payload>,
     all: &'a [Payload],
-    root: Root,
+    root: CollectiveRoot,
 ) -> Option<(u32, &'a Payload)> {
     match root {
-        Root::Here => Some((line.rank(), all.get(line.rank() as usize)?)),
-        Root::There(root) => Some((root, mine?)),
-        Root::Aside => None,
+        CollectiveRoot::Here => Some((line.rank(), all.get(line.rank() as usize)?)),
+        CollectiveRoot::There(root) => Some((root, mine?)),
+        CollectiveRoot::Aside => None,
     }
 }
 

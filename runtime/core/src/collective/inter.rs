@@ -2,14 +2,14 @@
 //! Collectives of intercommunicators that are not messages alone (MPI 5.0 section 6.2.3): each group does its part among
 //! itself, and the ranks 0 speak for their groups.
 
-use super::{Line, Reducer, Root, reduce};
+use super::{CollectiveCall, CollectiveRoot, Reducer, reduce};
 use crate::{Error, Payload, UserMemory, Visit};
 
 /// Nobody leaves before all of both groups have entered.
 ///
 /// # Errors
 /// When a message could not be sent or received.
-pub async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+pub async fn barrier<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
     let local = line.local();
     super::barrier(&local).await?;
     if line.rank() == 0 {
@@ -22,7 +22,10 @@ pub async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
 ///
 /// # Errors
 /// When a message could not be sent.
-pub async fn bcast_from_here<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
+pub async fn bcast_from_here<V: Visit>(
+    line: &CollectiveCall<V>,
+    bytes: &[u8],
+) -> Result<(), Error> {
     line.send(0, bytes).await
 }
 
@@ -30,11 +33,15 @@ pub async fn bcast_from_here<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(
 ///
 /// # Errors
 /// When a message could not be sent or received.
-pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: Root) -> Result<(), Error> {
+pub async fn bcast<V: Visit>(
+    line: &CollectiveCall<V>,
+    bytes: &mut [u8],
+    root: CollectiveRoot,
+) -> Result<(), Error> {
     match root {
-        Root::Aside => Ok(()),
-        Root::Here => bcast_from_here(line, bytes).await,
-        Root::There(root) => {
+        CollectiveRoot::Aside => Ok(()),
+        CollectiveRoot::Here => bcast_from_here(line, bytes).await,
+        CollectiveRoot::There(root) => {
             if line.rank() == 0 {
                 line.receive(root, bytes).await?;
             }
@@ -48,15 +55,15 @@ pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: Root) -> Re
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn reduce_to<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
-    root: Root,
+    root: CollectiveRoot,
     op: &impl Reducer,
 ) -> Result<(), Error> {
     match root {
-        Root::Aside => Ok(()),
-        Root::Here => line.receive(0, bytes).await,
-        Root::There(root) => {
+        CollectiveRoot::Aside => Ok(()),
+        CollectiveRoot::Here => line.receive(0, bytes).await,
+        CollectiveRoot::There(root) => {
             reduce::reduce_bytes(&line.local(), bytes, 0, op).await?;
             match line.rank() {
                 0 => line.send(root, bytes).await,
@@ -71,7 +78,7 @@ pub async fn reduce_to<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn allreduce<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     result: &mut [u8],
     op: &impl Reducer,
@@ -85,7 +92,7 @@ pub async fn allreduce<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn reduce_scatter<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     lengths: &[usize],
     mine: &mut [u8],
@@ -100,8 +107,8 @@ pub async fn reduce_scatter<V: Visit>(
         _ => Vec::new(),
     };
     let root = match line.rank() {
-        0 => Root::Here,
-        _ => Root::There(0),
+        0 => CollectiveRoot::Here,
+        _ => CollectiveRoot::There(0),
     };
     let mine = Payload::Dense(UserMemory::of(mine));
     super::scatter(&line.local(), &parts, Some(&mine), root).await
@@ -109,7 +116,7 @@ pub async fn reduce_scatter<V: Visit>(
 
 /// Rank 0 of each group gets what the other group has combined.
 async fn swap<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     result: &mut [u8],
     op: &impl Reducer,

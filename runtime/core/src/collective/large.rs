@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use super::reduce::{combine_slices, cut_mut, slices};
 use super::tree::{place_of, rank_at};
-use super::{Line, Reducer, Root};
+use super::{CollectiveCall, CollectiveRoot, Reducer};
 use crate::{Error, Payload, UserMemory, Visit};
 
 /// The root's part of a broadcast along a chain of all ranks, one segment after the other.
-pub(super) async fn pass<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
+pub(super) async fn pass<V: Visit>(line: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
     let mut pending = line.pending();
     if line.size() > 1 {
         let next = (line.rank() + 1) % line.size();
@@ -22,7 +22,7 @@ pub(super) async fn pass<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), E
 
 /// The others' part: a segment goes on while the next one comes.
 pub(super) async fn pass_on<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
 ) -> Result<(), Error> {
@@ -53,7 +53,10 @@ pub(super) async fn pass_on<V: Visit>(
 
 /// The root's part of a broadcast in slices: each other rank gets one, and all others tell theirs to each other
 /// (R. van de Geijn and others, 1994, with direct messages).
-pub(super) async fn tell_slices<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
+pub(super) async fn tell_slices<V: Visit>(
+    line: &CollectiveCall<V>,
+    bytes: &[u8],
+) -> Result<(), Error> {
     let (rank, size) = (line.rank(), line.size());
     let mut pending = line.pending();
     for (place, slice) in (1..size).zip(of_others(bytes.len(), size)) {
@@ -64,7 +67,7 @@ pub(super) async fn tell_slices<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Resul
 
 /// The others' part.
 pub(super) async fn hear_slices<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
 ) -> Result<(), Error> {
@@ -87,7 +90,7 @@ pub(super) async fn hear_slices<V: Visit>(
 
 /// Each rank combines a slice of all ranks' data; the root collects them.
 pub(super) async fn reduce_slices<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
     op: &impl Reducer,
@@ -99,7 +102,7 @@ pub(super) async fn reduce_slices<V: Visit>(
 
 /// The same, where the slices go once round a ring. The operation must commute.
 pub(super) async fn reduce_ring<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
     op: &impl Reducer,
@@ -112,7 +115,7 @@ pub(super) async fn reduce_ring<V: Visit>(
 
 /// Each rank's slice, of these lengths, comes to the root, into `bytes`.
 async fn collect_slices<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     mine: &[u8],
     (bytes, lengths): (&mut [u8], &[usize]),
     root: u32,
@@ -126,9 +129,9 @@ async fn collect_slices<V: Visit>(
         false => Vec::new(),
     };
     let root = if is_root {
-        Root::Here
+        CollectiveRoot::Here
     } else {
-        Root::There(root)
+        CollectiveRoot::There(root)
     };
     super::gather(line, Some(&mine), &all, root).await
 }
@@ -136,7 +139,7 @@ async fn collect_slices<V: Visit>(
 /// Round a ring twice: first the partial results of slices, then the results. What is combined with what depends on the slice, so
 /// the operation must commute.
 pub(super) async fn allreduce_ring<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
@@ -158,7 +161,7 @@ pub(super) async fn allreduce_ring<V: Visit>(
 
 /// Once round a ring; `mine` gets this rank's part. The operation must commute.
 pub(super) async fn reduce_scatter_ring<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     lengths: &[usize],
     mine: &mut [u8],
@@ -174,7 +177,7 @@ pub(super) async fn reduce_scatter_ring<V: Visit>(
 /// Slice by slice, beginning with number `first`, this rank's partial results go to the next rank, and those of the rank before
 /// come; the last that comes is complete here.
 async fn combine_round<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     all: &[Range<usize>],
     first: usize,
@@ -194,7 +197,7 @@ async fn combine_round<V: Visit>(
     Ok(())
 }
 
-fn neighbours<V: Visit>(line: &Line<V>) -> (u32, u32) {
+fn neighbours<V: Visit>(line: &CollectiveCall<V>) -> (u32, u32) {
     let (rank, size) = (line.rank(), line.size());
     ((rank + 1) % size, (rank + size - 1) % size)
 }
@@ -203,11 +206,11 @@ fn neighbours<V: Visit>(line: &Line<V>) -> (u32, u32) {
 /// ranks of a partial result are consecutive, so their order is kept. Where their number is no power of two, the first ranks join in
 /// pairs before, and tell each other after.
 pub(super) async fn allreduce_halves<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let pairs = Pairs::of(line.rank(), line.size());
+    let pairs = FoldedRanks::of(line.rank(), line.size());
     if pairs.sits_out() {
         line.send(line.rank() + 1, bytes).await?;
         return line.receive(line.rank() + 1, bytes).await;
@@ -259,8 +262,8 @@ pub(super) fn combine(mine: &mut [u8], other: &mut [u8], mine_first: bool, op: &
     }
 }
 
-/// Ranks as places of a power of two: the first of them stand two and two for one place.
-pub(super) struct Pairs {
+/// Ranks folded to a power of two for recursive halving and doubling: each of the first pairs acts as one.
+pub(super) struct FoldedRanks {
     rank: u32,
     /// The largest power of two that is not larger than the number of ranks.
     pub(super) power: u32,
@@ -269,7 +272,7 @@ pub(super) struct Pairs {
     pub(super) me: u32,
 }
 
-impl Pairs {
+impl FoldedRanks {
     pub(super) fn of(rank: u32, size: u32) -> Self {
         let power = 1 << size.ilog2();
         let paired = 2 * (size - power);
@@ -342,13 +345,13 @@ mod tests {
     #[test]
     fn places_of_pairs_and_of_single_ranks_name_who_stands_there() {
         for size in 1..20 {
-            let active = (0..size).filter(|rank| !Pairs::of(*rank, size).sits_out());
+            let active = (0..size).filter(|rank| !FoldedRanks::of(*rank, size).sits_out());
             let places = active.map(|rank| {
-                let pairs = Pairs::of(rank, size);
+                let pairs = FoldedRanks::of(rank, size);
                 assert_eq!(pairs.rank_of(pairs.me), rank, "of {size}");
                 pairs.me
             });
-            let power = Pairs::of(0, size).power;
+            let power = FoldedRanks::of(0, size).power;
             assert!(places.eq(0..power), "of {size}");
         }
     }

@@ -2,10 +2,10 @@
 //! Collectives over point-to-point (MPI 5.0 chapter 6), on dense bytes or payloads.
 //!
 //! An algorithm is an `async fn` that reads like its description and awaits messages. A blocking call polls it until it is
-//! done ([`Line::run`]); a nonblocking one leaves it to the progress loop as a [`Task`]. There is no executor and no waker:
+//! done ([`CollectiveCall::run`]); a nonblocking one leaves it to the progress loop as a [`Task`]. There is no executor and no waker:
 //! whoever makes progress polls.
 //!
-//! Every algorithm is a pure function of the number of ranks, the root, the sizes and [`Shape`], so all ranks choose alike.
+//! Every algorithm is a pure function of the number of ranks, the root, the sizes and [`CollectiveTuning`], so all ranks choose alike.
 //! The messages travel in the communicator's second context, with a tag that says which call they belong to; within a call,
 //! messages between two ranks keep their order.
 
@@ -14,13 +14,14 @@ mod bcast_queue;
 mod block_pieces;
 mod blocks;
 mod board;
+mod board_note;
 mod by_node;
 pub mod choice;
+mod collective_call;
 mod flat;
 mod gather_tree;
 pub mod inter;
 mod large;
-mod line;
 mod neighbourhood;
 mod parcels;
 mod parts;
@@ -28,9 +29,8 @@ mod pieces;
 mod reduce;
 mod root;
 mod scan;
-mod shape;
-mod told;
 mod tree;
+mod tuning;
 mod various;
 
 pub use crate::tasks::{Moved, Starter, Task};
@@ -40,12 +40,12 @@ pub use blocks::{
     allgather, allgather_bytes, allgather_equal, allgather_ring, alltoall, alltoall_bytes, gather,
     gather_equal, scatter, scatter_equal,
 };
+pub use collective_call::CollectiveCall;
 pub use gather_tree::{gather_tree, scatter_tree};
-pub use line::Line;
 pub use neighbourhood::Neighbourhood;
 pub use reduce::{Reducer, allreduce, reduce, reduce_scatter};
-pub use root::Root;
+pub use root::CollectiveRoot;
 pub use scan::{exscan, scan};
-pub use shape::{Place, Shape};
 pub use tree::{barrier, bcast, bcast_from_here};
+pub use tuning::{CollectiveTuning, CommPlacement};
 pub use various::{allgather_various, alltoall_various, gather_various, scatter_various};

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Exchanges with the neighbours of a topology (MPI 5.0 sections 8.6 to 8.8).
 
-use super::Line;
-use crate::topology::{Neighbours, Topology};
+use super::CollectiveCall;
+use crate::topology::{NeighbourLists, Topology};
 use crate::{Error, Payload, Visit};
 
 /// Who exchanges with whom, and in which order.
 #[derive(Clone, Debug)]
 pub struct Neighbourhood {
-    neighbours: Neighbours,
+    neighbours: NeighbourLists,
     /// Places of the sources, in the order in which messages of one and the same neighbour come.
     order: Vec<usize>,
 }
@@ -49,7 +49,7 @@ impl Neighbourhood {
     /// When a message could not be sent or received.
     pub async fn exchange<V: Visit>(
         &self,
-        line: &Line<V>,
+        line: &CollectiveCall<V>,
         out: &[Payload],
         into: &[Payload],
     ) -> Result<(), Error> {

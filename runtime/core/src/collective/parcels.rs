@@ -11,7 +11,7 @@ use std::ops::Range;
 use transport::Seat;
 use transport::seat::{LINE_BODY_BYTES, Round};
 
-use super::parts::Space;
+use super::parts::RoundSpace;
 use crate::{Payload, UserMemory};
 
 /// What the ranks give to a round.
@@ -45,11 +45,11 @@ impl Given {
     }
 
     /// Where its bytes go.
-    pub(super) fn space(self) -> Space {
+    pub(super) fn space(self) -> RoundSpace {
         match self {
-            Self::Here(bytes) if bytes > IN_LINES_BYTES => Space::Half,
-            Self::Later => Space::Half,
-            _ => Space::Lines,
+            Self::Here(bytes) if bytes > IN_LINES_BYTES => RoundSpace::Half,
+            Self::Later => RoundSpace::Half,
+            _ => RoundSpace::Lines,
         }
     }
 }

@@ -5,22 +5,22 @@
 use std::ops::Range;
 
 use transport::Seat;
-use transport::seat::{Event, LINE_BODY_BYTES, Round};
+use transport::seat::{BoardEvent, LINE_BODY_BYTES, Round};
 
 use super::Reducer;
 use super::reduce::fold;
 use crate::UserMemory;
 
-/// Where the data of a round lie.
+/// Where on the board the data of a round lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Space {
+pub(super) enum RoundSpace {
     /// In the members' own lines.
     Lines,
     /// In the half of the board.
     Half,
 }
 
-impl Space {
+impl RoundSpace {
     /// That of so many bytes of each rank.
     #[inline]
     pub(super) fn of(bytes: usize) -> Self {
@@ -40,30 +40,30 @@ impl Space {
     }
 
     /// What to wait for where there is none.
-    pub(super) fn room(self, seat: &Seat) -> Event {
+    pub(super) fn room(self, seat: &Seat) -> BoardEvent {
         match self {
             Self::Lines => seat.room_in_lines(),
-            Self::Half => Event::Over(seat.last()),
+            Self::Half => BoardEvent::Over(seat.last()),
         }
     }
 }
 
-/// What each rank gives to a round.
+/// What each rank contributes to a round.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Parts<'a> {
+pub(super) struct RoundContributions<'a> {
     seat: &'a Seat,
     round: Round,
-    space: Space,
+    space: RoundSpace,
     bytes: usize,
     /// This rank's part, where it is not on the board.
     own: Option<(u32, UserMemory)>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> RoundContributions<'a> {
     /// Parts of so many bytes each.
     #[inline]
     pub(super) fn new(seat: &'a Seat, round: Round, bytes: usize) -> Self {
-        let space = Space::of(bytes);
+        let space = RoundSpace::of(bytes);
         Self {
             seat,
             round,
@@ -89,8 +89,8 @@ impl<'a> Parts<'a> {
     #[inline]
     pub(super) fn put(self, rank: u32, bytes: &[u8]) {
         match self.space {
-            Space::Lines => self.seat.put_in_lines(self.round, bytes),
-            Space::Half => {
+            RoundSpace::Lines => self.seat.put_in_lines(self.round, bytes),
+            RoundSpace::Half => {
                 let at = rank as usize * self.bytes;
                 self.seat.put(self.round, self.all(), at, bytes);
             }
@@ -104,8 +104,8 @@ impl<'a> Parts<'a> {
             return UserMemory::of(into).copy_from(own);
         }
         match self.space {
-            Space::Lines => self.seat.read_lines(self.round, rank, at, into),
-            Space::Half => {
+            RoundSpace::Lines => self.seat.read_lines(self.round, rank, at, into),
+            RoundSpace::Half => {
                 let at = rank as usize * self.bytes + at;
                 self.seat.read(self.round, self.all(), at, into);
             }
@@ -129,13 +129,13 @@ impl<'a> Parts<'a> {
                     .zip(parts)
                     .for_each(|(rank, part)| self.read(rank, 0, part));
             }
-            Space::Lines => {
+            RoundSpace::Lines => {
                 let parts = into.chunks_exact_mut(self.bytes.max(1));
                 (0..self.seat.members())
                     .zip(parts)
                     .for_each(|(rank, part)| self.read(rank, 0, part));
             }
-            Space::Half => self.seat.read(self.round, self.all(), 0, into),
+            RoundSpace::Half => self.seat.read(self.round, self.all(), 0, into),
         }
     }
 

@@ -7,16 +7,16 @@
 
 use std::ops::Range;
 
-use super::board::{Board, Turn, Wish};
+use super::board::{BoardCall, BoardChoice, BoardRound};
+use super::board_note::RoundKind;
 use super::parts::PIECE_BYTES;
 use super::reduce::slices;
-use super::told::Kind;
-use super::{Line, Reducer};
+use super::{CollectiveCall, Reducer};
 use crate::{Error, UserMemory, Visit};
 
 /// The way of one call: which part of the data each rank combines, and how much of it in a round.
 pub(super) struct Pieces<'a, V> {
-    board: Board<'a, V>,
+    board: BoardCall<'a, V>,
     parts: Vec<Range<usize>>,
     piece: usize,
     /// From one piece to the next on the board: whole cache lines.
@@ -37,15 +37,15 @@ pub(super) enum Results {
 impl<'a, V: Visit> Pieces<'a, V> {
     /// The way over a board, if these data go over one, where rank `i` combines `lengths[i]` bytes, in order. No item is cut.
     pub(super) fn of(
-        line: &'a Line<V>,
+        line: &'a CollectiveCall<V>,
         lengths: &[usize],
         item_bytes: usize,
-        wish: Wish,
+        wish: BoardChoice,
     ) -> Option<Self> {
         let goes = match wish {
-            Wish::AsUsual => line.shape().boards,
-            Wish::Yes => true,
-            Wish::No => false,
+            BoardChoice::AsUsual => line.shape().boards,
+            BoardChoice::Yes => true,
+            BoardChoice::No => false,
         };
         let seat = line
             .seat()
@@ -61,7 +61,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
             Some(from..*start)
         });
         (piece > 0).then(|| Self {
-            board: Board { line, seat },
+            board: BoardCall { line, seat },
             parts: parts.collect(),
             piece,
             stride,
@@ -70,10 +70,10 @@ impl<'a, V: Visit> Pieces<'a, V> {
 
     /// The same where each rank combines as much as the others.
     pub(super) fn of_even(
-        line: &'a Line<V>,
+        line: &'a CollectiveCall<V>,
         bytes: usize,
         item_bytes: usize,
-        wish: Wish,
+        wish: BoardChoice,
     ) -> Option<Self> {
         let lengths = || slices(bytes, line.size() as usize, item_bytes);
         Self::of(line, &lengths(), item_bytes, wish)
@@ -82,7 +82,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
     /// Combines the bytes of all.
     pub(super) async fn combine(
         &self,
-        kind: Kind,
+        kind: RoundKind,
         input: UserMemory,
         results: Results,
         op: &impl Reducer,
@@ -176,7 +176,13 @@ impl<'a, V: Visit> Pieces<'a, V> {
 
     /// Combines this rank's piece of the data of all, few bytes at a time, so that these stay in the first cache. `own` and
     /// `result` may be the same memory.
-    fn fold(&self, turn: &Turn<'_, V>, own: UserMemory, result: &mut [u8], op: &impl Reducer) {
+    fn fold(
+        &self,
+        turn: &BoardRound<'_, V>,
+        own: UserMemory,
+        result: &mut [u8],
+        op: &impl Reducer,
+    ) {
         let me = self.board.line.rank();
         let item = op.item_bytes().max(1);
         let at_once = (PIECE_BYTES / item).max(1) * item;

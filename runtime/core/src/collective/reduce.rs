@@ -3,14 +3,14 @@
 //! of bytes only, so the same ranks with the same data get the same bits; and always lower ranks first, so that operations need
 //! not commute, but where one is known to.
 
-use super::board::Board;
+use super::board::BoardCall;
+use super::board_note::RoundKind;
 use super::by_node::Across;
 use super::choice;
-use super::large::{self, Pairs};
+use super::large::{self, FoldedRanks};
 use super::pieces::{Pieces, Results};
-use super::told::Kind;
 use super::tree::bcast_messages;
-use super::{Line, Root, by_node, flat};
+use super::{CollectiveCall, CollectiveRoot, by_node, flat};
 use crate::{Error, Payload, UserMemory, Visit};
 
 /// An operation on dense items of one datatype.
@@ -32,7 +32,7 @@ pub trait Reducer {
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn reduce<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     input: UserMemory,
     output: Option<UserMemory>,
     root: u32,
@@ -66,7 +66,7 @@ pub async fn reduce<V: Visit>(
 
 /// As [`reduce`], not by node.
 pub(super) async fn reduce_plain<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     input: UserMemory,
     output: Option<UserMemory>,
     root: u32,
@@ -77,11 +77,11 @@ pub(super) async fn reduce_plain<V: Visit>(
         && let Some(pieces) = Pieces::of_even(line, input.bytes(), op.item_bytes(), wish)
     {
         let results = output.map_or(Results::None, Results::All);
-        let ended = pieces.combine(Kind::Reduce, input, results, op);
+        let ended = pieces.combine(RoundKind::Reduce, input, results, op);
         return Box::pin(ended).await;
     }
     if input.bytes() > 0
-        && let Some(board) = Board::of(line, input.bytes(), wish)
+        && let Some(board) = BoardCall::of(line, input.bytes(), wish)
     {
         return board.reduce(input, output, op).await;
     }
@@ -99,7 +99,7 @@ pub(super) async fn reduce_plain<V: Visit>(
 
 /// Combines the bytes of all ranks; the result is in the root's `bytes`. The others' `bytes` are used up.
 pub(super) async fn reduce_bytes<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
     op: &impl Reducer,
@@ -108,7 +108,7 @@ pub(super) async fn reduce_bytes<V: Visit>(
         return Ok(());
     }
     let wish = line.shape().choice.reduce.board();
-    if let Some(board) = Board::of(line, bytes.len(), wish) {
+    if let Some(board) = BoardCall::of(line, bytes.len(), wish) {
         let memory = UserMemory::of(bytes);
         let output = (line.rank() == root).then_some(memory);
         return board.reduce(memory, output, op).await;
@@ -118,7 +118,7 @@ pub(super) async fn reduce_bytes<V: Visit>(
 
 /// As [`reduce_bytes`], not over a board.
 pub(super) async fn reduce_messages<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
     op: &impl Reducer,
@@ -152,7 +152,7 @@ pub(super) async fn reduce_messages<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn allreduce<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     input: UserMemory,
     mut output: UserMemory,
     op: &impl Reducer,
@@ -176,13 +176,13 @@ pub async fn allreduce<V: Visit>(
     }
     let wish = line.shape().choice.allreduce.board();
     if input.bytes() <= line.shape().board_whole_bytes / line.size() as usize
-        && let Some(board) = Board::of(line, input.bytes(), wish)
+        && let Some(board) = BoardCall::of(line, input.bytes(), wish)
     {
         output.copy_from(input);
         return board.allreduce(output.as_mut_slice(), op).await;
     }
     if let Some(pieces) = Pieces::of_even(line, input.bytes(), op.item_bytes(), wish) {
-        let ended = pieces.combine(Kind::Allreduce, input, Results::All(output), op);
+        let ended = pieces.combine(RoundKind::Allreduce, input, Results::All(output), op);
         return Box::pin(ended).await;
     }
     output.copy_from(input);
@@ -192,7 +192,7 @@ pub async fn allreduce<V: Visit>(
 
 /// As [`allreduce`], not over a board.
 pub(super) async fn allreduce_messages<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
@@ -228,7 +228,7 @@ pub(super) async fn allreduce_messages<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn reduce_scatter<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     input: UserMemory,
     lengths: &[usize],
     mut output: UserMemory,
@@ -254,7 +254,7 @@ pub async fn reduce_scatter<V: Visit>(
     }
     let wish = line.shape().choice.reduce_scatter.board();
     if (1..=WHOLE_BYTES).contains(&input.bytes())
-        && let Some(board) = Board::of(line, input.bytes(), wish)
+        && let Some(board) = BoardCall::of(line, input.bytes(), wish)
     {
         let at = lengths[..line.rank() as usize].iter().sum();
         return board.reduce_scatter(input, at, output, op).await;
@@ -266,7 +266,7 @@ pub async fn reduce_scatter<V: Visit>(
         input = UserMemory::of_const(&copied);
     }
     if let Some(pieces) = Pieces::of(line, lengths, op.item_bytes(), wish) {
-        let ended = pieces.combine(Kind::ReduceScatter, input, Results::Own(output), op);
+        let ended = pieces.combine(RoundKind::ReduceScatter, input, Results::Own(output), op);
         return Box::pin(ended).await;
     }
     let mut bytes = input.as_slice().to_vec();
@@ -285,7 +285,7 @@ pub(super) fn are_alike(lengths: &[usize]) -> bool {
 
 /// As [`reduce_scatter`], not over a board; `bytes` are used up.
 pub(super) async fn reduce_scatter_messages<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     lengths: &[usize],
     mine: &mut [u8],
@@ -315,8 +315,8 @@ pub(super) async fn reduce_scatter_messages<V: Visit>(
         _ => Vec::new(),
     };
     let root = match line.rank() {
-        0 => Root::Here,
-        _ => Root::There(0),
+        0 => CollectiveRoot::Here,
+        _ => CollectiveRoot::There(0),
     };
     let mine = Payload::Dense(UserMemory::of(mine));
     super::scatter(line, &all, Some(&mine), root).await
@@ -324,7 +324,7 @@ pub(super) async fn reduce_scatter_messages<V: Visit>(
 
 /// Binomial tree towards rank 0: a rank's partial result covers consecutive ranks, itself the lowest.
 async fn combine_at_zero<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
@@ -350,11 +350,11 @@ async fn combine_at_zero<V: Visit>(
 /// Recursive doubling. Where the number of ranks is no power of two, the first ranks join in pairs before, and tell each
 /// other after.
 async fn allreduce_doubling<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let (rank, pairs) = (line.rank(), Pairs::of(line.rank(), line.size()));
+    let (rank, pairs) = (line.rank(), FoldedRanks::of(line.rank(), line.size()));
     if pairs.sits_out() {
         line.send(rank + 1, bytes).await?;
         return line.receive(rank + 1, bytes).await;
@@ -379,7 +379,7 @@ async fn allreduce_doubling<V: Visit>(
 
 /// Each rank combines one slice of all ranks' data, and all tell all.
 async fn allreduce_sliced<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
@@ -394,7 +394,7 @@ async fn allreduce_sliced<V: Visit>(
 
 /// Sends each rank its slice of `bytes`, and combines the own slice of all of them.
 pub(super) async fn combine_slices<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &[u8],
     lengths: &[usize],
     op: &impl Reducer,

@@ -3,11 +3,11 @@
 
 use std::rc::Rc;
 
-use super::board::Board;
+use super::board::BoardCall;
 use super::choice;
-use super::line::Pending;
-use super::{Line, Reducer, Shape, by_node};
-use crate::nodes::Nodes;
+use super::collective_call::PendingMessages;
+use super::{CollectiveCall, CollectiveTuning, Reducer, by_node};
+use crate::nodes::CommNodes;
 use crate::{Error, UserMemory, Visit};
 
 /// Combines the `input` of all ranks up to this one. The `output` may be the same memory.
@@ -15,7 +15,7 @@ use crate::{Error, UserMemory, Visit};
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn scan<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
@@ -28,7 +28,7 @@ pub async fn scan<V: Visit>(
 
 /// As [`scan`], not by node.
 pub(super) async fn scan_plain<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
@@ -39,7 +39,7 @@ pub(super) async fn scan_plain<V: Visit>(
     }
     let mut output = output;
     output.copy_from(input);
-    if let Some(board) = Board::of(line, input.bytes(), shape.choice.scan.board()) {
+    if let Some(board) = BoardCall::of(line, input.bytes(), shape.choice.scan.board()) {
         let bytes = output.as_mut_slice();
         return board.combine_first(bytes, line.rank() + 1, op).await;
     }
@@ -55,7 +55,7 @@ pub(super) async fn scan_plain<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn exscan<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
@@ -68,7 +68,7 @@ pub async fn exscan<V: Visit>(
 
 /// As [`exscan`], not by node.
 pub(super) async fn exscan_plain<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
@@ -78,7 +78,7 @@ pub(super) async fn exscan_plain<V: Visit>(
         return Box::pin(exscan_along_chain(line, input, output, op)).await;
     }
     let mut bytes = input.as_slice().to_vec();
-    if let Some(board) = Board::of(line, bytes.len(), shape.choice.scan.board()) {
+    if let Some(board) = BoardCall::of(line, bytes.len(), shape.choice.scan.board()) {
         board.combine_first(&mut bytes, line.rank(), op).await?;
         if line.rank() > 0 {
             output.copy_from(UserMemory::of_const(&bytes));
@@ -93,14 +93,14 @@ pub(super) async fn exscan_plain<V: Visit>(
 }
 
 /// The nodes of a call that goes by node: of few bytes, as the ranks of a node do it twice.
-fn nodes_of<V: Visit>(line: &Line<V>, bytes: usize) -> Option<Rc<Nodes>> {
+fn nodes_of<V: Visit>(line: &CollectiveCall<V>, bytes: usize) -> Option<Rc<CommNodes>> {
     let shape = line.shape();
     let goes = shape.choice.scan.by_node(by_node::combines(&shape, bytes));
     by_node::nodes_of(line, goes && bytes > 0).filter(|nodes| nodes.are_in_order())
 }
 
 /// Whether each rank waits for the one before: few messages, and many steps.
-fn goes_along_chain(shape: &Shape, bytes: usize, ranks: u32) -> bool {
+fn goes_along_chain(shape: &CollectiveTuning, bytes: usize, ranks: u32) -> bool {
     match shape.choice.scan {
         choice::Scan::Chain => true,
         choice::Scan::Auto | choice::Scan::Nodes if shape.flat && ranks > 2 => {
@@ -116,7 +116,7 @@ fn goes_along_chain(shape: &Shape, bytes: usize, ranks: u32) -> bool {
 
 /// A rank tells the next one what it has, piece by piece, and does not wait for it before the end.
 async fn scan_along_chain<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
@@ -142,7 +142,7 @@ async fn scan_along_chain<V: Visit>(
 
 /// The same of what lies below a rank, which tells the next one more than it keeps.
 async fn exscan_along_chain<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
@@ -178,13 +178,13 @@ async fn exscan_along_chain<V: Visit>(
 
 /// A rank's place in a chain. Whatever goes wrong, it waits for what it has told, whose memory is lent until then.
 struct Chain<'a, V> {
-    line: &'a Line<V>,
-    told: Pending<'a, V>,
+    line: &'a CollectiveCall<V>,
+    told: PendingMessages<'a, V>,
     ended: Result<(), Error>,
 }
 
 impl<'a, V: Visit> Chain<'a, V> {
-    fn of(line: &'a Line<V>) -> Self {
+    fn of(line: &'a CollectiveCall<V>) -> Self {
         Self {
             line,
             told: line.pending(),
@@ -286,7 +286,7 @@ fn pieces(bytes: usize, item_bytes: usize) -> impl Iterator<Item = std::ops::Ran
 
 /// The combination of all lower ranks' bytes by recursive doubling; `None` at rank 0.
 async fn before_in_rounds<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &[u8],
     op: &impl Reducer,
 ) -> Result<Option<Vec<u8>>, Error> {

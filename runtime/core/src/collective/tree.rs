@@ -3,13 +3,13 @@
 
 use std::rc::Rc;
 
-use super::bcast_queue::{self, BcastQueue};
-use super::board::{Board, Wish};
+use super::bcast_queue::{self, BcastQueueCall};
+use super::board::{BoardCall, BoardChoice};
+use super::board_note::RoundKind;
 use super::choice;
-use super::line::Pending;
-use super::told::Kind;
-use super::{Line, Shape, by_node, flat, large};
-use crate::nodes::Nodes;
+use super::collective_call::PendingMessages;
+use super::{CollectiveCall, CollectiveTuning, by_node, flat, large};
+use crate::nodes::CommNodes;
 use crate::{Error, Visit};
 
 /// All ranks have entered before any leaves (MPI 5.0 section 6.3).
@@ -19,9 +19,9 @@ use crate::{Error, Visit};
 ///
 /// # Errors
 /// When a message could not be sent or received.
-pub async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+pub async fn barrier<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
     let shape = line.shape();
-    if let Some(board) = Board::of(line, 0, shape.choice.barrier.board()) {
+    if let Some(board) = BoardCall::of(line, 0, shape.choice.barrier.board()) {
         return board.barrier().await;
     }
     let goes = shape.choice.barrier.by_node(shape.boards);
@@ -32,7 +32,7 @@ pub async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
 }
 
 /// As [`barrier`], by messages between any two.
-pub(super) async fn barrier_messages<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+pub(super) async fn barrier_messages<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
     use choice::Barrier::{Auto, Board as OverBoard, Flat, Nodes, Rounds, Tree};
     let shape = line.shape();
     match shape.choice.barrier {
@@ -44,9 +44,9 @@ pub(super) async fn barrier_messages<V: Visit>(line: &Line<V>) -> Result<(), Err
 }
 
 /// All have entered before rank 0 leaves; the others wait for those below them in a tree at most.
-pub(super) async fn arrive<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+pub(super) async fn arrive<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
     let shape = line.shape();
-    if let Some(board) = Board::of(line, 0, shape.choice.barrier.board()) {
+    if let Some(board) = BoardCall::of(line, 0, shape.choice.barrier.board()) {
         return board.arrive(line.rank() == 0).await;
     }
     match shape.flat {
@@ -56,7 +56,7 @@ pub(super) async fn arrive<V: Visit>(line: &Line<V>) -> Result<(), Error> {
 }
 
 /// Up a binomial tree, and down again: each rank but a few talks to few others.
-async fn climb<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+async fn climb<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
     let span = climb_up(line).await?;
     let rank = line.rank();
     if rank != 0 {
@@ -66,7 +66,7 @@ async fn climb<V: Visit>(line: &Line<V>) -> Result<(), Error> {
 }
 
 /// Up a binomial tree; answers how many places of it begin with this rank: so far below it is the one that it has told.
-async fn climb_up<V: Visit>(line: &Line<V>) -> Result<u32, Error> {
+async fn climb_up<V: Visit>(line: &CollectiveCall<V>) -> Result<u32, Error> {
     let (rank, size) = (line.rank(), line.size());
     let mut span = 1;
     while span < size {
@@ -82,7 +82,7 @@ async fn climb_up<V: Visit>(line: &Line<V>) -> Result<u32, Error> {
     Ok(span)
 }
 
-async fn disseminate<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+async fn disseminate<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
     let (rank, size) = (line.rank(), line.size());
     let mut span = 1;
     while span < size {
@@ -98,7 +98,11 @@ async fn disseminate<V: Visit>(line: &Line<V>) -> Result<(), Error> {
 ///
 /// # Errors
 /// When a message could not be sent or received.
-pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: u32) -> Result<(), Error> {
+pub async fn bcast<V: Visit>(
+    line: &CollectiveCall<V>,
+    bytes: &mut [u8],
+    root: u32,
+) -> Result<(), Error> {
     if line.rank() == root {
         return bcast_from_here(line, bytes).await;
     }
@@ -110,7 +114,7 @@ pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: u32) -> Res
 
 /// As [`bcast`], not by node.
 pub(super) async fn bcast_plain<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
 ) -> Result<(), Error> {
@@ -118,7 +122,9 @@ pub(super) async fn bcast_plain<V: Visit>(
         return tell_plain(line, bytes).await;
     }
     if let Some(queue) = queue_of(line, bytes.len()) {
-        return queue.hear(Kind::Bcast, root, bytes.len(), 0, bytes).await;
+        return queue
+            .hear(RoundKind::Bcast, root, bytes.len(), 0, bytes)
+            .await;
     }
     Box::pin(bcast_messages(line, bytes, root)).await
 }
@@ -127,7 +133,10 @@ pub(super) async fn bcast_plain<V: Visit>(
 ///
 /// # Errors
 /// When a message could not be sent.
-pub async fn bcast_from_here<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
+pub async fn bcast_from_here<V: Visit>(
+    line: &CollectiveCall<V>,
+    bytes: &[u8],
+) -> Result<(), Error> {
     if let Some(nodes) = nodes_of(line) {
         return Box::pin(by_node::bcast_from_here(line, nodes, bytes)).await;
     }
@@ -135,37 +144,43 @@ pub async fn bcast_from_here<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(
 }
 
 /// As [`bcast_from_here`], not by node.
-pub(super) async fn tell_plain<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
+pub(super) async fn tell_plain<V: Visit>(
+    line: &CollectiveCall<V>,
+    bytes: &[u8],
+) -> Result<(), Error> {
     if let Some(queue) = queue_of(line, bytes.len()) {
-        return queue.tell(Kind::Bcast, bytes).await;
+        return queue.tell(RoundKind::Bcast, bytes).await;
     }
     Box::pin(tell_messages(line, bytes)).await
 }
 
 /// What the root tells those who expect so many bytes, where something is wrong with these: it goes the same way, and has no bytes.
-pub(super) async fn tell_of_fault<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
+pub(super) async fn tell_of_fault<V: Visit>(
+    line: &CollectiveCall<V>,
+    bytes: &[u8],
+) -> Result<(), Error> {
     match queue_of(line, bytes.len()) {
-        Some(queue) => queue.tell(Kind::Bcast, &[]).await,
+        Some(queue) => queue.tell(RoundKind::Bcast, &[]).await,
         // After a fault messages have none.
         None => Box::pin(tell_messages(line, bytes)).await,
     }
 }
 
-fn nodes_of<V: Visit>(line: &Line<V>) -> Option<Rc<Nodes>> {
+fn nodes_of<V: Visit>(line: &CollectiveCall<V>) -> Option<Rc<CommNodes>> {
     let shape = line.shape();
     by_node::nodes_of(line, shape.choice.bcast.by_node(shape.boards))
 }
 
-fn queue_of<V: Visit>(line: &Line<V>, bytes: usize) -> Option<BcastQueue<'_, V>> {
+fn queue_of<V: Visit>(line: &CollectiveCall<V>, bytes: usize) -> Option<BcastQueueCall<'_, V>> {
     let shape = line.shape();
     let wish = shape.choice.bcast.board();
     let limit = queue_limit(&shape, wish);
-    (limit > 0 && bytes <= limit).then(|| BcastQueue::of(line))?
+    (limit > 0 && bytes <= limit).then(|| BcastQueueCall::of(line))?
 }
 
 /// The most bytes of a broadcast that go over a queue.
 #[inline]
-pub(super) fn queue_limit(shape: &Shape, wish: Wish) -> usize {
+pub(super) fn queue_limit(shape: &CollectiveTuning, wish: BoardChoice) -> usize {
     let limit = match shape.flat {
         true => usize::MAX,
         false => shape.board_bcast_bytes,
@@ -175,7 +190,7 @@ pub(super) fn queue_limit(shape: &Shape, wish: Wish) -> usize {
 
 /// As [`bcast`], not over a board.
 pub(super) async fn bcast_messages<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
 ) -> Result<(), Error> {
@@ -183,11 +198,11 @@ pub(super) async fn bcast_messages<V: Visit>(
         return tell_messages(line, bytes).await;
     }
     let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
-    match Way::of(line, bytes.len()) {
-        Way::Flat => line.receive(root, bytes).await,
-        Way::Chain => large::pass_on(line, bytes, root).await,
-        Way::Slices => large::hear_slices(line, bytes, root).await,
-        Way::Tree => {
+    match BcastAlgorithm::of(line, bytes.len()) {
+        BcastAlgorithm::Flat => line.receive(root, bytes).await,
+        BcastAlgorithm::Chain => large::pass_on(line, bytes, root).await,
+        BcastAlgorithm::Slices => large::hear_slices(line, bytes, root).await,
+        BcastAlgorithm::Tree => {
             // The lowest bit says from whom, and to how many others.
             let span = 1 << me.trailing_zeros();
             line.receive(rank_at(me - span, root, size), bytes).await?;
@@ -197,25 +212,27 @@ pub(super) async fn bcast_messages<V: Visit>(
 }
 
 /// As [`bcast_from_here`], not over a board.
-async fn tell_messages<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
-    match Way::of(line, bytes.len()) {
-        Way::Flat => flat::bcast(line, bytes).await,
-        Way::Chain => large::pass(line, bytes).await,
-        Way::Slices => large::tell_slices(line, bytes).await,
-        Way::Tree => send_on(line, bytes, line.rank(), line.size().next_power_of_two()).await,
+async fn tell_messages<V: Visit>(line: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
+    match BcastAlgorithm::of(line, bytes.len()) {
+        BcastAlgorithm::Flat => flat::bcast(line, bytes).await,
+        BcastAlgorithm::Chain => large::pass(line, bytes).await,
+        BcastAlgorithm::Slices => large::tell_slices(line, bytes).await,
+        BcastAlgorithm::Tree => {
+            send_on(line, bytes, line.rank(), line.size().next_power_of_two()).await
+        }
     }
 }
 
 /// How a broadcast goes by messages.
-enum Way {
+enum BcastAlgorithm {
     Flat,
     Tree,
     Chain,
     Slices,
 }
 
-impl Way {
-    fn of<V: Visit>(line: &Line<V>, bytes: usize) -> Self {
+impl BcastAlgorithm {
+    fn of<V: Visit>(line: &CollectiveCall<V>, bytes: usize) -> Self {
         use choice::Bcast::{Auto, Board as OverBoard, Chain, Flat, Nodes, Slices, Tree};
         let shape = line.shape();
         match shape.choice.bcast {
@@ -231,7 +248,7 @@ impl Way {
 
 /// To the ranks below this one in a binomial tree, which has `span` places from here on.
 async fn send_on<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     bytes: &[u8],
     root: u32,
     span: u32,
@@ -242,8 +259,8 @@ async fn send_on<V: Visit>(
 }
 
 fn start_on<V: Visit>(
-    pending: &mut Pending<'_, V>,
-    line: &Line<V>,
+    pending: &mut PendingMessages<'_, V>,
+    line: &CollectiveCall<V>,
     bytes: &[u8],
     (root, span): (u32, u32),
 ) {
@@ -260,8 +277,8 @@ fn start_on<V: Visit>(
 
 /// Begins to send the bytes to those that this rank tells in a broadcast of so many: all others where it is flat, else those below it.
 pub(super) fn start_below<V: Visit>(
-    pending: &mut Pending<'_, V>,
-    line: &Line<V>,
+    pending: &mut PendingMessages<'_, V>,
+    line: &CollectiveCall<V>,
     bytes: &[u8],
     root: u32,
 ) {
@@ -280,7 +297,7 @@ pub(super) fn start_below<V: Visit>(
 }
 
 /// The rank that tells this one in a broadcast of so many bytes.
-pub(super) fn above<V: Visit>(line: &Line<V>, bytes: usize, root: u32) -> u32 {
+pub(super) fn above<V: Visit>(line: &CollectiveCall<V>, bytes: usize, root: u32) -> u32 {
     let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
     match line.shape().is_flat(bytes) || me == 0 {
         true => root,

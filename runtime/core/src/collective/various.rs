@@ -8,19 +8,19 @@
 
 use transport::Seat;
 
-use super::bcast_queue::{self, BcastQueue};
+use super::bcast_queue::{self, BcastQueueCall};
 use super::block_pieces::{self, Swap};
 use super::blocks::{
     allgather, allgather_as, alltoall, gather, gather_most, gather_wish, others, put_own, scatter,
 };
 use super::blocks::{own, scatter_wish};
-use super::board::{Board, Turn, Wish};
+use super::board::{BoardCall, BoardChoice, BoardRound};
+use super::board_note::RoundKind;
 use super::choice;
+use super::collective_call::PendingMessages;
 use super::gather_tree::of_root;
-use super::line::Pending;
 use super::parcels::{self, Given, Parcels};
-use super::told::Kind;
-use super::{Line, Root, Shape, by_node};
+use super::{CollectiveCall, CollectiveRoot, CollectiveTuning, by_node};
 use crate::{Error, Payload, UserMemory, Visit};
 
 /// As [`gather`], of blocks whose lengths the root alone knows.
@@ -28,16 +28,16 @@ use crate::{Error, Payload, UserMemory, Visit};
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn gather_various<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
-    root: Root,
+    root: CollectiveRoot,
 ) -> Result<(), Error> {
     let shape = line.shape();
     if let Some(nodes) = by_node::nodes_of(line, shape.choice.gather.by_node(shape.boards)) {
         return Box::pin(by_node::gather(line, nodes, mine, all, root)).await;
     }
-    let board = Board::of_parcels(line, gather_wish(&shape));
+    let board = BoardCall::of_parcels(line, gather_wish(&shape));
     let (Some(board), Some((to, given))) = (board, of_root(line, mine, all, root)) else {
         return Box::pin(gather(line, mine, all, root)).await;
     };
@@ -49,7 +49,7 @@ pub async fn gather_various<V: Visit>(
         let parcel = goes.then(|| given.to_dense());
         let parcel = parcel.as_deref();
         while !board
-            .give_parcel_in(Kind::Gatherv, place, parcel)
+            .give_parcel_in(RoundKind::Gatherv, place, parcel)
             .await?
             .leave()
             .await
@@ -61,7 +61,7 @@ pub async fn gather_various<V: Visit>(
     }
     let turn = loop {
         let turn = board
-            .give_parcel_in(Kind::Gatherv, place, Some(&[]))
+            .give_parcel_in(RoundKind::Gatherv, place, Some(&[]))
             .await?;
         match turn.all().await {
             Ok(true) => break turn,
@@ -92,28 +92,28 @@ pub async fn gather_various<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn scatter_various<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     all: &[Payload],
     mine: Option<&Payload>,
-    root: Root,
+    root: CollectiveRoot,
 ) -> Result<(), Error> {
     let shape = line.shape();
     if let Some(nodes) = by_node::nodes_of(line, shape.choice.scatter.by_node(shape.boards)) {
         return Box::pin(by_node::scatter(line, nodes, all, mine, root)).await;
     }
-    scatter_as(line, Kind::Scatterv, all, mine, root).await
+    scatter_as(line, RoundKind::Scatterv, all, mine, root).await
 }
 
 /// The same in the name of `kind`.
 pub(super) async fn scatter_as<V: Visit>(
-    line: &Line<V>,
-    kind: Kind,
+    line: &CollectiveCall<V>,
+    kind: RoundKind,
     all: &[Payload],
     mine: Option<&Payload>,
-    root: Root,
+    root: CollectiveRoot,
 ) -> Result<(), Error> {
     let limit = scatter_limit(&line.shape());
-    let queue = (limit > 0).then(|| BcastQueue::of(line)).flatten();
+    let queue = (limit > 0).then(|| BcastQueueCall::of(line)).flatten();
     let (Some(queue), Some((from, own))) = (queue, of_root(line, mine, all, root)) else {
         return Box::pin(scatter(line, all, mine, root)).await;
     };
@@ -135,7 +135,7 @@ pub(super) async fn scatter_as<V: Visit>(
 }
 
 /// Whether all blocks go over the board together.
-fn are_dealt_out<V: Visit>(line: &Line<V>, all: &[Payload]) -> bool {
+fn are_dealt_out<V: Visit>(line: &CollectiveCall<V>, all: &[Payload]) -> bool {
     let ranks = line.size();
     let lengths = || all.iter().map(Payload::bytes);
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -150,7 +150,7 @@ fn are_dealt_out<V: Visit>(line: &Line<V>, all: &[Payload]) -> bool {
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn allgather_various<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
@@ -158,7 +158,7 @@ pub async fn allgather_various<V: Visit>(
     if let Some(nodes) = by_node::nodes_of(line, shape.choice.allgatherv.by_node(shape.boards)) {
         return Box::pin(by_node::allgather_various(line, nodes, mine, all)).await;
     }
-    let board = Board::of_parcels(line, allgather_wish(&shape));
+    let board = BoardCall::of_parcels(line, allgather_wish(&shape));
     let (Some(board), Some(given)) = (board, mine.or_else(|| own(line, all))) else {
         return Box::pin(allgather(line, mine, all)).await;
     };
@@ -169,7 +169,7 @@ pub async fn allgather_various<V: Visit>(
     let parcel = (given.bytes() <= most).then(|| given.to_dense());
     let turn = loop {
         let turn = board
-            .give_parcel(Kind::Allgatherv, parcel.as_deref())
+            .give_parcel(RoundKind::Allgatherv, parcel.as_deref())
             .await?;
         let met = match parcel {
             Some(_) => turn.all().await?,
@@ -202,7 +202,7 @@ pub async fn allgather_various<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn alltoall_various<V: Visit>(
-    line: &Line<V>,
+    line: &CollectiveCall<V>,
     out: &[Payload],
     into: &[Payload],
 ) -> Result<(), Error> {
@@ -215,7 +215,7 @@ pub async fn alltoall_various<V: Visit>(
         return Box::pin(by_node::alltoall_various(line, nodes, out, into)).await;
     }
     let wish = shape.choice.alltoall.board();
-    let Some(board) = Board::of_parcels(line, wish) else {
+    let Some(board) = BoardCall::of_parcels(line, wish) else {
         return Box::pin(alltoall(line, out, into)).await;
     };
     let parcel = packed(out, alltoall_most(&shape));
@@ -224,10 +224,11 @@ pub async fn alltoall_various<V: Visit>(
         true => out.iter().map(Payload::bytes).collect(),
         false => Vec::new(),
     };
+    let kind = RoundKind::Alltoallv;
     let give = || async {
         match later {
-            true => board.give_lengths(Kind::Alltoallv, &lengths).await,
-            false => board.give_parcel(Kind::Alltoallv, parcel.as_deref()).await,
+            true => board.give_lengths(kind, &lengths).await,
+            false => board.give_parcel(kind, parcel.as_deref()).await,
         }
     };
     let turn = give().await?;
@@ -261,9 +262,9 @@ pub async fn alltoall_various<V: Visit>(
 
 /// Waits for the others in the round that this rank has arrived in, or in a later one if they were at an earlier call.
 async fn meet<'a, V: Visit>(
-    first: Turn<'a, V>,
-    give: impl AsyncFn() -> Result<Turn<'a, V>, Error>,
-) -> Result<Turn<'a, V>, Error> {
+    first: BoardRound<'a, V>,
+    give: impl AsyncFn() -> Result<BoardRound<'a, V>, Error>,
+) -> Result<BoardRound<'a, V>, Error> {
     let mut turn = first;
     while !turn.all().await? {
         turn = give().await?;
@@ -274,9 +275,9 @@ async fn meet<'a, V: Visit>(
 /// Takes the blocks for this rank out of the others' parcels, and the rest as messages. `out`: what it still has to send, if its own
 /// are messages too.
 async fn exchange<'a, V: Visit>(
-    line: &'a Line<V>,
-    turn: &Turn<'_, V>,
-    mut pending: Pending<'a, V>,
+    line: &'a CollectiveCall<V>,
+    turn: &BoardRound<'_, V>,
+    mut pending: PendingMessages<'a, V>,
     out: &[Payload],
     into: &[Payload],
 ) -> Result<(), Error> {
@@ -338,7 +339,7 @@ pub(super) fn unequal(given: usize, place: &Payload) -> Error {
 }
 
 /// The most bytes of a rank that all collect over a board at once. Larger blocks come in rounds where they do at all.
-pub(super) fn allgatherv_most(shape: &Shape, ranks: u32) -> usize {
+pub(super) fn allgatherv_most(shape: &CollectiveTuning, ranks: u32) -> usize {
     match shape.flat || ranks == 2 {
         true => parcels::PLACE_BYTES,
         false => parcels::TABLED_BYTES,
@@ -361,12 +362,12 @@ fn packed(blocks: &[Payload], most: usize) -> Option<Vec<u8>> {
 }
 
 /// The most bytes of all blocks and their table that are dealt out over a queue; 0: none are.
-pub(super) fn scatter_limit(shape: &Shape) -> usize {
+pub(super) fn scatter_limit(shape: &CollectiveTuning) -> usize {
     bcast_queue::limit(shape, SCATTER_BYTES, scatter_wish(shape)).min(SCATTER_BYTES)
 }
 
 /// The most bytes that a rank puts on a board to be collected: as [`gather_most`], beside the length.
-pub(super) fn gatherv_most(shape: &Shape) -> usize {
+pub(super) fn gatherv_most(shape: &CollectiveTuning) -> usize {
     match shape.flat {
         true => parcels::IN_LINES_BYTES,
         false => gather_most(shape),
@@ -374,7 +375,7 @@ pub(super) fn gatherv_most(shape: &Shape) -> usize {
 }
 
 /// Bytes of the place that each rank has where blocks of many lengths are collected. Where ranks share cores only long ones lie there.
-pub(super) fn gatherv_place(shape: &Shape, ranks: u32) -> usize {
+pub(super) fn gatherv_place(shape: &CollectiveTuning, ranks: u32) -> usize {
     match shape.flat {
         true => Seat::place_bytes(ranks),
         false => parcels::PLACE_BYTES,
@@ -382,7 +383,7 @@ pub(super) fn gatherv_place(shape: &Shape, ranks: u32) -> usize {
 }
 
 /// The most bytes that a rank puts on a board for all others together; more go faster as messages.
-pub(super) fn alltoall_most(shape: &Shape) -> usize {
+pub(super) fn alltoall_most(shape: &CollectiveTuning) -> usize {
     match shape.flat {
         true => parcels::TABLED_BYTES,
         false => 4 << 10,
@@ -393,9 +394,9 @@ pub(super) fn alltoall_most(shape: &Shape) -> usize {
 const SCATTER_BYTES: usize = 4 << 10;
 
 /// Whether few bytes are collected everywhere over a board.
-pub(super) fn allgather_wish(shape: &Shape) -> Wish {
+pub(super) fn allgather_wish(shape: &CollectiveTuning) -> BoardChoice {
     match shape.choice.allgatherv {
-        choice::Allgatherv::Auto | choice::Allgatherv::Nodes => Wish::AsUsual,
-        _ => Wish::No,
+        choice::Allgatherv::Auto | choice::Allgatherv::Nodes => BoardChoice::AsUsual,
+        _ => BoardChoice::No,
     }
 }

@@ -13,26 +13,26 @@ pub struct Basic {
     /// Bytes of data in the external32 representation (MPI 5.0 section 14.5.2).
     pub external: u8,
     /// What arithmetic applies.
-    pub shape: Shape,
+    pub shape: BasicItem,
 }
 
 impl Basic {
     /// A number by itself.
     #[must_use]
-    pub const fn of_scalar(scalar: Scalar) -> Self {
+    pub const fn of_scalar(scalar: ScalarType) -> Self {
         let bytes = scalar.bytes();
         Self {
             size: bytes,
             extent: bytes,
             align: scalar.align(),
             external: bytes,
-            shape: Shape::One(scalar),
+            shape: BasicItem::One(scalar),
         }
     }
 
     /// `struct { value; index; }` as C lays it out.
     #[must_use]
-    pub const fn of_pair(value: Scalar, index: Scalar) -> Self {
+    pub const fn of_pair(value: ScalarType, index: ScalarType) -> Self {
         let index_at = value.bytes().next_multiple_of(index.align());
         let align = if value.align() > index.align() {
             value.align()
@@ -44,7 +44,7 @@ impl Basic {
             extent: (index_at + index.bytes()).next_multiple_of(align),
             align,
             external: value.bytes() + index.bytes(),
-            shape: Shape::Pair {
+            shape: BasicItem::Pair {
                 value,
                 index,
                 index_at,
@@ -60,7 +60,7 @@ impl Basic {
             extent: 1,
             align: 1,
             external: 1,
-            shape: Shape::Packed,
+            shape: BasicItem::Packed,
         }
     }
 
@@ -71,17 +71,17 @@ impl Basic {
     }
 }
 
-/// What an item is made of.
+/// What an item of a basic datatype consists of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shape {
+pub enum BasicItem {
     /// One number.
-    One(Scalar),
+    One(ScalarType),
     /// A value and its index, for `MPI_MINLOC` and `MPI_MAXLOC`; the index starts at this byte.
     Pair {
         /// The value.
-        value: Scalar,
+        value: ScalarType,
         /// The index.
-        index: Scalar,
+        index: ScalarType,
         /// Where the index starts.
         index_at: u8,
     },
@@ -91,7 +91,7 @@ pub enum Shape {
 
 /// The class of a number (MPI 5.0 section 6.9.2), with its size in bytes where that varies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scalar {
+pub enum ScalarType {
     /// A signed integer.
     Signed(u8),
     /// An unsigned integer.
@@ -136,7 +136,7 @@ impl Float {
     }
 }
 
-impl Scalar {
+impl ScalarType {
     /// Bytes of one number.
     #[must_use]
     pub const fn bytes(self) -> u8 {

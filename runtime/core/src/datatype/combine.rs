@@ -2,11 +2,11 @@
 //! Datatypes made of several blocks: the indexed ones, structures, subarrays, and what only moves the bounds.
 
 use super::layout::{append, fold, repeat};
-use super::{Datatype, Signature};
+use super::{Datatype, TypeSignature};
 
 /// One block of a datatype.
 #[derive(Clone, Copy, Debug)]
-pub struct Block<'a> {
+pub struct TypeBlock<'a> {
     /// How many items.
     pub count: u64,
     /// Displacement of the first, in bytes.
@@ -26,9 +26,9 @@ pub struct Dimension {
     pub start: u64,
 }
 
-/// One dimension of an array that is spread over processes, and which of them is meant (MPI 5.0 section 5.1.4).
+/// One dimension of a distributed array, and which process is meant (MPI 5.0 section 5.1.4).
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct DarrayDimension {
     /// Items of the whole.
     pub size: u64,
     /// How they are dealt out.
@@ -50,19 +50,22 @@ pub enum Spread {
     Cyclic(u64),
 }
 
-/// Lower and upper end.
+/// Lower and upper bound.
 #[derive(Clone, Copy)]
-struct Ends(i64, i64);
+struct ExtentBounds(i64, i64);
 
 impl Datatype {
     /// Blocks one after the other (`MPI_Type_indexed` and its kin, `MPI_Type_create_struct`); `None` if the result is too
     /// large to describe.
-    pub fn blocks<'a>(blocks: impl Iterator<Item = Block<'a>>) -> Option<Self> {
-        let (mut marked, mut plain, mut data): (Option<Ends>, Option<Ends>, Option<Ends>) =
-            (None, None, None);
+    pub fn blocks<'a>(blocks: impl Iterator<Item = TypeBlock<'a>>) -> Option<Self> {
+        let (mut marked, mut plain, mut data): (
+            Option<ExtentBounds>,
+            Option<ExtentBounds>,
+            Option<ExtentBounds>,
+        ) = (None, None, None);
         let (mut pieces, mut items, mut align) = (Vec::new(), Vec::new(), 1);
         let (mut size, mut depth) = (0u64, 0);
-        for Block { count, at, of } in blocks {
+        for TypeBlock { count, at, of } in blocks {
             if count == 0 || (of.size == 0 && !of.resized) {
                 continue;
             }
@@ -71,7 +74,7 @@ impl Datatype {
             let (low, high) = (at.checked_add(last.min(0))?, at.checked_add(last.max(0))?);
             let spread = |lower: i64, extent: i64| {
                 let upper = lower.checked_add(extent)?.checked_add(high)?;
-                Some(Ends(lower.checked_add(low)?, upper))
+                Some(ExtentBounds(lower.checked_add(low)?, upper))
             };
             let ends = spread(of.lb, of.extent)?;
             if of.resized {
@@ -88,10 +91,10 @@ impl Datatype {
             align = align.max(of.align);
             depth = depth.max(of.depth + 1);
         }
-        let Some(Ends(lb, ub)) = marked.or(plain) else {
+        let Some(ExtentBounds(lb, ub)) = marked.or(plain) else {
             return Some(Self::empty());
         };
-        let Ends(true_lb, true_ub) = data.unwrap_or(Ends(0, 0));
+        let ExtentBounds(true_lb, true_ub) = data.unwrap_or(ExtentBounds(0, 0));
         Self {
             size,
             lb,
@@ -128,7 +131,7 @@ impl Datatype {
 
     /// One process's share of an array, with the extent of the whole; dimensions from the slowest to the fastest.
     #[must_use]
-    pub fn share(&self, dimensions: &[Share]) -> Option<Self> {
+    pub fn share(&self, dimensions: &[DarrayDimension]) -> Option<Self> {
         let mut made = self.clone();
         let mut stride = self.extent;
         for dimension in dimensions.iter().rev() {
@@ -151,7 +154,7 @@ impl Datatype {
     }
 }
 
-impl Share {
+impl DarrayDimension {
     /// The items of this share, in a row of which each takes the extent of `item`.
     fn of(&self, item: &Datatype) -> Option<Datatype> {
         let (length, turns) = match self.spread {
@@ -170,12 +173,12 @@ impl Share {
         let stretches = item.strided(whole, length, at(round)?)?;
         Datatype::blocks(
             [
-                Block {
+                TypeBlock {
                     count: 1,
                     at: at(start)?,
                     of: &stretches,
                 },
-                Block {
+                TypeBlock {
                     count: rest,
                     at: at(start.checked_add(whole.checked_mul(round)?)?)?,
                     of: item,
@@ -199,14 +202,16 @@ fn more_items<'a>(
     Some(())
 }
 
-fn signature_of(items: &[(u64, &Datatype)]) -> Option<Signature> {
-    let parts: Option<Vec<Signature>> = items
+fn signature_of(items: &[(u64, &Datatype)]) -> Option<TypeSignature> {
+    let parts: Option<Vec<TypeSignature>> = items
         .iter()
         .map(|(count, of)| of.signature.repeat(*count))
         .collect();
-    Signature::sequence(parts?)
+    TypeSignature::sequence(parts?)
 }
 
-fn wider(known: Option<Ends>, more: Ends) -> Ends {
-    known.map_or(more, |known| Ends(known.0.min(more.0), known.1.max(more.1)))
+fn wider(known: Option<ExtentBounds>, more: ExtentBounds) -> ExtentBounds {
+    known.map_or(more, |known| {
+        ExtentBounds(known.0.min(more.0), known.1.max(more.1))
+    })
 }

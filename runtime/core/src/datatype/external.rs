@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The external32 representation (MPI 5.0 section 14.5.2): big-endian, byte-aligned, the same on every machine.
 
-use super::basic::{Float, Scalar};
-use super::signature::Signature;
+use super::basic::{Float, ScalarType};
+use super::signature::TypeSignature;
 
-impl Signature {
+impl TypeSignature {
     /// The dense bytes of `count` items in external32; as many elements as `native` has whole.
     #[must_use]
     pub fn encode(&self, count: u64, native: &[u8]) -> Vec<u8> {
         let mut from = native;
         let mut to = Vec::with_capacity(native.len());
         self.for_each_run(count, &mut |scalar, external, elements| {
-            let turn = Turn::of(scalar, external);
+            let turn = ElementConversion::of(scalar, external);
             for _ in 0..elements {
                 let Some((element, rest)) = from.split_at_checked(turn.native) else {
                     return;
@@ -29,7 +29,7 @@ impl Signature {
         let mut from = external;
         let mut to = Vec::with_capacity(external.len());
         self.for_each_run(count, &mut |scalar, bytes, elements| {
-            let turn = Turn::of(scalar, bytes);
+            let turn = ElementConversion::of(scalar, bytes);
             for _ in 0..elements {
                 let Some((element, rest)) = from.split_at_checked(turn.external) else {
                     return;
@@ -42,16 +42,17 @@ impl Signature {
     }
 }
 
-/// How an element is turned: the parts of a complex number one after the other.
-struct Turn {
+/// How an element is converted to external32: the parts of a complex number one after the other.
+struct ElementConversion {
     native: usize,
     external: usize,
     parts: usize,
-    kind: Kind,
+    kind: ConversionKind,
 }
 
+/// What is done besides reversing the bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ConversionKind {
     /// An integer or a float of the same format: bytes in the other order.
     Plain,
     /// A signed integer, which keeps its sign where it gets longer.
@@ -60,17 +61,19 @@ enum Kind {
     X87,
 }
 
-impl Turn {
-    fn of(scalar: Scalar, external: u64) -> Self {
+impl ElementConversion {
+    fn of(scalar: ScalarType, external: u64) -> Self {
         let kind = match scalar {
-            Scalar::Signed(_) => Kind::Signed,
-            Scalar::Float(Float::Long) | Scalar::Complex(Float::Long) if IS_X87 => Kind::X87,
-            _ => Kind::Plain,
+            ScalarType::Signed(_) => ConversionKind::Signed,
+            ScalarType::Float(Float::Long) | ScalarType::Complex(Float::Long) if IS_X87 => {
+                ConversionKind::X87
+            }
+            _ => ConversionKind::Plain,
         };
         Self {
             native: scalar.bytes().into(),
             external: usize::try_from(external).unwrap_or(0),
-            parts: if matches!(scalar, Scalar::Complex(_)) {
+            parts: if matches!(scalar, ScalarType::Complex(_)) {
                 2
             } else {
                 1
@@ -83,7 +86,7 @@ impl Turn {
         let length = self.external / self.parts;
         for part in element.chunks_exact(self.native / self.parts) {
             let value = match self.kind {
-                Kind::X87 => quad_of_x87(read_native(part, Kind::Plain)),
+                ConversionKind::X87 => quad_of_x87(read_native(part, ConversionKind::Plain)),
                 kind => read_native(part, kind),
             };
             to.extend_from_slice(&value.to_be_bytes()[16 - length..]);
@@ -97,8 +100,8 @@ impl Turn {
             value[16 - part.len()..].copy_from_slice(part);
             let value = u128::from_be_bytes(value);
             let value = match self.kind {
-                Kind::X87 => x87_of_quad(value),
-                Kind::Plain | Kind::Signed => value,
+                ConversionKind::X87 => x87_of_quad(value),
+                ConversionKind::Plain | ConversionKind::Signed => value,
             };
             if cfg!(target_endian = "big") {
                 to.extend_from_slice(&value.to_be_bytes()[16 - length..]);
@@ -109,7 +112,7 @@ impl Turn {
     }
 }
 
-fn read_native(part: &[u8], kind: Kind) -> u128 {
+fn read_native(part: &[u8], kind: ConversionKind) -> u128 {
     if cfg!(target_endian = "big") {
         let mut value = [extension(part.first(), kind); 16];
         value[16 - part.len()..].copy_from_slice(part);
@@ -121,9 +124,9 @@ fn read_native(part: &[u8], kind: Kind) -> u128 {
 }
 
 /// What stands before the most significant byte of a number.
-fn extension(highest: Option<&u8>, kind: Kind) -> u8 {
+fn extension(highest: Option<&u8>, kind: ConversionKind) -> u8 {
     match highest {
-        Some(byte) if kind == Kind::Signed && byte & 0x80 != 0 => 0xff,
+        Some(byte) if kind == ConversionKind::Signed && byte & 0x80 != 0 => 0xff,
         _ => 0,
     }
 }
@@ -170,9 +173,9 @@ const IS_X87: bool = cfg!(any(target_arch = "x86_64", target_arch = "x86"));
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datatype::{Basic, Block, Datatype};
+    use crate::datatype::{Basic, Datatype, TypeBlock};
 
-    fn basic(scalar: Scalar, external: u8) -> Datatype {
+    fn basic(scalar: ScalarType, external: u8) -> Datatype {
         Datatype::of_basic(&Basic {
             external,
             ..Basic::of_scalar(scalar)
@@ -181,8 +184,12 @@ mod tests {
 
     #[test]
     fn numbers_are_big_endian_and_long_ones_are_cut_and_extended() {
-        let (short, long) = (basic(Scalar::Signed(2), 2), basic(Scalar::Signed(8), 4));
-        let blocks = [(&short, 0, 2), (&long, 8, 1)].map(|(of, at, count)| Block { count, at, of });
+        let (short, long) = (
+            basic(ScalarType::Signed(2), 2),
+            basic(ScalarType::Signed(8), 4),
+        );
+        let blocks =
+            [(&short, 0, 2), (&long, 8, 1)].map(|(of, at, count)| TypeBlock { count, at, of });
         let both = Datatype::blocks(blocks.into_iter()).unwrap();
         let mut native = Vec::new();
         native.extend(0x0102i16.to_ne_bytes());
@@ -197,7 +204,7 @@ mod tests {
 
     #[test]
     fn complex_numbers_keep_the_order_of_their_parts() {
-        let complex = basic(Scalar::Complex(Float::Single), 8);
+        let complex = basic(ScalarType::Complex(Float::Single), 8);
         let native: Vec<u8> = [1.5f32, -2.0]
             .iter()
             .flat_map(|x| x.to_ne_bytes())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// Where the bytes of an item lie, relative to its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum TypeLayout {
     /// Bytes without a gap.
     Dense {
         /// Displacement of the first.
@@ -28,19 +28,19 @@ pub enum Layout {
         inner: Arc<Self>,
     },
     /// One after the other.
-    Sequence(Arc<Parts>),
+    Sequence(Arc<LayoutSequence>),
 }
 
-/// The parts of a sequence, each found by its place in the dense bytes.
+/// The layouts of a sequence; each is found by its offset in the dense bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Parts {
-    list: Box<[Layout]>,
+pub struct LayoutSequence {
+    list: Box<[TypeLayout]>,
     /// Where each part ends in the dense bytes.
     ends: Box<[u64]>,
 }
 
-impl Parts {
-    fn new(list: Vec<Layout>) -> Self {
+impl LayoutSequence {
+    fn new(list: Vec<TypeLayout>) -> Self {
         let ends = list.iter().scan(0u64, |end, part| {
             *end = end.saturating_add(part.bytes());
             Some(*end)
@@ -53,13 +53,13 @@ impl Parts {
 
     /// The parts in order.
     #[must_use]
-    pub fn list(&self) -> &[Layout] {
+    pub fn list(&self) -> &[TypeLayout] {
         &self.list
     }
 
     /// The parts from the one on that holds byte `skip` of the dense bytes, and how far into that one it lies.
     #[must_use]
-    pub fn from(&self, skip: u64) -> (&[Layout], u64) {
+    pub fn from(&self, skip: u64) -> (&[TypeLayout], u64) {
         if skip == 0 {
             return (&self.list, 0);
         }
@@ -69,7 +69,7 @@ impl Parts {
     }
 }
 
-impl Layout {
+impl TypeLayout {
     /// Nothing.
     pub(super) const EMPTY: Self = Self::Dense {
         offset: 0,
@@ -153,30 +153,30 @@ impl Layout {
 }
 
 /// `count` times the same, in the simplest form. The caller has checked that all of it has a size.
-pub(super) fn repeat(count: u64, stride: i64, inner: Layout) -> Layout {
+pub(super) fn repeat(count: u64, stride: i64, inner: TypeLayout) -> TypeLayout {
     match inner {
         _ if count == 1 => inner,
-        _ if count == 0 || inner.bytes() == 0 => Layout::EMPTY,
-        Layout::Dense { offset, bytes } if i128::from(bytes) == i128::from(stride) => {
-            Layout::Dense {
+        _ if count == 0 || inner.bytes() == 0 => TypeLayout::EMPTY,
+        TypeLayout::Dense { offset, bytes } if i128::from(bytes) == i128::from(stride) => {
+            TypeLayout::Dense {
                 offset,
                 bytes: bytes * count,
             }
         }
-        Layout::Repeat {
+        TypeLayout::Repeat {
             offset,
             count: times,
             stride: step,
             each,
             inner,
-        } if i128::from(step) * i128::from(times) == i128::from(stride) => Layout::Repeat {
+        } if i128::from(step) * i128::from(times) == i128::from(stride) => TypeLayout::Repeat {
             offset,
             count: times * count,
             stride: step,
             each,
             inner,
         },
-        _ => Layout::Repeat {
+        _ => TypeLayout::Repeat {
             offset: 0,
             count,
             stride,
@@ -187,11 +187,11 @@ pub(super) fn repeat(count: u64, stride: i64, inner: Layout) -> Layout {
 }
 
 /// Appends a piece, as a part of the last one where there is no gap between them.
-pub(super) fn append(joined: &mut Vec<Layout>, piece: Layout) {
+pub(super) fn append(joined: &mut Vec<TypeLayout>, piece: TypeLayout) {
     match (joined.last_mut(), &piece) {
         (
-            Some(Layout::Dense { offset, bytes }),
-            Layout::Dense {
+            Some(TypeLayout::Dense { offset, bytes }),
+            TypeLayout::Dense {
                 offset: next,
                 bytes: more,
             },
@@ -203,7 +203,7 @@ pub(super) fn append(joined: &mut Vec<Layout>, piece: Layout) {
 }
 
 /// One after the other: neighbours without a gap merged, equal ones at equal distances as one `Repeat`.
-pub(super) fn join(pieces: impl IntoIterator<Item = Layout>) -> Layout {
+pub(super) fn join(pieces: impl IntoIterator<Item = TypeLayout>) -> TypeLayout {
     let mut joined = Vec::new();
     for piece in pieces {
         append(&mut joined, piece);
@@ -212,18 +212,18 @@ pub(super) fn join(pieces: impl IntoIterator<Item = Layout>) -> Layout {
 }
 
 /// Pieces that were appended, equal ones at equal distances as one `Repeat`.
-pub(super) fn fold(joined: Vec<Layout>) -> Layout {
+pub(super) fn fold(joined: Vec<TypeLayout>) -> TypeLayout {
     let mut joined = fold_runs(joined);
     match joined.len() {
-        0 => Layout::EMPTY,
+        0 => TypeLayout::EMPTY,
         1 => joined.swap_remove(0),
-        _ => Layout::Sequence(Arc::new(Parts::new(joined))),
+        _ => TypeLayout::Sequence(Arc::new(LayoutSequence::new(joined))),
     }
 }
 
 /// Runs of three or more that are the same at equal distances, or the whole if it is one.
-fn fold_runs(pieces: Vec<Layout>) -> Vec<Layout> {
-    let begins_run = |three: &[Layout]| {
+fn fold_runs(pieces: Vec<TypeLayout>) -> Vec<TypeLayout> {
+    let begins_run = |three: &[TypeLayout]| {
         let stride = three[0].distance_to(&three[1]);
         stride.is_some() && stride == three[1].distance_to(&three[2])
     };
@@ -257,13 +257,14 @@ fn fold_runs(pieces: Vec<Layout>) -> Vec<Layout> {
 mod tests {
     use super::*;
 
-    fn dense(offset: i64, bytes: u64) -> Layout {
-        Layout::Dense { offset, bytes }
+    fn dense(offset: i64, bytes: u64) -> TypeLayout {
+        TypeLayout::Dense { offset, bytes }
     }
 
     #[test]
     fn a_place_in_the_dense_bytes_finds_its_part() {
-        let Layout::Sequence(parts) = join(vec![dense(0, 4), dense(10, 8), dense(30, 2)]) else {
+        let TypeLayout::Sequence(parts) = join(vec![dense(0, 4), dense(10, 8), dense(30, 2)])
+        else {
             panic!("three parts do not merge");
         };
         let found = |skip| {
@@ -281,7 +282,7 @@ mod tests {
         let apart = repeat(3, 80, column);
         assert!(matches!(
             apart,
-            Layout::Repeat {
+            TypeLayout::Repeat {
                 count: 3,
                 each: 16,
                 ..
@@ -298,7 +299,7 @@ mod tests {
         assert!(
             matches!(
                 folded,
-                Layout::Repeat {
+                TypeLayout::Repeat {
                     count: 4,
                     stride: 20,
                     ..

@@ -9,10 +9,10 @@ mod signature;
 
 use layout::{join, repeat};
 
-pub use basic::{Basic, Float, Scalar, Shape};
-pub use combine::{Block, Dimension, Share, Spread};
-pub use layout::{Layout, Parts};
-pub use signature::{Elements, Signature};
+pub use basic::{Basic, BasicItem, Float, ScalarType};
+pub use combine::{DarrayDimension, Dimension, Spread, TypeBlock};
+pub use layout::{LayoutSequence, TypeLayout};
+pub use signature::{Elements, TypeSignature};
 
 /// A datatype, compiled: sizes and displacements in bytes.
 #[derive(Clone, Debug)]
@@ -34,9 +34,9 @@ pub struct Datatype {
     /// The program chose the bounds, and what is made of it keeps to them (MPI 5.0 section 5.1.6).
     pub resized: bool,
     /// Where the bytes lie.
-    pub layout: Layout,
+    pub layout: TypeLayout,
     /// What the bytes are, in the order of the type map.
-    pub signature: Signature,
+    pub signature: TypeSignature,
 }
 
 impl Datatype {
@@ -45,12 +45,12 @@ impl Datatype {
     pub fn of_basic(basic: &Basic) -> Self {
         let (size, extent) = (u64::from(basic.size), i64::from(basic.extent));
         let layout = match basic.shape {
-            Shape::Pair {
+            BasicItem::Pair {
                 value,
                 index,
                 index_at,
             } => {
-                let piece = |offset: u8, bytes: u8| Layout::Dense {
+                let piece = |offset: u8, bytes: u8| TypeLayout::Dense {
                     offset: offset.into(),
                     bytes: bytes.into(),
                 };
@@ -59,13 +59,13 @@ impl Datatype {
                     piece(index_at, index.bytes()),
                 ])
             }
-            _ => Layout::Dense {
+            _ => TypeLayout::Dense {
                 offset: 0,
                 bytes: size,
             },
         };
         let true_extent = match basic.shape {
-            Shape::Pair {
+            BasicItem::Pair {
                 index, index_at, ..
             } => i64::from(index_at) + i64::from(index.bytes()),
             _ => extent,
@@ -80,7 +80,7 @@ impl Datatype {
             depth: 0,
             resized: false,
             layout,
-            signature: Signature::of_basic(basic),
+            signature: TypeSignature::of_basic(basic),
         }
     }
 
@@ -142,7 +142,7 @@ impl Datatype {
 
     /// Where `count` items lie.
     #[must_use]
-    pub fn items(&self, count: u64) -> Layout {
+    pub fn items(&self, count: u64) -> TypeLayout {
         repeat(count, self.extent, self.layout.clone())
     }
 
@@ -150,7 +150,7 @@ impl Datatype {
     #[must_use]
     pub fn dense(&self, count: u64) -> Option<(i64, u64)> {
         match self.layout {
-            Layout::Dense { offset, bytes }
+            TypeLayout::Dense { offset, bytes }
                 if count <= 1 || i128::from(self.extent) == i128::from(bytes) =>
             {
                 Some((offset, bytes.checked_mul(count)?))
@@ -193,8 +193,8 @@ impl Datatype {
             align: 1,
             depth: 0,
             resized: false,
-            layout: Layout::EMPTY,
-            signature: Signature::empty(),
+            layout: TypeLayout::EMPTY,
+            signature: TypeSignature::empty(),
         }
     }
 }
@@ -204,13 +204,13 @@ mod tests {
     use super::*;
 
     fn int() -> Datatype {
-        Datatype::of_basic(&Basic::of_scalar(Scalar::Signed(4)))
+        Datatype::of_basic(&Basic::of_scalar(ScalarType::Signed(4)))
     }
 
     fn double_int() -> Datatype {
         Datatype::of_basic(&Basic::of_pair(
-            Scalar::Float(Float::Double),
-            Scalar::Signed(4),
+            ScalarType::Float(Float::Double),
+            ScalarType::Signed(4),
         ))
     }
 
@@ -263,7 +263,7 @@ mod tests {
     }
 
     fn blocks(list: &[(u64, i64)], of: &Datatype) -> Datatype {
-        let blocks = list.iter().map(|&(count, at)| Block { count, at, of });
+        let blocks = list.iter().map(|&(count, at)| TypeBlock { count, at, of });
         Datatype::blocks(blocks).unwrap()
     }
 
@@ -273,25 +273,25 @@ mod tests {
         assert_eq!((row.extent, row.dense(2)), (24, Some((0, 48))));
         let far = blocks(&[(1, 8), (1, 24), (0, 1000), (1, 40)], &int());
         assert_eq!((far.lb, far.extent, far.size), (8, 36, 12));
-        let Layout::Repeat { count, stride, .. } = far.layout else {
+        let TypeLayout::Repeat { count, stride, .. } = far.layout else {
             panic!("{:?}", far.layout);
         };
         assert_eq!((count, stride), (3, 16));
         let odd = blocks(&[(1, 0), (1, 12), (1, 20)], &int());
-        assert!(matches!(odd.layout, Layout::Sequence(parts) if parts.list().len() == 3));
+        assert!(matches!(odd.layout, TypeLayout::Sequence(parts) if parts.list().len() == 3));
     }
 
     #[test]
     fn chosen_bounds_hold_for_all_that_is_made_of_a_type() {
         let wide = int().resized(-3, 12).unwrap();
-        let byte = Datatype::of_basic(&Basic::of_scalar(Scalar::Byte));
+        let byte = Datatype::of_basic(&Basic::of_scalar(ScalarType::Byte));
         let parts = [
-            Block {
+            TypeBlock {
                 count: 2,
                 at: 0,
                 of: &wide,
             },
-            Block {
+            TypeBlock {
                 count: 1,
                 at: 100,
                 of: &byte,
@@ -305,14 +305,14 @@ mod tests {
 
     #[test]
     fn a_structure_is_padded_to_its_alignment() {
-        let byte = Datatype::of_basic(&Basic::of_scalar(Scalar::Byte));
+        let byte = Datatype::of_basic(&Basic::of_scalar(ScalarType::Byte));
         let parts = [
-            Block {
+            TypeBlock {
                 count: 1,
                 at: 0,
                 of: &int(),
             },
-            Block {
+            TypeBlock {
                 count: 1,
                 at: 4,
                 of: &byte,

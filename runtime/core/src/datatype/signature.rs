@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use super::basic::{Basic, Scalar, Shape};
+use super::basic::{Basic, BasicItem, ScalarType};
 
-/// The basic elements of an item, as a tree as small as what made it.
+/// The type signature: the basic elements of an item, as a tree as small as what made it.
 #[derive(Clone, Debug)]
-pub struct Signature {
+pub struct TypeSignature {
     /// Bytes of all elements.
     pub bytes: u64,
     /// Their bytes in the external32 representation (MPI 5.0 section 14.5.2).
@@ -22,14 +22,14 @@ pub struct Signature {
 #[derive(Clone, Debug)]
 pub enum Elements {
     /// One element.
-    One(Scalar),
+    One(ScalarType),
     /// The same again and again.
-    Repeat(u64, Arc<Signature>),
+    Repeat(u64, Arc<TypeSignature>),
     /// One after the other.
-    Sequence(Arc<[Signature]>),
+    Sequence(Arc<[TypeSignature]>),
 }
 
-impl Signature {
+impl TypeSignature {
     /// Of nothing.
     #[must_use]
     pub fn empty() -> Self {
@@ -44,16 +44,16 @@ impl Signature {
     /// Of a predefined datatype.
     #[must_use]
     pub fn of_basic(basic: &Basic) -> Self {
-        let one = |scalar: Scalar, external: u8| Self {
+        let one = |scalar: ScalarType, external: u8| Self {
             bytes: scalar.bytes().into(),
             external: external.into(),
             elements: 1,
             shape: Elements::One(scalar),
         };
         match basic.shape {
-            Shape::One(scalar) => one(scalar, basic.external),
-            Shape::Packed => one(Scalar::Byte, 1),
-            Shape::Pair { value, index, .. } => {
+            BasicItem::One(scalar) => one(scalar, basic.external),
+            BasicItem::Packed => one(ScalarType::Byte, 1),
+            BasicItem::Pair { value, index, .. } => {
                 let external = index.bytes();
                 let parts = [one(value, basic.external - external), one(index, external)];
                 Self {
@@ -163,7 +163,7 @@ impl Signature {
 
     /// Shows every run of like elements of `times` items, in order: what they are, bytes of each in external32, and how
     /// many.
-    pub fn for_each_run(&self, times: u64, each: &mut dyn FnMut(Scalar, u64, u64)) {
+    pub fn for_each_run(&self, times: u64, each: &mut dyn FnMut(ScalarType, u64, u64)) {
         match &self.shape {
             Elements::One(scalar) => each(*scalar, self.external, times),
             Elements::Repeat(count, inner) => inner.for_each_run(count.saturating_mul(times), each),

@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use engine::{ContextId, Peer, RequestId};
 use transport::{Config, Fabric, Node};
 
-use crate::operation::{Mode, Source, Target};
+use crate::operation::{Mode, ReceiveSource, SendTarget};
 use crate::testing::segment;
 use crate::user_buf::{UserMemory, of_request};
-use crate::var::Values;
-use crate::{Status, Universe};
+use crate::var::VariableValues;
+use crate::{MessageStatus, Universe};
 
 const CONTEXT: ContextId = ContextId(0);
 const RANKS: u32 = 2;
@@ -45,7 +45,7 @@ fn universe(file: &OwnedFd, me: u32) -> Universe {
         node: Some(node),
         ..Config::alone()
     });
-    let (values, _) = Values::from_environment(std::iter::empty());
+    let (values, _) = VariableValues::from_environment(std::iter::empty());
     Universe::new(fabric.unwrap(), Peer(me), RANKS, &values)
 }
 
@@ -361,10 +361,10 @@ fn shared(universe: &mut Universe, bytes: usize) -> UserMemory {
         .messages
         .allocate_shared(bytes)
         .expect("there is room");
-    let fields = engine::Fields {
+    let fields = engine::RequestFields {
         buffer: memory.expose_provenance().get() as u64,
         bytes: bytes as u64,
-        ..engine::Fields::default()
+        ..engine::RequestFields::default()
     };
     of_request(&fields, 0, bytes as u64)
 }
@@ -385,7 +385,7 @@ fn posted(tag: Option<usize>) -> Post {
     }
 }
 
-fn end(post: &mut Post, status: &Status, bytes: &[u8]) {
+fn end(post: &mut Post, status: &MessageStatus, bytes: &[u8]) {
     assert!(status.error.is_none(), "{:?}", status.error);
     post.is_cancelled = status.cancelled;
     if !status.cancelled {
@@ -404,16 +404,16 @@ fn tag_of(tag: usize) -> i32 {
     i32::try_from(tag).unwrap()
 }
 
-fn target(tag: usize, peer: usize) -> Target {
-    Target {
+fn target(tag: usize, peer: usize) -> SendTarget {
+    SendTarget {
         context: CONTEXT,
         peer: Peer(u32::try_from(peer).unwrap()),
         tag: tag_of(tag),
     }
 }
 
-fn source(tag: Option<usize>, peer: Option<usize>) -> Source {
-    Source {
+fn source(tag: Option<usize>, peer: Option<usize>) -> ReceiveSource {
+    ReceiveSource {
         context: CONTEXT,
         peer: peer.map(|peer| Peer(u32::try_from(peer).unwrap())),
         tag: tag.map(tag_of),
@@ -489,7 +489,7 @@ fn frames_that_make_no_sense_change_nothing() {
         for tag in [0, 2, 7, -1] {
             for words in [&[0u64, 0][..], &[u64::MAX, 1], &[4096, 1 << 40], &[1]] {
                 // A new BIND of a class that is bound is the receiver's right: it ends the old one.
-                let head = engine::Head {
+                let head = engine::FrameHead {
                     kind,
                     ..engine::wire::eager(ContextId(9), tag)
                 };
@@ -500,7 +500,7 @@ fn frames_that_make_no_sense_change_nothing() {
                         .engine
                         .tell(Peer(other), head, words);
                 }
-                let head = engine::Head {
+                let head = engine::FrameHead {
                     kind,
                     ..engine::wire::eager(CONTEXT, tag)
                 };

@@ -7,11 +7,11 @@
 use std::os::fd::OwnedFd;
 
 use crate::Error;
-use crate::managed::Manager;
+use crate::managed::PmiClient;
 
-/// What the user says of it: `RMPI_PMI`.
+/// The value of `RMPI_PMI`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Setting {
+pub(crate) enum PmiSetting {
     Auto,
     One,
     Two,
@@ -20,7 +20,7 @@ pub(crate) enum Setting {
     Nobody,
 }
 
-impl Setting {
+impl PmiSetting {
     pub(crate) fn of(number: u64) -> Self {
         match number {
             1 => Self::One,
@@ -32,9 +32,9 @@ impl Setting {
     }
 }
 
-/// How the server is reached.
+/// How the process manager's server is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum PmiAddress {
     /// Over an inherited socket.
     Socket {
         number: i32,
@@ -58,44 +58,44 @@ pub(crate) trait Inherited {
     fn is_socket(&self, number: i32) -> bool;
 }
 
-impl Found {
+impl PmiAddress {
     /// Looks.
     ///
     /// # Errors
     /// When the process is one of several and cannot reach the others, with what to do.
-    pub(crate) fn look(setting: Setting, around: &impl Inherited) -> Result<Self, Error> {
+    pub(crate) fn look(setting: PmiSetting, around: &impl Inherited) -> Result<Self, Error> {
         // A child process of a rank has inherited its variables; the socket was closed for it, and a launcher's own child has another.
         let is_child = around
             .text(USED_VARIABLE)
             .is_some_and(|text| text == used(around));
         let found = match setting {
-            Setting::Nobody => return Ok(Self::Nobody),
+            PmiSetting::Nobody => return Ok(Self::Nobody),
             _ if is_child => {
                 let version = match setting {
-                    Setting::Two => pmi::Version::Two,
+                    PmiSetting::Two => pmi::Version::Two,
                     _ => pmi::Version::One,
                 };
                 return Ok(socket(around, version).unwrap_or(Self::Nobody));
             }
-            Setting::Auto => socket(around, pmi::Version::One)
+            PmiSetting::Auto => socket(around, pmi::Version::One)
                 .or_else(|| pmix(around))
                 .or_else(|| port(around)),
-            Setting::One => socket(around, pmi::Version::One).or_else(|| port(around)),
-            Setting::Two => socket(around, pmi::Version::Two),
-            Setting::Pmix => pmix(around),
+            PmiSetting::One => socket(around, pmi::Version::One).or_else(|| port(around)),
+            PmiSetting::Two => socket(around, pmi::Version::Two),
+            PmiSetting::Pmix => pmix(around),
         };
         match (found, setting) {
             (Some(found), _) => Ok(found),
-            (None, Setting::Auto) => match companions(around) {
+            (None, PmiSetting::Auto) => match companions(around) {
                 Some(words) => Err(Error::Boot(words)),
                 None => Ok(Self::Nobody),
             },
             (None, _) => Err(Error::Boot(format!(
                 "RMPI_PMI asks for {}, and no launcher has told how it is reached",
                 match setting {
-                    Setting::One =>
+                    PmiSetting::One =>
                         "pmi1: neither PMI_FD, PMI_RANK and PMI_SIZE nor PMI_PORT and PMI_ID are set",
-                    Setting::Two => "pmi2: PMI_FD, PMI_RANK and PMI_SIZE are not set",
+                    PmiSetting::Two => "pmi2: PMI_FD, PMI_RANK and PMI_SIZE are not set",
                     _ => "pmix: PMIX_NAMESPACE and PMIX_RANK are not set",
                 }
             ))),
@@ -149,18 +149,18 @@ impl Found {
     pub(crate) fn begin(
         self,
         own: impl FnOnce(i32) -> Option<OwnedFd>,
-    ) -> Result<Option<Manager>, Error> {
+    ) -> Result<Option<PmiClient>, Error> {
         let failed = |error: pmi::Error| Error::Boot(error.to_string());
         match self {
             Self::Nobody => Ok(None),
             Self::Pmix => {
                 let client = pmix::Client::begin();
                 let client = client.map_err(|error| Error::Boot(error.to_string()))?;
-                Ok(Some(Manager::Pmix(Box::new(client))))
+                Ok(Some(PmiClient::Pmix(Box::new(client))))
             }
             Self::Port { port, id } => {
                 let client = pmi::Client::connect(&port, id).map_err(failed)?;
-                Ok(Some(Manager::Pmi(client)))
+                Ok(Some(PmiClient::Pmi(client)))
             }
             Self::Socket {
                 number,
@@ -171,7 +171,7 @@ impl Found {
                 let gone = || Error::Boot(format!("PMI_FD is {number}, which is no open socket"));
                 let stream = own(number).ok_or_else(gone)?;
                 let client = pmi::Client::begin(stream, version, rank, size).map_err(failed)?;
-                Ok(Some(Manager::Pmi(client)))
+                Ok(Some(PmiClient::Pmi(client)))
             }
         }
     }
@@ -202,10 +202,10 @@ fn number<T: std::str::FromStr>(around: &impl Inherited, variable: &str) -> Opti
     around.text(variable)?.trim().parse().ok()
 }
 
-fn socket(around: &impl Inherited, version: pmi::Version) -> Option<Found> {
+fn socket(around: &impl Inherited, version: pmi::Version) -> Option<PmiAddress> {
     let number_of = number(around, "PMI_FD").filter(|number| around.is_socket(*number))?;
     let (rank, size) = (number(around, "PMI_RANK")?, number(around, "PMI_SIZE")?);
-    (rank < size).then_some(Found::Socket {
+    (rank < size).then_some(PmiAddress::Socket {
         number: number_of,
         version,
         rank,
@@ -213,16 +213,16 @@ fn socket(around: &impl Inherited, version: pmi::Version) -> Option<Found> {
     })
 }
 
-fn pmix(around: &impl Inherited) -> Option<Found> {
+fn pmix(around: &impl Inherited) -> Option<PmiAddress> {
     around.text("PMIX_NAMESPACE")?;
     number::<u32>(around, "PMIX_RANK")?;
-    Some(Found::Pmix)
+    Some(PmiAddress::Pmix)
 }
 
-fn port(around: &impl Inherited) -> Option<Found> {
+fn port(around: &impl Inherited) -> Option<PmiAddress> {
     let port = around.text("PMI_PORT")?;
     let id = number(around, "PMI_ID")?;
-    Some(Found::Port { port, id })
+    Some(PmiAddress::Port { port, id })
 }
 
 /// Whether this process is one of several although no server is there: then each would be a job of its own, rank 0 of 1.
@@ -270,8 +270,8 @@ mod tests {
         ("SLURM_STEP_NUM_TASKS", "4"),
     ];
 
-    fn said(setting: Setting, around: &'static [(&'static str, &'static str)]) -> String {
-        match Found::look(setting, &Around(around)) {
+    fn said(setting: PmiSetting, around: &'static [(&'static str, &'static str)]) -> String {
+        match PmiAddress::look(setting, &Around(around)) {
             Ok(found) => format!("{found:?}"),
             Err(error) => error.to_string(),
         }
@@ -287,10 +287,10 @@ mod tests {
             ("PMIX_RANK", "0"),
         ];
         let socket = "Socket { number: 11, version: One, rank: 2, size: 4 }";
-        assert_eq!(said(Setting::Auto, both), socket);
-        assert_eq!(said(Setting::Two, both), socket.replace("One", "Two"));
-        assert_eq!(said(Setting::Pmix, both), "Pmix");
-        assert_eq!(said(Setting::Nobody, both), "Nobody");
+        assert_eq!(said(PmiSetting::Auto, both), socket);
+        assert_eq!(said(PmiSetting::Two, both), socket.replace("One", "Two"));
+        assert_eq!(said(PmiSetting::Pmix, both), "Pmix");
+        assert_eq!(said(PmiSetting::Nobody, both), "Nobody");
         let stale: &[(&str, &str)] = &[
             ("PMI_FD", "12"),
             ("PMI_RANK", "2"),
@@ -298,51 +298,51 @@ mod tests {
             ("PMIX_NAMESPACE", "prterun-n0-140@0"),
             ("PMIX_RANK", "0"),
         ];
-        assert_eq!(said(Setting::Auto, stale), "Pmix");
+        assert_eq!(said(PmiSetting::Auto, stale), "Pmix");
         let port: &[(&str, &str)] = &[("PMI_PORT", "vm:41907"), ("PMI_ID", "3")];
         assert_eq!(
-            said(Setting::Auto, port),
+            said(PmiSetting::Auto, port),
             "Port { port: \"vm:41907\", id: 3 }"
         );
-        assert_eq!(said(Setting::Auto, &[]), "Nobody");
+        assert_eq!(said(PmiSetting::Auto, &[]), "Nobody");
     }
 
     #[test]
     fn people_are_told_by_what_a_process_finds_others() {
         let words = |setting, around: &'static [(&'static str, &'static str)]| {
             let around = Around(around);
-            Found::look(setting, &around).unwrap().words(&around)
+            PmiAddress::look(setting, &around).unwrap().words(&around)
         };
         let srun: &[(&str, &str)] = &[("PMI_FD", "11"), ("PMI_RANK", "2"), ("PMI_SIZE", "4")];
         let one = "PMI-1 over descriptor 11, as rank 2 of 4";
-        assert_eq!(words(Setting::Auto, srun).as_deref(), Some(one));
+        assert_eq!(words(PmiSetting::Auto, srun).as_deref(), Some(one));
         let two = one.replace("PMI-1", "PMI-2");
-        assert_eq!(words(Setting::Two, srun), Some(two));
-        assert_eq!(words(Setting::Nobody, srun), None);
+        assert_eq!(words(PmiSetting::Two, srun), Some(two));
+        assert_eq!(words(PmiSetting::Nobody, srun), None);
         let port: &[(&str, &str)] = &[("PMI_PORT", "vm:41907"), ("PMI_ID", "3")];
         let at_port = "PMI-1 at vm:41907, as process 3";
-        assert_eq!(words(Setting::Auto, port).as_deref(), Some(at_port));
+        assert_eq!(words(PmiSetting::Auto, port).as_deref(), Some(at_port));
         let pmix: &[(&str, &str)] = &[("PMIX_NAMESPACE", "slurm.pmix.9.0"), ("PMIX_RANK", "1")];
         let by_pmix = "PMIx, as rank 1 of slurm.pmix.9.0";
-        assert_eq!(words(Setting::Auto, pmix).as_deref(), Some(by_pmix));
+        assert_eq!(words(PmiSetting::Auto, pmix).as_deref(), Some(by_pmix));
     }
 
     #[test]
     fn one_of_several_that_cannot_find_the_others_says_what_to_do() {
-        let words = said(Setting::Auto, SLURM);
+        let words = said(PmiSetting::Auto, SLURM);
         assert!(
             words.contains("srun has started 4") && words.contains("--mpi=pmi2"),
             "{words}"
         );
-        assert_eq!(said(Setting::Nobody, SLURM), "Nobody");
+        assert_eq!(said(PmiSetting::Nobody, SLURM), "Nobody");
         // A batch script.
-        assert_eq!(said(Setting::Auto, &SLURM[..1]), "Nobody");
+        assert_eq!(said(PmiSetting::Auto, &SLURM[..1]), "Nobody");
         let closed: &[(&str, &str)] = &[("PMI_FD", "12"), ("PMI_RANK", "2"), ("PMI_SIZE", "4")];
-        assert!(said(Setting::Auto, closed).contains("descriptor 12, which is no open socket"));
+        assert!(said(PmiSetting::Auto, closed).contains("descriptor 12, which is no open socket"));
         for (setting, words) in [
-            (Setting::One, "asks for pmi1"),
-            (Setting::Two, "asks for pmi2"),
-            (Setting::Pmix, "asks for pmix"),
+            (PmiSetting::One, "asks for pmi1"),
+            (PmiSetting::Two, "asks for pmi2"),
+            (PmiSetting::Pmix, "asks for pmix"),
         ] {
             assert!(said(setting, &[]).contains(words), "{}", said(setting, &[]));
         }
@@ -356,8 +356,8 @@ mod tests {
             ("PMI_SIZE", "4"),
             ("RMPI_PMI_USED", "12,2,4,,,,,,,"),
         ];
-        assert_eq!(said(Setting::Auto, child), "Nobody");
-        assert_eq!(said(Setting::Two, child), "Nobody");
+        assert_eq!(said(PmiSetting::Auto, child), "Nobody");
+        assert_eq!(said(PmiSetting::Two, child), "Nobody");
         assert_eq!(used(&Around(child)), "12,2,4,,,,,,,");
         // The same numbers by chance, and another rank.
         let started: &[(&str, &str)] = &[
@@ -366,20 +366,20 @@ mod tests {
             ("PMI_SIZE", "4"),
             ("RMPI_PMI_USED", "11,2,4,,,,,,,"),
         ];
-        assert!(said(Setting::Auto, started).starts_with("Socket"));
+        assert!(said(PmiSetting::Auto, started).starts_with("Socket"));
         let other: &[(&str, &str)] = &[
             ("PMIX_NAMESPACE", "job"),
             ("PMIX_RANK", "3"),
             ("RMPI_PMI_USED", ",,,,,job,2,,,"),
         ];
-        assert_eq!(said(Setting::Auto, other), "Pmix");
+        assert_eq!(said(PmiSetting::Auto, other), "Pmix");
     }
 
     #[test]
     fn the_size_of_the_job_is_known_before_the_server_is_asked() {
         let around = Around(&[("OMPI_COMM_WORLD_SIZE", "5")]);
-        assert_eq!(Found::Pmix.size(&around), 5);
-        assert_eq!(Found::Pmix.size(&Around(SLURM)), 4);
-        assert_eq!(Found::Nobody.size(&around), 1);
+        assert_eq!(PmiAddress::Pmix.size(&around), 5);
+        assert_eq!(PmiAddress::Pmix.size(&Around(SLURM)), 4);
+        assert_eq!(PmiAddress::Nobody.size(&around), 1);
     }
 }

@@ -7,16 +7,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Error;
 
-/// A server that this process talks to.
+/// A connection to the process manager's server.
 #[derive(Debug)]
-pub(crate) enum Manager {
+pub(crate) enum PmiClient {
     /// Over a socket.
     Pmi(pmi::Client),
     /// Through the library of PMIx.
     Pmix(Box<pmix::Client>),
 }
 
-impl Manager {
+impl PmiClient {
     pub(crate) fn rank(&self) -> u32 {
         match self {
             Self::Pmi(client) => client.rank(),

@@ -27,19 +27,19 @@ use wireup::{Boot, ToDaemon, ToRank};
 
 use crate::Error;
 
-/// A rank that has come to its node's name.
+/// A rank that has taken its node's name, or found it taken.
 #[derive(Debug)]
-pub(super) enum Entered {
+pub(super) enum NodeEntry {
     Leader(Leader),
-    Guest(Guest),
+    Guest(NodeGuest),
 }
 
-/// What a rank has to do with the others of its node.
+/// The role of a rank on its node when the shared segment is handed out.
 #[derive(Debug)]
-pub(super) enum Neighbours {
+pub(super) enum NodeRole {
     None,
     Leader(Leader),
-    Guest(Guest),
+    Guest(NodeGuest),
 }
 
 /// The rank that makes the segment.
@@ -48,27 +48,27 @@ pub(super) struct Leader {
     rank: u32,
     /// Where guests connect, until all have come.
     door: Option<OwnedFd>,
-    guests: Vec<Seat>,
+    guests: Vec<GuestSeat>,
     lost: VecDeque<(u32, String)>,
 }
 
 /// A guest, as its leader sees it.
 #[derive(Debug)]
-struct Seat {
+struct GuestSeat {
     rank: u32,
     socket: OwnedFd,
 }
 
-/// A rank that gets the segment.
+/// A rank that gets the segment from its leader.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(super) struct NodeGuest {
     socket: OwnedFd,
     /// The rank at the other end, as soon as it has said so.
     leader: Option<u32>,
     is_over: bool,
 }
 
-impl Neighbours {
+impl NodeRole {
     /// Who has ended without having said so, one at a time.
     pub(super) fn next_lost(&mut self) -> Option<(u32, String)> {
         match self {
@@ -95,7 +95,7 @@ impl Neighbours {
     }
 }
 
-impl Entered {
+impl NodeEntry {
     /// Comes to the name of a job on this node.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl Entered {
             }
             let guest = socket(SocketFlags::empty())?;
             match rustix::net::connect(&guest, &address) {
-                Ok(()) => return Guest::greet(guest, rank).map(Self::Guest),
+                Ok(()) => return NodeGuest::greet(guest, rank).map(Self::Guest),
                 // It does not listen yet; or it has ended meanwhile.
                 Err(Errno::CONNREFUSED | Errno::INTR) if since.elapsed() < PATIENCE => {
                     sleep(Duration::from_millis(1));
@@ -183,7 +183,7 @@ impl Leader {
                     self.rank
                 )));
             }
-            self.guests.push(Seat { rank, socket });
+            self.guests.push(GuestSeat { rank, socket });
         }
         Ok(())
     }
@@ -254,7 +254,7 @@ impl Leader {
                 }
                 _ => false,
             };
-            let Seat { rank, .. } = self.guests.swap_remove(place);
+            let GuestSeat { rank, .. } = self.guests.swap_remove(place);
             if !is_over {
                 let why = ENDED.to_owned();
                 self.say(&ToRank::Lost {
@@ -276,7 +276,7 @@ impl Leader {
     }
 }
 
-impl Guest {
+impl NodeGuest {
     fn greet(socket: OwnedFd, rank: u32) -> Result<Self, Error> {
         if !is_own_user(&socket) {
             return Err(Error::Boot(

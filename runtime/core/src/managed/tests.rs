@@ -65,9 +65,9 @@ impl Server {
         }
     }
 
-    fn manager(self: &Arc<Self>, rank: u32) -> Manager {
+    fn manager(self: &Arc<Self>, rank: u32) -> PmiClient {
         let client = pmi::Client::begin(self.serve(), pmi::Version::One, rank, self.size);
-        Manager::Pmi(client.unwrap())
+        PmiClient::Pmi(client.unwrap())
     }
 
     /// All ranks, born on one node.
@@ -109,7 +109,7 @@ fn ranks_of_a_node_share_one_segment_and_know_each_other() {
 fn hears(managed: &mut Managed) -> ToRank {
     let since = std::time::Instant::now();
     while since.elapsed().as_secs() < 20 {
-        if let Heard::Words(words) = managed.hear() {
+        if let ControlInput::Words(words) = managed.hear() {
             return words;
         }
         thread::yield_now();
@@ -142,7 +142,7 @@ fn a_rank_that_ends_without_a_word_is_lost_to_its_neighbours_alone() {
     let of_leader = place(&births, leader).unwrap();
     births[of_leader].managed.finalized().unwrap();
     drop(births.remove(of_leader));
-    assert!(matches!(births[0].managed.hear(), Heard::Nothing));
+    assert!(matches!(births[0].managed.hear(), ControlInput::Nothing));
 }
 
 #[test]
@@ -166,11 +166,11 @@ fn ranks_of_other_nodes_are_found_by_what_they_left_with_the_server() {
             let server = Arc::clone(&server);
             thread::spawn(move || {
                 let manager = server.manager(rank);
-                let keys = Keys::random().unwrap();
+                let keys = JobKeys::random().unwrap();
                 let cpus = vec![u64::from(rank != 1)];
                 let mut boot = boot_of(&manager, (&[rank], cpus), &keys).unwrap();
                 assert!(boot.over_hosts);
-                let mut managed = Managed::new(manager, Neighbours::None);
+                let mut managed = Managed::new(manager, NodeRole::None);
                 let record = vec![u8::try_from(rank).unwrap(); 200 * rank as usize / 2];
                 managed.meet_others(&mut boot, &record).unwrap();
                 // Rank 1 has no CPU of its own.
@@ -190,7 +190,7 @@ fn ranks_of_other_nodes_are_found_by_what_they_left_with_the_server() {
         ToRank::NoRecord { rank: 0, .. }
     ));
     places[0].take(&ToDaemon::Quiet { rank: 0 });
-    assert!(matches!(places[0].hear(), Heard::Nothing));
+    assert!(matches!(places[0].hear(), ControlInput::Nothing));
     for rank in [1, 2] {
         places[rank as usize].take(&ToDaemon::Quiet { rank });
     }
@@ -213,14 +213,14 @@ fn a_place_that_no_job_has_is_told() {
 
 #[test]
 fn keys_and_bytes_are_read_back_from_their_text() {
-    let keys = Keys::random().unwrap();
-    let read = Keys::parse(&keys.to_string()).unwrap();
+    let keys = JobKeys::random().unwrap();
+    let read = JobKeys::parse(&keys.to_string()).unwrap();
     assert_eq!(
         (keys.job, keys.network, keys.stream),
         (read.job, read.network, read.stream)
     );
     assert!(keys.network < 1 << 31);
-    assert!(Keys::parse("00").is_err() && Keys::parse("").is_err());
+    assert!(JobKeys::parse("00").is_err() && JobKeys::parse("").is_err());
     assert_eq!(unhex(&hex(&[0, 7, 255])), Some(vec![0, 7, 255]));
     assert_eq!((unhex("+1"), unhex("123"), unhex("ü")), (None, None, None));
 }

@@ -7,17 +7,17 @@
 
 use rustc_hash::FxHashMap;
 
-use engine::{Arena, ContextId, Engine, Kind, RequestId};
+use engine::{ContextId, Engine, RequestArena, RequestId, RequestKind};
 
 use super::Messages;
 use crate::operation::exhausted;
-use crate::{Error, Mode, Payload, Target};
+use crate::{Error, Mode, Payload, SendTarget};
 
 /// Everything that is under way beside plain sends and receives.
 #[derive(Debug, Default)]
 pub(crate) struct Bundles {
     open: Vec<Bundle>,
-    replays: FxHashMap<u32, Replay>,
+    replays: FxHashMap<u32, SendTemplate>,
     /// Buffered sends that are not complete.
     buffered: Vec<Buffered>,
     /// Requests that the application has freed before they were complete, and whose data must still be settled.
@@ -36,8 +36,8 @@ struct Bundle {
 
 /// What a persistent send does at each start.
 #[derive(Clone, Debug)]
-struct Replay {
-    target: Option<Target>,
+struct SendTemplate {
+    target: Option<SendTarget>,
     data: Payload,
     mode: SendMode,
 }
@@ -87,13 +87,13 @@ impl Bundles {
     }
 
     /// Whether sends are under way that nobody will collect but this process itself.
-    pub(crate) fn owes_copies(&self, arena: &Arena) -> bool {
-        let is_send = |request: &RequestId| arena.fields(*request).kind == Kind::Send;
+    pub(crate) fn owes_copies(&self, arena: &RequestArena) -> bool {
+        let is_send = |request: &RequestId| arena.fields(*request).kind == RequestKind::Send;
         !self.buffered.is_empty() || self.given_up.iter().any(is_send)
     }
 
     /// A request was freed: its replay goes with it.
-    pub(crate) fn drop_replay(&mut self, request: RequestId, arena: &Arena) {
+    pub(crate) fn drop_replay(&mut self, request: RequestId, arena: &RequestArena) {
         if !self.replays.is_empty() {
             self.replays.remove(&arena.token(request));
         }
@@ -114,7 +114,7 @@ impl Messages {
     /// When no request slot is left.
     pub fn send_payload(
         &mut self,
-        target: Target,
+        target: SendTarget,
         data: &Payload,
         mode: SendMode,
     ) -> Result<Option<RequestId>, Error> {
@@ -143,7 +143,7 @@ impl Messages {
     /// When no request slot is left.
     pub fn prepare_payload(
         &mut self,
-        target: Option<Target>,
+        target: Option<SendTarget>,
         data: Payload,
         mode: SendMode,
     ) -> Result<RequestId, Error> {
@@ -161,7 +161,7 @@ impl Messages {
         let token = self.pump.engine.arena().token(request);
         self.bundles
             .replays
-            .insert(token, Replay { target, data, mode });
+            .insert(token, SendTemplate { target, data, mode });
         Ok(request)
     }
 
@@ -171,7 +171,7 @@ impl Messages {
         let replay = self.bundles.replays.get(&token).cloned();
         // The send first: where it fails, the request stays as it was, and nobody waits for it.
         let part = match replay {
-            Some(Replay {
+            Some(SendTemplate {
                 target: Some(target),
                 data,
                 mode,
@@ -332,21 +332,21 @@ const NO_CONTEXT: ContextId = ContextId(0);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Source;
+    use crate::ReceiveSource;
     use crate::UserMemory;
     use crate::testing::messages_alone;
-    use engine::{ContextId, Peer, State};
+    use engine::{ContextId, Peer, RequestState};
 
     #[test]
     fn a_persistent_send_that_cannot_be_started_stays_inactive() {
         let mut messages = messages_alone();
         let (context, peer, tag) = (ContextId(0), Peer(0), 1);
-        let target = Target { context, peer, tag };
+        let target = SendTarget { context, peer, tag };
         let mut bytes = vec![1u8; 1 << 20];
         let data = Payload::Dense(UserMemory::of(&mut bytes));
         let mode = SendMode::Buffered { buffer: 0 };
         let request = messages.prepare_payload(Some(target), data, mode).unwrap();
-        let source = Source {
+        let source = ReceiveSource {
             context,
             peer: Some(peer),
             tag: Some(tag),
@@ -358,7 +358,7 @@ mod tests {
         {}
         assert!(messages.restart_other(request).is_err());
         assert!(
-            messages.engine().arena().fields(request).state == State::Inactive,
+            messages.engine().arena().fields(request).state == RequestState::Inactive,
             "nobody would ever complete it"
         );
     }

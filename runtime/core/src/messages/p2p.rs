@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Point-to-point operations of a process (MPI 5.0 chapter 3), after communicators and C arguments were resolved.
 
-use engine::{ContextId, Found, Peer, RequestId, Send, State, wire};
+use engine::{ContextId, Peer, ProbedMessage, RequestId, RequestState, Send, wire};
 use transport::{Arrived, SLOT_BODY_BYTES};
 
 use super::Messages;
 use crate::Error;
 use crate::carrier::carrier;
-use crate::operation::{Mode, NO_BUFFER, Source, Target, described, exhausted, scattered, wanted};
+use crate::operation::{
+    Mode, NO_BUFFER, ReceiveSource, SendTarget, described, exhausted, scattered, wanted,
+};
 use crate::pack::Structured;
 use crate::pump;
-use crate::sides::Side;
+use crate::request_data::RequestData;
 use crate::user_buf::UserMemory;
 use crate::var::Variable;
 use crate::var::live::live_u32;
@@ -23,7 +25,7 @@ impl Messages {
     #[inline]
     pub fn send(
         &mut self,
-        target: Target,
+        target: SendTarget,
         memory: UserMemory,
         mode: Mode,
     ) -> Result<Option<RequestId>, Error> {
@@ -113,11 +115,11 @@ impl Messages {
     #[inline(always)]
     pub fn receive_first(
         &mut self,
-        target: Target,
+        target: SendTarget,
         memory: UserMemory,
         datatype: u32,
     ) -> Option<u32> {
-        let Target { context, peer, tag } = target;
+        let SendTarget { context, peer, tag } = target;
         let bytes = memory.bytes() as u64;
         self.pump
             .engine
@@ -132,7 +134,7 @@ impl Messages {
     #[inline(never)]
     fn send_later(
         &mut self,
-        target: Target,
+        target: SendTarget,
         memory: UserMemory,
         mode: Mode,
     ) -> Result<RequestId, Error> {
@@ -155,7 +157,7 @@ impl Messages {
     /// When no request slot is left.
     pub fn send_structured(
         &mut self,
-        target: Target,
+        target: SendTarget,
         data: &Structured,
         mode: Mode,
     ) -> Result<Option<RequestId>, Error> {
@@ -182,7 +184,7 @@ impl Messages {
         };
         let request = self.pump.engine.start_send(send).map_err(|_| exhausted())?;
         self.pump.traffic.count(send.peer, send.bytes);
-        let side = Side::Streamed { data: data.clone() };
+        let side = RequestData::Streamed { data: data.clone() };
         let token = self.pump.engine.arena().token(request);
         self.pump.sides.insert(token, side);
         self.pump.drain_outbox(target.peer);
@@ -190,7 +192,7 @@ impl Messages {
     }
 
     /// Sends structured data at once, if nothing is in the way. `false`: nothing was done.
-    fn send_packed(&mut self, target: Target, data: &Structured) -> bool {
+    fn send_packed(&mut self, target: SendTarget, data: &Structured) -> bool {
         let bytes = data.bytes();
         let is_free = !self.gates.minds_sends() && self.pump.engine.is_clear(target.peer);
         if !is_free || !self.pump.limits.sends_at_once(bytes) {
@@ -216,14 +218,16 @@ impl Messages {
     /// When no request slot is left.
     pub fn send_owned(
         &mut self,
-        target: Target,
+        target: SendTarget,
         mut bytes: Box<[u8]>,
         mode: Mode,
     ) -> Result<Option<RequestId>, Error> {
         let request = self.send(target, UserMemory::of(&mut bytes), mode)?;
         if let Some(request) = request {
             let token = self.pump.engine.arena().token(request);
-            self.pump.sides.insert(token, Side::Sent { _bytes: bytes });
+            self.pump
+                .sides
+                .insert(token, RequestData::Sent { _bytes: bytes });
         }
         Ok(request)
     }
@@ -233,7 +237,11 @@ impl Messages {
     /// # Errors
     /// When no request slot is left.
     #[inline]
-    pub fn receive(&mut self, source: Source, memory: UserMemory) -> Result<RequestId, Error> {
+    pub fn receive(
+        &mut self,
+        source: ReceiveSource,
+        memory: UserMemory,
+    ) -> Result<RequestId, Error> {
         if self.gates.minds_receives() {
             self.gates.mind_receive(&mut self.pump, source);
         }
@@ -255,7 +263,7 @@ impl Messages {
     /// When no request slot is left.
     pub fn receive_structured(
         &mut self,
-        source: Source,
+        source: ReceiveSource,
         data: Structured,
     ) -> Result<RequestId, Error> {
         if self.gates.minds_receives() {
@@ -274,7 +282,7 @@ impl Messages {
     }
 
     /// The earliest message that such a receive would match, of those that have been taken in.
-    pub fn find_message(&mut self, source: Source) -> Option<Found> {
+    pub fn find_message(&mut self, source: ReceiveSource) -> Option<ProbedMessage> {
         if self.gates.minds_receives() {
             self.gates.mind_receive(&mut self.pump, source);
         }
@@ -284,7 +292,7 @@ impl Messages {
     }
 
     /// Takes a found message out of its queue, for one matched receive.
-    pub fn claim(&mut self, found: Found) {
+    pub fn claim(&mut self, found: ProbedMessage) {
         self.pump.engine.claim(found);
     }
 
@@ -353,7 +361,7 @@ impl Messages {
     fn free_with_side(&mut self, request: RequestId) -> bool {
         let token = self.pump.engine.arena().token(request);
         let state = self.pump.engine.arena().fields(request).state;
-        if matches!(state, State::Inactive | State::Complete) {
+        if matches!(state, RequestState::Inactive | RequestState::Complete) {
             self.pump.sides.remove(token);
             return false;
         }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Persistent sends and receives (MPI 5.0 section 3.9): made once, inactive, and started often.
 
-use engine::{ContextId, Fields, Peer, RequestId, wire};
+use engine::{ContextId, Peer, RequestFields, RequestId, wire};
 use queue_layout::{ANY_PEER, ANY_TAG, FLAG_SYNCHRONOUS};
 
 use super::Messages;
 use crate::Error;
-use crate::operation::{Mode, Source, Target, described, exhausted, scattered, wanted};
+use crate::operation::{Mode, ReceiveSource, SendTarget, described, exhausted, scattered, wanted};
 use crate::pack::Structured;
 use crate::user_buf::UserMemory;
 
@@ -17,7 +17,7 @@ impl Messages {
     /// When no request slot is left.
     pub fn prepare_send(
         &mut self,
-        target: Target,
+        target: SendTarget,
         memory: UserMemory,
         mode: Mode,
     ) -> Result<RequestId, Error> {
@@ -68,7 +68,7 @@ impl Messages {
     /// When no request slot is left.
     pub fn prepare_receive(
         &mut self,
-        source: Source,
+        source: ReceiveSource,
         memory: UserMemory,
     ) -> Result<RequestId, Error> {
         let receive = wanted(source, memory);
@@ -87,7 +87,7 @@ impl Messages {
     /// When no request slot is left.
     pub fn prepare_receive_structured(
         &mut self,
-        source: Source,
+        source: ReceiveSource,
         data: Structured,
     ) -> Result<RequestId, Error> {
         let (request, _) = self
@@ -115,8 +115,8 @@ impl Messages {
 }
 
 /// Where the persistent send with these fields goes.
-fn target_of(fields: &Fields) -> Target {
-    Target {
+fn target_of(fields: &RequestFields) -> SendTarget {
+    SendTarget {
         context: ContextId(fields.context),
         peer: Peer(fields.peer),
         tag: fields.tag,
@@ -124,8 +124,8 @@ fn target_of(fields: &Fields) -> Target {
 }
 
 /// What the persistent receive with these fields asks for.
-fn source_of(fields: &Fields) -> Source {
-    Source {
+fn source_of(fields: &RequestFields) -> ReceiveSource {
+    ReceiveSource {
         context: ContextId(fields.context),
         peer: (fields.peer != ANY_PEER).then_some(Peer(fields.peer)),
         tag: (fields.tag != ANY_TAG).then_some(fields.tag),
@@ -141,7 +141,7 @@ mod tests {
     fn s3_9_a_small_persistent_send_is_complete_when_it_is_started() {
         let mut messages = messages_alone();
         let (context, peer, tag) = (ContextId(0), Peer(0), 1);
-        let target = Target { context, peer, tag };
+        let target = SendTarget { context, peer, tag };
         let mut large = vec![1u8; 1 << 20];
         let mut starts = |bytes: usize, mode| {
             let memory = UserMemory::of(&mut large[..bytes]);

@@ -6,15 +6,15 @@ use std::collections::VecDeque;
 use engine::RequestId;
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use transport::{FakeConfig, FakeNet, Far, StreamKey};
+use transport::{FakeConfig, FakeNet, ForeignPeer, StreamKey};
 use wireup::{ToDaemon, ToRank};
 
 use super::*;
 use crate::Universe;
-use crate::boot::Link;
+use crate::boot::DaemonLink;
 use crate::comm::{Comm, WORLD_CONTEXT};
-use crate::operation::{Mode, Source, Status, Target};
-use crate::roster::Name;
+use crate::operation::{MessageStatus, Mode, ReceiveSource, SendTarget};
+use crate::roster::ProcessName;
 use crate::testing::talk;
 use crate::user_buf::UserMemory;
 
@@ -25,9 +25,9 @@ fn boot(size: u32, local_size: u32) -> Boot {
     Boot::parse(&line).unwrap()
 }
 
-fn values(providers: &str) -> Values {
+fn values(providers: &str) -> VariableValues {
     let pair = ("RMPI_PROVIDERS".to_owned(), providers.to_owned());
-    let (values, complaints) = Values::from_environment(std::iter::once(pair));
+    let (values, complaints) = VariableValues::from_environment(std::iter::once(pair));
     assert!(complaints.is_empty(), "{complaints:?}");
     values
 }
@@ -43,7 +43,7 @@ fn opened(boot: Boot, providers: &str) -> String {
 
 #[test]
 fn a_lost_rank_of_a_group_is_told_with_its_number_there_and_the_first_reason() {
-    let mut network = Network::new(0);
+    let mut network = JobNetwork::new(0);
     assert!(!network.wants_turns());
     assert!(network.add_lost(Peer(3), "it was killed"));
     assert!(!network.add_lost(Peer(3), "it does not answer"));
@@ -113,12 +113,12 @@ impl Job {
         let net = FakeNet::new(FakeConfig::calm(1));
         let pairs = (0..ranks).map(|rank| {
             let fabric = Fabric::faked(&net, transport::Peer(rank), ranks, NetLimits::default());
-            let (values, _) = Values::from_environment(std::iter::empty());
+            let (values, _) = VariableValues::from_environment(std::iter::empty());
             let mut universe = Universe::new(fabric, Peer(rank), ranks, &values);
             let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
             let line = rustix::net::socketpair(family, kind, SocketFlags::NONBLOCK, None);
             let (ours, theirs) = line.unwrap();
-            universe.network.set_link(Some(Link::new(ours, rank)));
+            universe.network.set_link(Some(DaemonLink::new(ours, rank)));
             universe.network.join(&mut universe.messages.pump, true);
             universe.listen();
             (universe, theirs)
@@ -187,7 +187,7 @@ impl Job {
     }
 
     fn send(&mut self, from: u32, to: u32, bytes: &mut [u8]) -> Option<RequestId> {
-        let target = Target {
+        let target = SendTarget {
             context: WORLD_CONTEXT,
             peer: Peer(to),
             tag: 5,
@@ -200,7 +200,7 @@ impl Job {
     }
 
     fn receive(&mut self, at: u32, from: Option<u32>, bytes: &mut [u8]) -> RequestId {
-        let source = Source {
+        let source = ReceiveSource {
             context: WORLD_CONTEXT,
             peer: from.map(Peer),
             tag: Some(5),
@@ -213,7 +213,7 @@ impl Job {
     }
 
     /// Takes turns until a request is complete, and collects it.
-    fn wait(&mut self, at: u32, request: RequestId) -> Status {
+    fn wait(&mut self, at: u32, request: RequestId) -> MessageStatus {
         for _ in 0..MOST_TURNS {
             if self.ranks[at as usize].messages.is_complete(request) {
                 return self.ranks[at as usize].collect(request);
@@ -383,7 +383,7 @@ fn a_rank_that_is_known_to_have_died_is_not_waited_for() {
 fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
     let mut job = Job::new(2);
     let (mut out, mut into) = (pattern(300_000), vec![0; 300_000]);
-    let events = Event::MemoryNotRegistered.bit() | Event::PeerLost.bit();
+    let events = EventType::MemoryNotRegistered.bit() | EventType::PeerLost.bit();
     job.ranks[0].messages.engine().tally().wanted.set(events);
     for refused in [0, 1000] {
         job.net.fail_registers(0, refused);
@@ -406,8 +406,8 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
     assert_eq!(
         noted,
         [
-            (Event::MemoryNotRegistered, 1, 300_000),
-            (Event::PeerLost, 1, 0)
+            (EventType::MemoryNotRegistered, 1, 300_000),
+            (EventType::PeerLost, 1, 0)
         ]
     );
 }
@@ -415,7 +415,7 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
 #[test]
 fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
     let mut job = Job::new(2);
-    let events = Event::PortDown.bit() | Event::PortUp.bit();
+    let events = EventType::PortDown.bit() | EventType::PortUp.bit();
     job.ranks[0].messages.engine().tally().wanted.set(events);
     let mut noted = Vec::new();
     for is_up in [false, true, false, true] {
@@ -433,13 +433,13 @@ fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
             (record.event, rail, port, serving)
         }));
     }
-    let (down, up) = ((Event::PortDown, 0, 1, 0), (Event::PortUp, 0, 1, 1));
+    let (down, up) = ((EventType::PortDown, 0, 1, 0), (EventType::PortUp, 0, 1, 1));
     assert_eq!(noted, [down, up, down, up]);
 }
 
 #[test]
 fn limits_are_those_of_the_settings() {
-    let (values, _) = Values::from_environment(std::iter::empty());
+    let (values, _) = VariableValues::from_environment(std::iter::empty());
     assert_eq!(values.net_limits(), NetLimits::default());
     let given = [
         ("RMPI_NET_PAIRS", "3"),
@@ -467,7 +467,7 @@ fn limits_are_those_of_the_settings() {
         ("RMPI_NET_GID_INDEX", "3, 1"),
     ];
     let given = given.map(|(name, text)| (name.to_owned(), text.to_owned()));
-    let (values, complaints) = Values::from_environment(given.into_iter());
+    let (values, complaints) = VariableValues::from_environment(given.into_iter());
     assert!(complaints.is_empty(), "{complaints:?}");
     let wanted = NetLimits {
         pairs: 3,
@@ -505,20 +505,20 @@ fn two_jobs(net: &FakeNet) -> [Universe; 2] {
     let mut both = keys.map(|key| {
         let (me, limits) = (transport::Peer(0), NetLimits::default());
         let fabric = Fabric::faked_with_key(net, me, 1, 1, limits, key);
-        let (values, _) = Values::from_environment(std::iter::empty());
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
         let mut universe = Universe::new(fabric, Peer(0), 1, &values);
         universe.network.join(&mut universe.messages.pump, false);
         universe
     });
     for (me, other) in [(0, 1), (1, 0)] {
-        let far = Far {
+        let far = ForeignPeer {
             known_as: 1,
             key: keys[other],
             stream_key: StreamKey::new(keys[other].into()),
             is_first: me == 0,
         };
         let record = both[other].messages.pump.fabric.network_record().unwrap();
-        let name = Name { job: 9, rank: 0 };
+        let name = ProcessName { job: 9, rank: 0 };
         let peer = both[me].meet_far(name, far, &record).unwrap();
         assert_eq!((peer, both[me].roster().peer(name)), (Peer(1), Some(peer)));
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! IEEE binary16, computed in binary32.
-use super::{Number, Part};
+use super::{ComplexPart, OpNumber};
 
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
-pub(super) struct Half(f32);
+pub(super) struct HalfFloat(f32);
 
-impl Number<2> for Half {
+impl OpNumber<2> for HalfFloat {
     fn read(bytes: [u8; 2]) -> Self {
         Self(widen(u16::from_ne_bytes(bytes)))
     }
@@ -20,7 +20,7 @@ impl Number<2> for Half {
     }
 }
 
-impl Part<2> for Half {
+impl ComplexPart<2> for HalfFloat {
     fn negate(self) -> Self {
         Self(-self.0)
     }

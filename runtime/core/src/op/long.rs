@@ -5,14 +5,14 @@
 //! Four instructions on memory of the function's own; the register stack is left as it was found.
 #![allow(unsafe_code)]
 
-use super::{Number, Part};
+use super::{ComplexPart, OpNumber};
 use std::cmp::Ordering;
 
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub(super) struct Long([u8; 16]);
 
-impl Number<16> for Long {
+impl OpNumber<16> for Long {
     fn read(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
@@ -47,7 +47,7 @@ impl Number<16> for Long {
     }
 }
 
-impl Part<16> for Long {
+impl ComplexPart<16> for Long {
     fn negate(mut self) -> Self {
         self.0[9] ^= 0x80;
         self

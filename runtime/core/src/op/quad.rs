@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! IEEE 754 binary128, Fortran's `REAL*16`: no unit has it, so it is computed here, rounded to nearest with ties to even.
 
-use super::{Number, Part};
+use super::{ComplexPart, OpNumber};
 use std::cmp::Ordering;
 
 #[derive(Clone, Copy)]
@@ -15,7 +15,7 @@ struct Finite {
     value: u128,
 }
 
-impl Number<16> for Quad {
+impl OpNumber<16> for Quad {
     fn read(bytes: [u8; 16]) -> Self {
         Self(u128::from_ne_bytes(bytes))
     }
@@ -81,7 +81,7 @@ impl Number<16> for Quad {
     }
 }
 
-impl Part<16> for Quad {
+impl ComplexPart<16> for Quad {
     fn negate(self) -> Self {
         Self(self.0 ^ SIGN)
     }

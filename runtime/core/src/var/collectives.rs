@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rows of collectives that choose one algorithm of one collective, and their limits.
 
-use super::{Category, Range, Row, Scope, Variable, Verbosity};
+use super::{Category, ControlVariable, Range, Scope, Variable, Verbosity};
 use crate::collective::choice;
 
 /// A row whose words are the ways of a collective.
@@ -10,8 +10,8 @@ const fn choice(
     name: &'static str,
     words: &'static [&'static str],
     text: &'static str,
-) -> Row {
-    Row {
+) -> ControlVariable {
+    ControlVariable {
         variable,
         name,
         category: Category::Collectives,
@@ -29,8 +29,8 @@ const fn size(
     unit: &'static str,
     (least, most, default): (u64, u64, u64),
     text: &'static str,
-) -> Row {
-    Row {
+) -> ControlVariable {
+    ControlVariable {
         variable,
         name,
         category: Category::Collectives,
@@ -46,7 +46,7 @@ const fn size(
     }
 }
 
-pub(super) const BARRIER: Row = choice(
+pub(super) const BARRIER: ControlVariable = choice(
     Variable::Barrier,
     "RMPI_BARRIER",
     choice::Barrier::WORDS,
@@ -56,7 +56,7 @@ pub(super) const BARRIER: Row = choice(
      twice as many steps.",
 );
 
-pub(super) const BCAST: Row = choice(
+pub(super) const BCAST: ControlVariable = choice(
     Variable::Bcast,
     "RMPI_BCAST",
     choice::Bcast::WORDS,
@@ -64,7 +64,7 @@ pub(super) const BCAST: Row = choice(
      from one rank to the next, in segments (chain); or a slice to each other rank, and these to each other (slices).",
 );
 
-pub(super) const REDUCE: Row = choice(
+pub(super) const REDUCE: ControlVariable = choice(
     Variable::Reduce,
     "RMPI_REDUCE",
     choice::Reduce::WORDS,
@@ -72,7 +72,7 @@ pub(super) const REDUCE: Row = choice(
      (tree); or each rank combines a slice of all data, and the root collects the slices (slices).",
 );
 
-pub(super) const ALLREDUCE: Row = choice(
+pub(super) const ALLREDUCE: ControlVariable = choice(
     Variable::Allreduce,
     "RMPI_ALLREDUCE",
     choice::Allreduce::WORDS,
@@ -82,7 +82,7 @@ pub(super) const ALLREDUCE: Row = choice(
      ring is for predefined operations; others, which may depend on the order, go in slices.",
 );
 
-pub(super) const REDUCE_SCATTER: Row = choice(
+pub(super) const REDUCE_SCATTER: ControlVariable = choice(
     Variable::ReduceScatter,
     "RMPI_REDUCE_SCATTER",
     choice::ReduceScatter::WORDS,
@@ -91,7 +91,7 @@ pub(super) const REDUCE_SCATTER: Row = choice(
      partial results go round a ring (ring), for predefined operations, and others in slices.",
 );
 
-pub(super) const SCAN: Row = choice(
+pub(super) const SCAN: ControlVariable = choice(
     Variable::Scan,
     "RMPI_SCAN",
     choice::Scan::WORDS,
@@ -100,7 +100,7 @@ pub(super) const SCAN: Row = choice(
      bytes), which has the fewest messages.",
 );
 
-pub(super) const GATHER: Row = choice(
+pub(super) const GATHER: ControlVariable = choice(
     Variable::Gather,
     "RMPI_GATHER",
     choice::Gather::WORDS,
@@ -109,7 +109,7 @@ pub(super) const GATHER: Row = choice(
      blocks are handed on together (tree). MPI_Gatherv goes as auto does, nodes or direct.",
 );
 
-pub(super) const SCATTER: Row = choice(
+pub(super) const SCATTER: ControlVariable = choice(
     Variable::Scatter,
     "RMPI_SCATTER",
     choice::Scatter::WORDS,
@@ -118,7 +118,7 @@ pub(super) const SCATTER: Row = choice(
      where blocks are handed on together (tree). MPI_Scatterv goes as auto does, nodes or direct.",
 );
 
-pub(super) const ALLGATHER: Row = choice(
+pub(super) const ALLGATHER: ControlVariable = choice(
     Variable::Allgather,
     "RMPI_ALLGATHER",
     choice::Allgather::WORDS,
@@ -127,7 +127,7 @@ pub(super) const ALLGATHER: Row = choice(
      (ring).",
 );
 
-pub(super) const ALLGATHERV: Row = choice(
+pub(super) const ALLGATHERV: ControlVariable = choice(
     Variable::Allgatherv,
     "RMPI_ALLGATHERV",
     choice::Allgatherv::WORDS,
@@ -135,7 +135,7 @@ pub(super) const ALLGATHERV: Row = choice(
      where there are several, else direct; nodes; each block straight to all (direct); or round a ring (ring).",
 );
 
-pub(super) const ALLTOALL: Row = choice(
+pub(super) const ALLTOALL: ControlVariable = choice(
     Variable::Alltoall,
     "RMPI_ALLTOALL",
     choice::Alltoall::WORDS,
@@ -145,7 +145,7 @@ pub(super) const ALLTOALL: Row = choice(
      MPI_Alltoallv where ranks share cores, else direct.",
 );
 
-pub(super) const ALLTOALL_WINDOW: Row = size(
+pub(super) const ALLTOALL_WINDOW: ControlVariable = size(
     Variable::AlltoallWindow,
     "RMPI_ALLTOALL_WINDOW",
     "ranks",
@@ -154,7 +154,7 @@ pub(super) const ALLTOALL_WINDOW: Row = size(
      many ranks at a time: 1 is pair by pair, and 0 all at once.",
 );
 
-pub(super) const NODE_LIMIT: Row = size(
+pub(super) const NODE_LIMIT: ControlVariable = size(
     Variable::NodeLimit,
     "RMPI_NODE_LIMIT",
     "bytes",
@@ -164,7 +164,7 @@ pub(super) const NODE_LIMIT: Row = size(
      MPI_Alltoallv and MPI_Alltoallw too.",
 );
 
-pub(super) const NODE_GATHER_LIMIT: Row = size(
+pub(super) const NODE_GATHER_LIMIT: ControlVariable = size(
     Variable::NodeGatherLimit,
     "RMPI_NODE_GATHER_LIMIT",
     "bytes",
@@ -174,7 +174,7 @@ pub(super) const NODE_GATHER_LIMIT: Row = size(
      share cores, 128 times as much is.",
 );
 
-pub(super) const NODE_SLICE_LIMIT: Row = size(
+pub(super) const NODE_SLICE_LIMIT: ControlVariable = size(
     Variable::NodeSliceLimit,
     "RMPI_NODE_SLICE_LIMIT",
     "bytes",
@@ -184,7 +184,7 @@ pub(super) const NODE_SLICE_LIMIT: Row = size(
      MPI_Reduce, and in MPI_Reduce_scatter where nodes and parts are alike, slices of twice as much are.",
 );
 
-pub(super) const RING_LIMIT: Row = size(
+pub(super) const RING_LIMIT: ControlVariable = size(
     Variable::RingLimit,
     "RMPI_RING_LIMIT",
     "bytes",
@@ -194,7 +194,7 @@ pub(super) const RING_LIMIT: Row = size(
      MPI_Reduce_scatter go that way too where their variables are auto.",
 );
 
-pub(super) const BCAST_SLICE_LIMIT: Row = size(
+pub(super) const BCAST_SLICE_LIMIT: ControlVariable = size(
     Variable::BcastSliceLimit,
     "RMPI_BCAST_SLICE_LIMIT",
     "bytes",
@@ -202,7 +202,7 @@ pub(super) const BCAST_SLICE_LIMIT: Row = size(
     "Broadcasts of at least so much data to more than one other rank go in slices where RMPI_BCAST is auto.",
 );
 
-pub(super) const BCAST_SEGMENT: Row = size(
+pub(super) const BCAST_SEGMENT: ControlVariable = size(
     Variable::BcastSegment,
     "RMPI_BCAST_SEGMENT",
     "bytes",
@@ -210,7 +210,7 @@ pub(super) const BCAST_SEGMENT: Row = size(
     "What goes on at a time where a broadcast goes along a chain.",
 );
 
-pub(super) const BOARD_BCAST_LIMIT: Row = size(
+pub(super) const BOARD_BCAST_LIMIT: ControlVariable = size(
     Variable::BoardBcastLimit,
     "RMPI_BOARD_BCAST_LIMIT",
     "bytes",
@@ -218,7 +218,7 @@ pub(super) const BOARD_BCAST_LIMIT: Row = size(
     "Where each rank has a CPU, broadcasts of more data do not go over a board, unless RMPI_BCAST says so.",
 );
 
-pub(super) const BOARD_WHOLE_LIMIT: Row = size(
+pub(super) const BOARD_WHOLE_LIMIT: ControlVariable = size(
     Variable::BoardWholeLimit,
     "RMPI_BOARD_WHOLE_LIMIT",
     "bytes",

@@ -4,15 +4,15 @@
 //! What happens is noted where it does, in the engine or around it ([`crate::Messages::note`]), as a few words; this table
 //! says which elements a tool makes of them. Where nobody listens, that costs a load and a branch.
 
-use queue_layout::{COLLECTIVES, Event, Wanted};
+use queue_layout::{COLLECTIVES, EventMask, EventType};
 
-use super::{Category, Verbosity, gauges};
+use super::{Category, Verbosity, pvars};
 
-/// One type of event.
+/// One row of the table of event types.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct EventDescription {
     /// Which one it is in the program.
-    pub event: Event,
+    pub event: EventType,
     /// Its name.
     pub name: &'static str,
     /// What it has to do with.
@@ -31,23 +31,23 @@ pub struct Element {
     /// Its name.
     pub name: &'static str,
     /// What it is made of.
-    pub kind: Kind,
+    pub kind: ElementType,
     /// Where it is found.
-    pub from: Origin,
+    pub from: ElementOrigin,
     /// The words for its values, if they are words.
     pub words: &'static [&'static str],
 }
 
-/// What an element is made of.
+/// The type of an element of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ElementType {
     /// `int`.
     Int,
     /// `unsigned long long`.
     Long,
 }
 
-impl Kind {
+impl ElementType {
     /// Its bytes, which are its alignment too.
     #[must_use]
     pub const fn bytes(self) -> usize {
@@ -58,9 +58,9 @@ impl Kind {
     }
 }
 
-/// Where an element is found in a record.
+/// Where in a record an element is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ElementOrigin {
     /// A word as it is.
     Word(usize),
     /// The handle of the communicator whose context is a word.
@@ -69,7 +69,7 @@ pub enum Origin {
     Internal(usize),
 }
 
-impl Row {
+impl EventDescription {
     /// Where each element lies in a copy of the whole, as a C compiler would place them.
     pub fn displacements(&self) -> impl Iterator<Item = usize> {
         let mut end = 0_usize;
@@ -96,22 +96,22 @@ impl Row {
 }
 
 /// What somebody listens to.
-static WANTED: Wanted = Wanted::none();
+static WANTED: EventMask = EventMask::none();
 
 /// What somebody listens to.
 #[inline(always)]
 #[must_use]
-pub fn wanted() -> &'static Wanted {
+pub fn wanted() -> &'static EventMask {
     &WANTED
 }
 
 /// From now on these events are noted, as bits.
 pub fn want(bits: u32) {
-    gauges::tally().wanted.set(bits);
+    pvars::tally().wanted.set(bits);
     WANTED.set(bits);
 }
 
-const fn element(name: &'static str, kind: Kind, from: Origin) -> Element {
+const fn element(name: &'static str, kind: ElementType, from: ElementOrigin) -> Element {
     Element {
         name,
         kind,
@@ -120,14 +120,18 @@ const fn element(name: &'static str, kind: Kind, from: Origin) -> Element {
     }
 }
 
-const COMMUNICATOR: Element = element("communicator", Kind::Long, Origin::Communicator(0));
-const HANDLE: Element = element("communicator", Kind::Long, Origin::Word(0));
-const INTERNAL: Element = element("internal", Kind::Int, Origin::Internal(0));
-const TAG: Element = element("tag", Kind::Int, Origin::Word(2));
-const BYTES: Element = element("bytes", Kind::Long, Origin::Word(3));
-const SOURCE: Element = element("source", Kind::Int, Origin::Word(1));
-const DESTINATION: Element = element("destination", Kind::Int, Origin::Word(1));
-const PEER: Element = element("peer", Kind::Int, Origin::Word(0));
+const COMMUNICATOR: Element = element(
+    "communicator",
+    ElementType::Long,
+    ElementOrigin::Communicator(0),
+);
+const HANDLE: Element = element("communicator", ElementType::Long, ElementOrigin::Word(0));
+const INTERNAL: Element = element("internal", ElementType::Int, ElementOrigin::Internal(0));
+const TAG: Element = element("tag", ElementType::Int, ElementOrigin::Word(2));
+const BYTES: Element = element("bytes", ElementType::Long, ElementOrigin::Word(3));
+const SOURCE: Element = element("source", ElementType::Int, ElementOrigin::Word(1));
+const DESTINATION: Element = element("destination", ElementType::Int, ElementOrigin::Word(1));
+const PEER: Element = element("peer", ElementType::Int, ElementOrigin::Word(0));
 
 const fn worded(mut element: Element, words: &'static [&'static str]) -> Element {
     element.words = words;
@@ -138,40 +142,46 @@ const ARRIVED: &[Element] = &[COMMUNICATOR, INTERNAL, SOURCE, TAG, BYTES];
 const SENT: &[Element] = &[COMMUNICATOR, INTERNAL, DESTINATION, TAG, BYTES];
 const COMPLETE: &[Element] = &[
     worded(
-        element("operation", Kind::Int, Origin::Word(4)),
+        element("operation", ElementType::Int, ElementOrigin::Word(4)),
         &["send", "receive"],
     ),
     COMMUNICATOR,
     INTERNAL,
-    element("peer", Kind::Int, Origin::Word(1)),
+    element("peer", ElementType::Int, ElementOrigin::Word(1)),
     TAG,
     BYTES,
 ];
-const KEPT: &[Element] = &[PEER, element("kept_bytes", Kind::Long, Origin::Word(1))];
+const KEPT: &[Element] = &[
+    PEER,
+    element("kept_bytes", ElementType::Long, ElementOrigin::Word(1)),
+];
 const CALL: &[Element] = &[
     worded(
-        element("collective", Kind::Int, Origin::Word(1)),
+        element("collective", ElementType::Int, ElementOrigin::Word(1)),
         &COLLECTIVES,
     ),
     COMMUNICATOR,
 ];
-const LARGE: &[Element] = &[PEER, element("bytes", Kind::Long, Origin::Word(1))];
+const LARGE: &[Element] = &[
+    PEER,
+    element("bytes", ElementType::Long, ElementOrigin::Word(1)),
+];
 
 /// The rail is its number among those of the process, the port that on its device; `serving` are the rails that serve now.
 const PORT: &[Element] = &[
-    element("rail", Kind::Int, Origin::Word(0)),
-    element("port", Kind::Int, Origin::Word(1)),
-    element("serving", Kind::Int, Origin::Word(2)),
+    element("rail", ElementType::Int, ElementOrigin::Word(0)),
+    element("port", ElementType::Int, ElementOrigin::Word(1)),
+    element("serving", ElementType::Int, ElementOrigin::Word(2)),
 ];
 
 const fn row(
-    event: Event,
+    event: EventType,
     name: &'static str,
     (category, verbosity): (Category, Verbosity),
     elements: &'static [Element],
     text: &'static str,
-) -> Row {
-    Row {
+) -> EventDescription {
+    EventDescription {
         event,
         name,
         category,
@@ -190,51 +200,51 @@ const NETWORK: (Category, Verbosity) = (Category::Network, Verbosity::TunerBasic
 const WAITING: (Category, Verbosity) = (Category::Waiting, Verbosity::TunerBasic);
 
 /// The table. An event keeps its place: new ones come last.
-pub const EVENTS: &[Row] = &[
+pub const EVENTS: &[EventDescription] = &[
     row(
-        Event::UnexpectedMessage,
+        EventType::UnexpectedMessage,
         "unexpected_message",
         MESSAGES,
         ARRIVED,
         "A message arrived, or was announced, before a receive that matches it.",
     ),
     row(
-        Event::UnexpectedMatched,
+        EventType::UnexpectedMatched,
         "unexpected_message_matched",
         MESSAGES,
         ARRIVED,
         "A receive or a matched probe took a message that had arrived before it.",
     ),
     row(
-        Event::RendezvousSendBegin,
+        EventType::RendezvousSendBegin,
         "rendezvous_send_begin",
         PROTOCOL,
         SENT,
         "A message was announced to its receiver, since it is large, synchronous, or the receiver has asked for it.",
     ),
     row(
-        Event::RendezvousSendEnd,
+        EventType::RendezvousSendEnd,
         "rendezvous_send_end",
         PROTOCOL,
         SENT,
         "The data of an announced message were read by the receiver, or have left.",
     ),
     row(
-        Event::RendezvousReceiveBegin,
+        EventType::RendezvousReceiveBegin,
         "rendezvous_receive_begin",
         PROTOCOL,
         ARRIVED,
         "A receive met an announced message; its data begin to move.",
     ),
     row(
-        Event::RendezvousReceiveEnd,
+        EventType::RendezvousReceiveEnd,
         "rendezvous_receive_end",
         PROTOCOL,
         ARRIVED,
         "The data of an announced message are in the buffer of its receive.",
     ),
     row(
-        Event::RequestComplete,
+        EventType::RequestComplete,
         "request_complete",
         MESSAGES,
         COMPLETE,
@@ -242,109 +252,117 @@ pub const EVENTS: &[Row] = &[
          done when they are started need none.",
     ),
     row(
-        Event::SenderThrottled,
+        EventType::SenderThrottled,
         "sender_throttled",
         CREDIT,
         KEPT,
         "A sender was asked to announce its messages, since too many, or too many bytes, are unexpected here.",
     ),
     row(
-        Event::SenderReleased,
+        EventType::SenderReleased,
         "sender_released",
         CREDIT,
         KEPT,
         "A sender that was asked to announce its messages need not do so any more.",
     ),
     row(
-        Event::CreditStallBegin,
+        EventType::CreditStallBegin,
         "credit_stall_begin",
         CREDIT,
         &[PEER],
         "A receiver that has too many unexpected messages asked this process to announce its own: they wait for their receives.",
     ),
     row(
-        Event::CreditStallEnd,
+        EventType::CreditStallEnd,
         "credit_stall_end",
         CREDIT,
         &[PEER],
         "A receiver that had asked this process to announce its messages takes them at once again.",
     ),
     row(
-        Event::CommunicatorCreated,
+        EventType::CommunicatorCreated,
         "communicator_created",
         PROCESS,
         &[
             HANDLE,
-            element("size", Kind::Int, Origin::Word(1)),
-            element("rank", Kind::Int, Origin::Word(2)),
+            element("size", ElementType::Int, ElementOrigin::Word(1)),
+            element("rank", ElementType::Int, ElementOrigin::Word(2)),
         ],
         "The process was given a communicator; MPI_COMM_WORLD and MPI_COMM_SELF when MPI is initialized.",
     ),
     row(
-        Event::CommunicatorFreed,
+        EventType::CommunicatorFreed,
         "communicator_freed",
         PROCESS,
         &[HANDLE],
         "A communicator was freed; its handle names nothing any more.",
     ),
     row(
-        Event::CollectiveBegin,
+        EventType::CollectiveBegin,
         "collective_begin",
         CALLS,
         CALL,
         "A call of a collective begins, blocking, nonblocking or a start of a persistent one.",
     ),
     row(
-        Event::CollectiveEnd,
+        EventType::CollectiveEnd,
         "collective_end",
         CALLS,
         CALL,
         "A call of a collective has done its part in this process.",
     ),
     row(
-        Event::SingleCopyRefused,
+        EventType::SingleCopyRefused,
         "single_copy_refused",
         NETWORK,
         LARGE,
         "The system did not let the data of a large message be read from the sender's memory: they come in frames.",
     ),
     row(
-        Event::MemoryNotRegistered,
+        EventType::MemoryNotRegistered,
         "memory_not_registered",
         NETWORK,
         LARGE,
         "The memory of a large message could not be opened to its receiver: its data go in frames.",
     ),
     row(
-        Event::PeerLost,
+        EventType::PeerLost,
         "peer_lost",
         NETWORK,
         &[PEER],
         "A process does not answer over the network any more.",
     ),
     row(
-        Event::SleepBegin,
+        EventType::SleepBegin,
         "sleep_begin",
         WAITING,
-        &[element("most_ns", Kind::Long, Origin::Word(0))],
+        &[element(
+            "most_ns",
+            ElementType::Long,
+            ElementOrigin::Word(0),
+        )],
         "The process has waited so long that it goes to sleep, for at most this many nanoseconds.",
     ),
     row(
-        Event::SleepEnd,
+        EventType::SleepEnd,
         "sleep_end",
         WAITING,
-        &[element("most_ns", Kind::Long, Origin::Word(0))],
+        &[element(
+            "most_ns",
+            ElementType::Long,
+            ElementOrigin::Word(0),
+        )],
         "The process is awake again.",
     ),
     row(
-        Event::ErrorRaised,
+        EventType::ErrorRaised,
         "error_raised",
         PROCESS,
-        &[element("class", Kind::Int, Origin::Word(0))],
+        &[element("class", ElementType::Int, ElementOrigin::Word(0))],
         "A call of MPI failed with this error class, and its error handler returned.",
     ),
     row(
-        Event::PortDown,
+        EventType::PortDown,
         "port_down",
         NETWORK,
         PORT,
@@ -352,7 +370,7 @@ pub const EVENTS: &[Row] = &[
          are any.",
     ),
     row(
-        Event::PortUp,
+        EventType::PortUp,
         "port_up",
         NETWORK,
         PORT,
@@ -360,7 +378,7 @@ pub const EVENTS: &[Row] = &[
     ),
 ];
 
-const _: () = assert!(EVENTS.len() == Event::COUNT);
+const _: () = assert!(EVENTS.len() == EventType::COUNT);
 
 #[cfg(test)]
 mod tests {
@@ -370,16 +388,17 @@ mod tests {
     fn s15_3_8_rows_stand_at_their_place_with_names_of_their_own_and_elements() {
         for (at, row) in EVENTS.iter().enumerate() {
             assert_eq!(row.event as usize, at, "{}", row.name);
-            let same = |other: &Row| other.name == row.name;
+            let same = |other: &EventDescription| other.name == row.name;
             assert!(!EVENTS[..at].iter().any(same), "{}", row.name);
             assert!(row.text.ends_with('.') && row.category.place().is_some());
             assert!(!row.elements.is_empty());
             for element in row.elements {
-                let (Origin::Word(word) | Origin::Communicator(word) | Origin::Internal(word)) =
-                    element.from;
+                let (ElementOrigin::Word(word)
+                | ElementOrigin::Communicator(word)
+                | ElementOrigin::Internal(word)) = element.from;
                 assert!(word < engine::WORDS, "{}: {}", row.name, element.name);
                 // Values of an enumeration are ints (section 15.3.5).
-                assert!(element.words.is_empty() || element.kind == Kind::Int);
+                assert!(element.words.is_empty() || element.kind == ElementType::Int);
             }
             let worded = row.elements.iter().filter(|it| !it.words.is_empty());
             assert!(
@@ -392,18 +411,18 @@ mod tests {
 
     #[test]
     fn elements_lie_where_a_compiler_would_place_them() {
-        let places = |event: Event| {
+        let places = |event: EventType| {
             let row = &EVENTS[event as usize];
             row.displacements().collect::<Vec<_>>()
         };
-        assert_eq!(places(Event::UnexpectedMessage), [0, 8, 12, 16, 24]);
-        assert_eq!(places(Event::RequestComplete), [0, 8, 16, 20, 24, 32]);
-        assert_eq!(places(Event::CollectiveBegin), [0, 8]);
+        assert_eq!(places(EventType::UnexpectedMessage), [0, 8, 12, 16, 24]);
+        assert_eq!(places(EventType::RequestComplete), [0, 8, 16, 20, 24, 32]);
+        assert_eq!(places(EventType::CollectiveBegin), [0, 8]);
     }
 
     #[test]
     fn descriptions_name_the_elements() {
-        let told = EVENTS[Event::PeerLost as usize].describe();
+        let told = EVENTS[EventType::PeerLost as usize].describe();
         assert!(told.ends_with(" Elements: peer."), "{told}");
     }
 }

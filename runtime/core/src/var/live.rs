@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::{ROWS, Range, Scope, Values, Variable};
+use super::{ROWS, Range, Scope, Variable, VariableValues};
 
 static LIVE: [AtomicU64; ROWS.len()] = {
     let mut all = [const { AtomicU64::new(0) }; ROWS.len()];
@@ -50,7 +50,7 @@ pub(crate) fn set_stale(stale: bool) {
 }
 
 /// These values hold from now on.
-pub(super) fn hold(values: &Values) {
+pub(super) fn hold(values: &VariableValues) {
     for row in ROWS.iter().filter(|row| row.scope == Scope::Any) {
         change(row.variable, values.get(row.variable));
     }

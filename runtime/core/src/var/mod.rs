@@ -3,24 +3,24 @@
 //! paragraph of the documentation; there is no other place where a setting is defined.
 
 mod collectives;
-pub mod desk;
 pub mod events;
-pub mod gauges;
 mod kinds;
 pub mod launch;
 pub(crate) mod live;
-mod meter;
+mod pvar_handle;
+pub mod pvars;
 pub mod settings;
 mod table;
+pub mod tool_sessions;
 pub(crate) mod traffic;
 mod tuning;
 
 pub use kinds::{Category, Scope, Verbosity};
 pub use table::{ROWS, Variable};
 
-/// One setting.
+/// One row of the table of control variables.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct ControlVariable {
     /// Which one it is in the program.
     pub variable: Variable,
     /// Its name in the environment.
@@ -61,7 +61,7 @@ pub enum Range {
         default: &'static str,
     },
     /// A list of items of some kind, with commas between; nothing, if nothing is said. It has no value but its text.
-    List(Item),
+    List(ListItem),
     /// What this says, which is understood where it is used; nothing, if nothing is said.
     Text(&'static str),
     /// Set by the launcher or read by another program of rmpi: known, not used here.
@@ -70,7 +70,7 @@ pub enum Range {
 
 /// What the items of a list are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item {
+pub enum ListItem {
     /// A device of a network by its name, with or without a colon and the number of one of its ports.
     Device,
     /// A place of a table of GIDs.
@@ -81,15 +81,15 @@ pub enum Item {
     PortRange,
 }
 
-/// The values that hold in this process.
+/// The values of all control variables in this process.
 #[derive(Clone, Debug)]
-pub struct Values {
+pub struct VariableValues {
     numbers: [u64; ROWS.len()],
     /// Lists that were given.
     texts: Vec<(usize, String)>,
 }
 
-impl Default for Values {
+impl Default for VariableValues {
     fn default() -> Self {
         Self {
             numbers: ROWS.map(|row| row.range.default()),
@@ -98,7 +98,7 @@ impl Default for Values {
     }
 }
 
-impl Values {
+impl VariableValues {
     /// Reads the environment: the values, and one sentence for each that was not understood.
     #[must_use]
     pub fn from_environment(
@@ -245,7 +245,7 @@ impl Range {
     }
 }
 
-impl Item {
+impl ListItem {
     fn describe(self) -> &'static str {
         match self {
             Self::Device => "devices, each NAME or NAME:PORT with a port from 1 to 255",
@@ -355,12 +355,12 @@ fn distance(a: &str, b: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn read(pairs: &[(&str, &str)]) -> (Values, Vec<String>) {
+    fn read(pairs: &[(&str, &str)]) -> (VariableValues, Vec<String>) {
         let pairs: Vec<_> = pairs
             .iter()
             .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
             .collect();
-        Values::from_environment(pairs.into_iter())
+        VariableValues::from_environment(pairs.into_iter())
     }
 
     #[test]
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_device_has_a_name_and_may_have_a_port() {
-        let range = Range::List(Item::Device);
+        let range = Range::List(ListItem::Device);
         for text in ["", "mlx5_0", "mlx5_0:1, mlx5_1:255", "rxe0,", "hfi1_0.2"] {
             assert_eq!(range.parse(text), Some(0), "{text}");
         }

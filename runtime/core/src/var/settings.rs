@@ -4,22 +4,22 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{MOST_TEXT_BYTES, ROWS, Range, Row, Scope, Values, live};
+use super::{ControlVariable, MOST_TEXT_BYTES, ROWS, Range, Scope, VariableValues, live};
 
 /// The rows that are control variables, in the order of their indices: those that are not for other programs.
-pub fn controls() -> impl Iterator<Item = &'static Row> {
+pub fn controls() -> impl Iterator<Item = &'static ControlVariable> {
     ROWS.iter().filter(|row| row.range != Range::Foreign)
 }
 
 /// The control variable with this index.
 #[must_use]
-pub fn control(index: usize) -> Option<&'static Row> {
+pub fn control(index: usize) -> Option<&'static ControlVariable> {
     controls().nth(index)
 }
 
-/// A value as tools read and write it.
+/// The value of a control variable as tools read and write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum CvarValue {
     /// Of [`Range::Number`].
     Number(u64),
     /// Of [`Range::Words`]: the place of the word.
@@ -28,9 +28,9 @@ pub enum Value {
     Text(String),
 }
 
-/// Why a value was not written.
+/// Why a control variable was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum CvarRefusal {
     /// MPI is initialized: what steers it is fixed.
     NotNow,
     /// The environment alone sets it.
@@ -41,7 +41,7 @@ pub enum Refusal {
 
 /// Room for the longest value of a list, its final NUL among it; `None` for what is no text.
 #[must_use]
-pub fn text_bytes(row: &Row) -> Option<usize> {
+pub fn text_bytes(row: &ControlVariable) -> Option<usize> {
     match row.range {
         Range::Names { all, .. } => Some(all.iter().map(|name| name.len() + 1).sum()),
         Range::List(_) | Range::Text(_) => Some(MOST_TEXT_BYTES),
@@ -49,32 +49,32 @@ pub fn text_bytes(row: &Row) -> Option<usize> {
     }
 }
 
-/// What a tool has written, and what holds.
+/// The values that a tool has written, and those that hold.
 #[derive(Debug)]
-struct Settings {
+struct CvarSettings {
     /// In the order in which it was written: row, value and text.
     written: Vec<(usize, u64, String)>,
     /// Since MPI is initialized.
-    fixed: Option<Values>,
+    fixed: Option<VariableValues>,
 }
 
-static SETTINGS: Mutex<Settings> = Mutex::new(Settings::new());
+static SETTINGS: Mutex<CvarSettings> = Mutex::new(CvarSettings::new());
 
-fn settings() -> MutexGuard<'static, Settings> {
+fn settings() -> MutexGuard<'static, CvarSettings> {
     SETTINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The value of a control variable: the one that holds, or before MPI is initialized the one that would.
 #[must_use]
-pub fn read(row: &Row) -> Value {
+pub fn read(row: &ControlVariable) -> CvarValue {
     settings().read(row, environment)
 }
 
 /// Writes a control variable.
 ///
 /// # Errors
-/// See [`Refusal`].
-pub fn write(row: &Row, value: &Value) -> Result<(), Refusal> {
+/// See [`CvarRefusal`].
+pub fn write(row: &ControlVariable, value: &CvarValue) -> Result<(), CvarRefusal> {
     let mut settings = settings();
     settings.write(row, value)?;
     // Under the lock, so that what holds is what is read.
@@ -87,7 +87,7 @@ pub fn write(row: &Row, value: &Value) -> Result<(), Refusal> {
 
 /// MPI is being initialized: the values that hold from now on, and a sentence for each that was not understood.
 #[must_use]
-pub fn fix() -> (Values, Vec<String>) {
+pub fn fix() -> (VariableValues, Vec<String>) {
     let fixed = settings().fix(environment());
     live::hold(&fixed.0);
     fixed
@@ -100,7 +100,7 @@ fn environment() -> Vec<(String, String)> {
     std::env::vars_os().filter_map(text).collect()
 }
 
-impl Settings {
+impl CvarSettings {
     const fn new() -> Self {
         Self {
             written: Vec::new(),
@@ -108,18 +108,22 @@ impl Settings {
         }
     }
 
-    fn read(&self, row: &Row, environment: impl FnOnce() -> Vec<(String, String)>) -> Value {
+    fn read(
+        &self,
+        row: &ControlVariable,
+        environment: impl FnOnce() -> Vec<(String, String)>,
+    ) -> CvarValue {
         match &self.fixed {
             Some(values) => value(values, row),
             None => value(&self.values(environment()).0, row),
         }
     }
 
-    fn write(&mut self, row: &Row, value: &Value) -> Result<(), Refusal> {
+    fn write(&mut self, row: &ControlVariable, value: &CvarValue) -> Result<(), CvarRefusal> {
         if row.scope == Scope::ReadOnly {
-            return Err(Refusal::Never);
+            return Err(CvarRefusal::Never);
         }
-        let (number, text) = parsed(row, value).ok_or(Refusal::Invalid)?;
+        let (number, text) = parsed(row, value).ok_or(CvarRefusal::Invalid)?;
         let at = row.variable as usize;
         match &mut self.fixed {
             None => {}
@@ -127,22 +131,22 @@ impl Settings {
                 fixed.set(at, number, text);
                 return Ok(());
             }
-            Some(_) => return Err(Refusal::NotNow),
+            Some(_) => return Err(CvarRefusal::NotNow),
         }
         self.written.retain(|(other, ..)| *other != at);
         self.written.push((at, number, text));
         Ok(())
     }
 
-    fn fix(&mut self, environment: Vec<(String, String)>) -> (Values, Vec<String>) {
+    fn fix(&mut self, environment: Vec<(String, String)>) -> (VariableValues, Vec<String>) {
         let (values, complaints) = self.values(environment);
         self.fixed = Some(values.clone());
         (values, complaints)
     }
 
     /// What a tool has written comes before what the environment says.
-    fn values(&self, environment: Vec<(String, String)>) -> (Values, Vec<String>) {
-        let (mut values, complaints) = Values::from_environment(environment.into_iter());
+    fn values(&self, environment: Vec<(String, String)>) -> (VariableValues, Vec<String>) {
+        let (mut values, complaints) = VariableValues::from_environment(environment.into_iter());
         for (at, number, text) in &self.written {
             values.set(*at, *number, text.clone());
         }
@@ -150,32 +154,32 @@ impl Settings {
     }
 }
 
-fn value(values: &Values, row: &Row) -> Value {
+fn value(values: &VariableValues, row: &ControlVariable) -> CvarValue {
     let number = values.get(row.variable);
     match row.range {
-        Range::Number { .. } => Value::Number(number),
-        Range::Words(_) => Value::Word(usize::try_from(number).unwrap_or(0)),
+        Range::Number { .. } => CvarValue::Number(number),
+        Range::Words(_) => CvarValue::Word(usize::try_from(number).unwrap_or(0)),
         Range::Names { all, .. } => {
             let names = all.iter().enumerate();
             let there = names.filter(|(at, _)| number >> at & 1 != 0);
-            Value::Text(there.map(|(_, name)| *name).collect::<Vec<_>>().join(","))
+            CvarValue::Text(there.map(|(_, name)| *name).collect::<Vec<_>>().join(","))
         }
         Range::List(_) | Range::Text(_) | Range::Foreign => {
-            Value::Text(values.text(row.variable).to_owned())
+            CvarValue::Text(values.text(row.variable).to_owned())
         }
     }
 }
 
 /// The number and the text of a value, if it is one of this row.
-fn parsed(row: &Row, value: &Value) -> Option<(u64, String)> {
+fn parsed(row: &ControlVariable, value: &CvarValue) -> Option<(u64, String)> {
     match (row.range, value) {
-        (Range::Number { least, most, .. }, Value::Number(number)) => (least..=most)
+        (Range::Number { least, most, .. }, CvarValue::Number(number)) => (least..=most)
             .contains(number)
             .then(|| (*number, String::new())),
-        (Range::Words(words), Value::Word(at)) => {
+        (Range::Words(words), CvarValue::Word(at)) => {
             (*at < words.len()).then(|| (*at as u64, String::new()))
         }
-        (Range::Names { .. } | Range::List(_) | Range::Text(_), Value::Text(text)) => {
+        (Range::Names { .. } | Range::List(_) | Range::Text(_), CvarValue::Text(text)) => {
             Some((row.range.parse(text)?, text.clone()))
         }
         _ => None,
@@ -187,7 +191,7 @@ mod tests {
     use super::super::Variable;
     use super::*;
 
-    fn row(variable: Variable) -> &'static Row {
+    fn row(variable: Variable) -> &'static ControlVariable {
         &ROWS[variable as usize]
     }
 
@@ -205,79 +209,79 @@ mod tests {
 
     #[test]
     fn what_is_written_comes_before_the_environment_and_holds_when_mpi_begins() {
-        let mut settings = Settings::new();
+        let mut settings = CvarSettings::new();
         let limit = row(Variable::EagerLimit);
         let given = || set("RMPI_EAGER_LIMIT", "4K");
-        assert_eq!(settings.read(limit, Vec::new), Value::Number(8192));
-        assert_eq!(settings.read(limit, given), Value::Number(4096));
-        settings.write(limit, &Value::Number(17)).unwrap();
-        settings.write(limit, &Value::Number(16)).unwrap();
-        assert_eq!(settings.read(limit, given), Value::Number(16));
+        assert_eq!(settings.read(limit, Vec::new), CvarValue::Number(8192));
+        assert_eq!(settings.read(limit, given), CvarValue::Number(4096));
+        settings.write(limit, &CvarValue::Number(17)).unwrap();
+        settings.write(limit, &CvarValue::Number(16)).unwrap();
+        assert_eq!(settings.read(limit, given), CvarValue::Number(16));
         let (values, complaints) = settings.fix(given());
         assert!(complaints.is_empty() && values.get(Variable::EagerLimit) == 16);
         let rails = row(Variable::NetRails);
-        let refused = settings.write(rails, &Value::Number(1));
-        assert_eq!(refused, Err(Refusal::NotNow));
-        assert_eq!(settings.read(rails, Vec::new), Value::Number(2));
-        settings.write(limit, &Value::Number(5)).unwrap();
-        assert_eq!(settings.read(limit, given), Value::Number(5));
+        let refused = settings.write(rails, &CvarValue::Number(1));
+        assert_eq!(refused, Err(CvarRefusal::NotNow));
+        assert_eq!(settings.read(rails, Vec::new), CvarValue::Number(2));
+        settings.write(limit, &CvarValue::Number(5)).unwrap();
+        assert_eq!(settings.read(limit, given), CvarValue::Number(5));
     }
 
     #[test]
     fn some_settings_change_while_mpi_runs() {
-        let mut settings = Settings::new();
+        let mut settings = CvarSettings::new();
         let yields = row(Variable::Yields);
-        settings.write(yields, &Value::Number(3)).unwrap();
+        settings.write(yields, &CvarValue::Number(3)).unwrap();
         let (values, _) = settings.fix(Vec::new());
         assert_eq!(values.get(Variable::Yields), 3);
-        settings.write(yields, &Value::Number(40)).unwrap();
-        assert_eq!(settings.read(yields, Vec::new), Value::Number(40));
-        let refused = settings.write(yields, &Value::Number(1 << 21));
-        assert_eq!(refused, Err(Refusal::Invalid));
-        assert_eq!(settings.read(yields, Vec::new), Value::Number(40));
+        settings.write(yields, &CvarValue::Number(40)).unwrap();
+        assert_eq!(settings.read(yields, Vec::new), CvarValue::Number(40));
+        let refused = settings.write(yields, &CvarValue::Number(1 << 21));
+        assert_eq!(refused, Err(CvarRefusal::Invalid));
+        assert_eq!(settings.read(yields, Vec::new), CvarValue::Number(40));
     }
 
     #[test]
     fn a_value_out_of_range_or_of_another_kind_changes_nothing() {
-        let mut settings = Settings::new();
+        let mut settings = CvarSettings::new();
         for (variable, value) in [
-            (Variable::EagerLimit, Value::Number(8193)),
-            (Variable::EagerLimit, Value::Word(1)),
-            (Variable::NetRails, Value::Number(0)),
-            (Variable::Wait, Value::Word(3)),
-            (Variable::Providers, Value::Text("rdma".to_owned())),
-            (Variable::Providers, Value::Text(String::new())),
-            (Variable::NetDevices, Value::Text("a/b".to_owned())),
+            (Variable::EagerLimit, CvarValue::Number(8193)),
+            (Variable::EagerLimit, CvarValue::Word(1)),
+            (Variable::NetRails, CvarValue::Number(0)),
+            (Variable::Wait, CvarValue::Word(3)),
+            (Variable::Providers, CvarValue::Text("rdma".to_owned())),
+            (Variable::Providers, CvarValue::Text(String::new())),
+            (Variable::NetDevices, CvarValue::Text("a/b".to_owned())),
             (
                 Variable::NetDevices,
-                Value::Text("a".repeat(MOST_TEXT_BYTES)),
+                CvarValue::Text("a".repeat(MOST_TEXT_BYTES)),
             ),
         ] {
             let before = settings.read(row(variable), Vec::new);
             let refused = settings.write(row(variable), &value);
-            assert_eq!(refused, Err(Refusal::Invalid), "{value:?}");
+            assert_eq!(refused, Err(CvarRefusal::Invalid), "{value:?}");
             assert_eq!(settings.read(row(variable), Vec::new), before);
         }
         let timeout = row(Variable::QmpTimeout);
-        let refused = settings.write(timeout, &Value::Number(1));
-        assert_eq!(refused, Err(Refusal::Never));
+        let refused = settings.write(timeout, &CvarValue::Number(1));
+        assert_eq!(refused, Err(CvarRefusal::Never));
     }
 
     #[test]
     fn lists_are_read_as_texts_that_fit_their_room() {
-        let mut settings = Settings::new();
+        let mut settings = CvarSettings::new();
         let (providers, devices) = (row(Variable::Providers), row(Variable::NetDevices));
         let all = settings.read(providers, Vec::new);
-        assert_eq!(all, Value::Text("self,shm,verbs,tcp".to_owned()));
+        assert_eq!(all, CvarValue::Text("self,shm,verbs,tcp".to_owned()));
         assert_eq!(
             text_bytes(providers),
             Some("self,shm,verbs,tcp,roce,dpdk".len() + 1)
         );
-        let some = Value::Text(" SHM,self,shm".to_owned());
+        let some = CvarValue::Text(" SHM,self,shm".to_owned());
         settings.write(providers, &some).unwrap();
         let read = settings.read(providers, Vec::new);
-        assert_eq!(read, Value::Text("self,shm".to_owned()));
-        let long = Value::Text("a,".repeat(511));
+        assert_eq!(read, CvarValue::Text("self,shm".to_owned()));
+        let long = CvarValue::Text("a,".repeat(511));
         settings.write(devices, &long).unwrap();
         assert_eq!(settings.read(devices, Vec::new), long);
         assert_eq!(text_bytes(devices), Some(MOST_TEXT_BYTES));

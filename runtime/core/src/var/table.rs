@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rows.
 
-use super::{Category, Item, Range, Row, Scope, Verbosity};
+use super::{Category, ControlVariable, ListItem, Range, Scope, Verbosity};
 use super::{collectives, tuning};
 
 /// Names of the rows in the program, in the order of [`ROWS`].
@@ -109,8 +109,8 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 98] = [
-    Row {
+pub const ROWS: [ControlVariable; 98] = [
+    ControlVariable {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
         category: Category::PointToPoint,
@@ -126,7 +126,7 @@ pub const ROWS: [Row; 98] = [
                them; larger ones are announced, and their data move when the receive is there, or over TCP those of up to 256 KiB \
                before.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::EarlyLimit,
         name: "RMPI_EARLY_LIMIT",
         category: Category::PointToPoint,
@@ -141,7 +141,7 @@ pub const ROWS: [Row; 98] = [
         text: "Larger messages up to this size travel at once too, in several parts, to ranks for which that is \
                found to be faster: those whose core shares no cache with the sender's.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::UnexpectedBudget,
         name: "RMPI_UNEXPECTED_BUDGET",
         category: Category::Memory,
@@ -156,7 +156,7 @@ pub const ROWS: [Row; 98] = [
         text: "Memory for data of messages that arrived before their receive. Past it, senders are asked to \
                announce every message and keep the data themselves.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::Wait,
         name: "RMPI_WAIT",
         category: Category::Waiting,
@@ -166,7 +166,7 @@ pub const ROWS: [Row; 98] = [
         text: "How a rank waits: by what it finds about free cores (auto); always as if it had a core of its own, \
                and never asleep (spin); or always as if it had to share one (yield).",
     },
-    Row {
+    ControlVariable {
         variable: Variable::SingleCopy,
         name: "RMPI_SINGLE_COPY",
         category: Category::PointToPoint,
@@ -176,7 +176,7 @@ pub const ROWS: [Row; 98] = [
         text: "How large messages move inside a node: streamed through shared buffers (off), by one copy between \
                the two processes where the system allows it (on), or whichever is found to be faster (auto).",
     },
-    Row {
+    ControlVariable {
         variable: Variable::Persistent,
         name: "RMPI_PERSISTENT",
         category: Category::PointToPoint,
@@ -187,7 +187,7 @@ pub const ROWS: [Row; 98] = [
                straight there, once both ranks have started the same exchange some times (gates); or always as those of \
                other requests (messages). Through gates a large message moves while its sender is in a call of MPI.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::Collectives,
         name: "RMPI_COLLECTIVES",
         category: Category::Collectives,
@@ -199,7 +199,7 @@ pub const ROWS: [Row; 98] = [
                there is one, else flat where the ranks of a node outnumber its CPUs, else in rounds. The same on \
                all ranks, as the limits below.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::BoardLimit,
         name: "RMPI_BOARD_LIMIT",
         category: Category::Collectives,
@@ -216,7 +216,7 @@ pub const ROWS: [Row; 98] = [
                of more go over it piece by piece. A node has 16 boards: one for MPI_COMM_WORLD, the others for the \
                communicators that are made first. 0: none is used.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::FlatLimit,
         name: "RMPI_FLAT_LIMIT",
         category: Category::Collectives,
@@ -230,7 +230,7 @@ pub const ROWS: [Row; 98] = [
         },
         text: "Collectives of more data are not flat.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::SliceLimit,
         name: "RMPI_SLICE_LIMIT",
         category: Category::Collectives,
@@ -245,7 +245,7 @@ pub const ROWS: [Row; 98] = [
         text: "In reductions of so much data that each rank's part of them is at least this large, every rank combines \
                a part of all ranks' data.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::CarryLimit,
         name: "RMPI_CARRY_LIMIT",
         category: Category::Collectives,
@@ -260,7 +260,7 @@ pub const ROWS: [Row; 98] = [
         text: "Blocks up to this size are carried along by ranks between in MPI_Allgather and MPI_Alltoall, where these go by \
                messages; larger ones go straight to their rank.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::Providers,
         name: "RMPI_PROVIDERS",
         category: Category::Network,
@@ -276,7 +276,7 @@ pub const ROWS: [Row; 98] = [
                protocol, between ranks that the others do not bring together; and self, from a rank to itself, which is always \
                there. As to shm the same on all ranks. Devices of other hosts reach a rank by roce where verbs stands here too.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::Dpdk,
         name: "RMPI_DPDK",
         category: Category::Network,
@@ -289,16 +289,16 @@ pub const ROWS: [Row; 98] = [
                IPv4 that nobody else has, with the bits of its network behind a slash, and DPDK's name of a device with its arguments. \
                mtu=BYTES, gateway=ADDRESS and huge may follow.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::NetDevices,
         name: "RMPI_NET_DEVICES",
         category: Category::Network,
         verbosity: Verbosity::UserDetail,
         scope: Scope::Local,
-        range: Range::List(Item::Device),
+        range: Range::List(ListItem::Device),
         text: "Which devices of the network may be used. Several ranks of a node begin with different ones in turn.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::NetRails,
         name: "RMPI_NET_RAILS",
         category: Category::Network,
@@ -314,7 +314,7 @@ pub const ROWS: [Row; 98] = [
                and all go over the next when one fails. Of tcp so many interfaces with each other rank, if both hosts have \
                as many: large messages go over all of them at once.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::NetRendezvous,
         name: "RMPI_NET_RENDEZVOUS",
         category: Category::Network,
@@ -323,7 +323,7 @@ pub const ROWS: [Row; 98] = [
         range: Range::Words(&["auto", "read", "write"]),
         text: "Who moves large messages over the network: the receiver reads them (read), or the sender writes them when the                receiver asks for it (write), or (auto) the receiver reads, but if its device has no more than one read                under way at a time.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::QmpReproducible,
         name: "RMPI_QMP_REPRODUCIBLE",
         category: Category::Qmp,
@@ -333,7 +333,7 @@ pub const ROWS: [Row; 98] = [
         text: "Whether the sums and binary reductions of QMP are made in the order of the nodes, so that every run has the \
                same bits on any machine. The same on all ranks.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::QmpTimeout,
         name: "RMPI_QMP_TIMEOUT",
         category: Category::Qmp,
@@ -347,7 +347,7 @@ pub const ROWS: [Row; 98] = [
         },
         text: "How long QMP_wait waits for a message before it returns QMP_TIMEOUT. With 0 it waits for ever.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::Standstill,
         name: "RMPI_STANDSTILL",
         category: Category::Waiting,
@@ -362,7 +362,7 @@ pub const ROWS: [Row; 98] = [
         text: "When all ranks have waited so long without any progress, rmpiexec says so, and names the command that shows \
                who waits for what. With 0 it never does.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::Spins,
         name: "RMPI_SPINS",
         category: Category::Waiting,
@@ -376,7 +376,7 @@ pub const ROWS: [Row; 98] = [
         },
         text: "A rank that has a core of its own polls so often before it looks at the clock and, between two polls, offers its core to others.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::SpinTime,
         name: "RMPI_SPIN_TIME",
         category: Category::Waiting,
@@ -392,7 +392,7 @@ pub const ROWS: [Row; 98] = [
                too, as long as nobody else wants the core; in collectives of a whole job over hosts for a twentieth of the time. Where a process on another host says that it has to wait for its core, it \
                is a tenth of that time: hosts may be virtual machines of one.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::Yields,
         name: "RMPI_YIELDS",
         category: Category::Waiting,
@@ -406,7 +406,7 @@ pub const ROWS: [Row; 98] = [
         },
         text: "A rank that shares its core offers it to others so often before it sleeps.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::PatientYields,
         name: "RMPI_PATIENT_YIELDS",
         category: Category::Waiting,
@@ -420,7 +420,7 @@ pub const ROWS: [Row; 98] = [
         },
         text: "The same in collectives, whose ranks all wait for each other.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::LongSleep,
         name: "RMPI_LONG_SLEEP",
         category: Category::Waiting,
@@ -434,7 +434,7 @@ pub const ROWS: [Row; 98] = [
         },
         text: "A rank that sleeps looks around at least this often, though nobody wakes it.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::SendsPerLook,
         name: "RMPI_SENDS_PER_LOOK",
         category: Category::PointToPoint,
@@ -449,7 +449,7 @@ pub const ROWS: [Row; 98] = [
         text: "A rank that only sends, and never waits, looks at what has arrived once in so many sends. Messages of up to \
                48 bytes to ranks of its node do not count.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::StreamChunk,
         name: "RMPI_STREAM_CHUNK",
         category: Category::PointToPoint,
@@ -463,7 +463,7 @@ pub const ROWS: [Row; 98] = [
         },
         text: "Large messages that go through shared buffers go in frames of this size.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::CarryRanks,
         name: "RMPI_CARRY_RANKS",
         category: Category::Collectives,
@@ -509,7 +509,7 @@ pub const ROWS: [Row; 98] = [
     collectives::BCAST_SEGMENT,
     collectives::BOARD_BCAST_LIMIT,
     collectives::BOARD_WHOLE_LIMIT,
-    Row {
+    ControlVariable {
         variable: Variable::NetPairs,
         name: "RMPI_NET_PAIRS",
         category: Category::Network,
@@ -524,7 +524,7 @@ pub const ROWS: [Row; 98] = [
         text: "So many reliable queue pairs a rank has at most, or connections of tcp; the least used ones are given up for \
                others.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::NetDatagramsFirst,
         name: "RMPI_NET_DATAGRAMS_FIRST",
         category: Category::Network,
@@ -538,7 +538,7 @@ pub const ROWS: [Row; 98] = [
         },
         text: "So many packets to a rank go as datagrams before a reliable queue pair is made for it.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::NetSilence,
         name: "RMPI_NET_SILENCE",
         category: Category::Network,
@@ -713,27 +713,27 @@ pub const ROWS: [Row; 98] = [
         "Key of the partition whose ports may talk to each other, 0x8001 for example; its highest bit does \
          not count. With 0 it is the first of each port's table. The same on all ranks.",
     ),
-    Row {
+    ControlVariable {
         variable: Variable::NetGidIndex,
         name: "RMPI_NET_GID_INDEX",
         category: Category::Network,
         verbosity: Verbosity::UserDetail,
         scope: Scope::Local,
-        range: Range::List(Item::GidPlace),
+        range: Range::List(ListItem::GidPlace),
         text: "Which places of a port's table of GIDs may be used; of several the one that serves best. A port where none \
                of them serves is not used.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::NetInterfaces,
         name: "RMPI_NET_INTERFACES",
         category: Category::Network,
         verbosity: Verbosity::UserDetail,
         scope: Scope::Local,
-        range: Range::List(Item::Interface),
+        range: Range::List(ListItem::Interface),
         text: "Which interfaces tcp may use, or which networks. If nothing is said, all that lead to other hosts: not those of \
                bridges inside a host, nor of tunnels.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::NetCongestion,
         name: "RMPI_NET_CONGESTION",
         category: Category::Network,
@@ -743,18 +743,18 @@ pub const ROWS: [Row; 98] = [
         text: "What controls the congestion of connections of tcp: an algorithm of this system; the one that it has chosen for all \
                (system); or that, but cubic or reno in place of bbr, which is slow between near hosts (auto).",
     },
-    Row {
+    ControlVariable {
         variable: Variable::PortRange,
         name: "RMPI_PORT_RANGE",
         category: Category::Network,
         verbosity: Verbosity::UserDetail,
         scope: Scope::Local,
-        range: Range::List(Item::PortRange),
+        range: Range::List(ListItem::PortRange),
         text: "Ports at which ranks wait for connections of tcp, for hosts with a firewall; each rank of a host needs one. In \
                jobs of Slurm what rmpiexec has on each host waits at one of them too while the job begins. If nothing is said, the system \
                chooses them.",
     },
-    Row {
+    ControlVariable {
         variable: Variable::Pmi,
         name: "RMPI_PMI",
         category: Category::Launch,
@@ -834,8 +834,8 @@ const fn net(
     [least, most, default]: [u64; 3],
     unit: &'static str,
     text: &'static str,
-) -> Row {
-    Row {
+) -> ControlVariable {
+    ControlVariable {
         variable,
         name,
         category: Category::Network,
@@ -851,8 +851,8 @@ const fn net(
     }
 }
 
-const fn foreign(variable: Variable, name: &'static str, text: &'static str) -> Row {
-    Row {
+const fn foreign(variable: Variable, name: &'static str, text: &'static str) -> ControlVariable {
+    ControlVariable {
         variable,
         name,
         category: Category::Launch,

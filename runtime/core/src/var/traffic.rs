@@ -7,45 +7,45 @@ use std::sync::{Arc, OnceLock};
 
 use channel::{ChannelCounters, ChannelLedger};
 use engine::Peer;
-use queue_layout::Count;
-use transport::{Grown, Ledger};
+use queue_layout::OwnedCounter;
+use transport::{FabricCounters, Grown};
 
 use crate::carrier::carrier;
 
 /// Messages and bytes sent, by peer. One thread at a time sends; any thread and any signal handler may ask.
 #[derive(Debug)]
-pub struct Traffic {
+pub struct PeerTraffic {
     peers: Grown<Sent>,
     /// Ranks of the job, which are the first.
     ranks: usize,
-    ledger: Ledger,
+    ledger: FabricCounters,
     channels: Arc<ChannelLedger>,
 }
 
 #[derive(Debug, Default)]
 struct Sent {
-    messages: Count,
-    bytes: Count,
+    messages: OwnedCounter,
+    bytes: OwnedCounter,
     shown: [AtomicU64; 2],
 }
 
 /// The traffic of this process, since MPI is initialized.
-static TRAFFIC: OnceLock<Arc<Traffic>> = OnceLock::new();
+static TRAFFIC: OnceLock<Arc<PeerTraffic>> = OnceLock::new();
 
 /// See [`TRAFFIC`]; `None` before MPI is initialized.
-pub(super) fn traffic() -> Option<&'static Arc<Traffic>> {
+pub(super) fn traffic() -> Option<&'static Arc<PeerTraffic>> {
     TRAFFIC.get()
 }
 
 /// MPI is being initialized: tools see this traffic from now on.
-pub(crate) fn show(traffic: &Arc<Traffic>) {
+pub(crate) fn show(traffic: &Arc<PeerTraffic>) {
     let _ = TRAFFIC.set(Arc::clone(traffic));
 }
 
-impl Traffic {
+impl PeerTraffic {
     /// Of a process in a job of `size`, whose transport and channels have these ledgers.
     #[must_use]
-    pub(crate) fn new(size: u32, ledger: Ledger, channels: Arc<ChannelLedger>) -> Self {
+    pub(crate) fn new(size: u32, ledger: FabricCounters, channels: Arc<ChannelLedger>) -> Self {
         Self {
             peers: Grown::new(size as usize),
             ranks: size as usize,
@@ -70,7 +70,7 @@ impl Traffic {
 
     /// What the transport counts.
     #[must_use]
-    pub fn ledger(&self) -> &Ledger {
+    pub fn ledger(&self) -> &FabricCounters {
         &self.ledger
     }
 
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn what_is_sent_is_counted_for_its_rank_and_never_less_than_before() {
         let fabric = transport::Fabric::open(transport::Config::alone()).unwrap();
-        let traffic = Traffic::new(1, fabric.ledger(), Arc::default());
+        let traffic = PeerTraffic::new(1, fabric.ledger(), Arc::default());
         traffic.count(Peer(0), 100);
         traffic.count(Peer(0), 11);
         traffic.count(Peer(1), 5);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rows of waiting, memory and protocols within a rank that are numbers for who tunes.
 
-use super::{Category, Range, Row, Scope, Variable, Verbosity};
+use super::{Category, ControlVariable, Range, Scope, Variable, Verbosity};
 
 /// A row with a number: least, most and default.
 const fn number(
@@ -11,8 +11,8 @@ const fn number(
     (least, most, default): (u64, u64, u64),
     unit: &'static str,
     text: &'static str,
-) -> Row {
-    Row {
+) -> ControlVariable {
+    ControlVariable {
         variable,
         name,
         category,
@@ -28,7 +28,7 @@ const fn number(
     }
 }
 
-pub(super) const THREAD_SPINS: Row = number(
+pub(super) const THREAD_SPINS: ControlVariable = number(
     Variable::ThreadSpins,
     "RMPI_THREAD_SPINS",
     (Category::Waiting, Scope::Any),
@@ -38,7 +38,7 @@ pub(super) const THREAD_SPINS: Row = number(
      before it offers its core to others, and at last sleeps for a short time.",
 );
 
-pub(super) const SHORT_SLEEP: Row = number(
+pub(super) const SHORT_SLEEP: ControlVariable = number(
     Variable::ShortSleep,
     "RMPI_SHORT_SLEEP",
     (Category::Waiting, Scope::Any),
@@ -48,7 +48,7 @@ pub(super) const SHORT_SLEEP: Row = number(
      its threads wait.",
 );
 
-pub(super) const POLL_SLEEP: Row = number(
+pub(super) const POLL_SLEEP: ControlVariable = number(
     Variable::PollSleep,
     "RMPI_POLL_SLEEP",
     (Category::Waiting, Scope::Any),
@@ -58,7 +58,7 @@ pub(super) const POLL_SLEEP: Row = number(
      call, unless a message wakes it; 0: it only yields.",
 );
 
-pub(super) const CROWD_DELAY: Row = number(
+pub(super) const CROWD_DELAY: ControlVariable = number(
     Variable::CrowdDelay,
     "RMPI_CROWD_DELAY",
     (Category::Waiting, Scope::Any),
@@ -67,7 +67,7 @@ pub(super) const CROWD_DELAY: Row = number(
     "Where RMPI_WAIT is auto, a rank that had to wait for its core for more than this part of the time shares it from then on.",
 );
 
-pub(super) const CROWD_HOLD: Row = number(
+pub(super) const CROWD_HOLD: ControlVariable = number(
     Variable::CrowdHold,
     "RMPI_CROWD_HOLD",
     (Category::Waiting, Scope::Any),
@@ -76,7 +76,7 @@ pub(super) const CROWD_HOLD: Row = number(
     "Such a rank shares its core for so long before it may take it for its own again.",
 );
 
-pub(super) const TASKS_PER_CALL: Row = number(
+pub(super) const TASKS_PER_CALL: ControlVariable = number(
     Variable::TasksPerCall,
     "RMPI_TASKS_PER_CALL",
     (Category::Collectives, Scope::Any),
@@ -86,7 +86,7 @@ pub(super) const TASKS_PER_CALL: Row = number(
      others the next time.",
 );
 
-pub(super) const LEADER_CONTEXTS: Row = number(
+pub(super) const LEADER_CONTEXTS: ControlVariable = number(
     Variable::LeaderContexts,
     "RMPI_LEADER_CONTEXTS",
     (Category::Collectives, Scope::Local),
@@ -96,7 +96,7 @@ pub(super) const LEADER_CONTEXTS: Row = number(
      for those after them all members agree on one, which takes longer. Ranks other than 0 have fewer to choose from.",
 );
 
-pub(super) const GATE_STARTS: Row = number(
+pub(super) const GATE_STARTS: ControlVariable = number(
     Variable::GateStarts,
     "RMPI_GATE_STARTS",
     (Category::PointToPoint, Scope::Local),
@@ -105,7 +105,7 @@ pub(super) const GATE_STARTS: Row = number(
     "A persistent receive is started so often before a gate is made for it (RMPI_PERSISTENT).",
 );
 
-pub(super) const COPY_TRIALS: Row = number(
+pub(super) const COPY_TRIALS: ControlVariable = number(
     Variable::CopyTrials,
     "RMPI_COPY_TRIALS",
     (Category::PointToPoint, Scope::Local),
@@ -115,7 +115,7 @@ pub(super) const COPY_TRIALS: Row = number(
      to find out whether it still is.",
 );
 
-pub(super) const UNEXPECTED_MESSAGES: Row = number(
+pub(super) const UNEXPECTED_MESSAGES: ControlVariable = number(
     Variable::UnexpectedMessages,
     "RMPI_UNEXPECTED_MESSAGES",
     (Category::Memory, Scope::Local),
@@ -124,7 +124,7 @@ pub(super) const UNEXPECTED_MESSAGES: Row = number(
     "Past so many unexpected messages, senders are asked to announce every message, whatever the memory.",
 );
 
-pub(super) const UNEXPECTED_RELEASE: Row = number(
+pub(super) const UNEXPECTED_RELEASE: ControlVariable = number(
     Variable::UnexpectedRelease,
     "RMPI_UNEXPECTED_RELEASE",
     (Category::Memory, Scope::Local),
@@ -134,7 +134,7 @@ pub(super) const UNEXPECTED_RELEASE: Row = number(
      in use.",
 );
 
-pub(super) const EVENT_RECORDS: Row = number(
+pub(super) const EVENT_RECORDS: ControlVariable = number(
     Variable::EventRecords,
     "RMPI_EVENT_RECORDS",
     (Category::Process, Scope::Local),

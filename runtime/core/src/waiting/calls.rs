@@ -8,12 +8,12 @@ use queue_layout::{
     NO_BYTES,
 };
 
-use super::Waiting;
+use super::WaitPolicy;
 use crate::awaits::Awaits;
 use crate::comm::of_messages;
 use crate::{ContextId, Messages, RequestId};
 
-impl Waiting {
+impl WaitPolicy {
     /// Notes that this thread waits in a call of `function`. The answer is the number of the note, if there is room for one.
     #[cold]
     pub(crate) fn note_call(

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use transport::{Fabric, wait};
 
-use super::{Around, Wait, Waiting, short_sleep};
+use super::{Around, WaitPolicy, WaitProgress, short_sleep};
 use crate::var::Variable;
 use crate::var::live::live;
 
@@ -21,7 +21,7 @@ pub(crate) struct Polling {
     vain: u32,
     /// When the last one of them returned; known where ranks share cores.
     returned: Option<Instant>,
-    wait: Wait,
+    wait: WaitProgress,
     /// The longest of the next sleep, if that is more than [`FIRST_SLEEP`].
     sleep: Duration,
     /// The last rest was a sleep.
@@ -56,7 +56,7 @@ impl Polling {
         if self.vain != 0 {
             self.vain = 0;
             self.returned = None;
-            self.wait = Wait::default();
+            self.wait = WaitProgress::default();
             // Where this row was long the next one may be too: it does not begin with the shortest sleep.
             if !self.woken {
                 self.sleep /= 2;
@@ -87,7 +87,7 @@ impl Polling {
         let last = self.returned.replace(now);
         let computed = last.is_none_or(|last| now - last > COMPUTES);
         if computed {
-            self.wait = Wait::default();
+            self.wait = WaitProgress::default();
         }
         computed
     }
@@ -112,7 +112,7 @@ pub(crate) enum Rested {
     Asleep,
 }
 
-impl Waiting {
+impl WaitPolicy {
     /// Whether a poll has more to do than to answer: nothing happened in its turn, and it is time to look whether cores are shared,
     /// or they are.
     #[inline]
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn polls_beside_other_threads_sleep_soon_however_long_others_take_in_between() {
         let mut fabric = Fabric::open(Config::alone()).unwrap();
-        let mut waiting = Waiting::new(2);
+        let mut waiting = WaitPolicy::new(2);
         let mut pauses = (0..1000).filter_map(|_| {
             let pause = waiting.pause_of_poll(&mut fabric);
             let start = Instant::now();

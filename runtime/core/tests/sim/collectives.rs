@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The collective of a phase, and what each rank must find afterwards.
 
-use runtime::collective::{self, Reducer, Root, choice};
-use runtime::{Comm, Line, Payload, UserMemory, Visit};
+use runtime::collective::{self, CollectiveRoot, Reducer, choice};
+use runtime::{CollectiveCall, Comm, Payload, UserMemory, Visit};
 
 use crate::plan::{Collective, CollectiveKind};
 use crate::random::content;
@@ -27,7 +27,7 @@ pub fn run<V: Visit>(visit: V, shared: &Shared, number: usize, comms: &[Comm]) {
     };
     match collective.kind {
         CollectiveKind::Barrier => {
-            Line::run(visit, comm, async |line| collective::barrier(line).await).unwrap();
+            CollectiveCall::run(visit, comm, async |line| collective::barrier(line).await).unwrap();
             let entered = shared.entered.borrow()[&number];
             assert_eq!(entered, comm.size(), "left before all had entered");
         }
@@ -96,10 +96,10 @@ impl Call<'_> {
         self.comm.rank == self.it.root
     }
 
-    fn root(&self) -> Root {
+    fn root(&self) -> CollectiveRoot {
         match self.is_root() {
-            true => Root::Here,
-            false => Root::There(self.it.root),
+            true => CollectiveRoot::Here,
+            false => CollectiveRoot::There(self.it.root),
         }
     }
 
@@ -335,9 +335,9 @@ impl Call<'_> {
     fn run<V: Visit>(
         &self,
         visit: V,
-        body: impl AsyncFnOnce(&Line<V>) -> Result<(), runtime::Error>,
+        body: impl AsyncFnOnce(&CollectiveCall<V>) -> Result<(), runtime::Error>,
     ) {
-        Line::run(visit, self.comm, body).unwrap();
+        CollectiveCall::run(visit, self.comm, body).unwrap();
     }
 
     /// Which form of two: the same on all ranks.

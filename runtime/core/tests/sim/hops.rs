@@ -12,9 +12,9 @@ use std::rc::Rc;
 
 use corosensei::Coroutine;
 use runtime::collective::choice::{Gather, Scatter};
-use runtime::collective::{self, Reducer, Root};
-use runtime::var::Values;
-use runtime::{Comm, ContextId, Group, Line, Payload, Peer, Universe, UserMemory};
+use runtime::collective::{self, CollectiveRoot, Reducer};
+use runtime::var::VariableValues;
+use runtime::{CollectiveCall, Comm, ContextId, Group, Payload, Peer, Universe, UserMemory};
 use transport::{Fabric, SimConfig, SimHop, SimNet};
 use wireup::NodeMap;
 
@@ -124,7 +124,7 @@ fn cost(call: Call, bytes: usize, way: &str) -> Cost {
     let words = [(call.variable(), way), ("RMPI_SINGLE_COPY", "on")];
     let words = words.into_iter().chain(limits);
     let words = words.map(|(name, word)| (name.to_owned(), word.to_owned()));
-    let (values, complaints) = Values::from_environment(words);
+    let (values, complaints) = VariableValues::from_environment(words);
     assert_eq!(complaints, Vec::<String>::new());
     let net = SimNet::new(net());
     let map = NodeMap::new((0..RANKS).map(|rank| rank / EACH)).unwrap();
@@ -173,10 +173,12 @@ fn run(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
     let mine = vec![me as u8; bytes];
     let mut out = vec![0; bytes];
     let ended = match call {
-        Call::Barrier => Line::run(hand, comm, async |line| collective::barrier(line).await),
+        Call::Barrier => {
+            CollectiveCall::run(hand, comm, async |line| collective::barrier(line).await)
+        }
         Call::Bcast => {
             out.copy_from_slice(&vec![root as u8 + u8::from(me != root); bytes]);
-            let ended = Line::run(hand, comm, async |line| {
+            let ended = CollectiveCall::run(hand, comm, async |line| {
                 collective::bcast(line, &mut out, root).await
             });
             assert!(out.iter().all(|byte| *byte == root as u8), "bcast");
@@ -188,7 +190,7 @@ fn run(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
         Call::Allgather => {
             let mut all = vec![0; bytes * ranks];
             all[me as usize * bytes..][..bytes].copy_from_slice(&mine);
-            let ended = Line::run(hand, comm, async |line| {
+            let ended = CollectiveCall::run(hand, comm, async |line| {
                 collective::allgather_bytes(line, &mut all).await
             });
             for (rank, block) in all.chunks_exact(bytes).enumerate() {
@@ -198,7 +200,7 @@ fn run(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
         }
         Call::Alltoall => {
             let (out, mut into) = (vec![me as u8; bytes * ranks], vec![0; bytes * ranks]);
-            let ended = Line::run(hand, comm, async |line| {
+            let ended = CollectiveCall::run(hand, comm, async |line| {
                 collective::alltoall_bytes(line, &out, &mut into).await
             });
             for (rank, block) in into.chunks_exact(bytes).enumerate() {
@@ -221,7 +223,7 @@ fn combine(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
         _ => vec![0; bytes],
     };
     let (input, output) = (UserMemory::of_const(&mine), UserMemory::of(&mut out));
-    let ended = Line::run(hand, comm, async |line| match call {
+    let ended = CollectiveCall::run(hand, comm, async |line| match call {
         Call::Reduce => {
             let output = (me == root).then_some(output);
             collective::reduce(line, input, output, root, &Sum).await
@@ -239,17 +241,18 @@ fn deal(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
     let (ranks, me) = (RANKS as usize, comm.rank);
     let mine = vec![me as u8; bytes];
     let to = match me == root {
-        true => Root::Here,
-        false => Root::There(root),
+        true => CollectiveRoot::Here,
+        false => CollectiveRoot::There(root),
     };
     let ended = if call == Call::Gather {
         let mut all = vec![0; bytes * ranks];
         let blocks = blocks(&mut all, bytes);
         let mine = Payload::Dense(UserMemory::of_const(&mine));
-        let ended = Line::run(hand, comm, async |line| match line.shape().choice.gather {
-            Gather::Tree => collective::gather_tree(line, Some(&mine), &blocks, to).await,
-            _ => collective::gather_equal(line, Some(&mine), &blocks, to).await,
-        });
+        let ended =
+            CollectiveCall::run(hand, comm, async |line| match line.shape().choice.gather {
+                Gather::Tree => collective::gather_tree(line, Some(&mine), &blocks, to).await,
+                _ => collective::gather_equal(line, Some(&mine), &blocks, to).await,
+            });
         for (rank, block) in all.chunks_exact(bytes).enumerate() {
             let is_right = block.iter().all(|byte| *byte == rank as u8);
             assert!(me != root || is_right, "gather");
@@ -262,11 +265,12 @@ fn deal(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
             .collect();
         let blocks = blocks(&mut all, bytes);
         let place = Payload::Dense(UserMemory::of(&mut out));
-        let ended = Line::run(hand, comm, async |line| match line.shape().choice.scatter {
-            Scatter::Tree => collective::scatter_tree(line, &blocks, Some(&place), to).await,
-            Scatter::Direct => collective::scatter(line, &blocks, Some(&place), to).await,
-            _ => collective::scatter_equal(line, &blocks, Some(&place), to).await,
-        });
+        let ended =
+            CollectiveCall::run(hand, comm, async |line| match line.shape().choice.scatter {
+                Scatter::Tree => collective::scatter_tree(line, &blocks, Some(&place), to).await,
+                Scatter::Direct => collective::scatter(line, &blocks, Some(&place), to).await,
+                _ => collective::scatter_equal(line, &blocks, Some(&place), to).await,
+            });
         assert_eq!(out, mine, "scatter");
         ended
     };

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use corosensei::Coroutine;
-use runtime::var::{ROWS, Range, Row, Scope, Values};
-use runtime::{Peer, State, Universe};
+use runtime::var::{ControlVariable, ROWS, Range, Scope, VariableValues};
+use runtime::{Peer, RequestState, Universe};
 use transport::{Fabric, SimNet, SimStats};
 use wireup::NodeMap;
 
@@ -203,7 +203,7 @@ impl Job {
             let arena = universe.messages.engine().arena();
             for id in arena.iter() {
                 let fields = arena.fields(id);
-                if fields.state != State::Inactive {
+                if fields.state != RequestState::Inactive {
                     text += &format!("  {id:?} {fields:?}\n");
                 }
             }
@@ -226,7 +226,7 @@ impl Job {
     }
 }
 
-fn values(settings: Settings) -> Values {
+fn values(settings: Settings) -> VariableValues {
     let words = [
         ("RMPI_EAGER_LIMIT", settings.eager_limit.to_string()),
         ("RMPI_UNEXPECTED_BUDGET", settings.budget.to_string()),
@@ -249,7 +249,7 @@ fn values(settings: Settings) -> Values {
     let chosen = choices(settings.choices);
     let words = words.map(|(name, text)| (name.to_owned(), text));
     let words = words.into_iter().chain(chosen);
-    let (values, complaints) = Values::from_environment(words);
+    let (values, complaints) = VariableValues::from_environment(words);
     assert_eq!(complaints, Vec::<String>::new());
     values
 }
@@ -260,7 +260,8 @@ fn choices(seed: u64) -> Vec<(String, String)> {
         return Vec::new();
     }
     let mut random = Random(seed);
-    let is_choice = |row: &&Row| row.scope == Scope::AllEqual && row.name != "RMPI_COLLECTIVES";
+    let is_choice =
+        |row: &&ControlVariable| row.scope == Scope::AllEqual && row.name != "RMPI_COLLECTIVES";
     let mut chosen = Vec::new();
     for row in ROWS.iter().filter(is_choice) {
         if let Range::Words(words) = row.range {

@@ -6,7 +6,7 @@
 //! buffer until its operation has ended.
 #![allow(unsafe_code)]
 
-use runtime::datatype::{Basic, Datatype, Scalar};
+use runtime::datatype::{Basic, Datatype, ScalarType};
 use runtime::{Payload, Structured, UserMemory};
 
 /// How a buffer's bytes lie: blocks of `block` bytes, one every `stride`.
@@ -107,7 +107,7 @@ impl Buffer {
     /// Lends a buffer of any shape.
     pub fn lend_structured(&mut self) -> Structured {
         let Shape { block, stride } = self.shape;
-        let byte = Datatype::of_basic(&Basic::of_scalar(Scalar::Byte));
+        let byte = Datatype::of_basic(&Basic::of_scalar(ScalarType::Byte));
         let datatype = byte.strided(self.bytes / block, block, stride as i64);
         let datatype = datatype.unwrap();
         let base = self.memory[GUARD..].as_mut_ptr();

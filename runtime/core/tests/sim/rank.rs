@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use corosensei::Yielder;
 use runtime::{
-    Awaits, Comm, Error, Kind, Line, Mode, RequestId, SendMode, Source, State, Status, Target,
-    Universe, Visit, collective,
+    Awaits, CollectiveCall, Comm, Error, MessageStatus, Mode, ReceiveSource, RequestId,
+    RequestKind, RequestState, SendMode, SendTarget, Universe, Visit, collective,
 };
 
 use crate::collectives;
@@ -280,7 +280,7 @@ impl<'a> Rank<'a> {
         self.hand
             .visit(
                 |universe| match universe.messages.engine().arena().fields(request).kind {
-                    Kind::Send => {
+                    RequestKind::Send => {
                         universe.sending().restart_send(request);
                         Ok(())
                     }
@@ -359,7 +359,7 @@ impl<'a> Rank<'a> {
         let (Some(peer), Some(tag)) = (receive.source, receive.tag) else {
             unreachable!("only exact receives are planned so");
         };
-        let target = Target {
+        let target = SendTarget {
             context: self.comms[receive.comm].context,
             peer: runtime::Peer(peer),
             tag,
@@ -614,7 +614,8 @@ impl<'a> Rank<'a> {
         for request in all {
             self.hand.visit(|universe| {
                 assert!(
-                    universe.messages.engine().arena().fields(request).state == State::Inactive
+                    universe.messages.engine().arena().fields(request).state
+                        == RequestState::Inactive
                         && universe.messages.is_persistent(request)
                 );
                 universe.free(request);
@@ -632,7 +633,7 @@ impl<'a> Rank<'a> {
         let world = &self.comms[0];
         self.hand
             .wait_until(Awaits::Other, |universe| universe.is_drained());
-        let all = Line::run(self.hand, world, async |line| {
+        let all = CollectiveCall::run(self.hand, world, async |line| {
             collective::barrier(line).await
         });
         all.unwrap();
@@ -641,17 +642,17 @@ impl<'a> Rank<'a> {
         self.seat_moves();
     }
 
-    fn source(&self, comm: usize, source: Option<u32>, tag: Option<i32>) -> Source {
-        Source {
+    fn source(&self, comm: usize, source: Option<u32>, tag: Option<i32>) -> ReceiveSource {
+        ReceiveSource {
             context: self.comms[comm].context,
             peer: source.map(runtime::Peer),
             tag,
         }
     }
 
-    fn target(&self, id: usize) -> Target {
+    fn target(&self, id: usize) -> SendTarget {
         let message = &self.shared.plan.messages[id];
-        Target {
+        SendTarget {
             context: self.comms[message.comm].context,
             peer: runtime::Peer(message.to),
             tag: message.tag,
@@ -659,7 +660,7 @@ impl<'a> Rank<'a> {
     }
 }
 
-fn end_of(status: &Status) -> End {
+fn end_of(status: &MessageStatus) -> End {
     if status.cancelled {
         return End::Cancelled;
     }

@@ -4,28 +4,28 @@
 //!
 //! The queues of a kind are made when it is first asked for: a program without wildcards pays nothing.
 
-use queue_layout::Fields;
+use queue_layout::RequestFields;
 
-use super::{Envelope, List, Wild};
-use crate::request::{Arena, RequestId};
+use super::{Envelope, MatchQueue, Wild};
+use crate::request::{RequestArena, RequestId};
 
-/// The queues of one kind, in bins. There are no bins before the kind was asked for.
+/// The matching queues of one kind, in bins. There are no bins before the first use.
 #[derive(Debug)]
-pub(super) struct Wide {
+pub(super) struct BinnedQueues {
     pub(super) wild: Wild,
-    bins: Box<[List]>,
+    bins: Box<[MatchQueue]>,
     /// Links of each message, by the number of its slot.
-    links: Vec<Link>,
+    links: Vec<QueueLinks>,
 }
 
 /// The neighbours of a message in its queue; 0 is no slot.
 #[derive(Clone, Copy, Debug, Default)]
-struct Link {
+struct QueueLinks {
     next: u32,
     prev: u32,
 }
 
-impl Wide {
+impl BinnedQueues {
     pub(super) fn of(wild: Wild) -> Self {
         Self {
             wild,
@@ -41,8 +41,8 @@ impl Wide {
     }
 
     /// Puts the messages, which are in order of arrival, into so many bins, a power of two.
-    pub(super) fn build(&mut self, arena: &Arena, messages: &[RequestId], bins: usize) {
-        self.bins = vec![List::default(); bins].into();
+    pub(super) fn build(&mut self, arena: &RequestArena, messages: &[RequestId], bins: usize) {
+        self.bins = vec![MatchQueue::default(); bins].into();
         for id in messages {
             self.append(*id, arena.fields(*id));
         }
@@ -52,9 +52,9 @@ impl Wide {
     #[inline(always)]
     pub(super) fn find(
         &self,
-        arena: &Arena,
+        arena: &RequestArena,
         wanted: Envelope,
-        fits: impl Fn(&Fields) -> bool,
+        fits: impl Fn(&RequestFields) -> bool,
     ) -> Option<RequestId> {
         let mut at = self.bins[self.bin(wanted)].head;
         while at != 0 {
@@ -67,14 +67,14 @@ impl Wide {
         None
     }
 
-    pub(super) fn append(&mut self, id: RequestId, fields: &Fields) {
+    pub(super) fn append(&mut self, id: RequestId, fields: &RequestFields) {
         if self.links.len() <= id.index() {
-            self.links.resize_with(id.index() + 1, Link::default);
+            self.links.resize_with(id.index() + 1, QueueLinks::default);
         }
         let bin = self.bin(Envelope::of(fields).seen_by(self.wild));
         let list = &mut self.bins[bin];
         let prev = if list.head == 0 { 0 } else { list.tail };
-        self.links[id.index()] = Link { next: 0, prev };
+        self.links[id.index()] = QueueLinks { next: 0, prev };
         match prev {
             0 => list.head = id.0,
             prev => self.links[RequestId(prev).index()].next = id.0,
@@ -82,10 +82,10 @@ impl Wide {
         list.tail = id.0;
     }
 
-    pub(super) fn remove(&mut self, id: RequestId, fields: &Fields) {
+    pub(super) fn remove(&mut self, id: RequestId, fields: &RequestFields) {
         let bin = self.bin(Envelope::of(fields).seen_by(self.wild));
         let list = &mut self.bins[bin];
-        let Link { next, prev } = self.links[id.index()];
+        let QueueLinks { next, prev } = self.links[id.index()];
         match prev {
             0 => list.head = next,
             prev => self.links[RequestId(prev).index()].next = next,

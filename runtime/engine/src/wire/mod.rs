@@ -32,7 +32,7 @@ use crate::ContextId;
 
 /// The part of a frame's head that the engine fills and reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct FrameHead {
     /// What the frame is.
     pub kind: u8,
     /// Depends on the kind.
@@ -99,8 +99,8 @@ pub fn key_of_rts(words: &[u64; 6]) -> Option<[u64; 3]> {
 /// The head of an eager message.
 #[inline(always)]
 #[must_use]
-pub fn eager(context: ContextId, tag: i32) -> Head {
-    Head {
+pub fn eager(context: ContextId, tag: i32) -> FrameHead {
+    FrameHead {
         kind: EAGER,
         flags: 0,
         word: envelope_word(context, tag),
@@ -140,7 +140,7 @@ pub(crate) fn put_further(words: &mut [u64; 6], before: u16, token: u32) -> u8 {
 
 /// The tokens of a FIN, and how many they are; `None`: not with a body of so many bytes.
 pub(crate) fn tokens(
-    head: Head,
+    head: FrameHead,
     words: [u64; 6],
     bytes: u64,
 ) -> Option<([u32; MOST_TOKENS], usize)> {

@@ -11,7 +11,10 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use engine::{Arrival, Body, Config, Engine, Head, Kind, OutFrame, Output, Peer, RequestId, wire};
+use engine::{
+    ArrivedFrame, Config, Engine, FrameBody, FrameHead, OutFrame, Output, Peer, RequestId,
+    RequestKind, wire,
+};
 
 /// A world of engines, their memory, and everything that is under way between them.
 pub struct World {
@@ -44,7 +47,7 @@ pub enum Reads {
 /// One frame on a wire, and which message it speaks of in the test's own book.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    pub head: Head,
+    pub head: FrameHead,
     pub body: Vec<u8>,
     pub message: Option<usize>,
 }
@@ -188,7 +191,7 @@ impl World {
     fn frame_of(&mut self, rank: u32, to: Peer, out: &OutFrame) -> Frame {
         let arena = self.engines[rank as usize].arena();
         match out.body {
-            Body::Words { words, count } => {
+            FrameBody::Words { words, count } => {
                 let bytes = words[..usize::from(count)].iter();
                 let body = bytes.flat_map(|word| word.to_ne_bytes()).collect();
                 let token = match out.head.kind {
@@ -208,7 +211,7 @@ impl World {
                     message,
                 }
             }
-            Body::Payload {
+            FrameBody::Payload {
                 request,
                 offset,
                 bytes,
@@ -264,7 +267,7 @@ impl World {
             *word = u64::from_ne_bytes(bytes);
         }
         let output = match self.arrive_first(from, to, &frame) {
-            None => self.engines[to as usize].arrive(Arrival {
+            None => self.engines[to as usize].arrive(ArrivedFrame {
                 peer: Peer(from),
                 head: frame.head,
                 bytes: frame.body.len() as u64,
@@ -316,7 +319,7 @@ impl World {
         let arena = engine.arena();
         let request = arena.iter().find(|id| {
             let fields = arena.fields(*id);
-            fields.kind == Kind::Receive && fields.buffer == buffer
+            fields.kind == RequestKind::Receive && fields.buffer == buffer
         });
         Some(Output::Deliver {
             request: request.expect("a buffer of a receive"),
@@ -446,10 +449,11 @@ impl Random {
 }
 
 /// The send to a peer that was started first and has not gone to the wire.
-fn oldest_queued(arena: &engine::Arena, to: Peer) -> Option<RequestId> {
+fn oldest_queued(arena: &engine::RequestArena, to: Peer) -> Option<RequestId> {
     let queued = arena.iter().filter(|id| {
         let fields = arena.fields(*id);
-        (fields.kind, fields.state, fields.peer) == (Kind::Send, engine::State::Queued, to.0)
+        (fields.kind, fields.state, fields.peer)
+            == (RequestKind::Send, engine::RequestState::Queued, to.0)
     });
     queued.min_by_key(|id| arena.fields(*id).sequence)
 }

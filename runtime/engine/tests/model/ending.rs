@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ends: of single operations, and of the whole program.
 
-use engine::{Collected, State};
+use engine::{CollectOutcome, RequestState};
 use queue_layout::FLAG_PERSISTENT;
 
 use super::*;
@@ -16,10 +16,10 @@ impl Program {
         }
         let message = self.messages[send.message];
         let fields = *engine.arena().fields(send.request);
-        assert_eq!((fields.kind, fields.error), (Kind::Send, 0));
+        assert_eq!((fields.kind, fields.error), (RequestKind::Send, 0));
         match engine.collect_persistent(engine.arena().token(send.request)) {
-            Collected::Sent => assert!(send.persistent, "{send:?}"),
-            Collected::Special => engine.collect(send.request),
+            CollectOutcome::Sent => assert!(send.persistent, "{send:?}"),
+            CollectOutcome::Special => engine.collect(send.request),
             other => panic!("{other:?}: {send:?}"),
         }
         if fields.flags & FLAG_CANCELLED != 0 {
@@ -49,14 +49,14 @@ impl Program {
             return;
         }
         let fields = *engine.arena().fields(receive.request);
-        assert_eq!(fields.kind, Kind::Receive);
+        assert_eq!(fields.kind, RequestKind::Receive);
         let token = engine.arena().token(receive.request);
         let collected = match receive.persistent {
             true => engine.collect_persistent(token),
             false => engine.collect_plain(token),
         };
         match collected {
-            Collected::Done(got) => {
+            CollectOutcome::Done(got) => {
                 let special = fields.flags & !(FLAG_PLAIN | FLAG_PERSISTENT);
                 assert_eq!((special, fields.error), (0, 0));
                 assert_eq!(
@@ -69,10 +69,10 @@ impl Program {
                 );
                 let left = engine.arena().find(token);
                 let state = left.map(|id| engine.arena().fields(id).state);
-                assert_eq!(state, receive.persistent.then_some(State::Inactive));
+                assert_eq!(state, receive.persistent.then_some(RequestState::Inactive));
             }
-            Collected::NotYet | Collected::Sent => panic!("{collected:?}: {receive:?}"),
-            Collected::Special => engine.collect(receive.request),
+            CollectOutcome::NotYet | CollectOutcome::Sent => panic!("{collected:?}: {receive:?}"),
+            CollectOutcome::Special => engine.collect(receive.request),
         }
         self.receives[at].stage = after(receive.persistent);
         assert_eq!(fields.flags & FLAG_CANCELLED != 0, receive.cancelled);
@@ -83,11 +83,14 @@ impl Program {
             assert_eq!(fields.matched_peer, message.from);
             assert_eq!(fields.matched_tag, message.tag);
             assert_eq!(fields.matched_bytes, message.bytes);
-            if fields.error == Failure::Transfer as u8 && self.world.reads == Reads::Fail {
+            if fields.error == RequestFailure::Transfer as u8 && self.world.reads == Reads::Fail {
                 return;
             }
             let truncated = message.bytes > receive.bytes;
-            assert_eq!(fields.error, u8::from(truncated) * Failure::Truncated as u8);
+            assert_eq!(
+                fields.error,
+                u8::from(truncated) * RequestFailure::Truncated as u8
+            );
         }
         self.check_buffer(at);
     }

@@ -5,9 +5,10 @@
 mod ending;
 
 use engine::{
-    Config, ContextId, Engine, Failure, Found, Head, Output, Peer, Receive, RequestId, Send, wire,
+    Config, ContextId, Engine, FrameHead, Output, Peer, ProbedMessage, Receive, RequestFailure,
+    RequestId, Send, wire,
 };
-use queue_layout::{FLAG_CANCELLED, FLAG_PLAIN, Kind, Queued};
+use queue_layout::{FLAG_CANCELLED, FLAG_PLAIN, Queued, RequestKind};
 
 use crate::common::{Frame, News, Random, Reads, World, key, pattern};
 
@@ -386,7 +387,7 @@ impl Program {
         context: u32,
         peer: Option<u32>,
         tag: Option<i32>,
-    ) -> Option<(Found, usize)> {
+    ) -> Option<(ProbedMessage, usize)> {
         let engine = &mut self.world.engines[rank as usize];
         let found = engine.probe(ContextId(context), peer.map(Peer), tag);
         let fits = |message: &Message| {
@@ -396,7 +397,7 @@ impl Program {
         };
         let mut all = self.ranks[rank as usize].unexpected.iter();
         let expected = all.find(|message| fits(&self.messages[**message])).copied();
-        let envelope = |found: Found| (found.peer.0, found.tag, found.bytes);
+        let envelope = |found: ProbedMessage| (found.peer.0, found.tag, found.bytes);
         let model = expected.map(|number| {
             let message = &self.messages[number];
             (message.from, message.tag, message.bytes)
@@ -677,7 +678,7 @@ impl ReceiveOp {
 }
 
 /// The message that a frame brings, if it brings one.
-fn message_of(head: &Head, message: Option<usize>) -> Option<usize> {
+fn message_of(head: &FrameHead, message: Option<usize>) -> Option<usize> {
     let brings = matches!(head.kind, wire::EAGER | wire::RTS | wire::FIRST);
     message.filter(|_| brings)
 }

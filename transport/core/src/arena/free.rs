@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The space of one arena, handed out in whole pages from the lowest gap that is large enough.
 #[derive(Debug)]
-pub(super) struct Space {
+pub(super) struct ArenaSpace {
     /// Gaps by offset; no two touch.
     gaps: BTreeMap<u64, u64>,
     /// Lengths of what is handed out, by offset.
     taken: HashMap<u64, u64>,
 }
 
-impl Space {
+impl ArenaSpace {
     /// `bytes` bytes, all free.
     pub(super) fn new(bytes: u64) -> Self {
         Self {
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn what_is_given_back_joins_its_neighbours() {
-        let mut space = Space::new(64 * PAGE);
+        let mut space = ArenaSpace::new(64 * PAGE);
         let taken: Vec<_> = (0..4).map(|_| space.take(10 * PAGE).unwrap()).collect();
         assert_eq!(taken, [0, 10 * PAGE, 20 * PAGE, 30 * PAGE]);
         assert_eq!(space.take(30 * PAGE), None);
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn nothing_is_given_back_twice_or_from_the_middle() {
-        let mut space = Space::new(64 * PAGE);
+        let mut space = ArenaSpace::new(64 * PAGE);
         let offset = space.take(3 * PAGE).unwrap();
         assert_eq!(space.give_back(offset + PAGE), None);
         assert!(space.give_back(offset).is_some());
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn lengths_that_no_arena_has_are_refused() {
-        let mut space = Space::new(64 * PAGE);
+        let mut space = ArenaSpace::new(64 * PAGE);
         for bytes in [64 * PAGE + 1, u64::MAX, u64::MAX - PAGE] {
             assert_eq!(space.take(bytes), None);
         }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn pieces_never_overlap() {
-        let mut space = Space::new(1000 * PAGE);
+        let mut space = ArenaSpace::new(1000 * PAGE);
         let (mut held, mut seed) = (Vec::<(u64, u64)>::new(), 1u64);
         for _ in 0..10_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -13,7 +13,7 @@ pub struct Caps {
     /// The same of writes.
     pub writes: Mover,
     /// The same of atomic operations; `None`: nobody does, and each ends as
-    /// [`Outcome::Unreachable`](crate::Outcome::Unreachable). What different movers do to one word is not atomic to each other.
+    /// [`WorkOutcome::Unreachable`](crate::WorkOutcome::Unreachable). What different movers do to one word is not atomic to each other.
     pub atomics: Option<Mover>,
     /// Large data had perhaps better be sent through buffers than be read, since the same processors do both:
     /// [`had_better_stream`](crate::Fabric::had_better_stream) guesses.

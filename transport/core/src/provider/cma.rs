@@ -27,7 +27,8 @@ pub(super) fn read_words(pid: u32, address: u64) -> Option<[u64; 2]> {
         iov_base: words.as_mut_ptr().cast(),
         iov_len: size_of_val(&words),
     };
-    (transfer(Direction::Read, pid, local, address) == Some(size_of_val(&words))).then_some(words)
+    (transfer(CmaDirection::Read, pid, local, address) == Some(size_of_val(&words)))
+        .then_some(words)
 }
 
 /// Whether process `pid` has ended: there is no memory any more that could be read, or written by it.
@@ -38,7 +39,7 @@ pub(super) fn is_gone(pid: u32) -> bool {
         iov_len: size_of_val(&word),
     };
     // Nothing lies at address 0: the answer is only which error.
-    let nowhere = transfer(Direction::Read, pid, local, 0);
+    let nowhere = transfer(CmaDirection::Read, pid, local, 0);
     nowhere.is_none() && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }
 
@@ -46,18 +47,18 @@ pub(super) fn is_gone(pid: u32) -> bool {
 pub(super) fn read(pid: u32, lease: &mut Lease, offset: usize, bytes: usize, address: u64) -> bool {
     let local = lease.address() + offset as u64;
     if !is_slow_here(address, local, bytes) {
-        return whole(Direction::Read, pid, local, bytes, address);
+        return whole(CmaDirection::Read, pid, local, bytes, address);
     }
     let by_way = by_way(bytes, address, |way, done| {
         let there = address + done as u64;
-        let is_read = whole(Direction::Read, pid, address_of(way), way.len(), there);
+        let is_read = whole(CmaDirection::Read, pid, address_of(way), way.len(), there);
         if is_read {
             // SAFETY: memory of this thread.
             unsafe { lease.fill_from(offset + done, NonNull::from(&*way).cast(), way.len()) };
         }
         is_read
     });
-    by_way.unwrap_or_else(|| whole(Direction::Read, pid, local, bytes, address))
+    by_way.unwrap_or_else(|| whole(CmaDirection::Read, pid, local, bytes, address))
 }
 
 /// Writes bytes `offset .. offset + bytes` of the lease to `address` of process `pid`.
@@ -69,19 +70,19 @@ pub(super) fn write(pid: u32, lease: &Lease, offset: usize, bytes: usize, addres
 /// `source` may be any number: the kernel answers with an error if it is no memory.
 pub(super) fn write_own(pid: u32, source: u64, bytes: usize, target: u64) -> bool {
     if !is_slow_here(source, target, bytes) {
-        return whole(Direction::Write, pid, source, bytes, target);
+        return whole(CmaDirection::Write, pid, source, bytes, target);
     }
     let by_way = by_way(bytes, source, |way, done| {
         let (from, to) = (source + done as u64, target + done as u64);
         whole(
-            Direction::Read,
+            CmaDirection::Read,
             std::process::id(),
             address_of(way),
             way.len(),
             from,
-        ) && whole(Direction::Write, pid, address_of(way), way.len(), to)
+        ) && whole(CmaDirection::Write, pid, address_of(way), way.len(), to)
     });
-    by_way.unwrap_or_else(|| whole(Direction::Write, pid, source, bytes, target))
+    by_way.unwrap_or_else(|| whole(CmaDirection::Write, pid, source, bytes, target))
 }
 
 /// Whether a copy by the kernel between these addresses would be slow, on this processor.
@@ -101,7 +102,7 @@ fn has_slow_distances() -> bool {
         let way = &mut to[start + distance..][..BYTES];
         let there = from.as_ptr().expose_provenance() as u64;
         whole(
-            Direction::Read,
+            CmaDirection::Read,
             std::process::id(),
             address_of(way),
             BYTES,
@@ -153,12 +154,12 @@ fn address_of(way: &mut [u8]) -> u64 {
 }
 
 #[derive(Clone, Copy)]
-enum Direction {
+enum CmaDirection {
     Read,
     Write,
 }
 
-fn whole(direction: Direction, pid: u32, local: u64, bytes: usize, remote: u64) -> bool {
+fn whole(direction: CmaDirection, pid: u32, local: u64, bytes: usize, remote: u64) -> bool {
     let mut done = 0;
     while done < bytes {
         let base = std::ptr::null_mut::<u8>().with_addr(to_usize(local + done as u64));
@@ -175,7 +176,7 @@ fn whole(direction: Direction, pid: u32, local: u64, bytes: usize, remote: u64) 
     true
 }
 
-fn transfer(direction: Direction, pid: u32, local: libc::iovec, remote: u64) -> Option<usize> {
+fn transfer(direction: CmaDirection, pid: u32, local: libc::iovec, remote: u64) -> Option<usize> {
     let base = std::ptr::null_mut::<u8>().with_addr(to_usize(remote));
     let there = libc::iovec {
         iov_base: base.cast(),
@@ -184,11 +185,11 @@ fn transfer(direction: Direction, pid: u32, local: libc::iovec, remote: u64) -> 
     let pid = i32::try_from(pid).ok()?;
     let moved = match direction {
         // SAFETY: the kernel checks both ranges and answers EFAULT; the local one is leased for writing (module head).
-        Direction::Read => unsafe {
+        CmaDirection::Read => unsafe {
             libc::process_vm_readv(pid, &raw const local, 1, &raw const there, 1, 0)
         },
         // SAFETY: the kernel checks both ranges; the local one is only read.
-        Direction::Write => unsafe {
+        CmaDirection::Write => unsafe {
             libc::process_vm_writev(pid, &raw const local, 1, &raw const there, 1, 0)
         },
     };

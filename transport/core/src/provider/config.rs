@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a fabric is opened with.
 
-use super::Network;
+use super::NetworkSettings;
 use crate::{Node, Peer};
 
 /// What a fabric is opened with.
@@ -16,7 +16,7 @@ pub struct Config {
     /// Which providers may be used beside `self`.
     pub providers: Providers,
     /// How the network is used, where one is needed: its provider alone looks into that.
-    pub network: Network,
+    pub network: NetworkSettings,
 }
 
 /// Which providers may be used.
@@ -62,7 +62,7 @@ impl Config {
             peers: 1,
             node: None,
             providers: Providers::default(),
-            network: Network::default(),
+            network: NetworkSettings::default(),
         }
     }
 }

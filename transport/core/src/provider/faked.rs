@@ -3,12 +3,12 @@
 
 use super::later::Later;
 use super::loopback::Loopback;
-use super::net::Net;
+use super::net::NetworkProvider;
 use super::shm::Shm;
 use super::sim::Sim;
 use super::{Fabric, FakeNet, FakeStreams, NetLimits, PacketNet, SimNet, StreamKey};
 use crate::Peer;
-use crate::peers::{Peers, Route};
+use crate::peers::{PeerRoute, Peers};
 use crate::wait_set::WaitSet;
 
 impl Fabric {
@@ -40,7 +40,7 @@ impl Fabric {
         limits: NetLimits,
         key: u32,
     ) -> Self {
-        let net = Net::faked(net, me, peers, rails, (limits, key));
+        let net = NetworkProvider::faked(net, me, peers, rails, (limits, key));
         Self::networked(net, me, peers)
     }
 
@@ -48,7 +48,7 @@ impl Fabric {
     /// alone.
     #[must_use]
     pub fn packeted(net: &PacketNet, me: Peer, peers: u32, limits: NetLimits) -> Self {
-        let net = Net::packeted(net, me, peers, (limits, FAKE_KEY));
+        let net = NetworkProvider::packeted(net, me, peers, (limits, FAKE_KEY));
         Self::networked(net, me, peers)
     }
 
@@ -56,7 +56,7 @@ impl Fabric {
     #[must_use]
     pub fn streamed(net: &FakeStreams, me: Peer, peers: u32, limits: NetLimits) -> Self {
         let key = StreamKey::new(FAKE_KEY.into());
-        let net = Net::faked_tcp(net, me, peers, (limits, key));
+        let net = NetworkProvider::faked_tcp(net, me, peers, (limits, key));
         Self::networked(net, me, peers)
     }
 
@@ -72,17 +72,17 @@ impl Fabric {
     ) -> Self {
         let net = match devices {
             None => return Self::streamed(streams, me, peers, limits),
-            Some(net) => Net::mixed(net, streams, me, peers, (limits, FAKE_KEY)),
+            Some(net) => NetworkProvider::mixed(net, streams, me, peers, (limits, FAKE_KEY)),
         };
         Self::networked(net, me, peers)
     }
 
-    fn networked(net: Net, me: Peer, peers: u32) -> Self {
+    fn networked(net: NetworkProvider, me: Peer, peers: u32) -> Self {
         let route = |rank| {
             if rank == me.0 {
-                Route::Loopback
+                PeerRoute::Loopback
             } else {
-                Route::Net
+                PeerRoute::Net
             }
         };
         Self {
@@ -104,9 +104,9 @@ impl Fabric {
     pub fn simulated(net: &SimNet, me: Peer) -> Self {
         let route = |rank| {
             if rank == me.0 {
-                Route::Loopback
+                PeerRoute::Loopback
             } else {
-                Route::Sim
+                PeerRoute::Sim
             }
         };
         Self {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes of other jobs that are met after a fabric was opened, and that its network reaches.
 
-use super::{Fabric, Far};
-use crate::peers::Route;
+use super::{Fabric, ForeignPeer};
+use crate::peers::PeerRoute;
 use crate::{Error, Peer};
 
 impl Fabric {
     /// Meets a process of another job, which is reached over the network: a new peer, whose number follows those that there are. It
-    /// is the other's part to meet this one, under the number [`Far::known_as`]; what comes before that is not heard, and is sent
+    /// is the other's part to meet this one, under the number [`ForeignPeer::known_as`]; what comes before that is not heard, and is sent
     /// again. `record` is where it is found, as [`learn_address`](Self::learn_address) takes it; without one the peer is
     /// [wanted](Self::wanted_address) when there is something for it.
     ///
@@ -15,7 +15,7 @@ impl Fabric {
     ///
     /// # Errors
     /// [`Error::Far`] where there is no network, or the key is none. Nothing was done then.
-    pub fn add_far(&mut self, far: Far, record: Option<&[u8]>) -> Result<Peer, Error> {
+    pub fn add_far(&mut self, far: ForeignPeer, record: Option<&[u8]>) -> Result<Peer, Error> {
         let Some(net) = &mut self.net else {
             let why = "this process has opened no network, since all of its job share a node";
             return Err(Error::Far { why });
@@ -25,7 +25,7 @@ impl Fabric {
             let why = "the key of its network has more than 31 bits";
             return Err(Error::Far { why });
         }
-        let peer = self.peers.add(Route::Net);
+        let peer = self.peers.add(PeerRoute::Net);
         self.later.make_room_for(&mut self.shm, self.peers.count());
         net.meet(peer, far);
         if let Some(record) = record {

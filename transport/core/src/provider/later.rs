@@ -3,7 +3,7 @@
 //! pool and a bell of its own. What has a lane, a board or a gate line is in the first one alone.
 
 use super::shm::Shm;
-use super::wire::Wire;
+use super::wire::Provider;
 use crate::wait_set::WaitSet;
 use crate::{Completions, Node};
 
@@ -64,7 +64,7 @@ impl Later {
     pub(super) fn prepare_sleep(&mut self) -> bool {
         let awake = self.0.iter_mut().position(|shm| !shm.prepare_sleep());
         if let Some(awake) = awake {
-            self.0[..awake].iter_mut().for_each(Wire::wake);
+            self.0[..awake].iter_mut().for_each(Provider::wake);
         }
         awake.is_none()
     }
@@ -74,7 +74,7 @@ impl Later {
     }
 
     pub(super) fn wake(&mut self) {
-        self.0.iter_mut().for_each(Wire::wake);
+        self.0.iter_mut().for_each(Provider::wake);
     }
 
     /// Frames that were posted.

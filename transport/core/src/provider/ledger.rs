@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use ring::Count;
+use ring::Own64;
 
 use super::shm::WordCounts;
 use super::verbs::{NetStats, PortCounts};
 use crate::Peer;
 
-/// What was moved so far; for tests.
+/// What a fabric has moved so far; for tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct FabricStats {
     /// Frames posted.
     pub sends: u64,
     /// Bells rung because the receiver did not look.
@@ -28,7 +28,7 @@ pub struct Stats {
     pub refused: u64,
 }
 
-impl Stats {
+impl FabricStats {
     /// Both.
     pub(super) fn with(self, other: &Self) -> Self {
         Self {
@@ -39,19 +39,19 @@ impl Stats {
     }
 }
 
-/// The numbers of a fabric, for who does not own it.
+/// The counters of a fabric. Any thread or signal handler may read them.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub struct FabricCounters {
     pub(super) shm: Arc<ShmCounts>,
     pub(super) net: Option<Arc<NetCounts>>,
     pub(super) words: WordCounts,
 }
 
-impl Ledger {
+impl FabricCounters {
     /// What shared memory and waiting have moved.
     #[must_use]
-    pub fn stats(&self) -> Stats {
-        Stats {
+    pub fn stats(&self) -> FabricStats {
+        FabricStats {
             sends: self.words.frames(),
             ..self.shm.seen()
         }
@@ -66,28 +66,28 @@ impl Ledger {
 
     /// What the network did: frames posted, what made no sense, and the rest.
     #[must_use]
-    pub fn net(&self) -> (Stats, NetStats) {
+    pub fn net(&self) -> (FabricStats, NetStats) {
         self.net
             .as_ref()
             .map_or_else(Default::default, |net| net.seen())
     }
 }
 
-/// Counted between the ranks of a node: see [`Stats`].
+/// Counted between the ranks of a node: see [`FabricStats`].
 #[derive(Debug, Default)]
 pub(super) struct ShmCounts {
-    pub(super) bells: Count,
-    pub(super) wakes: Count,
-    pub(super) sleeps: Count,
-    pub(super) read_bytes: Count,
-    pub(super) helped_bytes: Count,
-    pub(super) refused: Count,
+    pub(super) bells: Own64,
+    pub(super) wakes: Own64,
+    pub(super) sleeps: Own64,
+    pub(super) read_bytes: Own64,
+    pub(super) helped_bytes: Own64,
+    pub(super) refused: Own64,
 }
 
 impl ShmCounts {
     /// But for what was sent.
-    pub(super) fn seen(&self) -> Stats {
-        Stats {
+    pub(super) fn seen(&self) -> FabricStats {
+        FabricStats {
             sends: 0,
             bells: self.bells.get(),
             wakes: self.wakes.get(),
@@ -99,34 +99,34 @@ impl ShmCounts {
     }
 }
 
-/// Counted over a network: see [`Stats`] and [`NetStats`].
+/// Counted over a network: see [`FabricStats`] and [`NetStats`].
 #[derive(Debug, Default)]
 pub(super) struct NetCounts {
-    pub(super) sends: Count,
-    pub(super) refused: Count,
-    pub(super) datagrams: Count,
-    pub(super) overdue: Count,
-    pub(super) packets: Count,
-    pub(super) joined: Count,
-    pub(super) narrow: Count,
-    pub(super) broken: Count,
-    pub(super) not_ready: Count,
-    pub(super) given_up: Count,
-    pub(super) rails: Count,
-    pub(super) twice: Count,
-    pub(super) moved_bytes: Count,
-    pub(super) striped: Count,
-    pub(super) fetched: Count,
-    pub(super) detours: Count,
+    pub(super) sends: Own64,
+    pub(super) refused: Own64,
+    pub(super) datagrams: Own64,
+    pub(super) overdue: Own64,
+    pub(super) packets: Own64,
+    pub(super) joined: Own64,
+    pub(super) narrow: Own64,
+    pub(super) broken: Own64,
+    pub(super) not_ready: Own64,
+    pub(super) given_up: Own64,
+    pub(super) rails: Own64,
+    pub(super) twice: Own64,
+    pub(super) moved_bytes: Own64,
+    pub(super) striped: Own64,
+    pub(super) fetched: Own64,
+    pub(super) detours: Own64,
     pub(super) ports: Arc<PortCounts>,
 }
 
 impl NetCounts {
-    pub(super) fn seen(&self) -> (Stats, NetStats) {
-        let stats = Stats {
+    pub(super) fn seen(&self) -> (FabricStats, NetStats) {
+        let stats = FabricStats {
             sends: self.sends.get(),
             refused: self.refused.get(),
-            ..Stats::default()
+            ..FabricStats::default()
         };
         let net = NetStats {
             datagrams: self.datagrams.get(),

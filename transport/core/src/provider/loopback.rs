@@ -5,30 +5,30 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use super::caps::{Caps, Mover};
-use super::wire::Wire;
+use super::wire::Provider;
 use crate::{
-    Arrived, Atomic, Completion, Completions, Full, Head, Lease, Outcome, Peer, RecvBuffer,
-    RemoteKey, WorkId,
+    Arrived, Atomic, Completion, Completions, Full, Head, Lease, Peer, RecvBuffer, RemoteKey,
+    WorkId, WorkOutcome,
 };
 
 #[derive(Debug)]
 pub(super) struct Loopback {
     me: Peer,
     waiting: VecDeque<Completion>,
-    bodies: Vec<Body>,
+    bodies: Vec<LoopbackBody>,
     frames: usize,
     /// Tells keys that this process made from anything else.
     secret: u64,
 }
 
-/// The body of a frame that waits. Its memory serves the next one.
+/// The body of a queued frame. Its memory is reused.
 #[derive(Debug, Default)]
-struct Body {
+struct LoopbackBody {
     bytes: Vec<u8>,
     is_lent: bool,
 }
 
-impl Body {
+impl LoopbackBody {
     fn lend(&mut self, body: &[u8]) {
         self.bytes.clear();
         self.bytes.extend_from_slice(body);
@@ -53,7 +53,7 @@ impl Loopback {
         let free = self.bodies.iter().position(|body| !body.is_lent);
         let index = free.unwrap_or(self.bodies.len());
         if index == self.bodies.len() {
-            self.bodies.push(Body::default());
+            self.bodies.push(LoopbackBody::default());
         }
         self.bodies[index].lend(body);
         let count = |n: usize| u32::try_from(n).expect("a body fits a pool buffer");
@@ -76,14 +76,14 @@ impl Loopback {
         key == self.key_of(key.address, key.bytes)
     }
 
-    fn check(&self, lease: &Lease, key: RemoteKey, offset: u64) -> Outcome {
+    fn check(&self, lease: &Lease, key: RemoteKey, offset: u64) -> WorkOutcome {
         let fits = offset
             .checked_add(lease.bytes() as u64)
             .is_some_and(|end| end <= key.bytes);
         if fits && self.is_ours(key) {
-            Outcome::Done
+            WorkOutcome::Done
         } else {
-            Outcome::BadKey
+            WorkOutcome::BadKey
         }
     }
 
@@ -93,7 +93,7 @@ impl Loopback {
     }
 }
 
-impl Wire for Loopback {
+impl Provider for Loopback {
     /// One processor does everything; nothing comes while it sleeps.
     fn caps(&self, _peer: Peer) -> Caps {
         Caps {
@@ -170,7 +170,7 @@ impl Wire for Loopback {
         work: WorkId,
     ) {
         let outcome = self.check(&lease, key, offset);
-        if outcome == Outcome::Done {
+        if outcome == WorkOutcome::Done {
             lease.copy_within_process(key.address + offset);
         }
         self.waiting.push_back(Completion::Worked {
@@ -190,7 +190,7 @@ impl Wire for Loopback {
         immediate: Option<u32>,
     ) -> Result<(), Lease> {
         let outcome = self.check(&lease, key, offset);
-        if outcome == Outcome::Done {
+        if outcome == WorkOutcome::Done {
             lease.copy_to_process(key.address + offset);
             if let Some(immediate) = immediate {
                 self.waiting.push_back(Completion::Written {
@@ -217,10 +217,10 @@ impl Wire for Loopback {
         work: WorkId,
     ) {
         let mut outcome = self.check(&lease, key, offset);
-        if outcome == Outcome::Done && !(key.address + offset).is_multiple_of(8) {
-            outcome = Outcome::BadKey;
+        if outcome == WorkOutcome::Done && !(key.address + offset).is_multiple_of(8) {
+            outcome = WorkOutcome::BadKey;
         }
-        if outcome == Outcome::Done {
+        if outcome == WorkOutcome::Done {
             lease.change_within_process(key.address + offset, atomic);
         }
         self.waiting.push_back(Completion::Worked {

@@ -2,7 +2,7 @@
 //! The network of a process that has ports and connections: each peer is reached by one of the two for good, by `verbs` where both
 //! processes have ports, be they of adapters or programs, and something leads from one to the other; and else by `tcp`.
 //!
-//! Both find out which it is from their two records and by the same rule ([`Mixed::choose`]). Until the record of a peer is here it
+//! Both find out which it is from their two records and by the same rule ([`MixedNetwork::choose`]). Until the record of a peer is here it
 //! is asked for and nothing goes to the peer. What comes from it has come over a connection, which has proved whose it is: `verbs`
 //! hands nothing up of whom it does not know. What was done for the peer meanwhile is made up for ([`Early`]).
 //!
@@ -10,28 +10,28 @@
 
 use std::collections::VecDeque;
 
-use super::apart;
 use super::caps::Caps;
-use super::record::{Part, part_of, ports_of, to_record};
+use super::no_common_network;
+use super::record::{RecordPart, part_of, ports_of, to_record};
 use super::tcp::{Sockets, Tcp};
-use super::verbs::{FREE_BIT, Far, FarLook, Kind, Port, Verbs};
-use super::wire::Wire;
+use super::verbs::{FREE_BIT, FarLook, ForeignPeer, Verbs, VerbsPort, WorkKind};
+use super::wire::Provider;
 use crate::wait_set::WaitSet;
 use crate::{
     Atomic, Completion, Completions, Full, Head, Lease, LocalKey, Peer, RecvBuffer, RemoteKey,
     WorkId,
 };
 
-/// Both networks of a process. Its methods: those of [`Wire`], which ask `way` first; addresses (`meet`, `wanted_address`,
+/// Both networks of a process. Its methods: those of [`Provider`], which ask `way` first; addresses (`meet`, `wanted_address`,
 /// `learn_address`); what is asked of both.
 #[derive(Debug)]
-pub(super) struct Mixed<P: Port, S> {
+pub(super) struct MixedNetwork<P: VerbsPort, S> {
     pub(super) verbs: Box<Verbs<P>>,
     /// What the ports are in a record.
-    part: Part,
+    part: RecordPart,
     /// Or why this process has none.
     tcp: Result<Box<Tcp<S>>, String>,
-    ways: Vec<Way>,
+    ways: Vec<PeerNetwork>,
     early: Early,
     remarks: Remarks,
     /// Which is polled first changes from turn to turn.
@@ -42,9 +42,9 @@ pub(super) struct Mixed<P: Port, S> {
     has_stirred: bool,
 }
 
-/// How a peer is reached.
+/// The network by which a peer is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Way {
+enum PeerNetwork {
     #[default]
     Unknown,
     /// Its record is asked for.
@@ -61,24 +61,24 @@ struct Early {
     /// Keys of `verbs` that may have been told to a peer which knows before this process how they reach each other: `tcp` honours them too,
     /// until it turns out that it does not reach the peer.
     keys: Vec<(Peer, RemoteKey)>,
-    works: Vec<Waiting>,
+    works: Vec<UnroutedWork>,
 }
 
-/// A work for a peer that waits until it is known how that is reached.
+/// A work request that waits until it is known which network reaches its peer.
 #[derive(Debug)]
-struct Waiting {
+struct UnroutedWork {
     peer: Peer,
-    kind: Kind,
+    kind: WorkKind,
     lease: Lease,
     key: RemoteKey,
     offset: u64,
     work: WorkId,
 }
 
-impl<P: Port, S: Sockets> Mixed<P, S> {
+impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
     /// Both, for a job of `peers` processes; or `verbs`, whose ports are this part of a record, and why there is no `tcp`.
     pub(super) fn new(
-        (part, verbs): (Part, Verbs<P>),
+        (part, verbs): (RecordPart, Verbs<P>),
         tcp: Result<Tcp<S>, String>,
         peers: u32,
     ) -> Self {
@@ -90,7 +90,7 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
             verbs: Box::new(verbs),
             part,
             tcp,
-            ways: vec![Way::Unknown; peers as usize],
+            ways: vec![PeerNetwork::Unknown; peers as usize],
             early: Early::default(),
             remarks: Remarks::default(),
             is_tcp_first: false,
@@ -102,21 +102,21 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
     /// Where this process is found.
     pub(super) fn record(&self) -> Vec<u8> {
         let verbs = (self.part, self.verbs.record());
-        let tcp = self.tcp.as_ref().map(|tcp| (Part::Tcp, tcp.record()));
+        let tcp = self.tcp.as_ref().map(|tcp| (RecordPart::Tcp, tcp.record()));
         let parts: Vec<_> = [verbs].into_iter().chain(tcp).collect();
         to_record(&parts)
     }
 
     pub(super) fn provider_of(&self, peer: Peer) -> Option<&'static str> {
         match self.way(peer) {
-            Way::Unknown | Way::Asked => None,
-            Way::Verbs => Some(self.part.provider()),
-            Way::Tcp => Some(Part::Tcp.provider()),
+            PeerNetwork::Unknown | PeerNetwork::Asked => None,
+            PeerNetwork::Verbs => Some(self.part.provider()),
+            PeerNetwork::Tcp => Some(RecordPart::Tcp.provider()),
         }
     }
 
     #[inline(always)]
-    fn way(&self, peer: Peer) -> Way {
+    fn way(&self, peer: Peer) -> PeerNetwork {
         self.ways.get(peer.0 as usize).copied().unwrap_or_default()
     }
 
@@ -127,22 +127,22 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
     /// Asks for the record of a peer, if it was not asked for.
     #[cold]
     fn ask(&mut self, peer: Peer) {
-        if self.way(peer) == Way::Unknown {
-            self.set(peer, Way::Asked);
+        if self.way(peer) == PeerNetwork::Unknown {
+            self.set(peer, PeerNetwork::Asked);
             self.early.wanted.push_back(peer);
         }
     }
 
-    fn set(&mut self, peer: Peer, way: Way) {
+    fn set(&mut self, peer: Peer, way: PeerNetwork) {
         let place = peer.0 as usize;
         if place >= self.ways.len() {
-            self.ways.resize(place + 1, Way::Unknown);
+            self.ways.resize(place + 1, PeerNetwork::Unknown);
         }
         self.ways[place] = way;
     }
 
     /// Meets a process of another job.
-    pub(super) fn meet(&mut self, peer: Peer, far: Far) {
+    pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
         self.verbs.meet(peer, far);
         if let Some(tcp) = self.tcp() {
             tcp.meet(peer, far);
@@ -163,8 +163,8 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
     /// Takes the record of a peer.
     pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
         match self.choose(peer, record) {
-            Ok(Way::Tcp) => {
-                let part = part_of(record, Part::Tcp);
+            Ok(PeerNetwork::Tcp) => {
+                let part = part_of(record, RecordPart::Tcp);
                 if let Ok(tcp) = &mut self.tcp {
                     tcp.learn_address(peer, part);
                 }
@@ -179,23 +179,31 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
 
     /// Decides for good how a peer is reached: by `verbs` where both have it and something leads from one to the other; and, since
     /// addresses do not tell all, where not both have `tcp`.
-    fn choose(&mut self, peer: Peer, record: &[u8]) -> Result<Way, String> {
+    fn choose(&mut self, peer: Peer, record: &[u8]) -> Result<PeerNetwork, String> {
         match self.way(peer) {
-            Way::Verbs | Way::Tcp => return Ok(self.way(peer)),
-            Way::Unknown | Way::Asked => {}
+            PeerNetwork::Verbs | PeerNetwork::Tcp => return Ok(self.way(peer)),
+            PeerNetwork::Unknown | PeerNetwork::Asked => {}
         }
-        let way = match (ports_of(record), part_of(record, Part::Tcp), &self.tcp) {
+        let way = match (
+            ports_of(record),
+            part_of(record, RecordPart::Tcp),
+            &self.tcp,
+        ) {
             (Some((_, ports)), Some(_), Ok(_)) => match self.verbs.why_apart(ports) {
                 Some(why) => {
                     self.remarks.note_apart(&why);
-                    Way::Tcp
+                    PeerNetwork::Tcp
                 }
-                None => Way::Verbs,
+                None => PeerNetwork::Verbs,
             },
-            (Some(_), ..) | (None, None, _) => Way::Verbs,
-            (None, Some(_), Ok(_)) => Way::Tcp,
+            (Some(_), ..) | (None, None, _) => PeerNetwork::Verbs,
+            (None, Some(_), Ok(_)) => PeerNetwork::Tcp,
             (None, Some(_), Err(why)) => {
-                return Err(apart::words(self.part, Part::Tcp, Some(why)));
+                return Err(no_common_network::words(
+                    self.part,
+                    RecordPart::Tcp,
+                    Some(why),
+                ));
             }
         };
         self.begin(peer, way);
@@ -203,11 +211,11 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
     }
 
     /// From now on a peer is reached this way: makes up for what waited for that.
-    fn begin(&mut self, peer: Peer, way: Way) {
+    fn begin(&mut self, peer: Peer, way: PeerNetwork) {
         self.set(peer, way);
         self.has_stirred = true;
         self.early.wanted.retain(|wanted| *wanted != peer);
-        if way == Way::Verbs {
+        if way == PeerNetwork::Verbs {
             // Where it is the other one, both know the keys until they are withdrawn.
             let theirs = self.early.keys.extract_if(.., |(whose, _)| *whose == peer);
             for (_, key) in theirs.collect::<Vec<_>>() {
@@ -216,7 +224,7 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
                 }
             }
         }
-        if way == Way::Tcp {
+        if way == PeerNetwork::Tcp {
             self.verbs.shut_out(peer);
         }
         let works = self.early.works.extract_if(.., |work| work.peer == peer);
@@ -226,15 +234,15 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
     }
 
     /// Begins a work, or keeps it until it is known how the peer is reached.
-    fn post_work(&mut self, asked: Waiting) {
+    fn post_work(&mut self, asked: UnroutedWork) {
         let peer = asked.peer;
         match (self.way(peer), &mut self.tcp) {
-            (Way::Verbs, _) => {
+            (PeerNetwork::Verbs, _) => {
                 let what = (asked.kind, asked.lease);
                 self.verbs
                     .post_work(peer, what, asked.key, asked.offset, asked.work);
             }
-            (Way::Tcp, Ok(tcp)) => {
+            (PeerNetwork::Tcp, Ok(tcp)) => {
                 let what = (asked.kind, asked.lease);
                 tcp.post_work(peer, what, asked.key, asked.offset, asked.work);
             }
@@ -265,7 +273,7 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
 
     pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
         match (self.way(peer), &self.tcp) {
-            (Way::Tcp, Ok(tcp)) => tcp.why_lost(peer),
+            (PeerNetwork::Tcp, Ok(tcp)) => tcp.why_lost(peer),
             _ => self.verbs.why_lost(peer),
         }
     }
@@ -277,7 +285,7 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
         head: Head,
         word: u64,
     ) -> bool {
-        self.way(to) == Way::Verbs && self.verbs.post_word::<BYTES>(to, head, word)
+        self.way(to) == PeerNetwork::Verbs && self.verbs.post_word::<BYTES>(to, head, word)
     }
 
     pub(super) fn promise_uncork(&mut self) {
@@ -359,10 +367,10 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
     }
 }
 
-impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
+impl<P: VerbsPort, S: Sockets> Provider for MixedNetwork<P, S> {
     fn caps(&self, peer: Peer) -> Caps {
         match (self.way(peer), &self.tcp) {
-            (Way::Tcp, Ok(tcp)) => tcp.caps(),
+            (PeerNetwork::Tcp, Ok(tcp)) => tcp.caps(),
             _ => self.verbs.caps(peer),
         }
     }
@@ -370,8 +378,8 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
     #[inline(always)]
     fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         match (self.way(to), &mut self.tcp) {
-            (Way::Verbs, _) => self.verbs.post_send(to, head, body),
-            (Way::Tcp, Ok(tcp)) => tcp.post_send(to, head, body),
+            (PeerNetwork::Verbs, _) => self.verbs.post_send(to, head, body),
+            (PeerNetwork::Tcp, Ok(tcp)) => tcp.post_send(to, head, body),
             _ => {
                 self.ask(to);
                 Err(Full)
@@ -386,14 +394,14 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
         data: Option<RemoteKey>,
     ) -> Result<(), Full> {
         match (self.way(to), &mut self.tcp) {
-            (Way::Tcp, Ok(tcp)) => tcp.post_announcement(to, (head, body), data),
+            (PeerNetwork::Tcp, Ok(tcp)) => tcp.post_announcement(to, (head, body), data),
             _ => self.post_send(to, head, body),
         }
     }
 
     fn decline(&mut self, peer: Peer, key: RemoteKey) {
         // It may have been announced before this process knew the way.
-        if self.way(peer) != Way::Verbs
+        if self.way(peer) != PeerNetwork::Verbs
             && let Ok(tcp) = &mut self.tcp
         {
             tcp.decline(peer, key);
@@ -416,7 +424,7 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
 
     fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
         let key = match (self.way(peer), &mut self.tcp) {
-            (Way::Tcp, Ok(tcp)) => return tcp.export(peer, address, bytes),
+            (PeerNetwork::Tcp, Ok(tcp)) => return tcp.export(peer, address, bytes),
             _ => self.verbs.export(peer, address, bytes),
         };
         self.note_key(peer, key)
@@ -424,14 +432,14 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
 
     fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
         let key = match (self.way(peer), &mut self.tcp) {
-            (Way::Tcp, Ok(tcp)) => return tcp.export(peer, address, bytes),
+            (PeerNetwork::Tcp, Ok(tcp)) => return tcp.export(peer, address, bytes),
             _ => self.verbs.offer(peer, address, bytes),
         };
         self.note_key(peer, key)
     }
 
     fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
-        let is_tcp = self.way(peer) == Way::Tcp;
+        let is_tcp = self.way(peer) == PeerNetwork::Tcp;
         let is_early = match self.early.keys.is_empty() {
             true => false,
             false => self.early.forget(peer, key),
@@ -449,8 +457,8 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
     }
 
     fn post_read(&mut self, peer: Peer, lease: Lease, key: RemoteKey, offset: u64, work: WorkId) {
-        let kind = Kind::Read;
-        self.post_work(Waiting {
+        let kind = WorkKind::Read;
+        self.post_work(UnroutedWork {
             peer,
             kind,
             lease,
@@ -470,17 +478,19 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
         immediate: Option<u32>,
     ) -> Result<(), Lease> {
         match (self.way(peer), &mut self.tcp) {
-            (Way::Verbs, _) => self
+            (PeerNetwork::Verbs, _) => self
                 .verbs
                 .post_write(peer, lease, key, offset, work, immediate),
-            (Way::Tcp, Ok(tcp)) => tcp.post_write(peer, lease, key, offset, work, immediate),
+            (PeerNetwork::Tcp, Ok(tcp)) => {
+                tcp.post_write(peer, lease, key, offset, work, immediate)
+            }
             _ if immediate.is_some() => {
                 self.ask(peer);
                 Err(lease)
             }
             _ => {
-                let kind = Kind::Write;
-                self.post_work(Waiting {
+                let kind = WorkKind::Write;
+                self.post_work(UnroutedWork {
                     peer,
                     kind,
                     lease,
@@ -502,8 +512,8 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
         offset: u64,
         work: WorkId,
     ) {
-        let kind = Kind::Atomic(atomic);
-        self.post_work(Waiting {
+        let kind = WorkKind::Atomic(atomic);
+        self.post_work(UnroutedWork {
             peer,
             kind,
             lease,
@@ -516,14 +526,14 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
     /// Nothing of the peer comes over either any more. The caller is told by the one that reaches it ([`sift`](Self::sift)).
     fn lose(&mut self, peer: Peer, why: &str) {
         let way = self.way(peer);
-        if way != Way::Tcp {
+        if way != PeerNetwork::Tcp {
             self.verbs.lose(peer, why);
         }
         if let Some(tcp) = self.tcp() {
             tcp.lose(peer, why);
         }
-        if matches!(way, Way::Unknown | Way::Asked) {
-            self.begin(peer, Way::Verbs);
+        if matches!(way, PeerNetwork::Unknown | PeerNetwork::Asked) {
+            self.begin(peer, PeerNetwork::Verbs);
         }
     }
 
@@ -553,14 +563,14 @@ impl<P: Port, S: Sockets> Wire for Mixed<P, S> {
     }
 }
 
-impl<P: Port, S: Sockets> Mixed<P, S> {
+impl<P: VerbsPort, S: Sockets> MixedNetwork<P, S> {
     #[inline(always)]
     fn poll_verbs(&mut self, completions: &mut Completions) {
         let before = completions.len();
         self.verbs.poll(completions);
         let is_lost = |completion: &Completion| matches!(completion, Completion::Lost { .. });
         if completions.since(before).any(is_lost) {
-            self.sift(Way::Verbs, completions, before);
+            self.sift(PeerNetwork::Verbs, completions, before);
         }
     }
 
@@ -583,7 +593,7 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
             }
         }
         if is_any_lost {
-            self.sift(Way::Tcp, completions, before);
+            self.sift(PeerNetwork::Tcp, completions, before);
             if completions.len() <= 1 {
                 // The caller will not say that it has done what follows.
                 self.uncork();
@@ -594,15 +604,15 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
     /// `wire` has told behind the first `before` that it has lost peers. The caller hears that of the wire that reaches the peer, once;
     /// where that is not known yet, the peer is lost to both.
     #[cold]
-    fn sift(&mut self, wire: Way, completions: &mut Completions, before: usize) {
+    fn sift(&mut self, wire: PeerNetwork, completions: &mut Completions, before: usize) {
         let lost = |completion: &Completion| match completion {
             Completion::Lost { peer } => Some(*peer),
             _ => None,
         };
         for peer in completions.since(before).filter_map(lost) {
-            if matches!(self.way(peer), Way::Unknown | Way::Asked) {
+            if matches!(self.way(peer), PeerNetwork::Unknown | PeerNetwork::Asked) {
                 let why = match (wire, &self.tcp) {
-                    (Way::Tcp, Ok(tcp)) => tcp.why_lost(peer),
+                    (PeerNetwork::Tcp, Ok(tcp)) => tcp.why_lost(peer),
                     _ => self.verbs.why_lost(peer),
                 };
                 let why = why.unwrap_or_default().to_owned();
@@ -617,7 +627,7 @@ impl<P: Port, S: Sockets> Mixed<P, S> {
     /// A key of `verbs`, which may be told to the peer before it is known how that is reached.
     #[inline(always)]
     fn note_key(&mut self, peer: Peer, key: RemoteKey) -> RemoteKey {
-        let is_known = self.way(peer) == Way::Verbs;
+        let is_known = self.way(peer) == PeerNetwork::Verbs;
         if !is_known && key != RemoteKey::default() {
             self.honour_early(peer, key);
         }
@@ -673,17 +683,17 @@ mod tests {
     use super::*;
 
     /// Process 0 of two, both of which have both.
-    fn one() -> Mixed<FakePort, FakeSockets> {
+    fn one() -> MixedNetwork<FakePort, FakeSockets> {
         let (me, limits) = (Peer(0), NetLimits::default());
         let devices = FakeNet::new(FakeConfig::calm(0));
         let verbs = Verbs::open_on(&devices, me, 2, 1, (limits, 7));
         let streams = FakeStreams::new(StreamsConfig::of(0, 2));
         let tcp = Tcp::open_on(&streams, me, 2, (limits, StreamKey::new(7)));
-        Mixed::new((Part::Verbs, verbs), Ok(tcp), 2)
+        MixedNetwork::new((RecordPart::Verbs, verbs), Ok(tcp), 2)
     }
 
     /// The peers that are told to be lost in some turns.
-    fn told_lost(mixed: &mut Mixed<FakePort, FakeSockets>) -> Vec<u32> {
+    fn told_lost(mixed: &mut MixedNetwork<FakePort, FakeSockets>) -> Vec<u32> {
         let mut told = Vec::new();
         for _ in 0..200 {
             let mut completions = Completions::new();
@@ -716,7 +726,7 @@ mod tests {
         let record = tcp.record();
         let devices = FakeNet::new(FakeConfig::calm(0));
         let verbs = Verbs::open_on(&devices, me, 2, 1, (limits, 7));
-        let mut mixed = Mixed::new((Part::Verbs, verbs), Ok(tcp), 2);
+        let mut mixed = MixedNetwork::new((RecordPart::Verbs, verbs), Ok(tcp), 2);
         let head = Head {
             kind: 7,
             len: 0,
@@ -725,7 +735,8 @@ mod tests {
         };
         other.post_send(me, head, &[]).unwrap();
         other.learn_address(me, Some(&record));
-        let turns = |mixed: &mut Mixed<FakePort, FakeSockets>, other: &mut Tcp<FakeSockets>| {
+        let turns = |mixed: &mut MixedNetwork<FakePort, FakeSockets>,
+                     other: &mut Tcp<FakeSockets>| {
             let polls = |_: &u32| {
                 let polls = matches!(mixed.look(), FarLook::Poll);
                 if polls {
@@ -746,7 +757,7 @@ mod tests {
     fn who_has_tcp_alone_is_told_why_there_is_none_here() {
         let mut mixed = one();
         mixed.tcp = Err("there is no key".to_owned());
-        let record = to_record(&[(Part::Tcp, vec![1, 2, 3])]);
+        let record = to_record(&[(RecordPart::Tcp, vec![1, 2, 3])]);
         mixed.learn_address(Peer(1), &record);
         assert_eq!(told_lost(&mut mixed), [1]);
         let why = mixed.why_lost(Peer(1)).unwrap();
@@ -756,7 +767,7 @@ mod tests {
     #[test]
     fn a_connection_that_is_not_the_way_to_a_peer_makes_nobody_lose_it() {
         let mut mixed = one();
-        mixed.begin(Peer(1), Way::Verbs);
+        mixed.begin(Peer(1), PeerNetwork::Verbs);
         let tcp = mixed.tcp().unwrap();
         tcp.lose(Peer(1), "it makes no sense");
         assert_eq!(told_lost(&mut mixed), []);

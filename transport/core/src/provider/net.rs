@@ -6,26 +6,26 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::apart;
 use super::caps::Caps;
 use super::ledger::NetCounts;
-use super::mixed::Mixed;
-use super::record::{Part, part_of, ports_of, to_record};
+use super::mixed::MixedNetwork;
+use super::no_common_network;
+use super::record::{RecordPart, part_of, ports_of, to_record};
 use super::tcp::{FakeSockets, FakeStreams, StreamKey, System, Tcp};
 use super::verbs::{
-    Device, Dpdk, FakeNet, FakePort, Far, FarLook, Faulty, Kind, NetLimits, NetStats, Network,
-    PacketNet, Port, PortChange, RocePort, Udp, Verbs,
+    Dpdk, FakeNet, FakePort, FarLook, Faulty, ForeignPeer, NetLimits, NetStats, NetworkSettings,
+    PacketNet, PortChange, RocePort, Udp, Verbs, VerbsDevice, VerbsPort, WorkKind,
 };
-use super::wire::Wire;
-use super::{Providers, Stats};
+use super::wire::Provider;
+use super::{FabricStats, Providers};
 use crate::wait_set::WaitSet;
 use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
 
 /// What carries bytes to other nodes.
 #[derive(Debug)]
-pub(super) enum Net {
+pub(super) enum NetworkProvider {
     /// A port of an adapter.
-    Device(Box<Verbs<Device>>),
+    Device(Box<Verbs<VerbsDevice>>),
     /// A port that is a program, in datagrams of UDP.
     Roce(Box<Verbs<RocePort<Udp>>>),
     /// The same, without the kernel.
@@ -39,13 +39,13 @@ pub(super) enum Net {
     /// Connections of a network that only exists in tests.
     FakedTcp(Box<Tcp<FakeSockets>>),
     /// A port of an adapter, and connections with whom it does not reach.
-    Mixed(Box<Mixed<Device, System>>),
+    Mixed(Box<MixedNetwork<VerbsDevice, System>>),
     /// A port that is a program, in datagrams of UDP, and connections.
-    MixedRoce(Box<Mixed<RocePort<Udp>, System>>),
+    MixedRoce(Box<MixedNetwork<RocePort<Udp>, System>>),
     /// The same, without the kernel, and connections.
-    MixedDpdk(Box<Mixed<RocePort<Dpdk>, System>>),
+    MixedDpdk(Box<MixedNetwork<RocePort<Dpdk>, System>>),
     /// Both, of networks that only exist in tests.
-    FakedMixed(Box<Mixed<FakePort, FakeSockets>>),
+    FakedMixed(Box<MixedNetwork<FakePort, FakeSockets>>),
 }
 
 /// The same call for whichever it is.
@@ -55,17 +55,17 @@ macro_rules! either {
     };
     ($net:expr, $verbs:pat => $call:expr, $tcp:pat => $tcp_call:expr, $mixed:ident => $mixed_call:expr) => {
         match $net {
-            Net::Device($verbs) => $call,
-            Net::Roce($verbs) => $call,
-            Net::Dpdk($verbs) => $call,
-            Net::FaultyRoce($verbs) => $call,
-            Net::Fake($verbs) => $call,
-            Net::Tcp($tcp) => $tcp_call,
-            Net::FakedTcp($tcp) => $tcp_call,
-            Net::Mixed($mixed) => $mixed_call,
-            Net::MixedRoce($mixed) => $mixed_call,
-            Net::MixedDpdk($mixed) => $mixed_call,
-            Net::FakedMixed($mixed) => $mixed_call,
+            NetworkProvider::Device($verbs) => $call,
+            NetworkProvider::Roce($verbs) => $call,
+            NetworkProvider::Dpdk($verbs) => $call,
+            NetworkProvider::FaultyRoce($verbs) => $call,
+            NetworkProvider::Fake($verbs) => $call,
+            NetworkProvider::Tcp($tcp) => $tcp_call,
+            NetworkProvider::FakedTcp($tcp) => $tcp_call,
+            NetworkProvider::Mixed($mixed) => $mixed_call,
+            NetworkProvider::MixedRoce($mixed) => $mixed_call,
+            NetworkProvider::MixedDpdk($mixed) => $mixed_call,
+            NetworkProvider::FakedMixed($mixed) => $mixed_call,
         }
     };
 }
@@ -80,7 +80,7 @@ macro_rules! verbs {
     };
 }
 
-impl Net {
+impl NetworkProvider {
     /// Opens the ports that suit this process best, and connections beside them: an adapter's, else those of DPDK where there are some
     /// for it, else one over UDP.
     ///
@@ -89,7 +89,7 @@ impl Net {
     pub(super) fn open(
         me: Peer,
         peers: u32,
-        network: &Network,
+        network: &NetworkSettings,
         providers: Providers,
     ) -> Result<Self, String> {
         let tcp = || {
@@ -101,7 +101,7 @@ impl Net {
         if providers.verbs {
             match Verbs::open_best(me, peers, network) {
                 Ok(verbs) => {
-                    let ports = (Part::Verbs, verbs);
+                    let ports = (RecordPart::Verbs, verbs);
                     return Ok(beside(ports, tcp(), peers, Self::Device, Self::Mixed));
                 }
                 Err(why) => whys.push(why),
@@ -110,7 +110,7 @@ impl Net {
         if providers.dpdk {
             match Verbs::open_over_dpdk(me, peers, network) {
                 Ok(verbs) => {
-                    let ports = (Part::Dpdk, verbs);
+                    let ports = (RecordPart::Dpdk, verbs);
                     return Ok(beside(ports, tcp(), peers, Self::Dpdk, Self::MixedDpdk));
                 }
                 // Somebody has said which port it should be.
@@ -122,7 +122,7 @@ impl Net {
             // Where this host has no adapter, others may.
             match Verbs::open_over_udp(me, peers, providers.verbs, network) {
                 Ok(verbs) => {
-                    let ports = (Part::Roce, verbs);
+                    let ports = (RecordPart::Roce, verbs);
                     return Ok(beside(ports, tcp(), peers, Self::Roce, Self::MixedRoce));
                 }
                 Err(why) => whys.push(why),
@@ -183,25 +183,31 @@ impl Net {
         let key = StreamKey::new(limits.1.into());
         let verbs = Verbs::open_on(net, me, peers, 1, limits);
         let tcp = Tcp::open_on(streams, me, peers, (limits.0, key));
-        Self::FakedMixed(Box::new(Mixed::new((Part::Verbs, verbs), Ok(tcp), peers)))
+        Self::FakedMixed(Box::new(MixedNetwork::new(
+            (RecordPart::Verbs, verbs),
+            Ok(tcp),
+            peers,
+        )))
     }
 
     pub(super) fn record(&self) -> Vec<u8> {
         either!(
             self,
             it => to_record(&[(self.part(), it.record())]),
-            it => to_record(&[(Part::Tcp, it.record())]),
+            it => to_record(&[(RecordPart::Tcp, it.record())]),
             it => it.record()
         )
     }
 
     /// Whose part of a record its own is: that of its ports, where it has some.
-    fn part(&self) -> Part {
+    fn part(&self) -> RecordPart {
         match self {
-            Self::Roce(_) | Self::MixedRoce(_) | Self::FaultyRoce(_) => Part::Roce,
-            Self::Dpdk(_) | Self::MixedDpdk(_) => Part::Dpdk,
-            Self::Tcp(_) | Self::FakedTcp(_) => Part::Tcp,
-            Self::Device(_) | Self::Fake(_) | Self::Mixed(_) | Self::FakedMixed(_) => Part::Verbs,
+            Self::Roce(_) | Self::MixedRoce(_) | Self::FaultyRoce(_) => RecordPart::Roce,
+            Self::Dpdk(_) | Self::MixedDpdk(_) => RecordPart::Dpdk,
+            Self::Tcp(_) | Self::FakedTcp(_) => RecordPart::Tcp,
+            Self::Device(_) | Self::Fake(_) | Self::Mixed(_) | Self::FakedMixed(_) => {
+                RecordPart::Verbs
+            }
         }
     }
 
@@ -231,21 +237,21 @@ impl Net {
         either!(self, it => it.has_news())
     }
 
-    pub(super) fn meet(&mut self, peer: Peer, far: Far) {
+    pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
         either!(self, it => it.meet(peer, far));
     }
 
     pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
         let own = self.part();
-        let (ports, tcp) = (ports_of(record), part_of(record, Part::Tcp));
+        let (ports, tcp) = (ports_of(record), part_of(record, RecordPart::Tcp));
         let other = either!(
             self,
-            _ => tcp.filter(|_| ports.is_none()).map(|_| Part::Tcp),
+            _ => tcp.filter(|_| ports.is_none()).map(|_| RecordPart::Tcp),
             _ => ports.filter(|_| tcp.is_none()).map(|(part, _)| part),
             _mixed => None
         );
         if let Some(other) = other {
-            self.lose(peer, &apart::words(own, other, None));
+            self.lose(peer, &no_common_network::words(own, other, None));
             return;
         }
         either!(
@@ -330,7 +336,7 @@ impl Net {
         either!(self, it => it.is_quiet())
     }
 
-    pub(super) fn stats(&self) -> (Stats, NetStats) {
+    pub(super) fn stats(&self) -> (FabricStats, NetStats) {
         self.counted().seen()
     }
 
@@ -348,20 +354,20 @@ impl Net {
 }
 
 /// Ports, and connections beside them where those may be used.
-fn beside<P: Port>(
-    (part, verbs): (Part, Verbs<P>),
+fn beside<P: VerbsPort>(
+    (part, verbs): (RecordPart, Verbs<P>),
     tcp: Option<Result<Tcp<System>, String>>,
     peers: u32,
-    alone: fn(Box<Verbs<P>>) -> Net,
-    mixed: fn(Box<Mixed<P, System>>) -> Net,
-) -> Net {
+    alone: fn(Box<Verbs<P>>) -> NetworkProvider,
+    mixed: fn(Box<MixedNetwork<P, System>>) -> NetworkProvider,
+) -> NetworkProvider {
     match tcp {
-        Some(tcp) => mixed(Box::new(Mixed::new((part, verbs), tcp, peers))),
+        Some(tcp) => mixed(Box::new(MixedNetwork::new((part, verbs), tcp, peers))),
         None => alone(Box::new(verbs)),
     }
 }
 
-impl Wire for Net {
+impl Provider for NetworkProvider {
     fn caps(&self, peer: Peer) -> Caps {
         either!(self, it => it.caps(peer), it => it.caps(), it => it.caps(peer))
     }
@@ -432,8 +438,8 @@ impl Wire for Net {
     fn post_read(&mut self, peer: Peer, lease: Lease, key: RemoteKey, offset: u64, work: WorkId) {
         either!(
             self,
-            it => it.post_work(peer, (Kind::Read, lease), key, offset, work),
-            it => it.post_work(peer, (Kind::Read, lease), key, offset, work),
+            it => it.post_work(peer, (WorkKind::Read, lease), key, offset, work),
+            it => it.post_work(peer, (WorkKind::Read, lease), key, offset, work),
             it => it.post_read(peer, lease, key, offset, work)
         );
     }
@@ -459,7 +465,7 @@ impl Wire for Net {
         offset: u64,
         work: WorkId,
     ) {
-        let kind = Kind::Atomic(atomic);
+        let kind = WorkKind::Atomic(atomic);
         either!(
             self,
             it => it.post_work(peer, (kind, lease), key, offset, work),

@@ -10,16 +10,16 @@
 
 use super::{tcp, verbs};
 
-/// Whose a part is. Those of RoCE that is a program are as that of `verbs`, and lead to it, as far as their addresses do.
+/// The provider that a part of a record is for. Parts of RoCE in software are those of `verbs`, with other addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum RecordPart {
     Verbs = 1,
     Tcp = 2,
     Roce = 3,
     Dpdk = 4,
 }
 
-impl Part {
+impl RecordPart {
     /// The provider that writes it.
     pub(super) fn provider(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl Part {
 }
 
 /// A record of these parts.
-pub(super) fn to_record(parts: &[(Part, Vec<u8>)]) -> Vec<u8> {
+pub(super) fn to_record(parts: &[(RecordPart, Vec<u8>)]) -> Vec<u8> {
     let mut record = vec![FORM];
     for (part, bytes) in parts {
         let length = u8::try_from(bytes.len()).expect("parts are short");
@@ -43,7 +43,7 @@ pub(super) fn to_record(parts: &[(Part, Vec<u8>)]) -> Vec<u8> {
 }
 
 /// A part of a record; `None`: it has none of this wire, or is none.
-pub(super) fn part_of(record: &[u8], part: Part) -> Option<&[u8]> {
+pub(super) fn part_of(record: &[u8], part: RecordPart) -> Option<&[u8]> {
     let (form, mut rest) = record.split_first()?;
     if *form != FORM {
         return None;
@@ -59,8 +59,8 @@ pub(super) fn part_of(record: &[u8], part: Part) -> Option<&[u8]> {
 }
 
 /// The part of its ports, be they an adapter's or a program's; a process has those of one provider.
-pub(super) fn ports_of(record: &[u8]) -> Option<(Part, &[u8])> {
-    let all = [Part::Verbs, Part::Dpdk, Part::Roce];
+pub(super) fn ports_of(record: &[u8]) -> Option<(RecordPart, &[u8])> {
+    let all = [RecordPart::Verbs, RecordPart::Dpdk, RecordPart::Roce];
     all.into_iter()
         .find_map(|part| Some((part, part_of(record, part)?)))
 }
@@ -77,20 +77,33 @@ mod tests {
     #[test]
     fn parts_are_found_in_whatever_order_and_others_are_passed_over() {
         let (one, other) = (vec![1, 2, 3], vec![4]);
-        let record = to_record(&[(Part::Tcp, one.clone()), (Part::Verbs, other.clone())]);
-        assert_eq!(part_of(&record, Part::Tcp), Some(&*one));
-        assert_eq!(part_of(&record, Part::Verbs), Some(&*other));
+        let record = to_record(&[
+            (RecordPart::Tcp, one.clone()),
+            (RecordPart::Verbs, other.clone()),
+        ]);
+        assert_eq!(part_of(&record, RecordPart::Tcp), Some(&*one));
+        assert_eq!(part_of(&record, RecordPart::Verbs), Some(&*other));
         let mut unknown = record.clone();
         unknown[1] = 77;
-        assert_eq!(part_of(&unknown, Part::Tcp), None);
-        assert_eq!(part_of(&unknown, Part::Verbs), Some(&*other));
-        assert_eq!(ports_of(&record), Some((Part::Verbs, &*other)));
-        let program = to_record(&[(Part::Tcp, one.clone()), (Part::Roce, other.clone())]);
-        assert_eq!(ports_of(&program), Some((Part::Roce, &*other)));
-        assert_eq!(ports_of(&to_record(&[(Part::Tcp, one.clone())])), None);
+        assert_eq!(part_of(&unknown, RecordPart::Tcp), None);
+        assert_eq!(part_of(&unknown, RecordPart::Verbs), Some(&*other));
+        assert_eq!(ports_of(&record), Some((RecordPart::Verbs, &*other)));
+        let program = to_record(&[
+            (RecordPart::Tcp, one.clone()),
+            (RecordPart::Roce, other.clone()),
+        ]);
+        assert_eq!(ports_of(&program), Some((RecordPart::Roce, &*other)));
+        assert_eq!(
+            ports_of(&to_record(&[(RecordPart::Tcp, one.clone())])),
+            None
+        );
         for length in 0..record.len() {
-            assert_eq!(part_of(&record[..length], Part::Verbs), None, "{length}");
+            assert_eq!(
+                part_of(&record[..length], RecordPart::Verbs),
+                None,
+                "{length}"
+            );
         }
-        assert_eq!(part_of(&one, Part::Tcp), None);
+        assert_eq!(part_of(&one, RecordPart::Tcp), None);
     }
 }

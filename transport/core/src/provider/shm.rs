@@ -13,11 +13,13 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 use ring::layout::{OWN_BUFFER, POOL_BUFFER_BYTES, SLOT_BODY_BYTES};
-use ring::{Bell, Consumer, Frame, PairLine, Peeked, Pool, PoolBuffer, Producer, Ring, Told, Wake};
+use ring::{
+    Bell, Consumer, Frame, PairLine, Peeked, Pool, PoolBuffer, Producer, ProducerCounts, Ring, Wake,
+};
 
 use super::cma;
 use super::distance::{Distance, Fill};
-use super::ledger::{Ledger, ShmCounts, Stats};
+use super::ledger::{FabricCounters, FabricStats, ShmCounts};
 use super::transfer::{Help, Transfers};
 use crate::arena::Arenas;
 use crate::{
@@ -69,7 +71,7 @@ struct Tx {
 #[derive(Clone, Debug)]
 pub(super) struct WordCounts {
     /// By peer.
-    told_by: Arc<Grown<OnceLock<&'static Told>>>,
+    told_by: Arc<Grown<OnceLock<&'static ProducerCounts>>>,
 }
 
 impl Default for WordCounts {
@@ -108,21 +110,21 @@ struct Rx {
     active: bool,
     looking: bool,
     last_frame: u64,
-    reach: Reach,
+    reach: PeerAccess,
 }
 
-/// Where memory of a peer lies.
+/// The location of memory of a peer.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum PeerMemory {
     /// In its own address space.
     Process { pid: u32, address: u64 },
     /// In its arena, which all ranks can map.
     Arena { offset: u64 },
 }
 
-/// Whether this process can read and write the peer's memory.
+/// Whether this process can read and write the peer's memory (`process_vm_readv`).
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Reach {
+pub(super) enum PeerAccess {
     /// Not tried yet.
     Unknown,
     /// It can: process id, and the secret that was read there.
@@ -191,7 +193,7 @@ impl Shm {
         // Not to itself: that is the loopback's, and there is one way between two processes.
         for (to, peer) in node.others() {
             // Like the segment, it stays for ever: others may read it at any time.
-            let told: &Told = Box::leak(Box::default());
+            let told: &ProducerCounts = Box::leak(Box::default());
             let place = self.words.told_by.get(peer.0 as usize);
             if place.is_none_or(|place| place.set(told).is_err()) {
                 // Another segment leads there.
@@ -320,8 +322,8 @@ impl Shm {
     }
 
     /// What is counted, but for the network.
-    pub(super) fn ledger(&self) -> Ledger {
-        Ledger {
+    pub(super) fn ledger(&self) -> FabricCounters {
+        FabricCounters {
             shm: Arc::clone(&self.stats),
             net: None,
             words: self.words.clone(),
@@ -639,19 +641,19 @@ impl Shm {
 
     /// Tries, once per peer, to read what the peer has put there for this process: the real operation on the real
     /// peer, not a guess from settings.
-    pub(super) fn reach(&mut self, peer: u32) -> Reach {
+    pub(super) fn reach(&mut self, peer: u32) -> PeerAccess {
         let rx = &mut self.receivers[peer as usize];
-        if let (Reach::Unknown, Some(node)) = (rx.reach, &self.node) {
+        if let (PeerAccess::Unknown, Some(node)) = (rx.reach, &self.node) {
             let ident = node.segment.ident(peer);
             let Some(pid) = ident.pid() else {
-                return Reach::Unknown;
+                return PeerAccess::Unknown;
             };
             let place = ident.nonces().wrapping_add(u64::from(node.local_rank) * 16);
             rx.reach = match cma::read_words(pid, place) {
                 Some([secret, check]) if check == proof(secret, node.job) => {
-                    Reach::Yes { pid, secret }
+                    PeerAccess::Yes { pid, secret }
                 }
-                _ => Reach::No,
+                _ => PeerAccess::No,
             };
         }
         self.receivers[peer as usize].reach
@@ -682,7 +684,9 @@ impl Shm {
     fn arrive_revoked(&mut self, from: u32, words: &[u64; 6]) {
         let [place, check, ..] = *words;
         match self.reach(from) {
-            Reach::Yes { secret, .. } if check == seal(secret, &[place, u64::from(REVOKED)]) => {
+            PeerAccess::Yes { secret, .. }
+                if check == seal(secret, &[place, u64::from(REVOKED)]) =>
+            {
                 self.transfers.help_was_dropped(from, place);
             }
             _ => self.stats.refused.add(1),
@@ -691,7 +695,7 @@ impl Shm {
 
     fn arrive_help(&mut self, from: u32, words: &[u64; 6]) {
         let [source, target, bytes, place, check, _] = *words;
-        let Reach::Yes { pid, secret } = self.reach(from) else {
+        let PeerAccess::Yes { pid, secret } = self.reach(from) else {
             return;
         };
         if check != seal(secret, &[source, target, bytes, place]) {
@@ -735,8 +739,8 @@ impl Shm {
         self.active.first == Active::NOBODY
     }
 
-    pub(super) fn stats(&self) -> Stats {
-        Stats {
+    pub(super) fn stats(&self) -> FabricStats {
+        FabricStats {
             sends: self.sent(),
             ..self.stats.seen()
         }
@@ -781,7 +785,7 @@ impl Rx {
             active: false,
             looking: false,
             last_frame: 0,
-            reach: Reach::Unknown,
+            reach: PeerAccess::Unknown,
         }
     }
 }

@@ -12,12 +12,12 @@ mod net;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::Stats;
+use super::FabricStats;
 use super::caps::{Caps, Mover};
-use super::wire::Wire;
+use super::wire::Provider;
 use crate::{Atomic, Completions, Full, Head, Lease, Peer, RemoteKey, WorkId};
-pub(super) use net::Random;
-use net::{Item, Net};
+pub(super) use net::SimRandom;
+use net::{SimPost, SimWire};
 
 /// What a simulated network does to packets and ranks. Times are in simulated nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct SimConfig {
     pub most_away_ns: u64,
     /// Share of the time that it does so, of 1000; at most 900.
     pub away_permille: u32,
-    /// Whether reads and writes work; else they end with [`Outcome::Unreachable`](crate::Outcome::Unreachable).
+    /// Whether reads and writes work; else they end with [`WorkOutcome::Unreachable`](crate::WorkOutcome::Unreachable).
     pub one_sided: bool,
     /// What ways between nodes cost more; `None`: all ranks are on one.
     pub between: Option<SimHop>,
@@ -90,7 +90,7 @@ impl SimConfig {
     /// one frame, some starve a rank, some do all of it.
     #[must_use]
     pub fn harsh(seed: u64, ranks: u32) -> Self {
-        let mut random = Random::new(seed ^ 0x5eed_0f7a_11b1_e500);
+        let mut random = SimRandom::new(seed ^ 0x5eed_0f7a_11b1_e500);
         let mut some = |most: u64| {
             let severe = random.below(3);
             random.below(1 + most * severe / 2)
@@ -137,13 +137,13 @@ pub struct SimStats {
 
 /// A simulated network. Clones are the same network; give it to each rank's [`Fabric::simulated`](crate::Fabric::simulated).
 #[derive(Clone, Debug)]
-pub struct SimNet(Arc<Mutex<Net>>);
+pub struct SimNet(Arc<Mutex<SimWire>>);
 
 impl SimNet {
     /// A new network at time zero.
     #[must_use]
     pub fn new(config: SimConfig) -> Self {
-        Self(Arc::new(Mutex::new(Net::new(config))))
+        Self(Arc::new(Mutex::new(SimWire::new(config))))
     }
 
     /// Moves the clock to the next event and lets it happen. `false`: nothing is under way, and nothing will happen
@@ -182,7 +182,7 @@ impl SimNet {
         self.lock().stats
     }
 
-    fn lock(&self) -> MutexGuard<'_, Net> {
+    fn lock(&self) -> MutexGuard<'_, SimWire> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -192,7 +192,7 @@ impl SimNet {
 pub(super) struct Sim {
     net: SimNet,
     me: u32,
-    stats: Stats,
+    stats: FabricStats,
 }
 
 impl Sim {
@@ -200,7 +200,7 @@ impl Sim {
         Self {
             net,
             me: me.0,
-            stats: Stats::default(),
+            stats: FabricStats::default(),
         }
     }
 
@@ -213,15 +213,15 @@ impl Sim {
         while !net.has_completions(self.me) && net.now() < limit && net.advance() {}
     }
 
-    pub(super) fn stats(&self) -> Stats {
-        Stats {
+    pub(super) fn stats(&self) -> FabricStats {
+        FabricStats {
             refused: self.net.lock().refused(self.me),
             ..self.stats
         }
     }
 }
 
-impl Wire for Sim {
+impl Provider for Sim {
     /// One thread does everything. Large data go both ways, since tests want both.
     fn caps(&self, _peer: Peer) -> Caps {
         Caps {
@@ -244,7 +244,7 @@ impl Wire for Sim {
             "a send of {} bytes",
             body.len()
         );
-        let item = Item::Frame {
+        let item = SimPost::Frame {
             head,
             body: body.into(),
         };
@@ -278,7 +278,7 @@ impl Wire for Sim {
 
     fn post_read(&mut self, from: Peer, lease: Lease, key: RemoteKey, offset: u64, work: WorkId) {
         self.stats.read_bytes += lease.bytes() as u64;
-        let item = Item::Read {
+        let item = SimPost::Read {
             lease,
             key,
             offset,
@@ -296,7 +296,7 @@ impl Wire for Sim {
         work: WorkId,
         immediate: Option<u32>,
     ) -> Result<(), Lease> {
-        let item = Item::Write {
+        let item = SimPost::Write {
             lease,
             key,
             offset,
@@ -304,7 +304,7 @@ impl Wire for Sim {
             immediate,
         };
         match self.net.lock().post(self.me, to.0, item) {
-            Err(Item::Write { lease, .. }) => Err(lease),
+            Err(SimPost::Write { lease, .. }) => Err(lease),
             _ => Ok(()),
         }
     }
@@ -318,7 +318,7 @@ impl Wire for Sim {
         offset: u64,
         work: WorkId,
     ) {
-        let item = Item::Atomic {
+        let item = SimPost::Atomic {
             atomic,
             lease,
             key,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a process sleeps at all that may wake it: each wire is asked whether something has come, adds what it is woken by, and hears when the
-//! process is awake again. A network of which nothing is under way is left out of that, while a thread watches its descriptors.
+//! How a process sleeps at all that may wake it: each wire is asked whether something has come, adds what it is woken by, and hears
+//! when the process is awake again. A network of which nothing is under way is left out of that, while a thread watches its
+//! descriptors.
 
 use std::time::Duration;
 
 use super::Fabric;
-use super::net::Net;
-use super::wire::Wire;
+use super::net::NetworkProvider;
+use super::wire::Provider;
 
 impl Fabric {
     /// Says, for who looks at this node from outside, after how many seconds without progress people want to know; 0: never.
@@ -35,10 +36,11 @@ impl Fabric {
     /// [`sleep`](Self::sleep) or [`stay_awake`](Self::stay_awake) now.
     pub fn prepare_sleep(&mut self) -> bool {
         // A process that sleeps for its neighbours, again and again, has nothing to do with the network meanwhile.
-        let is_dormant = self.net.as_ref().is_some_and(Net::is_dormant);
+        let is_dormant = self.net.as_ref().is_some_and(NetworkProvider::is_dormant);
         self.leaves_net = is_dormant && self.wait_set.has_watched();
-        let quiet = self.sim.as_mut().is_none_or(Wire::prepare_sleep);
-        let quiet = quiet && (self.leaves_net || self.net.as_mut().is_none_or(Wire::prepare_sleep));
+        let quiet = self.sim.as_mut().is_none_or(Provider::prepare_sleep);
+        let quiet =
+            quiet && (self.leaves_net || self.net.as_mut().is_none_or(Provider::prepare_sleep));
         if !quiet || !self.loopback.prepare_sleep() || !self.shm.prepare_sleep() {
             return false;
         }

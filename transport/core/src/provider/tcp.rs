@@ -6,53 +6,53 @@
 //! # Layers
 //! [`Tcp`] is three things:
 //!
-//! - [`Links`]: peers, connections and how they are made; packets, kept and sent.
-//! - [`Moves`]: reads, writes, atomic operations, keys to memory, and data that are sent with the frames that announce them
+//! - [`TcpLinks`]: peers, connections and how they are made; packets, kept and sent.
+//! - [`TcpTransfers`]: reads, writes, atomic operations, keys to memory, and data that are sent with the frames that announce them
 //!   (`unsolicited.rs`).
-//! - what comes (`arrive.rs`), which is handed to the caller or to `Moves`.
+//! - what comes (`arrive.rs`), which is handed to the caller or to `TcpTransfers`.
 //!
-//! Nothing below knows of what is above; what befalls a connection is told upwards as an [`Upshot`], which [`Tcp::settle`] hands on
+//! Nothing below knows of what is above; what befalls a connection is told upwards as a [`TcpLinkEvent`], which [`Tcp::settle`] hands on
 //! before a call ends. All system calls are behind one trait, [`Sockets`].
 //!
 //! # What a poll costs
 //! One system call as a rule: a receive on the connection that something came over last, or a look at all others by `epoll`, in turn.
-//! Where there is no connection, or nothing has come for long, most polls make none (`rest.rs`).
+//! Where there is no connection, or nothing has come for long, most polls make none (`idle_polls.rs`).
 
+mod active_open;
 mod address;
 mod arrive;
+mod batching;
 mod beside;
-mod bodies;
-mod call;
-mod calls;
 mod clock;
 mod congestion;
+mod connect_queue;
+mod eviction;
 mod fake;
-mod held;
+mod handshake_stream;
+mod idle_polls;
 mod interfaces;
 mod keys;
+mod lent_bodies;
 mod links;
 mod meet;
 mod memory;
-mod moves;
-mod news;
+mod notices;
 mod packet;
+mod peer;
 mod proof;
 mod rail;
 mod rails;
-mod rest;
-mod room;
 mod secrets;
 mod serve;
 mod settings;
-mod shares;
-mod side;
 mod sockets;
 mod store;
-mod strangers;
+mod striping;
 mod system;
-mod talk;
 #[cfg(test)]
 mod tests;
+mod transfers;
+mod unproven;
 mod unsolicited;
 mod works;
 
@@ -60,26 +60,26 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use arrive::Buffer;
-use bodies::Bodies;
+use arrive::TcpRecvBuffer;
 pub(super) use fake::FakeSockets;
 pub use fake::{FakeStreams, StreamsConfig};
-use interfaces::Offer;
-use links::{Limits, Links, Owner, Upshot};
-use moves::Moves;
-use packet::{Kind as PacketKind, Maker};
-use rest::Rest;
+use idle_polls::Rest;
+use interfaces::CandidateAddress;
+use lent_bodies::Bodies;
+use links::{SockOwner, TcpLimits, TcpLinkEvent, TcpLinks};
+use packet::{TcpPacketBuilder, TcpPacketKind};
 pub use secrets::StreamKey;
 use session::Slot;
-pub use settings::{Congestion, TcpTerms};
+pub use settings::{TcpCongestion, TcpTerms};
 pub(super) use sockets::Sockets;
-use sockets::{Sign, Sock};
+use sockets::{Sock, SockEvent};
 pub(super) use system::System;
-use works::Work;
+use transfers::TcpTransfers;
+use works::TcpWork;
 
 use super::caps::{Caps, Mover};
 use super::ledger::NetCounts;
-use super::verbs::{Far, Kind, Known, NetLimits, Network};
+use super::verbs::{ForeignPeer, NetLimits, NetworkSettings, PeerIdentities, WorkKind};
 use crate::wait_set::WaitSet;
 use crate::{Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, net_info};
 pub(super) use address::MOST_RECORD_BYTES;
@@ -87,10 +87,10 @@ pub(super) use address::MOST_RECORD_BYTES;
 /// The network of a process, over connections.
 #[derive(Debug)]
 pub(super) struct Tcp<S> {
-    links: Links<S>,
-    moves: Moves,
+    links: TcpLinks<S>,
+    moves: TcpTransfers,
     bodies: Bodies,
-    buffer: Buffer,
+    buffer: TcpRecvBuffer,
     /// Peers of whom something has come that was not looked at.
     backlog: VecDeque<u32>,
     /// Whom something came of last.
@@ -101,7 +101,7 @@ pub(super) struct Tcp<S> {
     /// The caller says when it has done what follows from a poll.
     corks: bool,
     rest: Rest,
-    signs: Vec<Sign>,
+    signs: Vec<SockEvent>,
     /// What others are told.
     addresses: Vec<IpAddr>,
     port: u16,
@@ -123,7 +123,7 @@ impl Tcp<System> {
         let Some(key) = key else {
             return Err("this process was told no key for connections".to_owned());
         };
-        let kernel = interfaces::Kernel::new();
+        let kernel = interfaces::SysClassNet::new();
         let (found, wanted) = (system::interfaces(), &terms.interfaces);
         let offers = interfaces::choose(found, wanted, terms.over_hosts, &kernel)?;
         let interfaces = interfaces::numbered(&offers);
@@ -135,7 +135,7 @@ impl Tcp<System> {
         let (mut system, port, addresses) = System::open(&addresses, terms.ports)?;
         system.choose_congestion(terms.congestion)?;
         let limits = limits_of(terms.connections, rails, limits);
-        let known = (Known::new(me.0, peers, 0), key);
+        let known = (PeerIdentities::new(me.0, peers, 0), key);
         let mut tcp = Self {
             addresses,
             port,
@@ -163,15 +163,20 @@ impl Tcp<FakeSockets> {
         let mut tcp = Self {
             addresses,
             port: 1,
-            ..Self::new(sockets, (Known::new(me.0, peers, 0), key), peers, limits)
+            ..Self::new(
+                sockets,
+                (PeerIdentities::new(me.0, peers, 0), key),
+                peers,
+                limits,
+            )
         };
         tcp.links.interfaces = interfaces;
         tcp
     }
 }
 
-fn limits_of(connections: u32, rails: u32, limits: NetLimits) -> Limits {
-    Limits {
+fn limits_of(connections: u32, rails: u32, limits: NetLimits) -> TcpLimits {
+    TcpLimits {
         lines: connections as usize,
         silence_ns: limits.silence_ns,
         rails: u8::try_from(rails.clamp(1, MOST_RAILS)).unwrap_or(1),
@@ -180,19 +185,19 @@ fn limits_of(connections: u32, rails: u32, limits: NetLimits) -> Limits {
 }
 
 /// What of this host's addresses others are told, and why not the rest.
-pub(crate) fn addresses(network: &Network) -> Result<Vec<net_info::Address>, String> {
+pub(crate) fn addresses(network: &NetworkSettings) -> Result<Vec<net_info::AddressReport>, String> {
     addresses_to(network, false)
 }
 
 /// The same where others may be on other hosts.
 pub(super) fn addresses_to(
-    network: &Network,
+    network: &NetworkSettings,
     over_hosts: bool,
-) -> Result<Vec<net_info::Address>, String> {
+) -> Result<Vec<net_info::AddressReport>, String> {
     let wanted = &network.tcp.interfaces;
-    let kernel = interfaces::Kernel::new();
+    let kernel = interfaces::SysClassNet::new();
     let offers = interfaces::choose(system::interfaces(), wanted, over_hosts, &kernel)?;
-    let address = |offer: Offer| net_info::Address {
+    let address = |offer: CandidateAddress| net_info::AddressReport {
         interface: offer.interface.name,
         address: offer.interface.address,
         unfit: offer.unfit,
@@ -201,12 +206,12 @@ pub(super) fn addresses_to(
 }
 
 impl<S: Sockets> Tcp<S> {
-    fn new(sockets: S, known: (Known, StreamKey), peers: u32, limits: Limits) -> Self {
+    fn new(sockets: S, known: (PeerIdentities, StreamKey), peers: u32, limits: TcpLimits) -> Self {
         Self {
-            links: Links::new(sockets, known, peers, limits),
-            moves: Moves::default(),
+            links: TcpLinks::new(sockets, known, peers, limits),
+            moves: TcpTransfers::default(),
             bodies: Bodies::default(),
-            buffer: Buffer::default(),
+            buffer: TcpRecvBuffer::default(),
             backlog: VecDeque::new(),
             hot: None,
             idle: 0,
@@ -327,12 +332,12 @@ impl<S: Sockets> Tcp<S> {
             side.session.lend();
         }
         let kind = match data {
-            None => PacketKind::Frame,
-            Some(_) => PacketKind::Announce,
+            None => TcpPacketKind::Frame,
+            Some(_) => TcpPacketKind::Announce,
         };
         let make = |bytes: &mut Vec<u8>| match data {
-            None => Maker::new(bytes).frame(head, body),
-            Some(key) => Maker::new(bytes).announce(key, head, body),
+            None => TcpPacketBuilder::new(bytes).frame(head, body),
+            Some(key) => TcpPacketBuilder::new(bytes).announce(key, head, body),
         };
         let slot = self.links.store.keep(kind, make, None, None);
         self.links.counts.sends.add(1);
@@ -374,7 +379,7 @@ impl<S: Sockets> Tcp<S> {
     pub(super) fn post_work(
         &mut self,
         peer: Peer,
-        (kind, lease): (Kind, Lease),
+        (kind, lease): (WorkKind, Lease),
         key: RemoteKey,
         offset: u64,
         name: WorkId,
@@ -395,10 +400,16 @@ impl<S: Sockets> Tcp<S> {
         immediate: Option<u32>,
     ) -> Result<(), Lease> {
         if immediate.is_none() {
-            self.post_work(peer, (Kind::Write, lease), key, offset, name);
+            self.post_work(peer, (WorkKind::Write, lease), key, offset, name);
             return Ok(());
         }
-        let work = work_of(peer, (Kind::Write, lease), (key, offset), name, immediate);
+        let work = work_of(
+            peer,
+            (WorkKind::Write, lease),
+            (key, offset),
+            name,
+            immediate,
+        );
         let begun = self.moves.begin_in_order(&mut self.links, work);
         if begun.is_err() {
             self.links.ask(peer.0);
@@ -408,7 +419,7 @@ impl<S: Sockets> Tcp<S> {
     }
 
     /// Meets a process of another job, as a further peer.
-    pub(super) fn meet(&mut self, peer: Peer, far: Far) {
+    pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
         self.links.known.meet(peer.0, far);
         self.links.secrets.meet(peer.0, far.stream_key);
     }
@@ -472,13 +483,13 @@ impl<S: Sockets> Tcp<S> {
     pub(super) fn settle(&mut self) {
         while let Some(upshot) = self.links.upshots.pop_front() {
             match upshot {
-                Upshot::GoOn(peer) => {
+                TcpLinkEvent::GoOn(peer) => {
                     self.moves.go_on(&mut self.links, peer);
                     self.links.disarm(peer);
                 }
-                Upshot::Lost(peer) => self.moves.end_all_to(&mut self.links, peer),
-                Upshot::Push(peer, sock) => self.moves.push_rail(&mut self.links, peer, sock),
-                Upshot::RailGone {
+                TcpLinkEvent::Lost(peer) => self.moves.end_all_to(&mut self.links, peer),
+                TcpLinkEvent::Push(peer, sock) => self.moves.push_rail(&mut self.links, peer, sock),
+                TcpLinkEvent::RailGone {
                     peer,
                     made,
                     serving,
@@ -604,22 +615,22 @@ impl<S: Sockets> Tcp<S> {
         self.links.sockets.look(&mut signs);
         let mut has_come = false;
         for sign in signs.drain(..) {
-            let Sign::On { sock, reads, sends } = sign else {
+            let SockEvent::On { sock, reads, sends } = sign else {
                 self.links.open_door();
                 continue;
             };
             match self.links.owner(sock) {
-                Owner::Nobody => {}
-                Owner::Stranger => self.links.go_on_with_stranger(sock),
-                Owner::Call(peer) => self.links.go_on_with_call(peer, sock),
-                Owner::RailCall(peer) => self.links.go_on_with_rail_call(peer, sock),
-                Owner::Rail(peer) => {
+                SockOwner::Nobody => {}
+                SockOwner::Stranger => self.links.go_on_with_stranger(sock),
+                SockOwner::Call(peer) => self.links.go_on_with_call(peer, sock),
+                SockOwner::RailCall(peer) => self.links.go_on_with_rail_call(peer, sock),
+                SockOwner::Rail(peer) => {
                     if sends {
                         self.unblock_rail(peer, sock);
                     }
                     has_come |= reads && self.take_rail(peer, sock);
                 }
-                Owner::Line(peer) => {
+                SockOwner::Line(peer) => {
                     if sends {
                         self.links.unblock(peer);
                     }
@@ -687,12 +698,12 @@ impl<S: Sockets> Tcp<S> {
 
 fn work_of(
     peer: Peer,
-    (kind, lease): (Kind, Lease),
+    (kind, lease): (WorkKind, Lease),
     (key, offset): (RemoteKey, u64),
     name: WorkId,
     immediate: Option<u32>,
-) -> Work {
-    Work {
+) -> TcpWork {
+    TcpWork {
         peer: peer.0,
         name,
         kind,

@@ -16,17 +16,17 @@
 use std::collections::VecDeque;
 
 use ring::layout::SLOT_BODY_BYTES;
-use ring::{Claim, MAX_CHUNKS, OFFERS};
+use ring::{ChunkClaim, MAX_CHUNKS, OFFERS};
 
 use super::cma;
-use super::shm::{HELP, Place, REVOKE, REVOKED, Reach, Shm};
+use super::shm::{HELP, PeerAccess, PeerMemory, REVOKE, REVOKED, Shm};
 use crate::arena::{self, Arenas};
 use crate::mr::to_usize;
-use crate::{Completion, Completions, Head, Lease, Outcome, WorkId};
+use crate::{Completion, Completions, Head, Lease, WorkId, WorkOutcome};
 
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
-    reads: VecDeque<Read>,
+    reads: VecDeque<ShmRead>,
     helps: VecDeque<Help>,
     /// Requests that were dropped at their reader's wish, and whose readers wait to hear so: rank and place.
     dropped: Vec<(u32, u64)>,
@@ -35,25 +35,25 @@ pub(super) struct Transfers {
     generation: u32,
 }
 
-/// A read that this process posted.
+/// A read that this process has posted.
 #[derive(Debug)]
-struct Read {
+struct ShmRead {
     work: WorkId,
     lease: Lease,
     /// Whose memory is read, and where it lies.
     from: u32,
-    source: Place,
+    source: PeerMemory,
     chunk_bytes: usize,
     chunks: u32,
     /// Chunks that this process has copied.
     copied: u32,
-    share: Share,
-    outcome: Outcome,
+    share: ShmReadCopier,
+    outcome: WorkOutcome,
 }
 
-/// Who copies a read.
+/// Which process copies the chunks of a read.
 #[derive(Clone, Copy, Debug)]
-enum Share {
+enum ShmReadCopier {
     /// This process alone; the chunk that comes next.
     Alone { next: u32 },
     /// Both; chunks are claimed in the offer.
@@ -121,7 +121,7 @@ impl Transfers {
     pub(super) fn help_was_dropped(&mut self, from: u32, place: u64) {
         for at in 0..self.reads.len() {
             let read = &self.reads[at];
-            if let Share::Offered(offered) = read.share
+            if let ShmReadCopier::Offered(offered) = read.share
                 && (read.from, offered.place()) == (from, place)
             {
                 self.start_again_alone(at);
@@ -132,22 +132,22 @@ impl Transfers {
 
     fn start_again_alone(&mut self, at: usize) {
         let read = &mut self.reads[at];
-        if let Share::Offered(offered) = read.share {
+        if let ShmReadCopier::Offered(offered) = read.share {
             self.offers &= !(1 << offered.index);
         }
-        (read.share, read.copied) = (Share::Alone { next: 0 }, 0);
+        (read.share, read.copied) = (ShmReadCopier::Alone { next: 0 }, 0);
     }
 }
 
 impl Shm {
-    pub(super) fn begin_read(&mut self, from: u32, source: Place, lease: Lease, work: WorkId) {
+    pub(super) fn begin_read(&mut self, from: u32, source: PeerMemory, lease: Lease, work: WorkId) {
         let bytes = lease.bytes();
         let chunk_bytes = chunk_bytes(bytes);
         let chunks =
             u32::try_from(bytes.div_ceil(chunk_bytes)).expect("chunks are counted in 15 bits");
         let share = self.offer(from, &lease, source);
-        let outcome = Outcome::Done;
-        let read = Read {
+        let outcome = WorkOutcome::Done;
+        let read = ShmRead {
             work,
             lease,
             from,
@@ -162,8 +162,8 @@ impl Shm {
     }
 
     /// Asks the owner of the data to help, if that can pay: enough data, a core for each side, room to ask.
-    fn offer(&mut self, from: u32, lease: &Lease, source: Place) -> Share {
-        let alone = Share::Alone { next: 0 };
+    fn offer(&mut self, from: u32, lease: &Lease, source: PeerMemory) -> ShmReadCopier {
+        let alone = ShmReadCopier::Alone { next: 0 };
         let Some(node) = &self.node else { return alone };
         let index = self.transfers.offers.trailing_ones();
         let Some(offer) = node.segment.offer(node.local_rank, index) else {
@@ -173,7 +173,7 @@ impl Shm {
             return alone;
         }
         // Who cannot be reached has no way to help, and its word that it has dropped a request could not be checked.
-        if !matches!(self.reach(from), Reach::Yes { .. }) {
+        if !matches!(self.reach(from), PeerAccess::Yes { .. }) {
             return alone;
         }
         self.transfers.generation = self.transfers.generation.wrapping_add(1).max(1);
@@ -209,7 +209,7 @@ impl Shm {
             return alone;
         }
         self.transfers.offers |= 1 << index;
-        Share::Offered(offered)
+        ShmReadCopier::Offered(offered)
     }
 
     #[cold]
@@ -246,20 +246,20 @@ impl Shm {
     fn claim(&mut self, at: usize) -> Option<u32> {
         let read = &mut self.transfers.reads[at];
         match &mut read.share {
-            Share::Alone { next } if *next == read.chunks => None,
-            Share::Alone { next } => {
+            ShmReadCopier::Alone { next } if *next == read.chunks => None,
+            ShmReadCopier::Alone { next } => {
                 *next += 1;
                 Some(*next - 1)
             }
-            Share::Offered(offered) if offered.broken => None,
-            Share::Offered(offered) => {
+            ShmReadCopier::Offered(offered) if offered.broken => None,
+            ShmReadCopier::Offered(offered) => {
                 let node = self.node.as_ref()?;
                 let offer = node.segment.offer(node.local_rank, offered.index)?;
                 match offer.claim_front(offered.generation, read.chunks) {
                     // Only this process claims from the front, one after the other.
-                    Claim::Chunk(chunk) if chunk == read.copied => return Some(chunk),
-                    Claim::Nothing => offered.exhausted = true,
-                    Claim::Chunk(_) | Claim::Broken => offered.broken = true,
+                    ChunkClaim::Chunk(chunk) if chunk == read.copied => return Some(chunk),
+                    ChunkClaim::Nothing => offered.exhausted = true,
+                    ChunkClaim::Chunk(_) | ChunkClaim::Broken => offered.broken = true,
                 }
                 None
             }
@@ -279,11 +279,11 @@ impl Shm {
         }
     }
 
-    fn finish(&mut self, read: Read) {
-        if let Share::Offered(offered) = read.share {
+    fn finish(&mut self, read: ShmRead) {
+        if let ShmReadCopier::Offered(offered) = read.share {
             self.transfers.offers &= !(1 << offered.index);
         }
-        let Read {
+        let ShmRead {
             work,
             outcome,
             lease,
@@ -298,7 +298,7 @@ impl Shm {
 
     fn is_finished(&mut self, at: usize) -> bool {
         let read = &mut self.transfers.reads[at];
-        let Share::Offered(offered) = &mut read.share else {
+        let ShmReadCopier::Offered(offered) = &mut read.share else {
             return read.copied == read.chunks;
         };
         let offer = self
@@ -327,7 +327,7 @@ impl Shm {
     fn doubt(&mut self, at: usize) {
         let read = &mut self.transfers.reads[at];
         let from = read.from;
-        let Share::Offered(offered) = &mut read.share else {
+        let ShmReadCopier::Offered(offered) = &mut read.share else {
             return;
         };
         offered.waited = offered.waited.saturating_add(1);
@@ -335,7 +335,7 @@ impl Shm {
         let in_doubt = offered.broken || offered.waited > PATIENT_POLLS;
         if in_doubt && !offered.revoked && self.push_place(from, REVOKE, offered.place()) {
             self.stats.refused.add(u64::from(offered.broken));
-            if let Share::Offered(offered) = &mut self.transfers.reads[at].share {
+            if let ShmReadCopier::Offered(offered) = &mut self.transfers.reads[at].share {
                 offered.revoked = true;
             }
         }
@@ -347,8 +347,8 @@ impl Shm {
     /// Whether the process that was found to be this rank has ended; what the segment says now may be anybody's.
     fn is_gone(&mut self, rank: u32) -> bool {
         match self.reach(rank) {
-            Reach::Yes { pid, .. } => cma::is_gone(pid),
-            Reach::Unknown | Reach::No => false,
+            PeerAccess::Yes { pid, .. } => cma::is_gone(pid),
+            PeerAccess::Unknown | PeerAccess::No => false,
         }
     }
 
@@ -399,7 +399,7 @@ impl Shm {
         let total = to_usize(help.bytes);
         let chunk_bytes = chunk_bytes(total);
         let chunks = u32::try_from(total.div_ceil(chunk_bytes)).ok()?;
-        let Claim::Chunk(chunk) = offer.claim_back(generation, chunks) else {
+        let ChunkClaim::Chunk(chunk) = offer.claim_back(generation, chunks) else {
             return None;
         };
         let offset = chunk as usize * chunk_bytes;
@@ -418,7 +418,7 @@ impl Shm {
     }
 }
 
-impl Place {
+impl PeerMemory {
     /// From so many bytes on a second core makes a read shorter: more than one chunk; and where no kernel is in the way of
     /// the first, so many that asking is nothing beside them.
     fn worth_help_bytes(self) -> usize {
@@ -437,28 +437,28 @@ impl Place {
     }
 }
 
-impl Read {
+impl ShmRead {
     /// Copies one chunk; answers its length.
     fn copy(&mut self, chunk: u32, arenas: Option<&mut Arenas>) -> usize {
         let (at, bytes) = self.range(chunk);
         match (self.source, arenas) {
-            (Place::Process { pid, address }, _) => {
+            (PeerMemory::Process { pid, address }, _) => {
                 if !cma::read(pid, &mut self.lease, at, bytes, address + at as u64) {
                     // A process that has ended is not to blame for its key: whoever ends the job says what happened.
                     self.outcome = if cma::is_gone(pid) {
-                        Outcome::Unreachable
+                        WorkOutcome::Unreachable
                     } else {
-                        Outcome::BadKey
+                        WorkOutcome::BadKey
                     };
                 }
             }
-            (Place::Arena { offset }, Some(arenas)) => {
+            (PeerMemory::Arena { offset }, Some(arenas)) => {
                 let source = offset + at as u64;
                 if !arenas.read(self.from, source, &mut self.lease, at, bytes) {
-                    self.outcome = Outcome::Unreachable;
+                    self.outcome = WorkOutcome::Unreachable;
                 }
             }
-            (Place::Arena { .. }, None) => self.outcome = Outcome::Unreachable,
+            (PeerMemory::Arena { .. }, None) => self.outcome = WorkOutcome::Unreachable,
         }
         self.copied += 1;
         bytes

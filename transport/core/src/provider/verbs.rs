@@ -4,50 +4,52 @@
 //! Large data are read and written by the device.
 //!
 //! A port serves all peers (`rail.rs`): one queue of receive buffers, one pool of slots for sends, a bounded number of
-//! reliable queue pairs. So memory does not grow with the number of peers but for [`Side`](side::Side), which exists from the first
-//! packet on.
+//! reliable queue pairs. So memory does not grow with the number of peers but for [`VerbsPeer`](peer::VerbsPeer), which exists from
+//! the first packet on.
 //!
 //! # Layers
 //! [`Verbs`] is three things, each of which knows those before it:
 //!
-//! - [`Links`](links::Links): what carries packets. Ports ([`Rails`](rails::Rails)), what is kept for each peer
-//!   ([`Sides`](sides::Sides)), queue pairs ([`Pairs`](pair::Pairs)).
-//! - [`Streams`]: packets over links, kept and sent (`send.rs`).
-//! - [`Moves`]: reads, writes, atomic operations and the memory for them ([`Works`](works::Works),
-//!   [`Registry`](registry::Registry), [`Fetches`](fetch::Fetches)).
+//! - [`VerbsLinks`](links::VerbsLinks): what carries packets. Ports ([`Rails`](rails::Rails)), what is kept for each peer
+//!   ([`PeerTable`](peer_table::PeerTable)), queue pairs ([`ReliablePairs`](pair::ReliablePairs)).
+//! - [`VerbsStreams`]: packets over links, kept and sent (`send.rs`).
+//! - [`VerbsTransfers`]: reads, writes, atomic operations and the memory for them ([`Works`](works::Works),
+//!   [`RegionRegistry`](registry::RegionRegistry), [`Fetches`](fetch::Fetches)).
 //!
-//! What happens to links while they are used is told upwards as a value, an [`Upshot`](links::Upshot): a part of a work is back, a peer
-//! is lost. [`Verbs::settle`] hands all of them to `Moves` before a call ends. Parts below have their own files, state and tests, and
-//! are handed the others that they need.
+//! What happens to links while they are used is told upwards as a value, a [`VerbsLinkEvent`](links::VerbsLinkEvent): a part of a
+//! work is back, a peer is lost. [`Verbs::settle`] hands all of them to `VerbsTransfers` before a call ends. Parts below have their
+//! own files, state and tests, and are handed the others that they need.
 
 mod address;
 mod arrive;
 mod bounce;
 mod choose;
+mod control_queue;
 mod device;
+mod error_text;
 mod events;
 mod fake;
+mod fast_receive;
 mod fetch;
-mod forgotten;
 mod gid;
 mod hosts;
 mod keys;
-mod known;
 mod ledger;
-mod letters;
 mod limits;
-mod link;
 mod links;
 mod look;
+mod lost_completions;
 mod memory;
-mod moves;
-mod news;
+mod notices;
 mod owned;
 mod pair;
 mod pairs;
 mod path;
+mod peer;
+mod peer_identity;
+mod peer_port;
+mod peer_table;
 mod peers;
-mod plain;
 mod pools;
 mod port;
 mod probe;
@@ -59,15 +61,13 @@ mod roce;
 mod schedule;
 mod send;
 mod settings;
-mod side;
-mod sides;
 mod slab;
-mod strangers;
 mod streams;
 mod stripes;
+mod transfers;
 mod turn;
+mod unresolved;
 mod wire;
-mod words;
 mod work;
 mod works;
 
@@ -80,29 +80,29 @@ use super::tcp::addresses_to;
 use crate::wait_set::WaitSet;
 use crate::{Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
 pub(super) use address::MOST_RECORD_BYTES as MOST_PART_BYTES;
-pub(super) use device::Device;
+pub(super) use device::VerbsDevice;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
-use keys::Told;
-pub use known::Far;
-pub(super) use known::Known;
+use fast_receive::PendingWord;
+pub use fast_receive::{FarLook, FarWord};
+use keys::PeerKeys;
 pub use limits::{GidPlaces, NetLimits, NetTerms};
 use look::cannot_open;
 pub(crate) use look::look;
-use memory::Shared;
-use moves::Moves;
-use plain::Chore;
-pub use plain::{FarLook, FarWord};
+use memory::SharedMapping;
+pub use peer_identity::ForeignPeer;
+pub(super) use peer_identity::PeerIdentities;
 use port::CallError;
-pub(super) use port::{Port, PortCounts};
+pub(super) use port::{PortCounts, VerbsPort};
 pub(super) use rail::FREE_BIT;
-use roce::Numbers;
+use roce::PairNumbers;
 pub(crate) use roce::dpdk_ports::configured as dpdk_ports;
 pub(super) use roce::{Dpdk, Faulty, RocePort, Udp};
 pub use roce::{PacketFaults, PacketNet};
-pub use settings::{Network, Rendezvous};
-use streams::Streams;
-pub(super) use work::Kind;
+pub use settings::{NetworkSettings, Rendezvous};
+use streams::VerbsStreams;
+use transfers::VerbsTransfers;
+pub(super) use work::WorkKind;
 
 /// The network of a process. Its methods by kind, and within a kind in the order in which they are called:
 ///
@@ -121,11 +121,11 @@ pub(super) use work::Kind;
 /// | the end | `is_quiet`, `drop` | `turn.rs`, `verbs.rs` |
 /// | counts | `counts`, `memory` | `verbs.rs` |
 #[derive(Debug)]
-pub(super) struct Verbs<P: Port> {
-    streams: Streams<P>,
-    moves: Moves,
+pub(super) struct Verbs<P: VerbsPort> {
+    streams: VerbsStreams<P>,
+    moves: VerbsTransfers,
     /// What the word that was handed up last has left to be done.
-    chore: Option<Chore>,
+    chore: Option<PendingWord>,
 }
 
 /// A port has gone down, or is back.
@@ -190,7 +190,7 @@ pub struct NetStats {
     pub in_place_bytes: u64,
 }
 
-impl<P: Port> Verbs<P> {
+impl<P: VerbsPort> Verbs<P> {
     /// Takes ports, at least one and at most [`rail::MOST_RAILS`], for a job of `peers` processes.
     pub(super) fn open(
         me: Peer,
@@ -199,8 +199,8 @@ impl<P: Port> Verbs<P> {
         limits: NetLimits,
     ) -> Result<Self, CallError> {
         let mut verbs = Self {
-            streams: Streams::open(me.0, peers, ports, limits)?,
-            moves: Moves::new(&limits),
+            streams: VerbsStreams::open(me.0, peers, ports, limits)?,
+            moves: VerbsTransfers::new(&limits),
             chore: None,
         };
         verbs.grant_bounces();
@@ -231,7 +231,7 @@ impl<P: Port> Verbs<P> {
 
     /// The most with so many rails, without bounce buffers.
     fn most_bytes_on(&self, rails: usize) -> usize {
-        let told = if rails > 1 { Told::MOST_BYTES } else { 0 };
+        let told = if rails > 1 { PeerKeys::MOST_BYTES } else { 0 };
         size_of::<Self>() + self.streams.links.most_bytes_on(rails) + told
     }
 
@@ -243,7 +243,7 @@ impl<P: Port> Verbs<P> {
     /// Memory that stays registered until it is freed: zero, aligned to a page, shared with child processes. `None`: no more
     /// can be mapped or registered.
     pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        let mapping = Shared::new(bytes)?;
+        let mapping = SharedMapping::new(bytes)?;
         let place = mapping.place();
         let memory = (place, bytes);
         let owned = self.moves.own(&mut self.streams, memory, Some(mapping));
@@ -364,7 +364,7 @@ impl<P: Port> Verbs<P> {
     pub(super) fn post_work(
         &mut self,
         peer: Peer,
-        (kind, lease): (Kind, Lease),
+        (kind, lease): (WorkKind, Lease),
         key: RemoteKey,
         offset: u64,
         id: WorkId,
@@ -394,7 +394,7 @@ impl<P: Port> Verbs<P> {
     }
 
     /// Meets a process of another job, as a further peer.
-    pub(super) fn meet(&mut self, peer: Peer, far: Far) {
+    pub(super) fn meet(&mut self, peer: Peer, far: ForeignPeer) {
         self.streams.links.sides.meet(peer.0, far);
         self.grant_bounces();
     }
@@ -426,12 +426,16 @@ impl<P: Port> Verbs<P> {
     }
 }
 
-impl Verbs<Device> {
+impl Verbs<VerbsDevice> {
     /// Opens the ports that suit a process.
     ///
     /// # Errors
     /// Says what was found, why it cannot be used, and what to do.
-    pub(super) fn open_best(me: Peer, peers: u32, network: &Network) -> Result<Self, String> {
+    pub(super) fn open_best(
+        me: Peer,
+        peers: u32,
+        network: &NetworkSettings,
+    ) -> Result<Self, String> {
         let (devices, words) = choose::open_best(network)?;
         let facts = devices[0].facts().clone();
         let mut verbs = Self::open(me, peers, devices, network.limits)
@@ -454,7 +458,7 @@ impl Verbs<RocePort<Udp>> {
         me: Peer,
         peers: u32,
         for_adapters: bool,
-        network: &Network,
+        network: &NetworkSettings,
     ) -> Result<Self, String> {
         let addresses = addresses_to(network, network.tcp.over_hosts)?;
         let (port, why_not) = RocePort::open_best(&addresses, for_adapters, network)?;
@@ -471,15 +475,19 @@ impl Verbs<RocePort<Dpdk>> {
     ///
     /// # Errors
     /// Says what is missing or cannot be had, and what to do.
-    pub(super) fn open_over_dpdk(me: Peer, peers: u32, network: &Network) -> Result<Self, String> {
+    pub(super) fn open_over_dpdk(
+        me: Peer,
+        peers: u32,
+        network: &NetworkSettings,
+    ) -> Result<Self, String> {
         let port = RocePort::open_own(network)?;
         Self::open_over(me, peers, port, network)
     }
 }
 
-impl<P: Port> Verbs<P> {
+impl<P: VerbsPort> Verbs<P> {
     /// Opens this one port.
-    fn open_over(me: Peer, peers: u32, port: P, network: &Network) -> Result<Self, String> {
+    fn open_over(me: Peer, peers: u32, port: P, network: &NetworkSettings) -> Result<Self, String> {
         let facts = port.facts().clone();
         let verbs = Self::open(me, peers, [port], network.limits);
         let mut verbs = verbs.map_err(|error| cannot_open(&error, &facts))?;
@@ -497,7 +505,7 @@ impl Verbs<RocePort<Faulty>> {
         (limits, key): (NetLimits, u32),
     ) -> Self {
         let (depths, terms) = (limits.depths(), &limits.terms);
-        let port = RocePort::open(net.join(), Numbers::ALONE, &depths, terms, key);
+        let port = RocePort::open(net.join(), PairNumbers::ALONE, &depths, terms, key);
         let port = port.expect("it has packets that are long enough");
         Self::open(me, peers, [port], limits).expect("it registers all memory")
     }
@@ -537,7 +545,7 @@ impl Verbs<FakePort> {
     }
 }
 
-impl<P: Port> Drop for Verbs<P> {
+impl<P: VerbsPort> Drop for Verbs<P> {
     /// Breaks what is there, forgets all memory, and lets the port go.
     fn drop(&mut self) {
         self.streams

@@ -13,7 +13,7 @@ use crate::wait_set::WaitSet;
 use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId};
 
 /// A provider, as the [`Fabric`](super::Fabric) sees it. What each call means, and when it may be made, stands there.
-pub(super) trait Wire {
+pub(super) trait Provider {
     /// What the queue pair to a peer can do.
     fn caps(&self, peer: Peer) -> Caps;
 

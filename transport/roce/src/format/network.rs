@@ -27,7 +27,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// IP and UDP headers of a packet, with the fields that the checksum leaves out set to ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
+pub struct NetworkHeaders {
     bytes: [u8; Self::BYTES_MAX],
     len: u8,
 }
@@ -66,7 +66,7 @@ pub enum NetworkError {
     Mixed,
 }
 
-impl Network {
+impl NetworkHeaders {
     /// The longest: IPv4 with all options, and UDP.
     const BYTES_MAX: usize = 60 + UDP_BYTES;
 
@@ -159,13 +159,13 @@ impl Network {
     }
 }
 
-/// An IP header: its length, and how much it says is behind it.
-struct Ip {
+/// The length of an IP header, and that of what it says follows.
+struct IpLengths {
     bytes: usize,
     behind: usize,
 }
 
-fn ip_header(datagram: &[u8]) -> Result<Ip, NetworkError> {
+fn ip_header(datagram: &[u8]) -> Result<IpLengths, NetworkError> {
     let short = |wanted| NetworkError::Short {
         bytes: datagram.len(),
         wanted,
@@ -180,12 +180,12 @@ fn ip_header(datagram: &[u8]) -> Result<Ip, NetworkError> {
                 return Err(NetworkError::Version { first });
             }
             let behind = total.saturating_sub(bytes);
-            (Ip { bytes, behind }, head[9])
+            (IpLengths { bytes, behind }, head[9])
         }
         6 => {
             let head: &[u8; 40] = datagram.first_chunk().ok_or_else(|| short(40))?;
             let behind = usize::from(u16::from_be_bytes([head[4], head[5]]));
-            (Ip { bytes: 40, behind }, head[6])
+            (IpLengths { bytes: 40, behind }, head[6])
         }
         _ => return Err(NetworkError::Version { first }),
     };
@@ -243,7 +243,7 @@ mod tests {
     fn what_udp_carries_is_split_off() {
         let mut bytes = datagram(5);
         bytes.extend([0; 9]);
-        let (headers, carried) = Network::parse(&bytes).unwrap();
+        let (headers, carried) = NetworkHeaders::parse(&bytes).unwrap();
         assert_eq!((headers.as_bytes().len(), carried.len()), (28, 5));
     }
 
@@ -252,7 +252,7 @@ mod tests {
         let mut longer = datagram(5);
         longer[25] += 1;
         assert!(matches!(
-            Network::parse(&longer),
+            NetworkHeaders::parse(&longer),
             Err(NetworkError::Lengths {
                 ip: 13,
                 udp: 14,
@@ -261,12 +261,12 @@ mod tests {
         ));
         longer[3] += 1;
         assert!(matches!(
-            Network::parse(&longer),
+            NetworkHeaders::parse(&longer),
             Err(NetworkError::Lengths { bytes: 13, .. })
         ));
         let mut none = datagram(0);
         (none[3], none[25]) = (27, 7);
-        assert!(Network::parse(&none).is_err());
+        assert!(NetworkHeaders::parse(&none).is_err());
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
                 if let Some(byte) = bytes.first_mut() {
                     *byte = first;
                 }
-                assert!(Network::parse(&bytes).is_err());
+                assert!(NetworkHeaders::parse(&bytes).is_err());
             }
         }
     }
@@ -286,6 +286,9 @@ mod tests {
     fn addresses_of_two_versions_are_refused() {
         let four: SocketAddr = "10.0.0.1:1".parse().unwrap();
         let six: SocketAddr = "[::1]:1".parse().unwrap();
-        assert_eq!(Network::assumed(four, six, 12), Err(NetworkError::Mixed));
+        assert_eq!(
+            NetworkHeaders::assumed(four, six, 12),
+            Err(NetworkError::Mixed)
+        );
     }
 }

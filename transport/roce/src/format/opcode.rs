@@ -12,7 +12,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opcode {
     service: Service,
-    row: Row,
+    row: OpcodeRow,
 }
 
 /// Transport services.
@@ -28,9 +28,9 @@ pub enum Service {
     CongestionNotification,
 }
 
-/// What a packet is part of.
+/// The operation that a packet is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OpcodeClass {
     /// SEND.
     Send,
     /// RDMA WRITE.
@@ -51,9 +51,9 @@ pub enum Kind {
     CongestionNotification,
 }
 
-/// Where a packet stands in its message.
+/// The position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Position {
+pub enum MessagePosition {
     /// More follow; its payload is one path MTU.
     First,
     /// More follow; its payload is one path MTU.
@@ -97,10 +97,10 @@ pub(crate) mod extension {
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Row {
+struct OpcodeRow {
     code: u8,
-    kind: Kind,
-    position: Position,
+    kind: OpcodeClass,
+    position: MessagePosition,
     extensions: u8,
 }
 
@@ -108,7 +108,12 @@ impl Opcode {
     /// The CNP.
     pub const CNP: Self = Self {
         service: Service::CongestionNotification,
-        row: row(1, Kind::CongestionNotification, Position::Only, 0),
+        row: row(
+            1,
+            OpcodeClass::CongestionNotification,
+            MessagePosition::Only,
+            0,
+        ),
     };
 
     /// Reads an opcode; `None` if there is no such one.
@@ -133,24 +138,24 @@ impl Opcode {
     }
 
     /// The opcode of a packet of a reliable connection. `has_immediate` counts for the last packet of a send or a write; a position
-    /// that a kind does not have counts as [`Position::Only`].
-    pub fn reliable(kind: Kind, position: Position, has_immediate: bool) -> Self {
+    /// that a kind does not have counts as [`MessagePosition::Only`].
+    pub fn reliable(kind: OpcodeClass, position: MessagePosition, has_immediate: bool) -> Self {
         let place = match position {
-            Position::First => 0,
-            Position::Middle => 1,
-            Position::Last => 2 + u8::from(has_immediate),
-            Position::Only => 4 + u8::from(has_immediate),
+            MessagePosition::First => 0,
+            MessagePosition::Middle => 1,
+            MessagePosition::Last => 2 + u8::from(has_immediate),
+            MessagePosition::Only => 4 + u8::from(has_immediate),
         };
         let code = match kind {
-            Kind::Send => place,
-            Kind::Write => 6 + place,
-            Kind::ReadRequest => 0x0c,
-            Kind::ReadResponse => 0x0d + place - u8::from(place >= 4),
-            Kind::Acknowledge => 0x11,
-            Kind::AtomicAcknowledge => 0x12,
-            Kind::CompareSwap => 0x13,
-            Kind::FetchAdd => 0x14,
-            Kind::CongestionNotification => return Self::CNP,
+            OpcodeClass::Send => place,
+            OpcodeClass::Write => 6 + place,
+            OpcodeClass::ReadRequest => 0x0c,
+            OpcodeClass::ReadResponse => 0x0d + place - u8::from(place >= 4),
+            OpcodeClass::Acknowledge => 0x11,
+            OpcodeClass::AtomicAcknowledge => 0x12,
+            OpcodeClass::CompareSwap => 0x13,
+            OpcodeClass::FetchAdd => 0x14,
+            OpcodeClass::CongestionNotification => return Self::CNP,
         };
         let row = ROWS[usize::from(code)];
         Self {
@@ -186,12 +191,12 @@ impl Opcode {
     }
 
     /// What the packet is part of.
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> OpcodeClass {
         self.row.kind
     }
 
     /// Where it stands there.
-    pub fn position(self) -> Position {
+    pub fn position(self) -> MessagePosition {
         self.row.position
     }
 
@@ -209,7 +214,10 @@ impl Opcode {
     pub fn has_payload(self) -> bool {
         matches!(
             self.row.kind,
-            Kind::Send | Kind::Write | Kind::ReadResponse | Kind::CongestionNotification
+            OpcodeClass::Send
+                | OpcodeClass::Write
+                | OpcodeClass::ReadResponse
+                | OpcodeClass::CongestionNotification
         )
     }
 
@@ -217,7 +225,7 @@ impl Opcode {
     pub fn is_answer(self) -> bool {
         matches!(
             self.row.kind,
-            Kind::ReadResponse | Kind::Acknowledge | Kind::AtomicAcknowledge
+            OpcodeClass::ReadResponse | OpcodeClass::Acknowledge | OpcodeClass::AtomicAcknowledge
         )
     }
 
@@ -238,8 +246,8 @@ impl Opcode {
     }
 }
 
-const fn row(code: u8, kind: Kind, position: Position, extensions: u8) -> Row {
-    Row {
+const fn row(code: u8, kind: OpcodeClass, position: MessagePosition, extensions: u8) -> OpcodeRow {
+    OpcodeRow {
         code,
         kind,
         position,
@@ -248,9 +256,9 @@ const fn row(code: u8, kind: Kind, position: Position, extensions: u8) -> Row {
 }
 
 /// The lower five bits, without 0x15, which no packet has. UC and UD have a part of it.
-const ROWS: [Row; 23] = {
-    use Kind::*;
-    use Position::*;
+const ROWS: [OpcodeRow; 23] = {
+    use MessagePosition::*;
+    use OpcodeClass::*;
     use extension::*;
     [
         row(0x00, Send, First, 0),

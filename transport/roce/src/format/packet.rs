@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::opcode::extension;
 use super::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, DATAGRAM_BYTES_MORE, Deth, Ieth, ImmDt, Kind,
+    Aeth, AtomicAckEth, AtomicEth, Bth, DATAGRAM_BYTES_MORE, Deth, Ieth, ImmDt, OpcodeClass,
     PAYLOAD_BYTES_MAX, PacketSet, Reth, Service,
 };
 
@@ -88,8 +88,8 @@ impl<'a> Packet<'a> {
             bytes: rest.len(),
         })?;
         let most = match bth.opcode.kind() {
-            Kind::CongestionNotification => CNP_BYTES,
-            Kind::Acknowledge if PacketSet::parse(payload).is_some() => PacketSet::BYTES_MAX,
+            OpcodeClass::CongestionNotification => CNP_BYTES,
+            OpcodeClass::Acknowledge if PacketSet::parse(payload).is_some() => PacketSet::BYTES_MAX,
             _ if !bth.opcode.has_payload() => 0,
             _ if bth.opcode.service() == Service::UnreliableDatagram => {
                 PAYLOAD_BYTES_MAX + DATAGRAM_BYTES_MORE
@@ -154,7 +154,7 @@ impl<'a> Packet<'a> {
 
     /// What has come ahead, if the packet is an acknowledgement that says so.
     pub fn ahead(&self) -> Option<PacketSet> {
-        let is_acknowledge = self.bth.opcode.kind() == Kind::Acknowledge;
+        let is_acknowledge = self.bth.opcode.kind() == OpcodeClass::Acknowledge;
         is_acknowledge
             .then(|| PacketSet::parse(self.payload))
             .flatten()
@@ -213,7 +213,7 @@ pub(crate) const CNP_BYTES: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Headers, Opcode, Position};
+    use super::super::{Headers, MessagePosition, Opcode};
     use super::*;
 
     fn wire(code: u8, pad: u8, behind: usize) -> Vec<u8> {
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn extension_headers_are_found() {
-        let opcode = Opcode::reliable(Kind::Write, Position::Only, true);
+        let opcode = Opcode::reliable(OpcodeClass::Write, MessagePosition::Only, true);
         let bth = Bth {
             opcode,
             ..Bth::parse(&[0; 12]).unwrap()

@@ -21,7 +21,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::format::Network;
+use crate::format::NetworkHeaders;
 use crate::icrc;
 
 /// An address on Ethernet.
@@ -50,11 +50,11 @@ pub(super) fn head_bytes(address: IpAddr) -> usize {
     ETHERNET_BYTES + ip_bytes + UDP_BYTES
 }
 
-/// What a frame carries for an address and port: a packet and its checksum.
+/// A RoCE packet in an Ethernet frame for this end's address and port.
 #[derive(Clone, Copy, Debug)]
-pub struct Carried<'a> {
+pub struct FramePayload<'a> {
     /// The headers in front, as the checksum takes them.
-    pub network: Network,
+    pub network: NetworkHeaders,
     /// The packet and its checksum.
     pub bytes: &'a [u8],
     /// Who sent it.
@@ -65,7 +65,7 @@ pub struct Carried<'a> {
     pub hides_id: bool,
 }
 
-impl<'a> Carried<'a> {
+impl<'a> FramePayload<'a> {
     /// The packet in front of its checksum, if that is right, as far as what was seen of the headers tells.
     pub fn verified(&self) -> Option<&'a [u8]> {
         match self.hides_id {
@@ -78,11 +78,11 @@ impl<'a> Carried<'a> {
     pub(super) fn parse(frame: &'a [u8], address: IpAddr, port: u16) -> Option<Self> {
         let (ethernet, datagram) = frame.split_first_chunk::<ETHERNET_BYTES>()?;
         let ip = match (address, [ethernet[12], ethernet[13]]) {
-            (IpAddr::V4(address), IPV4) => Ip::four(datagram, address)?,
-            (IpAddr::V6(address), IPV6) => Ip::six(datagram, address)?,
+            (IpAddr::V4(address), IPV4) => IpHeader::four(datagram, address)?,
+            (IpAddr::V6(address), IPV6) => IpHeader::six(datagram, address)?,
             _ => return None,
         };
-        let (network, bytes) = Network::parse(datagram).ok()?;
+        let (network, bytes) = NetworkHeaders::parse(datagram).ok()?;
         let udp = datagram.get(ip.bytes..)?;
         let [from_port, to_port] = [udp.first_chunk::<2>()?, udp.get(2..4)?.first_chunk::<2>()?];
         (u16::from_be_bytes(*to_port) == port).then_some(Self {
@@ -95,15 +95,15 @@ impl<'a> Carried<'a> {
     }
 }
 
-/// What a header of IP says of a datagram for this end.
-struct Ip {
+/// What an IP header says of a datagram for this end.
+struct IpHeader {
     bytes: usize,
     source: IpAddr,
     /// TOS or traffic class.
     traffic: u8,
 }
 
-impl Ip {
+impl IpHeader {
     fn four(datagram: &[u8], address: Ipv4Addr) -> Option<Self> {
         let ip = datagram.first_chunk::<IP_BYTES>()?;
         let is_fragment = u16::from_be_bytes([ip[6], ip[7]]) & MORE_AND_OFFSET != 0;

@@ -11,40 +11,40 @@ mod resolution;
 
 use std::net::{IpAddr, SocketAddr};
 
-pub use frame::{Carried, HEAD_BYTES_MAX, Mac};
-use neighbours::Neighbours;
-use resolution::{Operation, Resolution};
+pub use frame::{FramePayload, HEAD_BYTES_MAX, Mac};
+use neighbours::NeighbourTable;
+use resolution::{ArpOperation, Resolution};
 
-/// This end of a link.
+/// This end of an Ethernet link.
 #[derive(Debug)]
-pub struct Link {
+pub struct EthernetLink {
     mac: Mac,
     address: IpAddr,
     port: u16,
-    route: Route,
-    neighbours: Neighbours,
+    route: SubnetRoute,
+    neighbours: NeighbourTable,
     /// Who asked for this end's Ethernet address and has no answer yet.
     askers: Vec<(Mac, IpAddr)>,
 }
 
-/// Which addresses are on the link, and who forwards to the others.
+/// Which addresses are on the link, and the router to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct SubnetRoute {
     /// Bits of this end's address that all addresses on the link have in common; 0: all are on it.
     pub prefix_bits: u8,
     /// A router on the link; without one, others count as on it.
     pub gateway: Option<IpAddr>,
 }
 
-impl Link {
+impl EthernetLink {
     /// The end with these addresses, whose packets go to and come from this UDP port.
-    pub fn new(mac: Mac, address: IpAddr, port: u16, route: Route) -> Self {
+    pub fn new(mac: Mac, address: IpAddr, port: u16, route: SubnetRoute) -> Self {
         Self {
             mac,
             address,
             port,
             route,
-            neighbours: Neighbours::default(),
+            neighbours: NeighbourTable::default(),
             askers: Vec::new(),
         }
     }
@@ -59,9 +59,9 @@ impl Link {
         frame::head_bytes(self.address)
     }
 
-    /// Puts headers into the first [`head_bytes`](Self::head_bytes) of `frame`, before a packet of `bytes` that stands behind them, its checksum
-    /// included. Answers how long the frame is; `None`: nobody knows yet where it goes, so it is kept until that is known
-    /// ([`next_kept`](Self::next_kept)), or lost if too many wait.
+    /// Puts headers into the first [`head_bytes`](Self::head_bytes) of `frame`, before a packet of `bytes` that stands behind them,
+    /// its checksum included. Answers how long the frame is; `None`: nobody knows yet where it goes, so it is kept until that is
+    /// known ([`next_kept`](Self::next_kept)), or lost if too many wait.
     pub fn wrap(
         &mut self,
         now_ns: u64,
@@ -102,10 +102,10 @@ impl Link {
     /// long it is.
     pub fn next_kept(&mut self, now_ns: u64, frame: &mut [u8]) -> Option<usize> {
         if let Some((mac, address)) = self.askers.pop() {
-            return self.says(Operation::Reply, (mac, address)).write(frame);
+            return self.says(ArpOperation::Reply, (mac, address)).write(frame);
         }
         if let Some(asked) = self.neighbours.next_question(now_ns) {
-            let question = self.says(Operation::Request, (Mac::NOBODY, asked));
+            let question = self.says(ArpOperation::Request, (Mac::NOBODY, asked));
             return question.write(frame);
         }
         let (mac, packet, to) = self.neighbours.next_packet()?;
@@ -121,8 +121,8 @@ impl Link {
     }
 
     /// A frame has come. Answers what it carries, if that is for this end's port.
-    pub fn hear<'a>(&mut self, now_ns: u64, frame: &'a [u8]) -> Option<Carried<'a>> {
-        if let Some(carried) = Carried::parse(frame, self.address, self.port) {
+    pub fn hear<'a>(&mut self, now_ns: u64, frame: &'a [u8]) -> Option<FramePayload<'a>> {
+        if let Some(carried) = FramePayload::parse(frame, self.address, self.port) {
             return Some(carried);
         }
         if let Some(said) = Resolution::parse(frame) {
@@ -138,12 +138,12 @@ impl Link {
         let who = (said.sender_mac, said.sender);
         self.neighbours.learn(now_ns, said.sender, said.sender_mac);
         let is_new = !self.askers.contains(&who);
-        if said.operation == Operation::Request && is_new && self.askers.len() < MOST_ASKERS {
+        if said.operation == ArpOperation::Request && is_new && self.askers.len() < MOST_ASKERS {
             self.askers.push(who);
         }
     }
 
-    fn says(&self, operation: Operation, (target_mac, target): (Mac, IpAddr)) -> Resolution {
+    fn says(&self, operation: ArpOperation, (target_mac, target): (Mac, IpAddr)) -> Resolution {
         Resolution {
             operation,
             sender_mac: self.mac,

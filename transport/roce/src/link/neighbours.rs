@@ -10,11 +10,11 @@ use std::net::{IpAddr, SocketAddr};
 use super::frame::Mac;
 
 #[derive(Debug, Default)]
-pub(super) struct Neighbours {
+pub(super) struct NeighbourTable {
     known: Vec<Neighbour>,
     /// The place of the last one that was found: most packets go where the last one went.
     last: usize,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<UnresolvedPacket>,
     /// Some of `known` are asked for.
     asking: usize,
 }
@@ -30,13 +30,13 @@ struct Neighbour {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct UnresolvedPacket {
     hop: IpAddr,
     packet: Vec<u8>,
     to: SocketAddr,
 }
 
-impl Neighbours {
+impl NeighbourTable {
     /// The address of one, if it is known. Else it is asked for.
     pub(super) fn find(&mut self, now_ns: u64, address: IpAddr) -> Option<Mac> {
         let is_last = self
@@ -73,7 +73,7 @@ impl Neighbours {
             self.waiting.pop_front();
         }
         let packet = packet.to_vec();
-        self.waiting.push_back(Waiting { hop, packet, to });
+        self.waiting.push_back(UnresolvedPacket { hop, packet, to });
     }
 
     /// Who is to be asked for now.
@@ -115,7 +115,7 @@ impl Neighbours {
             .waiting
             .iter()
             .position(|it| mac_of(it.hop).is_some())?;
-        let Waiting { hop, packet, to } = self.waiting.remove(place)?;
+        let UnresolvedPacket { hop, packet, to } = self.waiting.remove(place)?;
         Some((mac_of(hop)?, packet, to))
     }
 

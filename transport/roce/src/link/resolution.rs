@@ -20,7 +20,7 @@ use super::frame::{ARP, ETHERNET_BYTES, IP6_BYTES, IPV6, Mac, write_ethernet, wr
 /// What somebody asks or answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resolution {
-    pub(super) operation: Operation,
+    pub(super) operation: ArpOperation,
     pub(super) sender_mac: Mac,
     pub(super) sender: IpAddr,
     /// Of an answer, who gets it; a question goes to all who may be meant.
@@ -30,7 +30,7 @@ pub(super) struct Resolution {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum ArpOperation {
     Request = 1,
     Reply = 2,
 }
@@ -59,8 +59,8 @@ impl Resolution {
         let frame = frame.get_mut(..LEAST_FRAME_BYTES)?;
         frame.fill(0);
         let to = match self.operation {
-            Operation::Request => Mac::EVERYBODY,
-            Operation::Reply => self.target_mac,
+            ArpOperation::Request => Mac::EVERYBODY,
+            ArpOperation::Reply => self.target_mac,
         };
         let rest = write_ethernet(frame, (self.sender_mac, to), ARP)?;
         let arp = rest.first_chunk_mut::<ARP_BYTES>()?;
@@ -80,13 +80,13 @@ impl Resolution {
         target: Ipv6Addr,
     ) -> Option<usize> {
         let (to, mac, asked) = match self.operation {
-            Operation::Request => (group_of(target), group_mac(target), target),
-            Operation::Reply => (target, self.target_mac, sender),
+            ArpOperation::Request => (group_of(target), group_mac(target), target),
+            ArpOperation::Reply => (target, self.target_mac, sender),
         };
         let rest = write_ethernet(frame, (self.sender_mac, mac), IPV6)?;
         let (kind, flags, option) = match self.operation {
-            Operation::Request => (SOLICITATION, 0, SOURCE_OPTION),
-            Operation::Reply => (ADVERTISEMENT, SOLICITED | OVERRIDE, TARGET_OPTION),
+            ArpOperation::Request => (SOLICITATION, 0, SOURCE_OPTION),
+            ArpOperation::Reply => (ADVERTISEMENT, SOLICITED | OVERRIDE, TARGET_OPTION),
         };
         let rest = write_ip6(rest, (sender, to), (ICMP6, HOPS), DISCOVERY_LENGTH)?;
         let message = rest.first_chunk_mut::<DISCOVERY_BYTES>()?;
@@ -106,8 +106,8 @@ fn parse_arp(arp: &[u8; ARP_BYTES]) -> Option<Resolution> {
         return None;
     }
     let operation = match [arp[6], arp[7]] {
-        [0, 1] => Operation::Request,
-        [0, 2] => Operation::Reply,
+        [0, 1] => ArpOperation::Request,
+        [0, 2] => ArpOperation::Reply,
         _ => return None,
     };
     let mac = |at: usize| Some(Mac(*arp.get(at..)?.first_chunk()?));
@@ -138,13 +138,13 @@ fn parse_discovery(datagram: &[u8]) -> Option<Resolution> {
     let (head, options) = message.split_first_chunk::<24>()?;
     let asked = Ipv6Addr::from(*head.last_chunk::<16>()?);
     let (operation, wanted) = match head[..2] {
-        [SOLICITATION, 0] => (Operation::Request, SOURCE_OPTION),
-        [ADVERTISEMENT, 0] => (Operation::Reply, TARGET_OPTION),
+        [SOLICITATION, 0] => (ArpOperation::Request, SOURCE_OPTION),
+        [ADVERTISEMENT, 0] => (ArpOperation::Reply, TARGET_OPTION),
         _ => return None,
     };
     let (sender, target) = match operation {
-        Operation::Request => (source, asked),
-        Operation::Reply => (asked, destination),
+        ArpOperation::Request => (source, asked),
+        ArpOperation::Reply => (asked, destination),
     };
     if sender.is_unspecified() || sender.is_multicast() || asked.is_multicast() {
         return None;

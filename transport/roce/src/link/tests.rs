@@ -4,9 +4,9 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
-use crate::format::Network;
+use crate::format::NetworkHeaders;
 
-const NEAR: Route = Route {
+const NEAR: SubnetRoute = SubnetRoute {
     prefix_bits: 0,
     gateway: None,
 };
@@ -15,12 +15,12 @@ fn mac(last: u8) -> Mac {
     Mac([2, 0, 0, 0, 0, last])
 }
 
-fn end(last: u8) -> Link {
-    Link::new(mac(last), Ipv4Addr::new(10, 0, 0, last).into(), 4791, NEAR)
+fn end(last: u8) -> EthernetLink {
+    EthernetLink::new(mac(last), Ipv4Addr::new(10, 0, 0, last).into(), 4791, NEAR)
 }
 
 /// A packet of these bytes on its way, or kept.
-fn wrap(link: &mut Link, now_ns: u64, packet: &[u8], to: &str) -> Option<Vec<u8>> {
+fn wrap(link: &mut EthernetLink, now_ns: u64, packet: &[u8], to: &str) -> Option<Vec<u8>> {
     let mut frame = [0xee; 200];
     let head_bytes = link.head_bytes();
     frame[head_bytes..head_bytes + packet.len()].copy_from_slice(packet);
@@ -28,7 +28,7 @@ fn wrap(link: &mut Link, now_ns: u64, packet: &[u8], to: &str) -> Option<Vec<u8>
     Some(frame[..bytes].to_vec())
 }
 
-fn kept(link: &mut Link, now_ns: u64) -> Option<Vec<u8>> {
+fn kept(link: &mut EthernetLink, now_ns: u64) -> Option<Vec<u8>> {
     let mut frame = [0xee; 200];
     let bytes = link.next_kept(now_ns, &mut frame)?;
     Some(frame[..bytes].to_vec())
@@ -53,7 +53,7 @@ fn a_packet_waits_for_the_address_of_its_neighbour_and_others_do_not() {
         let carried = there.hear(0, frame).unwrap();
         assert_eq!((carried.bytes, carried.from), (packet, here.local()));
         assert!(!carried.is_marked);
-        let assumed = Network::assumed(
+        let assumed = NetworkHeaders::assumed(
             here.local(),
             there.local(),
             u16::try_from(packet.len() - 4).unwrap(),
@@ -100,7 +100,7 @@ fn an_old_address_serves_while_it_is_asked_for_again() {
     assert!(wrap(&mut here, late_ns, b"y", "10.0.0.2:4791").is_some());
     assert_eq!(kept(&mut here, late_ns).unwrap()[..6], [0xff; 6]);
     let moved = Resolution {
-        operation: Operation::Reply,
+        operation: ArpOperation::Reply,
         sender_mac: mac(9),
         sender: Ipv4Addr::new(10, 0, 0, 2).into(),
         target_mac: mac(1),
@@ -120,11 +120,11 @@ fn what_is_not_near_goes_by_the_gateway() {
         ("10.0.0.1", 24, "10.0.0.254", "10.0.0.7", "10.0.1.7"),
         ("fd00::1", 64, "fd00::ff", "fd00::7", "fd00:0:0:1::7"),
     ] {
-        let route = Route {
+        let route = SubnetRoute {
             prefix_bits: bits,
             gateway: Some(address(gateway)),
         };
-        let link = Link::new(mac(1), address(own), 4791, route);
+        let link = EthernetLink::new(mac(1), address(own), 4791, route);
         assert_eq!(link.next_hop(address(near)), address(near));
         assert_eq!(link.next_hop(address(far)), address(gateway));
     }
@@ -175,9 +175,9 @@ fn frames_for_others_fragments_and_halves_are_nothing() {
     }
 }
 
-fn end_of_six(last: u8) -> Link {
+fn end_of_six(last: u8) -> EthernetLink {
     let address = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0xabcd, last.into());
-    Link::new(mac(last), address.into(), 4791, NEAR)
+    EthernetLink::new(mac(last), address.into(), 4791, NEAR)
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn over_ipv6_neighbours_are_discovered() {
     let carried = there.hear(0, &first).unwrap();
     assert_eq!((carried.bytes, carried.from), (&b"first"[..], here.local()));
     assert!(!carried.is_marked);
-    let assumed = Network::assumed(here.local(), there.local(), 1).unwrap();
+    let assumed = NetworkHeaders::assumed(here.local(), there.local(), 1).unwrap();
     assert_eq!(carried.network, assumed);
     let mut marked = first.clone();
     marked[15] |= 0x30;

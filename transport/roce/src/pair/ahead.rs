@@ -12,12 +12,12 @@ use crate::psn::Psn;
 pub(super) struct Ahead {
     there: PacketSet,
     /// At the low bits of their packet numbers; there are as many as were ever needed.
-    slots: Vec<Slot>,
+    slots: Vec<AheadPacket>,
 }
 
-/// A packet that was kept. Its memory is used again.
+/// A packet that has come ahead. Its memory is reused.
 #[derive(Debug, Default)]
-pub(super) struct Slot {
+pub(super) struct AheadPacket {
     bth: Option<Bth>,
     extensions: Vec<u8>,
     payload: Vec<u8>,
@@ -35,7 +35,7 @@ impl Ahead {
     pub(super) fn keep(&mut self, distance: u32, packet: &Packet<'_>, placed_bytes: Option<u32>) {
         let index = index(packet.bth.psn);
         if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, Slot::default);
+            self.slots.resize_with(index + 1, AheadPacket::default);
         }
         let Some(slot) = self.slots.get_mut(index) else {
             return;
@@ -52,7 +52,7 @@ impl Ahead {
     }
 
     /// Takes the expected packet, if it is there.
-    pub(super) fn take(&mut self, expected: Psn) -> Option<Slot> {
+    pub(super) fn take(&mut self, expected: Psn) -> Option<AheadPacket> {
         if !self.there.contains(0) {
             return None;
         }
@@ -61,7 +61,7 @@ impl Ahead {
     }
 
     /// Gives the memory of a packet back.
-    pub(super) fn put_back(&mut self, at: Psn, slot: Slot) {
+    pub(super) fn put_back(&mut self, at: Psn, slot: AheadPacket) {
         if let Some(place) = self.slots.get_mut(index(at)) {
             *place = slot;
         }
@@ -86,7 +86,7 @@ impl Ahead {
     }
 }
 
-impl Slot {
+impl AheadPacket {
     pub(super) fn packet(&self) -> Option<Packet<'_>> {
         Some(Packet::kept(self.bth?, &self.extensions, &self.payload))
     }
@@ -99,10 +99,10 @@ fn index(psn: Psn) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{Headers, Kind, Opcode, Position};
+    use crate::format::{Headers, MessagePosition, Opcode, OpcodeClass};
 
     fn keep(ahead: &mut Ahead, expected: Psn, distance: u32) {
-        let opcode = Opcode::reliable(Kind::Send, Position::Only, false);
+        let opcode = Opcode::reliable(OpcodeClass::Send, MessagePosition::Only, false);
         let bth = Bth::new(opcode, 0xffff, 1, expected.plus(distance));
         let mut bytes = Headers::new(&bth).as_bytes().to_vec();
         bytes.extend([9; 8]);

@@ -3,36 +3,36 @@
 //!
 //! Everything is checked before anything changes: a packet that is refused for want of a receive buffer can come again.
 
-use super::receives::{Receive, ReceiveQueue};
-use super::request::{MESSAGE_BYTES_MAX, Status};
-use crate::format::{Kind, Nak, Packet, Position, Reth};
-use crate::memory::{Access, Memory};
+use super::receives::{PostedReceive, ReceiveQueue};
+use super::request::{CompletionStatus, MESSAGE_BYTES_MAX};
+use crate::format::{MessagePosition, Nak, OpcodeClass, Packet, Reth};
+use crate::memory::{MemoryAccess, RegisteredMemory};
 
 /// The message that arrives now.
 #[derive(Debug)]
 pub(super) struct Assembly {
-    message: Option<Message>,
+    message: Option<PartialMessage>,
     mtu_bytes: usize,
 }
 
-/// A packet of it.
+/// A packet of the message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part<'a> {
+pub(super) struct ArrivedPacket<'a> {
     pub(super) packet: &'a Packet<'a>,
     /// Length of its payload, if that came ahead and is in its place already.
     pub(super) placed_bytes: Option<u32>,
 }
 
-/// One whose first packet has arrived, and not its last.
+/// A message whose first packet has arrived, and not its last.
 #[derive(Clone, Copy, Debug)]
-enum Message {
-    Send { buffer: Receive, placed: u32 },
+enum PartialMessage {
+    Send { buffer: PostedReceive, placed: u32 },
     Write { reth: Reth, placed: u32 },
 }
 
-/// A receive buffer that has been used.
+/// A receive buffer that was filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Received {
+pub(super) struct FilledBuffer {
     pub(super) work: u64,
     pub(super) bytes: u32,
     pub(super) immediate: Option<[u8; 4]>,
@@ -40,13 +40,17 @@ pub(super) struct Received {
 
 /// Why a packet is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum PacketRefusal {
     /// There is no receive buffer.
     NotReady,
     /// It is wrong.
     Nak(Nak),
     /// This receive buffer is not what it should be.
-    Buffer { nak: Nak, work: u64, status: Status },
+    Buffer {
+        nak: Nak,
+        work: u64,
+        status: CompletionStatus,
+    },
 }
 
 impl Assembly {
@@ -65,37 +69,40 @@ impl Assembly {
     /// The receive buffer of a message that will not end.
     pub(super) fn abandon(&mut self) -> Option<u64> {
         match self.message.take()? {
-            Message::Send { buffer, .. } => Some(buffer.work),
-            Message::Write { .. } => None,
+            PartialMessage::Send { buffer, .. } => Some(buffer.work),
+            PartialMessage::Write { .. } => None,
         }
     }
 
     /// Takes the next packet of a send or a write.
-    pub(super) fn take<M: Memory>(
+    pub(super) fn take<M: RegisteredMemory>(
         &mut self,
-        part: Part<'_>,
+        part: ArrivedPacket<'_>,
         memory: &mut M,
         receives: &mut ReceiveQueue,
-    ) -> Result<Option<Received>, Refusal> {
+    ) -> Result<Option<FilledBuffer>, PacketRefusal> {
         self.check_length(part)?;
         let packet = part.packet;
         let opcode = packet.bth.opcode;
-        let begins = matches!(opcode.position(), Position::First | Position::Only);
+        let begins = matches!(
+            opcode.position(),
+            MessagePosition::First | MessagePosition::Only
+        );
         match (opcode.kind(), self.message, begins) {
             // Nobody here can invalidate a key, so nobody may believe that it was.
             _ if opcode.invalidates() => Err(INVALID),
-            (Kind::Send, None, true) => {
-                let buffer = receives.take().ok_or(Refusal::NotReady)?;
+            (OpcodeClass::Send, None, true) => {
+                let buffer = receives.take().ok_or(PacketRefusal::NotReady)?;
                 self.send(packet, buffer, 0, memory)
             }
-            (Kind::Send, Some(Message::Send { buffer, placed }), false) => {
+            (OpcodeClass::Send, Some(PartialMessage::Send { buffer, placed }), false) => {
                 self.send(packet, buffer, placed, memory)
             }
-            (Kind::Write, None, true) => {
+            (OpcodeClass::Write, None, true) => {
                 let reth = packet.reth().ok_or(INVALID)?;
                 self.write(part, reth, 0, memory, receives)
             }
-            (Kind::Write, Some(Message::Write { reth, placed }), false) => {
+            (OpcodeClass::Write, Some(PartialMessage::Write { reth, placed }), false) => {
                 self.write(part, reth, placed, memory, receives)
             }
             _ => Err(INVALID),
@@ -104,13 +111,13 @@ impl Assembly {
 
     /// Puts the payload of a packet that has come ahead in its place, if it is one of the write that arrives now: the length of
     /// that says which packets it has. So far behind the next packet lies this one.
-    pub(super) fn place_ahead<M: Memory>(
+    pub(super) fn place_ahead<M: RegisteredMemory>(
         &self,
         packet: &Packet<'_>,
         distance: u32,
         memory: &mut M,
     ) -> Option<u32> {
-        let Some(Message::Write { reth, placed }) = self.message else {
+        let Some(PartialMessage::Write { reth, placed }) = self.message else {
             return None;
         };
         let length = u32::try_from(packet.payload.len()).ok()?;
@@ -119,30 +126,30 @@ impl Assembly {
         let rest = reth.bytes.checked_sub(from)?;
         let opcode = packet.bth.opcode;
         let is_its = match opcode.position() {
-            Position::Middle => length == mtu_bytes && length < rest,
-            Position::Last => length == rest && (1..=mtu_bytes).contains(&length),
-            Position::First | Position::Only => false,
+            MessagePosition::Middle => length == mtu_bytes && length < rest,
+            MessagePosition::Last => length == rest && (1..=mtu_bytes).contains(&length),
+            MessagePosition::First | MessagePosition::Only => false,
         };
-        if opcode.kind() != Kind::Write || !is_its {
+        if opcode.kind() != OpcodeClass::Write || !is_its {
             return None;
         }
         let address = reth.address.wrapping_add(from.into());
         memory
-            .check(reth.key, address, length.into(), Access::RemoteWrite)
+            .check(reth.key, address, length.into(), MemoryAccess::RemoteWrite)
             .and_then(|()| memory.place(reth.key, address, packet.payload))
             .ok()
             .map(|()| length)
     }
 
-    fn send<M: Memory>(
+    fn send<M: RegisteredMemory>(
         &mut self,
         packet: &Packet<'_>,
-        buffer: Receive,
+        buffer: PostedReceive,
         placed: u32,
         memory: &mut M,
-    ) -> Result<Option<Received>, Refusal> {
+    ) -> Result<Option<FilledBuffer>, PacketRefusal> {
         self.message = None;
-        let wrong = |nak, status| Refusal::Buffer {
+        let wrong = |nak, status| PacketRefusal::Buffer {
             nak,
             work: buffer.work,
             status,
@@ -150,37 +157,42 @@ impl Assembly {
         let length = u32::try_from(packet.payload.len()).unwrap_or(u32::MAX);
         let bytes = placed.saturating_add(length);
         if bytes > buffer.piece.bytes {
-            return Err(wrong(Nak::InvalidRequest, Status::LocalLength));
+            return Err(wrong(Nak::InvalidRequest, CompletionStatus::LocalLength));
         }
         if length != 0 {
             let part = buffer.piece.part(placed, length);
             memory
-                .check(part.key, part.address, length.into(), Access::LocalWrite)
+                .check(
+                    part.key,
+                    part.address,
+                    length.into(),
+                    MemoryAccess::LocalWrite,
+                )
                 .and_then(|()| memory.place(part.key, part.address, packet.payload))
-                .map_err(|_| wrong(Nak::RemoteOperation, Status::LocalProtection))?;
+                .map_err(|_| wrong(Nak::RemoteOperation, CompletionStatus::LocalProtection))?;
         }
         if !ends(packet) {
-            self.message = Some(Message::Send {
+            self.message = Some(PartialMessage::Send {
                 buffer,
                 placed: bytes,
             });
             return Ok(None);
         }
-        Ok(Some(Received {
+        Ok(Some(FilledBuffer {
             work: buffer.work,
             bytes,
             immediate: packet.immediate().map(|immediate| immediate.data),
         }))
     }
 
-    fn write<M: Memory>(
+    fn write<M: RegisteredMemory>(
         &mut self,
-        part: Part<'_>,
+        part: ArrivedPacket<'_>,
         reth: Reth,
         placed: u32,
         memory: &mut M,
         receives: &mut ReceiveQueue,
-    ) -> Result<Option<Received>, Refusal> {
+    ) -> Result<Option<FilledBuffer>, PacketRefusal> {
         let packet = part.packet;
         let length = part.bytes();
         let bytes = placed.saturating_add(length);
@@ -193,22 +205,22 @@ impl Assembly {
         }
         let immediate = packet.immediate();
         if immediate.is_some() && receives.is_empty() {
-            return Err(Refusal::NotReady);
+            return Err(PacketRefusal::NotReady);
         }
         if length != 0 && part.placed_bytes.is_none() {
             let (key, rest) = (reth.key, u64::from(reth.bytes - placed));
             let address = reth.address.wrapping_add(placed.into());
             memory
-                .check(key, address, rest, Access::RemoteWrite)
+                .check(key, address, rest, MemoryAccess::RemoteWrite)
                 .and_then(|()| memory.place(key, address, packet.payload))
-                .map_err(|_| Refusal::Nak(Nak::RemoteAccess))?;
+                .map_err(|_| PacketRefusal::Nak(Nak::RemoteAccess))?;
         }
-        self.message = (!ends(packet)).then_some(Message::Write {
+        self.message = (!ends(packet)).then_some(PartialMessage::Write {
             reth,
             placed: bytes,
         });
         let buffer = immediate.and_then(|immediate| Some((immediate, receives.take()?)));
-        Ok(buffer.map(|(immediate, buffer)| Received {
+        Ok(buffer.map(|(immediate, buffer)| FilledBuffer {
             work: buffer.work,
             bytes: reth.bytes,
             immediate: Some(immediate.data),
@@ -216,18 +228,18 @@ impl Assembly {
     }
 
     /// The length that a packet at this place of its message must have.
-    fn check_length(&self, part: Part<'_>) -> Result<(), Refusal> {
+    fn check_length(&self, part: ArrivedPacket<'_>) -> Result<(), PacketRefusal> {
         let length = usize::try_from(part.bytes()).unwrap_or(usize::MAX);
         let is_right = match part.packet.bth.opcode.position() {
-            Position::First | Position::Middle => length == self.mtu_bytes,
-            Position::Last => (1..=self.mtu_bytes).contains(&length),
-            Position::Only => length <= self.mtu_bytes,
+            MessagePosition::First | MessagePosition::Middle => length == self.mtu_bytes,
+            MessagePosition::Last => (1..=self.mtu_bytes).contains(&length),
+            MessagePosition::Only => length <= self.mtu_bytes,
         };
         is_right.then_some(()).ok_or(INVALID)
     }
 }
 
-impl Part<'_> {
+impl ArrivedPacket<'_> {
     fn bytes(&self) -> u32 {
         let came = self.packet.payload.len();
         self.placed_bytes
@@ -239,8 +251,8 @@ impl Part<'_> {
 fn ends(packet: &Packet<'_>) -> bool {
     matches!(
         packet.bth.opcode.position(),
-        Position::Last | Position::Only
+        MessagePosition::Last | MessagePosition::Only
     )
 }
 
-const INVALID: Refusal = Refusal::Nak(Nak::InvalidRequest);
+const INVALID: PacketRefusal = PacketRefusal::Nak(Nak::InvalidRequest);

@@ -13,23 +13,23 @@
 
 use std::collections::VecDeque;
 
-use super::request::{Completion, Status};
+use super::request::{CompletionStatus, WorkCompletion};
 use super::requester::Requester;
-use super::send_queue::{Kept, Work};
-use crate::format::{Kind, Nak, Packet, PacketSet, Position, Syndrome};
-use crate::memory::{Access, Memory, Piece};
+use super::send_queue::{SendQueueBody, SendQueueEntry};
+use crate::format::{MessagePosition, Nak, OpcodeClass, Packet, PacketSet, Syndrome};
+use crate::memory::{MemoryAccess, RegisteredMemory, RoceSge};
 use crate::psn::Psn;
 
 /// Completions of the send queue.
 #[derive(Debug)]
 pub(super) struct Completer {
-    done: VecDeque<Completion>,
+    done: VecDeque<WorkCompletion>,
     number: u32,
 }
 
-/// What is to be done after an answer.
+/// What to do after an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum CompleterAction {
     /// Nothing.
     Fine,
     /// Something has come ahead.
@@ -39,7 +39,7 @@ pub(super) enum Verdict {
     /// The peer had no receive buffer for this packet: it leaves again after this timer code.
     NotReady(Psn, u8),
     /// The request of this packet number has failed.
-    Failed(Psn, Status),
+    Failed(Psn, CompletionStatus),
 }
 
 impl Completer {
@@ -52,7 +52,7 @@ impl Completer {
     }
 
     /// The next completion, in the order of the requests.
-    pub(super) fn poll(&mut self) -> Option<Completion> {
+    pub(super) fn poll(&mut self) -> Option<WorkCompletion> {
         self.done.pop_front()
     }
 
@@ -62,93 +62,107 @@ impl Completer {
     }
 
     /// An answer has come.
-    pub(super) fn answer<M: Memory>(
+    pub(super) fn answer<M: RegisteredMemory>(
         &mut self,
         requester: &mut Requester,
         packet: &Packet<'_>,
         memory: &mut M,
-    ) -> Verdict {
+    ) -> CompleterAction {
         let psn = packet.bth.psn;
         if requester.is_selective() {
             return self.selective_answer(requester, packet, memory);
         }
         if !requester.is_under_way(psn) {
-            return Verdict::Fine;
+            return CompleterAction::Fine;
         }
         match packet.bth.opcode.kind() {
-            Kind::ReadResponse => self.read_response(requester, packet, memory),
-            Kind::AtomicAcknowledge => self.atomic_answer(requester, packet, memory),
+            OpcodeClass::ReadResponse => self.read_response(requester, packet, memory),
+            OpcodeClass::AtomicAcknowledge => self.atomic_answer(requester, packet, memory),
             _ => match packet.aeth().map(|aeth| aeth.syndrome) {
                 Some(syndrome) => self.acknowledge(requester, psn, syndrome),
-                None => Verdict::Fine,
+                None => CompleterAction::Fine,
             },
         }
     }
 
     /// Ends all requests; the one of packet number `psn` with `status`, if it is one of them, and the others as flushed.
-    pub(super) fn fail(&mut self, requester: &mut Requester, psn: Option<Psn>, status: Status) {
+    pub(super) fn fail(
+        &mut self,
+        requester: &mut Requester,
+        psn: Option<Psn>,
+        status: CompletionStatus,
+    ) {
         while let Some(work) = requester.end_oldest() {
             let is_it = psn.is_some_and(|psn| psn.packets_since(work.first) < work.packets);
-            let status = if is_it { status } else { Status::Flushed };
+            let status = if is_it {
+                status
+            } else {
+                CompletionStatus::Flushed
+            };
             self.tell(&work, status);
         }
     }
 
-    fn acknowledge(&mut self, requester: &mut Requester, psn: Psn, syndrome: Syndrome) -> Verdict {
+    fn acknowledge(
+        &mut self,
+        requester: &mut Requester,
+        psn: Psn,
+        syndrome: Syndrome,
+    ) -> CompleterAction {
         match syndrome {
             Syndrome::Ack { .. } => match self.settle(requester, psn.plus(1)) {
-                true => Verdict::Fine,
-                false => Verdict::GoBack,
+                true => CompleterAction::Fine,
+                false => CompleterAction::GoBack,
             },
             Syndrome::NotReady { timer } => match self.settle(requester, psn) {
-                true => Verdict::NotReady(psn, timer),
-                false => Verdict::GoBack,
+                true => CompleterAction::NotReady(psn, timer),
+                false => CompleterAction::GoBack,
             },
             Syndrome::Nak(reason) => {
                 self.settle(requester, psn);
                 refused(psn, reason)
             }
-            Syndrome::Reserved { .. } => Verdict::Fine,
+            Syndrome::Reserved { .. } => CompleterAction::Fine,
         }
     }
 
     /// An answer of a peer that repeats selectively.
-    fn selective_answer<M: Memory>(
+    fn selective_answer<M: RegisteredMemory>(
         &mut self,
         requester: &mut Requester,
         packet: &Packet<'_>,
         memory: &mut M,
-    ) -> Verdict {
+    ) -> CompleterAction {
         let psn = packet.bth.psn;
         let kind = packet.bth.opcode.kind();
         // An acknowledgement of all before the oldest packet may still say what has come ahead.
-        let repeats = kind == Kind::Acknowledge && psn.plus(1) == requester.unacked();
+        let repeats = kind == OpcodeClass::Acknowledge && psn.plus(1) == requester.unacked();
         if !repeats && !requester.is_under_way(psn) {
-            return Verdict::Fine;
+            return CompleterAction::Fine;
         }
         let nothing = PacketSet::default();
         let (is_news, verdict) = match (kind, packet.aeth().map(|aeth| aeth.syndrome)) {
-            (Kind::ReadResponse | Kind::AtomicAcknowledge, _) => {
+            (OpcodeClass::ReadResponse | OpcodeClass::AtomicAcknowledge, _) => {
                 match self.fetched(requester, packet, memory) {
-                    Ok(is_news) => (is_news, Verdict::Fine),
+                    Ok(is_news) => (is_news, CompleterAction::Fine),
                     Err(verdict) => (true, verdict),
                 }
             }
             (_, Some(Syndrome::Ack { .. })) => {
                 let ahead = packet.ahead().unwrap_or(nothing);
                 let is_news = requester.note_arrived(psn.plus(1), &ahead);
-                (is_news, Verdict::Fine)
+                (is_news, CompleterAction::Fine)
             }
-            _ if repeats => return Verdict::Fine,
+            _ if repeats => return CompleterAction::Fine,
             (_, Some(Syndrome::NotReady { timer })) => {
                 requester.note_arrived(psn, &nothing);
-                (true, Verdict::NotReady(psn, timer))
+                (true, CompleterAction::NotReady(psn, timer))
             }
             (_, Some(Syndrome::Nak(reason))) => {
                 requester.note_arrived(psn, &nothing);
                 (true, refused(psn, reason))
             }
-            _ => return Verdict::Fine,
+            _ => return CompleterAction::Fine,
         };
         let upto = requester.ended_to();
         while let Some(work) = requester.oldest()
@@ -157,7 +171,7 @@ impl Completer {
             self.end_well(requester);
         }
         match (upto == requester.unacked(), verdict) {
-            (true, Verdict::Fine) if is_news => return Verdict::Ahead,
+            (true, CompleterAction::Fine) if is_news => return CompleterAction::Ahead,
             (true, _) => {}
             (false, _) => requester.advance(upto),
         }
@@ -165,12 +179,12 @@ impl Completer {
     }
 
     /// Puts what a read or an atomic operation has brought in its place, whatever is missing before it. Whether it is news.
-    fn fetched<M: Memory>(
+    fn fetched<M: RegisteredMemory>(
         &mut self,
         requester: &mut Requester,
         packet: &Packet<'_>,
         memory: &mut M,
-    ) -> Result<bool, Verdict> {
+    ) -> Result<bool, CompleterAction> {
         let psn = packet.bth.psn;
         let work = requester.find(psn).filter(|work| work.fetches());
         let Some(work) = work.filter(|_| !requester.has_arrived(psn)) else {
@@ -188,66 +202,69 @@ impl Completer {
             _ => return Ok(false),
         };
         if !is_placed {
-            return Err(Verdict::Failed(psn, Status::LocalProtection));
+            return Err(CompleterAction::Failed(
+                psn,
+                CompletionStatus::LocalProtection,
+            ));
         }
         requester.note_arrived(psn, &PacketSet::default());
         Ok(requester.note_answer(psn))
     }
 
-    fn read_response<M: Memory>(
+    fn read_response<M: RegisteredMemory>(
         &mut self,
         requester: &mut Requester,
         packet: &Packet<'_>,
         memory: &mut M,
-    ) -> Verdict {
+    ) -> CompleterAction {
         let psn = packet.bth.psn;
         if !self.settle(requester, psn) {
-            return Verdict::GoBack;
+            return CompleterAction::GoBack;
         }
         let Some(read) = requester.oldest().filter(|work| work.is_read()) else {
-            return Verdict::Fine;
+            return CompleterAction::Fine;
         };
         let (offset, bytes, ends) = requester.answer_of(read, psn);
         let says_end = matches!(
             packet.bth.opcode.position(),
-            Position::Last | Position::Only
+            MessagePosition::Last | MessagePosition::Only
         );
         if u32::try_from(packet.payload.len()) != Ok(bytes) || says_end != ends {
-            return Verdict::Fine;
+            return CompleterAction::Fine;
         }
         if !place(read, offset, packet.payload, memory) {
-            return Verdict::Failed(psn, Status::LocalProtection);
+            return CompleterAction::Failed(psn, CompletionStatus::LocalProtection);
         }
         let upto = psn.plus(1);
         if upto == read.end() {
             self.end_well(requester);
         }
         requester.advance(upto);
-        Verdict::Fine
+        CompleterAction::Fine
     }
 
-    fn atomic_answer<M: Memory>(
+    fn atomic_answer<M: RegisteredMemory>(
         &mut self,
         requester: &mut Requester,
         packet: &Packet<'_>,
         memory: &mut M,
-    ) -> Verdict {
+    ) -> CompleterAction {
         let psn = packet.bth.psn;
         if !self.settle(requester, psn) {
-            return Verdict::GoBack;
+            return CompleterAction::GoBack;
         }
         let atomic = requester
             .oldest()
             .filter(|work| work.fetches() && !work.is_read());
         let (Some(atomic), Some(ack)) = (atomic, packet.atomic_ack()) else {
-            return Verdict::Fine;
+            return CompleterAction::Fine;
         };
         if !place(atomic, 0, &ack.value.to_ne_bytes(), memory) {
-            return Verdict::Failed(psn, Status::LocalProtection);
+            return CompleterAction::Failed(psn, CompletionStatus::LocalProtection);
         }
         self.end_well(requester);
         requester.advance(psn.plus(1));
-        Verdict::Fine
+        CompleterAction::Fine
     }
 
     /// All packets before `upto` are acknowledged. `false`: before that is one whose own answer has not come.
@@ -279,16 +296,16 @@ impl Completer {
         if let Some(work) = requester.end_oldest()
             && work.signaled
         {
-            self.tell(&work, Status::Success);
+            self.tell(&work, CompletionStatus::Success);
         }
     }
 
-    fn tell(&mut self, work: &Work, status: Status) {
+    fn tell(&mut self, work: &SendQueueEntry, status: CompletionStatus) {
         let bytes = match status {
-            Status::Success => work.body.bytes(),
+            CompletionStatus::Success => work.body.bytes(),
             _ => 0,
         };
-        self.done.push_back(Completion {
+        self.done.push_back(WorkCompletion {
             work: work.work,
             status,
             bytes,
@@ -299,33 +316,38 @@ impl Completer {
 }
 
 /// What a NAK means for the packet that it names.
-fn refused(psn: Psn, reason: Nak) -> Verdict {
-    let failed = |status| Verdict::Failed(psn, status);
+fn refused(psn: Psn, reason: Nak) -> CompleterAction {
+    let failed = |status| CompleterAction::Failed(psn, status);
     match reason {
-        Nak::Sequence => Verdict::GoBack,
-        Nak::InvalidRequest => failed(Status::RemoteInvalid),
-        Nak::RemoteAccess => failed(Status::RemoteAccess),
-        Nak::RemoteOperation => failed(Status::RemoteOperation),
-        Nak::InvalidDatagram => Verdict::Fine,
+        Nak::Sequence => CompleterAction::GoBack,
+        Nak::InvalidRequest => failed(CompletionStatus::RemoteInvalid),
+        Nak::RemoteAccess => failed(CompletionStatus::RemoteAccess),
+        Nak::RemoteOperation => failed(CompletionStatus::RemoteOperation),
+        Nak::InvalidDatagram => CompleterAction::Fine,
     }
 }
 
 /// Puts bytes of an answer where they go; `false`: memory of this side is not registered as it should be.
-fn place<M: Memory>(work: &Work, offset: u32, bytes: &[u8], memory: &mut M) -> bool {
-    let Kept::Piece(piece) = work.body else {
+fn place<M: RegisteredMemory>(
+    work: &SendQueueEntry,
+    offset: u32,
+    bytes: &[u8],
+    memory: &mut M,
+) -> bool {
+    let SendQueueBody::Piece(piece) = work.body else {
         return false;
     };
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     if length == 0 {
         return true;
     }
-    let Piece {
+    let RoceSge {
         key,
         address,
         bytes: wanted,
     } = piece.part(offset, length);
     memory
-        .check(key, address, wanted.into(), Access::LocalWrite)
+        .check(key, address, wanted.into(), MemoryAccess::LocalWrite)
         .and_then(|()| memory.place(key, address, bytes))
         .is_ok()
 }

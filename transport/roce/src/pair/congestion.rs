@@ -13,9 +13,9 @@
 
 use super::config::Config;
 
-/// The window of a requester, and why it is what it is.
+/// The congestion window of a requester, and what it follows from.
 #[derive(Debug)]
-pub(super) struct Congestion {
+pub(super) struct CongestionWindow {
     window: u32,
     most: u32,
     /// `u64::MAX`: delays are of no matter.
@@ -27,7 +27,7 @@ pub(super) struct Congestion {
     cuts: u64,
 }
 
-impl Congestion {
+impl CongestionWindow {
     pub(super) fn new(config: &Config) -> Self {
         Self {
             window: config.window_packets,
@@ -115,8 +115,8 @@ mod tests {
 
     const TARGET: u64 = 100_000;
 
-    fn congestion() -> Congestion {
-        Congestion::new(&Config {
+    fn congestion() -> CongestionWindow {
+        CongestionWindow::new(&Config {
             window_packets: 100,
             target_delay_ns: TARGET,
             ..Config::new(1, 2, "10.0.0.1:4791".parse().unwrap())
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn without_a_target_delays_are_of_no_matter() {
-        let mut congestion = Congestion::new(&Config {
+        let mut congestion = CongestionWindow::new(&Config {
             target_delay_ns: 0,
             ..Config::new(1, 2, "10.0.0.1:4791".parse().unwrap())
         });

@@ -29,64 +29,67 @@ mod span;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use completer::{Completer, Verdict};
+use completer::{Completer, CompleterAction};
 pub use config::{Config, ConfigError, PathMtu};
-use congestion::{Congestion, Notifier};
-use outgoing::{Label, Source};
-pub use outgoing::{Outgoing, Payload};
+use congestion::{CongestionWindow, Notifier};
+use outgoing::{Label, PayloadSource};
+pub use outgoing::{OutgoingPacket, PacketPayload};
 pub use receives::ReceiveQueue;
-pub use request::{Body, Completion, MESSAGE_BYTES_MAX, Operation, PostError, Request, Status};
-use requester::{Leaves, Next, Requester};
-use responder::{Heard, Responder};
+pub use request::{
+    CompletionStatus, MESSAGE_BYTES_MAX, PostError, RequestBody, RequestOpcode, RoceRequest,
+    WorkCompletion,
+};
+use requester::{Leaves, NextPacket, Requester};
+use responder::{Responder, ResponderEvent};
 use retry::Retry;
 
 use crate::format::{Headers, Opcode, Packet, Service};
-use crate::memory::Memory;
+use crate::memory::RegisteredMemory;
 use crate::psn::Psn;
 
 /// A reliable queue pair that is connected.
 #[derive(Debug)]
 pub struct QueuePair {
     config: Config,
-    state: State,
+    state: QueuePairState,
     requester: Requester,
     completer: Completer,
     retry: Retry,
-    congestion: Congestion,
+    congestion: CongestionWindow,
     responder: Responder,
     notifier: Notifier,
     /// Completions of receives; each was a buffer of this process, so there are no more than it posts.
-    received: VecDeque<Completion>,
+    received: VecDeque<WorkCompletion>,
     /// Answers and requests leave in turn.
     is_turn_of_requests: bool,
     /// Requests have left since there was nothing more to send: an acknowledgement that is owed goes with them.
     has_sent: bool,
     /// Headers of the packet that leaves.
     headers: Headers,
-    counts: Counts,
+    counts: QueuePairCounts,
 }
 
 /// Whether a queue pair works. IBTA vol. 1 section 10.3.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum QueuePairState {
     /// It sends and receives.
     Ready,
-    /// It has broken: what is posted comes back as [`Status::Flushed`].
+    /// It has broken: what is posted comes back as [`CompletionStatus::Flushed`].
     Error,
 }
 
 /// Which completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Queue {
+pub enum CompletionKind {
     /// Of work requests.
     Sends,
     /// Of receive buffers.
     Receives,
 }
 
-/// What has happened so far.
+/// Counters of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct QueuePairCounts {
     /// Packets that were handed out.
     pub sent: u64,
     /// Packets that were not for this queue pair, or came after it had broken.
@@ -96,12 +99,12 @@ pub struct Counts {
     /// Times that the peer had no receive buffer.
     pub not_ready: u64,
     /// Packets that were sent again, and what else goes wrong on the way.
-    pub troubles: Troubles,
+    pub troubles: CongestionCounts,
 }
 
-/// What users ask for when a network is slow.
+/// Counters that tell why a network is slow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Troubles {
+pub struct CongestionCounts {
     /// Packets that were sent again.
     pub repeated: u64,
     /// Times that one packet was sent again, since no answer came.
@@ -119,18 +122,18 @@ impl QueuePair {
         config.check()?;
         Ok(Self {
             config,
-            state: State::Ready,
+            state: QueuePairState::Ready,
             requester: Requester::new(&config),
             completer: Completer::new(config.number),
             retry: Retry::new(&config),
-            congestion: Congestion::new(&config),
+            congestion: CongestionWindow::new(&config),
             notifier: Notifier::default(),
             responder: Responder::new(&config),
             received: VecDeque::new(),
             is_turn_of_requests: false,
             has_sent: false,
             headers: Headers::EMPTY,
-            counts: Counts::default(),
+            counts: QueuePairCounts::default(),
         })
     }
 
@@ -140,21 +143,21 @@ impl QueuePair {
     }
 
     /// Whether it works.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> QueuePairState {
         self.state
     }
 
     /// What has happened so far.
-    pub fn counts(&self) -> Counts {
-        Counts {
+    pub fn counts(&self) -> QueuePairCounts {
+        QueuePairCounts {
             troubles: self.troubles(),
             ..self.counts
         }
     }
 
     /// What has gone wrong so far.
-    pub fn troubles(&self) -> Troubles {
-        Troubles {
+    pub fn troubles(&self) -> CongestionCounts {
+        CongestionCounts {
             window_cuts: self.congestion.cuts(),
             ..self.counts.troubles
         }
@@ -174,27 +177,27 @@ impl QueuePair {
     ///
     /// # Errors
     /// There is no room, or the request makes no sense; nothing was posted.
-    pub fn post(&mut self, request: &Request<'_>) -> Result<(), PostError> {
+    pub fn post(&mut self, request: &RoceRequest<'_>) -> Result<(), PostError> {
         self.requester.post(request, self.completer.unpolled())?;
-        if self.state == State::Error {
+        if self.state == QueuePairState::Error {
             self.completer
-                .fail(&mut self.requester, None, Status::Flushed);
+                .fail(&mut self.requester, None, CompletionStatus::Flushed);
         }
         Ok(())
     }
 
     /// Takes the next completion.
-    pub fn poll(&mut self, queue: Queue) -> Option<Completion> {
+    pub fn poll(&mut self, queue: CompletionKind) -> Option<WorkCompletion> {
         match queue {
-            Queue::Sends => self.completer.poll(),
-            Queue::Receives => self.received.pop_front(),
+            CompletionKind::Sends => self.completer.poll(),
+            CompletionKind::Receives => self.received.pop_front(),
         }
     }
 
-    /// Breaks it: all that was posted comes back as [`Status::Flushed`].
+    /// Breaks it: all that was posted comes back as [`CompletionStatus::Flushed`].
     pub fn fail(&mut self) {
         self.responder.silence();
-        self.break_with(None, Status::Flushed);
+        self.break_with(None, CompletionStatus::Flushed);
     }
 
     /// Whoever watches over the peer's process says that it lives. So a peer of ours that computes and does not answer is not
@@ -206,16 +209,16 @@ impl QueuePair {
     /// When [`next_outgoing`](Self::next_outgoing) has something to do even if nothing comes, in the time of its `now_ns`.
     pub fn deadline(&self) -> Option<u64> {
         match self.state {
-            State::Ready => {
+            QueuePairState::Ready => {
                 let times = [self.retry.deadline(), self.responder.owed_at()];
                 times.into_iter().flatten().min()
             }
-            State::Error => None,
+            QueuePairState::Error => None,
         }
     }
 
     /// A packet has come from this address, and its checksum was right.
-    pub fn receive<M: Memory>(
+    pub fn receive<M: RegisteredMemory>(
         &mut self,
         now_ns: u64,
         from: IpAddr,
@@ -223,7 +226,7 @@ impl QueuePair {
         memory: &mut M,
         receives: &mut ReceiveQueue,
     ) {
-        if self.state == State::Error || !self.is_ours(from, packet) {
+        if self.state == QueuePairState::Error || !self.is_ours(from, packet) {
             self.counts.dropped += 1;
             return;
         }
@@ -244,8 +247,8 @@ impl QueuePair {
             while let Some(one) = heard {
                 self.note_heard(one);
                 heard = match self.state {
-                    State::Ready => self.responder.next_kept(memory, receives),
-                    State::Error => None,
+                    QueuePairState::Ready => self.responder.next_kept(memory, receives),
+                    QueuePairState::Error => None,
                 };
             }
             self.responder.keep_time(now_ns);
@@ -254,24 +257,30 @@ impl QueuePair {
 
     /// The next packet that is to be sent, if there is one. The caller asks until there is none: after a packet has come,
     /// after something was posted, and when the [`deadline`](Self::deadline) has passed.
-    pub fn next_outgoing<M: Memory>(&mut self, now_ns: u64, memory: &M) -> Option<Outgoing<'_>> {
+    pub fn next_outgoing<M: RegisteredMemory>(
+        &mut self,
+        now_ns: u64,
+        memory: &M,
+    ) -> Option<OutgoingPacket<'_>> {
         self.look_at_clock(now_ns);
         let source = self.next_source(now_ns, memory)?;
         self.counts.sent += 1;
         let payload = match source {
-            Source::Nothing => Payload::Nothing,
-            Source::Piece(piece) | Source::Repeated(piece) => Payload::Piece(piece),
-            Source::Inline {
+            PayloadSource::Nothing => PacketPayload::Nothing,
+            PayloadSource::Piece(piece) | PayloadSource::Repeated(piece) => {
+                PacketPayload::Piece(piece)
+            }
+            PayloadSource::Inline {
                 index,
                 offset,
                 bytes,
-            } => Payload::Inline(self.requester.inline(index, offset, bytes)),
+            } => PacketPayload::Inline(self.requester.inline(index, offset, bytes)),
         };
-        Some(Outgoing {
+        Some(OutgoingPacket {
             to: self.config.to,
             headers: &self.headers,
             payload,
-            is_repeated: matches!(source, Source::Repeated(_)),
+            is_repeated: matches!(source, PayloadSource::Repeated(_)),
         })
     }
 
@@ -286,25 +295,25 @@ impl QueuePair {
             && bth.is_of_partition(self.config.partition)
     }
 
-    fn note_heard(&mut self, heard: Heard) {
+    fn note_heard(&mut self, heard: ResponderEvent) {
         match heard {
-            Heard::Nothing => {}
-            Heard::Received(completion) => self.received.push_back(completion),
-            Heard::Broken(completion) => {
+            ResponderEvent::Nothing => {}
+            ResponderEvent::Received(completion) => self.received.push_back(completion),
+            ResponderEvent::Broken(completion) => {
                 self.received.extend(completion);
-                self.break_with(None, Status::Flushed);
+                self.break_with(None, CompletionStatus::Flushed);
             }
         }
     }
 
-    fn answered<M: Memory>(&mut self, now_ns: u64, packet: &Packet<'_>, memory: &mut M) {
+    fn answered<M: RegisteredMemory>(&mut self, now_ns: u64, packet: &Packet<'_>, memory: &mut M) {
         let before = self.requester.unacked();
         let mut verdict = self.completer.answer(&mut self.requester, packet, memory);
-        if self.requester.unacked() != before || verdict == Verdict::Ahead {
+        if self.requester.unacked() != before || verdict == CompleterAction::Ahead {
             let more = self.requester.has_under_way();
             self.retry.progress(now_ns, more);
-            if self.requester.shows_gap(packet.bth.psn) && verdict == Verdict::Fine {
-                verdict = Verdict::GoBack;
+            if self.requester.shows_gap(packet.bth.psn) && verdict == CompleterAction::Fine {
+                verdict = CompleterAction::GoBack;
                 self.congested(now_ns);
             }
         }
@@ -316,15 +325,15 @@ impl QueuePair {
             self.requester.set_window(self.congestion.window());
         }
         match verdict {
-            Verdict::Fine | Verdict::Ahead => {}
-            Verdict::GoBack => {
+            CompleterAction::Fine | CompleterAction::Ahead => {}
+            CompleterAction::GoBack => {
                 if self.retry.should_go_back() {
                     self.counts.went_back += 1;
                     self.requester.go_back();
                     self.retry.sent_again(None);
                 }
             }
-            Verdict::NotReady(psn, timer) => match self.retry.not_ready(now_ns, timer) {
+            CompleterAction::NotReady(psn, timer) => match self.retry.not_ready(now_ns, timer) {
                 Ok(is_news) => {
                     if is_news {
                         self.counts.not_ready += 1;
@@ -334,7 +343,7 @@ impl QueuePair {
                 }
                 Err(status) => self.break_oldest(status),
             },
-            Verdict::Failed(psn, status) => {
+            CompleterAction::Failed(psn, status) => {
                 self.responder.silence();
                 self.break_with(Some(psn), status);
             }
@@ -347,7 +356,7 @@ impl QueuePair {
     }
 
     fn look_at_clock(&mut self, now_ns: u64) {
-        if self.state == State::Error {
+        if self.state == QueuePairState::Error {
             return;
         }
         if self.responder.owed_at().is_some_and(|at| at <= now_ns) {
@@ -364,10 +373,14 @@ impl QueuePair {
     }
 
     /// Writes the headers of the next packet; its payload.
-    fn next_source<M: Memory>(&mut self, now_ns: u64, memory: &M) -> Option<Source> {
+    fn next_source<M: RegisteredMemory>(
+        &mut self,
+        now_ns: u64,
+        memory: &M,
+    ) -> Option<PayloadSource> {
         if self.notifier.take() {
             Label::new(&self.config).write_notification(&mut self.headers);
-            return Some(Source::Nothing);
+            return Some(PayloadSource::Nothing);
         }
         let requests_first = std::mem::take(&mut self.is_turn_of_requests);
         if requests_first && let Some(source) = self.next_request(now_ns, memory) {
@@ -385,33 +398,37 @@ impl QueuePair {
         None
     }
 
-    fn next_answer<M: Memory>(&mut self, memory: &M) -> Option<Source> {
+    fn next_answer<M: RegisteredMemory>(&mut self, memory: &M) -> Option<PayloadSource> {
         let answer = self.responder.next(memory, &mut self.headers);
         let answer = answer.unwrap_or_else(|()| {
-            self.break_with(None, Status::Flushed);
+            self.break_with(None, CompletionStatus::Flushed);
             let last = self.responder.next(memory, &mut self.headers);
             last.ok().flatten()
         });
-        self.is_turn_of_requests = answer.is_some() && self.state == State::Ready;
+        self.is_turn_of_requests = answer.is_some() && self.state == QueuePairState::Ready;
         answer
     }
 
-    fn next_request<M: Memory>(&mut self, now_ns: u64, memory: &M) -> Option<Source> {
-        if self.state == State::Error
+    fn next_request<M: RegisteredMemory>(
+        &mut self,
+        now_ns: u64,
+        memory: &M,
+    ) -> Option<PayloadSource> {
+        if self.state == QueuePairState::Error
             || !self.retry.may_send(now_ns, self.requester.has_under_way())
         {
             return None;
         }
         match self.requester.next(memory, &mut self.headers) {
-            Next::Packet(source, leaves) => {
+            NextPacket::Packet(source, leaves) => {
                 self.has_left(now_ns, leaves);
                 Some(match leaves {
                     Leaves::Again(_) => source.repeated(),
                     Leaves::First(_) | Leaves::Unasked => source,
                 })
             }
-            Next::Nothing => None,
-            Next::Failed(status) => {
+            NextPacket::Nothing => None,
+            NextPacket::Failed(status) => {
                 self.break_oldest(status);
                 None
             }
@@ -433,15 +450,15 @@ impl QueuePair {
     }
 
     /// Breaks it over its oldest request.
-    fn break_oldest(&mut self, status: Status) {
+    fn break_oldest(&mut self, status: CompletionStatus) {
         self.responder.silence();
         let psn = self.requester.oldest().map(|work| work.first);
         self.break_with(psn, status);
     }
 
     /// Breaks it; the request of packet number `psn` ends with `status`. Answers that wait still leave.
-    fn break_with(&mut self, psn: Option<Psn>, status: Status) {
-        self.state = State::Error;
+    fn break_with(&mut self, psn: Option<Psn>, status: CompletionStatus) {
+        self.state = QueuePairState::Error;
         self.completer.fail(&mut self.requester, psn, status);
         let abandoned = self.responder.abandon();
         self.received.extend(abandoned);

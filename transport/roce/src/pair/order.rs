@@ -5,7 +5,7 @@ use crate::psn::Psn;
 
 /// The packet number that a responder expects.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct ExpectedPsn {
     expected: Psn,
     /// How many it has accepted, up to half of all numbers: so far back a packet can lie that comes again.
     accepted: u32,
@@ -13,9 +13,9 @@ pub(super) struct Order {
     has_refused: bool,
 }
 
-/// How a packet stands to that.
+/// How the number of a packet compares to the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum PsnStanding {
     Next,
     /// It was accepted before.
     Again,
@@ -25,7 +25,7 @@ pub(super) enum Standing {
     Stray,
 }
 
-impl Order {
+impl ExpectedPsn {
     pub(super) fn new(first: Psn) -> Self {
         Self {
             expected: first,
@@ -38,12 +38,12 @@ impl Order {
         self.expected
     }
 
-    pub(super) fn standing(&self, psn: Psn) -> Standing {
+    pub(super) fn standing(&self, psn: Psn) -> PsnStanding {
         match psn.since(self.expected) {
-            0 => Standing::Next,
-            1.. => Standing::Ahead,
-            behind if behind.unsigned_abs() <= self.accepted => Standing::Again,
-            _ => Standing::Stray,
+            0 => PsnStanding::Next,
+            1.. => PsnStanding::Ahead,
+            behind if behind.unsigned_abs() <= self.accepted => PsnStanding::Again,
+            _ => PsnStanding::Stray,
         }
     }
 
@@ -73,26 +73,26 @@ mod tests {
 
     #[test]
     fn numbers_run_in_a_ring_of_24_bits() {
-        let mut order = Order::new(Psn::new(Psn::MASK));
+        let mut order = ExpectedPsn::new(Psn::new(Psn::MASK));
         order.accept(2);
         let standings =
             [1, 0, Psn::MASK, Psn::MASK - 1, 2].map(|psn| order.standing(Psn::new(psn)));
-        let again = Standing::Again;
+        let again = PsnStanding::Again;
         assert_eq!(
             standings,
             [
-                Standing::Next,
+                PsnStanding::Next,
                 again,
                 again,
-                Standing::Stray,
-                Standing::Ahead
+                PsnStanding::Stray,
+                PsnStanding::Ahead
             ]
         );
     }
 
     #[test]
     fn a_gap_is_news_once() {
-        let mut order = Order::new(Psn::new(0));
+        let mut order = ExpectedPsn::new(Psn::new(0));
         assert!(order.refuse());
         assert!(!order.refuse());
         order.accept(1);

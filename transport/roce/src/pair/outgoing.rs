@@ -5,34 +5,34 @@ use std::net::SocketAddr;
 
 use super::config::Config;
 use crate::format::{Bth, CNP_BYTES, Headers, Opcode, pad_of};
-use crate::memory::Piece;
+use crate::memory::RoceSge;
 use crate::psn::Psn;
 
-/// A packet that is to be sent: the carrier puts headers, payload, pad and checksum one behind the other.
+/// A packet to send: the carrier puts headers, payload, pad and checksum one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outgoing<'a> {
+pub struct OutgoingPacket<'a> {
     /// Where it goes.
     pub to: SocketAddr,
     /// From the BTH to the payload.
     pub headers: &'a Headers,
     /// What it carries.
-    pub payload: Payload<'a>,
+    pub payload: PacketPayload<'a>,
     /// It may have left before, and then it is not known when what it carries may change.
     pub is_repeated: bool,
 }
 
-/// What a packet carries.
+/// The payload of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Payload<'a> {
+pub enum PacketPayload<'a> {
     /// No bytes.
     Nothing,
     /// These bytes.
     Inline(&'a [u8]),
     /// These bytes of registered memory; the engine has just checked that they may be read.
-    Piece(Piece),
+    Piece(RoceSge),
 }
 
-impl Outgoing<'_> {
+impl OutgoingPacket<'_> {
     /// Zeros that stand between the payload and the checksum.
     pub fn pad(&self) -> &'static [u8] {
         &[0; 3][..usize::from(pad_of(self.payload.bytes()))]
@@ -45,7 +45,7 @@ impl Outgoing<'_> {
     }
 }
 
-impl Payload<'_> {
+impl PacketPayload<'_> {
     /// Its length in bytes, at most the path MTU.
     pub fn bytes(&self) -> u32 {
         match self {
@@ -58,7 +58,7 @@ impl Payload<'_> {
 
 /// Where the payload of a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum PayloadSource {
     Nothing,
     /// In the body of the request of this index in the send queue.
     Inline {
@@ -66,12 +66,12 @@ pub(super) enum Source {
         offset: u32,
         bytes: u32,
     },
-    Piece(Piece),
+    Piece(RoceSge),
     /// The packet may have left before.
-    Repeated(Piece),
+    Repeated(RoceSge),
 }
 
-impl Source {
+impl PayloadSource {
     /// The same of a packet that may have left before.
     pub(super) fn repeated(self) -> Self {
         match self {

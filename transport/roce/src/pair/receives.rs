@@ -3,20 +3,20 @@
 
 use std::collections::VecDeque;
 
-use crate::memory::Piece;
+use crate::memory::RoceSge;
 
 /// Receive buffers for messages of any queue pair, taken in the order in which they were posted.
 #[derive(Debug)]
 pub struct ReceiveQueue {
-    buffers: VecDeque<Receive>,
+    buffers: VecDeque<PostedReceive>,
     depth: usize,
 }
 
-/// A receive buffer.
+/// A posted receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Receive {
+pub(crate) struct PostedReceive {
     pub(crate) work: u64,
-    pub(crate) piece: Piece,
+    pub(crate) piece: RoceSge,
 }
 
 impl ReceiveQueue {
@@ -29,10 +29,10 @@ impl ReceiveQueue {
     }
 
     /// Adds a buffer, whose completion names `work`; `false`: there is no room.
-    pub fn post(&mut self, work: u64, piece: Piece) -> bool {
+    pub fn post(&mut self, work: u64, piece: RoceSge) -> bool {
         let has_room = self.buffers.len() < self.depth;
         if has_room {
-            self.buffers.push_back(Receive { work, piece });
+            self.buffers.push_back(PostedReceive { work, piece });
         }
         has_room
     }
@@ -47,7 +47,7 @@ impl ReceiveQueue {
         self.buffers.is_empty()
     }
 
-    pub(crate) fn take(&mut self) -> Option<Receive> {
+    pub(crate) fn take(&mut self) -> Option<PostedReceive> {
         self.buffers.pop_front()
     }
 }
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn buffers_are_taken_in_order_and_no_more_than_the_depth_are_held() {
         let mut queue = ReceiveQueue::new(2);
-        let posted = [1, 2, 3].map(|work| queue.post(work, Piece::default()));
+        let posted = [1, 2, 3].map(|work| queue.post(work, RoceSge::default()));
         assert_eq!(posted, [true, true, false]);
         let mut next = || queue.take().map(|receive| receive.work);
         assert_eq!([next(), next(), next()], [Some(1), Some(2), None]);

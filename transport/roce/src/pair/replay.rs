@@ -10,16 +10,16 @@ use super::config::PathMtu;
 use crate::format::Reth;
 use crate::psn::Psn;
 
-/// The latest reads and atomic operations, oldest first.
+/// The latest reads and atomic operations of the peer, oldest first.
 #[derive(Debug)]
-pub(super) struct Replay {
-    kept: VecDeque<Carried>,
+pub(super) struct ReplayCache {
+    kept: VecDeque<ReplayEntry>,
     depth: usize,
 }
 
-/// One of them.
+/// A read or atomic operation that was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Carried {
+pub(super) struct ReplayEntry {
     pub(super) first: Psn,
     pub(super) packets: u32,
     pub(super) what: Was,
@@ -33,7 +33,7 @@ pub(super) enum Was {
     Atomic(u64),
 }
 
-impl Replay {
+impl ReplayCache {
     pub(super) fn new(depth: u8) -> Self {
         Self {
             kept: VecDeque::new(),
@@ -42,15 +42,15 @@ impl Replay {
     }
 
     /// Keeps one; answers the oldest if that is given up for it.
-    pub(super) fn keep(&mut self, carried: Carried) -> Option<Carried> {
+    pub(super) fn keep(&mut self, carried: ReplayEntry) -> Option<ReplayEntry> {
         let is_full = self.kept.len() >= self.depth;
         let oldest = is_full.then(|| self.kept.pop_front()).flatten();
         self.kept.push_back(carried);
         oldest
     }
 
-    /// The first packet number behind this one, and before `expected`, that has an answer of its own. What is kept may be older than half of
-    /// all numbers.
+    /// The first packet number behind this one, and before `expected`, that has an answer of its own. What is kept may be older
+    /// than half of all numbers.
     pub(super) fn first_behind(&self, psn: Psn, expected: Psn) -> Option<Psn> {
         let all = 1..expected.packets_since(psn);
         let distances = self.kept.iter().map(|it| it.first.packets_since(psn));
@@ -75,7 +75,7 @@ impl Replay {
         again: &Reth,
         mtu: PathMtu,
         in_parts: bool,
-    ) -> Option<Carried> {
+    ) -> Option<ReplayEntry> {
         self.kept.iter().copied().find(|carried| {
             let Was::Read(reth) = carried.what else {
                 return false;
@@ -98,13 +98,13 @@ impl Replay {
 mod tests {
     use super::*;
 
-    fn read(first: u32, bytes: u32) -> Carried {
+    fn read(first: u32, bytes: u32) -> ReplayEntry {
         let reth = Reth {
             address: 4096,
             key: 7,
             bytes,
         };
-        Carried {
+        ReplayEntry {
             first: Psn::new(first),
             packets: PathMtu::Bytes256.packets(bytes),
             what: Was::Read(reth),
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_given_up_for_a_new_one() {
-        let mut replay = Replay::new(2);
+        let mut replay = ReplayCache::new(2);
         assert_eq!(replay.keep(read(0, 1)), None);
         assert_eq!(replay.keep(read(1, 1)), None);
         assert_eq!(replay.keep(read(2, 1)), Some(read(0, 1)));
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn only_the_rest_of_a_read_is_read_again() {
-        let mut replay = Replay::new(2);
+        let mut replay = ReplayCache::new(2);
         replay.keep(read(0x00ff_ffff, 700));
         let finds = |psn, key, address, bytes| {
             let again = Reth {
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_next_read_behind_a_number_is_found_among_those_of_this_round() {
-        let mut replay = Replay::new(3);
+        let mut replay = ReplayCache::new(3);
         for first in [0x00ff_fff0, 5, 20] {
             replay.keep(read(first, 1));
         }
@@ -164,8 +164,8 @@ mod tests {
 
     #[test]
     fn an_atomic_operation_is_found_by_its_number() {
-        let mut replay = Replay::new(2);
-        replay.keep(Carried {
+        let mut replay = ReplayCache::new(2);
+        replay.keep(ReplayEntry {
             first: Psn::new(5),
             packets: 1,
             what: Was::Atomic(77),

@@ -11,36 +11,38 @@
 use std::collections::VecDeque;
 
 use super::config::Config;
-use super::outgoing::{Label, Source};
-use crate::format::{Aeth, AtomicAckEth, Headers, Kind, Opcode, PacketSet, Position, Syndrome};
-use crate::memory::{Access, Memory, Piece};
+use super::outgoing::{Label, PayloadSource};
+use crate::format::{
+    Aeth, AtomicAckEth, Headers, MessagePosition, Opcode, OpcodeClass, PacketSet, Syndrome,
+};
+use crate::memory::{MemoryAccess, RegisteredMemory, RoceSge};
 use crate::psn::Psn;
 
 /// Answers that have not left.
 #[derive(Debug)]
 pub(super) struct Replies {
-    waiting: VecDeque<Reply>,
+    waiting: VecDeque<QueuedReply>,
     label: Label,
     mtu_bytes: u32,
     /// Whole packets of a read are of one length.
     is_even: bool,
 }
 
-/// An answer.
+/// An answer that has not left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Reply {
+struct QueuedReply {
     /// Number of its next packet.
     psn: Psn,
     msn: u32,
-    what: What,
+    what: ReplyKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum ReplyKind {
     Acknowledge(Syndrome),
     Read {
         /// What has not left.
-        rest: Piece,
+        rest: RoceSge,
         has_begun: bool,
         /// It was answered before.
         is_repeated: bool,
@@ -51,7 +53,7 @@ enum What {
 /// What leaves next.
 #[derive(Debug)]
 pub(super) enum NextReply {
-    Packet(Source),
+    Packet(PayloadSource),
     Nothing,
     /// Memory that is read is not there any more; this packet number cannot be answered.
     Gone(Psn),
@@ -75,32 +77,32 @@ impl Replies {
             }
             self.waiting.pop_back();
         }
-        self.waiting.push_back(Reply {
+        self.waiting.push_back(QueuedReply {
             psn,
             msn,
-            what: What::Acknowledge(syndrome),
+            what: ReplyKind::Acknowledge(syndrome),
         });
     }
 
-    pub(super) fn read(&mut self, psn: Psn, rest: Piece, msn: u32, is_repeated: bool) {
-        let what = What::Read {
+    pub(super) fn read(&mut self, psn: Psn, rest: RoceSge, msn: u32, is_repeated: bool) {
+        let what = ReplyKind::Read {
             rest,
             has_begun: false,
             is_repeated,
         };
-        self.insert(Reply { psn, msn, what });
+        self.insert(QueuedReply { psn, msn, what });
     }
 
     pub(super) fn atomic(&mut self, psn: Psn, value: u64, msn: u32) {
-        let what = What::Atomic(value);
-        self.insert(Reply { psn, msn, what });
+        let what = ReplyKind::Atomic(value);
+        self.insert(QueuedReply { psn, msn, what });
     }
 
     /// The read with these packet numbers is answered again: what waits of its answer may leave after that.
     pub(super) fn repeat(&mut self, first: Psn, packets: u32) {
         for reply in &mut self.waiting {
             let is_of_it = reply.psn.packets_since(first) < packets;
-            if let What::Read { is_repeated, .. } = &mut reply.what {
+            if let ReplyKind::Read { is_repeated, .. } = &mut reply.what {
                 *is_repeated |= is_of_it;
             }
         }
@@ -111,7 +113,7 @@ impl Replies {
     pub(super) fn will_answer(&self, first: Psn, packets: u32, psn: Psn, bytes: u32) -> bool {
         let mut waiting = 0;
         for reply in &self.waiting {
-            let What::Read { rest, .. } = reply.what else {
+            let ReplyKind::Read { rest, .. } = reply.what else {
                 continue;
             };
             if reply.psn.packets_since(first) >= packets {
@@ -132,11 +134,16 @@ impl Replies {
 
     /// Forgets the answers to a read or an atomic operation with these packet numbers.
     pub(super) fn forget(&mut self, first: Psn, packets: u32) {
-        let is_it =
-            |reply: &Reply| !reply.is_acknowledge() && reply.psn.packets_since(first) < packets;
+        let is_it = |reply: &QueuedReply| {
+            !reply.is_acknowledge() && reply.psn.packets_since(first) < packets
+        };
         while let Some(index) = self.waiting.iter().position(is_it) {
             self.waiting.remove(index);
-            let is_acknowledge = |index| self.waiting.get(index).is_some_and(Reply::is_acknowledge);
+            let is_acknowledge = |index| {
+                self.waiting
+                    .get(index)
+                    .is_some_and(QueuedReply::is_acknowledge)
+            };
             if let Some(before) = index.checked_sub(1)
                 && is_acknowledge(before)
                 && is_acknowledge(index)
@@ -155,7 +162,7 @@ impl Replies {
     }
 
     /// The next packet of the answers; writes its headers. An acknowledgement of this number says what has come ahead.
-    pub(super) fn next<M: Memory>(
+    pub(super) fn next<M: RegisteredMemory>(
         &mut self,
         memory: &M,
         ahead: Option<(Psn, PacketSet)>,
@@ -165,18 +172,20 @@ impl Replies {
             return NextReply::Nothing;
         };
         let (syndrome, kind) = match reply.what {
-            What::Read { .. } => return self.next_of_read(memory, headers),
-            What::Acknowledge(syndrome) => (syndrome, Kind::Acknowledge),
-            What::Atomic(_) => (Syndrome::UNLIMITED, Kind::AtomicAcknowledge),
+            ReplyKind::Read { .. } => return self.next_of_read(memory, headers),
+            ReplyKind::Acknowledge(syndrome) => (syndrome, OpcodeClass::Acknowledge),
+            ReplyKind::Atomic(_) => (Syndrome::UNLIMITED, OpcodeClass::AtomicAcknowledge),
         };
-        let Reply { psn, msn, what } = *reply;
-        let opcode = Opcode::reliable(kind, Position::Only, false);
+        let QueuedReply { psn, msn, what } = *reply;
+        let opcode = Opcode::reliable(kind, MessagePosition::Only, false);
         headers.begin(&self.label.bth(opcode, psn, 0, false));
         let aeth = Aeth { syndrome, msn };
         headers.push(|bytes| aeth.write(bytes));
         match (what, ahead) {
-            (What::Atomic(value), _) => headers.push(|bytes| AtomicAckEth { value }.write(bytes)),
-            (What::Acknowledge(Syndrome::Ack { .. }), Some((last, ahead)))
+            (ReplyKind::Atomic(value), _) => {
+                headers.push(|bytes| AtomicAckEth { value }.write(bytes))
+            }
+            (ReplyKind::Acknowledge(Syndrome::Ack { .. }), Some((last, ahead)))
                 if last == psn && !ahead.is_empty() =>
             {
                 headers.push_ahead(&ahead);
@@ -184,16 +193,20 @@ impl Replies {
             _ => {}
         }
         self.waiting.pop_front();
-        NextReply::Packet(Source::Nothing)
+        NextReply::Packet(PayloadSource::Nothing)
     }
 
     /// The same, if the first answer is that to a read.
-    fn next_of_read<M: Memory>(&mut self, memory: &M, headers: &mut Headers) -> NextReply {
+    fn next_of_read<M: RegisteredMemory>(
+        &mut self,
+        memory: &M,
+        headers: &mut Headers,
+    ) -> NextReply {
         let Some(reply) = self.waiting.front_mut() else {
             return NextReply::Nothing;
         };
-        let Reply { psn, msn, what } = *reply;
-        let What::Read {
+        let QueuedReply { psn, msn, what } = *reply;
+        let ReplyKind::Read {
             rest,
             has_begun,
             is_repeated,
@@ -208,20 +221,20 @@ impl Replies {
         }
         let is_whole = part.bytes == self.mtu_bytes;
         let position = match (has_begun, left.bytes == 0) {
-            _ if self.is_even && is_whole => Position::Middle,
-            (false, true) => Position::Only,
-            (false, false) => Position::First,
-            (true, false) => Position::Middle,
-            (true, true) => Position::Last,
+            _ if self.is_even && is_whole => MessagePosition::Middle,
+            (false, true) => MessagePosition::Only,
+            (false, false) => MessagePosition::First,
+            (true, false) => MessagePosition::Middle,
+            (true, true) => MessagePosition::Last,
         };
-        let opcode = Opcode::reliable(Kind::ReadResponse, position, false);
+        let opcode = Opcode::reliable(OpcodeClass::ReadResponse, position, false);
         headers.begin(&self.label.bth(opcode, psn, part.bytes, false));
-        if position != Position::Middle {
+        if position != MessagePosition::Middle {
             let syndrome = Syndrome::UNLIMITED;
             headers.push(|bytes| Aeth { syndrome, msn }.write(bytes));
         }
         reply.psn = psn.plus(1);
-        reply.what = What::Read {
+        reply.what = ReplyKind::Read {
             rest: left,
             has_begun: true,
             is_repeated,
@@ -230,24 +243,24 @@ impl Replies {
             self.waiting.pop_front();
         }
         NextReply::Packet(match part.bytes {
-            0 => Source::Nothing,
-            _ if is_repeated => Source::Repeated(part),
-            _ => Source::Piece(part),
+            0 => PayloadSource::Nothing,
+            _ if is_repeated => PayloadSource::Repeated(part),
+            _ => PayloadSource::Piece(part),
         })
     }
 
     /// Puts an answer before those of later numbers.
-    fn insert(&mut self, reply: Reply) {
-        let later = |other: &Reply| reply.psn.is_before(other.psn);
+    fn insert(&mut self, reply: QueuedReply) {
+        let later = |other: &QueuedReply| reply.psn.is_before(other.psn);
         let index = self.waiting.iter().position(later);
         self.waiting
             .insert(index.unwrap_or(self.waiting.len()), reply);
     }
 }
 
-impl Reply {
+impl QueuedReply {
     fn is_acknowledge(&self) -> bool {
-        matches!(self.what, What::Acknowledge(_))
+        matches!(self.what, ReplyKind::Acknowledge(_))
     }
 }
 
@@ -255,12 +268,12 @@ impl Reply {
 pub(super) const ANSWERS_MAX: u32 = 4;
 
 /// Whether a peer may read it now.
-fn is_readable<M: Memory>(memory: &M, part: Piece) -> bool {
+fn is_readable<M: RegisteredMemory>(memory: &M, part: RoceSge) -> bool {
     let checked = memory.check(
         part.key,
         part.address,
         part.bytes.into(),
-        Access::RemoteRead,
+        MemoryAccess::RemoteRead,
     );
     part.bytes == 0 || checked.is_ok()
 }
@@ -296,18 +309,17 @@ mod tests {
         assert_eq!(psns(&replies), [5]);
         replies.acknowledge(Psn::new(5), Syndrome::UNLIMITED, 0);
         let what = replies.waiting.back().map(|reply| reply.what);
-        assert_eq!(what, Some(What::Acknowledge(Syndrome::UNLIMITED)));
+        assert_eq!(what, Some(ReplyKind::Acknowledge(Syndrome::UNLIMITED)));
     }
 
     #[test]
     fn what_waits_of_an_answer_may_have_left_before_when_it_is_given_again() {
         let mut replies = replies();
         for first in [100, 200] {
-            replies.read(Psn::new(first), Piece::default(), 0, false);
+            replies.read(Psn::new(first), RoceSge::default(), 0, false);
         }
         replies.repeat(Psn::new(90), 20);
-        let says =
-            |reply: &Reply| matches!(reply.what, What::Read { is_repeated, .. } if is_repeated);
+        let says = |reply: &QueuedReply| matches!(reply.what, ReplyKind::Read { is_repeated, .. } if is_repeated);
         let repeated: Vec<_> = replies.waiting.iter().map(says).collect();
         assert_eq!(repeated, [true, false]);
     }
@@ -316,7 +328,7 @@ mod tests {
     fn answers_stand_in_the_order_of_their_numbers() {
         let mut replies = replies();
         replies.acknowledge(Psn::new(4), Syndrome::UNLIMITED, 0);
-        replies.read(Psn::new(5), Piece::default(), 0, false);
+        replies.read(Psn::new(5), RoceSge::default(), 0, false);
         replies.acknowledge(Psn::new(6), Syndrome::UNLIMITED, 0);
         replies.atomic(Psn::new(2), 0, 0);
         assert_eq!(psns(&replies), [2, 4, 5, 6]);

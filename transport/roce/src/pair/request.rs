@@ -3,18 +3,18 @@
 
 use std::fmt;
 
-use crate::memory::Piece;
+use crate::memory::RoceSge;
 
 /// One work request. IBTA vol. 1 section 10.8.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct RoceRequest<'a> {
     /// Comes back in its completion.
     pub work: u64,
     /// What it does.
-    pub operation: Operation,
+    pub operation: RequestOpcode,
     /// What is sent or written, or where that which is read goes. An atomic operation has a piece of 8 bytes, where that which
     /// was there goes, in the byte order of this host.
-    pub body: Body<'a>,
+    pub body: RequestBody<'a>,
     /// Four bytes for the receiver's completion, of a send or a write; a write takes a receive buffer for them.
     pub immediate: Option<[u8; 4]>,
     /// Whether it has a completion if it succeeds. One that fails always has.
@@ -23,7 +23,7 @@ pub struct Request<'a> {
 
 /// What a work request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum RequestOpcode {
     /// Sends to the next receive buffer.
     Send,
     /// Writes to memory of the peer.
@@ -64,11 +64,11 @@ pub enum Operation {
 
 /// What a work request carries.
 #[derive(Clone, Copy, Debug)]
-pub enum Body<'a> {
+pub enum RequestBody<'a> {
     /// These bytes, copied when it is posted.
     Inline(&'a [u8]),
     /// What lies there until it has completed.
-    Piece(Piece),
+    Piece(RoceSge),
 }
 
 /// Why a request was not taken.
@@ -98,13 +98,13 @@ pub enum PostError {
     },
 }
 
-/// The end of a work request or of a receive buffer.
+/// The completion of a work request or of a receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
+pub struct WorkCompletion {
     /// The name that it was posted with.
     pub work: u64,
     /// How it ended.
-    pub status: Status,
+    pub status: CompletionStatus,
     /// Bytes that moved; 0 if it failed. Of a receive for a write with immediate data, the bytes that were written.
     pub bytes: u32,
     /// Number of this process's queue pair.
@@ -115,7 +115,7 @@ pub struct Completion {
 
 /// How a work request ended. IBTA vol. 1 section 11.4.2.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum CompletionStatus {
     /// It was carried out.
     Success,
     /// Its queue pair had broken before.

@@ -13,22 +13,22 @@
 //! for the rest of it.
 
 use super::config::Config;
-use super::outgoing::{Label, Source};
-use super::request::{PostError, Request, Status};
+use super::outgoing::{Label, PayloadSource};
+use super::request::{CompletionStatus, PostError, RoceRequest};
 use super::scoreboard::Scoreboard;
-use super::send_queue::{SendQueue, Work};
-use super::span::{Limits, Span, payload, write_headers};
-use crate::format::{Headers, PacketSet, Position};
-use crate::memory::Memory;
+use super::send_queue::{SendQueue, SendQueueEntry};
+use super::span::{PacketLimits, PacketSpan, payload, write_headers};
+use crate::format::{Headers, MessagePosition, PacketSet};
+use crate::memory::RegisteredMemory;
 use crate::psn::Psn;
 
 /// The sending half.
 #[derive(Debug)]
 pub(super) struct Requester {
     queue: SendQueue,
-    limits: Limits,
+    limits: PacketLimits,
     label: Label,
-    cursor: Cursor,
+    cursor: RequestCursor,
     unacked: Psn,
     sent_to: Psn,
     /// Reads and atomic operations under way.
@@ -37,16 +37,16 @@ pub(super) struct Requester {
     counted_from: Option<(Psn, u32)>,
     /// Packets that have left since one that asked for an acknowledgement.
     unasked: u32,
-    probe: Probe,
+    probe: TimeoutProbe,
     /// All before it was carried out, as the peer says. A packet that has come ahead may still be refused.
     carried_to: Psn,
     /// `None`: all that is not acknowledged is sent again.
     board: Option<Box<Scoreboard>>,
 }
 
-/// The packet that leaves again because no answer came.
+/// The packet that is sent again because no answer came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Probe {
+enum TimeoutProbe {
     None,
     /// It has not left.
     Wanted,
@@ -57,13 +57,13 @@ enum Probe {
     },
 }
 
-/// What leaves next.
+/// What is sent next.
 #[derive(Debug)]
-pub(super) enum Next {
-    Packet(Source, Leaves),
+pub(super) enum NextPacket {
+    Packet(PayloadSource, Leaves),
     Nothing,
     /// The oldest request cannot go on.
-    Failed(Status),
+    Failed(CompletionStatus),
 }
 
 /// Whether a packet has left before.
@@ -76,9 +76,9 @@ pub(super) enum Leaves {
     Again(Psn),
 }
 
-/// A packet of a request: the index of that in the queue, and packets before it in the request.
+/// A packet of a request: the index of the request in the queue, and the number of packets before it in the request.
 #[derive(Clone, Copy, Debug, Default)]
-struct Cursor {
+struct RequestCursor {
     index: usize,
     packet: u32,
 }
@@ -88,28 +88,36 @@ impl Requester {
         let is_selective = config.selective_repeat;
         Self {
             queue: SendQueue::new(config),
-            limits: Limits::new(config),
+            limits: PacketLimits::new(config),
             label: Label::new(config),
-            cursor: Cursor::default(),
+            cursor: RequestCursor::default(),
             unacked: config.our_first,
             sent_to: config.our_first,
             fetches: 0,
             counted_from: None,
             unasked: 0,
-            probe: Probe::None,
+            probe: TimeoutProbe::None,
             carried_to: config.our_first,
             board: is_selective.then(|| Box::new(Scoreboard::new())),
         }
     }
 
-    pub(super) fn post(&mut self, request: &Request<'_>, unpolled: usize) -> Result<(), PostError> {
+    pub(super) fn post(
+        &mut self,
+        request: &RoceRequest<'_>,
+        unpolled: usize,
+    ) -> Result<(), PostError> {
         self.queue.push(request, unpolled)
     }
 
     /// The next packet, if the limits allow one; writes its headers.
-    pub(super) fn next<M: Memory>(&mut self, memory: &M, headers: &mut Headers) -> Next {
-        if self.probe == Probe::Wanted {
-            self.probe = Probe::None;
+    pub(super) fn next<M: RegisteredMemory>(
+        &mut self,
+        memory: &M,
+        headers: &mut Headers,
+    ) -> NextPacket {
+        if self.probe == TimeoutProbe::Wanted {
+            self.probe = TimeoutProbe::None;
             if self.has_under_way() {
                 return self.next_probe(memory, headers);
             }
@@ -121,27 +129,27 @@ impl Requester {
             let may_leave = lost == 0 || self.has_window(board.in_flight(self.sent()));
             return match may_leave {
                 true => self.next_lost(lost, memory, headers),
-                false => Next::Nothing,
+                false => NextPacket::Nothing,
             };
         }
         let Some(work) = self.queue.get(self.cursor.index) else {
-            return Next::Nothing;
+            return NextPacket::Nothing;
         };
         let psn = work.first.plus(self.cursor.packet);
         let span = self.limits.span(work, self.cursor.packet);
         let waits = work.fetches() && self.fetches >= self.limits.fetches;
         if waits || !self.has_room(psn, span.packets) {
-            return Next::Nothing;
+            return NextPacket::Nothing;
         }
-        let ends = matches!(span.position, Position::Last | Position::Only);
+        let ends = matches!(span.position, MessagePosition::Last | MessagePosition::Only);
         let is_awaited = ends && (work.signaled || work.fetches() || self.limits.asks_always);
         let asks = is_awaited || self.unasked + 1 >= self.limits.ask_every;
         let fetches = work.fetches();
         let Ok(payload) = self.packet(self.cursor.index, psn, span, asks, (memory, headers)) else {
             // It is told in its turn: what was posted before it ends first.
             return match self.cursor.index {
-                0 => Next::Failed(Status::LocalProtection),
-                _ => Next::Nothing,
+                0 => NextPacket::Failed(CompletionStatus::LocalProtection),
+                _ => NextPacket::Nothing,
             };
         };
         let leaves = match (psn.is_before(self.sent_to), asks) {
@@ -150,7 +158,7 @@ impl Requester {
             (false, false) => Leaves::Unasked,
         };
         self.has_left(psn, span.packets, fetches, asks);
-        Next::Packet(payload, leaves)
+        NextPacket::Packet(payload, leaves)
     }
 
     /// Whether there is room for a packet of so many numbers.
@@ -171,38 +179,43 @@ impl Requester {
     }
 
     /// The oldest packet that has no answer; the cursor stays.
-    fn next_probe<M: Memory>(&mut self, memory: &M, headers: &mut Headers) -> Next {
+    fn next_probe<M: RegisteredMemory>(&mut self, memory: &M, headers: &mut Headers) -> NextPacket {
         let at = self.first_unacked();
         let Some(work) = self.queue.get(at.index) else {
-            return Next::Nothing;
+            return NextPacket::Nothing;
         };
         let span = self.limits.span(work, at.packet);
         let Ok(payload) = self.packet(at.index, self.unacked, span, true, (memory, headers)) else {
-            return Next::Failed(Status::LocalProtection);
+            return NextPacket::Failed(CompletionStatus::LocalProtection);
         };
-        self.probe = Probe::Out {
+        self.probe = TimeoutProbe::Out {
             end: self.unacked.plus(span.packets),
             sent_to: self.sent_to,
         };
         if let Some(board) = &mut self.board {
             board.sent_again(self.unacked, 0, span.packets);
         }
-        Next::Packet(payload, Leaves::Again(self.unacked))
+        NextPacket::Packet(payload, Leaves::Again(self.unacked))
     }
 
     /// A packet that is lost, at this distance from `unacked`; of a read, all of it that is lost from there on.
-    fn next_lost<M: Memory>(&mut self, lost: u32, memory: &M, headers: &mut Headers) -> Next {
+    fn next_lost<M: RegisteredMemory>(
+        &mut self,
+        lost: u32,
+        memory: &M,
+        headers: &mut Headers,
+    ) -> NextPacket {
         let psn = self.unacked.plus(lost);
         let found = self.queue.find(psn);
         let (Some((index, packet)), Some(board)) = (found, &mut self.board) else {
-            return Next::Nothing;
+            return NextPacket::Nothing;
         };
         let Some(work) = self.queue.get(index) else {
-            return Next::Nothing;
+            return NextPacket::Nothing;
         };
         let whole = self.limits.span(work, packet);
         let packets = board.lost_run(lost, whole.packets);
-        let span = Span {
+        let span = PacketSpan {
             packets,
             bytes: whole
                 .bytes
@@ -211,25 +224,25 @@ impl Requester {
         };
         let Ok(payload) = self.packet(index, psn, span, true, (memory, headers)) else {
             return match index {
-                0 => Next::Failed(Status::LocalProtection),
-                _ => Next::Nothing,
+                0 => NextPacket::Failed(CompletionStatus::LocalProtection),
+                _ => NextPacket::Nothing,
             };
         };
         if let Some(board) = &mut self.board {
             board.sent_again(self.unacked, lost, packets);
         }
-        Next::Packet(payload, Leaves::Again(psn))
+        NextPacket::Packet(payload, Leaves::Again(psn))
     }
 
     /// Writes the headers of the packet of a span of a request; its payload. `Err`: memory of this side is not registered as it should be.
-    fn packet<M: Memory>(
+    fn packet<M: RegisteredMemory>(
         &self,
         index: usize,
         psn: Psn,
-        span: Span,
+        span: PacketSpan,
         asks: bool,
         (memory, headers): (&M, &mut Headers),
-    ) -> Result<Source, ()> {
+    ) -> Result<PayloadSource, ()> {
         let work = self.queue.get(index).ok_or(())?;
         let payload = payload(work, index, span, memory).ok_or(())?;
         write_headers(headers, &self.label, work, psn, span, asks);
@@ -257,7 +270,7 @@ impl Requester {
 
     /// All that is not acknowledged leaves again.
     pub(super) fn go_back(&mut self) {
-        self.probe = Probe::None;
+        self.probe = TimeoutProbe::None;
         let sent = self.sent();
         if let Some(board) = &mut self.board {
             return board.lose_all(sent);
@@ -272,7 +285,7 @@ impl Requester {
         let at = psn.packets_since(self.unacked);
         match &mut self.board {
             Some(board) => {
-                self.probe = Probe::None;
+                self.probe = TimeoutProbe::None;
                 board.refuse(at);
             }
             None => self.go_back(),
@@ -311,7 +324,7 @@ impl Requester {
     }
 
     /// The request that has this packet number.
-    pub(super) fn find(&self, psn: Psn) -> Option<&Work> {
+    pub(super) fn find(&self, psn: Psn) -> Option<&SendQueueEntry> {
         let (index, _) = self.queue.find(psn)?;
         self.queue.get(index)
     }
@@ -326,27 +339,27 @@ impl Requester {
     /// An answer is overdue: the oldest packet leaves again, and asks for one.
     pub(super) fn probe(&mut self) {
         if self.has_under_way() {
-            self.probe = Probe::Wanted;
+            self.probe = TimeoutProbe::Wanted;
         }
     }
 
     /// An answer of this number has brought something. Whether it is the answer to a probe and says that all behind that is
     /// missing. One that says that the peer has more brings the next probe.
     pub(super) fn shows_gap(&mut self, answer: Psn) -> bool {
-        let Probe::Out { end, sent_to } = self.probe else {
+        let TimeoutProbe::Out { end, sent_to } = self.probe else {
             return false;
         };
         if self.unacked.is_before(end) {
             return false;
         }
-        self.probe = Probe::None;
+        self.probe = TimeoutProbe::None;
         // What left behind the probe may just not have come yet.
         if !self.unacked.is_before(sent_to) {
             return false;
         }
         let is_gap = answer.plus(1) == end;
         if !is_gap {
-            self.probe = Probe::Wanted;
+            self.probe = TimeoutProbe::Wanted;
         }
         is_gap
     }
@@ -372,15 +385,15 @@ impl Requester {
         }
     }
 
-    pub(super) fn oldest(&self) -> Option<&Work> {
+    pub(super) fn oldest(&self) -> Option<&SendQueueEntry> {
         self.queue.oldest()
     }
 
     /// Takes the oldest request out: it has ended.
-    pub(super) fn end_oldest(&mut self) -> Option<Work> {
+    pub(super) fn end_oldest(&mut self) -> Option<SendQueueEntry> {
         match self.cursor.index.checked_sub(1) {
             Some(index) => self.cursor.index = index,
-            None => self.cursor = Cursor::default(),
+            None => self.cursor = RequestCursor::default(),
         }
         self.queue.pop()
     }
@@ -400,7 +413,7 @@ impl Requester {
 
     /// The part of the oldest request, a read, that the answer of this number brings: where it goes in the body, how long
     /// it is, and whether an answer ends with it.
-    pub(super) fn answer_of(&self, read: &Work, psn: Psn) -> (u32, u32, bool) {
+    pub(super) fn answer_of(&self, read: &SendQueueEntry, psn: Psn) -> (u32, u32, bool) {
         let packet = psn.packets_since(read.first);
         let offset = packet * self.limits.mtu_bytes;
         let bytes = read.body.bytes().saturating_sub(offset);
@@ -442,9 +455,9 @@ impl Requester {
         }
     }
 
-    fn first_unacked(&self) -> Cursor {
+    fn first_unacked(&self) -> RequestCursor {
         let oldest = self.queue.oldest();
-        Cursor {
+        RequestCursor {
             index: 0,
             packet: oldest.map_or(0, |work| self.unacked.packets_since(work.first)),
         }

@@ -16,24 +16,24 @@
 //! put in its place at once. One without a receive buffer is not kept any longer: it comes again.
 
 use super::ahead::Ahead;
-use super::assembly::{Assembly, Part, Received, Refusal};
+use super::assembly::{ArrivedPacket, Assembly, FilledBuffer, PacketRefusal};
 use super::config::{Config, PathMtu};
-use super::order::{Order, Standing};
-use super::outgoing::Source;
+use super::order::{ExpectedPsn, PsnStanding};
+use super::outgoing::PayloadSource;
 use super::receives::ReceiveQueue;
-use super::replay::{Carried, Replay, Was};
+use super::replay::{ReplayCache, ReplayEntry, Was};
 use super::replies::{NextReply, Replies};
-use super::request::{Completion, MESSAGE_BYTES_MAX, Status};
-use crate::format::{Headers, Kind, Nak, Packet, Syndrome};
-use crate::memory::{Access, Memory, Piece};
+use super::request::{CompletionStatus, MESSAGE_BYTES_MAX, WorkCompletion};
+use crate::format::{Headers, Nak, OpcodeClass, Packet, Syndrome};
+use crate::memory::{MemoryAccess, RegisteredMemory, RoceSge};
 use crate::psn::Psn;
 
 /// The receiving half.
 #[derive(Debug)]
 pub(super) struct Responder {
-    order: Order,
+    order: ExpectedPsn,
     assembly: Assembly,
-    replay: Replay,
+    replay: ReplayCache,
     replies: Replies,
     /// `None`: what comes ahead is dropped.
     ahead: Option<Ahead>,
@@ -57,21 +57,21 @@ enum Owed {
     At(u64),
 }
 
-/// What has come of a request.
+/// The result of a request packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum ResponderEvent {
     Nothing,
-    Received(Completion),
+    Received(WorkCompletion),
     /// The request is wrong: the queue pair breaks. A receive buffer was in use.
-    Broken(Option<Completion>),
+    Broken(Option<WorkCompletion>),
 }
 
 impl Responder {
     pub(super) fn new(config: &Config) -> Self {
         Self {
-            order: Order::new(config.their_first),
+            order: ExpectedPsn::new(config.their_first),
             assembly: Assembly::new(config.path_mtu.bytes()),
-            replay: Replay::new(config.responder_depth),
+            replay: ReplayCache::new(config.responder_depth),
             replies: Replies::new(config),
             ahead: config.selective_repeat.then(Ahead::default),
             msn: 0,
@@ -85,42 +85,42 @@ impl Responder {
     }
 
     /// A request of the peer has come.
-    pub(super) fn request<M: Memory>(
+    pub(super) fn request<M: RegisteredMemory>(
         &mut self,
         packet: &Packet<'_>,
         memory: &mut M,
         receives: &mut ReceiveQueue,
-    ) -> Heard {
+    ) -> ResponderEvent {
         match self.order.standing(packet.bth.psn) {
-            Standing::Next => {
-                let part = Part {
+            PsnStanding::Next => {
+                let part = ArrivedPacket {
                     packet,
                     placed_bytes: None,
                 };
                 return self.carry_out(part, memory, receives);
             }
-            Standing::Again => self.repeat(packet),
-            Standing::Ahead if self.ahead.is_some() => self.keep_ahead(packet, memory),
-            Standing::Ahead => {
+            PsnStanding::Again => self.repeat(packet),
+            PsnStanding::Ahead if self.ahead.is_some() => self.keep_ahead(packet, memory),
+            PsnStanding::Ahead => {
                 if self.order.refuse() {
                     self.acknowledge(self.order.expected(), Syndrome::Nak(Nak::Sequence));
                 }
             }
-            Standing::Stray => {}
+            PsnStanding::Stray => {}
         }
-        Heard::Nothing
+        ResponderEvent::Nothing
     }
 
     /// Carries out the next packet that came ahead, if its turn has come. The caller asks until there is none.
-    pub(super) fn next_kept<M: Memory>(
+    pub(super) fn next_kept<M: RegisteredMemory>(
         &mut self,
         memory: &mut M,
         receives: &mut ReceiveQueue,
-    ) -> Option<Heard> {
+    ) -> Option<ResponderEvent> {
         let expected = self.order.expected();
         let slot = self.ahead.as_mut()?.take(expected)?;
         let heard = slot.packet().map(|packet| {
-            let part = Part {
+            let part = ArrivedPacket {
                 packet: &packet,
                 placed_bytes: slot.placed_bytes,
             };
@@ -136,11 +136,11 @@ impl Responder {
     }
 
     /// The next packet of the answers; writes its headers. `Err`: memory that a peer reads is gone, and the queue pair breaks.
-    pub(super) fn next<M: Memory>(
+    pub(super) fn next<M: RegisteredMemory>(
         &mut self,
         memory: &M,
         headers: &mut Headers,
-    ) -> Result<Option<Source>, ()> {
+    ) -> Result<Option<PayloadSource>, ()> {
         let ahead = self.ahead.as_ref().filter(|ahead| !ahead.is_empty());
         let ahead = ahead.map(|ahead| {
             let last = self.order.expected().previous();
@@ -191,9 +191,9 @@ impl Responder {
     }
 
     /// Gives up the message that arrives; its receive buffer, if it has one.
-    pub(super) fn abandon(&mut self) -> Option<Completion> {
+    pub(super) fn abandon(&mut self) -> Option<WorkCompletion> {
         let work = self.assembly.abandon()?;
-        Some(self.failed(work, Status::Flushed))
+        Some(self.failed(work, CompletionStatus::Flushed))
     }
 
     /// Answers nothing any more.
@@ -208,7 +208,7 @@ impl Responder {
     }
 
     /// Keeps a packet that has come ahead, and says that it is there.
-    fn keep_ahead<M: Memory>(&mut self, packet: &Packet<'_>, memory: &mut M) {
+    fn keep_ahead<M: RegisteredMemory>(&mut self, packet: &Packet<'_>, memory: &mut M) {
         let Some(ahead) = &mut self.ahead else {
             return;
         };
@@ -223,28 +223,30 @@ impl Responder {
         }
     }
 
-    fn carry_out<M: Memory>(
+    fn carry_out<M: RegisteredMemory>(
         &mut self,
-        part: Part<'_>,
+        part: ArrivedPacket<'_>,
         memory: &mut M,
         receives: &mut ReceiveQueue,
-    ) -> Heard {
+    ) -> ResponderEvent {
         let packet = part.packet;
         let before = self.order.expected();
         let carried_out = match packet.bth.opcode.kind() {
-            Kind::Send | Kind::Write => self.message(part, memory, receives),
-            Kind::ReadRequest => self.read(packet, memory).map(|()| None),
-            Kind::FetchAdd | Kind::CompareSwap => self.atomic(packet, memory).map(|()| None),
-            _ => return Heard::Nothing,
+            OpcodeClass::Send | OpcodeClass::Write => self.message(part, memory, receives),
+            OpcodeClass::ReadRequest => self.read(packet, memory).map(|()| None),
+            OpcodeClass::FetchAdd | OpcodeClass::CompareSwap => {
+                self.atomic(packet, memory).map(|()| None)
+            }
+            _ => return ResponderEvent::Nothing,
         };
         if let Some(ahead) = &mut self.ahead {
             ahead.forget_front(self.order.expected().packets_since(before));
         }
         match carried_out {
-            Ok(None) => Heard::Nothing,
-            Ok(Some(received)) => Heard::Received(Completion {
+            Ok(None) => ResponderEvent::Nothing,
+            Ok(Some(received)) => ResponderEvent::Received(WorkCompletion {
                 work: received.work,
-                status: Status::Success,
+                status: CompletionStatus::Success,
                 bytes: received.bytes,
                 number: self.number,
                 immediate: received.immediate,
@@ -253,31 +255,31 @@ impl Responder {
         }
     }
 
-    fn refuse(&mut self, psn: Psn, refusal: Refusal) -> Heard {
+    fn refuse(&mut self, psn: Psn, refusal: PacketRefusal) -> ResponderEvent {
         match refusal {
-            Refusal::NotReady => {
+            PacketRefusal::NotReady => {
                 let timer = self.not_ready_timer;
                 self.order.refuse();
                 self.acknowledge(psn, Syndrome::NotReady { timer });
-                Heard::Nothing
+                ResponderEvent::Nothing
             }
-            Refusal::Nak(nak) => {
+            PacketRefusal::Nak(nak) => {
                 self.acknowledge(psn, Syndrome::Nak(nak));
-                Heard::Broken(self.abandon())
+                ResponderEvent::Broken(self.abandon())
             }
-            Refusal::Buffer { nak, work, status } => {
+            PacketRefusal::Buffer { nak, work, status } => {
                 self.acknowledge(psn, Syndrome::Nak(nak));
-                Heard::Broken(Some(self.failed(work, status)))
+                ResponderEvent::Broken(Some(self.failed(work, status)))
             }
         }
     }
 
-    fn message<M: Memory>(
+    fn message<M: RegisteredMemory>(
         &mut self,
-        part: Part<'_>,
+        part: ArrivedPacket<'_>,
         memory: &mut M,
         receives: &mut ReceiveQueue,
-    ) -> Result<Option<Received>, Refusal> {
+    ) -> Result<Option<FilledBuffer>, PacketRefusal> {
         let received = self.assembly.take(part, memory, receives)?;
         let packet = part.packet;
         self.order.accept(1);
@@ -292,30 +294,34 @@ impl Responder {
         Ok(received)
     }
 
-    fn read<M: Memory>(&mut self, packet: &Packet<'_>, memory: &M) -> Result<(), Refusal> {
+    fn read<M: RegisteredMemory>(
+        &mut self,
+        packet: &Packet<'_>,
+        memory: &M,
+    ) -> Result<(), PacketRefusal> {
         let reth = packet.reth().filter(|reth| reth.bytes <= MESSAGE_BYTES_MAX);
         let reth = reth.filter(|_| !self.assembly.is_under_way());
-        let reth = reth.ok_or(Refusal::Nak(Nak::InvalidRequest))?;
+        let reth = reth.ok_or(PacketRefusal::Nak(Nak::InvalidRequest))?;
         if reth.bytes != 0 {
             memory
                 .check(
                     reth.key,
                     reth.address,
                     reth.bytes.into(),
-                    Access::RemoteRead,
+                    MemoryAccess::RemoteRead,
                 )
-                .map_err(|_| Refusal::Nak(Nak::RemoteAccess))?;
+                .map_err(|_| PacketRefusal::Nak(Nak::RemoteAccess))?;
         }
         let psn = packet.bth.psn;
         let packets = self.mtu.packets(reth.bytes);
         self.order.accept(packets);
         self.count_message();
-        self.keep(Carried {
+        self.keep(ReplayEntry {
             first: psn,
             packets,
             what: Was::Read(reth),
         });
-        let piece = Piece {
+        let piece = RoceSge {
             key: reth.key,
             address: reth.address,
             bytes: reth.bytes,
@@ -324,21 +330,25 @@ impl Responder {
         Ok(())
     }
 
-    fn atomic<M: Memory>(&mut self, packet: &Packet<'_>, memory: &mut M) -> Result<(), Refusal> {
+    fn atomic<M: RegisteredMemory>(
+        &mut self,
+        packet: &Packet<'_>,
+        memory: &mut M,
+    ) -> Result<(), PacketRefusal> {
         let atomic = packet.atomic().filter(|atomic| atomic.address % 8 == 0);
         let atomic = atomic.filter(|_| !self.assembly.is_under_way());
-        let atomic = atomic.ok_or(Refusal::Nak(Nak::InvalidRequest))?;
+        let atomic = atomic.ok_or(PacketRefusal::Nak(Nak::InvalidRequest))?;
         let (key, address) = (atomic.key, atomic.address);
-        let checked = memory.check(key, address, 8, Access::RemoteAtomic);
+        let checked = memory.check(key, address, 8, MemoryAccess::RemoteAtomic);
         let value = checked.and_then(|()| match packet.bth.opcode.kind() {
-            Kind::FetchAdd => memory.fetch_add(key, address, atomic.swap),
+            OpcodeClass::FetchAdd => memory.fetch_add(key, address, atomic.swap),
             _ => memory.compare_swap(key, address, atomic.compare, atomic.swap),
         });
-        let value = value.map_err(|_| Refusal::Nak(Nak::RemoteAccess))?;
+        let value = value.map_err(|_| PacketRefusal::Nak(Nak::RemoteAccess))?;
         let psn = packet.bth.psn;
         self.order.accept(1);
         self.count_message();
-        self.keep(Carried {
+        self.keep(ReplayEntry {
             first: psn,
             packets: 1,
             what: Was::Atomic(value),
@@ -351,9 +361,9 @@ impl Responder {
     fn repeat(&mut self, packet: &Packet<'_>) {
         let psn = packet.bth.psn;
         match packet.bth.opcode.kind() {
-            Kind::Send | Kind::Write => {
-                // A read has its own answer: rdma_rxe takes an acknowledgement of its number for the end of it, without the data. A peer that
-                // repeats selectively knows better, and is told of all.
+            OpcodeClass::Send | OpcodeClass::Write => {
+                // A read has its own answer: rdma_rxe takes an acknowledgement of its number for the end of it, without the data. A
+                // peer that repeats selectively knows better, and is told of all.
                 let expected = self.order.expected();
                 let fetches = match self.ahead {
                     None => self.replay.first_behind(psn, expected),
@@ -362,14 +372,14 @@ impl Responder {
                 let behind = fetches.unwrap_or(expected);
                 self.acknowledge(behind.previous(), Syndrome::UNLIMITED);
             }
-            Kind::ReadRequest => {
+            OpcodeClass::ReadRequest => {
                 let Some(again) = packet.reth() else { return };
                 let in_parts = self.ahead.is_some();
                 let carried = self.replay.read(psn, &again, self.mtu, in_parts);
                 let Some(carried) = carried else {
                     return;
                 };
-                let piece = Piece {
+                let piece = RoceSge {
                     key: again.key,
                     address: again.address,
                     bytes: again.bytes,
@@ -395,7 +405,7 @@ impl Responder {
     }
 
     /// Keeps what a read or an atomic operation was. Its answer acknowledges all before it.
-    fn keep(&mut self, carried: Carried) {
+    fn keep(&mut self, carried: ReplayEntry) {
         self.owed = Owed::Nothing;
         if let Some(oldest) = self.replay.keep(carried) {
             self.replies.forget(oldest.first, oldest.packets);
@@ -411,8 +421,8 @@ impl Responder {
         self.msn = self.msn.wrapping_add(1) & Psn::MASK;
     }
 
-    fn failed(&self, work: u64, status: Status) -> Completion {
-        Completion {
+    fn failed(&self, work: u64, status: CompletionStatus) -> WorkCompletion {
+        WorkCompletion {
             work,
             status,
             bytes: 0,

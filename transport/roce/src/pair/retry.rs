@@ -5,7 +5,7 @@
 //! foreign peer is given up after `retry_count` of them, a peer of ours when it has given no sign of life for `silence_ns`.
 
 use super::config::Config;
-use super::request::Status;
+use super::request::CompletionStatus;
 use super::round_trip::RoundTrip;
 use crate::format::not_ready_ns;
 use crate::psn::Psn;
@@ -15,7 +15,7 @@ use crate::psn::Psn;
 pub(super) struct Retry {
     /// `None`: no answer is ever overdue.
     round_trip: Option<RoundTrip>,
-    patience: Patience,
+    patience: RetryLimit,
     not_ready_most: u8,
     /// Time-outs since then.
     count: u8,
@@ -33,7 +33,7 @@ pub(super) struct Retry {
 
 /// How long a peer that does not answer is believed to live.
 #[derive(Clone, Copy, Debug)]
-enum Patience {
+enum RetryLimit {
     Timeouts(u8),
     SilenceNs(u64),
 }
@@ -43,8 +43,8 @@ impl Retry {
         Self {
             round_trip: RoundTrip::new(config),
             patience: match config.peer_is_ours {
-                true => Patience::SilenceNs(config.silence_ns),
-                false => Patience::Timeouts(config.retry_count),
+                true => RetryLimit::SilenceNs(config.silence_ns),
+                false => RetryLimit::Timeouts(config.retry_count),
             },
             not_ready_most: config.not_ready_retries,
             count: 0,
@@ -109,13 +109,13 @@ impl Retry {
     }
 
     /// The peer had no receive buffer. Whether this is news.
-    pub(super) fn not_ready(&mut self, now: u64, timer: u8) -> Result<bool, Status> {
+    pub(super) fn not_ready(&mut self, now: u64, timer: u8) -> Result<bool, CompletionStatus> {
         if self.quiet_until.is_some() {
             return Ok(false);
         }
         if self.not_ready_most != FOR_EVER {
             if self.not_ready_count >= self.not_ready_most {
-                return Err(Status::NotReadyExceeded);
+                return Err(CompletionStatus::NotReadyExceeded);
             }
             self.not_ready_count += 1;
         }
@@ -138,16 +138,16 @@ impl Retry {
     }
 
     /// Whether the answer is overdue, and so is to be asked for.
-    pub(super) fn is_overdue(&mut self, now: u64) -> Result<bool, Status> {
+    pub(super) fn is_overdue(&mut self, now: u64) -> Result<bool, CompletionStatus> {
         if self.deadline.is_none_or(|deadline| deadline > now) {
             return Ok(false);
         }
         let is_given_up = match self.patience {
-            Patience::Timeouts(most) => self.count >= most,
-            Patience::SilenceNs(most) => now.saturating_sub(self.alive_at) >= most,
+            RetryLimit::Timeouts(most) => self.count >= most,
+            RetryLimit::SilenceNs(most) => now.saturating_sub(self.alive_at) >= most,
         };
         if is_given_up {
-            return Err(Status::RetryExceeded);
+            return Err(CompletionStatus::RetryExceeded);
         }
         self.count = self.count.saturating_add(1);
         self.has_gone_back = false;
@@ -198,7 +198,10 @@ mod tests {
         assert_eq!(retry.is_overdue(TIMEOUT_NS), Ok(true));
         let second = TIMEOUT_NS + 2 * TIMEOUT_NS;
         assert_eq!(retry.deadline(), Some(second), "the wait has doubled");
-        assert_eq!(retry.is_overdue(second), Err(Status::RetryExceeded));
+        assert_eq!(
+            retry.is_overdue(second),
+            Err(CompletionStatus::RetryExceeded)
+        );
     }
 
     #[test]
@@ -230,7 +233,10 @@ mod tests {
         assert!(!retry.should_go_back() && !retry.may_send(9_999, true));
         assert_eq!(retry.deadline(), Some(10_000));
         assert!(retry.may_send(10_000, true));
-        assert_eq!(retry.not_ready(10_001, 1), Err(Status::NotReadyExceeded));
+        assert_eq!(
+            retry.not_ready(10_001, 1),
+            Err(CompletionStatus::NotReadyExceeded)
+        );
     }
 
     #[test]
@@ -269,6 +275,6 @@ mod tests {
         retry.lives(1_090_000);
         assert_eq!(retry.is_overdue(1_110_000), Ok(true));
         let silent = retry.is_overdue(1_190_000);
-        assert_eq!(silent, Err(Status::RetryExceeded));
+        assert_eq!(silent, Err(CompletionStatus::RetryExceeded));
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct RoundTrip {
     smoothed_ns: u64,
     deviation_ns: u64,
     has_sample: bool,
-    timed: Option<Timed>,
+    timed: Option<TimedPacket>,
     /// How long to wait without a measurement.
     initial_ns: u64,
     floor_ns: u64,
@@ -24,9 +24,9 @@ pub(super) struct RoundTrip {
     in_time: u32,
 }
 
-/// The packet that is timed, and when it left.
+/// The packet whose round trip is measured.
 #[derive(Clone, Copy, Debug)]
-struct Timed {
+struct TimedPacket {
     psn: Psn,
     left_at: u64,
 }
@@ -53,7 +53,7 @@ impl RoundTrip {
     /// A packet has left for the first time, and asks for an answer.
     pub(super) fn sent(&mut self, now: u64, psn: Psn) {
         if self.timed.is_none() {
-            self.timed = Some(Timed { psn, left_at: now });
+            self.timed = Some(TimedPacket { psn, left_at: now });
         }
     }
 

@@ -4,26 +4,26 @@
 use std::collections::VecDeque;
 
 use super::config::{Config, PathMtu};
-use super::request::{Body, MESSAGE_BYTES_MAX, Operation, PostError, Request};
-use crate::memory::Piece;
+use super::request::{MESSAGE_BYTES_MAX, PostError, RequestBody, RequestOpcode, RoceRequest};
+use crate::memory::RoceSge;
 use crate::psn::Psn;
 
 /// The send queue of a queue pair, oldest request first.
 #[derive(Debug)]
 pub(super) struct SendQueue {
-    works: VecDeque<Work>,
+    works: VecDeque<SendQueueEntry>,
     /// Number of the first packet of the next request.
     next: Psn,
     depth: usize,
     mtu: PathMtu,
 }
 
-/// A request that has not ended.
+/// A work request that has not ended.
 #[derive(Debug)]
-pub(super) struct Work {
+pub(super) struct SendQueueEntry {
     pub(super) work: u64,
-    pub(super) operation: Operation,
-    pub(super) body: Kept,
+    pub(super) operation: RequestOpcode,
+    pub(super) body: SendQueueBody,
     pub(super) immediate: Option<[u8; 4]>,
     pub(super) signaled: bool,
     /// Number of its first packet; a read has the numbers of its answers.
@@ -31,16 +31,16 @@ pub(super) struct Work {
     pub(super) packets: u32,
 }
 
-/// A body while its request has not ended.
+/// The body of a work request that has not ended.
 #[derive(Debug)]
-pub(super) enum Kept {
+pub(super) enum SendQueueBody {
     /// Short ones need no memory of their own.
     Short {
         bytes: [u8; SHORT_BYTES],
         len: u8,
     },
     Inline(Box<[u8]>),
-    Piece(Piece),
+    Piece(RoceSge),
 }
 
 impl SendQueue {
@@ -54,7 +54,11 @@ impl SendQueue {
     }
 
     /// Takes a request in, if there is room beside `unpolled` completions.
-    pub(super) fn push(&mut self, request: &Request<'_>, unpolled: usize) -> Result<(), PostError> {
+    pub(super) fn push(
+        &mut self,
+        request: &RoceRequest<'_>,
+        unpolled: usize,
+    ) -> Result<(), PostError> {
         let body = kept(request)?;
         let packets = self.mtu.packets(body.bytes());
         let first = self.works.front().map_or(self.next, |work| work.first);
@@ -62,9 +66,11 @@ impl SendQueue {
         if self.works.len() + unpolled >= self.depth || numbers > NUMBERS_MAX {
             return Err(PostError::Full);
         }
-        let takes_immediate =
-            matches!(request.operation, Operation::Send | Operation::Write { .. });
-        self.works.push_back(Work {
+        let takes_immediate = matches!(
+            request.operation,
+            RequestOpcode::Send | RequestOpcode::Write { .. }
+        );
+        self.works.push_back(SendQueueEntry {
             work: request.work,
             operation: request.operation,
             body,
@@ -77,11 +83,11 @@ impl SendQueue {
         Ok(())
     }
 
-    pub(super) fn oldest(&self) -> Option<&Work> {
+    pub(super) fn oldest(&self) -> Option<&SendQueueEntry> {
         self.works.front()
     }
 
-    pub(super) fn get(&self, index: usize) -> Option<&Work> {
+    pub(super) fn get(&self, index: usize) -> Option<&SendQueueEntry> {
         self.works.get(index)
     }
 
@@ -89,30 +95,33 @@ impl SendQueue {
     pub(super) fn find(&self, psn: Psn) -> Option<(usize, u32)> {
         let first = self.works.front()?.first;
         let distance = psn.packets_since(first);
-        let starts_by = |work: &Work| work.first.packets_since(first) <= distance;
+        let starts_by = |work: &SendQueueEntry| work.first.packets_since(first) <= distance;
         let index = self.works.partition_point(starts_by).checked_sub(1)?;
         let work = self.works.get(index)?;
         let packet = psn.packets_since(work.first);
         (packet < work.packets).then_some((index, packet))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Work> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &SendQueueEntry> {
         self.works.iter()
     }
 
-    pub(super) fn pop(&mut self) -> Option<Work> {
+    pub(super) fn pop(&mut self) -> Option<SendQueueEntry> {
         self.works.pop_front()
     }
 }
 
-impl Work {
+impl SendQueueEntry {
     /// Whether its answer brings something: then no acknowledgement of a later packet ends it.
     pub(super) fn fetches(&self) -> bool {
-        !matches!(self.operation, Operation::Send | Operation::Write { .. })
+        !matches!(
+            self.operation,
+            RequestOpcode::Send | RequestOpcode::Write { .. }
+        )
     }
 
     pub(super) fn is_read(&self) -> bool {
-        matches!(self.operation, Operation::Read { .. })
+        matches!(self.operation, RequestOpcode::Read { .. })
     }
 
     /// Number behind its last packet.
@@ -121,7 +130,7 @@ impl Work {
     }
 }
 
-impl Kept {
+impl SendQueueBody {
     fn inline(body: &[u8]) -> Self {
         let mut bytes = [0; SHORT_BYTES];
         match (bytes.get_mut(..body.len()), u8::try_from(body.len())) {
@@ -152,16 +161,16 @@ impl Kept {
 }
 
 /// Keeps the body of a request that makes sense.
-fn kept(request: &Request<'_>) -> Result<Kept, PostError> {
+fn kept(request: &RoceRequest<'_>) -> Result<SendQueueBody, PostError> {
     let bytes = match request.body {
-        Body::Inline(bytes) => bytes.len(),
-        Body::Piece(piece) => usize::try_from(piece.bytes).unwrap_or(usize::MAX),
+        RequestBody::Inline(bytes) => bytes.len(),
+        RequestBody::Piece(piece) => usize::try_from(piece.bytes).unwrap_or(usize::MAX),
     };
     let most = MESSAGE_BYTES_MAX;
     if u32::try_from(bytes).is_ok_and(|bytes| bytes > most) || bytes > u32::MAX as usize {
         return Err(PostError::TooLong { bytes, most });
     }
-    if let Operation::FetchAdd { address, .. } | Operation::CompareSwap { address, .. } =
+    if let RequestOpcode::FetchAdd { address, .. } | RequestOpcode::CompareSwap { address, .. } =
         request.operation
     {
         if address % 8 != 0 {
@@ -173,9 +182,11 @@ fn kept(request: &Request<'_>) -> Result<Kept, PostError> {
         }
     }
     match (request.body, request.operation) {
-        (Body::Piece(piece), _) => Ok(Kept::Piece(piece)),
-        (Body::Inline(bytes), Operation::Send | Operation::Write { .. }) => Ok(Kept::inline(bytes)),
-        (Body::Inline(_), _) => Err(PostError::Inline),
+        (RequestBody::Piece(piece), _) => Ok(SendQueueBody::Piece(piece)),
+        (RequestBody::Inline(bytes), RequestOpcode::Send | RequestOpcode::Write { .. }) => {
+            Ok(SendQueueBody::inline(bytes))
+        }
+        (RequestBody::Inline(_), _) => Err(PostError::Inline),
     }
 }
 
@@ -198,21 +209,21 @@ mod tests {
         })
     }
 
-    fn request(operation: Operation, bytes: u32) -> Request<'static> {
-        Request {
+    fn request(operation: RequestOpcode, bytes: u32) -> RoceRequest<'static> {
+        RoceRequest {
             work: 0,
             operation,
-            body: Body::Piece(Piece {
+            body: RequestBody::Piece(RoceSge {
                 bytes,
-                ..Piece::default()
+                ..RoceSge::default()
             }),
             immediate: None,
             signaled: true,
         }
     }
 
-    const READ: Operation = Operation::Read { address: 0, key: 0 };
-    const ADD: Operation = Operation::FetchAdd {
+    const READ: RequestOpcode = RequestOpcode::Read { address: 0, key: 0 };
+    const ADD: RequestOpcode = RequestOpcode::FetchAdd {
         address: 8,
         key: 0,
         add: 1,
@@ -221,7 +232,7 @@ mod tests {
     #[test]
     fn s9_7_a_read_has_the_numbers_of_its_answers() {
         let mut queue = queue(8);
-        for (operation, bytes) in [(READ, 600), (Operation::Send, 0), (ADD, 8)] {
+        for (operation, bytes) in [(READ, 600), (RequestOpcode::Send, 0), (ADD, 8)] {
             queue.push(&request(operation, bytes), 0).unwrap();
         }
         let firsts: Vec<u32> = queue.iter().map(|work| work.first.get()).collect();
@@ -232,7 +243,7 @@ mod tests {
     #[test]
     fn a_request_is_found_by_any_of_its_numbers() {
         let mut queue = queue(8);
-        for (operation, bytes) in [(READ, 600), (Operation::Send, 0), (ADD, 8)] {
+        for (operation, bytes) in [(READ, 600), (RequestOpcode::Send, 0), (ADD, 8)] {
             queue.push(&request(operation, bytes), 0).unwrap();
         }
         let finds = |psn| queue.find(Psn::new(psn));
@@ -245,7 +256,7 @@ mod tests {
     #[test]
     fn no_more_are_taken_than_there_is_room_for() {
         let mut queue = queue(2);
-        let send = request(Operation::Send, 1);
+        let send = request(RequestOpcode::Send, 1);
         assert_eq!(queue.push(&send, 0), Ok(()));
         assert_eq!(queue.push(&send, 1), Err(PostError::Full));
         assert_eq!(queue.push(&send, 0), Ok(()));
@@ -256,7 +267,7 @@ mod tests {
     fn packet_numbers_stay_within_a_quarter_of_all() {
         let mut queue = queue(8);
         queue.push(&request(READ, MESSAGE_BYTES_MAX), 0).unwrap();
-        let more = queue.push(&request(Operation::Send, 0), 0);
+        let more = queue.push(&request(RequestOpcode::Send, 0), 0);
         assert_eq!(more, Err(PostError::Full));
     }
 
@@ -264,7 +275,7 @@ mod tests {
     fn inline_bodies_of_any_length_are_kept() {
         for len in [0, 1, SHORT_BYTES, SHORT_BYTES + 1, 1000] {
             let body = vec![7; len];
-            let kept = Kept::inline(&body);
+            let kept = SendQueueBody::inline(&body);
             assert_eq!(kept.copied(), body);
             assert_eq!(usize::try_from(kept.bytes()), Ok(len));
         }
@@ -273,21 +284,21 @@ mod tests {
     #[test]
     fn requests_that_make_no_sense_are_refused() {
         let mut queue = queue(8);
-        let mut refuses = |request: &Request<'_>| queue.push(request, 0).unwrap_err();
-        let long = request(Operation::Send, MESSAGE_BYTES_MAX + 1);
+        let mut refuses = |request: &RoceRequest<'_>| queue.push(request, 0).unwrap_err();
+        let long = request(RequestOpcode::Send, MESSAGE_BYTES_MAX + 1);
         assert!(matches!(refuses(&long), PostError::TooLong { .. }));
         let wide = PostError::AtomicBytes { bytes: 4 };
         assert_eq!(refuses(&request(ADD, 4)), wide);
         let address = 12;
-        let unaligned = Operation::FetchAdd {
+        let unaligned = RequestOpcode::FetchAdd {
             address,
             key: 0,
             add: 1,
         };
         let error = PostError::AtomicAddress { address };
         assert_eq!(refuses(&request(unaligned, 8)), error);
-        let inline = Request {
-            body: Body::Inline(&[0; 8]),
+        let inline = RoceRequest {
+            body: RequestBody::Inline(&[0; 8]),
             ..request(READ, 0)
         };
         assert_eq!(refuses(&inline), PostError::Inline);

@@ -2,16 +2,18 @@
 //! How a request is cut into packets, and what each carries. IBTA vol. 1 section 9.7.
 
 use super::config::Config;
-use super::outgoing::{Label, Source};
-use super::request::Operation;
-use super::send_queue::{Kept, Work};
-use crate::format::{AtomicEth, Headers, ImmDt, Kind, Opcode, PacketSet, Position, Reth};
-use crate::memory::{Access, Memory};
+use super::outgoing::{Label, PayloadSource};
+use super::request::RequestOpcode;
+use super::send_queue::{SendQueueBody, SendQueueEntry};
+use crate::format::{
+    AtomicEth, Headers, ImmDt, MessagePosition, Opcode, OpcodeClass, PacketSet, Reth,
+};
+use crate::memory::{MemoryAccess, RegisteredMemory};
 use crate::psn::Psn;
 
-/// What limits packets and how many are under way.
+/// The limits of packets and of the window.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct PacketLimits {
     pub(super) mtu_bytes: u32,
     pub(super) window_packets: u32,
     pub(super) read_packets: u32,
@@ -23,17 +25,17 @@ pub(super) struct Limits {
     pub(super) asks_always: bool,
 }
 
-/// The part of a request that one packet stands for.
+/// The part of a request that one packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct PacketSpan {
     pub(super) offset: u32,
     pub(super) bytes: u32,
     /// How many packet numbers.
     pub(super) packets: u32,
-    pub(super) position: Position,
+    pub(super) position: MessagePosition,
 }
 
-impl Limits {
+impl PacketLimits {
     pub(super) fn new(config: &Config) -> Self {
         let ask_every_max = match config.peer_is_ours {
             true => ASK_OURS_EVERY_MAX,
@@ -60,7 +62,7 @@ impl Limits {
     }
 
     /// What the packet that begins at `packet` of a request stands for.
-    pub(super) fn span(&self, work: &Work, packet: u32) -> Span {
+    pub(super) fn span(&self, work: &SendQueueEntry, packet: u32) -> PacketSpan {
         let rest = work.packets.saturating_sub(packet);
         let packets = match work.is_read() {
             true => rest.min(self.read_packets - packet % self.read_packets),
@@ -69,13 +71,13 @@ impl Limits {
         let offset = packet.saturating_mul(self.mtu_bytes);
         let bytes = work.body.bytes().saturating_sub(offset);
         let position = match (packet == 0, packets == rest) {
-            _ if work.is_read() => Position::Only,
-            (true, true) => Position::Only,
-            (true, false) => Position::First,
-            (false, false) => Position::Middle,
-            (false, true) => Position::Last,
+            _ if work.is_read() => MessagePosition::Only,
+            (true, true) => MessagePosition::Only,
+            (true, false) => MessagePosition::First,
+            (false, false) => MessagePosition::Middle,
+            (false, true) => MessagePosition::Last,
         };
-        Span {
+        PacketSpan {
             offset,
             bytes: bytes.min(packets.saturating_mul(self.mtu_bytes)),
             packets,
@@ -85,30 +87,30 @@ impl Limits {
 }
 
 /// Where the payload of a packet is; `None` if memory of this side is not registered as it should be.
-pub(super) fn payload<M: Memory>(
-    work: &Work,
+pub(super) fn payload<M: RegisteredMemory>(
+    work: &SendQueueEntry,
     index: usize,
-    span: Span,
+    span: PacketSpan,
     memory: &M,
-) -> Option<Source> {
-    let Span { offset, bytes, .. } = span;
+) -> Option<PayloadSource> {
+    let PacketSpan { offset, bytes, .. } = span;
     let access = match work.fetches() {
-        true => Access::LocalWrite,
-        false => Access::LocalRead,
+        true => MemoryAccess::LocalWrite,
+        false => MemoryAccess::LocalRead,
     };
     match &work.body {
-        _ if bytes == 0 => Some(Source::Nothing),
-        Kept::Short { .. } | Kept::Inline(_) => Some(Source::Inline {
+        _ if bytes == 0 => Some(PayloadSource::Nothing),
+        SendQueueBody::Short { .. } | SendQueueBody::Inline(_) => Some(PayloadSource::Inline {
             index,
             offset,
             bytes,
         }),
-        Kept::Piece(piece) => {
+        SendQueueBody::Piece(piece) => {
             let part = piece.part(offset, bytes);
             let checked = memory.check(part.key, part.address, part.bytes.into(), access);
             checked.ok().map(|()| match work.fetches() {
-                true => Source::Nothing,
-                false => Source::Piece(part),
+                true => PayloadSource::Nothing,
+                false => PayloadSource::Piece(part),
             })
         }
     }
@@ -118,22 +120,25 @@ pub(super) fn payload<M: Memory>(
 pub(super) fn write_headers(
     headers: &mut Headers,
     label: &Label,
-    work: &Work,
+    work: &SendQueueEntry,
     psn: Psn,
-    span: Span,
+    span: PacketSpan,
     asks: bool,
 ) {
-    let ends = matches!(span.position, Position::Last | Position::Only);
+    let ends = matches!(span.position, MessagePosition::Last | MessagePosition::Only);
     let immediate = work.immediate.filter(|_| ends);
     let mut begin = |kind, bytes| {
         let opcode = Opcode::reliable(kind, span.position, immediate.is_some());
         headers.begin(&label.bth(opcode, psn, bytes, asks));
     };
     match work.operation {
-        Operation::Send => begin(Kind::Send, span.bytes),
-        Operation::Write { address, key } => {
-            begin(Kind::Write, span.bytes);
-            if matches!(span.position, Position::First | Position::Only) {
+        RequestOpcode::Send => begin(OpcodeClass::Send, span.bytes),
+        RequestOpcode::Write { address, key } => {
+            begin(OpcodeClass::Write, span.bytes);
+            if matches!(
+                span.position,
+                MessagePosition::First | MessagePosition::Only
+            ) {
                 let bytes = work.body.bytes();
                 let reth = Reth {
                     address,
@@ -143,8 +148,8 @@ pub(super) fn write_headers(
                 headers.push(|bytes| reth.write(bytes));
             }
         }
-        Operation::Read { address, key } => {
-            begin(Kind::ReadRequest, 0);
+        RequestOpcode::Read { address, key } => {
+            begin(OpcodeClass::ReadRequest, 0);
             let reth = Reth {
                 address: address.wrapping_add(span.offset.into()),
                 key,
@@ -152,17 +157,17 @@ pub(super) fn write_headers(
             };
             headers.push(|bytes| reth.write(bytes));
         }
-        Operation::FetchAdd { address, key, add } => {
-            begin(Kind::FetchAdd, 0);
+        RequestOpcode::FetchAdd { address, key, add } => {
+            begin(OpcodeClass::FetchAdd, 0);
             push_atomic(headers, address, key, [add, 0]);
         }
-        Operation::CompareSwap {
+        RequestOpcode::CompareSwap {
             address,
             key,
             compare,
             swap,
         } => {
-            begin(Kind::CompareSwap, 0);
+            begin(OpcodeClass::CompareSwap, 0);
             push_atomic(headers, address, key, [swap, compare]);
         }
     }

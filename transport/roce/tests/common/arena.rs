@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Registered memory that is a vector per region.
 
-use roce::{Access, AccessError, Memory, Piece};
+use roce::{AccessError, MemoryAccess, RegisteredMemory, RoceSge};
 
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
@@ -13,7 +13,7 @@ struct Region {
     key: u32,
     address: u64,
     bytes: Vec<u8>,
-    denied: Vec<Access>,
+    denied: Vec<MemoryAccess>,
 }
 
 impl Arena {
@@ -32,7 +32,7 @@ impl Arena {
         });
     }
 
-    pub(crate) fn deny(&mut self, key: u32, access: Access) {
+    pub(crate) fn deny(&mut self, key: u32, access: MemoryAccess) {
         let region = self.regions.iter_mut().find(|region| region.key == key);
         region.expect("it was added").denied.push(access);
     }
@@ -47,7 +47,7 @@ impl Arena {
     }
 
     /// What a carrier puts into a packet.
-    pub(crate) fn gather(&self, piece: Piece) -> &[u8] {
+    pub(crate) fn gather(&self, piece: RoceSge) -> &[u8] {
         let region = self.region(piece.key).expect("the engine has checked it");
         let from = region.offset(piece.address, piece.bytes.into());
         &region.bytes[from.expect("the engine has checked it")..][..piece.bytes as usize]
@@ -99,8 +99,14 @@ impl Region {
     }
 }
 
-impl Memory for Arena {
-    fn check(&self, key: u32, address: u64, bytes: u64, access: Access) -> Result<(), AccessError> {
+impl RegisteredMemory for Arena {
+    fn check(
+        &self,
+        key: u32,
+        address: u64,
+        bytes: u64,
+        access: MemoryAccess,
+    ) -> Result<(), AccessError> {
         let region = self.region(key)?;
         region.offset(address, bytes)?;
         match region.denied.contains(&access) {
@@ -136,8 +142,8 @@ pub(crate) fn address(key: u32) -> u64 {
 }
 
 /// A piece of a region.
-pub(crate) fn piece(key: u32, offset: u32, bytes: u32) -> Piece {
-    Piece {
+pub(crate) fn piece(key: u32, offset: u32, bytes: u32) -> RoceSge {
+    RoceSge {
         key,
         address: address(key) + u64::from(offset),
         bytes,

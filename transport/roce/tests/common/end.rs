@@ -3,11 +3,11 @@
 
 use std::net::SocketAddr;
 
-use roce::format::{Network, Packet};
+use roce::format::{NetworkHeaders, Packet};
 use roce::icrc::{self, Icrc};
 use roce::{
-    Body, Completion, Config, Operation, PathMtu, Payload, Piece, Psn, Queue, QueuePair,
-    ReceiveQueue, Request,
+    CompletionKind, Config, PacketPayload, PathMtu, Psn, QueuePair, ReceiveQueue, RequestBody,
+    RequestOpcode, RoceRequest, RoceSge, WorkCompletion,
 };
 
 use super::arena::Arena;
@@ -35,13 +35,14 @@ impl End {
     pub(crate) fn next_on_wire(&mut self, now_ns: u64) -> Option<Vec<u8>> {
         let outgoing = self.pair.next_outgoing(now_ns, &self.arena)?;
         let bytes = u16::try_from(outgoing.bytes()).expect("a packet is short");
-        let network = Network::assumed(self.from, outgoing.to, bytes).expect("both are IPv4");
+        let network =
+            NetworkHeaders::assumed(self.from, outgoing.to, bytes).expect("both are IPv4");
         let mut wire = outgoing.headers.as_bytes().to_vec();
         let mut icrc = Icrc::new(&network, &wire);
         let payload = match outgoing.payload {
-            Payload::Nothing => &[],
-            Payload::Inline(bytes) => bytes,
-            Payload::Piece(piece) => self.arena.gather(piece),
+            PacketPayload::Nothing => &[],
+            PacketPayload::Inline(bytes) => bytes,
+            PacketPayload::Piece(piece) => self.arena.gather(piece),
         };
         for part in [payload, outgoing.pad()] {
             icrc.add(part);
@@ -56,7 +57,7 @@ impl End {
     pub(crate) fn hear(&mut self, now_ns: u64, wire: &[u8]) -> bool {
         let bytes = u16::try_from(wire.len().saturating_sub(4)).expect("a packet is short");
         let from = self.pair.config().to;
-        let network = Network::assumed(from, self.from, bytes).expect("both are IPv4");
+        let network = NetworkHeaders::assumed(from, self.from, bytes).expect("both are IPv4");
         let packet = icrc::verify(&network, wire).and_then(|bytes| Packet::parse(bytes).ok());
         if let Some(packet) = &packet {
             self.hear_packet(now_ns, packet);
@@ -76,23 +77,23 @@ impl End {
         packets.map(|wire| Seen::read(&wire)).collect()
     }
 
-    pub(crate) fn post(&mut self, work: u64, operation: Operation, body: Piece) {
-        let request = Request {
+    pub(crate) fn post(&mut self, work: u64, operation: RequestOpcode, body: RoceSge) {
+        let request = RoceRequest {
             work,
             operation,
-            body: Body::Piece(body),
+            body: RequestBody::Piece(body),
             immediate: None,
             signaled: true,
         };
         self.pair.post(&request).expect("there is room");
     }
 
-    pub(crate) fn sends_done(&mut self) -> Vec<Completion> {
-        std::iter::from_fn(|| self.pair.poll(Queue::Sends)).collect()
+    pub(crate) fn sends_done(&mut self) -> Vec<WorkCompletion> {
+        std::iter::from_fn(|| self.pair.poll(CompletionKind::Sends)).collect()
     }
 
-    pub(crate) fn receives_done(&mut self) -> Vec<Completion> {
-        std::iter::from_fn(|| self.pair.poll(Queue::Receives)).collect()
+    pub(crate) fn receives_done(&mut self) -> Vec<WorkCompletion> {
+        std::iter::from_fn(|| self.pair.poll(CompletionKind::Receives)).collect()
     }
 }
 

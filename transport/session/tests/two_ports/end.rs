@@ -3,8 +3,10 @@
 
 use std::collections::VecDeque;
 
-use session::{Ack, Slot, Unsaid, Verdict, Via};
-use session::{Connection, Do, Lately, Numbers, Questions, Say, Session, Silence, State};
+use session::{Ack, AckStall, PacketVerdict, Slot, Via};
+use session::{
+    CarrierNumbers, CarrierState, Connection, Do, Questions, RecentFailures, Say, Session, Silence,
+};
 
 use crate::frames::{Content, Frame, Reader, Writer};
 use crate::net::{Gone, Net};
@@ -23,7 +25,7 @@ pub(crate) struct End {
     opened: Vec<Opened>,
     /// The carrier that the connection's end is.
     made: u32,
-    numbers: Numbers,
+    numbers: CarrierNumbers,
     /// Bodies of packets that are kept.
     slots: Vec<Option<Vec<u8>>>,
     /// What was handed up, and is not taken.
@@ -31,9 +33,9 @@ pub(crate) struct End {
     questions: Questions,
     asks: bool,
     silence: Silence,
-    unsaid: Unsaid,
+    unsaid: AckStall,
     looked_ns: u64,
-    troubles: Lately,
+    troubles: RecentFailures,
     /// What the peer was told last; one that is forgetful says no more when a stream begins, so that the peer sends again what is here.
     told: Ack,
     is_forgetful: bool,
@@ -79,15 +81,15 @@ impl End {
             connection: Connection::new(),
             opened: Vec::new(),
             made: 0,
-            numbers: Numbers::default(),
+            numbers: CarrierNumbers::default(),
             slots: Vec::new(),
             ready: VecDeque::new(),
             questions: Questions::default(),
             asks: false,
             silence: Silence::default(),
-            unsaid: Unsaid::default(),
+            unsaid: AckStall::default(),
             looked_ns: 0,
-            troubles: Lately::default(),
+            troubles: RecentFailures::default(),
             seen: Seen::default(),
         }
     }
@@ -235,8 +237,8 @@ impl End {
         if self.connection.end() != Some(stream) {
             return;
         }
-        self.troubles.again(now_ns);
-        if let State::Asking { .. } = self.connection.state() {
+        self.troubles.record(now_ns);
+        if let CarrierState::Asking { .. } = self.connection.state() {
             let doublings = self.troubles.count(now_ns).min(MOST_DOUBLINGS);
             let pause_ns = PAUSE_NS << doublings;
             return self.connection.refused(now_ns + pause_ns);
@@ -275,13 +277,15 @@ impl End {
             Content::Note(Say::Ack { asks: true }) => self.session.owe_anyway(),
             Content::Note(_) => {}
             Content::Packet { number, body } => match self.session.accept(number, 0, false) {
-                Verdict::Deliver => self.ready.push_back(body.to_vec()),
-                Verdict::Twice => {
+                PacketVerdict::Deliver => self.ready.push_back(body.to_vec()),
+                PacketVerdict::Twice => {
                     self.seen.twice += 1;
                     self.session.owe_anyway();
                 }
                 // A stream keeps its order.
-                Verdict::Held | Verdict::Early | Verdict::Wild => return Err(Refused),
+                PacketVerdict::Held | PacketVerdict::Early | PacketVerdict::Wild => {
+                    return Err(Refused);
+                }
             },
         }
         Ok(())
@@ -319,7 +323,7 @@ impl End {
     fn look_at_clock(&mut self, now_ns: u64, net: &mut Net) {
         let overdue = self.connection.timeout(now_ns);
         if overdue.is_some_and(|overdue| overdue.tries >= MOST_TRIES)
-            && let State::Asking { end } = self.connection.state()
+            && let CarrierState::Asking { end } = self.connection.state()
         {
             self.leave(now_ns, end, net);
             self.seen.silent += 1;

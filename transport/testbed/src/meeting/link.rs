@@ -6,9 +6,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What one host says to another.
+/// A message between two hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum HostMessage {
     /// The first that who connects says: its number, its run, and the test it is at.
     Hello { host: u32, run: u64, test: String },
     /// Host a is at this test too.
@@ -35,7 +35,7 @@ pub enum Word {
     Bye,
 }
 
-impl Word {
+impl HostMessage {
     fn parts(&self) -> (u8, u64, &[u8]) {
         match self {
             Self::Hello { .. } => (0, 0, &[]),
@@ -103,14 +103,14 @@ impl Word {
     }
 }
 
-pub struct Link {
+pub struct HostLink {
     stream: TcpStream,
     /// Who is at the other end, once that is known.
     pub host: Option<u32>,
     /// Bytes that are not a whole frame yet.
     heard: Vec<u8>,
     /// Words that nobody has taken yet.
-    words: VecDeque<Word>,
+    words: VecDeque<HostMessage>,
     /// Bytes that the system has not taken yet.
     unsaid: Vec<u8>,
     /// The other end has said its last word.
@@ -121,7 +121,7 @@ pub struct Link {
     last_said: Instant,
 }
 
-impl Link {
+impl HostLink {
     pub fn new(stream: TcpStream, host: Option<u32>) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
@@ -141,18 +141,18 @@ impl Link {
 
     /// Says a word as soon as the system takes it. Behind the last one nothing is said: the other end may be gone, and what it
     /// does not hear would break the connection under its own last word.
-    pub fn say(&mut self, word: &Word) {
+    pub fn say(&mut self, word: &HostMessage) {
         if self.is_last_said {
             return;
         }
-        self.is_last_said = *word == Word::Bye;
+        self.is_last_said = *word == HostMessage::Bye;
         word.encode(&mut self.unsaid);
         self.last_said = Instant::now();
     }
 
     pub fn say_alive(&mut self) {
         if self.last_said.elapsed() > ALIVE {
-            self.say(&Word::Alive);
+            self.say(&HostMessage::Alive);
         }
     }
 
@@ -169,7 +169,7 @@ impl Link {
     }
 
     /// The next word that has come.
-    pub fn hear(&mut self) -> Option<Word> {
+    pub fn hear(&mut self) -> Option<HostMessage> {
         self.words.pop_front()
     }
 
@@ -229,8 +229,8 @@ impl Link {
             let Some(text) = rest.get(..length) else {
                 break;
             };
-            let word = Word::decode(head[0], number, text)?;
-            self.is_over |= word == Word::Bye;
+            let word = HostMessage::decode(head[0], number, text)?;
+            self.is_over |= word == HostMessage::Bye;
             self.words.push_back(word);
             self.heard.drain(..HEAD + length);
         }

@@ -5,67 +5,69 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::link::{Link, Word};
-use super::{Limits, PAUSE, gave_up, letter};
+use super::link::{HostLink, HostMessage};
+use super::{MeetingLimits, PAUSE, gave_up, letter};
 
-/// The view of the thread that speaks with the other hosts.
-pub(super) struct Table {
+/// The state of a meeting, for the thread that exchanges messages with the other hosts.
+pub(super) struct MeetingTable {
     me: u32,
-    links: Vec<Link>,
-    limits: Limits,
-    state: Arc<Mutex<State>>,
+    links: Vec<HostLink>,
+    limits: MeetingLimits,
+    state: Arc<Mutex<MeetingState>>,
 }
 
-/// The view of a rank. Whatever it asks panics, with words, once the test has failed anywhere.
-pub struct Place {
+/// The state of a meeting, for a rank. Its methods panic once the test has failed anywhere.
+pub struct MeetingRank {
     pub me: u32,
     pub ranks: u32,
     limit: Instant,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<MeetingState>>,
 }
 
-struct State {
+struct MeetingState {
     records: Vec<Option<Vec<u8>>>,
     /// The phases that each rank is through.
     done: Vec<u32>,
     /// What ranks of this host have told and the other hosts do not know yet.
-    news: Vec<Word>,
+    news: Vec<HostMessage>,
     /// Ranks of this host whose threads have not ended.
     running: u32,
     /// Why the test has failed: the first reason. Those that follow from it are of no interest.
     failed: Option<String>,
 }
 
-impl State {
+impl MeetingState {
     fn fail(&mut self, why: String) {
         self.failed.get_or_insert(why);
     }
 
     /// Takes a word of a rank, wherever that is.
-    fn learn(&mut self, word: &Word) {
+    fn learn(&mut self, word: &HostMessage) {
         let known = self.done.len();
         match word {
-            Word::Record { rank, .. } | Word::Done { rank } if *rank as usize >= known => {
+            HostMessage::Record { rank, .. } | HostMessage::Done { rank }
+                if *rank as usize >= known =>
+            {
                 self.fail(format!("{word:?} came, and there are {known} ranks"));
             }
-            Word::Record { rank, record } => {
+            HostMessage::Record { rank, record } => {
                 self.records[*rank as usize] = Some(record.clone());
             }
-            Word::Done { rank } => self.done[*rank as usize] += 1,
-            Word::GaveUp { host, why } => self.fail(gave_up(&letter(*host), why)),
+            HostMessage::Done { rank } => self.done[*rank as usize] += 1,
+            HostMessage::GaveUp { host, why } => self.fail(gave_up(&letter(*host), why)),
             _ => {}
         }
     }
 }
 
-impl Table {
-    pub(super) fn new(me: u32, ranks: u32, links: Vec<Link>, limits: Limits) -> Self {
+impl MeetingTable {
+    pub(super) fn new(me: u32, ranks: u32, links: Vec<HostLink>, limits: MeetingLimits) -> Self {
         let count = ranks as usize;
         Self {
             me,
             links,
             limits,
-            state: Arc::new(Mutex::new(State {
+            state: Arc::new(Mutex::new(MeetingState {
                 records: vec![None; count],
                 done: vec![0; count],
                 news: Vec::new(),
@@ -78,7 +80,7 @@ impl Table {
     /// Runs these ranks until all of them have ended, and tells the other hosts what they say; at host a also what others say.
     pub(super) fn run<F>(&mut self, here: impl Iterator<Item = u32>, rank: F) -> Result<(), String>
     where
-        F: Fn(&Place) + Clone + Send + 'static,
+        F: Fn(&MeetingRank) + Clone + Send + 'static,
     {
         let limit = Instant::now() + self.limits.test;
         for me in here {
@@ -100,10 +102,10 @@ impl Table {
 
     fn start<F>(&self, me: u32, limit: Instant, rank: F)
     where
-        F: Fn(&Place) + Send + 'static,
+        F: Fn(&MeetingRank) + Send + 'static,
     {
         let state = Arc::clone(&self.state);
-        let place = Place {
+        let place = MeetingRank {
             me,
             ranks: u32::try_from(hold(&state).done.len()).unwrap(),
             limit,
@@ -131,7 +133,7 @@ impl Table {
             let end = self.links[at].turn();
             while let Some(word) = self.links[at].hear() {
                 hold(&self.state).learn(&word);
-                if matches!(word, Word::Record { .. } | Word::Done { .. }) {
+                if matches!(word, HostMessage::Record { .. } | HostMessage::Done { .. }) {
                     self.relay(at, &word);
                 }
             }
@@ -159,7 +161,7 @@ impl Table {
     }
 
     /// Tells the others what one host says.
-    fn relay(&mut self, from: usize, word: &Word) {
+    fn relay(&mut self, from: usize, word: &HostMessage) {
         for (at, link) in self.links.iter_mut().enumerate() {
             if at != from {
                 link.say(word);
@@ -172,7 +174,7 @@ impl Table {
         let limit = Instant::now() + self.limits.end;
         for link in &mut self.links {
             let why = why.to_owned();
-            link.say(&Word::GaveUp { host: self.me, why });
+            link.say(&HostMessage::GaveUp { host: self.me, why });
         }
         for link in &mut self.links {
             link.finish(limit.saturating_duration_since(Instant::now()));
@@ -186,7 +188,7 @@ impl Table {
     fn part(&mut self, limit: Instant) -> Result<(), String> {
         self.turn().inspect_err(|why| self.give_up(why))?;
         for link in &mut self.links {
-            link.say(&Word::Bye);
+            link.say(&HostMessage::Bye);
         }
         while let Some(host) = self.not_over() {
             self.turn().inspect_err(|why| self.give_up(why))?;
@@ -202,16 +204,16 @@ impl Table {
 
     /// A host that has not said its last word, or does not have ours.
     fn not_over(&self) -> Option<String> {
-        let open = |link: &&Link| !link.is_over || !link.is_said();
+        let open = |link: &&HostLink| !link.is_over || !link.is_said();
         let open = self.links.iter().find(open)?;
         open.host.map(letter)
     }
 }
 
-impl Place {
+impl MeetingRank {
     /// Tells this rank's record to all, and answers those of all ranks.
     pub fn exchange(&self, record: Vec<u8>) -> Vec<Vec<u8>> {
-        self.tell(Word::Record {
+        self.tell(HostMessage::Record {
             rank: self.me,
             record,
         });
@@ -227,7 +229,7 @@ impl Place {
 
     /// Tells all that this rank is through another phase.
     pub fn say_done(&self) {
-        self.tell(Word::Done { rank: self.me });
+        self.tell(HostMessage::Done { rank: self.me });
     }
 
     /// Whether all ranks are through so many phases.
@@ -235,14 +237,14 @@ impl Place {
         self.look().done.iter().all(|done| *done >= phases)
     }
 
-    fn tell(&self, word: Word) {
+    fn tell(&self, word: HostMessage) {
         let mut state = self.look();
         state.learn(&word);
         state.news.push(word);
     }
 
     /// The state, if all is well.
-    fn look(&self) -> MutexGuard<'_, State> {
+    fn look(&self) -> MutexGuard<'_, MeetingState> {
         let state = hold(&self.state);
         if let Some(why) = &state.failed {
             let why = why.clone();
@@ -258,7 +260,7 @@ impl Place {
 }
 
 /// A lock that a panic does not spoil: what is behind it is whole after each statement.
-fn hold(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn hold(state: &Mutex<MeetingState>) -> MutexGuard<'_, MeetingState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -2,7 +2,7 @@
 //! Small data in memory that is not registered pass through bounce buffers: every byte comes, nothing is registered for it again,
 //! and no buffer is somebody else's too early.
 
-use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Outcome, Peer, RemoteKey};
+use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Peer, RemoteKey, WorkOutcome};
 
 use super::job::{AT_ONCE, Job, RETRY_EXC, SECOND};
 use testbed::memory::{Guarded, is_all};
@@ -34,7 +34,7 @@ fn carry(job: &mut Job, number: u64, bytes: usize) {
     let key = offer(job, 1, 0, &mut source);
     // What is offered may be copied: then nobody reads it from here.
     source.assert_guards();
-    assert_eq!(job.read(0, 1, key, &mut target), Outcome::Done);
+    assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done);
     assert!(target.bytes() == body, "message {number} of {bytes} bytes");
     target.assert_guards();
     job.all[1].fabric.withdraw(Peer(0), key);
@@ -86,11 +86,11 @@ fn who_offers_may_change_the_bytes_of_a_copy() {
     let mut target = Guarded::new(5000);
     let key = offer(&mut job, 1, 0, &mut source);
     source.bytes_mut().fill(0xaa);
-    assert_eq!(job.read(0, 1, key, &mut target), Outcome::Done);
+    assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done);
     assert!(target.bytes() == pattern(1, 7, 5000));
     // What is exported is no copy: a peer may write there.
     let key = job.export(1, 0, &mut source);
-    assert_eq!(job.read(0, 1, key, &mut target), Outcome::Done);
+    assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done);
     assert!(is_all(target.bytes(), 0xaa));
 }
 
@@ -110,7 +110,7 @@ fn more_than_there_are_buffers_for_are_registered() {
         let post = |(key, target): (&RemoteKey, &mut Guarded)| job.post_read(0, 1, *key, target);
         let works: Vec<_> = keys.iter().zip(&mut targets).map(post).collect();
         for (number, work) in (0..).zip(works) {
-            assert_eq!(job.end_of(0, work), Outcome::Done);
+            assert_eq!(job.end_of(0, work), WorkOutcome::Done);
             assert!(targets[number as usize].bytes() == body(number));
         }
         for key in keys {
@@ -154,7 +154,7 @@ fn every_byte_comes_where_packets_are_lost_and_queue_pairs_break() {
                 job.net.break_pair_as(pair, RETRY_EXC, seed % 2 == 0);
             }
             for (number, (key, work)) in (0..).zip(works) {
-                assert_eq!(job.end_of(0, work), Outcome::Done, "seed {seed}");
+                assert_eq!(job.end_of(0, work), WorkOutcome::Done, "seed {seed}");
                 assert!(
                     targets[number as usize].bytes() == body(number),
                     "seed {seed}"
@@ -176,7 +176,7 @@ fn a_read_that_ends_badly_leaves_the_memory_alone() {
     let mut target = Guarded::new(5000);
     // The buffer has bytes of another message.
     carry(&mut job, 8, 5000);
-    assert_eq!(job.read(0, 1, key, &mut target), Outcome::BadKey);
+    assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::BadKey);
     assert!(is_all(target.bytes(), 0), "B2");
     job.assert_whole();
 }
@@ -204,7 +204,7 @@ fn a_copy_that_was_for_a_lost_peer_gets_another_key() {
     assert_eq!(third.address, second.address, "the same buffer");
     assert_ne!(device_key(third), device_key(second), "B3");
     let mut target = Guarded::new(5000);
-    assert_eq!(job.read(0, 1, third, &mut target), Outcome::Done);
+    assert_eq!(job.read(0, 1, third, &mut target), WorkOutcome::Done);
     assert!(target.bytes() == pattern(1, 7, 5000));
 }
 
@@ -234,11 +234,11 @@ fn a_copy_that_is_being_written_gets_another_key() {
         assert_eq!(next.address, key.address, "the same buffer");
         changed += u32::from(next.check as u32 != key.check as u32);
         match job.end_of(0, work) {
-            Outcome::Done => assert!(target.bytes() == pattern(1, 7, MOST)),
-            outcome => assert_eq!(outcome, Outcome::BadKey, "after {turns} turns"),
+            WorkOutcome::Done => assert!(target.bytes() == pattern(1, 7, MOST)),
+            outcome => assert_eq!(outcome, WorkOutcome::BadKey, "after {turns} turns"),
         }
         assert!(!target.bytes().windows(16).any(|part| is_all(part, 0xaa)));
-        assert_eq!(job.read(2, 1, next, &mut target), Outcome::Done);
+        assert_eq!(job.read(2, 1, next, &mut target), WorkOutcome::Done);
         assert!(is_all(target.bytes(), 0xaa));
         job.assert_careful();
     }
@@ -258,9 +258,9 @@ fn a_device_that_is_lost_amid_reads_ends_them() {
         }
         job.net.lose_device(0);
         match job.end_of(0, work) {
-            Outcome::Done => assert!(target.bytes() == pattern(1, 7, MOST)),
+            WorkOutcome::Done => assert!(target.bytes() == pattern(1, 7, MOST)),
             outcome => {
-                assert_eq!(outcome, Outcome::Unreachable);
+                assert_eq!(outcome, WorkOutcome::Unreachable);
                 assert!(is_all(target.bytes(), 0), "B2");
             }
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads and writes end when their peer is lost, however much of them was posted by then.
 
-use transport::{FakeConfig, NetLimits, Outcome, Peer};
+use transport::{FakeConfig, NetLimits, Peer, WorkOutcome};
 
 use super::job::{AT_ONCE, Job, MILLISECOND, SECOND};
 use testbed::memory::Guarded;
@@ -41,7 +41,7 @@ fn what_was_posted_in_part_ends_with_its_peer_though_all_of_that_ends_well() {
         assert!((2..BYTES / PART).contains(&moved), "{moved} parts");
         job.all[0].fabric.lose(Peer(1), "it is enough");
         job.all[0].is_busy = false;
-        assert_eq!(job.end_of(0, work), Outcome::Unreachable);
+        assert_eq!(job.end_of(0, work), WorkOutcome::Unreachable);
         here.assert_guards();
         job.assert_careful();
     }

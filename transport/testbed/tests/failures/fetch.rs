@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads on devices that have none: the owner of the data writes instead, and ends as a read would.
 
-use transport::{FakeConfig, Head, NetLimits, Outcome, Peer, RemoteKey};
+use transport::{FakeConfig, Head, NetLimits, Peer, RemoteKey, WorkOutcome};
 
 use super::job::{AT_ONCE, Job, MILLISECOND, RETRY_EXC, SECOND};
 use super::rails::{Fails, fail, join_rails};
-use testbed::memory::{Guarded, Words, is_all};
+use testbed::memory::{AtomicWords, Guarded, is_all};
 use testbed::{head, pattern};
 
 const BYTES: usize = 100_000;
@@ -38,7 +38,7 @@ fn the_owner_writes_what_would_be_read() {
         let mut target = Guarded::new(bytes);
         let key = job.export(1, 0, &mut source);
         let before = job.net.stats(1).write_bytes;
-        assert_eq!(job.read(0, 1, key, &mut target), Outcome::Done);
+        assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done);
         assert!(target.bytes() == body);
         target.assert_guards();
         assert_eq!(job.net.stats(1).write_bytes - before, bytes as u64);
@@ -64,7 +64,7 @@ fn devices_in_software_write_in_parts() {
     let body = pattern(1, 8, 300_000);
     let (mut source, mut target) = (Guarded::of(&body), Guarded::new(body.len()));
     let key = job.export(1, 0, &mut source);
-    assert_eq!(job.read(0, 1, key, &mut target), Outcome::Done);
+    assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done);
     assert!(target.bytes() == body);
     assert_eq!(job.net.stats(1).writes, 5);
     job.all[1].fabric.withdraw(Peer(0), key);
@@ -77,7 +77,7 @@ fn nothing_is_written_where_there_is_nothing() {
     let mut job = Job::on(FakeConfig::calm(1), 2, AT_ONCE);
     job.assert_whole();
     let mut source = Guarded::new(8);
-    for (bytes, outcome) in [(0, Outcome::Done), (8, Outcome::Unreachable)] {
+    for (bytes, outcome) in [(0, WorkOutcome::Done), (8, WorkOutcome::Unreachable)] {
         for immediate in [None, Some(7)] {
             let (work, lease) = (job.name_work(), source.lease(0, bytes));
             let nowhere = RemoteKey::default();
@@ -108,7 +108,7 @@ fn reads_prove_those_before_them() {
         let posted = targets.iter_mut().map(|to| job.post_read(0, 1, key, to));
         let works: Vec<_> = posted.collect();
         for (work, target) in works.into_iter().zip(&targets) {
-            assert_eq!(job.end_of(0, work), Outcome::Done);
+            assert_eq!(job.end_of(0, work), WorkOutcome::Done);
             assert!(target.bytes() == body);
         }
         let after = job.net.stats(0);
@@ -137,7 +137,7 @@ fn devices_in_software_need_the_cores_while_large_data_move() {
         assert!(job.all[1].fabric.needs_cores());
         let work = job.post_read(0, 1, key, &mut target);
         assert!(job.all[0].fabric.needs_cores());
-        assert_eq!(job.end_of(0, work), Outcome::Done);
+        assert_eq!(job.end_of(0, work), WorkOutcome::Done);
         job.all[1].fabric.withdraw(Peer(0), key);
         assert!(idle(&job));
         assert!(target.bytes() == body);
@@ -162,7 +162,7 @@ fn a_break_amid_the_writes_is_made_good() {
             let pair = job.net.pair_between(breaker, 1 - breaker).unwrap();
             job.net.break_pair_as(pair, RETRY_EXC, carried_out);
             for (work, target) in works.into_iter().zip(&targets) {
-                assert_eq!(job.end_of(0, work), Outcome::Done);
+                assert_eq!(job.end_of(0, work), WorkOutcome::Done);
                 assert!(target.bytes() == pattern(1, 7, BYTES));
                 target.assert_guards();
             }
@@ -194,7 +194,11 @@ fn large_ones_are_written_over_all_rails_whichever_fails() {
             });
             fail(&job, how, rail);
             for (work, target) in works.into_iter().zip(&targets) {
-                assert_eq!(job.end_of(1, work), Outcome::Done, "{how:?} of rail {rail}");
+                assert_eq!(
+                    job.end_of(1, work),
+                    WorkOutcome::Done,
+                    "{how:?} of rail {rail}"
+                );
                 assert!(target.bytes() == body);
                 target.assert_guards();
             }
@@ -213,9 +217,9 @@ fn where_no_queue_pair_can_be_made_the_caller_hears_so() {
         let mut memory = Guarded::of(&pattern(1, 7, BYTES));
         let key = job.export(1, 0, &mut memory);
         let mut target = Guarded::new(BYTES);
-        assert_eq!(job.read(0, 1, key, &mut target), Outcome::Unreachable);
+        assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
         job.net.fail_registers(0, 1);
-        assert_eq!(job.read(0, 1, key, &mut target), Outcome::Unreachable);
+        assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
         assert!(job.words_of(0).contains("through buffers"));
         job.assert_whole();
         job.assert_careful();
@@ -243,11 +247,11 @@ fn an_owner_that_vanishes_ends_its_reads() {
         job.pass(SECOND / 10);
         job.net.vanish(1);
         let regions = job.net.stats(0).regions;
-        assert_eq!(job.end_of(0, work), Outcome::Unreachable);
+        assert_eq!(job.end_of(0, work), WorkOutcome::Unreachable);
         assert_eq!(job.all[0].lost, [1]);
         assert_eq!(job.net.stats(0).regions, regions - 1, "F2");
         assert!(is_all(target.bytes(), 0));
-        assert_eq!(job.read(0, 1, key, &mut target), Outcome::Unreachable);
+        assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
         job.chat_between(0, 2);
     }
 }
@@ -261,7 +265,7 @@ fn an_owner_that_computes_is_not_lost_and_writes_later() {
     job.net.pause(1, 600 * SECOND);
     let work = job.post_read(0, 1, key, &mut target);
     job.pass(601 * SECOND);
-    assert_eq!(job.end_of(0, work), Outcome::Done);
+    assert_eq!(job.end_of(0, work), WorkOutcome::Done);
     assert!(target.bytes() == pattern(1, 7, BYTES));
     assert_eq!(
         job.all[0].fabric.net_stats().broken,
@@ -293,8 +297,8 @@ fn what_is_withdrawn_is_not_written() {
         memory.bytes_mut().fill(0xaa);
         for (work, target) in works.into_iter().zip(&targets) {
             match job.end_of(0, work) {
-                Outcome::Done => assert!(target.bytes() == pattern(1, 7, LARGE)),
-                outcome => assert_eq!(outcome, Outcome::BadKey, "after {turns:?} turns"),
+                WorkOutcome::Done => assert!(target.bytes() == pattern(1, 7, LARGE)),
+                outcome => assert_eq!(outcome, WorkOutcome::BadKey, "after {turns:?} turns"),
             }
             assert!(!target.bytes().windows(16).any(|part| is_all(part, 0xaa)));
             target.assert_guards();
@@ -307,7 +311,7 @@ fn what_is_withdrawn_is_not_written() {
 #[test]
 fn one_message_from_memory_that_stays_registered_ends_without_the_others() {
     let mut job = job(2);
-    let words = Words::new(&mut job.all[1].fabric, LARGE / 8);
+    let words = AtomicWords::new(&mut job.all[1].fabric, LARGE / 8);
     let whole = words.export(&mut job.all[1].fabric, 0);
     // Messages from places of their own, which the device knows by one key.
     let mut targets: Vec<_> = (0..80).map(|_| Guarded::of(&[0xaa; 40_000])).collect();
@@ -320,7 +324,7 @@ fn one_message_from_memory_that_stays_registered_ends_without_the_others() {
         keys.push(key);
     }
     for ((work, key), target) in works.into_iter().zip(keys).zip(&targets) {
-        assert_eq!(job.end_of(0, work), Outcome::Done);
+        assert_eq!(job.end_of(0, work), WorkOutcome::Done);
         assert!(is_all(target.bytes(), 0));
         job.all[1].fabric.withdraw(Peer(0), key);
     }
@@ -408,7 +412,7 @@ fn only_who_was_asked_says_that_it_is_written() {
     assert!(job.all[0].ended.is_empty());
     assert!(job.all[0].fabric.stats().refused >= 60);
     job.all[2].is_busy = false;
-    assert_eq!(job.end_of(0, work), Outcome::Done);
+    assert_eq!(job.end_of(0, work), WorkOutcome::Done);
     assert!(target.bytes() == pattern(2, 7, BYTES));
     job.assert_whole();
     job.assert_careful();

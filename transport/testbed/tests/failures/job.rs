@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use transport::{
-    Completion, Completions, Fabric, FakeConfig, FakeNet, Head, Lease, NetLimits, Outcome, Peer,
-    RemoteKey, WorkId,
+    Completion, Completions, Fabric, FakeConfig, FakeNet, Head, Lease, NetLimits, Peer, RemoteKey,
+    WorkId, WorkOutcome,
 };
 
 use testbed::memory::Guarded;
@@ -44,7 +44,7 @@ pub struct Process {
     pub heard: Vec<Vec<(u64, Vec<u8>)>>,
     /// Immediates and frames in the order in which they came, by their sender.
     pub order: Vec<Vec<u64>>,
-    pub ended: Vec<(WorkId, Outcome, Lease)>,
+    pub ended: Vec<(WorkId, WorkOutcome, Lease)>,
     pub lost: Vec<u32>,
     pub words: Vec<String>,
     /// Frames that were sent, by their receiver.
@@ -276,12 +276,18 @@ impl Job {
         work
     }
 
-    pub fn read(&mut self, reader: u32, owner: u32, key: RemoteKey, to: &mut Guarded) -> Outcome {
+    pub fn read(
+        &mut self,
+        reader: u32,
+        owner: u32,
+        key: RemoteKey,
+        to: &mut Guarded,
+    ) -> WorkOutcome {
         let work = self.post_read(reader, owner, key, to);
         self.end_of(reader, work)
     }
 
-    pub fn end_of(&mut self, rank: u32, work: WorkId) -> Outcome {
+    pub fn end_of(&mut self, rank: u32, work: WorkId) -> WorkOutcome {
         let place = |job: &Self| {
             let ended = &job.all[rank as usize].ended;
             ended.iter().position(|(ended, ..)| *ended == work)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is set steers what devices are asked for.
 
-use transport::{FakeConfig, FakeStats, NetLimits, NetTerms, Outcome, Peer};
+use transport::{FakeConfig, FakeStats, NetLimits, NetTerms, Peer, WorkOutcome};
 
 use super::job::{AT_ONCE, Job, MILLISECOND, SECOND};
 use super::rails::join_rails;
@@ -20,7 +20,7 @@ fn read_of(job: &mut Job, bytes: usize) -> Vec<FakeStats> {
         ports.map(|port| job.net.stats(port)).collect::<Vec<_>>()
     };
     let before = seen(job);
-    assert_eq!(job.read(1, 0, key, &mut target), Outcome::Done);
+    assert_eq!(job.read(1, 0, key, &mut target), WorkOutcome::Done);
     job.all[0].fabric.withdraw(Peer(1), key);
     assert!(target.bytes() == body);
     let more = |(before, after): (&FakeStats, FakeStats)| FakeStats {

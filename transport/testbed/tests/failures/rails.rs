@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes with several ports: all of them carry large messages, and what goes over one goes over another when it fails.
 
-use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Outcome, Peer};
+use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Peer, WorkOutcome};
 
 use super::job::{AT_ONCE, Job, MILLISECOND, RETRY_EXC, SECOND, size_of_frame};
 use testbed::Random;
@@ -24,7 +24,7 @@ fn move_large(job: &mut Job, number: u64) {
     // What announces the memory tells the reader.
     job.send(0, 1, 8);
     job.settle();
-    assert_eq!(job.read(1, 0, key, &mut target), Outcome::Done);
+    assert_eq!(job.read(1, 0, key, &mut target), WorkOutcome::Done);
     job.all[0].fabric.withdraw(Peer(1), key);
     assert!(target.bytes() == body, "message {number}");
     target.assert_guards();
@@ -109,7 +109,7 @@ fn writes_are_shared_too_and_small_ones_are_not() {
                 .post_write(Peer(0), lease, key, 0, work, None)
                 .is_ok()
         );
-        assert_eq!(job.end_of(1, work), Outcome::Done);
+        assert_eq!(job.end_of(1, work), WorkOutcome::Done);
         assert!(target.bytes() == source.bytes());
         target.assert_guards();
         let moved = before.iter().zip(written(&job));
@@ -157,7 +157,7 @@ fn where_one_rail_gets_no_queue_pair_large_messages_go_over_the_other() {
                 breaks += 1;
             }
             let outcome = job.end_of(1, work);
-            assert_eq!(outcome, Outcome::Done, "rail {rail} of rank {refuser}");
+            assert_eq!(outcome, WorkOutcome::Done, "rail {rail} of rank {refuser}");
             assert!(target.bytes() == body);
             target.assert_guards();
             job.all[0].fabric.withdraw(Peer(1), key);
@@ -239,7 +239,11 @@ fn reads_under_way_when_a_rail_fails_end_well() {
             job.turn();
             fail(&job, how, rail);
             for (work, target) in works.into_iter().zip(&targets) {
-                assert_eq!(job.end_of(1, work), Outcome::Done, "{how:?} of rail {rail}");
+                assert_eq!(
+                    job.end_of(1, work),
+                    WorkOutcome::Done,
+                    "{how:?} of rail {rail}"
+                );
                 assert!(target.bytes() == body);
                 target.assert_guards();
             }
@@ -351,7 +355,7 @@ fn read_while_silent(job: &mut Job, rail: Option<u32>, seconds: u64) {
     }
     silence(job, rail, false);
     for work in works {
-        assert_eq!(job.end_of(1, work), Outcome::Done);
+        assert_eq!(job.end_of(1, work), WorkOutcome::Done);
     }
     job.all[0].fabric.withdraw(Peer(1), key);
 }
@@ -374,8 +378,11 @@ fn shares_arrive_whole_where_everything_fails() {
                 job.settle();
                 // Where a device makes few queue pairs there may be none: the caller takes another way then.
                 let outcome = job.read(user, owner, key, &mut target);
-                let is_done = outcome == Outcome::Done;
-                assert!(is_done || outcome == Outcome::Unreachable, "{outcome:?}");
+                let is_done = outcome == WorkOutcome::Done;
+                assert!(
+                    is_done || outcome == WorkOutcome::Unreachable,
+                    "{outcome:?}"
+                );
                 assert!(!is_done || target.bytes() == body);
                 done += u32::from(is_done);
                 target.assert_guards();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How work requests end, status by status.
 
-use transport::{Atomic, FakeConfig, NetLimits, Outcome, Peer};
+use transport::{Atomic, FakeConfig, NetLimits, Peer, WorkOutcome};
 
 use super::job::{
     AT_ONCE, Job, LOC_LEN, LOC_PROT, REM_ACCESS, REM_INV_REQ, REM_OP, RETRY_EXC, RNR_RETRY_EXC,
     SECOND,
 };
-use testbed::memory::{Guarded, Words, is_all};
+use testbed::memory::{AtomicWords, Guarded, is_all};
 use testbed::pattern;
 
 #[test]
@@ -168,9 +168,9 @@ fn rem_access_err_of_memory_that_was_withdrawn_ends_the_read_alone() {
     let second = job.post_read(0, 1, key, bad);
     let third = job.post_read(0, 1, good, after);
     assert!(job.try_send(0, 1, 100));
-    assert_eq!(job.end_of(0, second), Outcome::BadKey);
-    assert_eq!(job.end_of(0, first), Outcome::Done);
-    assert_eq!(job.end_of(0, third), Outcome::Done);
+    assert_eq!(job.end_of(0, second), WorkOutcome::BadKey);
+    assert_eq!(job.end_of(0, first), WorkOutcome::Done);
+    assert_eq!(job.end_of(0, third), WorkOutcome::Done);
     assert!(is_all(targets[1].bytes(), 0));
     assert!(targets[0].bytes() == pattern(1, 8, 5000) && targets[2].bytes() == pattern(1, 8, 5000));
     job.settle();
@@ -186,12 +186,12 @@ fn rem_access_err_of_memory_that_was_withdrawn_ends_the_read_alone() {
 fn every_error_of_a_request_ends_it_and_nothing_else() {
     let outcomes = [
         // Once: it may be the refusal of a read that has ended, asked for again by the device.
-        (REM_ACCESS, Outcome::Done),
+        (REM_ACCESS, WorkOutcome::Done),
         // Once: Soft-RoCE was seen to say so of a good write.
-        (REM_INV_REQ, Outcome::Done),
-        (REM_OP, Outcome::BadKey),
-        (LOC_PROT, Outcome::Unreachable),
-        (LOC_LEN, Outcome::Unreachable),
+        (REM_INV_REQ, WorkOutcome::Done),
+        (REM_OP, WorkOutcome::BadKey),
+        (LOC_PROT, WorkOutcome::Unreachable),
+        (LOC_LEN, WorkOutcome::Unreachable),
     ];
     for (status, expected) in outcomes {
         let mut job = Job::calm(3, AT_ONCE);
@@ -206,9 +206,9 @@ fn every_error_of_a_request_ends_it_and_nothing_else() {
         let second = job.post_read(0, 1, key, good);
         assert!(job.try_send(0, 1, 100));
         assert_eq!(job.end_of(0, first), expected, "status {status}");
-        assert_eq!(job.end_of(0, second), Outcome::Done, "status {status}");
+        assert_eq!(job.end_of(0, second), WorkOutcome::Done, "status {status}");
         let whole = |target: &Guarded| target.bytes() == pattern(1, 7, 5000);
-        assert!(whole(&targets[1]) && whole(&targets[0]) == (expected == Outcome::Done));
+        assert!(whole(&targets[1]) && whole(&targets[0]) == (expected == WorkOutcome::Done));
         job.settle();
         job.assert_whole();
         job.assert_careful();
@@ -249,7 +249,7 @@ fn reads_and_writes_are_posted_again_after_a_break() {
         let pair = job.pair_of(0);
         job.net.break_pair_as(pair, RETRY_EXC, carried_out);
         for work in works {
-            assert_eq!(job.end_of(0, work), Outcome::Done);
+            assert_eq!(job.end_of(0, work), WorkOutcome::Done);
         }
         for target in &targets {
             assert!(target.bytes() == pattern(1, 7, 100_000));
@@ -269,7 +269,7 @@ fn device_fatal_loses_all_peers_and_gives_all_memory_back() {
     let mut target = Guarded::new(5000);
     let work = job.post_read(0, 1, key, &mut target);
     job.net.lose_device(0);
-    assert_eq!(job.end_of(0, work), Outcome::Unreachable);
+    assert_eq!(job.end_of(0, work), WorkOutcome::Unreachable);
     job.until("all are lost", |job| job.all[0].lost.len() == 2);
     for peer in [1, 2] {
         let why = job.why_lost(0, peer);
@@ -278,7 +278,7 @@ fn device_fatal_loses_all_peers_and_gives_all_memory_back() {
     assert!(job.words_of(0).contains("fake0"), "{}", job.words_of(0));
     // Whatever is posted from now on ends.
     assert!(job.try_send(0, 1, 40));
-    assert_eq!(job.read(0, 1, key, &mut target), Outcome::Unreachable);
+    assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
     // The others hear nothing of it any more.
     let before = job.net.now_ns();
     job.send(1, 0, 40);
@@ -329,7 +329,7 @@ fn an_atomic_operation_that_a_break_hits_is_in_doubt_and_not_done_twice() {
     for carried_out in [false, true] {
         let mut job = Job::calm(2, AT_ONCE);
         job.assert_whole();
-        let words = Words::new(&mut job.all[1].fabric, 1);
+        let words = AtomicWords::new(&mut job.all[1].fabric, 1);
         let key = words.export(&mut job.all[1].fabric, 0);
         job.pass(SECOND / 10);
         let pair = job.net.pair_between(0, 1).unwrap();
@@ -344,10 +344,10 @@ fn an_atomic_operation_that_a_break_hits_is_in_doubt_and_not_done_twice() {
             fabric.post_atomic(Peer(1), add, lease, key, 0, work);
             works.push(work);
         }
-        assert_eq!(job.end_of(0, works[0]), Outcome::Unknown);
+        assert_eq!(job.end_of(0, works[0]), WorkOutcome::Unknown);
         assert_eq!(
             job.end_of(0, works[1]),
-            Outcome::Unknown,
+            WorkOutcome::Unknown,
             "it was flushed: who knows"
         );
         job.assert_whole();
@@ -362,7 +362,7 @@ fn an_atomic_operation_that_a_break_hits_is_in_doubt_and_not_done_twice() {
         let lease = old.lease(0, 8);
         let fabric = &mut job.all[0].fabric;
         fabric.post_atomic(Peer(1), add, lease, key, 0, work);
-        assert_eq!(job.end_of(0, work), Outcome::Done);
+        assert_eq!(job.end_of(0, work), WorkOutcome::Done);
         assert_eq!(old.bytes()[..8], done.to_ne_bytes());
         assert_eq!(words.get(0), done + 10);
         job.assert_careful();
@@ -377,7 +377,7 @@ fn a_device_without_atomic_operations_says_so() {
     };
     let mut job = Job::on(config, 2, AT_ONCE);
     job.assert_whole();
-    let words = Words::new(&mut job.all[1].fabric, 1);
+    let words = AtomicWords::new(&mut job.all[1].fabric, 1);
     let key = words.export(&mut job.all[1].fabric, 0);
     let mut old = Guarded::new(8);
     let work = job.name_work();
@@ -385,7 +385,7 @@ fn a_device_without_atomic_operations_says_so() {
     let lease = old.lease(0, 8);
     let fabric = &mut job.all[0].fabric;
     fabric.post_atomic(Peer(1), add, lease, key, 0, work);
-    assert_eq!(job.end_of(0, work), Outcome::Unreachable);
+    assert_eq!(job.end_of(0, work), WorkOutcome::Unreachable);
     assert_eq!(words.get(0), 0);
     job.assert_whole();
     job.assert_careful();
@@ -405,7 +405,7 @@ fn what_a_device_forgets_is_not_waited_for() {
         job.net.forget_pair(pair);
         let begin = job.net.now_ns();
         match carried {
-            0 => assert_eq!(job.read(0, 1, key, &mut target), Outcome::Done),
+            0 => assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done),
             // Nobody is told the end of these.
             1 => job.send(0, 1, 40),
             // More than there is room for.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Devices and processes that have little of something: queue pairs, queues, locked memory.
 
-use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Outcome, Peer, RemoteKey};
+use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Peer, RemoteKey, WorkOutcome};
 
 use super::job::{AT_ONCE, Job, MILLISECOND, RETRY_EXC, SECOND, WRITTEN};
 use testbed::memory::Guarded;
@@ -20,7 +20,7 @@ fn where_no_queue_pair_can_be_made_datagrams_do_and_large_frames_are_cut() {
         let mut memory = Guarded::of(&pattern(1, 7, 5000));
         let key = job.export(1, 0, &mut memory);
         let mut target = Guarded::new(5000);
-        assert_eq!(job.read(0, 1, key, &mut target), Outcome::Unreachable);
+        assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
         job.assert_whole();
         job.assert_careful();
         // Later there is room.
@@ -30,7 +30,7 @@ fn where_no_queue_pair_can_be_made_datagrams_do_and_large_frames_are_cut() {
             job.pass(10_000_000);
             job.joined(0) > 0
         });
-        assert_eq!(job.read(0, 1, key, &mut target), Outcome::Done);
+        assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done);
         job.assert_whole();
     }
 }
@@ -48,8 +48,8 @@ fn memory_that_cannot_be_locked_is_told_once_and_sent_through_buffers() {
     // A buffer of its own, and the memory itself.
     job.net.fail_registers(0, 2);
     let mut target = Guarded::new(5000);
-    assert_eq!(job.read(0, 1, key, &mut target), Outcome::Unreachable);
-    assert_eq!(job.read(0, 1, key, &mut target), Outcome::Done);
+    assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
+    assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done);
     job.assert_whole();
     for rank in [0, 1] {
         let words = &job.all[rank].words;
@@ -122,10 +122,10 @@ fn nobody_is_told_of_a_write_whose_memory_cannot_be_locked() {
     let mut sources = [0, 1].map(|round| Guarded::of(&pattern(0, round, 16)));
     job.net.fail_registers(0, 1);
     let refused = post_write(&mut job, &mut sources[0], key, 0);
-    assert_eq!(job.end_of(0, refused), Outcome::Unreachable);
+    assert_eq!(job.end_of(0, refused), WorkOutcome::Unreachable);
     job.send(0, 1, 8);
     let done = post_write(&mut job, &mut sources[1], key, 0);
-    assert_eq!(job.end_of(0, done), Outcome::Done);
+    assert_eq!(job.end_of(0, done), WorkOutcome::Done);
     job.settle();
     // The first frame, that after the write which could not be, and the other write.
     assert_eq!(job.all[1].order[0], [0, 1, WRITTEN]);
@@ -295,7 +295,7 @@ fn an_immediate_comes_after_its_bytes_and_in_order_across_breaks() {
             job.send(0, 1, 8);
         }
         for work in works {
-            assert_eq!(job.end_of(0, work), Outcome::Done);
+            assert_eq!(job.end_of(0, work), WorkOutcome::Done);
         }
         job.settle();
         // The first frame, then a write and a frame in turn.

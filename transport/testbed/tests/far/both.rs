@@ -3,8 +3,8 @@
 //! jobs, which none of them knows.
 
 use transport::{
-    Completion, Completions, Fabric, FakeConfig, FakeNet, Far, Head, Lease, NetLimits, Outcome,
-    Peer, StreamKey, WorkId,
+    Completion, Completions, Fabric, FakeConfig, FakeNet, ForeignPeer, Head, Lease, NetLimits,
+    Peer, StreamKey, WorkId, WorkOutcome,
 };
 
 use testbed::memory::Guarded;
@@ -58,7 +58,7 @@ pub struct Process {
     pub heard: Vec<Vec<(u64, Vec<u8>)>>,
     /// Immediates that came.
     pub written: Vec<Vec<u32>>,
-    ended: Vec<(WorkId, Outcome, Lease)>,
+    ended: Vec<(WorkId, WorkOutcome, Lease)>,
     pub lost: Vec<usize>,
     pub words: Vec<String>,
     pub wanted: Vec<usize>,
@@ -112,9 +112,9 @@ impl Both {
     }
 
     /// What a process and another one know of each other, as the first sees it.
-    pub fn far(&self, me: usize, other: usize) -> Far {
+    pub fn far(&self, me: usize, other: usize) -> ForeignPeer {
         let (mine, theirs) = (&self.all[me], &self.all[other]);
-        Far {
+        ForeignPeer {
             known_as: theirs.numbers[me],
             key: KEYS[theirs.job],
             stream_key: StreamKey::new(KEYS[theirs.job].into()),
@@ -287,7 +287,7 @@ impl Both {
         let lease = target.lease(0, bytes);
         let fabric = &mut self.all[reader].fabric;
         fabric.post_read(there, lease, key, 0, work);
-        assert_eq!(self.end_of(reader, work), Outcome::Done);
+        assert_eq!(self.end_of(reader, work), WorkOutcome::Done);
         self.all[owner].fabric.withdraw(back, key);
         assert!(target.bytes() == body);
         target.assert_guards();
@@ -316,7 +316,7 @@ impl Both {
                 .err();
             lease.is_none()
         });
-        assert_eq!(self.end_of(writer, work), Outcome::Done);
+        assert_eq!(self.end_of(writer, work), WorkOutcome::Done);
         self.until("the owner is told", |both| {
             both.all[owner].written[writer].last() == Some(&said)
         });
@@ -325,7 +325,7 @@ impl Both {
         target.assert_guards();
     }
 
-    fn end_of(&mut self, place: usize, work: WorkId) -> Outcome {
+    fn end_of(&mut self, place: usize, work: WorkId) -> WorkOutcome {
         let mut outcome = None;
         self.until("the work ends", |both| {
             let mut ended = both.all[place].ended.iter();

@@ -2,7 +2,7 @@
 //! Behaviours of data that are announced.
 
 use testbed::memory::Guarded;
-use testbed::{Random, Rank, body_of, head, key_of, pattern};
+use testbed::{Random, TestRank, body_of, head, key_of, pattern};
 use transport::{Peer, RemoteKey};
 
 /// Around what goes with an announcement at most.
@@ -21,7 +21,7 @@ struct Source {
 }
 
 /// Each announces some, and reads what the other has: at once or later, in any order, all of it, a part, or nothing.
-pub async fn announced(rank: &mut Rank) {
+pub async fn announced(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let mut random = Random(u64::from(rank.me) + 7);
     for round in 0..ROUNDS {
@@ -64,7 +64,7 @@ pub async fn announced(rank: &mut Rank) {
     }
 }
 
-async fn announce(rank: &mut Rank, to: u32, name: u64, bytes: usize) -> Source {
+async fn announce(rank: &mut TestRank, to: u32, name: u64, bytes: usize) -> Source {
     let mut memory = Guarded::of(&pattern(rank.me, name, bytes));
     let address = memory.lease(0, bytes).address();
     let key = rank.fabric.offer(Peer(to), address, bytes as u64);
@@ -80,7 +80,7 @@ async fn announce(rank: &mut Rank, to: u32, name: u64, bytes: usize) -> Source {
 }
 
 /// Reads what was announced: what was read already is still there.
-async fn read(rank: &mut Rank, from: u32, (name, key): (u64, RemoteKey), random: &mut Random) {
+async fn read(rank: &mut TestRank, from: u32, (name, key): (u64, RemoteKey), random: &mut Random) {
     let bytes = key.bytes as usize;
     let (at, part) = match random.below(6) {
         0 => return rank.fabric.decline(Peer(from), key),

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Behaviours of atomic operations.
 
-use transport::{Atomic, Head, Mover, Outcome, Peer, RemoteKey};
+use transport::{Atomic, Head, Mover, Peer, RemoteKey, WorkOutcome};
 
-use testbed::memory::Words;
-use testbed::{Rank, head};
+use testbed::memory::AtomicWords;
+use testbed::{TestRank, head};
 
 /// A counter to which all others add, and a word that one of them takes; an adapter and a CPU do not share a word.
-pub async fn atomics(rank: &mut Rank) {
+pub async fn atomics(rank: &mut TestRank) {
     const ROUNDS: u64 = 20;
-    let mine = Words::new(&mut rank.fabric, 2);
+    let mine = AtomicWords::new(&mut rank.fabric, 2);
     for peer in 0..rank.size {
         let key = mine.export(&mut rank.fabric, peer);
         rank.tell_key(peer, key).await;
@@ -63,39 +63,39 @@ pub async fn atomics(rank: &mut Rank) {
 }
 
 /// Adds some; the word never seems to shrink. The tally has what was added, and what perhaps was.
-async fn add_once(rank: &mut Rank, owner: u32, key: RemoteKey, add: u64, tally: &mut [u64; 4]) {
+async fn add_once(rank: &mut TestRank, owner: u32, key: RemoteKey, add: u64, tally: &mut [u64; 4]) {
     let (outcome, old) = rank.change(owner, Atomic::FetchAdd { add }, key, 0).await;
     match outcome {
-        Outcome::Done => {
+        WorkOutcome::Done => {
             assert!(old >= tally[0], "{old} after {}", tally[0]);
             tally[0] += add;
         }
-        Outcome::Unknown => tally[1] += add,
+        WorkOutcome::Unknown => tally[1] += add,
         outcome => assert!(!rank.was_done(outcome)),
     }
 }
 
 /// Only one finds the word as it was.
-async fn elect(rank: &mut Rank, owner: u32, key: RemoteKey, tally: &mut [u64; 4]) {
+async fn elect(rank: &mut TestRank, owner: u32, key: RemoteKey, tally: &mut [u64; 4]) {
     let swap = u64::from(rank.me) + 1;
     let atomic = Atomic::CompareSwap { compare: 0, swap };
     let (outcome, old) = rank.change(owner, atomic, key, 8).await;
     match outcome {
-        Outcome::Done => {
+        WorkOutcome::Done => {
             assert!(old <= rank.size.into());
             tally[2] += u64::from(old == 0);
         }
-        Outcome::Unknown => tally[3] += 1,
+        WorkOutcome::Unknown => tally[3] += 1,
         outcome => assert!(!rank.was_done(outcome)),
     }
 }
 
 /// What is not aligned, not whole or not there.
-async fn refuse(rank: &mut Rank, owner: u32, key: RemoteKey) {
+async fn refuse(rank: &mut TestRank, owner: u32, key: RemoteKey) {
     let add = Atomic::FetchAdd { add: 1 << 40 };
     for offset in [4, 9, 16, u64::MAX - 7] {
         let (outcome, _) = rank.change(owner, add, key, offset).await;
-        let is_refused = matches!(outcome, Outcome::BadKey | Outcome::Unreachable);
+        let is_refused = matches!(outcome, WorkOutcome::BadKey | WorkOutcome::Unreachable);
         assert!(is_refused, "{outcome:?} at {offset} of {key:?}");
     }
 }

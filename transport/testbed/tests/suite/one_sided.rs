@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Behaviours of reads and writes.
 
-use transport::{Head, Outcome, Peer, RemoteKey, WorkId};
+use transport::{Head, Peer, RemoteKey, WorkId, WorkOutcome};
 
 use testbed::memory::{Guarded, is_all};
-use testbed::{Incoming, Rank, head, pattern, yield_now};
+use testbed::{PeerEvent, TestRank, head, pattern, yield_now};
 
 /// Around words, pages, and the chunks in which large data are copied; the largest takes several polls.
 const SIZES: [usize; 14] = [
@@ -24,7 +24,7 @@ const SIZES: [usize; 14] = [
     3 << 20,
 ];
 
-pub async fn reads(rank: &mut Rank) {
+pub async fn reads(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for (number, bytes) in (0..).zip(SIZES) {
         let mut source = Guarded::of(&pattern(rank.me, number, bytes));
@@ -51,7 +51,7 @@ pub async fn reads(rank: &mut Rank) {
     }
 }
 
-pub async fn writes(rank: &mut Rank) {
+pub async fn writes(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for (number, bytes) in (0..).zip(SIZES) {
         for (offset, length) in parts(bytes) {
@@ -96,7 +96,7 @@ fn parts(bytes: usize) -> [(usize, usize); 5] {
     ]
 }
 
-pub async fn immediates(rank: &mut Rank) {
+pub async fn immediates(rank: &mut TestRank) {
     const ROUNDS: u32 = 40;
     let other = rank.size - 1 - rank.me;
     let mut target = Guarded::new(ROUNDS as usize * 16);
@@ -115,10 +115,10 @@ pub async fn immediates(rank: &mut Rank) {
     for number in 0..ROUNDS {
         let (_, body) = rank.receive(other).await;
         assert_eq!(body, number.to_ne_bytes());
-        if rank.reach == testbed::Reach::Never || !was_written(rank, other).await {
+        if rank.reach == testbed::OneSidedReach::Never || !was_written(rank, other).await {
             continue;
         }
-        assert_eq!(rank.incoming(other).await, Incoming::Written(number));
+        assert_eq!(rank.incoming(other).await, PeerEvent::Written(number));
         let there = &target.bytes()[number as usize * 16..][..16];
         assert_eq!(
             there,
@@ -131,12 +131,12 @@ pub async fn immediates(rank: &mut Rank) {
         let outcome = rank.end_of(work).await;
         rank.was_done(outcome);
     }
-    assert!(written == ROUNDS || rank.reach != testbed::Reach::Must);
+    assert!(written == ROUNDS || rank.reach != testbed::OneSidedReach::Must);
     rank.barrier().await;
 }
 
 async fn post_write(
-    rank: &mut Rank,
+    rank: &mut TestRank,
     to: u32,
     source: &mut Guarded,
     key: RemoteKey,
@@ -156,8 +156,8 @@ async fn post_write(
 }
 
 /// Whether the next thing of `from` is the end of a write: where the system forbids writes, none comes.
-async fn was_written(rank: &mut Rank, from: u32) -> bool {
-    if rank.reach == testbed::Reach::Must {
+async fn was_written(rank: &mut TestRank, from: u32) -> bool {
+    if rank.reach == testbed::OneSidedReach::Must {
         return true;
     }
     while rank.waiting(from) == 0 {
@@ -167,7 +167,7 @@ async fn was_written(rank: &mut Rank, from: u32) -> bool {
 }
 
 // tidy: long (one altered key after the other)
-pub async fn bad_keys(rank: &mut Rank) {
+pub async fn bad_keys(rank: &mut TestRank) {
     let (to, from) = (
         (rank.me + 1) % rank.size,
         (rank.me + rank.size - 1) % rank.size,
@@ -256,7 +256,7 @@ pub async fn bad_keys(rank: &mut Rank) {
 }
 
 /// Many reads of many sizes at once: each ends once, under its own name, with its own memory.
-pub async fn many_at_once(rank: &mut Rank) {
+pub async fn many_at_once(rank: &mut TestRank) {
     const READS: usize = 100;
     let (to, from) = (
         (rank.me + 1) % rank.size,
@@ -300,7 +300,7 @@ pub async fn many_at_once(rank: &mut Rank) {
 }
 
 /// Everybody reads from everybody at the same time.
-pub async fn crossing_reads(rank: &mut Rank) {
+pub async fn crossing_reads(rank: &mut TestRank) {
     const BYTES: usize = 700_001;
     let mut source = Guarded::of(&pattern(rank.me, 9, BYTES));
     for peer in 0..rank.size {
@@ -320,7 +320,7 @@ pub async fn crossing_reads(rank: &mut Rank) {
         let outcome = rank.end_of(work).await;
         // A process always reaches itself.
         let done = match peer == rank.me {
-            true => outcome == Outcome::Done,
+            true => outcome == WorkOutcome::Done,
             false => rank.was_done(outcome),
         };
         assert!(done || peer != rank.me, "{outcome:?}");

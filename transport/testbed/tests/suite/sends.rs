@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Behaviours of sends.
 
-use transport::{Arrived, Atomic, Head, Outcome, Peer};
+use transport::{Arrived, Atomic, Head, Peer, WorkOutcome};
 
-use testbed::memory::Words;
-use testbed::{Incoming, Random, Rank, head, pattern, yield_now};
+use testbed::memory::AtomicWords;
+use testbed::{PeerEvent, Random, TestRank, head, pattern, yield_now};
 
 /// Around every boundary: a word, a slot's body, a cache line, a page, the largest body.
 const SIZES: [usize; 22] = [
     0, 1, 2, 7, 8, 9, 15, 16, 40, 41, 47, 48, 49, 56, 63, 64, 65, 4095, 4096, 4097, 8191, 8192,
 ];
 
-pub async fn sizes(rank: &mut Rank) {
+pub async fn sizes(rank: &mut TestRank) {
     let (to, from) = (
         (rank.me + 1) % rank.size,
         (rank.me + rank.size - 1) % rank.size,
@@ -29,7 +29,7 @@ pub async fn sizes(rank: &mut Rank) {
 }
 
 /// What a provider says that it can do, it does; and no more. It says so of itself too.
-pub async fn caps(rank: &mut Rank) {
+pub async fn caps(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     for peer in [other, rank.me] {
         let caps = rank.fabric.caps(Peer(peer));
@@ -39,7 +39,7 @@ pub async fn caps(rank: &mut Rank) {
             let (_, body) = rank.receive(peer).await;
             assert!(body == pattern(peer, number, bytes), "{bytes} bytes");
         }
-        let mine = Words::new(&mut rank.fabric, 1);
+        let mine = AtomicWords::new(&mut rank.fabric, 1);
         let key = mine.export(&mut rank.fabric, peer);
         rank.tell_key(peer, key).await;
         let key = rank.hear_key(peer).await;
@@ -52,15 +52,15 @@ pub async fn caps(rank: &mut Rank) {
         let add = Atomic::FetchAdd { add: 1 };
         let (outcome, _) = rank.change(peer, add, key, 0).await;
         if caps.atomics.is_none() {
-            assert_eq!(outcome, Outcome::Unreachable);
-        } else if outcome == Outcome::Done && peer == rank.me {
+            assert_eq!(outcome, WorkOutcome::Unreachable);
+        } else if outcome == WorkOutcome::Done && peer == rank.me {
             assert_eq!(mine.get(0), 1);
         }
         rank.barrier().await;
     }
 }
 
-pub async fn heads(rank: &mut Rank) {
+pub async fn heads(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let made = |kind: u8| Head {
         kind,
@@ -91,7 +91,7 @@ pub async fn heads(rank: &mut Rank) {
     rank.barrier().await;
 }
 
-pub async fn order(rank: &mut Rank) {
+pub async fn order(rank: &mut TestRank) {
     const FRAMES: u64 = 200;
     let mut random = Random(u64::from(rank.me) * 77);
     for number in 0..FRAMES {
@@ -125,7 +125,7 @@ pub async fn order(rank: &mut Rank) {
 }
 
 /// Everybody to everybody, itself included.
-pub async fn all_to_all(rank: &mut Rank) {
+pub async fn all_to_all(rank: &mut TestRank) {
     const FRAMES: u64 = 30;
     for number in 0..FRAMES {
         for to in 0..rank.size {
@@ -143,7 +143,7 @@ pub async fn all_to_all(rank: &mut Rank) {
     rank.barrier().await;
 }
 
-pub async fn full_and_recovery(rank: &mut Rank) {
+pub async fn full_and_recovery(rank: &mut TestRank) {
     let (sender, receiver) = (0, rank.size - 1);
     // There may be no room for a peer that was never heard of.
     rank.barrier().await;
@@ -195,7 +195,7 @@ pub async fn full_and_recovery(rank: &mut Rank) {
 }
 
 /// A receiver that keeps lent buffers stops large bodies after some time, but never small ones.
-pub async fn held_buffers(rank: &mut Rank) {
+pub async fn held_buffers(rank: &mut TestRank) {
     let (sender, receiver) = (0, rank.size - 1);
     if sender == receiver {
         return;
@@ -248,7 +248,7 @@ pub async fn held_buffers(rank: &mut Rank) {
     rank.barrier().await;
 }
 
-async fn hold_until_small(rank: &mut Rank) -> (Vec<Arrived>, u64) {
+async fn hold_until_small(rank: &mut TestRank) -> (Vec<Arrived>, u64) {
     let mut held = Vec::new();
     loop {
         let arrived = rank.look_and_hold().1;
@@ -258,7 +258,7 @@ async fn hold_until_small(rank: &mut Rank) -> (Vec<Arrived>, u64) {
             return (held, small.head.word);
         }
         if rank.waiting(0) > 0 {
-            let Incoming::Message { head, .. } = rank.incoming(0).await else {
+            let PeerEvent::Message { head, .. } = rank.incoming(0).await else {
                 panic!("a write that nobody posted");
             };
             return (held, head.word);
@@ -268,7 +268,7 @@ async fn hold_until_small(rank: &mut Rank) -> (Vec<Arrived>, u64) {
 }
 
 /// A target that is shorter than the body gets its beginning, a longer one is left alone beyond it.
-pub async fn short_target(rank: &mut Rank) {
+pub async fn short_target(rank: &mut TestRank) {
     const BYTES: [usize; 5] = [5, 8, 48, 49, 3000];
     let (sender, receiver) = (0, rank.size - 1);
     if rank.me == sender {
@@ -295,7 +295,7 @@ pub async fn short_target(rank: &mut Rank) {
     rank.barrier().await;
 }
 
-fn copy_to_all_sorts_of_room(rank: &Rank, arrived: &Arrived, whole: &[u8]) {
+fn copy_to_all_sorts_of_room(rank: &TestRank, arrived: &Arrived, whole: &[u8]) {
     let bytes = whole.len();
     for room in [0, 1, bytes / 2, bytes - 1, bytes, bytes + 9] {
         let mut target = vec![0xAB; room];

@@ -96,25 +96,25 @@ pub(super) fn chapter(
         text += "use core::ffi::c_int;\n\n";
     }
     let args = [
-        "Choice",
+        "ChoiceBuffer",
         "Errcodes",
-        "Handles",
+        "CHandleArray",
         "Ierror",
-        "In",
-        "Number",
-        "Out",
-        "Procedure",
-        "Status",
+        "InAddress",
+        "FortranHandle",
+        "OutAddress",
+        "UserProcedure",
+        "FortranStatus",
         "Statuses",
         "UNWRITTEN",
-        "Weights",
+        "FortranWeights",
     ];
     text += &format!("use crate::arg::{{{}}};\n", uses(&args).join(", "));
     if !uses(&["by_hand"]).is_empty() {
         text += "use crate::by_hand;\n";
     }
     text += "use crate::c;\nuse crate::names;\n";
-    let texts = uses(&["Chars", "Room"]);
+    let texts = uses(&["Chars", "TextRoom"]);
     if !texts.is_empty() {
         text += &format!("use crate::text::{{{}}};\n", texts.join(", "));
     }
@@ -201,11 +201,11 @@ fn pass(procedure: &Procedure<'_>, param: &Param) -> Passed {
     };
     let of_files = procedure.function.name == "MPI_Register_datarep";
     if kinds::callback(&param.kind).is_some() && !of_files {
-        return plain("Procedure", "get");
+        return plain("UserProcedure", "get");
     }
     if kinds::callback(&param.kind).is_some() || (of_files && param.kind == "State") {
         // Their arguments differ from C's, and C has no body yet: none is handed over.
-        let (fortran, before) = ("Procedure".to_owned(), format!("let _ = {name};\n"));
+        let (fortran, before) = ("UserProcedure".to_owned(), format!("let _ = {name};\n"));
         let c = "core::ptr::null()".to_owned();
         let (is_text, after) = (false, String::new());
         return Passed {
@@ -217,26 +217,30 @@ fn pass(procedure: &Procedure<'_>, param: &Param) -> Passed {
         };
     }
     match (param.kind.as_str(), param.way) {
-        ("Buf" | "MutBuf", _) => plain("Choice", "get"),
+        ("Buf" | "MutBuf", _) => plain("ChoiceBuffer", "get"),
         ("Status", _) if is_array(param) => plain("Statuses", "get"),
-        ("Status", _) => plain("Status", "get"),
-        ("Weights", _) => plain("Weights", "get"),
+        ("Status", _) => plain("FortranStatus", "get"),
+        ("Weights", _) => plain("FortranWeights", "get"),
         ("Int", Way::Out) if param.optional => plain("Errcodes", "get"),
-        ("State", Way::Out) => plain("Out<isize>", "as_ptr"),
-        ("State", _) => plain("In<isize>", "as_ptr"),
-        ("Range", _) => plain("In<[c_int; 3]>", "as_ptr"),
-        ("Bytes", Way::In) => plain("In<c_int>", "as_ptr"),
-        ("Flag", Way::In) if !is_array(param) => plain("In<c_int>", "truth"),
+        ("State", Way::Out) => plain("OutAddress<isize>", "as_ptr"),
+        ("State", _) => plain("InAddress<isize>", "as_ptr"),
+        ("Range", _) => plain("InAddress<[c_int; 3]>", "as_ptr"),
+        ("Bytes", Way::In) => plain("InAddress<c_int>", "as_ptr"),
+        ("Flag", Way::In) if !is_array(param) => plain("InAddress<c_int>", "truth"),
         ("String" | "Chars", Way::In) => text_in(procedure, param),
         ("String", _) => text_out(param),
         (kind, _) if is_handle(kind) => handle(procedure, param),
         (_, Way::In) => {
             let how = if is_array(param) { "as_ptr" } else { "get" };
-            plain(&format!("In<{}>", rust(param, procedure.width)), how)
+            plain(&format!("InAddress<{}>", rust(param, procedure.width)), how)
         }
-        ("Bytes", _) => plain("Out<c_int>", "as_ptr"),
-        _ => index(param)
-            .unwrap_or_else(|| plain(&format!("Out<{}>", rust(param, procedure.width)), "as_ptr")),
+        ("Bytes", _) => plain("OutAddress<c_int>", "as_ptr"),
+        _ => index(param).unwrap_or_else(|| {
+            plain(
+                &format!("OutAddress<{}>", rust(param, procedure.width)),
+                "as_ptr",
+            )
+        }),
     }
 }
 
@@ -245,7 +249,7 @@ fn pass(procedure: &Procedure<'_>, param: &Param) -> Passed {
 fn index(param: &Param) -> Option<Passed> {
     let name = &param.name;
     let local = |after: String| Passed {
-        fortran: "Out<c_int>".into(),
+        fortran: "OutAddress<c_int>".into(),
         is_text: false,
         before: format!("let mut {name}_c = UNWRITTEN;\n"),
         c: format!("&raw mut {name}_c"),
@@ -257,7 +261,7 @@ fn index(param: &Param) -> Option<Passed> {
         }
         "outcount" => Some(local("outcount.set_count(outcount_c);\n".into())),
         "array_of_indices" => Some(Passed {
-            fortran: "Out<c_int>".into(),
+            fortran: "OutAddress<c_int>".into(),
             is_text: false,
             before: String::new(),
             c: format!("{name}.as_ptr()"),
@@ -298,7 +302,7 @@ fn text_out(param: &Param) -> Passed {
     Passed {
         fortran: "Chars".into(),
         is_text: true,
-        before: format!("let mut {name}_c = Room::of(c::{size});\n"),
+        before: format!("let mut {name}_c = TextRoom::of(c::{size});\n"),
         c: format!("{name}_c.as_mut_ptr()"),
         after: format!("if code == 0 {{ {name}_c.give({name}, {name}_len); }}\n"),
     }
@@ -306,8 +310,12 @@ fn text_out(param: &Param) -> Passed {
 
 fn handle(procedure: &Procedure<'_>, param: &Param) -> Passed {
     let name = &param.name;
-    let wrapper = if param.way == Way::In { "In" } else { "Out" };
-    let fortran = format!("{wrapper}<Number>");
+    let wrapper = if param.way == Way::In {
+        "InAddress"
+    } else {
+        "OutAddress"
+    };
+    let fortran = format!("{wrapper}<FortranHandle>");
     let is_text = false;
     match (&param.length, param.way) {
         (Length::One, Way::In) => Passed {
@@ -319,7 +327,7 @@ fn handle(procedure: &Procedure<'_>, param: &Param) -> Passed {
         },
         // It stays as it is, in Fortran for the compiler too.
         (Length::One, _) if procedure.function.name == "MPI_Cancel" => Passed {
-            fortran: "In<Number>".into(),
+            fortran: "InAddress<FortranHandle>".into(),
             is_text,
             before: format!("let mut {name}_c = {name}.handle();\n"),
             c: format!("&raw mut {name}_c"),
@@ -339,7 +347,7 @@ fn handle(procedure: &Procedure<'_>, param: &Param) -> Passed {
                 "let mut {name}_c = {};\n",
                 match length {
                     Length::Named(count) =>
-                        format!("Handles::read({name}.as_ptr(), {count}.get())"),
+                        format!("CHandleArray::read({name}.as_ptr(), {count}.get())"),
                     _ => of_peers(procedure, name),
                 }
             ),
@@ -359,9 +367,11 @@ fn of_peers(procedure: &Procedure<'_>, name: &str) -> String {
         (true, _) => "sources",
         (false, _) => "peers",
     };
-    let read = format!("Handles::read({name}.as_ptr(), by_hand::{peers}(comm.handle()))");
+    let read = format!("CHandleArray::read({name}.as_ptr(), by_hand::{peers}(comm.handle()))");
     match name {
-        "sendtypes" => format!("if sendbuf.is_in_place() {{ Handles::none() }} else {{ {read} }}"),
+        "sendtypes" => {
+            format!("if sendbuf.is_in_place() {{ CHandleArray::none() }} else {{ {read} }}")
+        }
         _ => read,
     }
 }
@@ -374,7 +384,7 @@ pub(super) fn declarations(
     let mut text = format!(
         "{HEAD}//! The C functions. Types say as much as this side needs: a handle is a number, a callback an address.\n\
          #![allow(clippy::too_many_arguments, reason = \"the standard's signatures\")]\n\n\
-         use core::ffi::{{c_char, c_int, c_void}};\n\nuse crate::arg::Handle;\n\nunsafe extern \"C\" {{\n"
+         use core::ffi::{{c_char, c_int, c_void}};\n\nuse crate::arg::CHandle;\n\nunsafe extern \"C\" {{\n"
     );
     let plain = procedures.iter().filter(|p| !is_by_hand(p));
     for procedure in plain {
@@ -426,8 +436,8 @@ fn c_type(param: &Param, width: Width) -> String {
         ("Range", _) => "*const [c_int; 3]".into(),
         ("String" | "Chars", Way::In) => "*const c_char".into(),
         ("String", _) => "*mut c_char".into(),
-        (kind, Way::In) if is_handle(kind) && !array => "Handle".into(),
-        (kind, _) if is_handle(kind) => "*mut Handle".into(),
+        (kind, Way::In) if is_handle(kind) && !array => "CHandle".into(),
+        (kind, _) if is_handle(kind) => "*mut CHandle".into(),
         (_, Way::In) if array => format!("*const {}", rust(param, width)),
         (_, Way::In) => rust(param, width).into(),
         _ => format!("*mut {}", rust(param, width)),

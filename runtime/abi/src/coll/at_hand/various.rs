@@ -7,7 +7,7 @@ use runtime::UserMemory;
 use runtime::collective::AtHand;
 
 use super::{FIRST_ADDRESS, are_apart, at_hand, memory_or_none, rank};
-use crate::args::{ConstBuf, Counts, CountsPtr, MutBuf};
+use crate::args::{ConstBuf, CountArray, CountsPtr, MutBuf};
 use crate::datatype_table::dense_size;
 use crate::enter::Mpi;
 use crate::handle::{MPI_Comm, MPI_Datatype};
@@ -29,7 +29,7 @@ pub(in crate::coll) fn gatherv(
         if rank(it, root)? != it.rank() {
             return it.gatherv(memory_or_none(sendbuf.into(), sendcount, sendtype)?);
         }
-        let all = Blocks::of(it, recvbuf, recvcounts, displs, recvtype)?;
+        let all = VectorBlocks::of(it, recvbuf, recvcounts, displs, recvtype)?;
         let mine = own(it, sendbuf.into(), sendcount, sendtype, &all)?;
         it.gatherv_here(mine, |rank| all.block(rank))
     })
@@ -52,7 +52,7 @@ pub(in crate::coll) fn scatterv(
         if root != it.rank() {
             return it.scatterv(memory_or_none(recvbuf, recvcount, recvtype)?, root);
         }
-        let all = Blocks::of(it, sendbuf.into(), sendcounts, displs, sendtype)?;
+        let all = VectorBlocks::of(it, sendbuf.into(), sendcounts, displs, sendtype)?;
         let mine = own(it, recvbuf, recvcount, recvtype, &all)?;
         it.scatterv_here(|rank| all.block(rank), mine)
     })
@@ -70,7 +70,7 @@ pub(in crate::coll) fn allgatherv(
     comm: MPI_Comm,
 ) -> Option<()> {
     at_hand::<ALLGATHERV>(mpi, comm, |it| {
-        let all = Blocks::of(it, recvbuf, recvcounts, displs, recvtype)?;
+        let all = VectorBlocks::of(it, recvbuf, recvcounts, displs, recvtype)?;
         let mine = own(it, sendbuf.into(), sendcount, sendtype, &all)?;
         it.allgatherv(mine, |rank| all.block(rank))
     })
@@ -89,8 +89,8 @@ pub(in crate::coll) fn alltoallv(
     comm: MPI_Comm,
 ) -> Option<()> {
     at_hand::<ALLTOALLV>(mpi, comm, |it| {
-        let out = Blocks::of(it, sendbuf.into(), sendcounts, sdispls, sendtype)?;
-        let into = Blocks::of(it, recvbuf, recvcounts, rdispls, recvtype)?;
+        let out = VectorBlocks::of(it, sendbuf.into(), sendcounts, sdispls, sendtype)?;
+        let into = VectorBlocks::of(it, recvbuf, recvcounts, rdispls, recvtype)?;
         are_apart(out.block(it.rank()), into.block(it.rank())).then_some(())?;
         it.alltoallv(|rank| out.block(rank), |rank| into.block(rank))
     })
@@ -106,7 +106,7 @@ fn own(
     buf: MutBuf,
     count: i64,
     datatype: MPI_Datatype,
-    all: &Blocks<'_>,
+    all: &VectorBlocks<'_>,
 ) -> Option<Option<UserMemory>> {
     if buf.is_in_place() {
         return Some(None);
@@ -117,15 +117,15 @@ fn own(
 }
 
 /// Blocks of a predefined datatype without a gap, of lengths and at places for each rank.
-struct Blocks<'a> {
+struct VectorBlocks<'a> {
     buf: MutBuf,
-    counts: Counts<'a>,
-    places: Counts<'a>,
+    counts: CountArray<'a>,
+    places: CountArray<'a>,
     /// Bytes of an item.
     item: i64,
 }
 
-impl<'a> Blocks<'a> {
+impl<'a> VectorBlocks<'a> {
     /// All of which are memory.
     fn of(
         it: &AtHand<'_>,

@@ -8,17 +8,17 @@
 use std::rc::Rc;
 
 use transport::Seat;
-use transport::seat::{Awaited, Event, Round};
+use transport::seat::{Awaited, BoardEvent, Round};
 
 use super::super::bcast_queue::chunks;
+use super::super::board_note::{BoardNote, RoundKind};
 use super::super::by_node::{self, Across};
-use super::super::shape::Shape;
-use super::super::told::{Kind, Told};
 use super::super::tree::queue_limit;
-use super::super::{Reducer, board::Wish};
+use super::super::tuning::CollectiveTuning;
+use super::super::{Reducer, board::BoardChoice};
 use super::{arrive, goes, is_special, looks};
 use crate::comm::Comm;
-use crate::nodes::Nodes;
+use crate::nodes::CommNodes;
 use crate::{Universe, UserMemory};
 
 /// A call about which nothing is special so far, at a rank near its leader. Each way of it answers `None` where the ordinary way must
@@ -27,9 +27,9 @@ use crate::{Universe, UserMemory};
 pub struct NearHand<'a> {
     universe: &'a mut Universe,
     comm: &'a Comm,
-    nodes: &'a Nodes,
+    nodes: &'a CommNodes,
     seat: Rc<Seat>,
-    shape: Shape,
+    shape: CollectiveTuning,
     number: u32,
     collective: usize,
 }
@@ -64,7 +64,7 @@ impl<'a> NearHand<'a> {
         let round = self.give(
             choice.by_node(self.shape.boards),
             choice.board(),
-            Kind::Barrier,
+            RoundKind::Barrier,
             &[],
         )?;
         self.hear(leader, &mut [], Some(round))
@@ -89,7 +89,7 @@ impl<'a> NearHand<'a> {
             return None;
         }
         let goes = choice.by_node(self.shape.boards);
-        self.give(goes, choice.board(), Kind::Reduce, input.as_slice())?;
+        self.give(goes, choice.board(), RoundKind::Reduce, input.as_slice())?;
         self.end()
     }
 
@@ -109,7 +109,12 @@ impl<'a> NearHand<'a> {
         }
         self.hears(input.bytes())?;
         let goes = choice.allreduce.by_node(self.shape.boards);
-        let round = self.give(goes, choice.reduce.board(), Kind::Reduce, input.as_slice())?;
+        let round = self.give(
+            goes,
+            choice.reduce.board(),
+            RoundKind::Reduce,
+            input.as_slice(),
+        )?;
         self.hear(leader, output.as_mut_slice(), Some(round))
     }
 
@@ -135,16 +140,22 @@ impl<'a> NearHand<'a> {
     }
 
     /// Arrives with its bytes at the board, if the call goes that way, and does not wait.
-    fn give(&self, by_node: bool, wish: Wish, kind: Kind, bytes: &[u8]) -> Option<Round> {
+    fn give(
+        &self,
+        by_node: bool,
+        wish: BoardChoice,
+        kind: RoundKind,
+        bytes: &[u8],
+    ) -> Option<Round> {
         goes(&self.shape, &self.seat, bytes.len(), wish).filter(|()| by_node)?;
         let (_, place) = self.nodes.near();
-        let told = Told::of_call(self.number, kind, bytes.len());
+        let told = BoardNote::of_call(self.number, kind, bytes.len());
         arrive(&self.seat, place, told, bytes)
     }
 
     /// What the leader tells, if it comes before anything else happens. `given`: the round in which this rank has arrived.
     fn hear(&mut self, leader: u32, into: &mut [u8], given: Option<Round>) -> Option<()> {
-        let note = Told::of_call(self.number, Kind::Bcast, into.len()).note();
+        let note = BoardNote::of_call(self.number, RoundKind::Bcast, into.len()).note();
         for (heard, chunk) in chunks(into.len()).enumerate() {
             let told = match self.is_told() {
                 true => self.seat.bcast_queue().told(),
@@ -173,7 +184,7 @@ impl<'a> NearHand<'a> {
             queue.is_told(next)
         });
         comes_soon || {
-            let entry = Awaited::new(&self.seat, Event::Entry(next));
+            let entry = Awaited::new(&self.seat, BoardEvent::Entry(next));
             self.universe.sleep_at_board(&entry)
         }
     }

@@ -6,9 +6,9 @@ use transport::seat::Round;
 
 use super::super::bcast_queue::{block_in, is_on_board};
 use super::super::blocks::gather_wish;
-use super::super::board::Wish;
+use super::super::board::BoardChoice;
+use super::super::board_note::{BoardNote, RoundKind};
 use super::super::parcels::{self, Given, PLACE_BYTES, Parcels, fill, filled_bytes, with_room};
-use super::super::told::{Kind, Told};
 use super::super::various::{
     allgather_wish, allgatherv_most, alltoall_most, gatherv_most, gatherv_place, scatter_limit,
 };
@@ -23,7 +23,7 @@ impl AtHand<'_> {
         if mine.bytes() > gatherv_most(self.shape) {
             return None;
         }
-        self.arrive_with_parcel(Kind::Gatherv, mine.as_slice())?;
+        self.arrive_with_parcel(RoundKind::Gatherv, mine.as_slice())?;
         self.end()
     }
 
@@ -35,7 +35,7 @@ impl AtHand<'_> {
         place: impl Fn(u32) -> UserMemory,
     ) -> Option<()> {
         self.goes_in_parcels(gather_wish(self.shape))?;
-        let round = self.arrive_with_parcel(Kind::Gatherv, &[])?;
+        let round = self.arrive_with_parcel(RoundKind::Gatherv, &[])?;
         self.wait_for_all(round)?;
         let parcels =
             Parcels::with_places(self.seat, round, gatherv_place(self.shape, self.size()));
@@ -57,8 +57,8 @@ impl AtHand<'_> {
         }
         let queue = self.seat.bcast_queue();
         let told = self.entry()?;
-        let theirs = Told::of(told.note);
-        if told.place != root || !theirs.is_alike(&self.told(Kind::Scatterv, 0)) {
+        let theirs = BoardNote::of(told.note);
+        if told.place != root || !theirs.is_alike(&self.told(RoundKind::Scatterv, 0)) {
             return None;
         }
         let bytes = theirs.bytes as usize;
@@ -89,7 +89,7 @@ impl AtHand<'_> {
         }
         with_room(bytes, |parcel| {
             fill(parcel, ranks, blocks());
-            self.tell(Kind::Scatterv, parcel)
+            self.tell(RoundKind::Scatterv, parcel)
         })?;
         if let Some(mine) = mine {
             mine.copy_from(block(self.rank()));
@@ -111,7 +111,7 @@ impl AtHand<'_> {
             return None;
         }
         let own = mine.unwrap_or_else(|| place(self.rank()));
-        let round = self.arrive_with_parcel(Kind::Allgatherv, own.as_slice())?;
+        let round = self.arrive_with_parcel(RoundKind::Allgatherv, own.as_slice())?;
         self.wait_for_all(round)?;
         let parcels = Parcels::new(self.seat, round);
         let wanted = (0..self.size()).filter(|from| mine.is_some() || *from != self.rank());
@@ -135,10 +135,13 @@ impl AtHand<'_> {
         if bytes > alltoall_most(self.shape) {
             return None;
         }
-        let round =
-            self.arrive_with(Kind::Alltoallv, Given::of(bytes, PLACE_BYTES), |parcels| {
+        let round = self.arrive_with(
+            RoundKind::Alltoallv,
+            Given::of(bytes, PLACE_BYTES),
+            |parcels| {
                 parcels.put_blocks(rank, bytes, blocks());
-            })?;
+            },
+        )?;
         self.wait_for_all(round)?;
         let parcels = Parcels::new(self.seat, round);
         self.all_of(round, 0..self.size(), |from| match parcels.given(from) {
@@ -148,12 +151,12 @@ impl AtHand<'_> {
         self.end()
     }
 
-    fn goes_in_parcels(&self, wish: Wish) -> Option<()> {
+    fn goes_in_parcels(&self, wish: BoardChoice) -> Option<()> {
         self.goes(0, wish)?;
         parcels::have_room(self.seat).then_some(())
     }
 
-    fn arrive_with_parcel(&self, kind: Kind, parcel: &[u8]) -> Option<Round> {
+    fn arrive_with_parcel(&self, kind: RoundKind, parcel: &[u8]) -> Option<Round> {
         self.arrive_with(kind, Given::of(parcel.len(), PLACE_BYTES), |parcels| {
             parcels.put(self.rank(), Some(parcel));
         })
@@ -163,7 +166,7 @@ impl AtHand<'_> {
     #[inline]
     fn arrive_with(
         &self,
-        kind: Kind,
+        kind: RoundKind,
         given: Given,
         put: impl FnOnce(Parcels<'_>),
     ) -> Option<Round> {

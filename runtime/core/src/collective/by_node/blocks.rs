@@ -7,15 +7,18 @@ use super::super::blocks::{
     self, allgather_plain, alltoall_plain, gather_equal, own, scatter_equal,
 };
 use super::super::various::gather_various;
-use super::{ByNode, Error, Line, Nodes, Payload, Root, UserMemory, Visit, cut_mut, dense};
+use super::{
+    ByNodeCall, CollectiveCall, CollectiveRoot, CommNodes, Error, Payload, UserMemory, Visit,
+    cut_mut, dense,
+};
 
 /// As [`allgather_bytes`](super::super::allgather_bytes).
 pub(in super::super) async fn allgather<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     all: &mut [u8],
 ) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(line, nodes, None).await?;
     let block = all.len() / line.size() as usize;
     let at = |rank: u32| rank as usize * block..(rank as usize + 1) * block;
     if !by.leads() {
@@ -27,7 +30,7 @@ pub(in super::super) async fn allgather<V: Visit>(
         .ranks_near()
         .map(|rank| dense(&mut all[at(rank)]))
         .collect();
-    by.go_on(gather_equal(&by.near, None, &near, Root::Here).await)?;
+    by.go_on(gather_equal(&by.near, None, &near, CollectiveRoot::Here).await)?;
     let members = by.members();
     if by.nodes.are_in_order() {
         exchange_all(&by, &members, all).await?;
@@ -45,15 +48,15 @@ pub(in super::super) async fn allgather<V: Visit>(
 
 /// As [`allgather_various`](super::super::allgather_various).
 pub(in super::super) async fn allgather_various<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
     let Some(given) = mine.or_else(|| own(line, all)) else {
         return Ok(());
     };
-    let by = ByNode::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(line, nodes, None).await?;
     let members = by.members();
     let order = || members.iter().flatten().map(|rank| &all[*rank as usize]);
     // Node by node: where the program has them like that, or aside.
@@ -74,7 +77,7 @@ pub(in super::super) async fn allgather_various<V: Visit>(
         } else {
             Some(given)
         };
-        by.go_on(gather_various(&by.near, given, near, Root::Here).await)?;
+        by.go_on(gather_various(&by.near, given, near, CollectiveRoot::Here).await)?;
         let mut parts = parts.iter();
         let of_node = |ranks: &Vec<u32>| parts.by_ref().take(ranks.len()).map(Payload::bytes).sum();
         let of_nodes: Vec<u64> = members.iter().map(of_node).collect();
@@ -120,7 +123,7 @@ fn parts_of_lengths(whole: UserMemory, lengths: impl Iterator<Item = u64>) -> Ve
 
 /// The leaders tell each other the blocks of their nodes, which lie node by node; the own ones are there.
 async fn exchange_all<V: Visit>(
-    by: &ByNode<'_, V>,
+    by: &ByNodeCall<'_, V>,
     members: &[Vec<u32>],
     all: &mut [u8],
 ) -> Result<(), Error> {
@@ -135,12 +138,12 @@ async fn exchange_all<V: Visit>(
 
 /// As [`alltoall_bytes`](super::super::alltoall_bytes).
 pub(in super::super) async fn alltoall<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     out: &[u8],
     into: &mut [u8],
 ) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(line, nodes, None).await?;
     let given = Payload::Dense(UserMemory::of_const(out));
     let taken = dense(into);
     if !by.leads() {
@@ -150,7 +153,7 @@ pub(in super::super) async fn alltoall<V: Visit>(
     let count = by.near.size() as usize;
     let mut rows = vec![0; count * out.len()];
     let near = parts_of(&mut rows, count);
-    by.go_on(gather_equal(&by.near, Some(&given), &near, Root::Here).await)?;
+    by.go_on(gather_equal(&by.near, Some(&given), &near, CollectiveRoot::Here).await)?;
     let members = by.members();
     let block = out.len() / line.size() as usize;
     // From each rank near this one to each rank of a node, node by node.
@@ -172,12 +175,12 @@ pub(in super::super) async fn alltoall<V: Visit>(
         }
     }
     let near = parts_of(&mut rows, count);
-    scatter_equal(&by.near, &near, Some(&taken), Root::Here).await
+    scatter_equal(&by.near, &near, Some(&taken), CollectiveRoot::Here).await
 }
 
 /// The leaders exchange what their nodes have for each other, which is as much in both directions.
 async fn exchange_parcels<V: Visit>(
-    by: &ByNode<'_, V>,
+    by: &ByNodeCall<'_, V>,
     members: &[Vec<u32>],
     packed: &mut [u8],
     come: &mut [u8],

@@ -13,17 +13,17 @@ use std::rc::Rc;
 
 use super::super::blocks::{gather_equal, scatter_equal};
 use super::super::various::{self, read_into};
-use super::{ByNode, Error, Line, Nodes, Payload, Root, Visit, dense};
+use super::{ByNodeCall, CollectiveCall, CollectiveRoot, CommNodes, Error, Payload, Visit, dense};
 
 /// As [`alltoall_various`](super::super::alltoall_various).
 pub(in super::super) async fn alltoall_various<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     out: &[Payload],
     into: &[Payload],
 ) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
-    let far = Far::of(&by);
+    let by = ByNodeCall::of(line, nodes, None).await?;
+    let far = RemoteRanks::of(&by);
     let mut given = Parcel::default();
     for rank in &far.ranks {
         let block = &out[*rank as usize];
@@ -62,8 +62,8 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
     near.and(alone.finish().await)
 }
 
-/// The ranks of the other nodes.
-struct Far {
+/// The ranks on other nodes.
+struct RemoteRanks {
     /// Node by node.
     ranks: Vec<u32>,
     /// Each node's place among the leaders, and where its ranks stand.
@@ -72,8 +72,8 @@ struct Far {
     limit: u64,
 }
 
-impl Far {
-    fn of<V: Visit>(by: &ByNode<'_, V>) -> Self {
+impl RemoteRanks {
+    fn of<V: Visit>(by: &ByNodeCall<'_, V>) -> Self {
         let mut far = Self {
             ranks: Vec::new(),
             nodes: Vec::new(),
@@ -117,7 +117,11 @@ struct Parcel {
 }
 
 /// A rank that does not lead gives what it has for others, and gets what they have for it.
-async fn follow<V: Visit>(by: &ByNode<'_, V>, far: &Far, given: Parcel) -> Result<Parcel, Error> {
+async fn follow<V: Visit>(
+    by: &ByNodeCall<'_, V>,
+    far: &RemoteRanks,
+    given: Parcel,
+) -> Result<Parcel, Error> {
     let mut table = to_bytes(&given.lengths);
     let place = dense(&mut table);
     by.go_on(gather_equal(&by.near, Some(&place), &[], by.root()).await)?;
@@ -133,7 +137,11 @@ async fn follow<V: Visit>(by: &ByNode<'_, V>, far: &Far, given: Parcel) -> Resul
 }
 
 /// The leader of a node hands on what its ranks have for others, and what others have for them.
-async fn lead<V: Visit>(by: &ByNode<'_, V>, far: &Far, given: Parcel) -> Result<Parcel, Error> {
+async fn lead<V: Visit>(
+    by: &ByNodeCall<'_, V>,
+    far: &RemoteRanks,
+    given: Parcel,
+) -> Result<Parcel, Error> {
     let given = collect(by, far, given).await?;
     let come = exchange(by, far, &given).await?;
     let mut got = vec![Parcel::default(); given.len()];
@@ -152,13 +160,13 @@ async fn lead<V: Visit>(by: &ByNode<'_, V>, far: &Far, given: Parcel) -> Result<
 
 /// What each rank of the node has for others.
 async fn collect<V: Visit>(
-    by: &ByNode<'_, V>,
-    far: &Far,
+    by: &ByNodeCall<'_, V>,
+    far: &RemoteRanks,
     own: Parcel,
 ) -> Result<Vec<Parcel>, Error> {
     let mut tables = vec![to_bytes(&own.lengths); by.near.size() as usize];
     let places: Vec<Payload> = tables.iter_mut().map(|table| dense(table)).collect();
-    by.go_on(gather_equal(&by.near, None, &places, Root::Here).await)?;
+    by.go_on(gather_equal(&by.near, None, &places, CollectiveRoot::Here).await)?;
     let mut given: Vec<Parcel> = tables.iter().map(|table| far.parcel(table)).collect();
     let mut coming = by.near.pending();
     for (rank, parcel) in (0..).zip(&mut given) {
@@ -173,8 +181,8 @@ async fn collect<V: Visit>(
 
 /// Exchanges what the ranks of the node have for others with the other leaders: of each other node, a row of lengths for each of its ranks.
 async fn exchange<V: Visit>(
-    by: &ByNode<'_, V>,
-    far: &Far,
+    by: &ByNodeCall<'_, V>,
+    far: &RemoteRanks,
     given: &[Parcel],
 ) -> Result<Vec<Parcel>, Error> {
     let mut rests: Vec<&[u8]> = given.iter().map(|parcel| &parcel.blocks[..]).collect();
@@ -219,10 +227,10 @@ async fn exchange<V: Visit>(
 }
 
 /// Gives each rank of the node what has come for it.
-async fn deal_out<V: Visit>(by: &ByNode<'_, V>, mut got: Vec<Parcel>) -> Result<Parcel, Error> {
+async fn deal_out<V: Visit>(by: &ByNodeCall<'_, V>, mut got: Vec<Parcel>) -> Result<Parcel, Error> {
     let mut tables: Vec<Vec<u8>> = got.iter().map(|parcel| to_bytes(&parcel.lengths)).collect();
     let places: Vec<Payload> = tables.iter_mut().map(|table| dense(table)).collect();
-    by.go_on(scatter_equal(&by.near, &places, None, Root::Here).await)?;
+    by.go_on(scatter_equal(&by.near, &places, None, CollectiveRoot::Here).await)?;
     let mut sent = by.near.pending();
     for (rank, parcel) in (0..).zip(&got) {
         if rank != by.leader && !parcel.blocks.is_empty() {

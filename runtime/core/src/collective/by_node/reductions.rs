@@ -10,19 +10,20 @@ use super::super::reduce::{
 use super::super::scan::{exscan_plain, scan_plain};
 use super::super::various;
 use super::{
-    ByNode, Error, Line, Nodes, Payload, Reducer, Root, UserMemory, Visit, cut, cut_mut, dense,
+    ByNodeCall, CollectiveCall, CollectiveRoot, CommNodes, Error, Payload, Reducer, UserMemory,
+    Visit, cut, cut_mut, dense,
 };
 
 /// As [`reduce`](super::super::reduce).
 pub(in super::super) async fn reduce<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     input: UserMemory,
     output: Option<UserMemory>,
     root: u32,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, Some(root)).await?;
+    let by = ByNodeCall::of(line, nodes, Some(root)).await?;
     if !by.leads() {
         return by.reduce_near(input, None, op).await;
     }
@@ -39,14 +40,14 @@ pub(in super::super) async fn reduce<V: Visit>(
 /// combines a slice of the data of its node, and those of the root's node with the ranks that have the same slice on other nodes; the
 /// root collects them.
 pub(in super::super) async fn reduce_in_slices<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     input: UserMemory,
     output: Option<UserMemory>,
     root: u32,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(line, nodes, None).await?;
     let (lengths, mut slice) = by.combine_slice(input, op).await?;
     let node = by.node_of(root);
     if let Some(same_place) = by.same_place() {
@@ -57,24 +58,24 @@ pub(in super::super) async fn reduce_in_slices<V: Visit>(
     }
     let mine = dense(&mut slice);
     let Some(mut output) = output else {
-        let root = Root::There(by.place_near(root));
+        let root = CollectiveRoot::There(by.place_near(root));
         return various::gather_various(&by.near, Some(&mine), &[], root).await;
     };
     let all: Vec<Payload> = cut_mut(output.as_mut_slice(), &lengths)
         .map(dense)
         .collect();
-    various::gather_various(&by.near, Some(&mine), &all, Root::Here).await
+    various::gather_various(&by.near, Some(&mine), &all, CollectiveRoot::Here).await
 }
 
 /// As [`allreduce`](super::super::allreduce).
 pub(in super::super) async fn allreduce<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     input: UserMemory,
     mut output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(line, nodes, None).await?;
     let leads = by.leads();
     by.reduce_near(input, leads.then_some(output), op).await?;
     if leads {
@@ -86,13 +87,13 @@ pub(in super::super) async fn allreduce<V: Visit>(
 /// As [`allreduce`], of so many bytes that one rank of a node would take long to talk to other nodes for all: each combines a slice of the
 /// data of its node, then with the ranks that have the same slice on other nodes, and tells it those near it.
 pub(in super::super) async fn allreduce_in_slices<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     input: UserMemory,
     mut output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(line, nodes, None).await?;
     let (lengths, mut slice) = by.combine_slice(input, op).await?;
     if let Some(same_place) = by.same_place() {
         allreduce_messages(&same_place, &mut slice, op).await?;
@@ -106,13 +107,13 @@ pub(in super::super) async fn allreduce_in_slices<V: Visit>(
 
 /// As [`reduce_scatter`](super::super::reduce_scatter) of `input` in parts of these lengths. The ranks of each node follow each other.
 pub(in super::super) async fn reduce_scatter<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     (input, lengths): (UserMemory, &[usize]),
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(line, nodes, None).await?;
     let mine = Payload::Dense(output);
     if !by.leads() {
         by.reduce_near(input, None, op).await?;
@@ -137,13 +138,13 @@ pub(in super::super) async fn reduce_scatter<V: Visit>(
 /// As [`reduce_scatter`], of so many bytes that one rank of a node would take long to talk to other nodes for all: each combines the parts
 /// of all ranks at its place, of the data of its node, then with these ranks. There are as many on each node.
 pub(in super::super) async fn reduce_scatter_in_slices<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     (input, lengths): (UserMemory, &[usize]),
     mut output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(line, nodes, None).await?;
     let parts: Vec<&[u8]> = cut(input.as_slice(), lengths).collect();
     let members = by.members();
     let at_place = |place: usize| members.iter().map(move |ranks| ranks[place] as usize);
@@ -176,13 +177,13 @@ pub(in super::super) async fn reduce_scatter_in_slices<V: Visit>(
 
 /// As [`scan`](super::super::scan). The ranks of each node follow each other.
 pub(in super::super) async fn scan<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     input: UserMemory,
     mut output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(line, nodes, None).await?;
     let before = before_node(&by, input, op).await?;
     by.go_on(scan_plain(&by.near, input, output, op).await)?;
     if let Some(before) = hear_before(&by, before, input.bytes()).await? {
@@ -193,13 +194,13 @@ pub(in super::super) async fn scan<V: Visit>(
 
 /// As [`exscan`](super::super::exscan). The ranks of each node follow each other.
 pub(in super::super) async fn exscan<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     input: UserMemory,
     mut output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNode::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(line, nodes, None).await?;
     let before = before_node(&by, input, op).await?;
     by.go_on(exscan_plain(&by.near, input, output, op).await)?;
     if let Some(before) = hear_before(&by, before, input.bytes()).await? {
@@ -211,7 +212,7 @@ pub(in super::super) async fn exscan<V: Visit>(
     Ok(())
 }
 
-impl<V: Visit> ByNode<'_, V> {
+impl<V: Visit> ByNodeCall<'_, V> {
     /// Combines a slice of the data of this node: the lengths of all slices, and this rank's. There are as many as each node has ranks
     /// for; others get nothing.
     async fn combine_slice(
@@ -231,7 +232,7 @@ impl<V: Visit> ByNode<'_, V> {
 
 /// At the leader: the combination of what all ranks of the nodes before this one have.
 async fn before_node<V: Visit>(
-    by: &ByNode<'_, V>,
+    by: &ByNodeCall<'_, V>,
     input: UserMemory,
     op: &impl Reducer,
 ) -> Result<Option<Vec<u8>>, Error> {
@@ -248,7 +249,7 @@ async fn before_node<V: Visit>(
 
 /// The same at all ranks of the node; nothing on the first one.
 async fn hear_before<V: Visit>(
-    by: &ByNode<'_, V>,
+    by: &ByNodeCall<'_, V>,
     before: Option<Vec<u8>>,
     bytes: usize,
 ) -> Result<Option<Vec<u8>>, Error> {

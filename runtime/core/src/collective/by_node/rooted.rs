@@ -11,24 +11,26 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::super::blocks::{gather_equal, scatter_equal};
+use super::super::collective_call::PendingMessages;
 use super::super::gather_tree::of_root;
-use super::super::line::Pending;
 use super::super::various::{gather_various, scatter_various};
-use super::slots::{Slots, Travels};
-use super::{ByNode, Error, Line, Nodes, Payload, Root, Visit, cut_mut, dense};
+use super::slots::{ExchangeSlots, Travels};
+use super::{
+    ByNodeCall, CollectiveCall, CollectiveRoot, CommNodes, Error, Payload, Visit, cut_mut, dense,
+};
 
 /// As [`gather`](super::super::gather).
 pub(in super::super) async fn gather<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     mine: Option<&Payload>,
     all: &[Payload],
-    root: Root,
+    root: CollectiveRoot,
 ) -> Result<(), Error> {
     let Some((to, own)) = of_root(line, mine, all, root) else {
         return Ok(());
     };
-    let by = ByNode::of(line, nodes, Some(to)).await?;
+    let by = ByNodeCall::of(line, nodes, Some(to)).await?;
     match (by.is_with(to), by.leads()) {
         (true, true) => collect(&by, mine, all).await,
         (true, false) => gather_various(&by.near, Some(own), &[], by.root()).await,
@@ -38,7 +40,7 @@ pub(in super::super) async fn gather<V: Visit>(
 }
 
 /// A rank gives its block.
-async fn give<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
+async fn give<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
     let mut slot = by.slots(1);
     slot.put(0, own);
     let one = slot.whole();
@@ -51,11 +53,11 @@ async fn give<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Result<
 }
 
 /// The leader of a node hands on what its ranks give.
-async fn pass_up<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
+async fn pass_up<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
     let (mut slot, mut all) = (by.slots(1), by.slots(by.near.size() as usize));
     slot.put(0, own);
     let (one, places) = (slot.whole(), all.places());
-    by.go_on(gather_equal(&by.near, Some(&one), &places, Root::Here).await)?;
+    by.go_on(gather_equal(&by.near, Some(&one), &places, CollectiveRoot::Here).await)?;
     let lengths = all.together();
     let mut packed = vec![0; lengths.iter().sum()];
     let mut coming = by.near.pending();
@@ -82,7 +84,7 @@ async fn pass_up<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Resu
 
 /// The root collects what all give.
 async fn collect<V: Visit>(
-    by: &ByNode<'_, V>,
+    by: &ByNodeCall<'_, V>,
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
@@ -99,7 +101,7 @@ async fn collect<V: Visit>(
             }
         }
     }
-    let gathered = gather_various(&by.near, mine, &near, Root::Here).await;
+    let gathered = gather_various(&by.near, mine, &near, CollectiveRoot::Here).await;
     let come = coming.finish().await;
     if let Err(lost) = by.go_on(gathered.and(come)) {
         for pending in early.into_values() {
@@ -143,16 +145,16 @@ async fn collect<V: Visit>(
 
 /// As [`scatter`](super::super::scatter).
 pub(in super::super) async fn scatter<V: Visit>(
-    line: &Line<V>,
-    nodes: Rc<Nodes>,
+    line: &CollectiveCall<V>,
+    nodes: Rc<CommNodes>,
     all: &[Payload],
     mine: Option<&Payload>,
-    root: Root,
+    root: CollectiveRoot,
 ) -> Result<(), Error> {
     let Some((from, own)) = of_root(line, mine, all, root) else {
         return Ok(());
     };
-    let by = ByNode::of(line, nodes, Some(from)).await?;
+    let by = ByNodeCall::of(line, nodes, Some(from)).await?;
     match (by.is_with(from), by.leads()) {
         (true, true) => deal_out(&by, all, mine).await,
         (true, false) => scatter_various(&by.near, &[], Some(own), by.root()).await,
@@ -163,7 +165,7 @@ pub(in super::super) async fn scatter<V: Visit>(
 
 /// The root deals out what all get.
 async fn deal_out<V: Visit>(
-    by: &ByNode<'_, V>,
+    by: &ByNodeCall<'_, V>,
     all: &[Payload],
     mine: Option<&Payload>,
 ) -> Result<(), Error> {
@@ -191,13 +193,17 @@ async fn deal_out<V: Visit>(
         }
         messages.push(packed);
     }
-    let told = scatter_various(&by.near, &near, mine, Root::Here).await;
+    let told = scatter_various(&by.near, &near, mine, CollectiveRoot::Here).await;
     let sent = sent.finish().await;
     told.and(sent).and(alone.finish().await)
 }
 
 /// The leader of a node hands on what its ranks get.
-async fn pass_down<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
+async fn pass_down<V: Visit>(
+    by: &ByNodeCall<'_, V>,
+    own: &Payload,
+    root: u32,
+) -> Result<(), Error> {
     let (mut slot, mut all) = (by.slots(1), by.slots(by.near.size() as usize));
     let node = by.node_of(root);
     by.go_on(by.across.receive(node, all.bytes()).await)?;
@@ -207,7 +213,7 @@ async fn pass_down<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Re
         by.go_on(by.across.receive(node, &mut packed).await)?;
     }
     let (one, places) = (slot.whole(), all.places());
-    by.go_on(scatter_equal(&by.near, &places, Some(&one), Root::Here).await)?;
+    by.go_on(scatter_equal(&by.near, &places, Some(&one), CollectiveRoot::Here).await)?;
     let parts: Vec<Payload> = cut_mut(&mut packed, &lengths).map(dense).collect();
     let mut sent = by.near.pending();
     for (rank, part) in (0..).zip(&parts) {
@@ -223,7 +229,7 @@ async fn pass_down<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Re
 }
 
 /// A rank gets its block.
-async fn get<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
+async fn get<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
     let mut slot = by.slots(1);
     let early = expect_alone(by, root, own);
     let one = slot.whole();
@@ -242,14 +248,14 @@ async fn get<V: Visit>(by: &ByNode<'_, V>, own: &Payload, root: u32) -> Result<(
     }
 }
 
-impl<V: Visit> ByNode<'_, V> {
+impl<V: Visit> ByNodeCall<'_, V> {
     /// Whether a rank is on this node.
     fn is_with(&self, rank: u32) -> bool {
         self.node_of(rank) == self.across.rank()
     }
 
-    fn slots(&self, ranks: usize) -> Slots {
-        Slots::new(ranks, self.together_bytes())
+    fn slots(&self, ranks: usize) -> ExchangeSlots {
+        ExchangeSlots::new(ranks, self.together_bytes())
     }
 
     /// Most bytes of a block that travels with others.
@@ -258,7 +264,7 @@ impl<V: Visit> ByNode<'_, V> {
     }
 
     /// The other nodes, with their ranks and slots for these.
-    fn others(&self) -> Vec<(u32, Vec<u32>, Slots)> {
+    fn others(&self) -> Vec<(u32, Vec<u32>, ExchangeSlots)> {
         let others = self.other_nodes().map(|(node, ranks)| {
             let slots = self.slots(ranks.len());
             (node, ranks, slots)
@@ -269,10 +275,10 @@ impl<V: Visit> ByNode<'_, V> {
 
 /// Begins to receive a block from a rank on another node, if it is so long that it should travel alone.
 fn expect_alone<'a, V: Visit>(
-    by: &'a ByNode<'_, V>,
+    by: &'a ByNodeCall<'_, V>,
     from: u32,
     place: &Payload,
-) -> Option<Pending<'a, V>> {
+) -> Option<PendingMessages<'a, V>> {
     let travels = Travels::of(place.bytes(), by.together_bytes());
     (travels == Travels::Alone).then(|| {
         let mut pending = by.line.pending();
@@ -283,14 +289,14 @@ fn expect_alone<'a, V: Visit>(
 
 /// Ends what was expected and does not come.
 #[cold]
-async fn give_up<V: Visit>(pending: Pending<'_, V>) {
+async fn give_up<V: Visit>(pending: PendingMessages<'_, V>) {
     pending.take_back();
     // Who gives up says why.
     _ = pending.finish().await;
 }
 
 /// Takes a block that did not travel alone; `part`: where it lies if it is not in its slot.
-fn take(slots: &Slots, at: usize, part: &Payload, place: &Payload) -> Result<(), Error> {
+fn take(slots: &ExchangeSlots, at: usize, part: &Payload, place: &Payload) -> Result<(), Error> {
     match slots.travels(at) {
         Travels::InSlot => slots.take(at, place),
         Travels::Together => part.copy_to(place),
@@ -298,13 +304,17 @@ fn take(slots: &Slots, at: usize, part: &Payload, place: &Payload) -> Result<(),
     }
 }
 
-async fn send_to<V: Visit>(line: &Line<V>, to: u32, data: &Payload) -> Result<(), Error> {
+async fn send_to<V: Visit>(line: &CollectiveCall<V>, to: u32, data: &Payload) -> Result<(), Error> {
     let mut pending = line.pending();
     pending.send_payload(to, data);
     pending.finish().await
 }
 
-async fn receive_from<V: Visit>(line: &Line<V>, from: u32, place: &Payload) -> Result<(), Error> {
+async fn receive_from<V: Visit>(
+    line: &CollectiveCall<V>,
+    from: u32,
+    place: &Payload,
+) -> Result<(), Error> {
     let mut pending = line.pending();
     pending.receive_payload(from, place);
     pending.finish().await

@@ -35,15 +35,15 @@ impl Travels {
     }
 }
 
-/// The slots of some ranks.
+/// The slots that some ranks exchange.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct ExchangeSlots {
     bytes: Vec<u8>,
     /// Most bytes of a block that travels with others.
     limit: u64,
 }
 
-impl Slots {
+impl ExchangeSlots {
     /// Of so many ranks, with empty blocks so far.
     pub(super) fn new(ranks: usize, limit: u64) -> Self {
         Self {
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn short_blocks_travel_in_their_slots_and_longer_ones_behind_them() {
-        let mut slots = Slots::new(5, 256);
+        let mut slots = ExchangeSlots::new(5, 256);
         for (at, bytes, travels) in [
             (0, 0, Travels::InSlot),
             (1, 112, Travels::InSlot),

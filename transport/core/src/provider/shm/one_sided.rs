@@ -5,9 +5,9 @@ use std::ptr::NonNull;
 
 use ring::GateLine;
 
-use super::{Place, Reach, Shm, WRITTEN, seal};
+use super::{PeerAccess, PeerMemory, Shm, WRITTEN, seal};
 use crate::provider::cma;
-use crate::{Atomic, Completion, Head, Lease, Outcome, RemoteKey, WorkId, arena};
+use crate::{Atomic, Completion, Head, Lease, RemoteKey, WorkId, WorkOutcome, arena};
 
 impl Shm {
     /// A page of gate lines, with their names.
@@ -110,7 +110,7 @@ impl Shm {
             Err(outcome) => outcome,
             Ok(target) => self.write_to(to, target, &lease),
         };
-        if let (Outcome::Done, Some(immediate)) = (outcome, immediate) {
+        if let (WorkOutcome::Done, Some(immediate)) = (outcome, immediate) {
             let head = Head {
                 kind: WRITTEN,
                 len: 0,
@@ -140,13 +140,13 @@ impl Shm {
     ) {
         let outcome = match self.place_of(to, &lease, key, offset) {
             Err(outcome) => outcome,
-            Ok(Place::Process { .. }) => Outcome::Unreachable,
-            Ok(Place::Arena { offset }) if !offset.is_multiple_of(8) => self.refuse_key(),
-            Ok(Place::Arena { offset }) => {
+            Ok(PeerMemory::Process { .. }) => WorkOutcome::Unreachable,
+            Ok(PeerMemory::Arena { offset }) if !offset.is_multiple_of(8) => self.refuse_key(),
+            Ok(PeerMemory::Arena { offset }) => {
                 let arenas = self.arenas.as_mut();
                 match arenas.is_some_and(|arenas| arenas.change(to, offset, &mut lease, atomic)) {
-                    true => Outcome::Done,
-                    false => Outcome::Unreachable,
+                    true => WorkOutcome::Done,
+                    false => WorkOutcome::Unreachable,
                 }
             }
         };
@@ -157,19 +157,19 @@ impl Shm {
         });
     }
 
-    fn write_to(&mut self, to: u32, target: Place, lease: &Lease) -> Outcome {
+    fn write_to(&mut self, to: u32, target: PeerMemory, lease: &Lease) -> WorkOutcome {
         let (done, otherwise) = match target {
-            Place::Process { pid, address } => {
+            PeerMemory::Process { pid, address } => {
                 let done = cma::write(pid, lease, 0, lease.bytes(), address);
-                (done, Outcome::BadKey)
+                (done, WorkOutcome::BadKey)
             }
-            Place::Arena { offset } => {
+            PeerMemory::Arena { offset } => {
                 let arenas = self.arenas.as_mut();
                 let done = arenas.is_some_and(|arenas| arenas.write(to, offset, lease));
-                (done, Outcome::Unreachable)
+                (done, WorkOutcome::Unreachable)
             }
         };
-        if done { Outcome::Done } else { otherwise }
+        if done { WorkOutcome::Done } else { otherwise }
     }
 
     /// Where the memory is that a key names, after all checks.
@@ -179,7 +179,7 @@ impl Shm {
         lease: &Lease,
         key: RemoteKey,
         offset: u64,
-    ) -> Result<Place, Outcome> {
+    ) -> Result<PeerMemory, WorkOutcome> {
         let fits = offset
             .checked_add(lease.bytes() as u64)
             .is_some_and(|end| end <= key.bytes);
@@ -187,27 +187,27 @@ impl Shm {
         if let (true, Some(arenas)) = (arena::is_name(key.address), &self.arenas) {
             let whole = arenas.offset_of(key.address, key.bytes);
             return match whole.filter(|_| fits) {
-                Some(start) => Ok(Place::Arena {
+                Some(start) => Ok(PeerMemory::Arena {
                     offset: start + offset,
                 }),
                 None => Err(self.refuse_key()),
             };
         }
-        let Reach::Yes { pid, secret } = self.reach(peer) else {
-            return Err(Outcome::Unreachable);
+        let PeerAccess::Yes { pid, secret } = self.reach(peer) else {
+            return Err(WorkOutcome::Unreachable);
         };
         let wraps = key.address.checked_add(key.bytes).is_none();
         if !fits || wraps || key.check != seal(secret, &[key.address, key.bytes]) {
             return Err(self.refuse_key());
         }
         let address = key.address + offset;
-        Ok(Place::Process { pid, address })
+        Ok(PeerMemory::Process { pid, address })
     }
 
     #[cold]
-    fn refuse_key(&mut self) -> Outcome {
+    fn refuse_key(&mut self) -> WorkOutcome {
         self.stats.refused.add(1);
-        Outcome::BadKey
+        WorkOutcome::BadKey
     }
 }
 

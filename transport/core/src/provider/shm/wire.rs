@@ -5,11 +5,11 @@ use std::ptr::NonNull;
 
 use super::Shm;
 use crate::provider::caps::{Caps, Mover};
-use crate::provider::wire::Wire;
+use crate::provider::wire::Provider;
 use crate::wait_set::{Doorbell, WaitSet};
 use crate::{Atomic, Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, arena};
 
-impl Wire for Shm {
+impl Provider for Shm {
     fn caps(&self, _peer: Peer) -> Caps {
         Caps {
             max_inline_bytes: ring::SLOT_BODY_BYTES,

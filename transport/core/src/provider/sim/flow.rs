@@ -31,9 +31,9 @@ pub(super) struct Receiver {
     returned: u64,
 }
 
-/// All that a receiver tells its sender; only ever grows, so the newest of several says everything.
+/// What a receiver acknowledges. Its fields only grow, so the newest of several contains the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ack {
+pub(super) struct SimAck {
     received: u64,
     consumed: u64,
     returned: u64,
@@ -99,7 +99,7 @@ impl<T> Sender<T> {
     }
 
     /// Takes in an acknowledgement; answers the items that it covers for the first time.
-    pub(super) fn acknowledge(&mut self, ack: Ack, now: u64) -> Vec<T> {
+    pub(super) fn acknowledge(&mut self, ack: SimAck, now: u64) -> Vec<T> {
         let news = ack.received > self.received
             || ack.consumed > self.consumed
             || ack.returned > self.returned;
@@ -186,8 +186,8 @@ impl Receiver {
         self.returned += 1;
     }
 
-    pub(super) fn ack(&self) -> Ack {
-        Ack {
+    pub(super) fn ack(&self) -> SimAck {
+        SimAck {
             received: self.expected,
             consumed: self.waiting.front().copied().unwrap_or(self.expected),
             returned: self.returned,
@@ -275,7 +275,7 @@ mod tests {
         receiver.accept(0);
         sender.acknowledge(receiver.ack(), 1);
         sender.acknowledge(old, 2);
-        let wild = Ack {
+        let wild = SimAck {
             received: 77,
             consumed: 99,
             returned: 5,

@@ -9,25 +9,25 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use ring::layout::SLOT_BODY_BYTES;
 
-use super::flow::{Ack, Again, Receiver, Sender};
+use super::flow::{Again, Receiver, Sender, SimAck};
 use super::{SimConfig, SimHop, SimStats};
 use crate::provider::shm::seal;
 use crate::{
-    Arrived, Atomic, Completion, Completions, Head, Lease, Outcome, Peer, RecvBuffer, RemoteKey,
-    WorkId,
+    Arrived, Atomic, Completion, Completions, Head, Lease, Peer, RecvBuffer, RemoteKey, WorkId,
+    WorkOutcome,
 };
 
 #[derive(Debug)]
-pub(super) struct Net {
+pub(super) struct SimWire {
     config: SimConfig,
-    random: Random,
+    random: SimRandom,
     now: u64,
     /// Time, then a number that keeps equal times in order.
     events: BinaryHeap<Reverse<(u64, u64)>>,
-    happenings: Vec<Option<Happening>>,
+    happenings: Vec<Option<SimEvent>>,
     free: Vec<usize>,
     scheduled: u64,
-    adapters: Vec<Adapter>,
+    adapters: Vec<SimAdapter>,
     /// Flow `from * ranks + to`.
     flows: Vec<Flow>,
     /// Until when the adapter of each node is busy with packets that leave it, and with those that reach it.
@@ -40,7 +40,7 @@ pub(super) struct Net {
 /// From one rank to another.
 #[derive(Debug)]
 struct Flow {
-    sender: Sender<Item>,
+    sender: Sender<SimPost>,
     receiver: Receiver,
     /// Packets put on the wire, and the last of them that arrived.
     sent: u64,
@@ -48,9 +48,9 @@ struct Flow {
     secret: u64,
 }
 
-/// What one post hands over, until it is acknowledged.
+/// What one post hands to the simulated network, until it is acknowledged.
 #[derive(Debug)]
-pub(super) enum Item {
+pub(super) enum SimPost {
     Frame {
         head: Head,
         body: Box<[u8]>,
@@ -81,7 +81,7 @@ pub(super) enum Item {
     Done(Completion),
 }
 
-impl Item {
+impl SimPost {
     /// Bytes of data that go with it: those of a read come back, which takes the adapters as long.
     fn bytes(&self) -> u64 {
         match self {
@@ -93,9 +93,9 @@ impl Item {
     }
 }
 
-/// One rank's side of the network.
+/// The simulated network adapter of one rank.
 #[derive(Debug)]
-struct Adapter {
+struct SimAdapter {
     /// What arrived, and whether its sender waits for a look at it.
     inbox: VecDeque<(u32, Completion)>,
     finished: VecDeque<Completion>,
@@ -107,22 +107,22 @@ struct Adapter {
 }
 
 #[derive(Debug)]
-enum Happening {
-    Packet { from: u32, to: u32, what: Packet },
+enum SimEvent {
+    Packet { from: u32, to: u32, what: SimPacket },
     Timer { from: u32, to: u32 },
     Finished { rank: u32, completion: Completion },
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Packet {
+enum SimPacket {
     Item { sequence: u64, number: u64 },
     Probe,
-    Ack(Ack),
+    Ack(SimAck),
 }
 
-impl Net {
+impl SimWire {
     pub(super) fn new(config: SimConfig) -> Self {
-        let mut random = Random::new(config.seed);
+        let mut random = SimRandom::new(config.seed);
         // Twice the longest round trip, so that a wire without loss repeats nothing. How long packets wait at adapters nobody knows.
         let timeout = match config.between {
             Some(hop) => 4 * (config.most_delay_ns + hop.delay_ns) + WAITS_AT_ADAPTERS_NS,
@@ -131,7 +131,7 @@ impl Net {
         let flows = (0..config.ranks * config.ranks)
             .map(|_| Flow::new(timeout, random.next()))
             .collect();
-        let adapters = (0..config.ranks).map(|_| Adapter::new()).collect();
+        let adapters = (0..config.ranks).map(|_| SimAdapter::new()).collect();
         let mut net = Self {
             config,
             random,
@@ -169,11 +169,11 @@ impl Net {
     }
 
     /// Hands an item to the adapter, or back if it has no room.
-    pub(super) fn post(&mut self, from: u32, to: u32, item: Item) -> Result<(), Item> {
+    pub(super) fn post(&mut self, from: u32, to: u32, item: SimPost) -> Result<(), SimPost> {
         if let Some(done) = self.refuse_one_sided(from, &item) {
             return self.finish_later(from, item, done);
         }
-        let is_lent = matches!(&item, Item::Frame { body, .. } if body.len() > SLOT_BODY_BYTES);
+        let is_lent = matches!(&item, SimPost::Frame { body, .. } if body.len() > SLOT_BODY_BYTES);
         let config = self.config;
         let running = self.is_running(from);
         let sender = &self.flow(from, to).sender;
@@ -188,7 +188,7 @@ impl Net {
     }
 
     /// Reads and atomic operations need no room: their number is bounded by their poster.
-    pub(super) fn post_read(&mut self, from: u32, to: u32, item: Item) {
+    pub(super) fn post_read(&mut self, from: u32, to: u32, item: SimPost) {
         match self.refuse_one_sided(from, &item) {
             Some(outcome) => {
                 let _ = self.finish_later(from, item, outcome);
@@ -276,19 +276,19 @@ impl Net {
         true
     }
 
-    fn happen(&mut self, happening: Happening) {
+    fn happen(&mut self, happening: SimEvent) {
         match happening {
-            Happening::Packet { from, to, what } => self.arrive(from, to, what),
-            Happening::Timer { from, to } => self.time_out(from, to),
-            Happening::Finished { rank, completion } => {
+            SimEvent::Packet { from, to, what } => self.arrive(from, to, what),
+            SimEvent::Timer { from, to } => self.time_out(from, to),
+            SimEvent::Finished { rank, completion } => {
                 self.adapters[index(rank)].finished.push_back(completion);
             }
         }
     }
 
-    fn arrive(&mut self, from: u32, to: u32, packet: Packet) {
+    fn arrive(&mut self, from: u32, to: u32, packet: SimPacket) {
         match packet {
-            Packet::Item { sequence, number } => {
+            SimPacket::Item { sequence, number } => {
                 let flow = self.flow(from, to);
                 let overtaken = number < flow.latest;
                 flow.latest = flow.latest.max(number);
@@ -298,13 +298,13 @@ impl Net {
                 self.stats.overtaken += u64::from(overtaken);
                 self.acknowledge(from, to);
             }
-            Packet::Probe => self.acknowledge(from, to),
-            Packet::Ack(ack) => {
+            SimPacket::Probe => self.acknowledge(from, to),
+            SimPacket::Ack(ack) => {
                 let now = self.now;
                 // An acknowledgement of what `to` has sent to `from`.
                 let done = self.flow(to, from).sender.acknowledge(ack, now);
                 let ended = done.into_iter().filter_map(|item| match item {
-                    Item::Done(completion) => Some(completion),
+                    SimPost::Done(completion) => Some(completion),
                     _ => None,
                 });
                 self.adapters[index(to)].finished.extend(ended);
@@ -318,22 +318,22 @@ impl Net {
         let Some(place) = self.flow(from, to).sender.item(sequence) else {
             return;
         };
-        let item = std::mem::replace(place, Item::Gone);
+        let item = std::mem::replace(place, SimPost::Gone);
         let (rest, seen) = match item {
-            Item::Frame { head, body } => (Item::Gone, Some(self.land(from, to, head, body))),
-            Item::Read {
+            SimPost::Frame { head, body } => (SimPost::Gone, Some(self.land(from, to, head, body))),
+            SimPost::Read {
                 mut lease,
                 key,
                 offset,
                 work,
             } => {
                 let outcome = self.check(from, to, &lease, key, offset);
-                if outcome == Outcome::Done {
+                if outcome == WorkOutcome::Done {
                     lease.copy_within_process(key.address + offset);
                 }
-                (Item::Done(worked(work, outcome, lease)), None)
+                (SimPost::Done(worked(work, outcome, lease)), None)
             }
-            Item::Atomic {
+            SimPost::Atomic {
                 atomic,
                 mut lease,
                 key,
@@ -341,12 +341,12 @@ impl Net {
                 work,
             } => {
                 let outcome = self.check_word(from, to, &lease, key, offset);
-                if outcome == Outcome::Done {
+                if outcome == WorkOutcome::Done {
                     lease.change_within_process(key.address + offset, atomic);
                 }
-                (Item::Done(worked(work, outcome, lease)), None)
+                (SimPost::Done(worked(work, outcome, lease)), None)
             }
-            Item::Write {
+            SimPost::Write {
                 lease,
                 key,
                 offset,
@@ -354,15 +354,15 @@ impl Net {
                 immediate,
             } => {
                 let outcome = self.check(from, to, &lease, key, offset);
-                if outcome == Outcome::Done {
+                if outcome == WorkOutcome::Done {
                     lease.copy_to_process(key.address + offset);
                 }
                 let peer = Peer(from);
-                let told = immediate.filter(|_| outcome == Outcome::Done);
+                let told = immediate.filter(|_| outcome == WorkOutcome::Done);
                 let told = told.map(|immediate| Completion::Written { peer, immediate });
-                (Item::Done(worked(work, outcome, lease)), told)
+                (SimPost::Done(worked(work, outcome, lease)), told)
             }
-            rest @ (Item::Gone | Item::Done(_)) => (rest, None),
+            rest @ (SimPost::Gone | SimPost::Done(_)) => (rest, None),
         };
         let flow = self.flow(from, to);
         if let Some(place) = flow.sender.item(sequence) {
@@ -415,9 +415,9 @@ impl Net {
         lease: &Lease,
         key: RemoteKey,
         offset: u64,
-    ) -> Outcome {
+    ) -> WorkOutcome {
         match self.check(user, owner, lease, key, offset) {
-            Outcome::Done if !(key.address + offset).is_multiple_of(8) => Outcome::BadKey,
+            WorkOutcome::Done if !(key.address + offset).is_multiple_of(8) => WorkOutcome::BadKey,
             outcome => outcome,
         }
     }
@@ -429,39 +429,44 @@ impl Net {
         lease: &Lease,
         key: RemoteKey,
         offset: u64,
-    ) -> Outcome {
+    ) -> WorkOutcome {
         let fits = offset
             .checked_add(lease.bytes() as u64)
             .is_some_and(|end| end <= key.bytes);
         if fits && key == self.export(owner, user, key.address, key.bytes) {
-            return Outcome::Done;
+            return WorkOutcome::Done;
         }
         self.adapters[index(user)].refused += 1;
-        Outcome::BadKey
+        WorkOutcome::BadKey
     }
 
     /// How a read or write ends on a network that has none; `None` for frames, and on a network that has.
-    fn refuse_one_sided(&self, from: u32, item: &Item) -> Option<Outcome> {
-        let waits = matches!(item, Item::Read { .. } | Item::Atomic { .. });
-        let one_sided = waits || matches!(item, Item::Write { .. });
+    fn refuse_one_sided(&self, from: u32, item: &SimPost) -> Option<WorkOutcome> {
+        let waits = matches!(item, SimPost::Read { .. } | SimPost::Atomic { .. });
+        let one_sided = waits || matches!(item, SimPost::Write { .. });
         let running = self.is_running(from) || waits;
-        (one_sided && running && !self.config.one_sided).then_some(Outcome::Unreachable)
+        (one_sided && running && !self.config.one_sided).then_some(WorkOutcome::Unreachable)
     }
 
-    fn finish_later(&mut self, rank: u32, item: Item, outcome: Outcome) -> Result<(), Item> {
-        let (Item::Read { lease, work, .. }
-        | Item::Write { lease, work, .. }
-        | Item::Atomic { lease, work, .. }) = item
+    fn finish_later(
+        &mut self,
+        rank: u32,
+        item: SimPost,
+        outcome: WorkOutcome,
+    ) -> Result<(), SimPost> {
+        let (SimPost::Read { lease, work, .. }
+        | SimPost::Write { lease, work, .. }
+        | SimPost::Atomic { lease, work, .. }) = item
         else {
             return Err(item);
         };
         let completion = worked(work, outcome, lease);
         let time = self.now + self.delay();
-        self.schedule(time, Happening::Finished { rank, completion });
+        self.schedule(time, SimEvent::Finished { rank, completion });
         Ok(())
     }
 
-    fn hand_over(&mut self, from: u32, to: u32, item: Item, is_lent: bool) {
+    fn hand_over(&mut self, from: u32, to: u32, item: SimPost, is_lent: bool) {
         let now = self.now;
         let sequence = self.flow(from, to).sender.push(item, is_lent, now);
         self.send_item(from, to, sequence);
@@ -472,16 +477,16 @@ impl Net {
         let flow = self.flow(from, to);
         flow.sent += 1;
         let number = flow.sent;
-        self.send(from, to, Packet::Item { sequence, number });
+        self.send(from, to, SimPacket::Item { sequence, number });
     }
 
     /// Tells the sender of flow `from -> to` how far its receiver is.
     fn acknowledge(&mut self, from: u32, to: u32) {
         let ack = self.flow(from, to).receiver.ack();
-        self.send(to, from, Packet::Ack(ack));
+        self.send(to, from, SimPacket::Ack(ack));
     }
 
-    fn send(&mut self, from: u32, to: u32, what: Packet) {
+    fn send(&mut self, from: u32, to: u32, what: SimPacket) {
         let copies = 1 + u32::from(self.random.chance(self.config.duplicate_permille));
         self.stats.duplicated += u64::from(copies - 1);
         for _ in 0..copies {
@@ -491,7 +496,7 @@ impl Net {
                 continue;
             }
             let time = self.arrival(from, to, what);
-            self.schedule(time, Happening::Packet { from, to, what });
+            self.schedule(time, SimEvent::Packet { from, to, what });
         }
     }
 
@@ -504,7 +509,7 @@ impl Net {
                     self.send_item(from, to, sequence);
                 }
             }
-            Some(Again::Probe) => self.send(from, to, Packet::Probe),
+            Some(Again::Probe) => self.send(from, to, SimPacket::Probe),
             // The timer was set anew meanwhile, and has an event of its own.
             None => return,
         }
@@ -513,11 +518,11 @@ impl Net {
 
     fn set_timer(&mut self, from: u32, to: u32) {
         if let Some(deadline) = self.flow(from, to).sender.deadline() {
-            self.schedule(deadline, Happening::Timer { from, to });
+            self.schedule(deadline, SimEvent::Timer { from, to });
         }
     }
 
-    fn schedule(&mut self, time: u64, happening: Happening) {
+    fn schedule(&mut self, time: u64, happening: SimEvent) {
         let place = self.free.pop().unwrap_or(self.happenings.len());
         if place == self.happenings.len() {
             self.happenings.push(None);
@@ -529,20 +534,20 @@ impl Net {
     }
 
     /// When a packet that is sent now arrives.
-    fn arrival(&mut self, from: u32, to: u32, what: Packet) -> u64 {
+    fn arrival(&mut self, from: u32, to: u32, what: SimPacket) -> u64 {
         let way_ns = self.delay();
         let Some(hop) = self.config.between else {
             return self.now + way_ns;
         };
         let item = match what {
-            Packet::Item { sequence, .. } => self.flow(from, to).sender.item(sequence),
-            Packet::Probe | Packet::Ack(_) => None,
+            SimPacket::Item { sequence, .. } => self.flow(from, to).sender.item(sequence),
+            SimPacket::Probe | SimPacket::Ack(_) => None,
         };
         let is_item = item.is_some();
-        let bytes = item.as_deref().map_or(0, Item::bytes);
+        let bytes = item.as_deref().map_or(0, SimPost::bytes);
         // Whose core has to do with the data.
         let user = match item {
-            Some(Item::Read { .. }) => from,
+            Some(SimPost::Read { .. }) => from,
             _ => to,
         };
         let node = |rank: u32| index(rank / hop.ranks_per_node.max(1));
@@ -634,7 +639,7 @@ impl Flow {
     }
 }
 
-impl Adapter {
+impl SimAdapter {
     fn new() -> Self {
         Self {
             inbox: VecDeque::new(),
@@ -649,9 +654,9 @@ impl Adapter {
 
 /// A small generator whose whole state is one word (Steele, Lea, Flood: SplitMix64).
 #[derive(Clone, Debug)]
-pub(in crate::provider) struct Random(u64);
+pub(in crate::provider) struct SimRandom(u64);
 
-impl Random {
+impl SimRandom {
     pub(in crate::provider) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -675,7 +680,7 @@ impl Random {
     }
 }
 
-fn worked(work: WorkId, outcome: Outcome, lease: Lease) -> Completion {
+fn worked(work: WorkId, outcome: WorkOutcome, lease: Lease) -> Completion {
     Completion::Worked {
         work,
         outcome,
@@ -706,7 +711,7 @@ mod tests {
 
     /// Sends `count` numbered frames from 0 to 1 and answers what arrived, with the statistics.
     fn carry(config: SimConfig, count: u64) -> (Vec<u64>, SimStats, u64) {
-        let mut net = Net::new(config);
+        let mut net = SimWire::new(config);
         let (mut sent, mut got) = (0, Vec::new());
         let mut completions = Completions::new();
         for _ in 0..200_000 {
@@ -716,7 +721,7 @@ mod tests {
                 flags: 0,
                 word: sent,
             };
-            let item = Item::Frame {
+            let item = SimPost::Frame {
                 head,
                 body: Box::default(),
             };
@@ -760,7 +765,7 @@ mod tests {
 
     #[test]
     fn a_calm_network_repeats_nothing_and_comes_to_rest() {
-        let mut net = Net::new(SimConfig::calm(1, 2));
+        let mut net = SimWire::new(SimConfig::calm(1, 2));
         let head = Head {
             kind: 1,
             len: 0,
@@ -768,7 +773,7 @@ mod tests {
             word: 0,
         };
         let body = vec![3; 1000].into();
-        assert!(net.post(0, 1, Item::Frame { head, body }).is_ok());
+        assert!(net.post(0, 1, SimPost::Frame { head, body }).is_ok());
         let mut completions = Completions::new();
         while completions.is_empty() {
             assert!(net.advance());
@@ -789,7 +794,7 @@ mod tests {
             away_permille: 500,
             ..SimConfig::calm(3, 2)
         };
-        let mut net = Net::new(config);
+        let mut net = SimWire::new(config);
         while net.is_running(0) {
             assert!(net.advance() || net.is_running(0));
             net.now += 100;
@@ -802,7 +807,7 @@ mod tests {
             word: 0,
         };
         let body = Box::default();
-        assert!(net.post(0, 1, Item::Frame { head, body }).is_err());
+        assert!(net.post(0, 1, SimPost::Frame { head, body }).is_err());
         while !net.is_running(0) {
             assert!(net.advance(), "a rank that is away comes back");
         }

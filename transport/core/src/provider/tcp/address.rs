@@ -14,32 +14,32 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Where a process is found: 24 bytes of each, and what all processes of its host have in common.
+/// The address of a process: 24 bytes for each, and a [`TcpHost`] that all processes of its host share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) host: Arc<Host>,
+pub(super) struct TcpAddress {
+    pub(super) host: Arc<TcpHost>,
     /// Which process it is: addresses may lead to another one.
     pub(super) identity: u64,
     port: u16,
 }
 
-/// A host, as its processes tell of it.
+/// The addresses and the name of a host, as its processes publish them.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Host {
+pub(super) struct TcpHost {
     addresses: Box<[IpAddr]>,
     /// For messages.
     pub(super) name: Box<str>,
 }
 
-/// The hosts of all peers, each once.
+/// The hosts of all peers, each stored once.
 #[derive(Debug, Default)]
-pub(super) struct Hosts {
-    all: HashSet<Arc<Host>>,
+pub(super) struct TcpHosts {
+    all: HashSet<Arc<TcpHost>>,
     /// When there are so many, those that no peer is at any more are forgotten.
     many: usize,
 }
 
-impl Place {
+impl TcpAddress {
     /// Where to connect to.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         let addresses = self.host.addresses.iter();
@@ -49,9 +49,9 @@ impl Place {
     }
 }
 
-impl Hosts {
+impl TcpHosts {
     /// The same place, at the one host that is kept.
-    pub(super) fn share(&mut self, place: Place) -> Place {
+    pub(super) fn share(&mut self, place: TcpAddress) -> TcpAddress {
         if self.all.len() >= self.many {
             self.all.retain(|host| Arc::strong_count(host) > 1);
             self.many = 2 * self.all.len().max(8);
@@ -63,7 +63,7 @@ impl Hosts {
                 place.host
             }
         };
-        Place { host, ..place }
+        TcpAddress { host, ..place }
     }
 }
 
@@ -99,7 +99,7 @@ pub(super) fn how_many_fit(addresses: &[IpAddr]) -> usize {
 }
 
 /// What a record says; `None`: nobody of this version wrote it.
-pub(super) fn from_record(record: &[u8]) -> Option<Place> {
+pub(super) fn from_record(record: &[u8]) -> Option<TcpAddress> {
     let ([version, count, low, high], rest) = record.split_first_chunk()?;
     let (identity, mut rest) = rest.split_first_chunk()?;
     let identity = u64::from_le_bytes(*identity);
@@ -120,11 +120,11 @@ pub(super) fn from_record(record: &[u8]) -> Option<Place> {
     }
     // It is shown to people.
     let name = String::from_utf8_lossy(rest).replace(char::is_control, "?");
-    let host = Arc::new(Host {
+    let host = Arc::new(TcpHost {
         addresses: addresses.into(),
         name: name.into(),
     });
-    Some(Place {
+    Some(TcpAddress {
         host,
         identity,
         port,
@@ -173,15 +173,15 @@ mod tests {
 
     #[test]
     fn processes_of_a_host_share_its_addresses_and_take_24_bytes_each() {
-        assert_eq!(size_of::<Place>(), 24);
+        assert_eq!(size_of::<TcpAddress>(), 24);
         let address = |host: u8| IpAddr::from([10, 0, 0, host]);
         let read = |host, port| {
             let record = to_record(&[address(host)], port, u64::from(port), "");
             from_record(&record).unwrap()
         };
-        let mut hosts = Hosts::default();
+        let mut hosts = TcpHosts::default();
         let ranks = (0..10).flat_map(|host| (0..64).map(move |rank| (host, rank)));
-        let mut kept: Vec<Place> = ranks
+        let mut kept: Vec<TcpAddress> = ranks
             .map(|(host, rank)| hosts.share(read(host, 1000 + u16::from(host) * 64 + rank)))
             .collect();
         assert_eq!(hosts.all.len(), 10);

@@ -9,26 +9,29 @@ mod rail;
 
 use std::io;
 
-use super::links::Upshot;
+use super::links::TcpLinkEvent;
 use super::packet::{
-    Answer, Change, DATA_BYTES, FRAME_BYTES, HEADER_BYTES, Header, KEY_BYTES, Kind,
-    MOST_FRAME_BYTES, Read, WRITE_BYTES, Write, head_of, key_at,
+    DATA_BYTES, FRAME_BYTES, HEADER_BYTES, KEY_BYTES, MOST_FRAME_BYTES, TcpAtomicRequest,
+    TcpPacketHeader, TcpPacketKind, TcpReadRequest, TcpWorkReply, TcpWriteRequest, WRITE_BYTES,
+    head_of, key_at,
 };
+use super::peer::{Found, Inflow, TcpDataTarget, TcpPeer};
 use super::proof::{u32_at, u64_at};
-use super::side::{Found, Inflow, Side, Target};
 use super::sockets::Sockets;
-use super::{Tcp, memory::Stretch};
-use crate::{Arrived, Completion, Completions, FarLook, FarWord, Head, Outcome, Peer, RecvBuffer};
+use super::{Tcp, memory::MemoryRange};
+use crate::{
+    Arrived, Completion, Completions, FarLook, FarWord, Head, Peer, RecvBuffer, WorkOutcome,
+};
 
-/// What was received and not looked at.
+/// Bytes that were received and not yet parsed.
 #[derive(Debug, Default)]
-pub(super) struct Buffer {
+pub(super) struct TcpRecvBuffer {
     bytes: Vec<u8>,
     from: usize,
     to: usize,
 }
 
-impl Buffer {
+impl TcpRecvBuffer {
     fn waiting(&self) -> &[u8] {
         &self.bytes[self.from..self.to]
     }
@@ -74,9 +77,9 @@ impl Buffer {
     }
 }
 
-/// What a look at what waits has led to.
+/// The result of parsing the next bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum TcpRecvStep {
     /// Something was taken in.
     Taken,
     /// More must come first.
@@ -228,11 +231,11 @@ impl<S: Sockets> Tcp<S> {
     fn take_frame<'a>(&mut self, peer: u32, bytes: &'a [u8]) -> Option<(Head, &'a [u8])> {
         let (header, packet) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let (fixed, body) = packet.split_first_chunk::<FRAME_BYTES>()?;
-        let header = Header::of(header)?;
+        let header = TcpPacketHeader::of(header)?;
         let side = self.links.find(peer)?;
         let is_next = header.number == side.session.ack().next;
         let has_room = self.may_take(peer, body.len());
-        let is_it = header.kind == Kind::Frame && header.bytes == packet.len();
+        let is_it = header.kind == TcpPacketKind::Frame && header.bytes == packet.len();
         if !is_it || !is_next || !has_room || !self.links.acknowledge(peer, header.ack) {
             return None;
         }
@@ -243,14 +246,14 @@ impl<S: Sockets> Tcp<S> {
             (line.used, line.has_come) = (turn, true);
         }
         if self.moves.has_desk(peer) {
-            self.links.upshots.push_back(Upshot::GoOn(peer));
+            self.links.upshots.push_back(TcpLinkEvent::GoOn(peer));
         }
         Some((head_of(fixed), body))
     }
 
     /// Answers what came, and goes on where there is room again.
     fn after(&mut self, peer: u32) {
-        self.links.upshots.push_back(Upshot::GoOn(peer));
+        self.links.upshots.push_back(TcpLinkEvent::GoOn(peer));
         self.settle();
     }
 
@@ -258,7 +261,7 @@ impl<S: Sockets> Tcp<S> {
     fn take_some(
         &mut self,
         peer: u32,
-        buffer: &mut Buffer,
+        buffer: &mut TcpRecvBuffer,
         completions: &mut Completions,
     ) -> io::Result<usize> {
         let (bytes, last) = self.take_while_some(
@@ -267,9 +270,9 @@ impl<S: Sockets> Tcp<S> {
             |tcp, buffer| tcp.receive(peer, buffer),
         )?;
         match last {
-            Step::Full => self.wait_for(peer),
-            Step::Wrong(what) => self.refuse(peer, what),
-            Step::Taken | Step::Lacks => {}
+            TcpRecvStep::Full => self.wait_for(peer),
+            TcpRecvStep::Wrong(what) => self.refuse(peer, what),
+            TcpRecvStep::Taken | TcpRecvStep::Lacks => {}
         }
         Ok(bytes)
     }
@@ -278,17 +281,17 @@ impl<S: Sockets> Tcp<S> {
     /// step with which it ended.
     fn take_while_some(
         &mut self,
-        buffer: &mut Buffer,
-        mut step: impl FnMut(&mut Self, &mut Buffer) -> Step,
-        mut receive: impl FnMut(&mut Self, &mut Buffer) -> io::Result<(usize, usize)>,
-    ) -> io::Result<(usize, Step)> {
+        buffer: &mut TcpRecvBuffer,
+        mut step: impl FnMut(&mut Self, &mut TcpRecvBuffer) -> TcpRecvStep,
+        mut receive: impl FnMut(&mut Self, &mut TcpRecvBuffer) -> io::Result<(usize, usize)>,
+    ) -> io::Result<(usize, TcpRecvStep)> {
         let mut bytes = 0;
         let mut is_drained = false;
         loop {
             let last = step(self, buffer);
             match last {
-                Step::Taken => continue,
-                Step::Lacks if !is_drained && bytes <= TURN_BYTES => {}
+                TcpRecvStep::Taken => continue,
+                TcpRecvStep::Lacks if !is_drained && bytes <= TURN_BYTES => {}
                 _ => return Ok((bytes, last)),
             }
             let (got, asked) = receive(self, buffer)?;
@@ -301,7 +304,7 @@ impl<S: Sockets> Tcp<S> {
     }
 
     /// Receives more; answers how much, and how much it could have been.
-    fn receive(&mut self, peer: u32, buffer: &mut Buffer) -> io::Result<(usize, usize)> {
+    fn receive(&mut self, peer: u32, buffer: &mut TcpRecvBuffer) -> io::Result<(usize, usize)> {
         let Some(side) = self.links.find(peer) else {
             return Ok((0, 0));
         };
@@ -356,9 +359,9 @@ impl<S: Sockets> Tcp<S> {
 
     /// Where the rest of data go now.
     fn find_target(&mut self, peer: u32, inflow: &Inflow) -> Found {
-        let whole: Option<Stretch> = match &inflow.target {
-            Target::Read { id, at } => self.moves.works.place(peer, *id, *at, inflow.bytes),
-            Target::Write(write) => {
+        let whole: Option<MemoryRange> = match &inflow.target {
+            TcpDataTarget::Read { id, at } => self.moves.works.place(peer, *id, *at, inflow.bytes),
+            TcpDataTarget::Write(write) => {
                 let whole = self
                     .moves
                     .exports
@@ -366,7 +369,7 @@ impl<S: Sockets> Tcp<S> {
                 let from = usize::try_from(write.at).ok()?;
                 Some(whole.from(from).first(inflow.bytes))
             }
-            Target::Unsolicited(key) => self.moves.place_unsolicited(peer, *key),
+            TcpDataTarget::Unsolicited(key) => self.moves.place_unsolicited(peer, *key),
         };
         whole
             .filter(|whole| whole.bytes() == inflow.bytes)
@@ -374,53 +377,60 @@ impl<S: Sockets> Tcp<S> {
     }
 
     /// Looks at what waits.
-    fn step(&mut self, peer: u32, buffer: &mut Buffer, completions: &mut Completions) -> Step {
+    fn step(
+        &mut self,
+        peer: u32,
+        buffer: &mut TcpRecvBuffer,
+        completions: &mut Completions,
+    ) -> TcpRecvStep {
         let Some(side) = self.links.find(peer) else {
-            return Step::Lacks;
+            return TcpRecvStep::Lacks;
         };
         let Some(line) = &side.line else {
-            return Step::Lacks;
+            return TcpRecvStep::Lacks;
         };
         if let Some(inflow) = line.inflow {
             return self.step_inflow(peer, inflow, buffer, completions);
         }
         let Some(header) = buffer.waiting().first_chunk::<HEADER_BYTES>() else {
-            return Step::Lacks;
+            return TcpRecvStep::Lacks;
         };
-        let Some(header) = Header::of(header) else {
-            return Step::Wrong("no packet begins like that");
+        let Some(header) = TcpPacketHeader::of(header) else {
+            return TcpRecvStep::Wrong("no packet begins like that");
         };
         let end = HEADER_BYTES + header.wanted();
         if buffer.len() < end {
-            return Step::Lacks;
+            return TcpRecvStep::Lacks;
         }
-        let is_numbered = header.kind != Kind::Ack;
+        let is_numbered = header.kind != TcpPacketKind::Ack;
         if is_numbered && header.number != side.session.ack().next {
-            return Step::Wrong("a packet is not the next one");
+            return TcpRecvStep::Wrong("a packet is not the next one");
         }
         if is_numbered && completions.is_full() {
-            return Step::Full;
+            return TcpRecvStep::Full;
         }
-        if header.kind == Kind::Unsolicited {
+        if header.kind == TcpPacketKind::Unsolicited {
             let key = key_at(&buffer.waiting()[HEADER_BYTES..], 0);
             if self.moves.has_to_be_seen_first(&self.links, peer, key) {
-                return Step::Full;
+                return TcpRecvStep::Full;
             }
         }
         if !self.links.acknowledge(peer, header.ack) {
-            return Step::Wrong("it has what was never sent");
+            return TcpRecvStep::Wrong("it has what was never sent");
         }
         self.links.hear_of_core(peer, header.lacks_core);
         buffer.from += end;
         let bytes = &buffer.bytes[buffer.from - header.wanted()..buffer.from];
         match header.kind {
-            Kind::Ack => {
+            TcpPacketKind::Ack => {
                 if header.asks {
                     self.links.tell(peer);
                 }
-                Step::Taken
+                TcpRecvStep::Taken
             }
-            Kind::Write | Kind::Data | Kind::Unsolicited => self.begin_inflow(peer, header, bytes),
+            TcpPacketKind::Write | TcpPacketKind::Data | TcpPacketKind::Unsolicited => {
+                self.begin_inflow(peer, header, bytes)
+            }
             _ => self.take_packet(peer, header.kind, bytes, completions),
         }
     }
@@ -429,38 +439,40 @@ impl<S: Sockets> Tcp<S> {
     fn take_packet(
         &mut self,
         peer: u32,
-        kind: Kind,
+        kind: TcpPacketKind,
         bytes: &[u8],
         completions: &mut Completions,
-    ) -> Step {
+    ) -> TcpRecvStep {
         let is_good = match kind {
-            Kind::Frame => self.hand_up(peer, bytes, completions),
-            Kind::Announce => {
+            TcpPacketKind::Frame => self.hand_up(peer, bytes, completions),
+            TcpPacketKind::Announce => {
                 let (key, frame) = bytes.split_at(KEY_BYTES);
                 let key = key_at(key, 0);
                 self.may_take(peer, frame.len() - FRAME_BYTES)
                     && self.moves.hear_announcement(&mut self.links, peer, key)
                     && self.hand_up(peer, frame, completions)
             }
-            Kind::Declined => {
+            TcpPacketKind::Declined => {
                 self.moves.hear_declined(peer);
                 true
             }
-            Kind::Read => self.moves.hear_read(peer, Read::of(bytes)),
-            Kind::Atomic => {
-                Change::of(bytes).is_some_and(|change| self.moves.hear_change(peer, change))
-            }
-            Kind::Answer => Answer::of(bytes)
+            TcpPacketKind::Read => self.moves.hear_read(peer, TcpReadRequest::of(bytes)),
+            TcpPacketKind::Atomic => TcpAtomicRequest::of(bytes)
+                .is_some_and(|change| self.moves.hear_change(peer, change)),
+            TcpPacketKind::Answer => TcpWorkReply::of(bytes)
                 .is_some_and(|answer| self.moves.hear_answer(&mut self.links, peer, answer)),
-            Kind::Write | Kind::Data | Kind::Unsolicited | Kind::Ack => false,
+            TcpPacketKind::Write
+            | TcpPacketKind::Data
+            | TcpPacketKind::Unsolicited
+            | TcpPacketKind::Ack => false,
         };
         if !is_good {
-            return Step::Wrong(
+            return TcpRecvStep::Wrong(
                 "a packet asks for what nobody may ask, or answers what nobody asked",
             );
         }
         self.accept(peer);
-        Step::Taken
+        TcpRecvStep::Taken
     }
 
     /// A packet was taken in.
@@ -515,29 +527,31 @@ impl<S: Sockets> Tcp<S> {
     }
 
     /// Data begin.
-    fn begin_inflow(&mut self, peer: u32, header: Header, bytes: &[u8]) -> Step {
+    fn begin_inflow(&mut self, peer: u32, header: TcpPacketHeader, bytes: &[u8]) -> TcpRecvStep {
         let (target, fixed) = match header.kind {
-            Kind::Write => match Write::of(bytes) {
-                Some(write) => (Target::Write(write), WRITE_BYTES),
-                None => return Step::Wrong("a write makes no sense"),
+            TcpPacketKind::Write => match TcpWriteRequest::of(bytes) {
+                Some(write) => (TcpDataTarget::Write(write), WRITE_BYTES),
+                None => return TcpRecvStep::Wrong("a write makes no sense"),
             },
-            Kind::Unsolicited => (Target::Unsolicited(key_at(bytes, 0)), KEY_BYTES),
+            TcpPacketKind::Unsolicited => (TcpDataTarget::Unsolicited(key_at(bytes, 0)), KEY_BYTES),
             _ => {
                 let (id, at) = (u32_at(bytes, 0), u64_at(bytes, 8));
-                (Target::Read { id, at }, DATA_BYTES)
+                (TcpDataTarget::Read { id, at }, DATA_BYTES)
             }
         };
         let bytes = header.bytes - fixed;
         let is_good = match target {
-            Target::Read { id, at } => self.moves.expects_data(peer, id, at, bytes),
-            Target::Write(write) => {
+            TcpDataTarget::Read { id, at } => self.moves.expects_data(peer, id, at, bytes),
+            TcpDataTarget::Write(write) => {
                 let end = write.at.checked_add(bytes as u64);
                 end.is_some_and(|end| end <= write.bytes && (end == write.bytes) == write.is_last)
             }
-            Target::Unsolicited(key) => self.moves.begin_unsolicited(&self.links, peer, key, bytes),
+            TcpDataTarget::Unsolicited(key) => {
+                self.moves.begin_unsolicited(&self.links, peer, key, bytes)
+            }
         };
         if !is_good {
-            return Step::Wrong("data come for which nobody has asked");
+            return TcpRecvStep::Wrong("data come for which nobody has asked");
         }
         let line = self
             .links
@@ -551,7 +565,7 @@ impl<S: Sockets> Tcp<S> {
                 bytes,
             });
         }
-        Step::Taken
+        TcpRecvStep::Taken
     }
 
     /// Some data are here, or all.
@@ -559,15 +573,17 @@ impl<S: Sockets> Tcp<S> {
         &mut self,
         peer: u32,
         mut inflow: Inflow,
-        buffer: &mut Buffer,
+        buffer: &mut TcpRecvBuffer,
         completions: &mut Completions,
-    ) -> Step {
+    ) -> TcpRecvStep {
         let here = buffer.len().min(inflow.bytes - inflow.at);
         if here != 0 {
             let some = &buffer.waiting()[..here];
             match (self.find_target(peer, &inflow), inflow.target) {
                 (Some(memory), _) => memory.fill(some),
-                (None, Target::Unsolicited(key)) => self.moves.take_unsolicited(peer, key, some),
+                (None, TcpDataTarget::Unsolicited(key)) => {
+                    self.moves.take_unsolicited(peer, key, some)
+                }
                 (None, _) => {}
             }
             buffer.from += here;
@@ -575,56 +591,61 @@ impl<S: Sockets> Tcp<S> {
         }
         let is_all = inflow.at == inflow.bytes;
         let has_room = !completions.is_full();
-        if let Some(Side {
+        if let Some(TcpPeer {
             line: Some(line), ..
         }) = self.links.find_mut(peer)
         {
             line.inflow = (!is_all || !has_room).then_some(inflow);
         }
         match (is_all, has_room) {
-            (false, _) => Step::Lacks,
-            (true, false) => Step::Full,
+            (false, _) => TcpRecvStep::Lacks,
+            (true, false) => TcpRecvStep::Full,
             (true, true) => self.end_inflow(peer, inflow, completions),
         }
     }
 
     /// All data of a packet are in their place.
-    fn end_inflow(&mut self, peer: u32, inflow: Inflow, completions: &mut Completions) -> Step {
+    fn end_inflow(
+        &mut self,
+        peer: u32,
+        inflow: Inflow,
+        completions: &mut Completions,
+    ) -> TcpRecvStep {
         debug_assert!(inflow.header.bytes >= inflow.bytes, "data are a part of it");
-        if let Target::Write(write) = inflow.target {
+        if let TcpDataTarget::Write(write) = inflow.target {
             self.links.of(peer).count_incoming(&write);
         }
         match inflow.target {
-            Target::Read { id, .. } => {
+            TcpDataTarget::Read { id, .. } => {
                 self.moves
                     .hear_data(&mut self.links, peer, id, inflow.bytes);
             }
-            Target::Write(write) if write.is_last => {
+            TcpDataTarget::Write(write) if write.is_last => {
                 let found = self
                     .moves
                     .exports
                     .find(peer, write.key, write.offset, write.bytes);
                 let outcome = if found.is_some() {
-                    Outcome::Done
+                    WorkOutcome::Done
                 } else {
-                    Outcome::BadKey
+                    WorkOutcome::BadKey
                 };
                 if let Some(immediate) = write.immediate.filter(|_| found.is_some()) {
                     let peer = Peer(peer);
                     completions.push(Completion::Written { peer, immediate });
                 }
                 if !self.moves.answer(peer, write.id, outcome, 0) {
-                    return Step::Wrong("it has too many writes under way");
+                    return TcpRecvStep::Wrong("it has too many writes under way");
                 }
             }
-            Target::Write(_) => {}
-            Target::Unsolicited(key) => {
+            TcpDataTarget::Write(_) => {}
+            TcpDataTarget::Unsolicited(key) => {
                 self.moves
                     .end_unsolicited(&mut self.links, peer, key, inflow.bytes);
             }
         }
         self.accept(peer);
-        Step::Taken
+        TcpRecvStep::Taken
     }
 
     /// A peer has sent what makes no sense.

@@ -5,12 +5,12 @@
 use std::io;
 use std::time::Duration;
 
-use super::call::Call;
-use super::links::Links;
+use super::active_open::ActiveOpen;
+use super::links::TcpLinks;
 use super::rails::STALL_NS;
 use super::sockets::{Sock, Sockets};
 
-impl<S: Sockets> Links<S> {
+impl<S: Sockets> TcpLinks<S> {
     /// Does what is due by now.
     pub(super) fn look_at_clock(&mut self) {
         let before_ns = std::mem::replace(&mut self.now_ns, self.sockets.clock_ns());
@@ -194,7 +194,7 @@ impl<S: Sockets> Links<S> {
             .under_way()
             .iter()
             .filter_map(|peer| self.find(*peer)?.call.as_ref());
-        let due_ns = |call: &Call| {
+        let due_ns = |call: &ActiveOpen| {
             let count_ns = call.counted_ns.max(self.now_ns) + COUNT_NS;
             let count_ns = (!call.is_heard()).then_some(count_ns);
             call.again_at_ns().into_iter().chain(count_ns).min()

@@ -3,9 +3,9 @@
 //! with pauses between them. BBR measures rates, and of such a stream it believes the pauses: after small messages it lets large ones go
 //! at a tenth of what the network carries. Cubic and Reno, which wait for losses, do not.
 
-/// What the user wants.
+/// The congestion control algorithm that the user asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Congestion {
+pub enum TcpCongestion {
     /// What the system has, but for BBR: Cubic or else Reno in its place.
     #[default]
     Auto,
@@ -15,7 +15,7 @@ pub enum Congestion {
     Named(&'static str),
 }
 
-impl Congestion {
+impl TcpCongestion {
     /// What to try, one after the other, where the system has this one; nothing: that stays.
     pub(super) fn candidates(self, system: &str) -> &'static [&'static str] {
         match self {
@@ -31,13 +31,13 @@ mod tests {
 
     #[test]
     fn only_bbr_is_replaced_and_only_where_nobody_chooses() {
-        let of = |wanted: Congestion, system| wanted.candidates(system);
-        assert_eq!(of(Congestion::Auto, "bbr"), ["cubic", "reno"]);
-        assert_eq!(of(Congestion::Auto, "bbr2"), ["cubic", "reno"]);
+        let of = |wanted: TcpCongestion, system| wanted.candidates(system);
+        assert_eq!(of(TcpCongestion::Auto, "bbr"), ["cubic", "reno"]);
+        assert_eq!(of(TcpCongestion::Auto, "bbr2"), ["cubic", "reno"]);
         for system in ["cubic", "reno", "dctcp", ""] {
-            assert!(of(Congestion::Auto, system).is_empty());
+            assert!(of(TcpCongestion::Auto, system).is_empty());
         }
-        assert!(of(Congestion::System, "bbr").is_empty());
-        assert!(of(Congestion::Named("bbr"), "bbr").is_empty());
+        assert!(of(TcpCongestion::System, "bbr").is_empty());
+        assert!(of(TcpCongestion::Named("bbr"), "bbr").is_empty());
     }
 }

@@ -14,9 +14,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::super::sim::Random;
-use super::memory::Stretch;
-use super::sockets::{Sign, Sock, Sockets};
+use super::super::sim::SimRandom;
+use super::memory::MemoryRange;
+use super::sockets::{Sock, SockEvent, Sockets};
 use crate::wait_set::WaitSet;
 
 /// What such a network does to connections.
@@ -44,7 +44,7 @@ impl StreamsConfig {
     /// A network whose troubles are drawn from the seed; with seed 0 there are none.
     #[must_use]
     pub fn of(seed: u64, ranks: u32) -> Self {
-        let mut random = Random::new(seed ^ 0x7c9_5eed);
+        let mut random = SimRandom::new(seed ^ 0x7c9_5eed);
         let calm = Self {
             seed,
             ranks,
@@ -72,16 +72,16 @@ impl StreamsConfig {
     }
 }
 
-/// Bytes under way to an end, with the times at which they are there.
+/// Bytes on the way to one end, each with its time of arrival.
 #[derive(Debug, Default)]
-struct Queue {
+struct FakeByteQueue {
     pieces: VecDeque<(u64, Vec<u8>)>,
     bytes: usize,
     /// What leaves with what follows.
     held: Vec<u8>,
 }
 
-impl Queue {
+impl FakeByteQueue {
     /// Takes bytes that leave now, or with what follows.
     fn send(&mut self, at_ns: u64, bytes: Vec<u8>, more: bool) {
         self.held.extend(bytes);
@@ -121,24 +121,24 @@ impl Queue {
 
 /// A network. Clones are the same one.
 #[derive(Clone, Debug)]
-pub struct FakeStreams(Arc<Mutex<Net>>);
+pub struct FakeStreams(Arc<Mutex<FakeStreamNet>>);
 
 #[derive(Debug)]
-struct Net {
+struct FakeStreamNet {
     config: StreamsConfig,
-    random: Random,
+    random: SimRandom,
     now_ns: u64,
-    processes: Vec<Process>,
-    connections: Vec<Connection>,
+    processes: Vec<FakeProcess>,
+    connections: Vec<FakeConnection>,
     broken: u64,
     /// Networks between interfaces of one number over which nothing gets, and since when.
     cut: Vec<Option<u64>>,
 }
 
 #[derive(Debug, Default)]
-struct Process {
+struct FakeProcess {
     /// The connection of a sock, and which end of it.
-    socks: Vec<Option<Held>>,
+    socks: Vec<Option<FakeSock>>,
     door: VecDeque<(u64, usize)>,
     is_shut: bool,
     /// Nothing that is sent to it arrives, and nothing tells so.
@@ -153,14 +153,14 @@ struct Process {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct FakeSock {
     connection: usize,
     end: usize,
     wants: bool,
 }
 
 #[derive(Debug, Default)]
-struct Connection {
+struct FakeConnection {
     interface: u32,
     /// Who has made it, and to whom.
     between: [u32; 2],
@@ -168,7 +168,7 @@ struct Connection {
     is_refused: bool,
     is_broken: bool,
     /// What comes to each end, when; and whether the other end was closed.
-    ends: [Queue; 2],
+    ends: [FakeByteQueue; 2],
     closed: [bool; 2],
     received: u64,
 }
@@ -177,10 +177,10 @@ impl FakeStreams {
     /// A new network at time zero.
     #[must_use]
     pub fn new(config: StreamsConfig) -> Self {
-        let processes = (0..config.ranks).map(|_| Process::default()).collect();
-        Self(Arc::new(Mutex::new(Net {
+        let processes = (0..config.ranks).map(|_| FakeProcess::default()).collect();
+        Self(Arc::new(Mutex::new(FakeStreamNet {
             config,
-            random: Random::new(config.seed),
+            random: SimRandom::new(config.seed),
             now_ns: 0,
             processes,
             connections: Vec::new(),
@@ -277,7 +277,7 @@ impl FakeStreams {
         self.lock().broken
     }
 
-    fn lock(&self) -> MutexGuard<'_, Net> {
+    fn lock(&self) -> MutexGuard<'_, FakeStreamNet> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -315,13 +315,13 @@ fn address_of(interface: u32, process: u32) -> IpAddr {
     Ipv4Addr::new(10, low(interface), 0, low(process)).into()
 }
 
-impl Process {
+impl FakeProcess {
     fn open(&self) -> usize {
         self.socks.iter().flatten().count()
     }
 }
 
-impl Net {
+impl FakeStreamNet {
     /// Whether a process may have one more connection.
     fn find_descriptor(&self, me: u32) -> io::Result<()> {
         match self.processes[me as usize].open() < self.config.most_open {
@@ -330,7 +330,7 @@ impl Net {
         }
     }
 
-    fn held(&self, me: u32, sock: Sock) -> io::Result<Held> {
+    fn held(&self, me: u32, sock: Sock) -> io::Result<FakeSock> {
         let held = self.processes[me as usize].socks.get(sock as usize);
         held.copied()
             .flatten()
@@ -340,7 +340,7 @@ impl Net {
     /// Gives an end of a connection a number.
     fn keep(&mut self, me: u32, connection: usize, end: usize, wants: bool) -> Sock {
         let socks = &mut self.processes[me as usize].socks;
-        let held = Held {
+        let held = FakeSock {
             connection,
             end,
             wants,
@@ -357,7 +357,7 @@ impl Net {
     }
 
     /// The connection, if it is of use; it may break now.
-    fn usable(&mut self, held: Held) -> io::Result<&mut Connection> {
+    fn usable(&mut self, held: FakeSock) -> io::Result<&mut FakeConnection> {
         let breaks = self.random.below(100_000) < self.config.breaks;
         let connection = &mut self.connections[held.connection];
         if connection.is_refused {
@@ -386,29 +386,29 @@ impl Net {
     }
 
     /// What a process finds when it looks now.
-    fn signs(&self, me: u32) -> Vec<Sign> {
+    fn signs(&self, me: u32) -> Vec<SockEvent> {
         let process = &self.processes[me as usize];
         let has_caller = process.door.iter().any(|(at_ns, _)| *at_ns <= self.now_ns);
-        let door = (has_caller && !process.is_shut).then_some(Sign::Door);
-        let sign = |(sock, held): (usize, &Option<Held>)| {
+        let door = (has_caller && !process.is_shut).then_some(SockEvent::Door);
+        let sign = |(sock, held): (usize, &Option<FakeSock>)| {
             let held = (*held)?;
             let connection = &self.connections[held.connection];
             let room = connection.ends[1 - held.end].bytes < WINDOW_BYTES;
             let reads = self.reads(held);
             let sends = held.wants && (reads || room && connection.ready_ns <= self.now_ns);
             let sock = sock as Sock;
-            (reads || sends).then_some(Sign::On { sock, reads, sends })
+            (reads || sends).then_some(SockEvent::On { sock, reads, sends })
         };
         let socks = process.socks.iter().enumerate().filter_map(sign);
         door.into_iter().chain(socks).collect()
     }
 
-    fn is_cut(&self, connection: &Connection) -> bool {
+    fn is_cut(&self, connection: &FakeConnection) -> bool {
         let cut = self.cut.get(connection.interface as usize);
         cut.is_some_and(Option::is_some)
     }
 
-    fn reads(&self, held: Held) -> bool {
+    fn reads(&self, held: FakeSock) -> bool {
         let connection = &self.connections[held.connection];
         if self.is_cut(connection) {
             return connection.is_broken;
@@ -439,7 +439,7 @@ impl Sockets for FakeSockets {
         let is_refused = (is_refused || has_ended) && !is_cut_off;
         let is_cut = net.cut.get(interface as usize).copied().flatten().is_some();
         let is_cut_off = is_cut_off || is_cut || interface >= net.config.interfaces;
-        let connection = Connection {
+        let connection = FakeConnection {
             interface,
             between: [self.me, host],
             ready_ns: if is_cut_off {
@@ -448,7 +448,7 @@ impl Sockets for FakeSockets {
                 net.now_ns + one
             },
             is_refused,
-            ..Connection::default()
+            ..FakeConnection::default()
         };
         net.connections.push(connection);
         let number = net.connections.len() - 1;
@@ -492,7 +492,7 @@ impl Sockets for FakeSockets {
         &mut self,
         sock: Sock,
         bytes: &[u8],
-        memory: Option<Stretch>,
+        memory: Option<MemoryRange>,
         more: bool,
     ) -> io::Result<usize> {
         let mut net = self.net.lock();
@@ -503,7 +503,7 @@ impl Sockets for FakeSockets {
             return Ok(0);
         }
         let room = WINDOW_BYTES.saturating_sub(connection.ends[1 - held.end].bytes);
-        let whole = bytes.len() + memory.map_or(0, Stretch::bytes);
+        let whole = bytes.len() + memory.map_or(0, MemoryRange::bytes);
         let count = net.share(whole.min(room));
         let late_ns = now_ns + net.random.below(delay);
         let mut all = bytes[..bytes.len().min(count)].to_vec();
@@ -528,7 +528,7 @@ impl Sockets for FakeSockets {
     fn receive(
         &mut self,
         sock: Sock,
-        memory: Option<Stretch>,
+        memory: Option<MemoryRange>,
         bytes: &mut [u8],
     ) -> io::Result<usize> {
         let mut net = self.net.lock();
@@ -542,7 +542,7 @@ impl Sockets for FakeSockets {
         if queue.bytes == 0 && connection.closed[held.end] {
             return Err(ErrorKind::UnexpectedEof.into());
         }
-        let first = memory.map_or(0, Stretch::bytes);
+        let first = memory.map_or(0, MemoryRange::bytes);
         let here = queue.here(now_ns).min(first + bytes.len());
         let count = net.share(here);
         let got = net.connections[held.connection].ends[held.end].take(count);
@@ -569,7 +569,7 @@ impl Sockets for FakeSockets {
     fn want_to_send(&mut self, sock: Sock, wants: bool) {
         let mut net = self.net.lock();
         if let Ok(held) = net.held(self.me, sock) {
-            net.processes[self.me as usize].socks[sock as usize] = Some(Held { wants, ..held });
+            net.processes[self.me as usize].socks[sock as usize] = Some(FakeSock { wants, ..held });
         }
     }
 
@@ -593,7 +593,7 @@ impl Sockets for FakeSockets {
         has_sent && cut.copied().flatten().is_some_and(is_long)
     }
 
-    fn look(&mut self, signs: &mut Vec<Sign>) {
+    fn look(&mut self, signs: &mut Vec<SockEvent>) {
         let mut net = self.net.lock();
         signs.extend(net.signs(self.me));
         let now_ns = net.now_ns;

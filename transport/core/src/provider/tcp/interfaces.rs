@@ -5,18 +5,18 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// An address of an interface that is up.
+/// An address of a network interface that is up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Interface {
+pub(super) struct TcpInterface {
     pub(super) name: String,
     pub(super) address: IpAddr,
     pub(super) is_loopback: bool,
 }
 
-/// An address of this host: whether others are told it, or why not.
+/// An address of this host, and why it is not published, if it is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Offer {
-    pub(super) interface: Interface,
+pub(super) struct CandidateAddress {
+    pub(super) interface: TcpInterface,
     pub(super) unfit: Option<&'static str>,
 }
 
@@ -26,17 +26,17 @@ pub(super) struct Offer {
 /// # Errors
 /// What is wanted and not there, or what is there instead of something that leads to others, in words.
 pub(super) fn choose(
-    found: Vec<Interface>,
+    found: Vec<TcpInterface>,
     wanted: &str,
     over_hosts: bool,
     kinds: &impl Kinds,
-) -> Result<Vec<Offer>, String> {
+) -> Result<Vec<CandidateAddress>, String> {
     let wanted: Vec<&str> = wanted
         .split(',')
         .map(str::trim)
         .filter(|word| !word.is_empty())
         .collect();
-    let offer = |interface: Interface| Offer {
+    let offer = |interface: TcpInterface| CandidateAddress {
         unfit: match wanted.is_empty() {
             _ if needs_scope(interface.address) => Some("is of one link only"),
             true => kinds.why_unfit(&interface),
@@ -45,7 +45,7 @@ pub(super) fn choose(
         },
         interface,
     };
-    let mut offers: Vec<Offer> = found.into_iter().map(offer).collect();
+    let mut offers: Vec<CandidateAddress> = found.into_iter().map(offer).collect();
     if offers.iter().any(|offer| offer.unfit.is_none()) {
         return Ok(offers);
     }
@@ -74,11 +74,11 @@ pub(super) fn choose(
 }
 
 /// The addresses that others are told, in their order, each with a number of its interface.
-pub(super) fn numbered(offers: &[Offer]) -> Vec<(IpAddr, u32)> {
+pub(super) fn numbered(offers: &[CandidateAddress]) -> Vec<(IpAddr, u32)> {
     let fit = offers.iter().filter(|offer| offer.unfit.is_none());
-    let number = |offer: &Offer| {
-        let Interface { name, address, .. } = &offer.interface;
-        let is_it = |offer: &Offer| offer.interface.name == *name;
+    let number = |offer: &CandidateAddress| {
+        let TcpInterface { name, address, .. } = &offer.interface;
+        let is_it = |offer: &CandidateAddress| offer.interface.name == *name;
         let number = offers.iter().position(is_it).unwrap_or(0);
         (*address, u32::try_from(number).unwrap_or(u32::MAX))
     };
@@ -86,9 +86,9 @@ pub(super) fn numbered(offers: &[Offer]) -> Vec<(IpAddr, u32)> {
 }
 
 /// Each of them, for people, and why it is not used.
-fn list(offers: &[Offer], says_why: bool) -> String {
-    let words = |offer: &Offer| {
-        let Interface { name, address, .. } = &offer.interface;
+fn list(offers: &[CandidateAddress], says_why: bool) -> String {
+    let words = |offer: &CandidateAddress| {
+        let TcpInterface { name, address, .. } = &offer.interface;
         match offer.unfit.filter(|_| says_why || needs_scope(*address)) {
             Some(why) => format!("{name} {address} ({why})"),
             None => format!("{name} {address}"),
@@ -106,7 +106,7 @@ fn needs_scope(address: IpAddr) -> bool {
 }
 
 /// Whether a word of the user's is this interface's name, its address, or a network that it is in.
-fn matches(word: &str, interface: &Interface) -> bool {
+fn matches(word: &str, interface: &TcpInterface) -> bool {
     if word == interface.name {
         return true;
     }
@@ -129,14 +129,14 @@ fn matches(word: &str, interface: &Interface) -> bool {
 /// What is known of interfaces beside their addresses.
 pub(super) trait Kinds {
     /// Why others are not told this address; `None`: they are.
-    fn why_unfit(&self, interface: &Interface) -> Option<&'static str>;
+    fn why_unfit(&self, interface: &TcpInterface) -> Option<&'static str>;
 }
 
-/// What the kernel says in a folder, which is `/sys/class/net`.
+/// Reads `/sys/class/net`, or a folder that looks like it.
 #[derive(Debug)]
-pub(super) struct Kernel(PathBuf);
+pub(super) struct SysClassNet(PathBuf);
 
-impl Kernel {
+impl SysClassNet {
     pub(super) fn new() -> Self {
         Self(PathBuf::from("/sys/class/net"))
     }
@@ -160,8 +160,8 @@ impl Kernel {
     }
 }
 
-impl Kinds for Kernel {
-    fn why_unfit(&self, interface: &Interface) -> Option<&'static str> {
+impl Kinds for SysClassNet {
+    fn why_unfit(&self, interface: &TcpInterface) -> Option<&'static str> {
         if interface.is_loopback {
             return Some("leads to this host only");
         }
@@ -192,20 +192,20 @@ mod tests {
     struct Names;
 
     impl Kinds for Names {
-        fn why_unfit(&self, interface: &Interface) -> Option<&'static str> {
+        fn why_unfit(&self, interface: &TcpInterface) -> Option<&'static str> {
             (interface.is_loopback || interface.name.starts_with("docker")).then_some("unfit")
         }
     }
 
-    fn some(name: &str, address: &str) -> Interface {
-        Interface {
+    fn some(name: &str, address: &str) -> TcpInterface {
+        TcpInterface {
             name: name.to_owned(),
             address: address.parse().unwrap(),
             is_loopback: name == "lo",
         }
     }
 
-    fn host() -> Vec<Interface> {
+    fn host() -> Vec<TcpInterface> {
         vec![
             some("lo", "127.0.0.1"),
             some("docker0", "172.17.0.1"),
@@ -215,7 +215,7 @@ mod tests {
         ]
     }
 
-    fn chosen(found: Vec<Interface>, wanted: &str) -> Vec<String> {
+    fn chosen(found: Vec<TcpInterface>, wanted: &str) -> Vec<String> {
         let offers = choose(found, wanted, false, &Names).unwrap();
         let fit = offers.iter().filter(|offer| offer.unfit.is_none());
         fit.map(|offer| offer.interface.address.to_string())
@@ -269,14 +269,14 @@ mod tests {
     }
 
     /// A folder as the kernel's, of interfaces with what is below each.
-    fn kernel(test: &str, interfaces: &[(&str, &[&str])]) -> Kernel {
+    fn kernel(test: &str, interfaces: &[(&str, &[&str])]) -> SysClassNet {
         let root = std::env::temp_dir().join(format!("rmpi-{test}-{}", std::process::id()));
         for (name, files) in interfaces {
             for file in *files {
                 std::fs::create_dir_all(root.join(name).join(file)).unwrap();
             }
         }
-        Kernel(root)
+        SysClassNet(root)
     }
 
     #[test]

@@ -4,16 +4,16 @@
 
 use std::collections::HashMap;
 
-use super::memory::Stretch;
+use super::memory::MemoryRange;
 use crate::RemoteKey;
 
 /// The table: peers and keys.
 #[derive(Debug, Default)]
-pub(super) struct Exports(HashMap<(u32, RemoteKey), Export>);
+pub(super) struct Exports(HashMap<(u32, RemoteKey), ExportedKey>);
 
-/// What is known of a key.
+/// The state of a remote key.
 #[derive(Debug, Default)]
-struct Export {
+struct ExportedKey {
     /// How often it was given. Keys that are made here are given once.
     given: u32,
     /// No other memory ever had it, or will have it, and nothing was announced with it.
@@ -28,7 +28,7 @@ impl Exports {
             bytes,
             check,
         };
-        let export = Export {
+        let export = ExportedKey {
             given: 1,
             is_new: true,
         };
@@ -72,14 +72,14 @@ impl Exports {
         key: RemoteKey,
         offset: u64,
         bytes: u64,
-    ) -> Option<Stretch> {
+    ) -> Option<MemoryRange> {
         self.0.get(&(peer, key))?;
         let end = offset.checked_add(bytes)?;
         if end > key.bytes {
             return None;
         }
         let address = key.address.checked_add(offset)?;
-        Some(Stretch::exported(address, usize::try_from(bytes).ok()?))
+        Some(MemoryRange::exported(address, usize::try_from(bytes).ok()?))
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
         let mut exports = Exports::default();
         let key = exports.add(3, 1000, 50, 77);
         let found = exports.find(3, key, 10, 40);
-        assert_eq!(found, Some(Stretch::exported(1010, 40)));
+        assert_eq!(found, Some(MemoryRange::exported(1010, 40)));
         let wrong = [
             (4, key, 0, 1),
             (3, key, 11, 40),

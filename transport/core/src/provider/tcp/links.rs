@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Peers and the connections to them: packets are kept and sent, and a connection that broke is made again. What befalls a peer is told
-//! upwards as a value, an [`Upshot`].
+//! upwards as a value, a [`TcpLinkEvent`].
 //!
 //! | file | what its methods do |
 //! |------|---------------------|
 //! | `links.rs` | keep and send packets, break connections |
-//! | `held.rs` | send packets later, with others |
+//! | `batching.rs` | send packets later, with others |
 //! | `meet.rs` | make connections: call, be called, join |
 //! | `rails.rs` | make further connections, and end them |
 //! | `clock.rs` | what is due |
-//! | `room.rs` | give connections up for others |
+//! | `eviction.rs` | give connections up for others |
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use session::{Ack, Numbers, Slot, Via};
+use session::{Ack, CarrierNumbers, Slot, Via};
 
 use super::super::ledger::NetCounts;
-use super::address::Hosts;
-use super::calls::Calls;
-use super::news::News;
-use super::packet::{HEADER_BYTES, Header, Kind};
-use super::rails::Moving;
+use super::address::TcpHosts;
+use super::connect_queue::ConnectQueue;
+use super::notices::TcpNotices;
+use super::packet::{HEADER_BYTES, TcpPacketHeader, TcpPacketKind};
+use super::peer::{TcpOutgoing, TcpPeer};
+use super::rails::ActiveRail;
 use super::secrets::{Secrets, StreamKey};
-use super::side::{Out, Side};
 use super::sockets::{Sock, Sockets};
-use super::store::Store;
-use super::strangers::Strangers;
-use crate::provider::verbs::Known;
+use super::store::PacketStore;
+use super::unproven::UnprovenConnections;
+use crate::provider::verbs::PeerIdentities;
 
-/// Whose a connection is.
+/// What a socket is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum SockOwner {
     Nobody,
     Stranger,
     /// A call to this peer.
@@ -45,9 +45,9 @@ pub(super) enum Owner {
     RailCall(u32),
 }
 
-/// Something that has happened to a peer.
+/// An event of a peer's connections, for those who move data over them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Upshot {
+pub(super) enum TcpLinkEvent {
     /// It has a connection, or there is room again.
     GoOn(u32),
     /// It is lost.
@@ -62,9 +62,9 @@ pub(super) enum Upshot {
     },
 }
 
-/// How much there may be.
+/// The limits of this provider.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct TcpLimits {
     /// Connections.
     pub(super) lines: usize,
     /// How long a peer may not be reached.
@@ -74,28 +74,28 @@ pub(super) struct Limits {
     pub(super) shared_bytes: u64,
 }
 
-/// All peers. Its methods are in the files that the head of this one names.
+/// All peers and their connections. Its methods are in the files that the module's documentation names.
 #[derive(Debug)]
-pub(super) struct Links<S> {
+pub(super) struct TcpLinks<S> {
     pub(super) sockets: S,
-    pub(super) known: Known,
-    pub(super) hosts: Hosts,
+    pub(super) known: PeerIdentities,
+    pub(super) hosts: TcpHosts,
     pub(super) secrets: Secrets,
     /// Which process this is, for those who connect.
     pub(super) identity: u64,
-    pub(super) limits: Limits,
+    pub(super) limits: TcpLimits,
     /// Addresses that others are told, with numbers of the interfaces that have them.
     pub(super) interfaces: Vec<(IpAddr, u32)>,
-    pub(super) sides: Vec<Option<Box<Side>>>,
-    owners: Vec<Owner>,
-    pub(super) strangers: Strangers,
-    pub(super) calls: Calls,
+    pub(super) sides: Vec<Option<Box<TcpPeer>>>,
+    owners: Vec<SockOwner>,
+    pub(super) strangers: UnprovenConnections,
+    pub(super) calls: ConnectQueue,
     /// Peers that this process is connected with.
     pub(super) joined: Vec<u32>,
     /// Rails to all peers, those peers, and the rails of which something may soon come.
     pub(super) rails: usize,
     pub(super) railed: Vec<u32>,
-    pub(super) moving: Vec<Moving>,
+    pub(super) moving: Vec<ActiveRail>,
     /// Nobody is taken in before this time; and whether that is because of those who were.
     pub(super) shut_until_ns: Option<u64>,
     pub(super) is_crowded: bool,
@@ -110,11 +110,11 @@ pub(super) struct Links<S> {
     /// This process has to wait for its core; and how many of those that it is connected with.
     pub(super) lacks_core: bool,
     lacking: usize,
-    pub(super) store: Store,
-    pub(super) numbers: Numbers,
-    pub(super) news: News,
+    pub(super) store: PacketStore,
+    pub(super) numbers: CarrierNumbers,
+    pub(super) news: TcpNotices,
     pub(super) wanted: VecDeque<u32>,
-    pub(super) upshots: VecDeque<Upshot>,
+    pub(super) upshots: VecDeque<TcpLinkEvent>,
     pub(super) counts: Arc<NetCounts>,
     pub(super) now_ns: u64,
     pub(super) turn: u64,
@@ -122,26 +122,26 @@ pub(super) struct Links<S> {
     pub(super) trimmed_ns: u64,
 }
 
-impl<S: Sockets> Links<S> {
+impl<S: Sockets> TcpLinks<S> {
     pub(super) fn new(
         mut sockets: S,
-        (known, key): (Known, StreamKey),
+        (known, key): (PeerIdentities, StreamKey),
         peers: u32,
-        limits: Limits,
+        limits: TcpLimits,
     ) -> Self {
         let now_ns = sockets.clock_ns();
         Self {
             identity: sockets.random(),
             sockets,
             known,
-            hosts: Hosts::default(),
+            hosts: TcpHosts::default(),
             secrets: Secrets::new(key),
             limits,
             interfaces: Vec::new(),
             sides: (0..peers).map(|_| None).collect(),
             owners: Vec::new(),
-            strangers: Strangers::default(),
-            calls: Calls::default(),
+            strangers: UnprovenConnections::default(),
+            calls: ConnectQueue::default(),
             joined: Vec::new(),
             rails: 0,
             railed: Vec::new(),
@@ -155,9 +155,9 @@ impl<S: Sockets> Links<S> {
             is_corked: false,
             corked: Vec::new(),
             held: Vec::new(),
-            store: Store::default(),
-            numbers: Numbers::default(),
-            news: News::default(),
+            store: PacketStore::default(),
+            numbers: CarrierNumbers::default(),
+            news: TcpNotices::default(),
             wanted: VecDeque::new(),
             upshots: VecDeque::new(),
             counts: Arc::default(),
@@ -169,23 +169,23 @@ impl<S: Sockets> Links<S> {
     }
 
     #[inline]
-    pub(super) fn find(&self, peer: u32) -> Option<&Side> {
+    pub(super) fn find(&self, peer: u32) -> Option<&TcpPeer> {
         self.sides.get(peer as usize)?.as_deref()
     }
 
     #[inline]
-    pub(super) fn find_mut(&mut self, peer: u32) -> Option<&mut Side> {
+    pub(super) fn find_mut(&mut self, peer: u32) -> Option<&mut TcpPeer> {
         self.sides.get_mut(peer as usize)?.as_deref_mut()
     }
 
     /// What is kept for a peer, from now on.
     #[inline]
-    pub(super) fn of(&mut self, peer: u32) -> &mut Side {
+    pub(super) fn of(&mut self, peer: u32) -> &mut TcpPeer {
         let place = peer as usize;
         if place >= self.sides.len() {
             self.sides.resize_with(place + 1, || None);
         }
-        self.sides[place].get_or_insert_with(|| Box::new(Side::new()))
+        self.sides[place].get_or_insert_with(|| Box::new(TcpPeer::new()))
     }
 
     #[inline]
@@ -224,21 +224,21 @@ impl<S: Sockets> Links<S> {
         !self.calls.is_empty() || !self.strangers.is_empty() || self.shut_until_ns.is_some()
     }
 
-    pub(super) fn owner(&self, sock: Sock) -> Owner {
+    pub(super) fn owner(&self, sock: Sock) -> SockOwner {
         let owner = self.owners.get(sock as usize);
-        owner.copied().unwrap_or(Owner::Nobody)
+        owner.copied().unwrap_or(SockOwner::Nobody)
     }
 
-    pub(super) fn own(&mut self, sock: Sock, owner: Owner) {
+    pub(super) fn own(&mut self, sock: Sock, owner: SockOwner) {
         let place = sock as usize;
         if place >= self.owners.len() {
-            self.owners.resize(place + 1, Owner::Nobody);
+            self.owners.resize(place + 1, SockOwner::Nobody);
         }
         self.owners[place] = owner;
     }
 
     pub(super) fn close(&mut self, sock: Sock) {
-        self.own(sock, Owner::Nobody);
+        self.own(sock, SockOwner::Nobody);
         self.sockets.close(sock);
     }
 
@@ -278,7 +278,7 @@ impl<S: Sockets> Links<S> {
             self.flush(peer);
             let line = self.find(peer).and_then(|side| side.line.as_ref());
             if line.is_some_and(|line| !line.is_blocked) {
-                self.upshots.push_back(Upshot::GoOn(peer));
+                self.upshots.push_back(TcpLinkEvent::GoOn(peer));
             }
         }
     }
@@ -326,8 +326,8 @@ impl<S: Sockets> Links<S> {
             let had = out.large_at();
             // Large ones gain nothing from leaving with others.
             let (itself, is_small) = match out {
-                Out::Packet { total, .. } => (1, total <= SMALL_BYTES),
-                Out::Bytes { .. } => (0, true),
+                TcpOutgoing::Packet { total, .. } => (1, total <= SMALL_BYTES),
+                TcpOutgoing::Bytes { .. } => (0, true),
             };
             let more = is_small && (defers || side.session.unsent() > itself);
             let (out, all) = send_one(&mut self.sockets, &self.store, (sock, more), out)?;
@@ -338,7 +338,7 @@ impl<S: Sockets> Links<S> {
                 }
             }
             match (all, out) {
-                (true, Out::Packet { number, .. }) => {
+                (true, TcpOutgoing::Packet { number, .. }) => {
                     side.session.sent(number, Via::Reliable { made });
                     let end = number.wrapping_add(1);
                     if !side.may_have(end) {
@@ -346,7 +346,7 @@ impl<S: Sockets> Links<S> {
                     }
                     self.counts.packets.add(1);
                 }
-                (true, Out::Bytes { .. }) => {}
+                (true, TcpOutgoing::Bytes { .. }) => {}
                 (false, out) => {
                     let line = side.line.as_mut().expect("it was there above");
                     (line.out, line.is_blocked) = (Some(out), true);
@@ -365,7 +365,7 @@ impl<S: Sockets> Links<S> {
         let Some(line) = line else { return };
         line.is_blocked = false;
         self.flush(peer);
-        self.upshots.push_back(Upshot::GoOn(peer));
+        self.upshots.push_back(TcpLinkEvent::GoOn(peer));
     }
 
     /// Ends the signs that a line takes bytes, where nothing waits for them any more.
@@ -520,7 +520,7 @@ impl<S: Sockets> Links<S> {
             side.session.forget(|slot| _ = store.free(slot), |_| {});
             side.kept_data = 0;
         }
-        self.upshots.push_back(Upshot::Lost(peer));
+        self.upshots.push_back(TcpLinkEvent::Lost(peer));
     }
 
     /// All connections are looked at again; answers whether one was left alone.
@@ -560,7 +560,7 @@ impl<S: Sockets> Links<S> {
         let sides = self.sides.iter().flatten();
         let rests = sides.map(|side| {
             let rest = side.line.as_ref().map_or(0, |line| line.rest.capacity());
-            size_of::<Side>() + rest + side.rails.bytes()
+            size_of::<TcpPeer>() + rest + side.rails.bytes()
         });
         rests.sum::<usize>() + self.sides.capacity() * size_of::<usize>() + self.store.bytes()
     }
@@ -570,15 +570,15 @@ impl<S: Sockets> Links<S> {
 const SMALL_BYTES: usize = 2048;
 
 /// What is to be sent to a peer next.
-fn next_out(side: &mut Side, store: &mut Store, lacks_core: bool) -> Option<Out> {
+fn next_out(side: &mut TcpPeer, store: &mut PacketStore, lacks_core: bool) -> Option<TcpOutgoing> {
     let line = side.line.as_mut()?;
     let Some(due) = side.session.next_unsent() else {
         if !std::mem::take(&mut line.owes_note) {
             return None;
         }
-        let header = Header {
+        let header = TcpPacketHeader {
             bytes: 0,
-            kind: Kind::Ack,
+            kind: TcpPacketKind::Ack,
             asks: std::mem::take(&mut line.asks),
             lacks_core,
             ack: side.session.tell(),
@@ -587,13 +587,13 @@ fn next_out(side: &mut Side, store: &mut Store, lacks_core: bool) -> Option<Out>
         side.owes = false;
         let mut bytes = vec![0; HEADER_BYTES];
         header.write_to(&mut bytes);
-        return Some(Out::Bytes { bytes, at: 0 });
+        return Some(TcpOutgoing::Bytes { bytes, at: 0 });
     };
     // A packet tells too what has arrived; only a question needs a note of its own.
     line.owes_note = line.asks;
     side.owes = false;
     store.address(due.slot, due.number, side.session.tell(), lacks_core);
-    Some(Out::Packet {
+    Some(TcpOutgoing::Packet {
         slot: due.slot,
         number: due.number,
         at: 0,
@@ -604,24 +604,24 @@ fn next_out(side: &mut Side, store: &mut Store, lacks_core: bool) -> Option<Out>
 /// Sends what fits of it, before more or not; answers whether that was all.
 fn send_one(
     sockets: &mut impl Sockets,
-    store: &Store,
+    store: &PacketStore,
     (sock, more): (Sock, bool),
-    mut out: Out,
-) -> io::Result<(Out, bool)> {
+    mut out: TcpOutgoing,
+) -> io::Result<(TcpOutgoing, bool)> {
     loop {
         let (sent, left) = match &out {
-            Out::Packet {
+            TcpOutgoing::Packet {
                 slot, at, total, ..
             } => {
                 let (bytes, data) = store.rest(*slot, *at);
                 (sockets.send(sock, bytes, data, more)?, total - at)
             }
-            Out::Bytes { bytes, at } => {
+            TcpOutgoing::Bytes { bytes, at } => {
                 let rest = &bytes[*at..];
                 (sockets.send(sock, rest, None, more)?, rest.len())
             }
         };
-        let (Out::Packet { at, .. } | Out::Bytes { at, .. }) = &mut out;
+        let (TcpOutgoing::Packet { at, .. } | TcpOutgoing::Bytes { at, .. }) = &mut out;
         *at += sent;
         if sent == left {
             return Ok((out, true));

@@ -10,42 +10,42 @@ use std::net::{IpAddr, SocketAddr};
 
 use session::Ack;
 
-use super::call::{CONNECT_NS, Call, Stage};
-use super::links::{Links, Owner, Upshot};
-use super::proof::{Hello, Meeting, Verdict, Welcome, Wrong};
-use super::side::Line;
+use super::active_open::{ActiveOpen, CONNECT_NS, ConnectStage};
+use super::handshake_stream::HandshakeStream;
+use super::links::{SockOwner, TcpLinkEvent, TcpLinks};
+use super::peer::TcpConnection;
+use super::proof::{HandshakeContext, HandshakeFault, HandshakeVerdict, Hello, Welcome};
 use super::sockets::{Sock, Sockets};
-use super::strangers::Stranger;
-use super::talk::Talk;
-use super::{address, proof, room};
+use super::unproven::UnprovenConnection;
+use super::{address, eviction, proof};
 
-/// Why somebody was sent away.
+/// Why a handshake failed.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(super) enum HandshakeRefusal {
     /// The connection ended.
     Io(io::Error),
     /// What came was wrong.
-    Wrong(Wrong),
+    Wrong(HandshakeFault),
     /// Another process was meant, or a rule decides so.
-    Verdict(Verdict),
+    Verdict(HandshakeVerdict),
     /// A peer wants a connection more that it may not have, as these words say.
     Rail(u32, &'static str),
 }
 
-impl From<io::Error> for Refusal {
+impl From<io::Error> for HandshakeRefusal {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl From<Wrong> for Refusal {
-    fn from(wrong: Wrong) -> Self {
+impl From<HandshakeFault> for HandshakeRefusal {
+    fn from(wrong: HandshakeFault) -> Self {
         Self::Wrong(wrong)
     }
 }
 
 /// This process calls.
-impl<S: Sockets> Links<S> {
+impl<S: Sockets> TcpLinks<S> {
     /// Begins to connect to a peer, unless that was begun before.
     pub(super) fn call(&mut self, peer: u32) {
         let side = self.of(peer);
@@ -63,7 +63,7 @@ impl<S: Sockets> Links<S> {
         side.call = side
             .place
             .as_ref()
-            .map(|place| Box::new(Call::new(&place.addresses(), now_ns)));
+            .map(|place| Box::new(ActiveOpen::new(&place.addresses(), now_ns)));
         if self.is_full() {
             self.calls.wait(peer);
         } else if self.calls.begin(peer, now_ns) {
@@ -76,7 +76,7 @@ impl<S: Sockets> Links<S> {
         let now_ns = self.now_ns;
         let side = self.of(peer);
         let place = side.place.as_ref().filter(|_| side.call.is_none());
-        match place.map(|place| Call::new(&place.addresses(), now_ns)) {
+        match place.map(|place| ActiveOpen::new(&place.addresses(), now_ns)) {
             Some(call) => {
                 side.call = Some(Box::new(call));
                 self.calls.wait(peer);
@@ -180,8 +180,8 @@ impl<S: Sockets> Links<S> {
             return;
         };
         match &one.stage {
-            Stage::Failed { again_at_ns } if *again_at_ns <= now_ns => {}
-            Stage::Connecting { since_ns, .. } if since_ns + CONNECT_NS <= now_ns => {
+            ConnectStage::Failed { again_at_ns } if *again_at_ns <= now_ns => {}
+            ConnectStage::Connecting { since_ns, .. } if since_ns + CONNECT_NS <= now_ns => {
                 let old = one.fail("nobody answers".to_owned(), now_ns);
                 old.into_iter().for_each(|sock| self.close(sock));
                 return;
@@ -191,13 +191,13 @@ impl<S: Sockets> Links<S> {
         let address = one.address;
         let (stage, lacks) = match self.connect(peer, address) {
             Ok(sock) => {
-                self.own(sock, Owner::Call(peer));
+                self.own(sock, SockOwner::Call(peer));
                 (self.greeting(peer, sock, false), false)
             }
-            Err(error) if room::is_without_descriptors(&error) => {
-                let again_at_ns = now_ns + room::HOLD_NS;
+            Err(error) if eviction::is_without_descriptors(&error) => {
+                let again_at_ns = now_ns + eviction::HOLD_NS;
                 self.lack_descriptors();
-                (Stage::Failed { again_at_ns }, true)
+                (ConnectStage::Failed { again_at_ns }, true)
             }
             Err(error) => return self.try_refused(peer, index, &error.into()),
         };
@@ -211,14 +211,14 @@ impl<S: Sockets> Links<S> {
     /// Begins to connect; where there is no descriptor, with that of another connection.
     fn connect(&mut self, peer: u32, address: SocketAddr) -> io::Result<Sock> {
         match self.sockets.connect(address) {
-            Err(error) if room::is_without_descriptors(&error) && self.free_one(Some(peer)) => {
+            Err(error) if eviction::is_without_descriptors(&error) && self.free_one(Some(peer)) => {
                 self.sockets.connect(address)
             }
             connected => connected,
         }
     }
 
-    pub(super) fn greeting(&mut self, peer: u32, sock: Sock, is_rail: bool) -> Stage {
+    pub(super) fn greeting(&mut self, peer: u32, sock: Sock, is_rail: bool) -> ConnectStage {
         let far = self.known.with(peer);
         let side = self.of(peer);
         let to = side.place.as_ref().map_or(0, |place| place.identity);
@@ -236,9 +236,9 @@ impl<S: Sockets> Links<S> {
             heard,
             nonce: [self.sockets.random(), self.sockets.random()],
         };
-        let mut talk = Talk::new(sock);
+        let mut talk = HandshakeStream::new(sock);
         talk.say(&hello.to_bytes());
-        Stage::Connecting {
+        ConnectStage::Connecting {
             talk,
             hello,
             since_ns: self.now_ns,
@@ -258,7 +258,7 @@ impl<S: Sockets> Links<S> {
         else {
             return;
         };
-        let none = Stage::Failed { again_at_ns: 0 };
+        let none = ConnectStage::Failed { again_at_ns: 0 };
         let stage = std::mem::replace(&mut call.tries[index].stage, none);
         let may_prove = call.proving.is_none_or(|proving| proving == index);
         let stepped = self.step(peer, stage, may_prove);
@@ -271,11 +271,11 @@ impl<S: Sockets> Links<S> {
                 self.see_whether_aside(peer);
             }
             Ok(Stepped::Joined(Welcome { ack, rails, .. }, attempt)) => {
-                let line = Line::new(sock, self.numbers.next(), Vec::new());
+                let line = TcpConnection::new(sock, self.numbers.next(), Vec::new());
                 let attempt = Some(attempt);
-                self.join(peer, Line { attempt, ..line }, (ack, rails));
+                self.join(peer, TcpConnection { attempt, ..line }, (ack, rails));
             }
-            Err(Refusal::Verdict(Verdict::Gone)) => {
+            Err(HandshakeRefusal::Verdict(HandshakeVerdict::Gone)) => {
                 self.close(sock);
                 self.lose(peer, "it has given this process up, and says why itself");
             }
@@ -288,8 +288,8 @@ impl<S: Sockets> Links<S> {
     }
 
     /// Who answers a call is of another installation: that is not mended by calling again.
-    fn complain_of_host(&mut self, peer: u32, index: usize, refusal: &Refusal) {
-        let Refusal::Wrong(Wrong::Version(version)) = refusal else {
+    fn complain_of_host(&mut self, peer: u32, index: usize, refusal: &HandshakeRefusal) {
+        let HandshakeRefusal::Wrong(HandshakeFault::Version(version)) = refusal else {
             return;
         };
         let side = self.of(peer);
@@ -309,7 +309,7 @@ impl<S: Sockets> Links<S> {
     }
 
     /// One address of a peer has failed by this.
-    fn try_refused(&mut self, peer: u32, index: usize, refusal: &Refusal) {
+    fn try_refused(&mut self, peer: u32, index: usize, refusal: &HandshakeRefusal) {
         let refusals = self
             .of(peer)
             .call
@@ -318,8 +318,9 @@ impl<S: Sockets> Links<S> {
         self.try_failed(peer, index, &words_of(refusal));
         // Nobody listens at that port, or somebody else does.
         let is_not_there = match refusal {
-            Refusal::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
-            Refusal::Wrong(Wrong::Garbage | Wrong::Key) | Refusal::Verdict(Verdict::NotMe) => true,
+            HandshakeRefusal::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+            HandshakeRefusal::Wrong(HandshakeFault::Garbage | HandshakeFault::Key)
+            | HandshakeRefusal::Verdict(HandshakeVerdict::NotMe) => true,
             _ => false,
         };
         let call = self.of(peer).call.as_mut();
@@ -334,11 +335,11 @@ impl<S: Sockets> Links<S> {
         let Some(call) = self.of(peer).call.as_mut() else {
             return;
         };
-        call.tries[index].stage = Stage::Failed { again_at_ns: 0 };
+        call.tries[index].stage = ConnectStage::Failed { again_at_ns: 0 };
         call.tries[index].fail(why.to_owned(), now_ns);
         call.see_whether_heard(now_ns);
         let was_proving = call.proving.take_if(|proving| *proving == index);
-        let greeted = |stage: &Stage| matches!(stage, Stage::Greeted { .. });
+        let greeted = |stage: &ConnectStage| matches!(stage, ConnectStage::Greeted { .. });
         let others = call.tries.iter().filter(|one| greeted(&one.stage));
         let others = others.filter_map(|one| one.stage.sock());
         let others: Vec<Sock> = others.filter(|_| was_proving.is_some()).collect();
@@ -351,53 +352,53 @@ impl<S: Sockets> Links<S> {
     pub(super) fn step(
         &mut self,
         peer: u32,
-        stage: Stage,
+        stage: ConnectStage,
         may_prove: bool,
-    ) -> Result<Stepped, Refusal> {
+    ) -> Result<Stepped, HandshakeRefusal> {
         let sockets = &mut self.sockets;
         match stage {
-            Stage::Connecting {
+            ConnectStage::Connecting {
                 mut talk,
                 hello,
                 since_ns,
             } => {
                 if !talk.push(sockets)? {
-                    return Ok(Stepped::At(Stage::Connecting {
+                    return Ok(Stepped::At(ConnectStage::Connecting {
                         talk,
                         hello,
                         since_ns,
                     }));
                 }
                 sockets.want_to_send(talk.sock, false);
-                self.step(peer, Stage::Greeted { talk, hello }, may_prove)
+                self.step(peer, ConnectStage::Greeted { talk, hello }, may_prove)
             }
-            Stage::Greeted { mut talk, hello } if !may_prove => {
+            ConnectStage::Greeted { mut talk, hello } if !may_prove => {
                 take_riddle_in(&mut talk, sockets)?;
-                Ok(Stepped::At(Stage::Greeted { talk, hello }))
+                Ok(Stepped::At(ConnectStage::Greeted { talk, hello }))
             }
-            Stage::Greeted { mut talk, hello } => {
+            ConnectStage::Greeted { mut talk, hello } => {
                 let Some(riddle) = pull_first(&mut talk, sockets)? else {
-                    return Ok(Stepped::At(Stage::Greeted { talk, hello }));
+                    return Ok(Stepped::At(ConnectStage::Greeted { talk, hello }));
                 };
                 let meeting = self.answer_riddle(peer, &riddle, hello, &mut talk)?;
-                self.step(peer, Stage::Proved { talk, meeting }, true)
+                self.step(peer, ConnectStage::Proved { talk, meeting }, true)
             }
-            Stage::Proved { mut talk, meeting } => {
+            ConnectStage::Proved { mut talk, meeting } => {
                 if !talk.push(sockets)? {
                     sockets.want_to_send(talk.sock, true);
-                    return Ok(Stepped::At(Stage::Proved { talk, meeting }));
+                    return Ok(Stepped::At(ConnectStage::Proved { talk, meeting }));
                 }
                 sockets.want_to_send(talk.sock, false);
                 let Some(welcome) = talk.pull(sockets)? else {
-                    return Ok(Stepped::At(Stage::Proved { talk, meeting }));
+                    return Ok(Stepped::At(ConnectStage::Proved { talk, meeting }));
                 };
                 let welcome = meeting.of_welcome(&welcome)?;
                 match welcome.verdict {
-                    Verdict::Joined => Ok(Stepped::Joined(welcome, meeting.hello.attempt)),
-                    verdict => Err(Refusal::Verdict(verdict)),
+                    HandshakeVerdict::Joined => Ok(Stepped::Joined(welcome, meeting.hello.attempt)),
+                    verdict => Err(HandshakeRefusal::Verdict(verdict)),
                 }
             }
-            Stage::Failed { .. } => Ok(Stepped::At(stage)),
+            ConnectStage::Failed { .. } => Ok(Stepped::At(stage)),
         }
     }
 
@@ -407,17 +408,19 @@ impl<S: Sockets> Links<S> {
         peer: u32,
         riddle: &[u8; proof::RIDDLE_BYTES],
         hello: Hello,
-        talk: &mut Talk,
-    ) -> Result<Meeting, Refusal> {
+        talk: &mut HandshakeStream,
+    ) -> Result<HandshakeContext, HandshakeRefusal> {
         let (verdict, nonce) = proof::of_riddle(riddle)?;
         match verdict {
-            Verdict::Joined => {}
+            HandshakeVerdict::Joined => {}
             // Nobody has proved anything yet who could say so.
-            Verdict::Gone | Verdict::NoRail => return Err(Refusal::Wrong(Wrong::Garbage)),
-            verdict => return Err(Refusal::Verdict(verdict)),
+            HandshakeVerdict::Gone | HandshakeVerdict::NoRail => {
+                return Err(HandshakeRefusal::Wrong(HandshakeFault::Garbage));
+            }
+            verdict => return Err(HandshakeRefusal::Verdict(verdict)),
         }
         let keys = self.secrets.with(peer);
-        let meeting = Meeting { keys, hello, nonce };
+        let meeting = HandshakeContext { keys, hello, nonce };
         let rails = self.rails_to_tell();
         let ack = match hello.is_rail {
             true => Ack::default(),
@@ -434,13 +437,13 @@ const KEPT_PART: usize = 4;
 /// How far a call has come.
 #[derive(Debug)]
 pub(super) enum Stepped {
-    At(Stage),
+    At(ConnectStage),
     /// The peer has joined, by this attempt.
     Joined(Welcome, u32),
 }
 
 /// This process is called.
-impl<S: Sockets> Links<S> {
+impl<S: Sockets> TcpLinks<S> {
     /// Takes in those who have connected.
     pub(super) fn open_door(&mut self) {
         let now_ns = self.sockets.clock_ns();
@@ -453,11 +456,11 @@ impl<S: Sockets> Links<S> {
                         self.close(stranger.talk.sock);
                         self.complain_of_many(&stranger);
                     }
-                    self.own(sock, Owner::Stranger);
+                    self.own(sock, SockOwner::Stranger);
                     self.strangers.add(sock, from, now_ns);
                 }
                 Ok(None) => return,
-                Err(error) if room::is_without_descriptors(&error) => {
+                Err(error) if eviction::is_without_descriptors(&error) => {
                     if has_taken {
                         // The system says so also where nobody else waits; if somebody does there is another sign.
                         return;
@@ -530,33 +533,42 @@ impl<S: Sockets> Links<S> {
     }
 
     /// Hears what a stranger says; answers the peer that it is, and what that tells, when it has proved it.
-    fn listen(&mut self, stranger: &mut Stranger) -> Result<Option<(u32, Told, Meeting)>, Refusal> {
+    fn listen(
+        &mut self,
+        stranger: &mut UnprovenConnection,
+    ) -> Result<Option<(u32, Told, HandshakeContext)>, HandshakeRefusal> {
         if stranger.meeting.is_none() {
             let hello = match pull_first(&mut stranger.talk, &mut self.sockets) {
                 Ok(None) => return Ok(None),
                 Ok(Some(hello)) => Hello::of(&hello),
-                Err(Refusal::Wrong(wrong)) => Err(wrong),
+                Err(HandshakeRefusal::Wrong(wrong)) => Err(wrong),
                 Err(refusal) => return Err(refusal),
             };
             let hello = match hello {
-                Err(Wrong::Version(version)) => {
+                Err(HandshakeFault::Version(version)) => {
                     // It sees ours, and can say so.
-                    stranger.talk.say(&proof::riddle(Verdict::NotMe, [0; 2]));
+                    stranger
+                        .talk
+                        .say(&proof::riddle(HandshakeVerdict::NotMe, [0; 2]));
                     stranger.talk.push(&mut self.sockets)?;
-                    return Err(Refusal::Wrong(Wrong::Version(version)));
+                    return Err(HandshakeRefusal::Wrong(HandshakeFault::Version(version)));
                 }
                 hello => hello?,
             };
             let peer = hello.from;
             if hello.to != self.identity || !self.known.may_be(peer) {
-                stranger.talk.say(&proof::riddle(Verdict::NotMe, [0; 2]));
+                stranger
+                    .talk
+                    .say(&proof::riddle(HandshakeVerdict::NotMe, [0; 2]));
                 stranger.talk.push(&mut self.sockets)?;
-                return Err(Refusal::Verdict(Verdict::NotMe));
+                return Err(HandshakeRefusal::Verdict(HandshakeVerdict::NotMe));
             }
             let nonce = [self.sockets.random(), self.sockets.random()];
             let keys = self.secrets.with(peer);
-            stranger.talk.say(&proof::riddle(Verdict::Joined, nonce));
-            stranger.meeting = Some((peer, Meeting { keys, hello, nonce }));
+            stranger
+                .talk
+                .say(&proof::riddle(HandshakeVerdict::Joined, nonce));
+            stranger.meeting = Some((peer, HandshakeContext { keys, hello, nonce }));
         }
         if !stranger.talk.push(&mut self.sockets)? {
             self.sockets.want_to_send(stranger.talk.sock, true);
@@ -572,7 +584,13 @@ impl<S: Sockets> Links<S> {
     }
 
     /// Joins a caller that has proved who it is, or tells it why not.
-    fn welcome(&mut self, peer: u32, told: Told, meeting: &Meeting, mut stranger: Stranger) {
+    fn welcome(
+        &mut self,
+        peer: u32,
+        told: Told,
+        meeting: &HandshakeContext,
+        mut stranger: UnprovenConnection,
+    ) {
         let (ack, rails) = told;
         let sock = stranger.talk.sock;
         let (is_first, now_ns) = (self.known.with(peer).is_first, self.now_ns);
@@ -590,18 +608,18 @@ impl<S: Sockets> Links<S> {
             .as_ref()
             .and_then(|line| line.attempt)
             .is_some_and(is_stale);
-        let is_promising = |call: &Call| call.is_promising(now_ns);
+        let is_promising = |call: &ActiveOpen| call.is_promising(now_ns);
         let calls = is_first && side.call.as_deref().is_some_and(is_promising);
         let verdict = if side.lost.is_some() {
-            Verdict::Gone
+            HandshakeVerdict::Gone
         } else if is_old || !side.may_have(ack.next) {
-            Verdict::Old
+            HandshakeVerdict::Old
         } else if calls || has_crossed {
-            Verdict::Yield
+            HandshakeVerdict::Yield
         } else {
-            Verdict::Joined
+            HandshakeVerdict::Joined
         };
-        if verdict != Verdict::Joined {
+        if verdict != HandshakeVerdict::Joined {
             stranger
                 .talk
                 .say(&meeting.welcome(verdict, Ack::default(), 0));
@@ -616,12 +634,12 @@ impl<S: Sockets> Links<S> {
         let told = self.of(peer).session.tell();
         let our_rails = if rails == 0 { 0 } else { self.rails_to_tell() };
         let first = meeting.welcome(verdict, told, our_rails).to_vec();
-        let line = Line::new(sock, self.numbers.next(), first);
+        let line = TcpConnection::new(sock, self.numbers.next(), first);
         self.join(peer, line, (ack, rails));
     }
 
     /// Somebody was sent away so that others are heard.
-    fn complain_of_many(&mut self, stranger: &Stranger) {
+    fn complain_of_many(&mut self, stranger: &UnprovenConnection) {
         let now_ns = self.sockets.clock_ns();
         let is_long = self.strangers.is_long_crowded(now_ns);
         if is_long && self.strangers.is_news(IpAddr::from([0, 0, 0, 0]), "many") {
@@ -634,22 +652,30 @@ impl<S: Sockets> Links<S> {
     }
 
     /// Somebody was sent away: who should know is told.
-    pub(super) fn complain_of(&mut self, stranger: &Stranger, refusal: &Refusal) {
+    pub(super) fn complain_of(
+        &mut self,
+        stranger: &UnprovenConnection,
+        refusal: &HandshakeRefusal,
+    ) {
         let (from, ip) = (stranger.from, stranger.from.ip());
         let (what, words) = match refusal {
-            Refusal::Wrong(Wrong::Key) => (
+            HandshakeRefusal::Wrong(HandshakeFault::Key) => (
                 "key",
                 "did not prove to know the key of this job: it is of another job, or of nobody's"
                     .to_owned(),
             ),
-            Refusal::Wrong(Wrong::Garbage) => ("garbage", "is no process of an MPI job".to_owned()),
-            Refusal::Wrong(Wrong::Version(version)) => ("version", words_of_version(*version)),
-            Refusal::Rail(peer, why) => (
+            HandshakeRefusal::Wrong(HandshakeFault::Garbage) => {
+                ("garbage", "is no process of an MPI job".to_owned())
+            }
+            HandshakeRefusal::Wrong(HandshakeFault::Version(version)) => {
+                ("version", words_of_version(*version))
+            }
+            HandshakeRefusal::Rail(peer, why) => (
                 "rail",
                 format!("is rank {peer}, which wants another connection {why}"),
             ),
             // It has changed its mind, or has found another way, or computes since it has connected.
-            Refusal::Io(_) | Refusal::Verdict(_) => return,
+            HandshakeRefusal::Io(_) | HandshakeRefusal::Verdict(_) => return,
         };
         self.counts.refused.add(1);
         if self.strangers.is_news(ip, what) {
@@ -666,9 +692,9 @@ const SHUT_NS: u64 = 50_000_000;
 const CROWD_NS: u64 = 5_000_000;
 
 /// Both have proved who they are.
-impl<S: Sockets> Links<S> {
+impl<S: Sockets> TcpLinks<S> {
     /// From now on this connection carries what goes to a peer, which has told so much.
-    fn join(&mut self, peer: u32, line: Line, (ack, rails): Told) {
+    fn join(&mut self, peer: u32, line: TcpConnection, (ack, rails): Told) {
         let sock = line.sock;
         self.end_call(peer, Some(sock));
         self.hang_up(peer);
@@ -677,13 +703,13 @@ impl<S: Sockets> Links<S> {
             self.close(sock);
             return self.flush(peer);
         }
-        self.own(sock, Owner::Line(peer));
+        self.own(sock, SockOwner::Line(peer));
         let (used, since_ns) = (self.turn, self.now_ns);
         let side = self.of(peer);
         side.rails.told = rails;
         side.silent_ns = 0;
         side.has_complained = false;
-        side.line = Some(Line {
+        side.line = Some(TcpConnection {
             used,
             since_ns,
             moved_ns: since_ns,
@@ -692,7 +718,7 @@ impl<S: Sockets> Links<S> {
         self.joined.push(peer);
         self.counts.joined.add(1);
         self.flush(peer);
-        self.upshots.push_back(Upshot::GoOn(peer));
+        self.upshots.push_back(TcpLinkEvent::GoOn(peer));
     }
 
     /// Takes in where a peer is found.
@@ -712,25 +738,28 @@ impl<S: Sockets> Links<S> {
 type Told = (Ack, u8);
 
 /// What has begun to come must be of this version.
-fn check_version(talk: &Talk) -> Result<(), Wrong> {
+fn check_version(talk: &HandshakeStream) -> Result<(), HandshakeFault> {
     match proof::foreign_version(talk.begun()) {
-        Some(version) => Err(Wrong::Version(version)),
+        Some(version) => Err(HandshakeFault::Version(version)),
         None => Ok(()),
     }
 }
 
 /// The first message of the other side, if all of it has come.
 fn pull_first<const BYTES: usize>(
-    talk: &mut Talk,
+    talk: &mut HandshakeStream,
     sockets: &mut impl Sockets,
-) -> Result<Option<[u8; BYTES]>, Refusal> {
+) -> Result<Option<[u8; BYTES]>, HandshakeRefusal> {
     let pulled = talk.pull(sockets);
     check_version(talk)?;
     Ok(pulled?)
 }
 
 /// Leaves what has come of a riddle for later.
-fn take_riddle_in(talk: &mut Talk, sockets: &mut impl Sockets) -> Result<(), Refusal> {
+fn take_riddle_in(
+    talk: &mut HandshakeStream,
+    sockets: &mut impl Sockets,
+) -> Result<(), HandshakeRefusal> {
     let took = talk.take_in::<{ proof::RIDDLE_BYTES }>(sockets);
     check_version(talk)?;
     Ok(took?)
@@ -745,18 +774,26 @@ fn words_of_version(version: u16) -> String {
 }
 
 /// For people.
-fn words_of(refusal: &Refusal) -> String {
+fn words_of(refusal: &HandshakeRefusal) -> String {
     match refusal {
-        Refusal::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+        HandshakeRefusal::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             "it has ended the connection".to_owned()
         }
-        Refusal::Io(error) => error.to_string(),
-        Refusal::Wrong(Wrong::Garbage) => "something else than an MPI process answers".to_owned(),
-        Refusal::Wrong(Wrong::Version(version)) => format!("it {}", words_of_version(*version)),
-        Refusal::Wrong(Wrong::Key) => "a process of another job answers".to_owned(),
-        Refusal::Verdict(Verdict::NotMe) => "another process answers".to_owned(),
-        Refusal::Verdict(Verdict::Old) => "it has heard of a later attempt".to_owned(),
-        Refusal::Rail(_, why) => (*why).to_owned(),
-        Refusal::Verdict(_) => "it is about to connect itself".to_owned(),
+        HandshakeRefusal::Io(error) => error.to_string(),
+        HandshakeRefusal::Wrong(HandshakeFault::Garbage) => {
+            "something else than an MPI process answers".to_owned()
+        }
+        HandshakeRefusal::Wrong(HandshakeFault::Version(version)) => {
+            format!("it {}", words_of_version(*version))
+        }
+        HandshakeRefusal::Wrong(HandshakeFault::Key) => {
+            "a process of another job answers".to_owned()
+        }
+        HandshakeRefusal::Verdict(HandshakeVerdict::NotMe) => "another process answers".to_owned(),
+        HandshakeRefusal::Verdict(HandshakeVerdict::Old) => {
+            "it has heard of a later attempt".to_owned()
+        }
+        HandshakeRefusal::Rail(_, why) => (*why).to_owned(),
+        HandshakeRefusal::Verdict(_) => "it is about to connect itself".to_owned(),
     }
 }

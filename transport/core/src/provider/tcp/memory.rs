@@ -2,7 +2,7 @@
 //! Memory of the program that bytes are moved from and to.
 //!
 //! # Safety
-//! A [`Stretch`] is made in two places only, and used before the call that made it ends or while what it was made of is held. T1: of
+//! A [`MemoryRange`] is made in two places only, and used before the call that made it ends or while what it was made of is held. T1: of
 //! a lease that this provider has (`works.rs`): exclusive until it is given back, and what was cut of it is forgotten before. T2: of
 //! exported memory that stands in the table of keys (`keys.rs`) at the moment of the access, and whose owner promised to leave it
 //! mapped until it is withdrawn; what waits to be sent of it is copied when that happens (`store.rs`). Bytes are copied without a
@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::mr::to_usize;
 use crate::{Atomic, Lease};
 
-/// A stretch of memory of this process that may be read, or written, as its head says.
+/// A range of memory of this process that may be read, or written, as this file's documentation says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::provider) struct Stretch {
+pub(in crate::provider) struct MemoryRange {
     address: u64,
     bytes: usize,
 }
 
-impl Stretch {
+impl MemoryRange {
     /// A part of a lease; empty where the lease does not reach.
     pub(super) fn of_lease(lease: &Lease, at: u64, bytes: usize) -> Self {
         let fits = at.checked_add(bytes as u64);

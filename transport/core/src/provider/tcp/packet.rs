@@ -4,7 +4,7 @@
 //! | offset | bytes | field    | |
 //! |-------:|------:|----------|-|
 //! |      0 |     4 | bytes    | that follow these 16 |
-//! |      4 |     1 | kind     | [`Kind`] |
+//! |      4 |     1 | kind     | [`TcpPacketKind`] |
 //! |      5 |     1 | flags    | 1: what has arrived is to be told now, in ACK alone; 2: the sender has to wait for its core |
 //! |      6 |     2 | returned | see [`Ack`] |
 //! |      8 |     4 | next     | see [`Ack`] |
@@ -34,7 +34,7 @@
 use session::Ack;
 
 use super::proof::{u16_at, u32_at, u64_at};
-use crate::{Atomic, Head, Outcome, RemoteKey};
+use crate::{Atomic, Head, RemoteKey, WorkOutcome};
 
 pub(super) const HEADER_BYTES: usize = 16;
 const ASKS: u8 = 1;
@@ -55,9 +55,9 @@ pub(super) const PIECE_BYTES: usize = 512 << 10;
 /// Data that go unsolicited, at most: of more, a read asks before it has waited for long.
 pub(super) const MOST_UNSOLICITED_BYTES: usize = 256 << 10;
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TcpPacketKind {
     Frame = 0x31,
     Read = 0x32,
     Write = 0x33,
@@ -70,7 +70,7 @@ pub(super) enum Kind {
     Declined = 0x3a,
 }
 
-impl Kind {
+impl TcpPacketKind {
     fn of(number: u8) -> Option<Self> {
         let all = [
             Self::Frame,
@@ -103,27 +103,27 @@ impl Kind {
     }
 }
 
-/// What stands in front of each packet.
+/// The header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct TcpPacketHeader {
     pub(super) bytes: usize,
-    pub(super) kind: Kind,
+    pub(super) kind: TcpPacketKind,
     pub(super) asks: bool,
     pub(super) lacks_core: bool,
     pub(super) ack: Ack,
     pub(super) number: u32,
 }
 
-impl Header {
+impl TcpPacketHeader {
     /// `None`: nobody of this version wrote it.
     pub(super) fn of(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
-        let kind = Kind::of(bytes[4])?;
+        let kind = TcpPacketKind::of(bytes[4])?;
         let length = usize::try_from(u32_at(bytes, 0)).ok()?;
         let (least, data) = kind.fixed();
         let asks = bytes[5] & ASKS != 0;
         let is_good = (least..=least + data).contains(&length)
             && bytes[5] & !(ASKS | LACKS_CORE) == 0
-            && (!asks || kind == Kind::Ack);
+            && (!asks || kind == TcpPacketKind::Ack);
         is_good.then(|| Self {
             bytes: length,
             kind,
@@ -152,18 +152,18 @@ impl Header {
     /// Bytes that must be here before the packet is looked at: all but data that go to memory.
     pub(super) fn wanted(&self) -> usize {
         match self.kind {
-            Kind::Write => WRITE_BYTES,
-            Kind::Data => DATA_BYTES,
-            Kind::Unsolicited => KEY_BYTES,
+            TcpPacketKind::Write => WRITE_BYTES,
+            TcpPacketKind::Data => DATA_BYTES,
+            TcpPacketKind::Unsolicited => KEY_BYTES,
             _ => self.bytes,
         }
     }
 }
 
-/// A packet's bytes behind its header, in the making: room for the header is in front.
-pub(super) struct Maker<'a>(&'a mut Vec<u8>);
+/// Builds the part of a packet behind its header. Room for the header is in front.
+pub(super) struct TcpPacketBuilder<'a>(&'a mut Vec<u8>);
 
-impl<'a> Maker<'a> {
+impl<'a> TcpPacketBuilder<'a> {
     pub(super) fn new(bytes: &'a mut Vec<u8>) -> Self {
         bytes.clear();
         bytes.extend_from_slice(&[0; HEADER_BYTES]);
@@ -202,14 +202,14 @@ impl<'a> Maker<'a> {
         self.key(data);
     }
 
-    pub(super) fn read(&mut self, read: &Read) {
+    pub(super) fn read(&mut self, read: &TcpReadRequest) {
         self.u32(read.id)
             .u64(read.offset)
             .u64(read.bytes)
             .key(read.key);
     }
 
-    pub(super) fn write(&mut self, write: &Write) {
+    pub(super) fn write(&mut self, write: &TcpWriteRequest) {
         let last = if write.is_last { LAST } else { 0 };
         let tells = if write.immediate.is_some() { TELLS } else { 0 };
         self.u32(write.id).u32(last | tells);
@@ -218,7 +218,7 @@ impl<'a> Maker<'a> {
         self.key(write.key);
     }
 
-    pub(super) fn atomic(&mut self, change: &Change) {
+    pub(super) fn atomic(&mut self, change: &TcpAtomicRequest) {
         let (what, one, other) = match change.atomic {
             Atomic::FetchAdd { add } => (0, add, 0),
             Atomic::CompareSwap { compare, swap } => (1, compare, swap),
@@ -231,15 +231,15 @@ impl<'a> Maker<'a> {
         self.u32(id).u32(0).u64(at);
     }
 
-    pub(super) fn answer(&mut self, answer: Answer) {
-        let bad = u32::from(answer.outcome != Outcome::Done);
+    pub(super) fn answer(&mut self, answer: TcpWorkReply) {
+        let bad = u32::from(answer.outcome != WorkOutcome::Done);
         self.u32(answer.id).u32(bad).u64(answer.old);
     }
 }
 
 /// The header of a packet without a number, as they go over rails.
-pub(super) fn bare_header(kind: Kind, bytes: usize) -> Header {
-    Header {
+pub(super) fn bare_header(kind: TcpPacketKind, bytes: usize) -> TcpPacketHeader {
+    TcpPacketHeader {
         bytes,
         kind,
         asks: false,
@@ -259,16 +259,16 @@ pub(super) fn head_of(bytes: &[u8]) -> Head {
     }
 }
 
-/// "Send me this."
+/// Asks for data of the receiver's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Read {
+pub(super) struct TcpReadRequest {
     pub(super) id: u32,
     pub(super) offset: u64,
     pub(super) bytes: u64,
     pub(super) key: RemoteKey,
 }
 
-impl Read {
+impl TcpReadRequest {
     pub(super) fn of(bytes: &[u8]) -> Self {
         Self {
             id: u32_at(bytes, 0),
@@ -281,7 +281,7 @@ impl Read {
 
 /// "Put this there": a piece of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Write {
+pub(super) struct TcpWriteRequest {
     pub(super) id: u32,
     pub(super) is_last: bool,
     pub(super) immediate: Option<u32>,
@@ -291,7 +291,7 @@ pub(super) struct Write {
     pub(super) key: RemoteKey,
 }
 
-impl Write {
+impl TcpWriteRequest {
     /// `None`: it makes no sense.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let flags = u32_at(bytes, 4);
@@ -307,16 +307,16 @@ impl Write {
     }
 }
 
-/// "Change this word."
+/// Asks for an atomic operation on a word of the receiver's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct TcpAtomicRequest {
     pub(super) id: u32,
     pub(super) atomic: Atomic,
     pub(super) offset: u64,
     pub(super) key: RemoteKey,
 }
 
-impl Change {
+impl TcpAtomicRequest {
     /// `None`: it makes no sense.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let (one, other) = (u64_at(bytes, 8), u64_at(bytes, 16));
@@ -337,20 +337,20 @@ impl Change {
     }
 }
 
-/// How something ended that was asked for.
+/// The outcome of an operation that a peer asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct TcpWorkReply {
     pub(super) id: u32,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: WorkOutcome,
     pub(super) old: u64,
 }
 
-impl Answer {
+impl TcpWorkReply {
     /// `None`: it makes no sense.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let outcome = match u32_at(bytes, 4) {
-            0 => Outcome::Done,
-            1 => Outcome::BadKey,
+            0 => WorkOutcome::Done,
+            1 => WorkOutcome::BadKey,
             _ => return None,
         };
         Some(Self {
@@ -380,24 +380,27 @@ mod tests {
         check: u64::MAX - 1,
     };
 
-    fn made(make: impl FnOnce(&mut Maker<'_>)) -> Vec<u8> {
+    fn made(make: impl FnOnce(&mut TcpPacketBuilder<'_>)) -> Vec<u8> {
         let mut bytes = vec![7];
-        make(&mut Maker::new(&mut bytes));
+        make(&mut TcpPacketBuilder::new(&mut bytes));
         bytes.split_off(HEADER_BYTES)
     }
 
     #[test]
     fn packets_are_read_as_they_were_written() {
-        let read = Read {
+        let read = TcpReadRequest {
             id: 5,
             offset: 6,
             bytes: 7,
             key: KEY,
         };
         let bytes = made(|maker| maker.read(&read));
-        assert_eq!((bytes.len(), Read::of(&bytes)), (READ_BYTES, read));
+        assert_eq!(
+            (bytes.len(), TcpReadRequest::of(&bytes)),
+            (READ_BYTES, read)
+        );
         for (is_last, immediate) in [(true, None), (false, Some(9))] {
-            let write = Write {
+            let write = TcpWriteRequest {
                 id: 1,
                 is_last,
                 immediate,
@@ -407,7 +410,10 @@ mod tests {
                 key: KEY,
             };
             let bytes = made(|maker| maker.write(&write));
-            assert_eq!((bytes.len(), Write::of(&bytes)), (WRITE_BYTES, Some(write)));
+            assert_eq!(
+                (bytes.len(), TcpWriteRequest::of(&bytes)),
+                (WRITE_BYTES, Some(write))
+            );
         }
     }
 
@@ -420,7 +426,7 @@ mod tests {
                 swap: 2,
             },
         ] {
-            let change = Change {
+            let change = TcpAtomicRequest {
                 id: 1,
                 atomic,
                 offset: 3,
@@ -428,19 +434,19 @@ mod tests {
             };
             let bytes = made(|maker| maker.atomic(&change));
             assert_eq!(
-                (bytes.len(), Change::of(&bytes)),
+                (bytes.len(), TcpAtomicRequest::of(&bytes)),
                 (ATOMIC_BYTES, Some(change))
             );
         }
-        for outcome in [Outcome::Done, Outcome::BadKey] {
-            let answer = Answer {
+        for outcome in [WorkOutcome::Done, WorkOutcome::BadKey] {
+            let answer = TcpWorkReply {
                 id: 1,
                 outcome,
                 old: 8,
             };
             let bytes = made(|maker| maker.answer(answer));
             assert_eq!(
-                (bytes.len(), Answer::of(&bytes)),
+                (bytes.len(), TcpWorkReply::of(&bytes)),
                 (ANSWER_BYTES, Some(answer))
             );
         }
@@ -465,7 +471,7 @@ mod tests {
             returned: 5,
         };
         let header = |kind, bytes, asks| {
-            let header = Header {
+            let header = TcpPacketHeader {
                 bytes,
                 kind,
                 asks,
@@ -475,35 +481,39 @@ mod tests {
             };
             let mut place = [0; HEADER_BYTES];
             header.write_to(&mut place);
-            (Header::of(&place) == Some(header), place)
+            (TcpPacketHeader::of(&place) == Some(header), place)
         };
         for (kind, bytes, good) in [
-            (Kind::Frame, 12, true),
-            (Kind::Frame, 11, false),
-            (Kind::Frame, 12 + 8192, true),
-            (Kind::Frame, 12 + 8193, false),
-            (Kind::Read, 43, false),
-            (Kind::Read, 45, false),
-            (Kind::Write, 64 + PIECE_BYTES, true),
-            (Kind::Write, 65 + PIECE_BYTES, false),
-            (Kind::Data, 15, false),
-            (Kind::Answer, 1 << 31, false),
-            (Kind::Ack, 0, true),
-            (Kind::Ack, 1, false),
-            (Kind::Announce, 36, true),
-            (Kind::Announce, 35, false),
-            (Kind::Announce, 36 + 8193, false),
-            (Kind::Unsolicited, 24, true),
-            (Kind::Unsolicited, 23, false),
-            (Kind::Unsolicited, 25 + MOST_UNSOLICITED_BYTES, false),
-            (Kind::Declined, 0, true),
-            (Kind::Declined, 1, false),
+            (TcpPacketKind::Frame, 12, true),
+            (TcpPacketKind::Frame, 11, false),
+            (TcpPacketKind::Frame, 12 + 8192, true),
+            (TcpPacketKind::Frame, 12 + 8193, false),
+            (TcpPacketKind::Read, 43, false),
+            (TcpPacketKind::Read, 45, false),
+            (TcpPacketKind::Write, 64 + PIECE_BYTES, true),
+            (TcpPacketKind::Write, 65 + PIECE_BYTES, false),
+            (TcpPacketKind::Data, 15, false),
+            (TcpPacketKind::Answer, 1 << 31, false),
+            (TcpPacketKind::Ack, 0, true),
+            (TcpPacketKind::Ack, 1, false),
+            (TcpPacketKind::Announce, 36, true),
+            (TcpPacketKind::Announce, 35, false),
+            (TcpPacketKind::Announce, 36 + 8193, false),
+            (TcpPacketKind::Unsolicited, 24, true),
+            (TcpPacketKind::Unsolicited, 23, false),
+            (
+                TcpPacketKind::Unsolicited,
+                25 + MOST_UNSOLICITED_BYTES,
+                false,
+            ),
+            (TcpPacketKind::Declined, 0, true),
+            (TcpPacketKind::Declined, 1, false),
         ] {
             assert_eq!(header(kind, bytes, false).0, good, "{kind:?} {bytes}");
         }
-        assert!(header(Kind::Ack, 0, true).0 && !header(Kind::Data, 16, true).0);
-        let mut bad = header(Kind::Ack, 0, false).1;
+        assert!(header(TcpPacketKind::Ack, 0, true).0 && !header(TcpPacketKind::Data, 16, true).0);
+        let mut bad = header(TcpPacketKind::Ack, 0, false).1;
         bad[4] = 0x3b;
-        assert_eq!(Header::of(&bad), None);
+        assert_eq!(TcpPacketHeader::of(&bad), None);
     }
 }

@@ -5,15 +5,15 @@
 //! | message | who says it | bytes | content |
 //! |---------|-------------|------:|---------|
 //! | HELLO   | caller | 48 | `rmpi-tcp`, version (2), 0 or for a [rail](super::rail) 1 (2), by what number the host knows the caller (4), which host is meant, from its record (8), attempt (4), the last attempt of the host's that the caller has welcomed (4), nonce (16) |
-//! | RIDDLE  | host   | 28 | `rmpi-tcp`, version (2), [`Verdict`] (2), nonce (16) |
+//! | RIDDLE  | host   | 28 | `rmpi-tcp`, version (2), [`HandshakeVerdict`] (2), nonce (16) |
 //! | PROOF   | caller | 24 | MAC (16), what it has of the host's stream: next (4), returned (2), connections that it may have with the host (2) |
-//! | WELCOME | host   | 24 | MAC (16), [`Verdict`] (1), connections as in PROOF if that has some (1), the same of the caller's stream: returned (2), next (4) |
+//! | WELCOME | host   | 24 | MAC (16), [`HandshakeVerdict`] (1), connections as in PROOF if that has some (1), the same of the caller's stream: returned (2), next (4) |
 //!
 //! Of a rail HELLO's attempts and what is said of streams are 0. A process that has no rails says 0 connections, and understands no HELLO
 //! of one.
-//! Behind a WELCOME with verdict [`Verdict::Joined`] both streams begin. A MAC is made with the keys of the two jobs over who makes
-//! it, all of HELLO, the host's nonce and what follows the MAC: so it proves the key for this connection alone, in one direction,
-//! and nobody learns the key from it. Numbers alone do not say who is meant: two processes of another job may know
+//! Behind a WELCOME with verdict [`HandshakeVerdict::Joined`] both streams begin. A MAC is made with the keys of the two jobs over
+//! who makes it, all of HELLO, the host's nonce and what follows the MAC: so it proves the key for this connection alone, in one
+//! direction, and nobody learns the key from it. Numbers alone do not say who is meant: two processes of another job may know
 //! different callers by the same one. The caller proves first: whoever just connects to all ports of a host learns nothing.
 
 use std::fmt;
@@ -37,7 +37,7 @@ const MAGIC: [u8; 8] = *b"rmpi-tcp";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) from: u32,
-    /// The host that is meant: see [`Place`](super::address::Place).
+    /// The host that is meant: see [`TcpAddress`](super::address::TcpAddress).
     pub(super) to: u64,
     /// Number of the attempt, of all that the caller made to this host.
     pub(super) attempt: u32,
@@ -48,9 +48,9 @@ pub(super) struct Hello {
     pub(super) nonce: [u64; 2],
 }
 
-/// What a host says to a caller.
+/// The answer of the host to a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum HandshakeVerdict {
     /// It may go on.
     Joined,
     /// The host is calling the caller itself, or has done so, and that call counts.
@@ -65,7 +65,7 @@ pub(super) enum Verdict {
     NoRail,
 }
 
-impl Verdict {
+impl HandshakeVerdict {
     fn number(self) -> u16 {
         self as u16
     }
@@ -83,9 +83,9 @@ impl Verdict {
     }
 }
 
-/// What came instead of what was expected.
+/// What is wrong with a message of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wrong {
+pub(super) enum HandshakeFault {
     /// Nothing of ours.
     Garbage,
     /// It is of this version.
@@ -94,11 +94,11 @@ pub(super) enum Wrong {
     Key,
 }
 
-/// What follows from the two keys of a pair of processes: of one job the same twice.
+/// The key of a pair of processes, made of the keys of their jobs; within one job that key twice.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Keys([u8; 16]);
+pub(super) struct PairKey([u8; 16]);
 
-impl Keys {
+impl PairKey {
     pub(super) fn new(ours: StreamKey, theirs: StreamKey) -> Self {
         let (ours, theirs) = (ours.bytes(), theirs.bytes());
         let mut hasher = SipHasher24::new_with_key(&ours.min(theirs));
@@ -108,15 +108,15 @@ impl Keys {
     }
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for PairKey {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Keys(..)")
     }
 }
 
-/// Who makes a MAC.
+/// Which side makes a MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Maker {
+enum MacSide {
     Caller,
     Host,
 }
@@ -135,12 +135,12 @@ impl Hello {
         bytes
     }
 
-    pub(super) fn of(bytes: &[u8; HELLO_BYTES]) -> Result<Self, Wrong> {
+    pub(super) fn of(bytes: &[u8; HELLO_BYTES]) -> Result<Self, HandshakeFault> {
         check_front(bytes)?;
         let is_rail = match u16_at(bytes, 10) {
             0 => false,
             1 => true,
-            _ => return Err(Wrong::Garbage),
+            _ => return Err(HandshakeFault::Garbage),
         };
         Ok(Self {
             is_rail,
@@ -154,7 +154,7 @@ impl Hello {
 }
 
 /// A host's answer to HELLO.
-pub(super) fn riddle(verdict: Verdict, nonce: [u64; 2]) -> [u8; RIDDLE_BYTES] {
+pub(super) fn riddle(verdict: HandshakeVerdict, nonce: [u64; 2]) -> [u8; RIDDLE_BYTES] {
     let mut bytes = [0; RIDDLE_BYTES];
     put(&mut bytes, 0, &MAGIC);
     put(&mut bytes, 8, &VERSION.to_le_bytes());
@@ -163,43 +163,45 @@ pub(super) fn riddle(verdict: Verdict, nonce: [u64; 2]) -> [u8; RIDDLE_BYTES] {
     bytes
 }
 
-pub(super) fn of_riddle(bytes: &[u8; RIDDLE_BYTES]) -> Result<(Verdict, [u64; 2]), Wrong> {
+pub(super) fn of_riddle(
+    bytes: &[u8; RIDDLE_BYTES],
+) -> Result<(HandshakeVerdict, [u64; 2]), HandshakeFault> {
     check_front(bytes)?;
-    let verdict = Verdict::of(u16_at(bytes, 10)).ok_or(Wrong::Garbage)?;
+    let verdict = HandshakeVerdict::of(u16_at(bytes, 10)).ok_or(HandshakeFault::Garbage)?;
     Ok((verdict, [u64_at(bytes, 12), u64_at(bytes, 20)]))
 }
 
 /// The last words of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Welcome {
-    pub(super) verdict: Verdict,
+    pub(super) verdict: HandshakeVerdict,
     pub(super) ack: Ack,
     /// Connections that it may have with the caller.
     pub(super) rails: u8,
 }
 
-/// What both know by the time of a proof.
+/// What both sides have exchanged before the proofs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Meeting {
-    pub(super) keys: Keys,
+pub(super) struct HandshakeContext {
+    pub(super) keys: PairKey,
     pub(super) hello: Hello,
     /// The host's.
     pub(super) nonce: [u64; 2],
 }
 
-impl Meeting {
+impl HandshakeContext {
     /// `rails`: connections that the caller may have with the host.
     pub(super) fn proof(&self, ack: Ack, rails: u8) -> [u8; PROOF_BYTES] {
         let mut bytes = [0; PROOF_BYTES];
         put(&mut bytes, 16, &ack.next.to_le_bytes());
         put(&mut bytes, 20, &ack.returned.to_le_bytes());
         bytes[22] = rails;
-        self.seal(Maker::Caller, &mut bytes);
+        self.seal(MacSide::Caller, &mut bytes);
         bytes
     }
 
-    pub(super) fn of_proof(&self, bytes: &[u8; PROOF_BYTES]) -> Result<(Ack, u8), Wrong> {
-        self.check(Maker::Caller, bytes)?;
+    pub(super) fn of_proof(&self, bytes: &[u8; PROOF_BYTES]) -> Result<(Ack, u8), HandshakeFault> {
+        self.check(MacSide::Caller, bytes)?;
         let ack = Ack {
             next: u32_at(bytes, 16),
             beyond: 0,
@@ -209,19 +211,27 @@ impl Meeting {
     }
 
     /// `rails`: connections that the host may have with the caller, or 0 where that has said 0.
-    pub(super) fn welcome(&self, verdict: Verdict, ack: Ack, rails: u8) -> [u8; WELCOME_BYTES] {
+    pub(super) fn welcome(
+        &self,
+        verdict: HandshakeVerdict,
+        ack: Ack,
+        rails: u8,
+    ) -> [u8; WELCOME_BYTES] {
         let mut bytes = [0; WELCOME_BYTES];
         put(&mut bytes, 16, &verdict.number().to_le_bytes());
         bytes[17] = rails;
         put(&mut bytes, 18, &ack.returned.to_le_bytes());
         put(&mut bytes, 20, &ack.next.to_le_bytes());
-        self.seal(Maker::Host, &mut bytes);
+        self.seal(MacSide::Host, &mut bytes);
         bytes
     }
 
-    pub(super) fn of_welcome(&self, bytes: &[u8; WELCOME_BYTES]) -> Result<Welcome, Wrong> {
-        self.check(Maker::Host, bytes)?;
-        let verdict = Verdict::of(bytes[16].into()).ok_or(Wrong::Garbage)?;
+    pub(super) fn of_welcome(
+        &self,
+        bytes: &[u8; WELCOME_BYTES],
+    ) -> Result<Welcome, HandshakeFault> {
+        self.check(MacSide::Host, bytes)?;
+        let verdict = HandshakeVerdict::of(bytes[16].into()).ok_or(HandshakeFault::Garbage)?;
         let ack = Ack {
             next: u32_at(bytes, 20),
             beyond: 0,
@@ -235,27 +245,27 @@ impl Meeting {
         })
     }
 
-    fn seal(&self, maker: Maker, bytes: &mut [u8]) {
+    fn seal(&self, maker: MacSide, bytes: &mut [u8]) {
         let mac = self.mac(maker, &bytes[MAC_BYTES..]);
         bytes[..MAC_BYTES].copy_from_slice(&mac);
     }
 
-    fn check(&self, maker: Maker, bytes: &[u8]) -> Result<(), Wrong> {
+    fn check(&self, maker: MacSide, bytes: &[u8]) -> Result<(), HandshakeFault> {
         let mac = self.mac(maker, &bytes[MAC_BYTES..]);
         // All of it is compared, so that the time says nothing.
         let differs = mac.iter().zip(bytes).fold(0, |sum, (a, b)| sum | (a ^ b));
         if differs == 0 {
             Ok(())
         } else {
-            Err(Wrong::Key)
+            Err(HandshakeFault::Key)
         }
     }
 
-    fn mac(&self, maker: Maker, content: &[u8]) -> [u8; MAC_BYTES] {
+    fn mac(&self, maker: MacSide, content: &[u8]) -> [u8; MAC_BYTES] {
         let mut hasher = SipHasher24::new_with_key(&self.keys.0);
         hasher.write(match maker {
-            Maker::Caller => b"caller",
-            Maker::Host => b"host  ",
+            MacSide::Caller => b"caller",
+            MacSide::Host => b"host  ",
         });
         hasher.write(&self.hello.to_bytes());
         for word in self.nonce {
@@ -274,18 +284,18 @@ const FRONT_BYTES: usize = 10;
 /// of what ours would be never comes.
 pub(super) fn foreign_version(begun: &[u8]) -> Option<u16> {
     match check_front(begun.get(..FRONT_BYTES)?) {
-        Err(Wrong::Version(version)) => Some(version),
+        Err(HandshakeFault::Version(version)) => Some(version),
         _ => None,
     }
 }
 
-fn check_front(bytes: &[u8]) -> Result<(), Wrong> {
+fn check_front(bytes: &[u8]) -> Result<(), HandshakeFault> {
     if bytes[..8] != MAGIC {
-        return Err(Wrong::Garbage);
+        return Err(HandshakeFault::Garbage);
     }
     match u16_at(bytes, 8) {
         VERSION => Ok(()),
-        other => Err(Wrong::Version(other)),
+        other => Err(HandshakeFault::Version(other)),
     }
 }
 
@@ -329,12 +339,12 @@ mod tests {
         returned: 0xabcd,
     };
 
-    fn keys(ours: u128, theirs: u128) -> Keys {
-        Keys::new(StreamKey::new(ours), StreamKey::new(theirs))
+    fn keys(ours: u128, theirs: u128) -> PairKey {
+        PairKey::new(StreamKey::new(ours), StreamKey::new(theirs))
     }
 
-    fn meeting() -> Meeting {
-        Meeting {
+    fn meeting() -> HandshakeContext {
+        HandshakeContext {
             keys: keys(7, 7),
             hello: HELLO,
             nonce: [21, 22],
@@ -348,12 +358,12 @@ mod tests {
             assert_eq!(Hello::of(&hello.to_bytes()), Ok(hello));
         }
         for verdict in [
-            Verdict::Joined,
-            Verdict::Yield,
-            Verdict::NotMe,
-            Verdict::Old,
-            Verdict::Gone,
-            Verdict::NoRail,
+            HandshakeVerdict::Joined,
+            HandshakeVerdict::Yield,
+            HandshakeVerdict::NotMe,
+            HandshakeVerdict::Old,
+            HandshakeVerdict::Gone,
+            HandshakeVerdict::NoRail,
         ] {
             let said = riddle(verdict, [1, 2]);
             assert_eq!(of_riddle(&said), Ok((verdict, [1, 2])));
@@ -374,15 +384,15 @@ mod tests {
         let hello = |change: fn(&mut Hello)| {
             let mut hello = HELLO;
             change(&mut hello);
-            Meeting { hello, ..meeting() }
+            HandshakeContext { hello, ..meeting() }
         };
-        let with = |keys| Meeting { keys, ..meeting() };
+        let with = |keys| HandshakeContext { keys, ..meeting() };
         let others = [
             with(keys(7, 8)),
             // Each of 128 bits counts.
             with(keys(7 | 1 << 127, 7 | 1 << 127)),
             with(keys(7 | 1 << 32, 7 | 1 << 32)),
-            Meeting {
+            HandshakeContext {
                 nonce: [21, 23],
                 ..meeting()
             },
@@ -393,15 +403,23 @@ mod tests {
             hello(|it| it.nonce[0] = 0),
         ];
         for other in others {
-            assert_eq!(other.of_proof(&proof), Err(Wrong::Key), "{other:?}");
+            assert_eq!(
+                other.of_proof(&proof),
+                Err(HandshakeFault::Key),
+                "{other:?}"
+            );
         }
         for at in 0..PROOF_BYTES {
             let mut bad = proof;
             bad[at] ^= 4;
-            assert_eq!(meeting().of_proof(&bad), Err(Wrong::Key), "byte {at}");
+            assert_eq!(
+                meeting().of_proof(&bad),
+                Err(HandshakeFault::Key),
+                "byte {at}"
+            );
         }
         // What one has said does not serve the other.
-        assert_eq!(meeting().of_welcome(&proof), Err(Wrong::Key));
+        assert_eq!(meeting().of_welcome(&proof), Err(HandshakeFault::Key));
         assert_eq!(keys(1, 2), keys(2, 1));
         assert_ne!(keys(1, 2), keys(1, 1));
         assert_eq!(format!("{:?}", keys(1, 2)), "Keys(..)");
@@ -411,18 +429,18 @@ mod tests {
     fn what_is_not_ours_is_known_as_such() {
         let mut bytes = HELLO.to_bytes();
         bytes[8] = 9;
-        assert_eq!(Hello::of(&bytes), Err(Wrong::Version(9)));
+        assert_eq!(Hello::of(&bytes), Err(HandshakeFault::Version(9)));
         assert_eq!(foreign_version(&bytes[..FRONT_BYTES]), Some(9));
         assert_eq!(foreign_version(&bytes[..FRONT_BYTES - 1]), None);
         let mut other = HELLO.to_bytes();
         other[10] = 2;
-        assert_eq!(Hello::of(&other), Err(Wrong::Garbage));
+        assert_eq!(Hello::of(&other), Err(HandshakeFault::Garbage));
         bytes[0] = b'G';
-        assert_eq!(Hello::of(&bytes), Err(Wrong::Garbage));
+        assert_eq!(Hello::of(&bytes), Err(HandshakeFault::Garbage));
         assert_eq!(foreign_version(&bytes), None);
         assert_eq!(foreign_version(&HELLO.to_bytes()), None);
-        let mut said = riddle(Verdict::Joined, [0; 2]);
+        let mut said = riddle(HandshakeVerdict::Joined, [0; 2]);
         said[10] = 200;
-        assert_eq!(of_riddle(&said), Err(Wrong::Garbage));
+        assert_eq!(of_riddle(&said), Err(HandshakeFault::Garbage));
     }
 }

@@ -7,18 +7,20 @@
 //! |------|---------------|
 //! | `rail.rs` | a rail, and over which connection a piece goes |
 //! | `rails.rs` | how rails are made and given up |
-//! | `shares.rs` | reads that are cut into pieces |
+//! | `striping.rs` | reads that are cut into pieces |
 //! | `serve.rs`, `arrive/rail.rs` | what goes out over a rail, and what comes |
 
 use std::collections::VecDeque;
 
-use super::call::Stage;
-use super::packet::{DATA_BYTES, HEADER_BYTES, Kind, Maker, Read, bare_header};
+use super::active_open::ConnectStage;
+use super::packet::{
+    DATA_BYTES, HEADER_BYTES, TcpPacketBuilder, TcpPacketKind, TcpReadRequest, bare_header,
+};
 use super::sockets::Sock;
 
-/// What is under way over a connection, and how fast that is.
+/// Bytes outstanding on a connection, and its measured speed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Load {
+pub(super) struct ConnectionLoad {
     /// Bytes that were asked for and are not all here.
     bytes: u64,
     /// When a piece was here last.
@@ -27,7 +29,7 @@ pub(super) struct Load {
     cost_ns: u64,
 }
 
-impl Load {
+impl ConnectionLoad {
     pub(super) fn is_idle(&self) -> bool {
         self.bytes == 0
     }
@@ -83,19 +85,19 @@ impl Load {
 
 /// The rails of a peer.
 #[derive(Debug, Default)]
-pub(super) struct Rails {
+pub(super) struct TcpRails {
     /// Connections that the peer may have with this process; 0: it knows no rails.
     pub(super) told: u8,
-    pub(super) all: Vec<Rail>,
+    pub(super) all: Vec<TcpRail>,
     pub(super) calls: Vec<RailCall>,
     /// Pieces over the first connection.
-    pub(super) first: Load,
+    pub(super) first: ConnectionLoad,
     /// None is made before this time; how many came to nothing in a row.
     pub(super) again_at_ns: u64,
     pub(super) failures: u8,
 }
 
-impl Rails {
+impl TcpRails {
     /// Whether a large read should be cut into pieces: there is a rail, or will soon be.
     pub(super) fn is_any(&self) -> bool {
         !self.all.is_empty() || !self.calls.is_empty()
@@ -103,17 +105,17 @@ impl Rails {
 
     /// What they take, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let each = self.all.iter().map(Rail::bytes);
+        let each = self.all.iter().map(TcpRail::bytes);
         each.sum::<usize>() + self.calls.capacity() * size_of::<RailCall>()
     }
 
-    pub(super) fn find(&mut self, sock: Sock) -> Option<&mut Rail> {
+    pub(super) fn find(&mut self, sock: Sock) -> Option<&mut TcpRail> {
         self.all.iter_mut().find(|rail| rail.sock == sock)
     }
 
     /// Whether something has moved over one of them lately.
     pub(super) fn has_moved(&self, now_ns: u64) -> bool {
-        let moved = |rail: &Rail| now_ns.saturating_sub(rail.moved_ns) < LATELY_NS;
+        let moved = |rail: &TcpRail| now_ns.saturating_sub(rail.moved_ns) < LATELY_NS;
         self.all.iter().any(moved)
     }
 
@@ -124,8 +126,8 @@ impl Rails {
     }
 
     /// What is under way over each connection, where so much of a piece is here that comes over the first one.
-    fn loads(&self, here: u64) -> impl Iterator<Item = Load> {
-        let rail = |rail: &Rail| {
+    fn loads(&self, here: u64) -> impl Iterator<Item = ConnectionLoad> {
+        let rail = |rail: &TcpRail| {
             let here = rail.inflow.map_or(0, |inflow| inflow.at as u64);
             rail.load.without(here)
         };
@@ -140,11 +142,12 @@ impl Rails {
         let here = first.unwrap_or(0);
         let known = self.loads(here).map(|load| load.cost_ns);
         let unknown_ns = known.filter(|cost| *cost != 0).min().unwrap_or(1);
-        let time = |load: &Load| load.time_ns(bytes, unknown_ns);
+        let time = |load: &ConnectionLoad| load.time_ns(bytes, unknown_ns);
         let all = || self.loads(here).enumerate();
         let (best, fastest) = all().min_by_key(|(_, load)| time(load))?;
-        let may =
-            |(index, load): &(usize, Load)| (*index != 0 || first.is_some()) && load.has_room();
+        let may = |(index, load): &(usize, ConnectionLoad)| {
+            (*index != 0 || first.is_some()) && load.has_room()
+        };
         let (index, load) = all().filter(may).min_by_key(|(_, load)| time(load))?;
         if index != best && time(&load) > fastest.time_ns(rest, unknown_ns) {
             return None;
@@ -168,21 +171,21 @@ impl Rails {
 /// One that is being made.
 #[derive(Debug)]
 pub(super) struct RailCall {
-    pub(super) stage: Stage,
+    pub(super) stage: ConnectStage,
     /// The interface of this host.
     pub(super) interface: u32,
     pub(super) since_ns: u64,
 }
 
-/// One that there is.
+/// A further connection with a peer, over an interface of its own.
 #[derive(Debug)]
-pub(super) struct Rail {
+pub(super) struct TcpRail {
     pub(super) sock: Sock,
     /// Its number among all connections that this process ever had.
     pub(super) made: u32,
     /// The interface of this host.
     pub(super) interface: u32,
-    pub(super) load: Load,
+    pub(super) load: ConnectionLoad,
     /// When something moved over it last, or could; and when its peer was asked whether it is there, since nothing did.
     pub(super) moved_ns: u64,
     pub(super) doubted_ns: Option<u64>,
@@ -190,7 +193,7 @@ pub(super) struct Rail {
     pub(super) words: Vec<u8>,
     pub(super) said: usize,
     /// What the peer reads here.
-    pub(super) serves: VecDeque<Read>,
+    pub(super) serves: VecDeque<TcpReadRequest>,
     pub(super) out: Option<Sending>,
     /// It takes nothing until there is a sign; such signs were asked for.
     pub(super) is_blocked: bool,
@@ -200,7 +203,7 @@ pub(super) struct Rail {
     pub(super) inflow: Option<RailInflow>,
 }
 
-impl Rail {
+impl TcpRail {
     pub(super) fn new(
         (sock, made): (Sock, u32),
         interface: u32,
@@ -211,7 +214,7 @@ impl Rail {
             sock,
             made,
             interface,
-            load: Load::default(),
+            load: ConnectionLoad::default(),
             moved_ns: now_ns,
             doubted_ns: None,
             words: first,
@@ -226,9 +229,13 @@ impl Rail {
     }
 
     /// Adds a packet without data to what is to be sent.
-    pub(super) fn say(&mut self, kind: Kind, make: impl FnOnce(&mut Maker<'_>)) {
+    pub(super) fn say(
+        &mut self,
+        kind: TcpPacketKind,
+        make: impl FnOnce(&mut TcpPacketBuilder<'_>),
+    ) {
         let mut packet = Vec::new();
-        make(&mut Maker::new(&mut packet));
+        make(&mut TcpPacketBuilder::new(&mut packet));
         let header = bare_header(kind, packet.len() - HEADER_BYTES);
         header.write_to(&mut packet[..HEADER_BYTES]);
         self.words.extend_from_slice(&packet);
@@ -240,7 +247,7 @@ impl Rail {
     }
 
     fn bytes(&self) -> usize {
-        let serves = self.serves.capacity() * size_of::<Read>();
+        let serves = self.serves.capacity() * size_of::<TcpReadRequest>();
         size_of::<Self>() + self.words.capacity() + self.rest.capacity() + serves
     }
 
@@ -254,18 +261,18 @@ impl Rail {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sending {
     pub(super) head: [u8; HEADER_BYTES + DATA_BYTES],
-    pub(super) read: Read,
+    pub(super) read: TcpReadRequest,
     /// Bytes that were sent, with those of the head.
     pub(super) at: usize,
 }
 
 impl Sending {
     /// What is read begins its way.
-    pub(super) fn new(read: Read) -> Self {
+    pub(super) fn new(read: TcpReadRequest) -> Self {
         let mut packet = Vec::new();
-        Maker::new(&mut packet).data(read.id, 0);
+        TcpPacketBuilder::new(&mut packet).data(read.id, 0);
         let data = usize::try_from(read.bytes).unwrap_or(0);
-        let header = bare_header(Kind::Data, DATA_BYTES + data);
+        let header = bare_header(TcpPacketKind::Data, DATA_BYTES + data);
         header.write_to(&mut packet[..HEADER_BYTES]);
         let mut head = [0; HEADER_BYTES + DATA_BYTES];
         head.copy_from_slice(&packet);
@@ -300,13 +307,13 @@ mod tests {
     const PIECE: u64 = 256 << 10;
 
     /// Rails of which a piece takes so many microseconds, the first connection's in front.
-    fn rails(times_us: &[u64]) -> Rails {
-        let mut rails = Rails::default();
+    fn rails(times_us: &[u64]) -> TcpRails {
+        let mut rails = TcpRails::default();
         for (index, time_us) in times_us.iter().enumerate() {
             let load = match index {
                 0 => &mut rails.first,
                 _ => {
-                    rails.all.push(Rail::new((7, 1), 0, Vec::new(), 0));
+                    rails.all.push(TcpRail::new((7, 1), 0, Vec::new(), 0));
                     &mut rails.all[index - 1].load
                 }
             };

@@ -8,18 +8,18 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::call::{CONNECT_NS, Stage};
-use super::links::{Links, Owner, Upshot};
-use super::meet::{Refusal, Stepped};
-use super::proof::{Meeting, Verdict};
-use super::rail::{Rail, RailCall};
+use super::active_open::{CONNECT_NS, ConnectStage};
+use super::links::{SockOwner, TcpLinkEvent, TcpLinks};
+use super::meet::{HandshakeRefusal, Stepped};
+use super::proof::{HandshakeContext, HandshakeVerdict};
+use super::rail::{RailCall, TcpRail};
 use super::sockets::{Sock, Sockets};
-use super::strangers::Stranger;
+use super::unproven::UnprovenConnection;
 use session::Ack;
 
-/// A rail that is looked at in each turn, since something may come soon.
+/// A rail that is polled in each turn, since data are expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Moving {
+pub(super) struct ActiveRail {
     pub(super) peer: u32,
     pub(super) sock: Sock,
     /// Turns in which nothing has come.
@@ -27,13 +27,13 @@ pub(super) struct Moving {
 }
 
 /// Rails are made.
-impl<S: Sockets> Links<S> {
+impl<S: Sockets> TcpLinks<S> {
     /// Connections that this process may have with a peer, for whom to tell.
     pub(super) fn rails_to_tell(&self) -> u8 {
         self.limits.rails
     }
 
-    pub(super) fn rail(&mut self, peer: u32, sock: Sock) -> Option<&mut Rail> {
+    pub(super) fn rail(&mut self, peer: u32, sock: Sock) -> Option<&mut TcpRail> {
         self.find_mut(peer)?.rails.find(sock)
     }
 
@@ -106,7 +106,7 @@ impl<S: Sockets> Links<S> {
         let Ok(sock) = self.sockets.connect(address) else {
             return;
         };
-        self.own(sock, Owner::RailCall(peer));
+        self.own(sock, SockOwner::RailCall(peer));
         let stage = self.greeting(peer, sock, true);
         let since_ns = self.now_ns;
         self.of(peer).rails.calls.push(RailCall {
@@ -174,7 +174,12 @@ impl<S: Sockets> Links<S> {
     }
 
     /// A caller has proved who it is, and wants another connection.
-    pub(super) fn welcome_rail(&mut self, peer: u32, meeting: &Meeting, mut stranger: Stranger) {
+    pub(super) fn welcome_rail(
+        &mut self,
+        peer: u32,
+        meeting: &HandshakeContext,
+        mut stranger: UnprovenConnection,
+    ) {
         let sock = stranger.talk.sock;
         let interface = match self.may_add_rail(peer, sock) {
             Ok((interface, old)) => {
@@ -184,19 +189,19 @@ impl<S: Sockets> Links<S> {
                 interface
             }
             Err(why) => {
-                let no = meeting.welcome(Verdict::NoRail, Ack::default(), 0);
+                let no = meeting.welcome(HandshakeVerdict::NoRail, Ack::default(), 0);
                 stranger.talk.say(&no);
                 // Where that does not get through it learns as much from the end of the connection.
                 _ = stranger.talk.push(&mut self.sockets);
                 self.close(sock);
                 if let Some(why) = why {
-                    self.complain_of(&stranger, &Refusal::Rail(peer, why));
+                    self.complain_of(&stranger, &HandshakeRefusal::Rail(peer, why));
                 }
                 return;
             }
         };
         let rails = self.rails_to_tell();
-        let first = meeting.welcome(Verdict::Joined, Ack::default(), rails);
+        let first = meeting.welcome(HandshakeVerdict::Joined, Ack::default(), rails);
         self.add_rail(peer, (sock, interface), first.to_vec());
     }
 
@@ -233,31 +238,31 @@ impl<S: Sockets> Links<S> {
     }
 
     fn add_rail(&mut self, peer: u32, (sock, interface): (Sock, u32), first: Vec<u8>) {
-        self.own(sock, Owner::Rail(peer));
+        self.own(sock, SockOwner::Rail(peer));
         let (made, now_ns) = (self.numbers.next(), self.now_ns);
-        let rail = Rail::new((sock, made), interface, first, now_ns);
+        let rail = TcpRail::new((sock, made), interface, first, now_ns);
         self.of(peer).rails.all.push(rail);
         self.rails += 1;
         self.counts.rails.add(1);
         self.note_railed(peer);
         self.watch(peer, sock);
-        self.upshots.push_back(Upshot::Push(peer, sock));
-        self.upshots.push_back(Upshot::GoOn(peer));
+        self.upshots.push_back(TcpLinkEvent::Push(peer, sock));
+        self.upshots.push_back(TcpLinkEvent::GoOn(peer));
     }
 
     /// Something may soon come over a rail.
     pub(super) fn watch(&mut self, peer: u32, sock: Sock) {
         let idle = 0;
-        let is_it = |one: &&mut Moving| one.sock == sock && one.peer == peer;
+        let is_it = |one: &&mut ActiveRail| one.sock == sock && one.peer == peer;
         match self.moving.iter_mut().find(is_it) {
             Some(one) => one.idle = 0,
-            None => self.moving.push(Moving { peer, sock, idle }),
+            None => self.moving.push(ActiveRail { peer, sock, idle }),
         }
     }
 }
 
 /// Rails end.
-impl<S: Sockets> Links<S> {
+impl<S: Sockets> TcpLinks<S> {
     /// One does; what it was to carry goes over the first connection.
     pub(super) fn end_rail(&mut self, peer: u32, sock: Sock) -> bool {
         let Some(side) = self.find_mut(peer) else {
@@ -271,7 +276,7 @@ impl<S: Sockets> Links<S> {
         self.rails -= 1;
         self.moving.retain(|one| one.sock != sock);
         self.close(sock);
-        self.upshots.push_back(Upshot::RailGone {
+        self.upshots.push_back(TcpLinkEvent::RailGone {
             peer,
             made: rail.made,
             serving: rail.serving(),
@@ -308,7 +313,7 @@ impl<S: Sockets> Links<S> {
     pub(super) fn give_rail_up(&mut self) -> bool {
         let all = self.railed.iter().filter_map(|peer| {
             let rails = &self.find(*peer)?.rails;
-            let order = |rail: &Rail| (!rail.is_idle(), rail.moved_ns, *peer, rail.sock);
+            let order = |rail: &TcpRail| (!rail.is_idle(), rail.moved_ns, *peer, rail.sock);
             rails.all.iter().map(order).min()
         });
         let Some((_, _, peer, sock)) = all.min() else {
@@ -344,7 +349,7 @@ impl<S: Sockets> Links<S> {
     fn end_late_calls(&mut self, peer: u32) {
         let now_ns = self.now_ns;
         let is_late = |call: &RailCall| match call.stage {
-            Stage::Connecting { since_ns, .. } => since_ns + CONNECT_NS <= now_ns,
+            ConnectStage::Connecting { since_ns, .. } => since_ns + CONNECT_NS <= now_ns,
             // It may be computing; but a network that was cut since would never say so.
             _ => call.since_ns + PROOF_NS <= now_ns,
         };
@@ -392,7 +397,7 @@ impl<S: Sockets> Links<S> {
     /// When a rail is to be looked at.
     pub(super) fn rails_due_ns(&self) -> Option<u64> {
         let sides = self.railed.iter().filter_map(|peer| self.find(*peer));
-        let is_due = |rails: &super::rail::Rails| {
+        let is_due = |rails: &super::rail::TcpRails| {
             let waits = rails.all.iter().any(|rail| !rail.load.is_idle());
             waits || !rails.calls.is_empty()
         };

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::proof::Keys;
+use super::proof::PairKey;
 
 /// What only processes of one job know and prove to each other over connections: 128 bits that nobody can guess. It is not shown with
 /// what it is a part of.
@@ -50,8 +50,8 @@ impl Secrets {
     }
 
     /// What this process and a peer both know.
-    pub(super) fn with(&self, peer: u32) -> Keys {
-        Keys::new(
+    pub(super) fn with(&self, peer: u32) -> PairKey {
+        PairKey::new(
             self.own,
             self.others.get(&peer).copied().unwrap_or(self.own),
         )

@@ -4,17 +4,17 @@
 
 use std::io;
 
-use super::links::Links;
-use super::moves::Moves;
-use super::packet::{Answer, Kind, PIECE_BYTES, Read};
-use super::rail::{MOST_SERVES, Rail, Sending};
-use super::side::Side;
+use super::links::TcpLinks;
+use super::packet::{PIECE_BYTES, TcpPacketKind, TcpReadRequest, TcpWorkReply};
+use super::peer::TcpPeer;
+use super::rail::{MOST_SERVES, Sending, TcpRail};
 use super::sockets::{Sock, Sockets};
-use crate::Outcome;
+use super::transfers::TcpTransfers;
+use crate::WorkOutcome;
 
-impl Moves {
+impl TcpTransfers {
     /// A peer asks for data over a rail. `false`: nobody who keeps to the rules does that.
-    pub(super) fn hear_rail_read(&mut self, rail: &mut Rail, read: Read) -> bool {
+    pub(super) fn hear_rail_read(&mut self, rail: &mut TcpRail, read: TcpReadRequest) -> bool {
         let is_piece = (1..=PIECE_BYTES as u64).contains(&read.bytes);
         if !is_piece || rail.serving() >= MOST_SERVES {
             return false;
@@ -25,7 +25,7 @@ impl Moves {
     }
 
     /// Sends what waits at a rail, as much as it takes.
-    pub(super) fn push_rail<S: Sockets>(&mut self, links: &mut Links<S>, peer: u32, sock: Sock) {
+    pub(super) fn push_rail<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, sock: Sock) {
         match self.push_some(links, peer, sock) {
             Ok(()) => {}
             Err(_) => links.rail_broke(peer, sock),
@@ -34,13 +34,13 @@ impl Moves {
 
     fn push_some<S: Sockets>(
         &mut self,
-        links: &mut Links<S>,
+        links: &mut TcpLinks<S>,
         peer: u32,
         sock: Sock,
     ) -> io::Result<()> {
         let now_ns = links.now_ns;
-        let Links { sides, sockets, .. } = links;
-        let Some(Side { line, rails, .. }) = sides[peer as usize].as_deref_mut() else {
+        let TcpLinks { sides, sockets, .. } = links;
+        let Some(TcpPeer { line, rails, .. }) = sides[peer as usize].as_deref_mut() else {
             return Ok(());
         };
         let Some(rail) = rails.find(sock) else {
@@ -87,7 +87,7 @@ impl Moves {
     }
 
     /// Begins with the next data that the peer reads; `false`: there are none.
-    fn serve_next(&mut self, peer: u32, rail: &mut Rail) -> bool {
+    fn serve_next(&mut self, peer: u32, rail: &mut TcpRail) -> bool {
         let Some(read) = rail.serves.pop_front() else {
             return false;
         };
@@ -96,9 +96,9 @@ impl Moves {
             rail.out = Some(Sending::new(read));
         } else {
             self.serving -= 1;
-            let (id, outcome, old) = (read.id, Outcome::BadKey, 0);
-            rail.say(Kind::Answer, |maker| {
-                maker.answer(Answer { id, outcome, old });
+            let (id, outcome, old) = (read.id, WorkOutcome::BadKey, 0);
+            rail.say(TcpPacketKind::Answer, |maker| {
+                maker.answer(TcpWorkReply { id, outcome, old });
             });
         }
         true

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What may be set.
 
-pub use super::congestion::Congestion;
+pub use super::congestion::TcpCongestion;
 
 /// How connections are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct TcpTerms {
     /// The job is over several hosts, so that an address of this one alone is of no use.
     pub over_hosts: bool,
     /// What controls the congestion of connections.
-    pub congestion: Congestion,
+    pub congestion: TcpCongestion,
 }
 
 impl Default for TcpTerms {
@@ -25,7 +25,7 @@ impl Default for TcpTerms {
             ports: None,
             connections: 128,
             over_hosts: false,
-            congestion: Congestion::Auto,
+            congestion: TcpCongestion::Auto,
         }
     }
 }

@@ -6,15 +6,15 @@ use std::fmt::Debug;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use super::memory::Stretch;
+use super::memory::MemoryRange;
 use crate::wait_set::WaitSet;
 
 /// Number of a connection, from when it is made or accepted until it is closed. Small; used again afterwards.
 pub(in crate::provider) type Sock = u32;
 
-/// Something may be done now. Only a hint: trying it in vain does no harm.
+/// A hint that something may be done now. To try it in vain does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::provider) enum Sign {
+pub(in crate::provider) enum SockEvent {
     /// Somebody has connected.
     Door,
     /// Something has happened to a connection.
@@ -43,14 +43,14 @@ pub(in crate::provider) trait Sockets: Debug {
     /// The address of this host that packets to another one leave from.
     fn leaves_from(&self, to: SocketAddr) -> io::Result<IpAddr>;
 
-    /// Sends bytes and then memory, as many as fit now; answers how many. After less than all, there is a [`Sign`] when there is
+    /// Sends bytes and then memory, as many as fit now; answers how many. After less than all, there is a [`SockEvent`] when there is
     /// room if [`want_to_send`](Self::want_to_send) holds. `more`: further bytes follow, with which they may leave, or a
     /// [`push`](Self::push).
     fn send(
         &mut self,
         sock: Sock,
         bytes: &[u8],
-        memory: Option<Stretch>,
+        memory: Option<MemoryRange>,
         more: bool,
     ) -> io::Result<usize>;
 
@@ -61,7 +61,7 @@ pub(in crate::provider) trait Sockets: Debug {
     fn receive(
         &mut self,
         sock: Sock,
-        memory: Option<Stretch>,
+        memory: Option<MemoryRange>,
         bytes: &mut [u8],
     ) -> io::Result<usize>;
 
@@ -81,7 +81,7 @@ pub(in crate::provider) trait Sockets: Debug {
     fn is_cut_off(&mut self, sock: Sock, for_ms: u32) -> bool;
 
     /// Adds what may be done now.
-    fn look(&mut self, signs: &mut Vec<Sign>);
+    fn look(&mut self, signs: &mut Vec<SockEvent>);
 
     /// Adds what ends a sleep.
     fn fall_asleep(&self, waits: &mut WaitSet);

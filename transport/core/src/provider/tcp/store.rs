@@ -6,24 +6,24 @@ use std::collections::HashMap;
 
 use session::{Ack, Slot};
 
-use super::memory::Stretch;
-use super::packet::{HEADER_BYTES, Header, Kind, MOST_FRAME_BYTES};
+use super::memory::MemoryRange;
+use super::packet::{HEADER_BYTES, MOST_FRAME_BYTES, TcpPacketHeader, TcpPacketKind};
 
-/// A packet.
+/// A packet that is kept until it is acknowledged.
 #[derive(Debug, Default)]
-struct Kept {
-    kind: Option<Kind>,
+struct StoredPacket {
+    kind: Option<TcpPacketKind>,
     /// Its header, which is written when it is sent, and what follows.
     bytes: Vec<u8>,
-    data: Option<Stretch>,
+    data: Option<MemoryRange>,
     /// The exported memory in which the data are.
     export: Option<u64>,
 }
 
-/// All of them, for all peers.
+/// The stored packets of all peers.
 #[derive(Debug, Default)]
-pub(super) struct Store {
-    slots: Vec<Kept>,
+pub(super) struct PacketStore {
+    slots: Vec<StoredPacket>,
     free: Vec<Slot>,
     /// Memory for large packets that free places have.
     spare_bytes: usize,
@@ -31,17 +31,17 @@ pub(super) struct Store {
     lent: HashMap<u64, u32>,
 }
 
-impl Store {
+impl PacketStore {
     /// Keeps a packet that `make` writes behind room for its header; its data may lie elsewhere.
     pub(super) fn keep(
         &mut self,
-        kind: Kind,
+        kind: TcpPacketKind,
         make: impl FnOnce(&mut Vec<u8>),
-        data: Option<Stretch>,
+        data: Option<MemoryRange>,
         export: Option<u64>,
     ) -> Slot {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Kept::default());
+            self.slots.push(StoredPacket::default());
             Slot::try_from(self.slots.len() - 1).expect("windows bound them")
         });
         if let Some(export) = export {
@@ -60,7 +60,7 @@ impl Store {
     /// Bytes of a packet behind its header.
     pub(super) fn length(&self, slot: Slot) -> usize {
         let kept = &self.slots[slot as usize];
-        kept.bytes.len() - HEADER_BYTES + kept.data.map_or(0, Stretch::bytes)
+        kept.bytes.len() - HEADER_BYTES + kept.data.map_or(0, MemoryRange::bytes)
     }
 
     /// Whether a packet has so much that no frame could be it.
@@ -72,9 +72,9 @@ impl Store {
     pub(super) fn address(&mut self, slot: Slot, number: u32, ack: Ack, lacks_core: bool) {
         let bytes = self.length(slot);
         let kept = &mut self.slots[slot as usize];
-        let header = Header {
+        let header = TcpPacketHeader {
             bytes,
-            kind: kept.kind.unwrap_or(Kind::Ack),
+            kind: kept.kind.unwrap_or(TcpPacketKind::Ack),
             asks: false,
             lacks_core,
             ack,
@@ -84,7 +84,7 @@ impl Store {
     }
 
     /// What is to be sent of a packet behind its first `at` bytes.
-    pub(super) fn rest(&self, slot: Slot, at: usize) -> (&[u8], Option<Stretch>) {
+    pub(super) fn rest(&self, slot: Slot, at: usize) -> (&[u8], Option<MemoryRange>) {
         let kept = &self.slots[slot as usize];
         let bytes = kept.bytes.get(at..).unwrap_or_default();
         let beyond = at.saturating_sub(kept.bytes.len());
@@ -140,7 +140,7 @@ impl Store {
     /// What all of it takes, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let owned = self.slots.iter().map(|kept| kept.bytes.capacity());
-        owned.sum::<usize>() + self.slots.capacity() * size_of::<Kept>()
+        owned.sum::<usize>() + self.slots.capacity() * size_of::<StoredPacket>()
     }
 }
 
@@ -154,12 +154,12 @@ mod tests {
 
     #[test]
     fn what_is_withdrawn_is_copied_first() {
-        let mut store = Store::default();
+        let mut store = PacketStore::default();
         let memory = [5u8; 100];
         let address = memory.as_ptr().expose_provenance() as u64;
-        let data = Stretch::exported(address, memory.len());
+        let data = MemoryRange::exported(address, memory.len());
         let make = |bytes: &mut Vec<u8>| bytes.resize(HEADER_BYTES + 4, 1);
-        let slot = store.keep(Kind::Data, make, Some(data), Some(7));
+        let slot = store.keep(TcpPacketKind::Data, make, Some(data), Some(7));
         assert_eq!(store.length(slot), 104);
         assert_eq!(
             store.rest(slot, HEADER_BYTES + 14),
@@ -171,15 +171,15 @@ mod tests {
         assert_eq!((store.rest(slot, 0).1, store.length(slot)), (None, 104));
         assert_eq!(store.rest(slot, HEADER_BYTES + 4).0, memory);
         store.free(slot);
-        assert_eq!(store.keep(Kind::Data, make, None, None), slot);
+        assert_eq!(store.keep(TcpPacketKind::Data, make, None, None), slot);
     }
 
     #[test]
     fn free_places_keep_memory_for_some_large_packets_and_no_more() {
-        let mut store = Store::default();
-        let keep = |store: &mut Store, bytes: usize| {
+        let mut store = PacketStore::default();
+        let keep = |store: &mut PacketStore, bytes: usize| {
             let make = |place: &mut Vec<u8>| place.resize(bytes, 1);
-            store.keep(Kind::Frame, make, None, None)
+            store.keep(TcpPacketKind::Frame, make, None, None)
         };
         for _ in 0..2 {
             let slots: Vec<Slot> = (0..100).map(|_| keep(&mut store, 8000)).collect();
@@ -188,7 +188,7 @@ mod tests {
                 store.free(slot);
             }
             assert!((SPARE_BYTES / 2..=SPARE_BYTES).contains(&store.spare_bytes));
-            let places = store.slots.capacity() * size_of::<Kept>();
+            let places = store.slots.capacity() * size_of::<StoredPacket>();
             assert!(store.bytes() - places <= SPARE_BYTES);
         }
         // Small ones in such places, and again.

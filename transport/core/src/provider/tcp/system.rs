@@ -2,7 +2,7 @@
 //! Sockets of the system. Almost all of it is the standard library's; the calls that it does not have are here.
 //!
 //! # Safety
-//! Each call is given memory that lives longer than the call: arrays of this file, or a [`Stretch`], whose head says why the kernel
+//! Each call is given memory that lives longer than the call: arrays of this file, or a [`MemoryRange`], whose head says why the kernel
 //! may read or write there. Descriptors are owned, and closed once.
 #![allow(unsafe_code)]
 
@@ -13,10 +13,10 @@ use std::net::{
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
 
-use super::congestion::Congestion;
-use super::interfaces::Interface;
-use super::memory::Stretch;
-use super::sockets::{Sign, Sock, Sockets};
+use super::congestion::TcpCongestion;
+use super::interfaces::TcpInterface;
+use super::memory::MemoryRange;
+use super::sockets::{Sock, SockEvent, Sockets};
 use crate::wait;
 use crate::wait_set::WaitSet;
 
@@ -85,12 +85,12 @@ impl System {
     ///
     /// # Errors
     /// What is wanted cannot be had, in words.
-    pub(super) fn choose_congestion(&mut self, wanted: Congestion) -> Result<(), String> {
+    pub(super) fn choose_congestion(&mut self, wanted: TcpCongestion) -> Result<(), String> {
         let Some(door) = self.doors.first() else {
             return Ok(());
         };
         let chosen = match wanted {
-            Congestion::Named(name) => {
+            TcpCongestion::Named(name) => {
                 set_congestion(door.as_fd(), name).map_err(|error| {
                     format!(
                         "RMPI_NET_CONGESTION is \"{name}\", which the system does not have, or does not let users choose ({error}): \
@@ -287,7 +287,7 @@ impl Sockets for System {
         &mut self,
         sock: Sock,
         bytes: &[u8],
-        memory: Option<Stretch>,
+        memory: Option<MemoryRange>,
         more: bool,
     ) -> io::Result<usize> {
         let stream = self.stream(sock)?;
@@ -328,7 +328,7 @@ impl Sockets for System {
     fn receive(
         &mut self,
         sock: Sock,
-        memory: Option<Stretch>,
+        memory: Option<MemoryRange>,
         bytes: &mut [u8],
     ) -> io::Result<usize> {
         let mut stream = self.stream(sock)?;
@@ -418,7 +418,7 @@ impl Sockets for System {
             && info.tcpi_last_ack_recv > for_ms
     }
 
-    fn look(&mut self, signs: &mut Vec<Sign>) {
+    fn look(&mut self, signs: &mut Vec<SockEvent>) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST_SIGNS];
         let epoll = self.epoll.as_raw_fd();
         let (place, most) = (events.as_mut_ptr(), i32::try_from(MOST_SIGNS).unwrap_or(1));
@@ -427,8 +427,8 @@ impl Sockets for System {
         for event in &events[..usize::try_from(count).unwrap_or(0)] {
             let (name, what) = (event.u64, event.events.cast_signed());
             signs.push(match name {
-                DOOR => Sign::Door,
-                _ => Sign::On {
+                DOOR => SockEvent::Door,
+                _ => SockEvent::On {
                     sock: Sock::try_from(name).unwrap_or(Sock::MAX),
                     reads: what & (libc::EPOLLIN | libc::EPOLLHUP | libc::EPOLLERR) != 0,
                     sends: what & libc::EPOLLOUT != 0,
@@ -535,7 +535,7 @@ fn or_nothing(result: io::Result<usize>) -> io::Result<usize> {
 }
 
 /// The addresses of this host's interfaces that are up.
-pub(super) fn interfaces() -> Vec<Interface> {
+pub(super) fn interfaces() -> Vec<TcpInterface> {
     let mut first: *mut libc::ifaddrs = null_mut();
     // SAFETY: writes the address of a list.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
@@ -555,7 +555,7 @@ pub(super) fn interfaces() -> Vec<Interface> {
 }
 
 /// One of them, if it is up and has an address of the Internet.
-fn interface(entry: &libc::ifaddrs) -> Option<Interface> {
+fn interface(entry: &libc::ifaddrs) -> Option<TcpInterface> {
     let flags = entry.ifa_flags.cast_signed();
     let running = libc::IFF_UP | libc::IFF_RUNNING;
     if entry.ifa_addr.is_null() || flags & running != running {
@@ -578,7 +578,7 @@ fn interface(entry: &libc::ifaddrs) -> Option<Interface> {
         }
         _ => return None,
     };
-    Some(Interface {
+    Some(TcpInterface {
         name: name.to_string_lossy().into_owned(),
         address,
         is_loopback: flags & libc::IFF_LOOPBACK != 0,
@@ -655,7 +655,9 @@ mod tests {
         let here = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
         let (mut system, port, _) = System::open(&here, None).unwrap();
         // Every system has it, and every user may choose it.
-        system.choose_congestion(Congestion::Named("reno")).unwrap();
+        system
+            .choose_congestion(TcpCongestion::Named("reno"))
+            .unwrap();
         let made = system.connect((here[0], port).into()).unwrap();
         let accepted = loop {
             if let Some((sock, _)) = system.accept().unwrap() {
@@ -666,7 +668,7 @@ mod tests {
             let stream = system.stream(sock).unwrap();
             assert_eq!(congestion_of(stream.as_fd()), "reno");
         }
-        let wrong = system.choose_congestion(Congestion::Named("no-such"));
+        let wrong = system.choose_congestion(TcpCongestion::Named("no-such"));
         let words = wrong.unwrap_err();
         assert!(
             words.contains("RMPI_NET_CONGESTION is \"no-such\""),

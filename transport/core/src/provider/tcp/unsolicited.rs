@@ -8,35 +8,35 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::links::Links;
-use super::memory::Stretch;
-use super::moves::{Moves, Serve};
-use super::packet::{Kind, MOST_UNSOLICITED_BYTES, Maker};
+use super::links::TcpLinks;
+use super::memory::MemoryRange;
+use super::packet::{MOST_UNSOLICITED_BYTES, TcpPacketBuilder, TcpPacketKind};
 use super::sockets::Sockets;
-use crate::{Outcome, RemoteKey};
+use super::transfers::{Serve, TcpTransfers};
+use crate::{RemoteKey, WorkOutcome};
 
 /// What peers have announced and this process has not read.
 #[derive(Debug, Default)]
 pub(super) struct Unsolicited {
-    all: HashMap<(u32, RemoteKey), Announced>,
+    all: HashMap<(u32, RemoteKey), AnnouncedData>,
     /// What takes memory, the oldest first.
     kept: BTreeMap<u64, (u32, RemoteKey)>,
     kept_bytes: usize,
     last: u64,
 }
 
-/// Some of it.
+/// Data that arrive unsolicited, under the key of their announcement.
 #[derive(Debug, Default)]
-struct Announced {
-    target: Target,
+struct AnnouncedData {
+    target: AnnouncedTarget,
     has_come: bool,
     /// The turn of this process in which it was announced.
     turn: u64,
 }
 
-/// Where it goes.
+/// Where unsolicited data go.
 #[derive(Debug, Default)]
-enum Target {
+enum AnnouncedTarget {
     /// Nothing has come, and nobody reads it.
     #[default]
     None,
@@ -61,7 +61,8 @@ impl Unsolicited {
             let Some(&oldest) = self.kept.values().find(has_come) else {
                 return false;
             };
-            let Some(Target::Kept { since_ns, .. }) = self.all.get(&oldest).map(|it| &it.target)
+            let Some(AnnouncedTarget::Kept { since_ns, .. }) =
+                self.all.get(&oldest).map(|it| &it.target)
             else {
                 return false;
             };
@@ -81,8 +82,8 @@ impl Unsolicited {
     }
 
     /// The memory of a target is free.
-    fn let_go(&mut self, (_, key): (u32, RemoteKey), target: &Target) {
-        if let Target::Kept { place, .. } = target {
+    fn let_go(&mut self, (_, key): (u32, RemoteKey), target: &AnnouncedTarget) {
+        if let AnnouncedTarget::Kept { place, .. } = target {
             self.kept.remove(place);
             self.kept_bytes -= cost_of(key);
         }
@@ -90,16 +91,16 @@ impl Unsolicited {
 
     /// What it takes, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.kept_bytes + self.all.capacity() * size_of::<((u32, RemoteKey), Announced)>()
+        self.kept_bytes + self.all.capacity() * size_of::<((u32, RemoteKey), AnnouncedData)>()
     }
 }
 
 /// What goes out.
-impl Moves {
+impl TcpTransfers {
     /// Whether the data of an announcement go with it.
     pub(super) fn may_go_unsolicited<S: Sockets>(
         &mut self,
-        links: &Links<S>,
+        links: &TcpLinks<S>,
         peer: u32,
         key: RemoteKey,
     ) -> bool {
@@ -124,7 +125,7 @@ impl Moves {
     /// Sends data that were announced, when it is their turn.
     pub(super) fn send_unsolicited<S: Sockets>(
         &mut self,
-        links: &mut Links<S>,
+        links: &mut TcpLinks<S>,
         peer: u32,
         key: RemoteKey,
     ) {
@@ -140,16 +141,18 @@ impl Moves {
     /// Puts them into a packet; none, if the key was withdrawn.
     pub(super) fn cut_unsolicited<S: Sockets>(
         &mut self,
-        links: &mut Links<S>,
+        links: &mut TcpLinks<S>,
         peer: u32,
         key: RemoteKey,
     ) {
         self.serving -= 1;
         self.desk(peer).unsolicited -= 1;
         let data = self.exports.find(peer, key, 0, key.bytes);
-        let make = |bytes: &mut Vec<u8>| Maker::new(bytes).unsolicited(key);
+        let make = |bytes: &mut Vec<u8>| TcpPacketBuilder::new(bytes).unsolicited(key);
         let export = data.map(|_| key.check);
-        let slot = links.store.keep(Kind::Unsolicited, make, data, export);
+        let slot = links
+            .store
+            .keep(TcpPacketKind::Unsolicited, make, data, export);
         links.post(peer, slot);
     }
 
@@ -160,11 +163,11 @@ impl Moves {
 }
 
 /// What comes in. `false`: nobody who keeps to the rules sends that.
-impl Moves {
+impl TcpTransfers {
     /// The peer has announced data, which will come.
     pub(super) fn hear_announcement<S: Sockets>(
         &mut self,
-        links: &mut Links<S>,
+        links: &mut TcpLinks<S>,
         peer: u32,
         key: RemoteKey,
     ) -> bool {
@@ -175,9 +178,9 @@ impl Moves {
             return false;
         }
         desk.announced += 1;
-        let announced = Announced {
+        let announced = AnnouncedData {
             turn: links.turn,
-            ..Announced::default()
+            ..AnnouncedData::default()
         };
         self.unsolicited.all.insert((peer, key), announced);
         let side = links.of(peer);
@@ -190,7 +193,7 @@ impl Moves {
     /// more than a copy costs.
     pub(super) fn has_to_be_seen_first<S: Sockets>(
         &self,
-        links: &Links<S>,
+        links: &TcpLinks<S>,
         peer: u32,
         key: RemoteKey,
     ) -> bool {
@@ -201,7 +204,7 @@ impl Moves {
     /// Their packet has begun, with so many bytes of them.
     pub(super) fn begin_unsolicited<S: Sockets>(
         &mut self,
-        links: &Links<S>,
+        links: &TcpLinks<S>,
         peer: u32,
         key: RemoteKey,
         bytes: usize,
@@ -216,13 +219,13 @@ impl Moves {
         }
         match &mut announced.target {
             // It has begun over another connection before.
-            Target::Kept { bytes, .. } => bytes.clear(),
-            Target::None => {
+            AnnouncedTarget::Kept { bytes, .. } => bytes.clear(),
+            AnnouncedTarget::None => {
                 let now_ns = links.now_ns;
                 let has_room = self.unsolicited.make_room(cost_of(key), now_ns);
                 self.keep_unsolicited(name, has_room, now_ns);
             }
-            Target::Read(_) | Target::Dropped => {}
+            AnnouncedTarget::Read(_) | AnnouncedTarget::Dropped => {}
         }
         true
     }
@@ -232,12 +235,12 @@ impl Moves {
         let Some(announced) = table.all.get_mut(&name) else {
             return;
         };
-        announced.target = Target::Dropped;
+        announced.target = AnnouncedTarget::Dropped;
         if has_room {
             table.last += 1;
             table.kept.insert(table.last, name);
             table.kept_bytes += cost_of(name.1);
-            announced.target = Target::Kept {
+            announced.target = AnnouncedTarget::Kept {
                 bytes: Vec::with_capacity(bytes_of(name.1)),
                 place: table.last,
                 since_ns: now_ns,
@@ -246,10 +249,10 @@ impl Moves {
     }
 
     /// Where they go, if a read waits for them.
-    pub(super) fn place_unsolicited(&mut self, peer: u32, key: RemoteKey) -> Option<Stretch> {
+    pub(super) fn place_unsolicited(&mut self, peer: u32, key: RemoteKey) -> Option<MemoryRange> {
         let announced = self.unsolicited.all.get(&(peer, key))?;
         match announced.target {
-            Target::Read(id) => self.works.place(peer, id, 0, bytes_of(key)),
+            AnnouncedTarget::Read(id) => self.works.place(peer, id, 0, bytes_of(key)),
             _ => None,
         }
     }
@@ -257,7 +260,7 @@ impl Moves {
     /// Takes in some of them for which no read waits.
     pub(super) fn take_unsolicited(&mut self, peer: u32, key: RemoteKey, some: &[u8]) {
         let announced = self.unsolicited.all.get_mut(&(peer, key));
-        if let Some(Target::Kept { bytes, .. }) = announced.map(|it| &mut it.target) {
+        if let Some(AnnouncedTarget::Kept { bytes, .. }) = announced.map(|it| &mut it.target) {
             let room = bytes_of(key).saturating_sub(bytes.len());
             bytes.extend_from_slice(&some[..some.len().min(room)]);
         }
@@ -266,7 +269,7 @@ impl Moves {
     /// All of them have come: so many bytes.
     pub(super) fn end_unsolicited<S: Sockets>(
         &mut self,
-        links: &mut Links<S>,
+        links: &mut TcpLinks<S>,
         peer: u32,
         key: RemoteKey,
         bytes: usize,
@@ -279,11 +282,11 @@ impl Moves {
         links.of(peer).expect_no_more(is_large(key));
         links.counts.moved_bytes.add(bytes as u64);
         let read = match announced.target {
-            Target::Read(id) => Some(id),
+            AnnouncedTarget::Read(id) => Some(id),
             _ => None,
         };
-        let is_kept = matches!(announced.target, Target::Kept { .. }) && bytes != 0;
-        let is_dropped = matches!(announced.target, Target::Dropped);
+        let is_kept = matches!(announced.target, AnnouncedTarget::Kept { .. }) && bytes != 0;
+        let is_dropped = matches!(announced.target, AnnouncedTarget::Dropped);
         let desk = self.desk(peer);
         desk.announced -= 1;
         desk.declines |= is_dropped;
@@ -292,9 +295,9 @@ impl Moves {
         }
         if let Some(id) = read {
             let outcome = if bytes == 0 {
-                Outcome::BadKey
+                WorkOutcome::BadKey
             } else {
-                Outcome::Done
+                WorkOutcome::Done
             };
             self.end(links, id, outcome);
         }
@@ -303,7 +306,7 @@ impl Moves {
     /// A read is posted. `true`: what it reads is here, and it has ended, or is on its way.
     pub(super) fn read_unsolicited<S: Sockets>(
         &mut self,
-        links: &mut Links<S>,
+        links: &mut TcpLinks<S>,
         peer: u32,
         id: u32,
     ) -> bool {
@@ -319,18 +322,18 @@ impl Moves {
             return false;
         };
         match &announced.target {
-            Target::None => announced.target = Target::Read(id),
-            Target::Kept { bytes, .. } => {
+            AnnouncedTarget::None => announced.target = AnnouncedTarget::Read(id),
+            AnnouncedTarget::Kept { bytes, .. } => {
                 work.stretch(0, bytes.len()).fill(bytes);
                 let has_come = announced.has_come;
-                let was = std::mem::replace(&mut announced.target, Target::Read(id));
+                let was = std::mem::replace(&mut announced.target, AnnouncedTarget::Read(id));
                 self.unsolicited.let_go(name, &was);
                 if has_come {
                     self.unsolicited.forget(name);
-                    self.end(links, id, Outcome::Done);
+                    self.end(links, id, WorkOutcome::Done);
                 }
             }
-            Target::Read(_) | Target::Dropped => return false,
+            AnnouncedTarget::Read(_) | AnnouncedTarget::Dropped => return false,
         }
         true
     }
@@ -338,7 +341,7 @@ impl Moves {
     /// Nobody will read it.
     pub(super) fn decline_unsolicited<S: Sockets>(
         &mut self,
-        links: &mut Links<S>,
+        links: &mut TcpLinks<S>,
         peer: u32,
         key: RemoteKey,
     ) {
@@ -350,8 +353,8 @@ impl Moves {
             self.unsolicited.forget(name);
             self.desk(peer).declines = true;
             self.go_on(links, peer);
-        } else if !matches!(announced.target, Target::Read(_)) {
-            let was = std::mem::replace(&mut announced.target, Target::Dropped);
+        } else if !matches!(announced.target, AnnouncedTarget::Read(_)) {
+            let was = std::mem::replace(&mut announced.target, AnnouncedTarget::Dropped);
             self.unsolicited.let_go(name, &was);
         }
     }
@@ -404,7 +407,7 @@ impl Unsolicited {
 }
 
 #[cfg(test)]
-impl Moves {
+impl TcpTransfers {
     /// Whether data that a peer has announced have not come.
     pub(super) fn is_any_expected(&self, peer: u32) -> bool {
         self.find_desk(peer).is_some_and(|desk| desk.announced != 0)

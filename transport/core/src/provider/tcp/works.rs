@@ -3,17 +3,17 @@
 
 use std::collections::HashMap;
 
-use super::super::verbs::Kind;
-use super::memory::Stretch;
+use super::super::verbs::WorkKind;
+use super::memory::MemoryRange;
 use super::packet::MOST_FRAME_BYTES;
 use crate::{Lease, RemoteKey, WorkId};
 
-/// One of them.
+/// A read, write or atomic operation that has not ended.
 #[derive(Debug)]
-pub(super) struct Work {
+pub(super) struct TcpWork {
     pub(super) peer: u32,
     pub(super) name: WorkId,
-    pub(super) kind: Kind,
+    pub(super) kind: WorkKind,
     pub(super) lease: Lease,
     pub(super) key: RemoteKey,
     pub(super) offset: u64,
@@ -25,12 +25,12 @@ pub(super) struct Work {
     /// The last packet of a write, once there is one.
     pub(super) last: Option<u32>,
     /// It is a read that goes over several connections.
-    pub(super) shared: Option<Shared>,
+    pub(super) shared: Option<StripedRead>,
 }
 
-/// What is known of a read that goes over several connections.
+/// The state of a read that goes over several connections.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct StripedRead {
     /// Parts that are under way.
     pub(super) parts: u32,
     /// It cannot be read.
@@ -39,9 +39,9 @@ pub(super) struct Shared {
     pub(super) is_striped: bool,
 }
 
-/// A part of such a read that was asked for.
+/// A part of a striped read that was requested.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
+pub(super) struct StripedReadPart {
     pub(super) peer: u32,
     pub(super) work: u32,
     /// Where in the read it begins, and how long it is.
@@ -49,20 +49,20 @@ pub(super) struct Part {
     pub(super) bytes: u64,
     /// Bytes of it that have come.
     pub(super) at: u64,
-    pub(super) over: Over,
+    pub(super) over: PartConnection,
     pub(super) asked_ns: u64,
 }
 
-/// What a part was asked for over.
+/// The connection over which a part was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum PartConnection {
     /// The first connection.
     First,
     /// The rail of this number.
     Rail(u32),
 }
 
-impl Work {
+impl TcpWork {
     pub(super) fn bytes(&self) -> u64 {
         self.lease.bytes() as u64
     }
@@ -79,28 +79,28 @@ impl Work {
     }
 
     /// A part of its memory.
-    pub(super) fn stretch(&self, at: u64, bytes: usize) -> Stretch {
-        Stretch::of_lease(&self.lease, at, bytes)
+    pub(super) fn stretch(&self, at: u64, bytes: usize) -> MemoryRange {
+        MemoryRange::of_lease(&self.lease, at, bytes)
     }
 }
 
-/// All of them, by numbers that peers answer with.
+/// All operations under way, by the numbers that peers answer with.
 #[derive(Debug, Default)]
-pub(super) struct Works {
-    all: HashMap<u32, Work>,
+pub(super) struct TcpWorks {
+    all: HashMap<u32, TcpWork>,
     /// They have numbers of their own.
-    parts: HashMap<u32, Part>,
+    parts: HashMap<u32, StripedReadPart>,
     last: u32,
 }
 
-impl Works {
-    pub(super) fn add(&mut self, work: Work) -> u32 {
+impl TcpWorks {
+    pub(super) fn add(&mut self, work: TcpWork) -> u32 {
         let id = self.next();
         self.all.insert(id, work);
         id
     }
 
-    pub(super) fn add_part(&mut self, part: Part) -> u32 {
+    pub(super) fn add_part(&mut self, part: StripedReadPart) -> u32 {
         let id = self.next();
         self.parts.insert(id, part);
         id
@@ -121,24 +121,25 @@ impl Works {
     }
 
     /// One that goes to this peer.
-    pub(super) fn find(&mut self, peer: u32, id: u32) -> Option<&mut Work> {
+    pub(super) fn find(&mut self, peer: u32, id: u32) -> Option<&mut TcpWork> {
         self.all.get_mut(&id).filter(|work| work.peer == peer)
     }
 
     /// A part of one that goes to this peer.
-    pub(super) fn find_part(&mut self, peer: u32, id: u32) -> Option<&mut Part> {
+    pub(super) fn find_part(&mut self, peer: u32, id: u32) -> Option<&mut StripedReadPart> {
         self.parts.get_mut(&id).filter(|part| part.peer == peer)
     }
 
-    pub(super) fn take_part(&mut self, id: u32) -> Option<Part> {
+    pub(super) fn take_part(&mut self, id: u32) -> Option<StripedReadPart> {
         self.parts.remove(&id)
     }
 
     /// All that were asked of a peer over this rail.
-    pub(super) fn take_parts_over(&mut self, peer: u32, made: u32) -> Vec<Part> {
-        let is_it = |part: &Part| part.peer == peer && part.over == Over::Rail(made);
+    pub(super) fn take_parts_over(&mut self, peer: u32, made: u32) -> Vec<StripedReadPart> {
+        let is_it =
+            |part: &StripedReadPart| part.peer == peer && part.over == PartConnection::Rail(made);
         let taken = self.parts.extract_if(|_, part| is_it(part));
-        let mut taken: Vec<Part> = taken.map(|(_, part)| part).collect();
+        let mut taken: Vec<StripedReadPart> = taken.map(|(_, part)| part).collect();
         taken.sort_unstable_by_key(|part| (part.work, part.from));
         taken
     }
@@ -149,7 +150,13 @@ impl Works {
     }
 
     /// Where data go that a peer sends for a read, or a part of one: so many bytes behind the first `at`.
-    pub(super) fn place(&mut self, peer: u32, id: u32, at: u64, bytes: usize) -> Option<Stretch> {
+    pub(super) fn place(
+        &mut self,
+        peer: u32,
+        id: u32,
+        at: u64,
+        bytes: usize,
+    ) -> Option<MemoryRange> {
         let Some(part) = self.find_part(peer, id).copied() else {
             return Some(self.find(peer, id)?.stretch(at, bytes));
         };
@@ -157,7 +164,7 @@ impl Works {
         Some(self.find(peer, part.work)?.stretch(from, bytes))
     }
 
-    pub(super) fn take(&mut self, id: u32) -> Option<Work> {
+    pub(super) fn take(&mut self, id: u32) -> Option<TcpWork> {
         self.all.remove(&id)
     }
 

@@ -21,15 +21,15 @@
 
 use super::rail::MOST_RAILS;
 
-/// What kind of network a port is on.
+/// The link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Link {
+pub(crate) enum LinkLayer {
     Infiniband,
     Ethernet,
 }
 
 /// Where a port is found, and what it carries at most, in Mb/s; 0: nobody knows.
-pub(super) type Rated = (Address, u32);
+pub(super) type Rated = (PortAddress, u32);
 
 /// The record of a process with these ports.
 pub(super) fn to_record(ports: &[Rated], host: &str) -> Vec<u8> {
@@ -52,15 +52,15 @@ pub(super) fn from_record(record: &[u8]) -> Option<(Vec<Rated>, &[u8])> {
     let (ports, host) = rest.split_at_checked(usize::from(*count) * PORT_BYTES)?;
     let ports = ports.chunks_exact(PORT_BYTES).take(MOST_RAILS).map(|port| {
         let (address, rate) = port.split_last_chunk()?;
-        Some((Address::from_bytes(address)?, u32::from_le_bytes(*rate)))
+        Some((PortAddress::from_bytes(address)?, u32::from_le_bytes(*rate)))
     });
     Some((ports.collect::<Option<_>>()?, host))
 }
 
-/// Where one port of a process is found.
+/// The address of one port of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Address {
-    pub(crate) link: Link,
+pub(crate) struct PortAddress {
+    pub(crate) link: LinkLayer,
     /// On InfiniBand the port's number in its subnet. On Ethernet the UDP port to which packets go; 0: an adapter, which has that of
     /// RoCE version 2, and sends to no other.
     pub(crate) lid: u16,
@@ -71,13 +71,13 @@ pub(crate) struct Address {
     pub(crate) gid: [u8; 16],
 }
 
-impl Address {
+impl PortAddress {
     /// Bytes of a record.
     pub(crate) const BYTES: usize = 24;
 
     /// Whether a program plays the adapter there, in the calls of its process.
     pub(super) fn is_program(&self) -> bool {
-        self.link == Link::Ethernet && self.lid != 0
+        self.link == LinkLayer::Ethernet && self.lid != 0
     }
 
     /// Whether what one of two on Ethernet sends arrives at the port of the other.
@@ -91,8 +91,8 @@ impl Address {
         let mut record = [0; Self::BYTES];
         record[0] = VERSION;
         record[1] = match self.link {
-            Link::Infiniband => 1,
-            Link::Ethernet => 2,
+            LinkLayer::Infiniband => 1,
+            LinkLayer::Ethernet => 2,
         };
         record[2..4].copy_from_slice(&self.lid.to_le_bytes());
         record[4..7].copy_from_slice(&self.number.to_le_bytes()[..3]);
@@ -105,8 +105,8 @@ impl Address {
     pub(crate) fn from_bytes(record: &[u8]) -> Option<Self> {
         let record: &[u8; Self::BYTES] = record.try_into().ok()?;
         let link = match record[1] {
-            1 => Link::Infiniband,
-            2 => Link::Ethernet,
+            1 => LinkLayer::Infiniband,
+            2 => LinkLayer::Ethernet,
             _ => return None,
         };
         let packet = u32::from(record[7]);
@@ -124,10 +124,11 @@ impl Address {
 }
 
 const VERSION: u8 = 1;
-/// Older ones were 0x23, of processes whose notes had no sizes and whose buffers were too short for such, and before began with [`VERSION`].
+/// Older ones were 0x23, of processes whose notes had no sizes and whose buffers were too short for such, and before began with
+/// [`VERSION`].
 const FORM: u8 = 0x24;
 /// Bytes of a port in a record: its address and its rate.
-const PORT_BYTES: usize = Address::BYTES + 4;
+const PORT_BYTES: usize = PortAddress::BYTES + 4;
 /// Bytes of a host's name in a record.
 const MOST_HOST_BYTES: usize = 40;
 /// No record of a process is longer.
@@ -138,8 +139,8 @@ pub(in crate::provider) const MOST_RECORD_BYTES: usize =
 mod tests {
     use super::*;
 
-    const SOME: Address = Address {
-        link: Link::Ethernet,
+    const SOME: PortAddress = PortAddress {
+        link: LinkLayer::Ethernet,
         lid: 0x1234,
         number: 0x00ab_cdef,
         packet_bytes: 1024,
@@ -148,13 +149,13 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
-        assert_eq!(Address::from_bytes(&SOME.to_bytes()), Some(SOME));
+        assert_eq!(PortAddress::from_bytes(&SOME.to_bytes()), Some(SOME));
     }
 
     #[test]
     fn a_record_has_all_ports_and_the_host() {
         let some = (SOME, 100_000);
-        let other = (Address { lid: 9, ..SOME }, u32::MAX);
+        let other = (PortAddress { lid: 9, ..SOME }, u32::MAX);
         let record = to_record(&[some, other], "node7");
         let (ports, host) = from_record(&record).unwrap();
         assert_eq!((&*ports, host), (&[some, other][..], &b"node7"[..]));
@@ -182,11 +183,11 @@ mod tests {
     #[test]
     fn what_is_no_address_is_refused() {
         let good = SOME.to_bytes();
-        assert_eq!(Address::from_bytes(&good[1..]), None);
+        assert_eq!(PortAddress::from_bytes(&good[1..]), None);
         for (at, wrong) in [(0, 9), (1, 0), (1, 3), (7, 7), (7, 200)] {
             let mut bad = good;
             bad[at] = wrong;
-            assert_eq!(Address::from_bytes(&bad), None, "byte {at}");
+            assert_eq!(PortAddress::from_bytes(&bad), None, "byte {at}");
         }
     }
 }

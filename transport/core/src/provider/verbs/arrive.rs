@@ -1,48 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What arrives: packets go through their peer's session and come out as frames, in order.
 //!
-//! Messages of one word that come in order over their peer's queue pair are looked for one by one (`plain.rs`), while nothing else
+//! Messages of one word that come in order over their peer's queue pair are looked for one by one (`fast_receive.rs`), while nothing else
 //! is to be done.
 //!
 //! Everything here was written by somebody else. Who it is from is believed only if it came from the queue pair that this
 //! peer is known to have; lengths are those that the device counted.
 
-use session::{ACK_EVERY, Slot, Verdict};
+use session::{ACK_EVERY, PacketVerdict, Slot};
 
 use super::Verbs;
-use super::plain::{Chore, FarLook, FarWord, WORD_BYTES};
+use super::fast_receive::{FarLook, FarWord, PendingWord, WORD_BYTES};
 use super::pools::is_datagram;
-use super::port::{Done, Port, Queue, Status};
-use super::rail::{Line, rail_of};
+use super::port::{CqKind, Done, VerbsPort, WorkStatus};
+use super::rail::{RailPeer, rail_of};
 use super::ready::is_assembled;
-use super::wire::{self, ASKS, BEGINS, ENDS, HEADER_BYTES, Message, Packet};
+use super::wire::{self, ASKS, BEGINS, ENDS, HEADER_BYTES, StreamPacket, WireMessage};
 use crate::{Arrived, Completion, Completions, Head, Peer, RecvBuffer};
 
 /// Bytes of a packet whose body travels on inside the completion.
 const SHORT_BYTES: usize = HEADER_BYTES + ring::SLOT_BODY_BYTES;
 
-impl<P: Port> Verbs<P> {
+impl<P: VerbsPort> Verbs<P> {
     /// A receive has ended: what is in its buffer.
     #[inline(always)]
     pub(super) fn take_filled(&mut self, buffer: Slot, done: &Done, completions: &mut Completions) {
         let receives = self.streams.links.rails.receives(buffer);
-        if done.status != Status::Success {
+        if done.status != WorkStatus::Success {
             // Its queue pair broke, which the other queue tells.
             return self.streams.links.rails.give_back(buffer);
         }
         let mut start = [0; SHORT_BYTES];
         let short = receives.copy_start(buffer, &mut start);
         match wire::read(&start[..short], receives.bytes_in(buffer)) {
-            Some(Message::Packet(packet)) if self.is_from(packet.source, done, buffer) => {
+            Some(WireMessage::Packet(packet)) if self.is_from(packet.source, done, buffer) => {
                 self.take_packet(packet, &start, buffer, completions);
             }
-            Some(Message::Note { source, ack, say }) if self.is_from(source, done, buffer) => {
+            Some(WireMessage::Note { source, ack, say }) if self.is_from(source, done, buffer) => {
                 self.streams.links.rails.give_back(buffer);
                 self.streams
                     .links
                     .hear(line(source, buffer), ack, say, is_datagram(buffer));
             }
-            Some(Message::Echo {
+            Some(WireMessage::Echo {
                 source,
                 attempt,
                 asks,
@@ -52,14 +52,14 @@ impl<P: Port> Verbs<P> {
                     .links
                     .hear_echo(line(source, buffer), attempt, asks);
             }
-            Some(Message::Moved { source, address }) if self.is_from(source, done, buffer) => {
+            Some(WireMessage::Moved { source, address }) if self.is_from(source, done, buffer) => {
                 self.streams.links.rails.give_back(buffer);
                 self.streams.links.follow(line(source, buffer), address);
             }
             Some(
-                Message::Packet(Packet { source, .. })
-                | Message::Note { source, .. }
-                | Message::Echo { source, .. },
+                WireMessage::Packet(StreamPacket { source, .. })
+                | WireMessage::Note { source, .. }
+                | WireMessage::Echo { source, .. },
             ) if self.is_stranger(source, buffer) => {
                 self.streams
                     .links
@@ -114,14 +114,16 @@ impl<P: Port> Verbs<P> {
             let receives = self.streams.links.rails.receives(buffer);
             let short = receives.copy_start(buffer, &mut start);
             match wire::read(&start[..short], receives.bytes_in(buffer)) {
-                Some(Message::Packet(packet)) if self.is_from(peer, &done, buffer) => {
+                Some(WireMessage::Packet(packet)) if self.is_from(peer, &done, buffer) => {
                     self.take_packet(packet, &start, buffer, &mut completions);
                 }
-                Some(Message::Note { ack, say, .. }) if self.is_from(peer, &done, buffer) => {
+                Some(WireMessage::Note { ack, say, .. }) if self.is_from(peer, &done, buffer) => {
                     self.streams.links.rails.give_back(buffer);
                     self.streams.links.hear(line(peer, buffer), ack, say, true);
                 }
-                Some(Message::Echo { attempt, asks, .. }) if self.is_from(peer, &done, buffer) => {
+                Some(WireMessage::Echo { attempt, asks, .. })
+                    if self.is_from(peer, &done, buffer) =>
+                {
                     self.streams.links.rails.give_back(buffer);
                     let line = line(peer, buffer);
                     self.streams.links.hear_echo(line, attempt, asks);
@@ -146,7 +148,7 @@ impl<P: Port> Verbs<P> {
     #[inline(always)]
     fn take_packet(
         &mut self,
-        packet: Packet,
+        packet: StreamPacket,
         start: &[u8; SHORT_BYTES],
         buffer: Slot,
         completions: &mut Completions,
@@ -170,7 +172,7 @@ impl<P: Port> Verbs<P> {
         let receives = &links.rails[usize::from(rail_of(buffer))].receives;
         let can_wait = !by_datagram || receives.has_datagram_buffers();
         let verdict = side.session.accept(packet.number, buffer, can_wait);
-        let is_asked = verdict == Verdict::Twice || packet.parts & ASKS != 0;
+        let is_asked = verdict == PacketVerdict::Twice || packet.parts & ASKS != 0;
         let owes = by_datagram || side.session.owed() >= ACK_EVERY || is_asked;
         if is_asked {
             side.session.owe_anyway();
@@ -183,17 +185,17 @@ impl<P: Port> Verbs<P> {
             links.sides.list_unsent(peer);
         }
         match verdict {
-            Verdict::Deliver => {
+            PacketVerdict::Deliver => {
                 self.deliver(packet, start, buffer, completions);
                 self.deliver_held(peer, completions);
             }
-            Verdict::Held => {}
-            Verdict::Early => self.streams.links.rails.give_back(buffer),
-            Verdict::Twice => {
+            PacketVerdict::Held => {}
+            PacketVerdict::Early => self.streams.links.rails.give_back(buffer),
+            PacketVerdict::Twice => {
                 self.streams.links.counts.twice.add(1);
                 self.streams.links.rails.give_back(buffer);
             }
-            Verdict::Wild => {
+            PacketVerdict::Wild => {
                 self.streams.links.counts.refused.add(1);
                 self.streams.links.rails.give_back(buffer);
             }
@@ -209,7 +211,7 @@ impl<P: Port> Verbs<P> {
             let mut start = [0; SHORT_BYTES];
             let receives = self.streams.links.rails.receives(buffer);
             let short = receives.copy_start(buffer, &mut start);
-            if let Some(Message::Packet(packet)) =
+            if let Some(WireMessage::Packet(packet)) =
                 wire::read(&start[..short], receives.bytes_in(buffer))
             {
                 self.deliver(packet, &start, buffer, completions);
@@ -221,7 +223,7 @@ impl<P: Port> Verbs<P> {
     #[inline(always)]
     fn deliver(
         &mut self,
-        packet: Packet,
+        packet: StreamPacket,
         start: &[u8; SHORT_BYTES],
         buffer: Slot,
         completions: &mut Completions,
@@ -247,7 +249,7 @@ impl<P: Port> Verbs<P> {
     #[inline(always)]
     fn hand_up_short(
         &mut self,
-        packet: Packet,
+        packet: StreamPacket,
         body: &[u8],
         bytes: usize,
         completions: &mut Completions,
@@ -265,7 +267,7 @@ impl<P: Port> Verbs<P> {
     #[cold]
     fn assemble(
         &mut self,
-        packet: Packet,
+        packet: StreamPacket,
         buffer: Slot,
         bytes: usize,
         completions: &mut Completions,
@@ -313,7 +315,7 @@ impl<P: Port> Verbs<P> {
     #[inline(always)]
     fn hand_up(
         &mut self,
-        packet: Packet,
+        packet: StreamPacket,
         words: [u64; 6],
         body: RecvBuffer,
         completions: &mut Completions,
@@ -397,7 +399,7 @@ impl<P: Port> Verbs<P> {
         let rail = self.streams.links.rails.warm();
         match self.streams.links.rails[rail]
             .port
-            .poll_first(Queue::Receives)
+            .poll_first(CqKind::Receives)
         {
             Some(done) => self.take_first(rail, &done),
             None => {
@@ -438,7 +440,7 @@ impl<P: Port> Verbs<P> {
     /// Takes a message of one word in. `None`: it is something else, and nothing was done.
     #[inline(always)]
     fn take_word(&mut self, rail: usize, buffer: Slot, done: &Done) -> Option<FarWord> {
-        let is_word = done.bytes as usize == WORD_BYTES && done.status == Status::Success;
+        let is_word = done.bytes as usize == WORD_BYTES && done.status == WorkStatus::Success;
         if !is_word || is_datagram(buffer) {
             return None;
         }
@@ -456,7 +458,7 @@ impl<P: Port> Verbs<P> {
         if pair.end.number != done.number || !side.session.accept_next(packet.number) {
             return None;
         }
-        self.chore = Some(Chore {
+        self.chore = Some(PendingWord {
             peer: packet.source,
             buffer,
             ack: packet.ack,
@@ -480,7 +482,7 @@ impl<P: Port> Verbs<P> {
     }
 
     #[inline(never)]
-    fn do_chore(&mut self, Chore { peer, buffer, ack }: Chore) {
+    fn do_chore(&mut self, PendingWord { peer, buffer, ack }: PendingWord) {
         self.streams.links.schedule.stir();
         let rail = rail_of(buffer);
         if let Some(side) = self.streams.links.sides.get_mut(peer)
@@ -504,9 +506,9 @@ impl<P: Port> Verbs<P> {
 }
 
 /// The line that what is in a buffer came on.
-fn line(peer: u32, buffer: Slot) -> Line {
+fn line(peer: u32, buffer: Slot) -> RailPeer {
     let rail = rail_of(buffer);
-    Line { peer, rail }
+    RailPeer { peer, rail }
 }
 
 /// Frames of this kind and above are the provider's own.

@@ -9,25 +9,26 @@
 //!   opens it for the next message too. Where that was not said, as by a peer that is lost, the buffer gets another key.
 
 use super::keys::Regions;
-use super::memory::Block;
-use super::port::{Access, Port};
+use super::memory::RegisteredBlock;
+use super::port::{RegionAccess, VerbsPort};
 use super::rail::Rail;
 use crate::Lease;
 
 /// Buffers for one direction. Each is made when it is needed for the first time, and registered by itself, with one rail.
 #[derive(Debug)]
 pub(super) struct Bounces {
-    access: Access,
+    access: RegionAccess,
     each_bytes: usize,
     /// So many there may be.
     most: usize,
-    buffers: Vec<Buffer>,
+    buffers: Vec<BounceBuffer>,
     free: Vec<u32>,
 }
 
+/// A registered buffer, and the rail with which it is registered.
 #[derive(Debug)]
-struct Buffer {
-    block: Block,
+struct BounceBuffer {
+    block: RegisteredBlock,
     /// The rail that knows it, or did.
     rail: usize,
 }
@@ -38,7 +39,7 @@ pub(super) struct Bounce(u32);
 
 impl Bounces {
     /// None, for data of so many bytes at most.
-    pub(super) fn new(access: Access, data_bytes: u64) -> Self {
+    pub(super) fn new(access: RegionAccess, data_bytes: u64) -> Self {
         let few = crate::mr::to_usize(data_bytes.min(MOST_COPIED_BYTES));
         Self {
             access,
@@ -67,7 +68,7 @@ impl Bounces {
     }
 
     /// Takes one that a rail knows; `None`: all are in use, or no more memory may be locked.
-    pub(super) fn take<P: Port>(&mut self, rails: &mut [Rail<P>], rail: u8) -> Option<Bounce> {
+    pub(super) fn take<P: VerbsPort>(&mut self, rails: &mut [Rail<P>], rail: u8) -> Option<Bounce> {
         let rail = usize::from(rail);
         let is_known = |number: &u32| {
             let block = &self.buffers[*number as usize].block;
@@ -87,14 +88,14 @@ impl Bounces {
         if number >= self.most {
             return None;
         }
-        let block = Block::new(self.each_bytes).ok()?;
-        self.buffers.push(Buffer { block, rail: 0 });
+        let block = RegisteredBlock::new(self.each_bytes).ok()?;
+        self.buffers.push(BounceBuffer { block, rail: 0 });
         u32::try_from(number).ok()
     }
 
     /// Makes one known to a rail, and to no other. What cannot be is free again.
     #[cold]
-    fn introduce<P: Port>(
+    fn introduce<P: VerbsPort>(
         &mut self,
         bounce: Bounce,
         rails: &mut [Rail<P>],
@@ -121,7 +122,7 @@ impl Bounces {
 
     /// The same of one that somebody may still read: it gets another key (B3).
     #[cold]
-    pub(super) fn give_back_anew<P: Port>(&mut self, bounce: Bounce, rails: &mut [Rail<P>]) {
+    pub(super) fn give_back_anew<P: VerbsPort>(&mut self, bounce: Bounce, rails: &mut [Rail<P>]) {
         let rail = self.buffers[bounce.0 as usize].rail;
         if let Some(bounce) = self.introduce(bounce, rails, rail) {
             self.give_back(bounce);
@@ -149,11 +150,11 @@ impl Bounces {
     pub(super) fn regions_at(&self, address: u64) -> Option<Regions> {
         let mut blocks = self.buffers.iter().map(|buffer| &buffer.block);
         let found = blocks.find(|block| block.address() == address);
-        found.map(Block::regions)
+        found.map(RegisteredBlock::regions)
     }
 
     /// Takes all memory away from the ports.
-    pub(super) fn retire<P: Port>(&mut self, rails: &mut [Rail<P>]) {
+    pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) {
         for mut buffer in self.buffers.drain(..) {
             let port = &mut rails[buffer.rail].port;
             buffer.block.deregister(buffer.rail, port);

@@ -2,22 +2,24 @@
 //! Which ports a process uses: of those that serve, and that the user allows, some; the ranks of a node begin with different
 //! ones in turn.
 
-use super::device::{Device, Found, FoundDevice, list};
-use super::gid::Route;
+use super::device::{DiscoveredDevice, DiscoveredPort, VerbsDevice, list};
+use super::gid::HostRoute;
 use super::rail::MOST_RAILS;
-use super::settings::Network;
+use super::settings::NetworkSettings;
 
 /// Opens the ports that suit a process, at least one; and says of others why they could not be opened.
 ///
 /// # Errors
 /// Says what was found, why it cannot be used, and what to do.
-pub(super) fn open_best(network: &Network) -> Result<(Vec<Device>, Vec<String>), String> {
+pub(super) fn open_best(
+    network: &NetworkSettings,
+) -> Result<(Vec<VerbsDevice>, Vec<String>), String> {
     let (depths, terms) = (network.limits.depths(), &network.limits.terms);
-    let found = list(Route::Anywhere, terms).map_err(|error| error.to_string())?;
+    let found = list(HostRoute::Anywhere, terms).map_err(|error| error.to_string())?;
     let ports = choose(&found, network)?;
     let mut opened = ports.iter().map(|port| {
         let (name, key) = (&port.device, network.q_key);
-        let device = Device::open(name, port.port, &depths, terms, key, None);
+        let device = VerbsDevice::open(name, port.port, &depths, terms, key, None);
         device.map_err(|error| error.to_string())
     });
     // There is at least one.
@@ -36,8 +38,11 @@ pub(super) fn open_best(network: &Network) -> Result<(Vec<Device>, Vec<String>),
 }
 
 /// The ports for a process, the one that it uses most first. Others of its node begin with another.
-fn choose<'a>(found: &'a [FoundDevice], network: &Network) -> Result<Vec<&'a Found>, String> {
-    let allowed = |port: &&Found| is_allowed(port, &network.devices);
+fn choose<'a>(
+    found: &'a [DiscoveredDevice],
+    network: &NetworkSettings,
+) -> Result<Vec<&'a DiscoveredPort>, String> {
+    let allowed = |port: &&DiscoveredPort| is_allowed(port, &network.devices);
     let fit = fit(found, &network.devices);
     if !fit.is_empty() {
         let first = network.local_rank as usize % fit.len();
@@ -81,7 +86,7 @@ pub(super) fn rails(wanted: u32, fit: usize) -> usize {
 }
 
 /// The ports that serve, of those that the list `devices` allows: the ranks of a node begin with different ones in turn.
-pub(super) fn fit<'a>(found: &'a [FoundDevice], devices: &str) -> Vec<&'a Found> {
+pub(super) fn fit<'a>(found: &'a [DiscoveredDevice], devices: &str) -> Vec<&'a DiscoveredPort> {
     let ports = found
         .iter()
         .flat_map(|device| device.ports.iter().flatten());
@@ -91,7 +96,7 @@ pub(super) fn fit<'a>(found: &'a [FoundDevice], devices: &str) -> Vec<&'a Found>
 }
 
 /// Whether a port is in the list `devices`, or there is none.
-pub(super) fn is_allowed(port: &Found, devices: &str) -> bool {
+pub(super) fn is_allowed(port: &DiscoveredPort, devices: &str) -> bool {
     let mut names = devices
         .split(',')
         .map(str::trim)
@@ -101,7 +106,7 @@ pub(super) fn is_allowed(port: &Found, devices: &str) -> bool {
 }
 
 /// Whether `mlx5_0` or `mlx5_0:1` names a port.
-fn is_name_of(name: &str, port: &Found) -> bool {
+fn is_name_of(name: &str, port: &DiscoveredPort) -> bool {
     match name.rsplit_once(':') {
         None => name == port.device,
         Some((device, number)) => device == port.device && number.parse() == Ok(port.port),
@@ -110,21 +115,21 @@ fn is_name_of(name: &str, port: &Found) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::address::Link;
-    use super::super::gid::{Choice, Entry, Interface, Kind, Table};
-    use super::super::words::Unfit;
+    use super::super::address::LinkLayer;
+    use super::super::error_text::Unfit;
+    use super::super::gid::{GidChoice, GidEntry, GidTable, GidType, HostInterface};
     use super::*;
 
-    fn device(name: &str) -> FoundDevice {
-        let table = Table {
-            link: Link::Infiniband,
+    fn device(name: &str) -> DiscoveredDevice {
+        let table = GidTable {
+            link: LinkLayer::Infiniband,
             entries: &[],
             interfaces: &[],
         };
-        let port = |port| Found {
+        let port = |port| DiscoveredPort {
             device: name.into(),
             port,
-            link: Some(Link::Infiniband),
+            link: Some(LinkLayer::Infiniband),
             state: 4,
             lid: 1,
             packet_bytes: 4096,
@@ -132,10 +137,10 @@ mod tests {
             reads: 16,
             in_software: false,
             partition: 0,
-            gids: Choice::make(table, Route::Anywhere, None),
+            gids: GidChoice::make(table, HostRoute::Anywhere, None),
             unfit: None,
         };
-        FoundDevice {
+        DiscoveredDevice {
             name: name.into(),
             ports: Ok(vec![port(1), port(2)]),
         }
@@ -145,11 +150,11 @@ mod tests {
     fn chosen(wanted: u32, devices: &str) -> Vec<String> {
         let found = [device("a"), device("b")];
         let of_rank = |local_rank| {
-            let network = Network {
+            let network = NetworkSettings {
                 devices: devices.into(),
                 local_rank,
                 rails: wanted,
-                ..Network::default()
+                ..NetworkSettings::default()
             };
             let ports = choose(&found, &network).unwrap();
             let names = ports
@@ -173,19 +178,19 @@ mod tests {
     fn what_is_wrong_with_each_address_of_a_port_is_told() {
         let mut found = device("rxe0");
         let ports = found.ports.as_mut().unwrap();
-        let entry = |index, gid| Entry {
+        let entry = |index, gid| GidEntry {
             index,
             gid,
-            kind: Kind::RoceV2,
+            kind: GidType::RoceV2,
             interface: 2,
         };
         let mut local = [0; 16];
         (local[0], local[1], local[15]) = (0xfe, 0x80, 1);
         let ours = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1];
-        let table = Table {
-            link: Link::Ethernet,
+        let table = GidTable {
+            link: LinkLayer::Ethernet,
             entries: &[entry(0, local), entry(1, ours)],
-            interfaces: &[Interface {
+            interfaces: &[HostInterface {
                 index: 2,
                 name: "eth0".into(),
                 is_up: false,
@@ -193,9 +198,9 @@ mod tests {
             }],
         };
         ports.truncate(1);
-        ports[0].gids = Choice::make(table, Route::Anywhere, None);
+        ports[0].gids = GidChoice::make(table, HostRoute::Anywhere, None);
         ports[0].unfit = Some(Unfit::NoGid);
-        let words = choose(&[found], &Network::default()).unwrap_err();
+        let words = choose(&[found], &NetworkSettings::default()).unwrap_err();
         assert!(
             words.contains("; fe80::1 is not used: link-local"),
             "{words}"

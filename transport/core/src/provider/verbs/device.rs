@@ -12,12 +12,12 @@
 //! | `poll.rs` | completions, signs and events |
 //!
 //! # Safety
-//! - **D1**: a [`Device`] is the only one that knows its objects, and calls with `&mut self` are one at a time; so it may
+//! - **D1**: a [`VerbsDevice`] is the only one that knows its objects, and calls with `&mut self` are one at a time; so it may
 //!   move to another thread, and nothing is taken apart while it is in use. They go in the order of the fields (O2).
 //! - **D2**: no number in a work request makes this process touch memory that was not lent. Keys are checked by the device; what
-//!   the library itself reads, the bodies [`Body::Inline`], is borrowed over the call; what it writes itself (adapters may put short
+//!   the library itself reads, the bodies [`WorkBody::Inline`], is borrowed over the call; what it writes itself (adapters may put short
 //!   messages into the completion, from where the library copies them) goes to buffers for receives, and each is held against
-//!   the regions when it is posted. A [`Piece`] is never sent inline: nobody would check its key.
+//!   the regions when it is posted. A [`Sge`] is never sent inline: nobody would check its key.
 //! - **D3**: when a region has been deregistered no such copy can come any more: the completions that might need one have been taken
 //!   before `deregister` returns.
 #![allow(unsafe_code)]
@@ -31,9 +31,9 @@ mod poll;
 mod post;
 
 #[cfg(test)]
-mod asked;
-#[cfg(test)]
 mod guest;
+#[cfg(test)]
+mod recorded_calls;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -43,34 +43,36 @@ use std::sync::Arc;
 
 use verbs_sys::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE, IBV_ATOMIC_NONE, IBV_PORT_ACTIVE, Verbs, ibv_ah, ibv_comp_channel,
-    ibv_context, ibv_cq, ibv_device_attr, ibv_mr, ibv_pd, ibv_qp, ibv_srq, ibv_wc,
+    IBV_ACCESS_REMOTE_WRITE, IBV_ATOMIC_NONE, IBV_PORT_ACTIVE, VerbsFunctions, ibv_ah,
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_mr, ibv_pd, ibv_qp, ibv_srq,
+    ibv_wc,
 };
 
 use super::NetTerms;
-use super::address::{Address, Link};
-use super::gid::{self, Route};
+use super::address::{LinkLayer, PortAddress};
+use super::error_text::OpenError;
+use super::gid::{self, HostRoute};
 use super::port::{
-    Access, Body, CallError, Depths, Done, Event, Facts, Mailbox, Piece, Port, PortCounts, Queue,
-    QueuePair, Receives, Refused, Region, Remote, Request, Way,
+    AddressHandle, CallError, CqKind, Depths, Done, Mailbox, PortAttr, PortCounts, PortEvent,
+    QueueFull, QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge, VerbsPort,
+    WorkBody, WorkRequest,
 };
 use super::slab::Slab;
-use super::words::OpenError;
 use crate::wait;
 use datagrams::Repair;
 use list::Surveyor;
-pub(crate) use list::{Found, FoundDevice, list};
+pub(crate) use list::{DiscoveredDevice, DiscoveredPort, list};
 pub(super) use make::watch;
-use make::{Devices, Parts};
-use object::Object;
+use make::{Devices, QueuePairInitAttr};
+use object::VerbsObject;
 pub(super) use poll::status_of;
 use post::BATCH;
 
 /// An open port. More than twenty fields: the objects of rdma-core, in the order in which they must be destroyed, and room for calls.
 #[derive(Debug)]
-pub(crate) struct Device {
-    verbs: &'static Verbs,
-    facts: Facts,
+pub(crate) struct VerbsDevice {
+    verbs: &'static VerbsFunctions,
+    facts: PortAttr,
     depths: Depths,
     counts: Arc<PortCounts>,
     q_key: u32,
@@ -79,16 +81,16 @@ pub(crate) struct Device {
     datagram_number: u32,
 
     // The objects, in the order in which they go.
-    pairs: Slab<Object<ibv_qp>>,
-    datagrams: Object<ibv_qp>,
-    ways: Slab<Object<ibv_ah>>,
-    shared: Object<ibv_srq>,
-    sends: Object<ibv_cq>,
-    receives: Object<ibv_cq>,
-    channel: Object<ibv_comp_channel>,
-    regions: Slab<Held>,
-    domain: Object<ibv_pd>,
-    context: Object<ibv_context>,
+    pairs: Slab<VerbsObject<ibv_qp>>,
+    datagrams: VerbsObject<ibv_qp>,
+    handles: Slab<VerbsObject<ibv_ah>>,
+    shared: VerbsObject<ibv_srq>,
+    sends: VerbsObject<ibv_cq>,
+    receives: VerbsObject<ibv_cq>,
+    channel: VerbsObject<ibv_comp_channel>,
+    regions: Slab<DeviceRegion>,
+    domain: VerbsObject<ibv_pd>,
+    context: VerbsObject<ibv_context>,
     sign: OwnedFd,
 
     /// `None`: the queue pair for datagrams is whole.
@@ -98,22 +100,22 @@ pub(crate) struct Device {
     /// Completions that were taken before they were asked for: of sends, of receives.
     kept: [VecDeque<Done>; 2],
     /// Events that did not come as such.
-    troubles: VecDeque<Event>,
+    troubles: VecDeque<PortEvent>,
     is_lost: bool,
 }
 
-/// A port of a device.
+/// The name of a port.
 #[derive(Clone, Copy, Debug)]
-struct Named<'a> {
+struct PortName<'a> {
     name: &'a str,
     port: u8,
 }
 
-/// A region, and where it is.
+/// A memory region, and the addresses that it covers.
 #[derive(Debug)]
-struct Held {
+struct DeviceRegion {
     // Dropping it is what ends the device's access.
-    _region: Object<ibv_mr>,
+    _region: VerbsObject<ibv_mr>,
     first: u64,
     bytes: u64,
     local_key: u32,
@@ -122,9 +124,9 @@ struct Held {
 }
 
 // SAFETY: D1; rdma-core's objects belong to no thread.
-unsafe impl Send for Device {}
+unsafe impl Send for VerbsDevice {}
 
-impl Device {
+impl VerbsDevice {
     /// Opens a port for datagrams with the key `q_key` (the top bit is clear) and for reliable queue pairs. `toward`: where
     /// packets will go, if that is known; it helps to choose among several addresses of the port.
     pub(crate) fn open(
@@ -135,14 +137,14 @@ impl Device {
         q_key: u32,
         toward: Option<IpAddr>,
     ) -> Result<Self, OpenError> {
-        let verbs = Verbs::load().map_err(OpenError::NoLibrary)?;
-        let port = Named { name, port };
+        let verbs = VerbsFunctions::load().map_err(OpenError::NoLibrary)?;
+        let port = PortName { name, port };
         Self::open_by(verbs, port, depths, terms, q_key, toward)
     }
 
     fn open_by(
-        verbs: &'static Verbs,
-        Named { name, port }: Named<'_>,
+        verbs: &'static VerbsFunctions,
+        PortName { name, port }: PortName<'_>,
         depths: &Depths,
         terms: &NetTerms,
         q_key: u32,
@@ -186,9 +188,9 @@ impl Device {
 
     // tidy: long (one field a line)
     fn set_up(
-        verbs: &'static Verbs,
-        context: Object<ibv_context>,
-        found: &Found,
+        verbs: &'static VerbsFunctions,
+        context: VerbsObject<ibv_context>,
+        found: &DiscoveredPort,
         (depths, terms): (&Depths, &NetTerms),
         q_key: u32,
         toward: Option<IpAddr>,
@@ -206,7 +208,7 @@ impl Device {
         let sends = make::completions(verbs, &context, &channel, depths.completions)?;
         let receives = make::completions(verbs, &context, &channel, depths.completions)?;
         let shared = make::shared_receives(verbs, &domain, depths.shared)?;
-        let mut parts = Parts {
+        let mut parts = QueuePairInitAttr {
             domain: &domain,
             sends: &sends,
             receives: &receives,
@@ -230,7 +232,7 @@ impl Device {
             datagram_number: make::number_of(&datagrams),
             pairs: Slab::new(),
             datagrams,
-            ways: Slab::new(),
+            handles: Slab::new(),
             shared,
             sends,
             receives,
@@ -247,13 +249,13 @@ impl Device {
         })
     }
 
-    fn pair(&self, pair: QueuePair) -> Option<&Object<ibv_qp>> {
+    fn pair(&self, pair: QueuePairHandle) -> Option<&VerbsObject<ibv_qp>> {
         let found = self.pairs.get(pair.id)?;
         (make::number_of(found) == pair.number).then_some(found)
     }
 }
 
-impl Port for Device {
+impl VerbsPort for VerbsDevice {
     const CLOCK_EVERY: u64 = 32;
 
     fn now_ns(&self) -> u64 {
@@ -264,7 +266,7 @@ impl Port for Device {
         self.counts = counts;
     }
 
-    fn facts(&self) -> &Facts {
+    fn facts(&self) -> &PortAttr {
         &self.facts
     }
 
@@ -282,7 +284,7 @@ impl Port for Device {
         &mut self,
         base: NonNull<u8>,
         bytes: usize,
-        access: Access,
+        access: RegionAccess,
     ) -> Result<Region, CallError> {
         let register = |bits| {
             // SAFETY: the caller's promise; the answer is dropped in `deregister`, or with this port.
@@ -291,14 +293,14 @@ impl Port for Device {
         let bits = access_bits(access, self.facts.atomics);
         let region = match register(bits) {
             // Constants of a program are sent too, and nobody can write them.
-            Err(error) if access == Access::Read && error.errno == libc::EFAULT => {
+            Err(error) if access == RegionAccess::Read && error.errno == libc::EFAULT => {
                 register(IBV_ACCESS_REMOTE_READ)
             }
             answer => answer,
         }?;
         self.counts.add(bytes as u64);
         let (local_key, remote_key) = make::keys_of(&region);
-        let id = self.regions.insert(Held {
+        let id = self.regions.insert(DeviceRegion {
             _region: region,
             first: base.addr().get() as u64,
             bytes: bytes as u64,
@@ -326,7 +328,7 @@ impl Port for Device {
     }
 
     #[inline]
-    fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Piece)]) -> usize {
+    fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Sge)]) -> usize {
         self.post_buffers(queue, buffers)
     }
 
@@ -338,14 +340,14 @@ impl Port for Device {
         self.q_key
     }
 
-    fn open_way(&mut self, to: &Address) -> Result<Way, CallError> {
-        let attributes = pair::way(&self.facts, to);
-        let way = make::address_handle(self.verbs, &self.domain, attributes)?;
-        Ok(Way::at(self.ways.insert(way)))
+    fn create_address_handle(&mut self, to: &PortAddress) -> Result<AddressHandle, CallError> {
+        let attributes = pair::ah_attr(&self.facts, to);
+        let handle = make::address_handle(self.verbs, &self.domain, attributes)?;
+        Ok(AddressHandle::at(self.handles.insert(handle)))
     }
 
-    fn close_way(&mut self, way: Way) {
-        self.ways.remove(way.place());
+    fn destroy_address_handle(&mut self, handle: AddressHandle) {
+        self.handles.remove(handle.place());
     }
 
     #[inline]
@@ -353,14 +355,14 @@ impl Port for Device {
         &mut self,
         to: Mailbox,
         work: u64,
-        body: Body<'_>,
+        body: WorkBody<'_>,
         signaled: bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), QueueFull> {
         self.send_datagram(to, work, body, signaled)
     }
 
-    fn create(&mut self) -> Result<QueuePair, CallError> {
-        let parts = Parts {
+    fn create(&mut self) -> Result<QueuePairHandle, CallError> {
+        let parts = QueuePairInitAttr {
             domain: &self.domain,
             sends: &self.sends,
             receives: &self.receives,
@@ -370,10 +372,10 @@ impl Port for Device {
         pair::start(self.verbs, &pair, &self.facts)?;
         let number = make::number_of(&pair);
         let id = self.pairs.insert(pair);
-        Ok(QueuePair { id, number })
+        Ok(QueuePairHandle { id, number })
     }
 
-    fn connect(&mut self, pair: QueuePair, to: &Remote) -> Result<(), CallError> {
+    fn connect(&mut self, pair: QueuePairHandle, to: &RemotePair) -> Result<(), CallError> {
         let Some(found) = self.pair(pair) else {
             return Err(CallError {
                 call: "ibv_modify_qp",
@@ -383,13 +385,13 @@ impl Port for Device {
         pair::join(self.verbs, found, &self.facts, to)
     }
 
-    fn fail(&mut self, pair: QueuePair) {
+    fn fail(&mut self, pair: QueuePairHandle) {
         if let Some(found) = self.pair(pair) {
             pair::fail(self.verbs, found);
         }
     }
 
-    fn destroy(&mut self, pair: QueuePair) {
+    fn destroy(&mut self, pair: QueuePairHandle) {
         if self.pair(pair).is_some() {
             self.fail(pair);
             self.take_apart(pair);
@@ -397,22 +399,28 @@ impl Port for Device {
     }
 
     #[inline]
-    fn post(&mut self, pair: QueuePair, requests: &[Request<'_>]) -> usize {
+    fn post(&mut self, pair: QueuePairHandle, requests: &[WorkRequest<'_>]) -> usize {
         self.post_requests(pair, requests)
     }
 
     #[inline(always)]
-    fn post_inline(&mut self, pair: QueuePair, work: u64, body: &[u8], signaled: bool) -> bool {
+    fn post_inline(
+        &mut self,
+        pair: QueuePairHandle,
+        work: u64,
+        body: &[u8],
+        signaled: bool,
+    ) -> bool {
         self.send_inline(pair, work, body, signaled)
     }
 
     #[inline]
-    fn poll(&mut self, which: Queue, done: &mut [Done]) -> usize {
+    fn poll(&mut self, which: CqKind, done: &mut [Done]) -> usize {
         self.take_done(which, done)
     }
 
     #[inline(always)]
-    fn poll_first(&mut self, which: Queue) -> Option<Done> {
+    fn poll_first(&mut self, which: CqKind) -> Option<Done> {
         self.take_first_done(which)
     }
 
@@ -428,14 +436,14 @@ impl Port for Device {
         self.take_all_signs();
     }
 
-    fn next_event(&mut self) -> Option<Event> {
+    fn next_event(&mut self) -> Option<PortEvent> {
         self.take_event()
     }
 }
 
-fn route_toward(address: Option<IpAddr>) -> Route {
+fn route_toward(address: Option<IpAddr>) -> HostRoute {
     let route = address.map(gid::route_to);
-    route.and_then(Result::ok).unwrap_or(Route::Anywhere)
+    route.and_then(Result::ok).unwrap_or(HostRoute::Anywhere)
 }
 
 /// The depths that are asked for, as far as the device goes.
@@ -452,17 +460,17 @@ fn within(asked: Depths, limits: &ibv_device_attr) -> Depths {
 }
 
 fn facts(
-    found: &Found,
+    found: &DiscoveredPort,
     limits: &ibv_device_attr,
     depths: &Depths,
     terms: &NetTerms,
     message_bytes: u32,
-) -> Facts {
-    let mut facts = Facts {
+) -> PortAttr {
+    let mut facts = PortAttr {
         device: found.device.clone(),
         port: found.port,
         is_up: false,
-        link: found.link.unwrap_or(Link::Ethernet),
+        link: found.link.unwrap_or(LinkLayer::Ethernet),
         lid: 0,
         gid: [0; 16],
         gid_index: 0,
@@ -483,13 +491,13 @@ fn facts(
 }
 
 /// What the device says now. The port keeps its GID as long as its table has it.
-fn update(facts: &mut Facts, found: &Found) {
+fn update(facts: &mut PortAttr, found: &DiscoveredPort) {
     facts.is_up = found.state == IBV_PORT_ACTIVE;
     if facts.is_up {
         // On Ethernet some drivers report one that means nothing.
         facts.lid = match facts.link {
-            Link::Infiniband => found.lid,
-            Link::Ethernet => 0,
+            LinkLayer::Infiniband => found.lid,
+            LinkLayer::Ethernet => 0,
         };
         facts.packet_bytes = found.packet_bytes;
         facts.rate_mbps = found.rate_mbps;
@@ -508,13 +516,13 @@ fn update(facts: &mut Facts, found: &Found) {
 }
 
 /// The bits `IBV_ACCESS_*`.
-fn access_bits(access: Access, atomics: bool) -> u32 {
+fn access_bits(access: RegionAccess, atomics: bool) -> u32 {
     let atomic = if atomics { IBV_ACCESS_REMOTE_ATOMIC } else { 0 };
     match access {
-        Access::Own => IBV_ACCESS_LOCAL_WRITE,
-        Access::OwnRead => 0,
-        Access::Read => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
-        Access::Full => {
+        RegionAccess::Own => IBV_ACCESS_LOCAL_WRITE,
+        RegionAccess::OwnRead => 0,
+        RegionAccess::Read => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+        RegionAccess::Full => {
             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | atomic
         }
     }
@@ -522,27 +530,27 @@ fn access_bits(access: Access, atomics: bool) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::gid::{Choice, Entry, Kind, Table};
+    use super::super::gid::{GidChoice, GidEntry, GidTable, GidType};
     use super::*;
     use verbs_sys::IBV_PORT_DOWN;
 
-    fn found(state: u32, gids: &[(u32, u8)]) -> Found {
-        let entry = |&(index, last): &(u32, u8)| Entry {
+    fn found(state: u32, gids: &[(u32, u8)]) -> DiscoveredPort {
+        let entry = |&(index, last): &(u32, u8)| GidEntry {
             index,
             gid: [0x20, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last],
-            kind: Kind::RoceV2,
+            kind: GidType::RoceV2,
             interface: 0,
         };
         let entries: Vec<_> = gids.iter().map(entry).collect();
-        let table = Table {
-            link: Link::Ethernet,
+        let table = GidTable {
+            link: LinkLayer::Ethernet,
             entries: &entries,
             interfaces: &[],
         };
-        Found {
+        DiscoveredPort {
             device: "mlx5_0".into(),
             port: 1,
-            link: Some(Link::Ethernet),
+            link: Some(LinkLayer::Ethernet),
             state,
             lid: 0,
             packet_bytes: 4096,
@@ -550,18 +558,18 @@ mod tests {
             reads: 16,
             in_software: false,
             partition: 0,
-            gids: Choice::make(table, Route::Anywhere, None),
+            gids: GidChoice::make(table, HostRoute::Anywhere, None),
             unfit: None,
         }
     }
 
     /// As a port has them that was opened with the address that ends with 1.
-    fn opened() -> Facts {
-        let mut facts = Facts {
+    fn opened() -> PortAttr {
+        let mut facts = PortAttr {
             device: "mlx5_0".into(),
             port: 1,
             is_up: false,
-            link: Link::Ethernet,
+            link: LinkLayer::Ethernet,
             lid: 0,
             gid: [0; 16],
             gid_index: 0,
@@ -599,7 +607,7 @@ mod tests {
         found.lid = 1;
         update(&mut facts, &found);
         assert_eq!(facts.lid, 0);
-        facts.link = Link::Infiniband;
+        facts.link = LinkLayer::Infiniband;
         update(&mut facts, &found);
         assert_eq!(facts.lid, 1);
     }
@@ -618,13 +626,13 @@ mod tests {
     #[test]
     fn peers_may_do_what_a_region_says_and_no_more() {
         let peers = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-        assert_eq!(access_bits(Access::OwnRead, true), 0);
-        assert_eq!(access_bits(Access::Own, true) & peers, 0);
-        let read = access_bits(Access::Read, true) & peers;
+        assert_eq!(access_bits(RegionAccess::OwnRead, true), 0);
+        assert_eq!(access_bits(RegionAccess::Own, true) & peers, 0);
+        let read = access_bits(RegionAccess::Read, true) & peers;
         assert_eq!(read, IBV_ACCESS_REMOTE_READ);
-        assert_eq!(access_bits(Access::Full, true) & peers, peers);
+        assert_eq!(access_bits(RegionAccess::Full, true) & peers, peers);
         // A device without atomics refuses that bit.
-        let without = access_bits(Access::Full, false) & peers;
+        let without = access_bits(RegionAccess::Full, false) & peers;
         assert_eq!(without, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
     }
 }

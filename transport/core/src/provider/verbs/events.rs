@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What happens to the ports themselves: they go down and come back, are found elsewhere, or are lost with their device.
 
-use session::State;
+use session::CarrierState;
 
-use super::link::Link;
-use super::links::{Links, Upshot};
-use super::port::{Event, Port};
-use super::rail::Line;
-use super::side::Side;
+use super::error_text;
+use super::links::{VerbsLinkEvent, VerbsLinks};
+use super::peer::VerbsPeer;
+use super::peer_port::PeerPort;
+use super::port::{PortEvent, VerbsPort};
+use super::rail::RailPeer;
 use super::wire::Say;
-use super::words;
 
-impl<P: Port> Links<P> {
+impl<P: VerbsPort> VerbsLinks<P> {
     /// Takes in what happened to a port.
     #[cold]
     pub(super) fn take_events(&mut self, rail: usize) {
@@ -19,39 +19,41 @@ impl<P: Port> Links<P> {
             self.schedule.stir();
             let was_down = self.rails[rail].is_down;
             let is_news = match event {
-                Event::Other(_) | Event::QueuePairLost(_) => false,
+                PortEvent::Other(_) | PortEvent::QueuePairLost(_) => false,
                 // Some devices tell each of these twice.
-                Event::PortDown => !was_down,
-                Event::PortUp => was_down,
+                PortEvent::PortDown => !was_down,
+                PortEvent::PortUp => was_down,
                 _ => true,
             };
             if is_news {
-                let words = words::of_event(event, self.rails[rail].port.facts());
+                let words = error_text::of_event(event, self.rails[rail].port.facts());
                 self.news.complain(words);
             }
             match event {
-                Event::Other(_) => {}
-                Event::PortDown => {
+                PortEvent::Other(_) => {}
+                PortEvent::PortDown => {
                     self.rails[rail].is_down = true;
                     if is_news {
                         self.news.note_change(self.rails.change(rail, false));
                     }
                     self.leave_rail(number_of(rail));
                 }
-                Event::PortUp | Event::AddressChanged => {
-                    self.rails[rail].is_down &= event != Event::PortUp;
-                    if is_news && event == Event::PortUp {
+                PortEvent::PortUp | PortEvent::AddressChanged => {
+                    self.rails[rail].is_down &= event != PortEvent::PortUp;
+                    if is_news && event == PortEvent::PortUp {
                         self.news.note_change(self.rails.change(rail, true));
                     }
                     self.find_port_again(rail);
                 }
-                Event::QueuePairLost(number) => {
+                PortEvent::QueuePairLost(number) => {
                     if let Some(index) = self.rails[rail].numbers.get(&number).copied() {
                         self.break_pair(index);
                     }
                 }
-                Event::DeviceLost => self.lose_rail(rail, true),
-                Event::SharedQueueLost | Event::CompletionsLost => self.lose_rail(rail, false),
+                PortEvent::DeviceLost => self.lose_rail(rail, true),
+                PortEvent::SharedQueueLost | PortEvent::CompletionsLost => {
+                    self.lose_rail(rail, false)
+                }
             }
         }
     }
@@ -75,7 +77,9 @@ impl<P: Port> Links<P> {
             let Some(line) = line.filter(|line| line.at() == rail) else {
                 continue;
             };
-            let asks = |link: &mut Link| matches!(link.connection.state(), State::Asking { .. });
+            let asks = |link: &mut PeerPort| {
+                matches!(link.connection.state(), CarrierState::Asking { .. })
+            };
             // One that is not joined yet knows no address.
             if !self.sides.link(line).is_some_and(asks) {
                 self.break_pair(index);
@@ -93,7 +97,7 @@ impl<P: Port> Links<P> {
             let side = self.sides.get(peer);
             let link = side.and_then(|side| side.link(rail));
             if link.is_some_and(|link| link.address.is_some()) {
-                self.say(Line { peer, rail }, Say::Ack { asks: true });
+                self.say(RailPeer { peer, rail }, Say::Ack { asks: true });
             }
         }
     }
@@ -117,23 +121,23 @@ impl<P: Port> Links<P> {
         }
         for peer in self.sides.peers() {
             let side = self.sides.get(peer);
-            let is_over = |side: &Side| is_all_lost || usize::from(side.main.rail) == rail;
+            let is_over = |side: &VerbsPeer| is_all_lost || usize::from(side.main.rail) == rail;
             // One that was not found yet may be on the others.
-            let is_known = |side: &&Side| is_all_lost || side.main.address.is_some();
+            let is_known = |side: &&VerbsPeer| is_all_lost || side.main.address.is_some();
             let is_over = side.filter(is_known).is_some_and(is_over);
             if is_over && (is_all_lost || !self.leave_for_ever(peer)) {
                 let rail = number_of(rail);
-                self.lose_with_all(Line { peer, rail });
+                self.lose_with_all(RailPeer { peer, rail });
             }
         }
         if is_all_lost {
-            self.upshots.push_back(Upshot::AllLost { is_gone });
+            self.upshots.push_back(VerbsLinkEvent::AllLost { is_gone });
         }
     }
 
     /// Gives a peer up whose rail is lost.
     #[cold]
-    pub(super) fn lose_with_all(&mut self, line: Line) {
+    pub(super) fn lose_with_all(&mut self, line: RailPeer) {
         let lost = self.rails[line.at()].lost.take();
         let why = lost.as_deref().unwrap_or("the network is lost");
         self.lose(line.peer, why);

@@ -8,7 +8,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `port.rs`     | what a process sees: the calls of `Port` |
+//! | `port.rs`     | what a process sees: the calls of `VerbsPort` |
 //! | `net.rs`      | the clock, and who reaches whom |
 //! | `adapter.rs`  | all that belongs to one port |
 //! | `pair.rs`     | one end of a reliable queue pair |
@@ -33,23 +33,23 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::device::status_of;
-use super::port::{CallError, Event, Status};
-use adapter::State;
+use super::port::{CallError, PortEvent, WorkStatus};
+use adapter::FakeAdapterState;
 pub use config::{FakeConfig, FakeStats};
-use net::{Happening, Net};
-use pair::{Fault, Pair, State as PairState};
+use net::{FakeNetEvent, FakeNetState};
+use pair::{FakeFault, FakePair, FakePairState};
 pub(crate) use port::FakePort;
 
 /// A fake network. Clones are the same network; ports are opened on it and counted from 0 as they are.
 #[derive(Clone, Debug)]
-pub struct FakeNet(Arc<Mutex<Net>>);
+pub struct FakeNet(Arc<Mutex<FakeNetState>>);
 
 /// Time, and what can be seen from outside.
 impl FakeNet {
     /// A new network at time zero, without ports.
     #[must_use]
     pub fn new(config: FakeConfig) -> Self {
-        Self(Arc::new(Mutex::new(Net::new(config))))
+        Self(Arc::new(Mutex::new(FakeNetState::new(config))))
     }
 
     /// Moves the clock to the next event and lets it happen. `false`: nothing is under way, and nothing will happen
@@ -132,7 +132,7 @@ impl FakeNet {
     pub fn pairs(&self, port: u32) -> Vec<u32> {
         let net = self.lock();
         let pairs = net.pairs.values();
-        let ready = pairs.filter(|pair| pair.port == port && pair.state == PairState::Ready);
+        let ready = pairs.filter(|pair| pair.port == port && pair.state == FakePairState::Ready);
         ready.map(|pair| pair.number).collect()
     }
 
@@ -140,13 +140,14 @@ impl FakeNet {
     #[must_use]
     pub fn pair_between(&self, port: u32, other: u32) -> Option<u32> {
         let net = self.lock();
-        let is_of_other = |pair: &&Pair| {
+        let is_of_other = |pair: &&FakePair| {
             let far = pair.joined.map(|joined| joined.remote.number);
             let far = far.and_then(|far| net.numbers.get(&far));
             far.is_some_and(|far| net.pairs[far].port == other)
         };
         let pairs = net.pairs.values();
-        let mut ready = pairs.filter(|pair| pair.port == port && pair.state == PairState::Ready);
+        let mut ready =
+            pairs.filter(|pair| pair.port == port && pair.state == FakePairState::Ready);
         ready.find(is_of_other).map(|pair| pair.number)
     }
 }
@@ -192,7 +193,7 @@ impl FakeNet {
 
     /// The device is lost: calls fail, nothing comes, nothing completes.
     pub fn lose_device(&self, port: u32) {
-        self.lock().end_port(port, State::Lost);
+        self.lock().end_port(port, FakeAdapterState::Lost);
     }
 
     /// The shared receive queue is lost: messages stay without an answer.
@@ -200,7 +201,7 @@ impl FakeNet {
         let mut net = self.lock();
         let adapter = net.port(port);
         adapter.shared.is_lost = true;
-        adapter.events.push_back(Event::SharedQueueLost);
+        adapter.events.push_back(PortEvent::SharedQueueLost);
     }
 
     /// The process of the port dies without a word; its memory is touched no more.
@@ -213,7 +214,7 @@ impl FakeNet {
         let mut net = self.lock();
         let until = net.now.saturating_add(time_ns);
         net.port(port).paused_until = until;
-        net.schedule(until, Happening::Return);
+        net.schedule(until, FakeNetEvent::Return);
     }
 
     /// The next datagrams that the port sends are lost.
@@ -234,7 +235,7 @@ impl FakeNet {
     /// The next work of the reliable queue pair of this number ends as if the other side had not answered, and breaks it; the
     /// other side has carried it out, or not.
     pub fn break_pair(&self, number: u32, carried_out: bool) {
-        self.kill_pair(number, Status::RetryExceeded, carried_out);
+        self.kill_pair(number, WorkStatus::RetryExceeded, carried_out);
     }
 
     /// The same with any status, a number of `enum ibv_wc_status`.
@@ -277,11 +278,11 @@ impl FakeNet {
     }
 
     /// The same with any status.
-    pub(crate) fn kill_pair(&self, number: u32, status: Status, carried_out: bool) {
+    pub(crate) fn kill_pair(&self, number: u32, status: WorkStatus, carried_out: bool) {
         let mut net = self.lock();
         let serial = net.numbers.get(&number).copied();
         let pair = serial.and_then(|serial| net.pairs.get_mut(&serial));
-        pair.expect("a reliable queue pair of this number").fault = Some(Fault {
+        pair.expect("a reliable queue pair of this number").fault = Some(FakeFault {
             status,
             carried_out,
         });
@@ -307,12 +308,12 @@ impl FakeNet {
         self.lock().port(port).refused_registers = count;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Net> {
+    fn lock(&self) -> MutexGuard<'_, FakeNetState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Net {
+impl FakeNetState {
     /// Whether a port may register so much more.
     fn may_register(&mut self, port: u32, bytes: u64) -> Result<(), CallError> {
         let call = "ibv_reg_mr";

@@ -17,15 +17,15 @@ use std::collections::HashMap;
 
 use super::arrive::{FETCH, FETCHED, KEYS};
 use super::keys::{Keys, Regions, name_of};
-use super::moves::Moves;
-use super::port::{Facts, Port};
-use super::rail::{Line, MOST_RAILS};
+use super::port::{PortAttr, VerbsPort};
+use super::rail::{MOST_RAILS, RailPeer};
 use super::rails::Rails;
 use super::settings::Rendezvous;
-use super::streams::Streams;
-use super::work::{Kind, Work};
+use super::streams::VerbsStreams;
+use super::transfers::VerbsTransfers;
+use super::work::{Work, WorkKind};
 use crate::provider::caps::Mover;
-use crate::{Head, Lease, Outcome, RemoteKey, WorkId};
+use crate::{Head, Lease, RemoteKey, WorkId, WorkOutcome};
 
 /// A read of this process that a peer carries out.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl Fetches {
     }
 
     /// Who carries reads over a port out.
-    pub(super) fn mover(&self, facts: &Facts) -> Mover {
+    pub(super) fn mover(&self, facts: &PortAttr) -> Mover {
         match self.rendezvous {
             Rendezvous::Read => Mover::Device,
             Rendezvous::Write => Mover::Owner,
@@ -123,7 +123,7 @@ impl Fetches {
     }
 
     /// Takes all memory back that peers may write.
-    pub(super) fn retire<P: Port>(&mut self, rails: &mut Rails<P>) {
+    pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         for (_, fetch) in std::mem::take(&mut self.all) {
             rails.deregister(fetch.regions);
         }
@@ -131,11 +131,11 @@ impl Fetches {
 }
 
 /// The reader's part.
-impl Moves {
+impl VerbsTransfers {
     /// Asks a peer to write what would be read.
-    pub(super) fn fetch<P: Port>(
+    pub(super) fn fetch<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: u32,
         lease: Lease,
         key: RemoteKey,
@@ -149,7 +149,7 @@ impl Moves {
                 streams
                     .links
                     .complain_of_registration(&error, lease.bytes() as u64);
-                return streams.ready.end(id, Outcome::Unreachable, lease);
+                return streams.ready.end(id, WorkOutcome::Unreachable, lease);
             }
         };
         streams.links.counts.fetched.add(1);
@@ -177,9 +177,9 @@ impl Moves {
     }
 
     /// An owner says how a read has ended.
-    fn hear_fetched<P: Port>(
+    fn hear_fetched<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: u32,
         number: u64,
         outcome: u16,
@@ -189,29 +189,34 @@ impl Moves {
             return;
         };
         let outcome = match outcome {
-            DONE => Outcome::Done,
-            BAD_KEY => Outcome::BadKey,
-            _ => Outcome::Unreachable,
+            DONE => WorkOutcome::Done,
+            BAD_KEY => WorkOutcome::BadKey,
+            _ => WorkOutcome::Unreachable,
         };
         self.end_fetch(streams, fetch, outcome);
     }
 
-    fn end_fetch<P: Port>(&mut self, streams: &mut Streams<P>, fetch: Fetch, outcome: Outcome) {
+    fn end_fetch<P: VerbsPort>(
+        &mut self,
+        streams: &mut VerbsStreams<P>,
+        fetch: Fetch,
+        outcome: WorkOutcome,
+    ) {
         streams.links.rails.deregister(fetch.regions);
         streams.ready.end(fetch.id, outcome, fetch.lease);
     }
 
     /// A peer is lost: it carries nothing out any more.
-    pub(super) fn end_fetches<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) {
+    pub(super) fn end_fetches<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, peer: u32) {
         for number in self.fetches.from(peer) {
             if let Some(fetch) = self.fetches.take(number, peer) {
-                self.end_fetch(streams, fetch, Outcome::Unreachable);
+                self.end_fetch(streams, fetch, WorkOutcome::Unreachable);
             }
         }
     }
 
     /// Tries the devices of those that have something to write (F4).
-    pub(super) fn try_owners<P: Port>(&mut self, streams: &mut Streams<P>) {
+    pub(super) fn try_owners<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>) {
         for peer in self.fetches.owners_to_try(streams.links.schedule.now_ns) {
             // One may have been lost over another.
             if !streams.links.sides.of(peer).is_lost() {
@@ -222,12 +227,12 @@ impl Moves {
 }
 
 /// The owner's part.
-impl Moves {
+impl VerbsTransfers {
     /// A packet of the provider's own, of those that are rare.
     #[cold]
-    pub(super) fn hear_internal<P: Port>(
+    pub(super) fn hear_internal<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: u32,
         made: Head,
         words: [u64; 6],
@@ -244,9 +249,9 @@ impl Moves {
     }
 
     /// A peer wants to have what it would read.
-    fn serve<P: Port>(
+    fn serve<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: u32,
         number: u64,
         words: [u64; 6],
@@ -258,10 +263,10 @@ impl Moves {
             .exported(peer, check, address, bytes)
             .is_none()
         {
-            return self.answer_fetch(streams, peer, number, Outcome::BadKey);
+            return self.answer_fetch(streams, peer, number, WorkOutcome::BadKey);
         }
         if self.works.len() >= MOST_ERRANDS {
-            return self.answer_fetch(streams, peer, number, Outcome::Unreachable);
+            return self.answer_fetch(streams, peer, number, WorkOutcome::Unreachable);
         }
         // What the words say of the peer's memory its device checks.
         let keys = [ab, ab >> 32, cd, cd >> 32].map(low);
@@ -282,35 +287,35 @@ impl Moves {
             base,
             bytes,
             errand: Some(errand),
-            ..Work::new(peer, serial, Kind::Write, target, keys)
+            ..Work::new(peer, serial, WorkKind::Write, target, keys)
         }
     }
 
     /// The answer to an errand that has ended. Who takes none in gets none: others ask only as fast as they listen.
-    pub(super) fn answer_fetch<P: Port>(
+    pub(super) fn answer_fetch<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: u32,
         number: u64,
-        outcome: Outcome,
+        outcome: WorkOutcome,
     ) {
         if streams.letters.count_to(peer) >= 2 * MOST_ERRANDS {
             streams.links.counts.refused.add(1);
             return;
         }
         let outcome = match outcome {
-            Outcome::Done => DONE,
-            Outcome::BadKey => BAD_KEY,
-            Outcome::Unreachable | Outcome::Unknown => UNREACHABLE,
+            WorkOutcome::Done => DONE,
+            WorkOutcome::BadKey => BAD_KEY,
+            WorkOutcome::Unreachable | WorkOutcome::Unknown => UNREACHABLE,
         };
         streams.write_letter(peer, head(FETCHED, number, outcome), Vec::new());
     }
 
     /// Memory is withdrawn from a peer: what it wants of that is not written any more (F1). `true`: a device
     /// still reads it for that.
-    pub(super) fn recall<P: Port>(
+    pub(super) fn recall<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: u32,
         check: u64,
     ) -> bool {
@@ -324,9 +329,9 @@ impl Moves {
             if !named || work.peer != peer || work.shares != 0 {
                 continue;
             }
-            work.outcome = Outcome::BadKey;
+            work.outcome = WorkOutcome::BadKey;
             let (rail, is_idle) = (work.rail, work.under_way == 0);
-            if let Some(link) = streams.links.sides.link(Line { peer, rail }) {
+            if let Some(link) = streams.links.sides.link(RailPeer { peer, rail }) {
                 link.waiting.retain(|waiting| *waiting != index);
             }
             // The device tells the end of what is under way: it may not read that any more.

@@ -16,25 +16,25 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::GidPlaces;
-use super::address::Link;
+use super::address::LinkLayer;
 pub(super) use system::{interfaces, route_to};
 
 /// An address as the network writes it.
 pub(super) type Gid = [u8; 16];
 
-/// What a table says of one place.
+/// An entry of a port's table of GIDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct GidEntry {
     pub(super) index: u32,
     pub(super) gid: Gid,
-    pub(super) kind: Kind,
+    pub(super) kind: GidType,
     /// The system's number of the network interface that has this address; 0: not known.
     pub(super) interface: u32,
 }
 
-/// What packets look like that carry it.
+/// The kind of packets that carry a GID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum GidType {
     Infiniband,
     RoceV1,
     RoceV2,
@@ -42,7 +42,7 @@ pub(super) enum Kind {
 
 /// A network interface of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Interface {
+pub(super) struct HostInterface {
     /// The system's number of it.
     pub(super) index: u32,
     pub(super) name: String,
@@ -50,9 +50,9 @@ pub(super) struct Interface {
     pub(super) addresses: Vec<IpAddr>,
 }
 
-/// Where packets to some address leave this host.
+/// The interface by which packets to an address leave this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Route {
+pub(super) enum HostRoute {
     /// No address was asked about.
     Anywhere,
     /// It is an address of this host.
@@ -63,28 +63,28 @@ pub(super) enum Route {
     Nowhere,
 }
 
-/// What there is to choose from.
+/// The entries to choose from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Table<'a> {
-    pub(super) link: Link,
-    pub(super) entries: &'a [Entry],
-    pub(super) interfaces: &'a [Interface],
+pub(super) struct GidTable<'a> {
+    pub(super) link: LinkLayer,
+    pub(super) entries: &'a [GidEntry],
+    pub(super) interfaces: &'a [HostInterface],
 }
 
-/// The choice.
+/// The result of the choice, with the reason for each entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Choice {
-    pub(super) all: Vec<Judged>,
+pub(crate) struct GidChoice {
+    pub(super) all: Vec<GidCandidate>,
     best: Option<usize>,
 }
 
-/// An entry, and what is held of it.
+/// An entry, and whether it can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Judged {
-    pub(super) entry: Entry,
+pub(super) struct GidCandidate {
+    pub(super) entry: GidEntry,
     /// Its interface's name.
     pub(super) interface: Option<String>,
-    pub(super) verdict: Result<Merit, Fault>,
+    pub(super) verdict: Result<Merit, GidFault>,
 }
 
 /// What speaks for an entry; the greater, the better.
@@ -100,9 +100,9 @@ pub(super) struct Merit {
     place: Reverse<u32>,
 }
 
-/// What is wrong with an entry.
+/// Why an entry cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum GidFault {
     NoAddress,
     /// Work requests name its place in one byte.
     TooFar,
@@ -118,19 +118,19 @@ pub(super) enum Fault {
     NotNamed,
 }
 
-impl Choice {
+impl GidChoice {
     /// Chooses an entry for packets that take the way `route`. One that holds the address `keep` is better than any other.
-    pub(super) fn make(table: Table<'_>, route: Route, keep: Option<Gid>) -> Self {
-        let judge = |entry: &Entry| {
+    pub(super) fn make(table: GidTable<'_>, route: HostRoute, keep: Option<Gid>) -> Self {
+        let judge = |entry: &GidEntry| {
             let interface = table.interface_of(entry);
             let merit = Merit {
                 keeps: keep == Some(entry.gid),
-                on_the_way: interface.is_some_and(|found| route == Route::Through(found.index)),
+                on_the_way: interface.is_some_and(|found| route == HostRoute::Through(found.index)),
                 is_seen: interface.is_some(),
                 is_ipv4: as_ipv4(entry.gid).is_some(),
                 place: Reverse(entry.index),
             };
-            Judged {
+            GidCandidate {
                 entry: *entry,
                 interface: interface.map(|interface| interface.name.clone()),
                 verdict: table.fault_of(entry, interface).map_or(Ok(merit), Err),
@@ -155,8 +155,8 @@ impl Choice {
                 place: Reverse(judged.entry.index),
             };
             judged.verdict = match judged.verdict {
-                _ if !places.has(judged.entry.index) => Err(Fault::NotNamed),
-                Err(Fault::LinkLocal | Fault::NotFirst) => Ok(merit),
+                _ if !places.has(judged.entry.index) => Err(GidFault::NotNamed),
+                Err(GidFault::LinkLocal | GidFault::NotFirst) => Ok(merit),
                 verdict => verdict,
             };
         }
@@ -165,7 +165,7 @@ impl Choice {
     }
 
     /// The entry that was chosen.
-    pub(super) fn best(&self) -> Option<&Judged> {
+    pub(super) fn best(&self) -> Option<&GidCandidate> {
         self.all.get(self.best?)
     }
 
@@ -186,48 +186,48 @@ impl Choice {
     }
 }
 
-fn best_of(all: &[Judged]) -> Option<usize> {
+fn best_of(all: &[GidCandidate]) -> Option<usize> {
     let kept = all.iter().enumerate();
     let kept = kept.filter_map(|(at, judged)| Some((judged.verdict.ok()?, at)));
     kept.max().map(|(_, at)| at)
 }
 
-impl Judged {
+impl GidCandidate {
     /// Whether it serves, and packets leave through its interface.
     pub(super) fn is_on_the_way(&self) -> bool {
         self.verdict.is_ok_and(|merit| merit.on_the_way)
     }
 }
 
-impl Table<'_> {
-    fn interface_of(&self, entry: &Entry) -> Option<&Interface> {
+impl GidTable<'_> {
+    fn interface_of(&self, entry: &GidEntry) -> Option<&HostInterface> {
         let address = as_ip(entry.gid);
-        let is_its = |interface: &&Interface| match entry.interface {
+        let is_its = |interface: &&HostInterface| match entry.interface {
             0 => interface.addresses.contains(&address),
             index => interface.index == index,
         };
         self.interfaces.iter().find(is_its)
     }
 
-    fn fault_of(&self, entry: &Entry, interface: Option<&Interface>) -> Option<Fault> {
+    fn fault_of(&self, entry: &GidEntry, interface: Option<&HostInterface>) -> Option<GidFault> {
         let faults = match self.link {
-            Link::Infiniband => [
-                (entry.gid == [0; 16], Fault::NoAddress),
-                (entry.index != 0, Fault::NotFirst),
+            LinkLayer::Infiniband => [
+                (entry.gid == [0; 16], GidFault::NoAddress),
+                (entry.index != 0, GidFault::NotFirst),
             ]
             .to_vec(),
-            Link::Ethernet => {
+            LinkLayer::Ethernet => {
                 let address = as_ip(entry.gid);
                 vec![
-                    (entry.gid == [0; 16], Fault::NoAddress),
-                    (entry.kind == Kind::RoceV1, Fault::RoceV1),
-                    (entry.kind == Kind::Infiniband, Fault::NoRoce),
-                    (entry.index > u32::from(u8::MAX), Fault::TooFar),
-                    (is_link_local(address), Fault::LinkLocal),
-                    (address.is_loopback(), Fault::Loopback),
+                    (entry.gid == [0; 16], GidFault::NoAddress),
+                    (entry.kind == GidType::RoceV1, GidFault::RoceV1),
+                    (entry.kind == GidType::Infiniband, GidFault::NoRoce),
+                    (entry.index > u32::from(u8::MAX), GidFault::TooFar),
+                    (is_link_local(address), GidFault::LinkLocal),
+                    (address.is_loopback(), GidFault::Loopback),
                     (
                         interface.is_some_and(|interface| !interface.is_up),
-                        Fault::InterfaceDown,
+                        GidFault::InterfaceDown,
                     ),
                 ]
             }
@@ -274,7 +274,7 @@ impl Merit {
     }
 }
 
-impl Fault {
+impl GidFault {
     fn in_words(self, interface: Option<&str>) -> String {
         match self {
             Self::NoAddress => "not used: it is empty".into(),
@@ -293,7 +293,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for GidType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Infiniband => "IB",
@@ -304,8 +304,8 @@ impl fmt::Display for Kind {
 }
 
 /// Where an address stands in the table now, as RoCE v2 or InfiniBand; `None`: nowhere.
-pub(super) fn place_of(gid: Gid, entries: &[Entry]) -> Option<u8> {
-    let is_it = |entry: &&Entry| entry.gid == gid && entry.kind != Kind::RoceV1;
+pub(super) fn place_of(gid: Gid, entries: &[GidEntry]) -> Option<u8> {
+    let is_it = |entry: &&GidEntry| entry.gid == gid && entry.kind != GidType::RoceV1;
     entries
         .iter()
         .filter(is_it)
@@ -344,8 +344,8 @@ mod tests {
         }
     }
 
-    fn entry(index: u32, address: &str, kind: Kind, interface: u32) -> Entry {
-        Entry {
+    fn entry(index: u32, address: &str, kind: GidType, interface: u32) -> GidEntry {
+        GidEntry {
             index,
             gid: gid(address),
             kind,
@@ -353,8 +353,8 @@ mod tests {
         }
     }
 
-    fn interface(index: u32, name: &str, is_up: bool, addresses: &[&str]) -> Interface {
-        Interface {
+    fn interface(index: u32, name: &str, is_up: bool, addresses: &[&str]) -> HostInterface {
+        HostInterface {
             index,
             name: name.into(),
             is_up,
@@ -362,17 +362,17 @@ mod tests {
         }
     }
 
-    fn table<'a>(entries: &'a [Entry], interfaces: &'a [Interface]) -> Table<'a> {
-        Table {
-            link: Link::Ethernet,
+    fn table<'a>(entries: &'a [GidEntry], interfaces: &'a [HostInterface]) -> GidTable<'a> {
+        GidTable {
+            link: LinkLayer::Ethernet,
             entries,
             interfaces,
         }
     }
 
     /// As a usual adapter has them: each address twice, and one network beside the untagged one.
-    fn usual() -> ([Entry; 8], [Interface; 2]) {
-        use Kind::{RoceV1, RoceV2};
+    fn usual() -> ([GidEntry; 8], [HostInterface; 2]) {
+        use GidType::{RoceV1, RoceV2};
         let entries = [
             entry(0, "fe80::1", RoceV1, 2),
             entry(1, "fe80::1", RoceV2, 2),
@@ -390,14 +390,14 @@ mod tests {
         (entries, interfaces)
     }
 
-    fn chosen(choice: &Choice) -> Option<u32> {
+    fn chosen(choice: &GidChoice) -> Option<u32> {
         choice.best().map(|judged| judged.entry.index)
     }
 
     #[test]
     fn an_ipv4_address_of_roce_v2_is_chosen_and_each_entry_has_its_reason() {
         let (entries, interfaces) = usual();
-        let choice = Choice::make(table(&entries, &interfaces), Route::Anywhere, None);
+        let choice = GidChoice::make(table(&entries, &interfaces), HostRoute::Anywhere, None);
         assert_eq!(chosen(&choice), Some(5));
         let why: Vec<_> = (0..entries.len()).map(|at| choice.why(at)).collect();
         assert!(why[0].contains("RoCE v1"), "{why:?}");
@@ -410,8 +410,8 @@ mod tests {
     #[test]
     fn the_interface_that_packets_leave_through_is_preferred() {
         let (entries, interfaces) = usual();
-        let choice = |route| Choice::make(table(&entries, &interfaces), route, None);
-        let through = choice(Route::Through(3));
+        let choice = |route| GidChoice::make(table(&entries, &interfaces), route, None);
+        let through = choice(HostRoute::Through(3));
         assert_eq!(chosen(&through), Some(7));
         assert!(through.why(7).contains("packets leave through eth0.9"));
         assert!(
@@ -420,7 +420,7 @@ mod tests {
                 .contains("do not leave through its interface")
         );
         // A way that leads through another card leaves the choice as it was.
-        for route in [Route::Through(9), Route::Here, Route::Nowhere] {
+        for route in [HostRoute::Through(9), HostRoute::Here, HostRoute::Nowhere] {
             assert_eq!(chosen(&choice(route)), Some(5));
         }
     }
@@ -429,10 +429,10 @@ mod tests {
     fn the_address_that_others_know_is_kept_wherever_it_stands() {
         let (mut entries, interfaces) = usual();
         let known = Some(gid("2001:db8::1"));
-        let choice = |entries: &[Entry]| {
-            chosen(&Choice::make(
+        let choice = |entries: &[GidEntry]| {
+            chosen(&GidChoice::make(
                 table(entries, &interfaces),
-                Route::Through(3),
+                HostRoute::Through(3),
                 known,
             ))
         };
@@ -449,29 +449,29 @@ mod tests {
     fn an_interface_that_is_down_serves_nobody() {
         let (entries, mut interfaces) = usual();
         interfaces[0].is_up = false;
-        let choice = Choice::make(table(&entries, &interfaces), Route::Anywhere, None);
+        let choice = GidChoice::make(table(&entries, &interfaces), HostRoute::Anywhere, None);
         assert_eq!(chosen(&choice), Some(7));
         assert_eq!(
             choice.why(5),
             "not used: eth0 is down or not running yet (ip link set eth0 up; look at its cable)"
         );
         interfaces[1].is_up = false;
-        let choice = Choice::make(table(&entries, &interfaces), Route::Anywhere, None);
+        let choice = GidChoice::make(table(&entries, &interfaces), HostRoute::Anywhere, None);
         assert_eq!(choice.best(), None);
     }
 
     #[test]
     fn an_entry_without_an_interface_is_found_by_its_address_or_comes_last() {
         let entries = [
-            entry(1, "10.1.0.1", Kind::RoceV2, 0),
-            entry(2, "10.0.0.1", Kind::RoceV2, 0),
+            entry(1, "10.1.0.1", GidType::RoceV2, 0),
+            entry(2, "10.0.0.1", GidType::RoceV2, 0),
         ];
         let interfaces = [interface(4, "eth4", true, &["10.0.0.1"])];
-        let choice = Choice::make(table(&entries, &interfaces), Route::Anywhere, None);
+        let choice = GidChoice::make(table(&entries, &interfaces), HostRoute::Anywhere, None);
         assert_eq!(chosen(&choice), Some(2));
         assert_eq!(choice.all[1].interface.as_deref(), Some("eth4"));
         assert!(choice.why(0).contains("another network namespace"));
-        let alone = Choice::make(table(&entries[..1], &interfaces), Route::Anywhere, None);
+        let alone = GidChoice::make(table(&entries[..1], &interfaces), HostRoute::Anywhere, None);
         assert_eq!(chosen(&alone), Some(1));
     }
 
@@ -485,9 +485,9 @@ mod tests {
             ("::", 1),
             ("10.0.0.1", 256),
         ] {
-            let entries = [entry(index, address, Kind::RoceV2, 1)];
+            let entries = [entry(index, address, GidType::RoceV2, 1)];
             let interfaces = [interface(1, "x", true, &[])];
-            let choice = Choice::make(table(&entries, &interfaces), Route::Anywhere, None);
+            let choice = GidChoice::make(table(&entries, &interfaces), HostRoute::Anywhere, None);
             assert_eq!(choice.best(), None, "{address}");
             assert!(choice.why(0).starts_with("not used: "), "{}", choice.why(0));
         }
@@ -496,15 +496,15 @@ mod tests {
     #[test]
     fn on_infiniband_the_first_entry_counts() {
         let entries = [
-            entry(0, "fe80::2:c903:0:1", Kind::Infiniband, 0),
-            entry(1, "fe80::5", Kind::Infiniband, 0),
+            entry(0, "fe80::2:c903:0:1", GidType::Infiniband, 0),
+            entry(1, "fe80::5", GidType::Infiniband, 0),
         ];
-        let table = Table {
-            link: Link::Infiniband,
+        let table = GidTable {
+            link: LinkLayer::Infiniband,
             entries: &entries,
             interfaces: &[],
         };
-        let choice = Choice::make(table, Route::Anywhere, None);
+        let choice = GidChoice::make(table, HostRoute::Anywhere, None);
         assert_eq!(chosen(&choice), Some(0));
         assert_eq!(choice.why(0), "chosen: the first that serves");
         assert!(choice.why(1).contains("the first entry counts"));

@@ -3,15 +3,15 @@
 
 use std::collections::HashMap;
 
-/// The names of hosts, each once: many peers are on the same.
+/// The names of hosts, each stored once.
 #[derive(Debug)]
-pub(super) struct Hosts {
+pub(super) struct HostNames {
     here: String,
     names: Vec<Box<str>>,
     numbers: HashMap<Box<str>, u32>,
 }
 
-impl Hosts {
+impl HostNames {
     /// None but the one that this process is on.
     pub(super) fn new(here: String) -> Self {
         Self {
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_host_has_one_number_and_nobody_has_none() {
-        let mut hosts = Hosts::new("here".to_owned());
+        let mut hosts = HostNames::new("here".to_owned());
         let (one, other) = (hosts.number("one"), hosts.number("other"));
         assert_eq!((one, other, hosts.number("one")), (1, 2, 1));
         let nameless = hosts.number("");

@@ -8,10 +8,10 @@
 use std::collections::VecDeque;
 
 use super::arrive::KEYS;
-use super::moves::Moves;
-use super::port::{CallError, Port, Region};
+use super::port::{CallError, Region, VerbsPort};
 use super::rail::MOST_RAILS;
-use super::streams::Streams;
+use super::streams::VerbsStreams;
+use super::transfers::VerbsTransfers;
 use super::wire::{BEGINS, ENDS};
 use crate::{Head, Peer, RemoteKey};
 
@@ -20,11 +20,11 @@ pub(super) type Regions = [Option<Region>; MOST_RAILS];
 /// Keys to one stretch of memory, by the rails of its owner; 0 where there is none.
 pub(super) type Keys = [u32; MOST_RAILS];
 
-/// What peers have told of their memory: the newest of it, whoever it was.
+/// Remote keys that peers have sent for their other rails; the newest, up to a limit.
 #[derive(Debug, Default)]
-pub(super) struct Told(VecDeque<(u32, RemoteKey, Keys)>);
+pub(super) struct PeerKeys(VecDeque<(u32, RemoteKey, Keys)>);
 
-impl Told {
+impl PeerKeys {
     /// Bytes that it takes at most.
     pub(super) const MOST_BYTES: usize = MOST_TOLD * size_of::<(u32, RemoteKey, Keys)>();
 
@@ -51,11 +51,11 @@ impl Told {
     }
 }
 
-impl Moves {
+impl VerbsTransfers {
     /// Lets `peer` reach memory.
-    pub(super) fn export<P: Port>(
+    pub(super) fn export<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: Peer,
         address: u64,
         bytes: u64,
@@ -91,9 +91,9 @@ impl Moves {
     }
 
     /// Lets `peer` read memory whose bytes do not change meanwhile: a copy of them, if they are few.
-    pub(super) fn offer<P: Port>(
+    pub(super) fn offer<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: Peer,
         address: u64,
         bytes: u64,
@@ -112,9 +112,9 @@ impl Moves {
     }
 
     /// Registers memory with the main rail to a peer; large memory with all that lead there.
-    pub(super) fn register_for<P: Port>(
+    pub(super) fn register_for<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: u32,
         address: u64,
         bytes: usize,
@@ -132,9 +132,9 @@ impl Moves {
     }
 
     /// Tells a peer the keys of the other rails, if there is room for that.
-    fn tell_keys<P: Port>(
+    fn tell_keys<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: u32,
         key: RemoteKey,
         regions: &Regions,
@@ -164,9 +164,9 @@ impl Moves {
 
     /// A peer has told keys.
     #[cold]
-    pub(super) fn hear_keys<P: Port>(
+    pub(super) fn hear_keys<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: u32,
         check: u64,
         [address, bytes, a, b]: [u64; 4],
@@ -189,9 +189,9 @@ impl Moves {
 
     /// The end of [`export`](Self::export). What stays registered is open to the peer until it is freed; and what it is known
     /// by is that of all messages in it, of which others may be under way.
-    pub(super) fn withdraw<P: Port>(
+    pub(super) fn withdraw<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: Peer,
         key: RemoteKey,
     ) {
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn the_newest_keys_are_remembered() {
-        let mut told = Told::default();
+        let mut told = PeerKeys::default();
         let key = |address| sealed(address, 8, 0, 1, (0, 1));
         for address in 0..=MOST_TOLD as u64 {
             told.put(7, key(address), [1, 2, 3, 4]);

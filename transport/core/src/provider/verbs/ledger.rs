@@ -8,7 +8,7 @@ use session::Slot;
 
 /// A posted work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Posted {
+pub(super) enum PostedRequest {
     /// A packet of a peer's stream; with its slot if the device reads that after the post.
     Packet {
         peer: u32,
@@ -26,17 +26,17 @@ pub(super) enum Posted {
     Mark { read: Option<Slot> },
 }
 
-/// The work requests of one send queue, oldest first.
+/// The work requests of one send queue that have not ended, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
-    posted: VecDeque<Posted>,
+pub(super) struct SendLedger {
+    posted: VecDeque<PostedRequest>,
     /// Number of the oldest, counted from the first that was ever posted.
     first: u32,
     /// Those at the end that asked for no completion.
     unsignaled: u32,
 }
 
-impl Ledger {
+impl SendLedger {
     /// Number of the next work request: the low half of its name.
     #[inline(always)]
     pub(super) fn next(&self) -> u32 {
@@ -73,27 +73,28 @@ impl Ledger {
 
     /// What is read and written, in bytes.
     pub(super) fn bytes(&self) -> u64 {
-        let bytes = |posted: &Posted| match posted {
-            Posted::Part { bytes, .. } => u64::from(*bytes),
-            Posted::Packet { .. } | Posted::Mark { .. } => 0,
+        let bytes = |posted: &PostedRequest| match posted {
+            PostedRequest::Part { bytes, .. } => u64::from(*bytes),
+            PostedRequest::Packet { .. } | PostedRequest::Mark { .. } => 0,
         };
         self.posted.iter().map(bytes).sum()
     }
 
     /// Whether parts are among them that are doubted.
     pub(super) fn has_doubted(&self) -> bool {
-        let is_doubted = |posted: &Posted| matches!(posted, Posted::Part { doubted: true, .. });
+        let is_doubted =
+            |posted: &PostedRequest| matches!(posted, PostedRequest::Part { doubted: true, .. });
         self.posted.iter().any(is_doubted)
     }
 
     /// The oldest, if a completion is to come.
-    pub(super) fn awaited(&self) -> Option<Posted> {
+    pub(super) fn awaited(&self) -> Option<PostedRequest> {
         let is_asked = self.posted.len() > self.unsignaled as usize;
         self.posted.front().copied().filter(|_| is_asked)
     }
 
     #[inline(always)]
-    pub(super) fn push(&mut self, posted: Posted, signaled: bool) {
+    pub(super) fn push(&mut self, posted: PostedRequest, signaled: bool) {
         self.posted.push_back(posted);
         self.unsignaled = if signaled { 0 } else { self.unsignaled + 1 };
     }
@@ -105,7 +106,7 @@ impl Ledger {
     pub(super) fn told(&mut self, number: u32) -> (u32, bool) {
         let far = number.wrapping_sub(self.first) as usize;
         match self.posted.get(far) {
-            Some(Posted::Part { doubted: true, .. }) => self.doubt(number, far),
+            Some(PostedRequest::Part { doubted: true, .. }) => self.doubt(number, far),
             _ => (number, false),
         }
     }
@@ -124,7 +125,7 @@ impl Ledger {
     /// The oldest, if work request `number` (which has a completion) tells that it has ended well: to be asked until it
     /// says `None`. A number that was never posted ends nothing.
     #[inline(always)]
-    pub(super) fn ended(&mut self, number: u32) -> Option<Posted> {
+    pub(super) fn ended(&mut self, number: u32) -> Option<PostedRequest> {
         let far = number.wrapping_sub(self.first) as usize;
         if far >= self.posted.len() {
             return None;
@@ -134,13 +135,13 @@ impl Ledger {
     }
 
     /// Takes the oldest out, whose end nobody will tell.
-    pub(super) fn oldest(&mut self) -> Option<Posted> {
+    pub(super) fn oldest(&mut self) -> Option<PostedRequest> {
         self.ended(self.first)
     }
 
     /// Takes work request `number` out, which failed; those before it must have been taken by
     /// [`ended`](Self::ended)`(number - 1)`.
-    pub(super) fn failed(&mut self, number: u32) -> Option<Posted> {
+    pub(super) fn failed(&mut self, number: u32) -> Option<PostedRequest> {
         if number != self.first {
             return None;
         }
@@ -155,9 +156,9 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn part(work: u32, doubted: bool) -> Posted {
+    fn part(work: u32, doubted: bool) -> PostedRequest {
         let bytes = 1;
-        Posted::Part {
+        PostedRequest::Part {
             work,
             bytes,
             doubted,
@@ -166,12 +167,12 @@ mod tests {
 
     #[test]
     fn what_is_doubted_ends_with_what_is_told_behind_it() {
-        const PACKET: Posted = Posted::Packet {
+        const PACKET: PostedRequest = PostedRequest::Packet {
             peer: 1,
             number: 7,
             read: None,
         };
-        let mut ledger = Ledger::default();
+        let mut ledger = SendLedger::default();
         for work in 0..2 {
             ledger.push(part(work, true), true);
         }
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(ledger.ended(0), None);
         assert_eq!(ledger.unsignaled(), 2, "the part and the packet");
         assert_eq!(ledger.awaited(), None);
-        ledger.push(Posted::Mark { read: None }, true);
+        ledger.push(PostedRequest::Mark { read: None }, true);
         assert_eq!(ledger.awaited(), Some(part(1, true)));
         assert_eq!(ledger.told(3), (3, false), "a mark is believed");
         let ended: Vec<_> = std::iter::from_fn(|| ledger.ended(3)).collect();
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn one_completion_ends_all_before_it() {
-        let mut ledger = Ledger::default();
+        let mut ledger = SendLedger::default();
         for work in 0..4 {
             ledger.push(part(work, false), work == 2);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What carries packets to and from all peers: ports, ways for datagrams, reliable queue pairs. Nothing in here keeps or hands up a
-//! packet, and nothing knows a read, a write or exported memory: what those should know of is told as [`Upshot`]s, in the order in
+//! packet, and nothing knows a read, a write or exported memory: what those should know of is told as [`VerbsLinkEvent`]s, in the order in
 //! which it happened.
 //!
 //! | file | what its methods do |
@@ -13,48 +13,48 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::hosts::Hosts;
-use super::news::News;
-use super::pair::{Pair, Pairs};
+use super::hosts::HostNames;
+use super::notices::VerbsNotices;
+use super::pair::{ReliablePair, ReliablePairs};
+use super::peer::VerbsPeer;
+use super::peer_table::PeerTable;
 use super::pools::SendPool;
-use super::port::{CallError, Port, Status};
+use super::port::{CallError, VerbsPort, WorkStatus};
 use super::rail::Rail;
 use super::rails::{Opened, Rails, open_all};
 use super::schedule::Schedule;
-use super::side::Side;
-use super::sides::Sides;
-use super::strangers::Strangers;
+use super::unresolved::UnresolvedPeers;
 use super::{COMPLETION_BYTES, NetLimits};
 use crate::provider::ledger::NetCounts;
 use crate::wait;
 
-/// Links to all peers, and what they go over.
+/// The ports, and the queue pairs and address handles to all peers.
 #[derive(Debug)]
-pub(super) struct Links<P: Port> {
-    /// The rank of this process in its job: what it calls itself. What a peer calls it is kept with that peer's [`Side`].
+pub(super) struct VerbsLinks<P: VerbsPort> {
+    /// The rank of this process in its job: what it calls itself. What a peer calls it is kept with that peer's [`VerbsPeer`].
     pub(super) me: u32,
     pub(super) limits: NetLimits,
     pub(super) rails: Rails<P>,
-    pub(super) sides: Sides,
+    pub(super) sides: PeerTable,
     pub(super) sends: SendPool,
-    pub(super) pairs: Pairs,
-    pub(super) strangers: Strangers,
-    pub(super) hosts: Hosts,
-    pub(super) news: News,
+    pub(super) pairs: ReliablePairs,
+    pub(super) strangers: UnresolvedPeers,
+    pub(super) hosts: HostNames,
+    pub(super) news: VerbsNotices,
     pub(super) schedule: Schedule,
     /// What reads and writes are to be told, oldest first.
-    pub(super) upshots: VecDeque<Upshot>,
+    pub(super) upshots: VecDeque<VerbsLinkEvent>,
     pub(super) counts: Arc<NetCounts>,
 }
 
-/// What has become of streams or queue pairs, for those who move data with them.
+/// An event of a stream or queue pair, for those who move data over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Upshot {
+pub(super) enum VerbsLinkEvent {
     /// A part of a work is back from its queue pair.
     Part {
         work: u32,
         bytes: u32,
-        status: Status,
+        status: WorkStatus,
     },
     /// The links to a peer are others, or another is the main one.
     Rebind { peer: u32 },
@@ -66,7 +66,7 @@ pub(super) enum Upshot {
     AllLost { is_gone: bool },
 }
 
-impl<P: Port> Links<P> {
+impl<P: VerbsPort> VerbsLinks<P> {
     /// Takes ports, for a job of `peers` processes.
     pub(super) fn open(
         me: u32,
@@ -90,12 +90,12 @@ impl<P: Port> Links<P> {
             limits,
             schedule: Schedule::new(rails.clock()),
             rails,
-            sides: Sides::new(me, peers, key),
+            sides: PeerTable::new(me, peers, key),
             sends,
-            pairs: Pairs::default(),
-            strangers: Strangers::default(),
-            hosts: Hosts::new(wait::host_name()),
-            news: News::from(words),
+            pairs: ReliablePairs::default(),
+            strangers: UnresolvedPeers::default(),
+            hosts: HostNames::new(wait::host_name()),
+            news: VerbsNotices::from(words),
             upshots: VecDeque::new(),
             counts,
         })
@@ -110,17 +110,17 @@ impl<P: Port> Links<P> {
 
     /// Something may go on for a peer.
     pub(super) fn may_go_on(&mut self, peer: u32) {
-        self.upshots.push_back(Upshot::GoOn { peer });
+        self.upshots.push_back(VerbsLinkEvent::GoOn { peer });
     }
 
     /// Whether it is still to be told that the links to a peer are others.
     pub(super) fn is_to_rebind(&self, peer: u32) -> bool {
-        self.upshots.contains(&Upshot::Rebind { peer })
+        self.upshots.contains(&VerbsLinkEvent::Rebind { peer })
     }
 
     /// A part of a work is back.
-    pub(super) fn part_is_back(&mut self, work: u32, bytes: u32, status: Status) {
-        self.upshots.push_back(Upshot::Part {
+    pub(super) fn part_is_back(&mut self, work: u32, bytes: u32, status: WorkStatus) {
+        self.upshots.push_back(VerbsLinkEvent::Part {
             work,
             bytes,
             status,
@@ -152,8 +152,8 @@ impl<P: Port> Links<P> {
     /// The most with so many rails.
     pub(super) fn most_bytes_on(&self, rails: usize) -> usize {
         self.fixed_bytes(rails)
-            + self.sides.len() * Side::most_bytes(rails)
-            + self.limits.pairs as usize * Pair::most_bytes(&self.limits)
+            + self.sides.len() * VerbsPeer::most_bytes(rails)
+            + self.limits.pairs as usize * ReliablePair::most_bytes(&self.limits)
             + self.sends.most_bytes()
             + self.rails.received_most_bytes(rails)
     }

@@ -5,31 +5,31 @@ use std::net::IpAddr;
 
 use locked_memory::LockedMemory;
 
-use super::address::Link;
+use super::address::LinkLayer;
 use super::bounce::Bounces;
 use super::choose::{fit, is_allowed, rails};
-use super::device::{Found, FoundDevice, list};
+use super::device::{DiscoveredDevice, DiscoveredPort, list};
+use super::error_text::{of_registration, remedy_of, state_in_words};
 use super::fetch::POOR_READS;
-use super::gid::{self, Interface, Route};
-use super::pair::Pair;
+use super::gid::{self, HostInterface, HostRoute};
+use super::pair::ReliablePair;
 use super::pools::{RecvPool, SendPool};
-use super::port::{Access, CallError, Facts};
-use super::settings::Network;
-use super::words::{of_registration, remedy_of, state_in_words};
+use super::port::{CallError, PortAttr, RegionAccess};
+use super::settings::NetworkSettings;
 use super::{COMPLETION_BYTES, NetLimits};
-use crate::net_info::{Device, Gid, Memory, Port, Report, Way};
+use crate::net_info::{DeviceReport, Egress, Gid, LockedMemoryReport, NetReport, PortReport};
 
 /// Looks at this host.
-pub(crate) fn look(network: &Network, peer: Option<IpAddr>) -> Report {
+pub(crate) fn look(network: &NetworkSettings, peer: Option<IpAddr>) -> NetReport {
     let (devices, limits) = (&*network.devices, &network.limits);
     let route = peer.map(gid::route_to);
     let known = match &route {
         Some(Ok(route)) => *route,
-        _ => Route::Anywhere,
+        _ => HostRoute::Anywhere,
     };
     let found = list(known, &limits.terms).map_err(|error| error.to_string());
     let interfaces = gid::interfaces().unwrap_or_default();
-    let device = |device: &FoundDevice| Device {
+    let device = |device: &DiscoveredDevice| DeviceReport {
         name: device.name.clone(),
         ports: match &device.ports {
             Ok(ports) => Ok(ports
@@ -41,20 +41,20 @@ pub(crate) fn look(network: &Network, peer: Option<IpAddr>) -> Report {
     };
     let fit = found.as_ref().map_or(0, |found| fit(found, devices).len());
     let rails = rails(network.rails, fit);
-    Report {
+    NetReport {
         rails: u32::try_from(rails).unwrap_or(0),
         rendezvous: network.rendezvous,
         devices: found.map(|found| found.iter().map(device).collect()),
         way: route.map(|route| match route {
             Ok(route) => way(route, &interfaces),
-            Err(error) => Way::Unknown(error.to_string()),
+            Err(error) => Egress::Unknown(error.to_string()),
         }),
         memory: memory(LockedMemory::now(), rails.max(1), limits),
     }
 }
 
 /// Why a process cannot begin to use a port, in words.
-pub(super) fn cannot_open(error: &CallError, facts: &Facts) -> String {
+pub(super) fn cannot_open(error: &CallError, facts: &PortAttr) -> String {
     let (first, _) = registered_bytes(&NetLimits::default(), 1);
     let first = u64::try_from(first).unwrap_or(0);
     match error.call {
@@ -63,9 +63,9 @@ pub(super) fn cannot_open(error: &CallError, facts: &Facts) -> String {
     }
 }
 
-fn told(port: &Found, devices: &str, route: Route) -> Port {
+fn told(port: &DiscoveredPort, devices: &str, route: HostRoute) -> PortReport {
     let best = port.gids.best();
-    let gid = |(at, judged): (usize, &gid::Judged)| Gid {
+    let gid = |(at, judged): (usize, &gid::GidCandidate)| Gid {
         index: judged.entry.index,
         text: gid::in_words(judged.entry.gid),
         kind: judged.entry.kind.to_string(),
@@ -73,42 +73,42 @@ fn told(port: &Found, devices: &str, route: Route) -> Port {
         is_chosen: best == Some(judged),
         why: port.gids.why(at),
     };
-    let is_asked = port.link == Some(Link::Ethernet) && matches!(route, Route::Through(_));
-    Port {
+    let is_asked = port.link == Some(LinkLayer::Ethernet) && matches!(route, HostRoute::Through(_));
+    PortReport {
         name: format!("{}:{}", port.device, port.port),
         link: match port.link {
-            Some(Link::Ethernet) => "RoCE",
-            Some(Link::Infiniband) => "InfiniBand",
+            Some(LinkLayer::Ethernet) => "RoCE",
+            Some(LinkLayer::Infiniband) => "InfiniBand",
             None => "neither InfiniBand nor Ethernet",
         },
         state: state_in_words(port.state),
-        lid: (port.link == Some(Link::Infiniband)).then_some(port.lid),
+        lid: (port.link == Some(LinkLayer::Infiniband)).then_some(port.lid),
         packet_bytes: port.packet_bytes,
         rate_mbps: port.rate_mbps,
         reads_poorly: port.reads <= POOR_READS,
         gids: port.gids.all.iter().enumerate().map(gid).collect(),
         unfit: port.unfit.map(|why| why.to_string()),
         is_allowed: is_allowed(port, devices),
-        leads_there: is_asked.then(|| best.is_some_and(gid::Judged::is_on_the_way)),
+        leads_there: is_asked.then(|| best.is_some_and(gid::GidCandidate::is_on_the_way)),
     }
 }
 
-fn way(route: Route, interfaces: &[Interface]) -> Way {
+fn way(route: HostRoute, interfaces: &[HostInterface]) -> Egress {
     let name = |index| interfaces.iter().find(|one| one.index == index);
     match route {
-        Route::Here => Way::Here,
-        Route::Nowhere => Way::Nowhere,
-        Route::Through(index) => Way::Through(
+        HostRoute::Here => Egress::Here,
+        HostRoute::Nowhere => Egress::Nowhere,
+        HostRoute::Through(index) => Egress::Through(
             name(index).map_or_else(|| format!("interface {index}"), |one| one.name.clone()),
         ),
-        Route::Anywhere => Way::Unknown("no address was asked about".into()),
+        HostRoute::Anywhere => Egress::Unknown("no address was asked about".into()),
     }
 }
 
-fn memory(locked: LockedMemory, rails: usize, limits: &NetLimits) -> Memory {
+fn memory(locked: LockedMemory, rails: usize, limits: &NetLimits) -> LockedMemoryReport {
     let (first, most) = registered_bytes(limits, rails);
     let [first_bytes, most_bytes] = [first, most].map(|bytes| u64::try_from(bytes).unwrap_or(0));
-    Memory {
+    LockedMemoryReport {
         limit_bytes: locked.limit_bytes,
         first_bytes,
         most_bytes,
@@ -124,11 +124,11 @@ fn registered_bytes(limits: &NetLimits, rails: usize) -> (usize, usize) {
     let sends = SendPool::new();
     let queues = 2 * COMPLETION_BYTES * limits.depths().completions as usize;
     let first = sends.first_bytes() + receives.first_bytes();
-    let mut bounces = Bounces::new(Access::Own, limits.copied_bytes);
+    let mut bounces = Bounces::new(RegionAccess::Own, limits.copied_bytes);
     bounces.grant(usize::MAX);
     let bounces = 2 * bounces.most_bytes();
     let most = sends.most_bytes() + receives.most_bytes();
-    let pairs = limits.pairs as usize * Pair::most_bytes(limits);
+    let pairs = limits.pairs as usize * ReliablePair::most_bytes(limits);
     (
         rails * (queues + first),
         rails * (queues + most) + pairs + bounces,
@@ -138,14 +138,14 @@ fn registered_bytes(limits: &NetLimits, rails: usize) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::super::NetTerms;
-    use super::super::address::Link;
-    use super::super::gid::{Choice, Entry, Kind, Table};
-    use super::super::words::Unfit;
+    use super::super::address::LinkLayer;
+    use super::super::error_text::Unfit;
+    use super::super::gid::{GidChoice, GidEntry, GidTable, GidType};
     use super::*;
     use std::net::Ipv4Addr;
 
-    fn interface(index: u32, name: &str, last: u8) -> Interface {
-        Interface {
+    fn interface(index: u32, name: &str, last: u8) -> HostInterface {
+        HostInterface {
             index,
             name: name.into(),
             is_up: true,
@@ -154,78 +154,79 @@ mod tests {
     }
 
     /// A port with an address of the interface `index`.
-    fn port(index: u32, route: Route) -> Found {
-        let entry = Entry {
+    fn port(index: u32, route: HostRoute) -> DiscoveredPort {
+        let entry = GidEntry {
             index: 1,
             gid: Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets(),
-            kind: Kind::RoceV2,
+            kind: GidType::RoceV2,
             interface: index,
         };
-        let table = Table {
-            link: Link::Ethernet,
+        let table = GidTable {
+            link: LinkLayer::Ethernet,
             entries: &[entry],
             interfaces: &[interface(7, "veth0", 1), interface(8, "veth1", 2)],
         };
-        Found {
+        DiscoveredPort {
             in_software: false,
             partition: 0,
             device: "rxe0".into(),
             port: 1,
-            link: Some(Link::Ethernet),
+            link: Some(LinkLayer::Ethernet),
             state: 4,
             lid: 0,
             packet_bytes: 1024,
             rate_mbps: 10_000,
             reads: 16,
-            gids: Choice::make(table, route, None),
+            gids: GidChoice::make(table, route, None),
             unfit: None,
         }
     }
 
     #[test]
     fn a_port_that_serves_is_used_if_it_is_allowed() {
-        let found = told(&port(7, Route::Anywhere), "", Route::Anywhere);
+        let found = told(&port(7, HostRoute::Anywhere), "", HostRoute::Anywhere);
         assert_eq!(
             (&*found.name, found.link, found.state, found.lid),
             ("rxe0:1", "RoCE", "active", None)
         );
         assert!(found.is_used() && found.leads_there.is_none() && !found.reads_poorly);
-        let poor = Found {
+        let poor = DiscoveredPort {
             reads: 1,
-            ..port(7, Route::Anywhere)
+            ..port(7, HostRoute::Anywhere)
         };
-        assert!(told(&poor, "", Route::Anywhere).reads_poorly);
+        assert!(told(&poor, "", HostRoute::Anywhere).reads_poorly);
         let [gid] = &found.gids[..] else { panic!() };
         assert!(gid.is_chosen && gid.why.starts_with("chosen: "), "{gid:?}");
         assert_eq!(
             (&*gid.text, &*gid.kind, gid.interface.as_deref()),
             ("::ffff:10.0.0.1", "RoCE v2", Some("veth0"))
         );
-        let allowed = |list| told(&port(7, Route::Anywhere), list, Route::Anywhere).is_used();
+        let allowed =
+            |list| told(&port(7, HostRoute::Anywhere), list, HostRoute::Anywhere).is_used();
         assert!(allowed("mlx5_0, rxe0:1") && !allowed("rxe0:2") && !allowed("mlx5_0"));
     }
 
     #[test]
     fn a_port_that_does_not_serve_says_why() {
-        let down = Found {
+        let down = DiscoveredPort {
             unfit: Some(Unfit::Down(1)),
-            ..port(7, Route::Anywhere)
+            ..port(7, HostRoute::Anywhere)
         };
-        let down = told(&down, "", Route::Anywhere);
+        let down = told(&down, "", HostRoute::Anywhere);
         assert!(!down.is_used());
         assert!(down.unfit.unwrap().contains("the port is down"));
     }
 
     #[test]
     fn the_way_to_a_peer_is_that_of_one_port_and_not_of_another() {
-        let route = Route::Through(8);
+        let route = HostRoute::Through(8);
         let leads = |index| told(&port(index, route), "", route).leads_there;
         assert_eq!((leads(7), leads(8)), (Some(false), Some(true)));
         let interfaces = [interface(7, "veth0", 1), interface(8, "veth1", 2)];
-        assert_eq!(way(route, &interfaces), Way::Through("veth1".into()));
+        assert_eq!(way(route, &interfaces), Egress::Through("veth1".into()));
         assert_eq!(
-            way(Route::Through(9), &interfaces),
-            Way::Through("interface 9".into())
+            way(HostRoute::Through(9), &interfaces),
+            Egress::Through("interface 9".into())
         );
     }
 
@@ -252,14 +253,14 @@ mod tests {
 
     #[test]
     fn who_may_not_lock_enough_is_told_how_much_it_takes() {
-        let facts = Facts {
+        let facts = PortAttr {
             in_software: false,
             terms: NetTerms::DEFAULT,
             partition: 0,
             device: "mlx5_0".into(),
             port: 1,
             is_up: true,
-            link: Link::Infiniband,
+            link: LinkLayer::Infiniband,
             lid: 7,
             gid: [0; 16],
             gid_index: 0,
@@ -286,9 +287,9 @@ mod tests {
 
     #[test]
     fn this_host_is_told_of_whether_it_has_devices_or_not() {
-        let network = Network::default().on_rails(2);
+        let network = NetworkSettings::default().on_rails(2);
         let report = look(&network, Some(IpAddr::from([127, 0, 0, 1])));
-        assert_eq!(report.way, Some(Way::Here));
+        assert_eq!(report.way, Some(Egress::Here));
         match report.devices {
             Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),
             Err(why) => assert!(why.contains("ibv"), "{why}"),

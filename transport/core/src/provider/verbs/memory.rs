@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //! - What the program allocates (`owned.rs`) is registered until the program gives it back.
-//! - A [`Block`] is a mapping of its own. It lives until the ports that it is registered with have forgotten it; whoever
+//! - A [`RegisteredBlock`] is a mapping of its own. It lives until the ports that it is registered with have forgotten it; whoever
 //!   drops it without that leaks the mapping rather than take it away from a device.
 //! - So do blocks that the program's data pass through (`bounce.rs`): they are copied from and to while no device is at them.
 //! - The device writes to blocks for receives at any time: they are copied from, never borrowed. It only reads blocks for sends.
@@ -13,13 +13,13 @@
 use std::ptr::NonNull;
 
 use super::keys::Regions;
-use super::port::{Access, CallError, Piece, Port, Region};
+use super::port::{CallError, Region, RegionAccess, Sge, VerbsPort};
 use super::rail::MOST_RAILS;
 use crate::Lease;
 
-/// Registered memory of our own, in pieces of one size.
+/// Registered memory of our own, cut into pieces of one size.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct RegisteredBlock {
     base: NonNull<u8>,
     bytes: usize,
     /// One for each port that it is registered with, in the order of these.
@@ -27,9 +27,9 @@ pub(super) struct Block {
 }
 
 // SAFETY: an address of memory that nobody else unmaps; blocks are used by one thread at a time.
-unsafe impl Send for Block {}
+unsafe impl Send for RegisteredBlock {}
 
-impl Block {
+impl RegisteredBlock {
     /// Maps `bytes` bytes, zero and aligned to a page, which no port knows yet.
     pub(super) fn new(bytes: usize) -> Result<Self, CallError> {
         // SAFETY: a new private mapping at an address that the system chooses.
@@ -57,11 +57,11 @@ impl Block {
     }
 
     /// Registers it with port number `rail`, with which it is not yet.
-    pub(super) fn register<P: Port>(
+    pub(super) fn register<P: VerbsPort>(
         &mut self,
         rail: usize,
         port: &mut P,
-        access: Access,
+        access: RegionAccess,
     ) -> Result<(), CallError> {
         assert!(self.regions[rail].is_none(), "registered once");
         // SAFETY:
@@ -73,7 +73,7 @@ impl Block {
     }
 
     /// Takes it away from port number `rail`.
-    pub(super) fn deregister<P: Port>(&mut self, rail: usize, port: &mut P) {
+    pub(super) fn deregister<P: VerbsPort>(&mut self, rail: usize, port: &mut P) {
         if let Some(region) = self.regions[rail].take() {
             port.deregister(region);
         }
@@ -108,9 +108,9 @@ impl Block {
 
     /// `bytes` bytes from `at` on, as a work request to port number `rail` names them.
     #[inline(always)]
-    pub(super) fn piece(&self, rail: usize, at: usize, bytes: usize) -> Piece {
+    pub(super) fn piece(&self, rail: usize, at: usize, bytes: usize) -> Sge {
         debug_assert!(at + bytes <= self.bytes, "inside the block");
-        Piece {
+        Sge {
             address: self.base.as_ptr().expose_provenance() as u64 + at as u64,
             bytes: u32::try_from(bytes).unwrap_or(0),
             local_key: self.regions[rail].map_or(0, |region| region.local_key),
@@ -147,7 +147,7 @@ impl Block {
 
     /// Bytes of a block for sends, to read them.
     ///
-    /// Only of blocks that were registered with [`Access::OwnRead`]: no device writes there.
+    /// Only of blocks that were registered with [`RegionAccess::OwnRead`]: no device writes there.
     #[inline(always)]
     pub(super) fn bytes(&self, at: usize, bytes: usize) -> &[u8] {
         assert!(
@@ -163,7 +163,7 @@ impl Block {
 
     /// The same, to write them.
     ///
-    /// Only of blocks that were registered with [`Access::OwnRead`]: no device writes there.
+    /// Only of blocks that were registered with [`RegionAccess::OwnRead`]: no device writes there.
     #[inline(always)]
     pub(super) fn bytes_mut(&mut self, at: usize, bytes: usize) -> &mut [u8] {
         assert!(
@@ -177,7 +177,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for RegisteredBlock {
     fn drop(&mut self) {
         if self.regions.iter().all(Option::is_none) {
             // SAFETY: mapped by `new`, and every device that knew it has forgotten it.
@@ -186,17 +186,17 @@ impl Drop for Block {
     }
 }
 
-/// A mapping that child processes share, for what the program allocates.
+/// A mapping that child processes share, for memory that the program allocates.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedMapping {
     base: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: an address of memory that nobody else unmaps.
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedMapping {}
 
-impl Shared {
+impl SharedMapping {
     /// Maps `bytes` bytes, zero and aligned to a page.
     pub(super) fn new(bytes: usize) -> Option<Self> {
         // SAFETY: a new mapping at an address that the system chooses.
@@ -220,7 +220,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedMapping {
     fn drop(&mut self) {
         // SAFETY: mapped by `new`; whoever drops it has deregistered it, and the program has given it back (`owned.rs`).
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
@@ -228,23 +228,23 @@ impl Drop for Shared {
 }
 
 /// Registers memory that was allocated for the program, until it is given back.
-pub(super) fn register_owned<P: Port>(
+pub(super) fn register_owned<P: VerbsPort>(
     port: &mut P,
     place: NonNull<u8>,
     bytes: usize,
 ) -> Result<Region, CallError> {
-    // SAFETY: memory of an arena, which is never unmapped, or of a `Shared`, which is unmapped after `deregister`
+    // SAFETY: memory of an arena, which is never unmapped, or of a `SharedMapping`, which is unmapped after `deregister`
     // (`owned.rs`). What the program leases of it, or exports, it expects the device to touch; the rest is touched only by
     // a peer that was given a key of it and goes beyond: then it finds bytes changed that are shared memory anyway.
-    unsafe { port.register(place, bytes, Access::Full) }
+    unsafe { port.register(place, bytes, RegionAccess::Full) }
 }
 
 /// Registers leased memory, or a part of it. Whoever gives the lease back deregisters first.
-pub(super) fn register_leased<P: Port>(
+pub(super) fn register_leased<P: VerbsPort>(
     port: &mut P,
     address: u64,
     bytes: u64,
-    access: Access,
+    access: RegionAccess,
 ) -> Result<Region, CallError> {
     let base = std::ptr::with_exposed_provenance_mut(crate::mr::to_usize(address));
     let base = NonNull::new(base).ok_or(CallError {
@@ -259,8 +259,8 @@ pub(super) fn register_leased<P: Port>(
     unsafe { port.register(base, bytes, access) }
 }
 
-/// Registers memory of the caller's that peers may reach until [`Port::deregister`].
-pub(super) fn register_exported<P: Port>(
+/// Registers memory of the caller's that peers may reach until [`VerbsPort::deregister`].
+pub(super) fn register_exported<P: VerbsPort>(
     port: &mut P,
     address: u64,
     bytes: usize,
@@ -271,8 +271,9 @@ pub(super) fn register_exported<P: Port>(
         errno: libc::EFAULT,
     })?;
     // SAFETY: what is exported is leased memory (`Fabric::export`), which stays until its lease ends; whoever ends it
-    // withdraws the key first. What is exposed (`Fabric::expose`) stays until its key is given back. The lease of a read that a peer carries out ends after `deregister` (`fetch.rs`).
-    unsafe { port.register(base, bytes, Access::Full) }
+    // withdraws the key first. What is exposed (`Fabric::expose`) stays until its key is given back. The lease of a read that a
+    // peer carries out ends after `deregister` (`fetch.rs`).
+    unsafe { port.register(base, bytes, RegionAccess::Full) }
 }
 
 impl CallError {

@@ -6,8 +6,8 @@
 use std::ptr::NonNull;
 
 use super::keys::Regions;
-use super::memory::{Shared, register_exported, register_leased, register_owned};
-use super::port::{Access, CallError, Port};
+use super::memory::{SharedMapping, register_exported, register_leased, register_owned};
+use super::port::{CallError, RegionAccess, VerbsPort};
 use super::rails::Rails;
 use super::slab::Slab;
 use crate::LocalKey;
@@ -16,7 +16,7 @@ use crate::LocalKey;
 #[derive(Debug)]
 pub(super) struct Owned {
     ours: Vec<Ours>,
-    kept: Slab<Kept>,
+    kept: Slab<RegisteredRange>,
     /// Those of them that peers reach.
     exposed: Vec<u32>,
 }
@@ -28,12 +28,12 @@ struct Ours {
     bytes: u64,
     regions: Regions,
     /// The mapping, where it is this provider's.
-    mapping: Option<Shared>,
+    mapping: Option<SharedMapping>,
 }
 
-/// A stretch of the program's memory.
+/// A range of the program's memory that stays registered.
 #[derive(Debug)]
-struct Kept {
+struct RegisteredRange {
     base: u64,
     bytes: u64,
     regions: Regions,
@@ -49,11 +49,11 @@ impl Owned {
     }
 
     /// Registers memory, which stays so until it is freed. `mapping`: it is this provider's.
-    pub(super) fn own<P: Port>(
+    pub(super) fn own<P: VerbsPort>(
         &mut self,
         place: NonNull<u8>,
         bytes: usize,
-        mapping: Option<Shared>,
+        mapping: Option<SharedMapping>,
         rails: &mut Rails<P>,
     ) -> Result<(), CallError> {
         let mut regions = Regions::default();
@@ -82,7 +82,11 @@ impl Owned {
     }
 
     /// Forgets memory that is about to be freed. `true`: it was this provider's, and is freed.
-    pub(super) fn disown<P: Port>(&mut self, place: NonNull<u8>, rails: &mut Rails<P>) -> bool {
+    pub(super) fn disown<P: VerbsPort>(
+        &mut self,
+        place: NonNull<u8>,
+        rails: &mut Rails<P>,
+    ) -> bool {
         let base = place.as_ptr().expose_provenance() as u64;
         let found = self.ours.binary_search_by_key(&base, |ours| ours.base);
         let Ok(at) = found else { return false };
@@ -126,7 +130,7 @@ impl Owned {
 
     /// Registers memory of the program's with all rails, so that any peer may be told a key of any part of it. `None`: it is known
     /// already, or cannot be registered; then each export tries that.
-    pub(super) fn expose<P: Port>(
+    pub(super) fn expose<P: VerbsPort>(
         &mut self,
         base: u64,
         bytes: usize,
@@ -148,7 +152,7 @@ impl Owned {
 
     /// Registers memory of the program's for many writes from there. `None`: it is known already, or cannot be registered; then
     /// each write tries to register what it moves.
-    pub(super) fn keep<P: Port>(
+    pub(super) fn keep<P: VerbsPort>(
         &mut self,
         base: u64,
         bytes: u64,
@@ -160,14 +164,14 @@ impl Owned {
         let mut regions = Regions::default();
         for (rail, region) in rails.iter_mut().zip(&mut regions) {
             if rail.lost.is_none() {
-                *region = register_leased(&mut rail.port, base, bytes, Access::OwnRead).ok();
+                *region = register_leased(&mut rail.port, base, bytes, RegionAccess::OwnRead).ok();
             }
         }
         self.insert(base, bytes, regions)
     }
 
     fn insert(&mut self, base: u64, bytes: u64, regions: Regions) -> Option<LocalKey> {
-        let kept = Kept {
+        let kept = RegisteredRange {
             base,
             bytes,
             regions,
@@ -177,7 +181,7 @@ impl Owned {
     }
 
     /// Forgets it.
-    pub(super) fn keep_no_more<P: Port>(&mut self, key: LocalKey, rails: &mut Rails<P>) {
+    pub(super) fn keep_no_more<P: VerbsPort>(&mut self, key: LocalKey, rails: &mut Rails<P>) {
         self.exposed.retain(|number| *number != key.0);
         if let Some(kept) = self.kept.remove(key.0) {
             rails.deregister(kept.regions);
@@ -197,7 +201,7 @@ impl Owned {
     }
 
     /// Forgets all of it.
-    pub(super) fn retire<P: Port>(&mut self, rails: &mut Rails<P>) {
+    pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         for number in self.kept.numbers() {
             self.keep_no_more(LocalKey(number), rails);
         }

@@ -5,52 +5,55 @@
 use std::collections::HashMap;
 use std::mem;
 
-use session::{Lately, Numbers, Slot, State, Unsaid};
+use session::{AckStall, CarrierNumbers, CarrierState, RecentFailures, Slot};
 
-use super::address::Address;
-use super::forgotten::Watch;
-use super::ledger::{Ledger, Posted};
+use super::address::PortAddress;
+use super::ledger::{PostedRequest, SendLedger};
+use super::lost_completions::CompletionWatch;
+use super::peer_table::PeerTable;
 use super::pools::{SendPool, is_datagram};
-use super::port::{Body, CallError, Done, Operation, Port, QueuePair, Remote, Request, Status};
-use super::rail::{Line, Rail, rail_of};
+use super::port::{
+    CallError, Done, QueuePairHandle, RemotePair, VerbsPort, WorkBody, WorkOpcode, WorkRequest,
+    WorkStatus,
+};
+use super::rail::{Rail, RailPeer, rail_of};
 use super::rails::Rails;
-use super::sides::Sides;
-use super::wire::{End, NOTE_BYTES, NUMBER_MASK};
+use super::wire::{NOTE_BYTES, NUMBER_MASK, PairEnd};
 use super::{NetLimits, name};
 use crate::provider::ledger::NetCounts;
 
 /// A reliable queue pair. More than twenty fields: the numbers by which a post and a completion decide, side by side.
 #[derive(Debug)]
-pub(super) struct Pair {
-    pub(super) line: Line,
+pub(super) struct ReliablePair {
+    pub(super) line: RailPeer,
     /// Its number as a carrier, of all that this process ever made.
     pub(super) made: u32,
-    pub(super) end: QueuePair,
+    pub(super) end: QueuePairHandle,
     /// Number of the first packet of the network's that it sends.
     pub(super) first: u32,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: SendLedger,
     /// Poll in which it was used last.
     pub(super) used_at: u64,
-    /// Whether the peer says what has arrived over it ([`Unsaid`]).
-    unsaid: Unsaid,
+    /// Whether the peer says what has arrived over it ([`AckStall`]).
+    unsaid: AckStall,
     /// What it was told to wait for an answer: 4.096 µs × 2 to that power.
     patience: u8,
-    watch: Watch,
-    life: Life,
+    watch: CompletionWatch,
+    life: PairHealth,
 }
 
-/// The troubles of a link.
+/// Recent failures of the queue pairs of a link.
 #[derive(Clone, Copy, Debug, Default)]
-struct Troubles {
+struct LinkFailures {
     /// Breaks since nobody answered: the next queue pair waits longer.
-    unanswered: Lately,
+    unanswered: RecentFailures,
     /// Breaks since the peer had no buffer.
-    not_ready: Lately,
+    not_ready: RecentFailures,
 }
 
 /// Whether a queue pair can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum PairHealth {
     Whole,
     /// It broke; work requests come back. `marked`: one was posted that tells of the last.
     Broken {
@@ -62,25 +65,25 @@ enum Life {
     },
 }
 
-impl Pair {
+impl ReliablePair {
     /// What one takes, with the queue that the device's library keeps for it.
     pub(super) fn most_bytes(limits: &NetLimits) -> usize {
-        let entry = size_of::<Posted>() + QUEUE_ENTRY_BYTES;
+        let entry = size_of::<PostedRequest>() + QUEUE_ENTRY_BYTES;
         size_of::<Self>() + limits.send_depth as usize * entry
     }
 
     pub(super) fn is_whole(&self) -> bool {
-        self.life == Life::Whole
+        self.life == PairHealth::Whole
     }
 
     /// The oldest of what was posted, if its end is to be told.
-    pub(super) fn awaited(&self) -> Option<(Line, Posted)> {
+    pub(super) fn awaited(&self) -> Option<(RailPeer, PostedRequest)> {
         Some((self.line, self.ledger.awaited()?))
     }
 
     /// What the peer is told to join its end to.
-    pub(super) fn as_end(&self, packet_bytes: u32) -> End {
-        End {
+    pub(super) fn as_end(&self, packet_bytes: u32) -> PairEnd {
+        PairEnd {
             number: self.end.number,
             first: self.first,
             packet_bytes,
@@ -89,14 +92,14 @@ impl Pair {
 
     /// Posts something whose end only matters for what was posted before. `index`: the place of this queue pair. `read`: the
     /// slot that the device reads meanwhile. `false`: there is no room.
-    pub(super) fn post_mark<P: Port>(
+    pub(super) fn post_mark<P: VerbsPort>(
         &mut self,
         index: u32,
         rail: &mut Rail<P>,
-        (operation, body): (Operation, Body<'_>),
+        (operation, body): (WorkOpcode, WorkBody<'_>),
         read: Option<Slot>,
     ) -> bool {
-        let request = Request {
+        let request = WorkRequest {
             work: name(index, self.ledger.next()),
             operation,
             body,
@@ -105,66 +108,66 @@ impl Pair {
         if rail.port.post(self.end, &[request]) != 1 {
             return false;
         }
-        self.ledger.push(Posted::Mark { read }, true);
+        self.ledger.push(PostedRequest::Mark { read }, true);
         rail.posted += 1;
         true
     }
 
     /// Whether a queue pair that is broken may be taken apart (P1); asks its device how far it is.
-    fn has_gone<P: Port>(&mut self, index: u32, rail: &mut Rail<P>) -> bool {
+    fn has_gone<P: VerbsPort>(&mut self, index: u32, rail: &mut Rail<P>) -> bool {
         match self.life {
-            Life::Broken { marked: false } if self.ledger.unsignaled() != 0 => {
-                let nothing = (Operation::Send, Body::Inline(&[]));
+            PairHealth::Broken { marked: false } if self.ledger.unsignaled() != 0 => {
+                let nothing = (WorkOpcode::Send, WorkBody::Inline(&[]));
                 if self.post_mark(index, rail, nothing, None) {
-                    self.life = Life::Broken { marked: true };
+                    self.life = PairHealth::Broken { marked: true };
                 }
             }
-            Life::Broken { .. } if self.ledger.is_empty() => {
-                self.life = Life::Silent { polls: 0 };
+            PairHealth::Broken { .. } if self.ledger.is_empty() => {
+                self.life = PairHealth::Silent { polls: 0 };
             }
-            Life::Whole | Life::Broken { .. } => {}
-            Life::Silent { polls } if polls < SILENT_POLLS => {
-                self.life = Life::Silent { polls: polls + 1 };
+            PairHealth::Whole | PairHealth::Broken { .. } => {}
+            PairHealth::Silent { polls } if polls < SILENT_POLLS => {
+                self.life = PairHealth::Silent { polls: polls + 1 };
             }
-            Life::Silent { .. } => return true,
+            PairHealth::Silent { .. } => return true,
         }
         false
     }
 }
 
-/// The reliable queue pairs of a process, by their places.
+/// The reliable queue pairs of a process, by index.
 #[derive(Debug, Default)]
-pub(super) struct Pairs {
-    all: Vec<Option<Pair>>,
-    numbers: Numbers,
+pub(super) struct ReliablePairs {
+    all: Vec<Option<ReliablePair>>,
+    numbers: CarrierNumbers,
     /// Links whose queue pairs break for the same reason again and again.
-    troubles: HashMap<Line, Troubles>,
+    troubles: HashMap<RailPeer, LinkFailures>,
 }
 
-impl Pairs {
+impl ReliablePairs {
     #[inline(always)]
-    pub(super) fn get(&self, index: u32) -> Option<&Pair> {
+    pub(super) fn get(&self, index: u32) -> Option<&ReliablePair> {
         self.all.get(index as usize)?.as_ref()
     }
 
     #[inline(always)]
-    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Pair> {
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut ReliablePair> {
         self.all.get_mut(index as usize)?.as_mut()
     }
 
     /// The line that one is for.
-    pub(super) fn line(&self, index: u32) -> Option<Line> {
+    pub(super) fn line(&self, index: u32) -> Option<RailPeer> {
         self.get(index).map(|pair| pair.line)
     }
 
     /// Whether what came in a buffer can be from this peer.
     #[inline(always)]
-    pub(super) fn is_from<P: Port>(
+    pub(super) fn is_from<P: VerbsPort>(
         &self,
         source: u32,
         done: &Done,
         buffer: Slot,
-        sides: &Sides,
+        sides: &PeerTable,
         rails: &Rails<P>,
     ) -> bool {
         let Some(side) = sides.find(source) else {
@@ -190,7 +193,7 @@ impl Pairs {
         pair.is_some_and(|pair| pair.line.peer == source)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Pair> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ReliablePair> {
         self.all.iter().flatten()
     }
 
@@ -200,9 +203,9 @@ impl Pairs {
     }
 
     /// Makes one for a line; it leads nowhere as yet.
-    pub(super) fn make<P: Port>(
+    pub(super) fn make<P: VerbsPort>(
         &mut self,
-        line: Line,
+        line: RailPeer,
         rail: &mut Rail<P>,
         limits: &NetLimits,
         (now_ns, poll): (u64, u64),
@@ -214,17 +217,17 @@ impl Pairs {
             self.all.push(None);
         }
         let chance = now_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        self.all[index] = Some(Pair {
+        self.all[index] = Some(ReliablePair {
             line,
             made: self.numbers.next(),
             end,
             first: u32::try_from(chance).unwrap_or(0) & NUMBER_MASK,
-            ledger: Ledger::default(),
+            ledger: SendLedger::default(),
             used_at: poll,
-            unsaid: Unsaid::default(),
+            unsaid: AckStall::default(),
             patience: limits.terms.patience(),
-            watch: Watch::default(),
-            life: Life::Whole,
+            watch: CompletionWatch::default(),
+            life: PairHealth::Whole,
         });
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         rail.numbers.insert(end.number, index);
@@ -232,10 +235,10 @@ impl Pairs {
     }
 
     /// Connects one to the peer's; takes it apart if that fails. `least`: how long it waits for answers at least.
-    pub(super) fn connect<P: Port>(
+    pub(super) fn connect<P: VerbsPort>(
         &mut self,
         index: u32,
-        (address, theirs): (Address, End),
+        (address, theirs): (PortAddress, PairEnd),
         rails: &mut Rails<P>,
         (least, now_ns): (u8, u64),
     ) -> Result<(), CallError> {
@@ -245,7 +248,7 @@ impl Pairs {
             return Ok(());
         };
         pair.patience = patience;
-        let remote = Remote {
+        let remote = RemotePair {
             address,
             number: theirs.number,
             their_first: theirs.first,
@@ -260,7 +263,7 @@ impl Pairs {
     }
 
     /// How much longer a queue pair waits for answers: more with each that broke in vain, until there were none for a while.
-    fn more_patience(&self, line: Line, now_ns: u64) -> u8 {
+    fn more_patience(&self, line: RailPeer, now_ns: u64) -> u8 {
         let troubles = self.troubles.get(&line);
         let breaks = troubles.map_or(0, |troubles| troubles.unanswered.count(now_ns));
         breaks.min(MORE_PATIENCE)
@@ -269,17 +272,17 @@ impl Pairs {
     /// What the failure of one tells of its peer.
     pub(super) fn judge(
         &mut self,
-        line: Line,
-        status: Status,
+        line: RailPeer,
+        status: WorkStatus,
         now_ns: u64,
-        sides: &mut Sides,
+        sides: &mut PeerTable,
         counts: &NetCounts,
     ) {
         self.note_trouble(line, status, now_ns);
         match status {
-            Status::Flushed => {}
+            WorkStatus::Flushed => {}
             // Its device is there.
-            Status::NotReady => counts.not_ready.add(1),
+            WorkStatus::NotReady => counts.not_ready.add(1),
             _ => {
                 if let Some(link) = sides.link(line) {
                     link.is_suspected = true;
@@ -289,27 +292,29 @@ impl Pairs {
     }
 
     /// Notes why one has failed, if it is of the reasons that are counted.
-    fn note_trouble(&mut self, line: Line, status: Status, now_ns: u64) {
+    fn note_trouble(&mut self, line: RailPeer, status: WorkStatus, now_ns: u64) {
         let troubles = &mut self.troubles;
         match status {
-            Status::NotReady => troubles.entry(line).or_default().not_ready.again(now_ns),
-            Status::RetryExceeded => troubles.entry(line).or_default().unanswered.again(now_ns),
+            WorkStatus::NotReady => troubles.entry(line).or_default().not_ready.record(now_ns),
+            WorkStatus::RetryExceeded => {
+                troubles.entry(line).or_default().unanswered.record(now_ns)
+            }
             _ => {}
         }
     }
 
     /// How often of late the peer had no buffer.
-    pub(super) fn not_ready(&self, line: Line, now_ns: u64) -> u8 {
+    pub(super) fn not_ready(&self, line: RailPeer, now_ns: u64) -> u8 {
         let troubles = self.troubles.get(&line);
         troubles.map_or(0, |it| it.not_ready.count(now_ns))
     }
 
     /// The line whose queue pair was not used for longest, of those that carry packets.
-    pub(super) fn used_least(&self, sides: &Sides) -> Option<Line> {
-        let is_joined = |pair: &&Pair| {
+    pub(super) fn used_least(&self, sides: &PeerTable) -> Option<RailPeer> {
+        let is_joined = |pair: &&ReliablePair| {
             let side = sides.get(pair.line.peer);
             let link = side.and_then(|side| side.link(pair.line.rail));
-            link.is_some_and(|link| matches!(link.connection.state(), State::Joined { .. }))
+            link.is_some_and(|link| matches!(link.connection.state(), CarrierState::Joined { .. }))
         };
         let pairs = self
             .iter()
@@ -318,13 +323,13 @@ impl Pairs {
     }
 
     /// Whether one on this line is broken and not yet taken apart.
-    pub(super) fn is_any_going(&self, line: Line) -> bool {
+    pub(super) fn is_any_going(&self, line: RailPeer) -> bool {
         self.iter()
             .any(|pair| pair.line == line && !pair.is_whole())
     }
 
     /// Posts a note over one. `false`: there is no room.
-    pub(super) fn post_note<P: Port>(
+    pub(super) fn post_note<P: VerbsPort>(
         &mut self,
         index: u32,
         note: &[u8; NOTE_BYTES],
@@ -341,8 +346,8 @@ impl Pairs {
         let rail = &mut rails[at];
         let inline_bytes = rail.port.facts().inline_bytes as usize;
         let body = sends.body(slot, at, NOTE_BYTES, inline_bytes);
-        let read = matches!(body, Body::Piece(_)).then_some(slot);
-        let taken = pair.post_mark(index, rail, (Operation::Send, body), read);
+        let read = matches!(body, WorkBody::Piece(_)).then_some(slot);
+        let taken = pair.post_mark(index, rail, (WorkOpcode::Send, body), read);
         if let Some(slot) = read.filter(|_| taken) {
             sends.posted(slot);
         }
@@ -351,7 +356,7 @@ impl Pairs {
     }
 
     /// Posts a write of nothing. `false`: there is no room.
-    pub(super) fn post_nothing<P: Port>(&mut self, index: u32, rails: &mut Rails<P>) -> bool {
+    pub(super) fn post_nothing<P: VerbsPort>(&mut self, index: u32, rails: &mut Rails<P>) -> bool {
         let Some(pair) = self.get_mut(index) else {
             return true;
         };
@@ -359,11 +364,11 @@ impl Pairs {
     }
 
     /// One is broken; the peer is told what has arrived, of which it may have lost the last word.
-    pub(super) fn break_pair<P: Port>(
+    pub(super) fn break_pair<P: VerbsPort>(
         &mut self,
         index: u32,
         rails: &mut Rails<P>,
-        sides: &mut Sides,
+        sides: &mut PeerTable,
         counts: &NetCounts,
     ) {
         if let Some(line) = self.break_quietly(index, rails, sides) {
@@ -378,14 +383,14 @@ impl Pairs {
     }
 
     /// The same of one that nobody will miss; answers its line if it was whole.
-    pub(super) fn break_quietly<P: Port>(
+    pub(super) fn break_quietly<P: VerbsPort>(
         &mut self,
         index: u32,
         rails: &mut Rails<P>,
-        sides: &mut Sides,
-    ) -> Option<Line> {
+        sides: &mut PeerTable,
+    ) -> Option<RailPeer> {
         let pair = self.get_mut(index).filter(|pair| pair.is_whole())?;
-        pair.life = Life::Broken { marked: false };
+        pair.life = PairHealth::Broken { marked: false };
         let line = pair.line;
         rails[line.at()].port.fail(pair.end);
         let side = sides.of(line.peer);
@@ -401,10 +406,10 @@ impl Pairs {
     }
 
     /// Looks after the broken queue pairs of a peer (P1). `true`: there are some still.
-    pub(super) fn bury<P: Port>(&mut self, peer: u32, rails: &mut Rails<P>) -> bool {
+    pub(super) fn bury<P: VerbsPort>(&mut self, peer: u32, rails: &mut Rails<P>) -> bool {
         let mut left = false;
         for index in self.places() {
-            let is_broken = |pair: &&mut Pair| pair.line.peer == peer && !pair.is_whole();
+            let is_broken = |pair: &&mut ReliablePair| pair.line.peer == peer && !pair.is_whole();
             let Some(pair) = self.get_mut(index).filter(is_broken) else {
                 continue;
             };
@@ -419,7 +424,7 @@ impl Pairs {
     }
 
     /// Takes one apart at once, whatever is under way. Nothing of it comes back.
-    pub(super) fn destroy<P: Port>(&mut self, index: u32, rails: &mut Rails<P>) {
+    pub(super) fn destroy<P: VerbsPort>(&mut self, index: u32, rails: &mut Rails<P>) {
         let place = self.all.get_mut(index as usize);
         if let Some(pair) = place.and_then(Option::take) {
             let rail = &mut rails[pair.line.at()];
@@ -429,12 +434,12 @@ impl Pairs {
     }
 
     /// The same of one whose rail is lost; answers what was under way on it.
-    pub(super) fn forget<P: Port>(
+    pub(super) fn forget<P: VerbsPort>(
         &mut self,
         index: u32,
         rails: &mut Rails<P>,
-        sides: &mut Sides,
-    ) -> Ledger {
+        sides: &mut PeerTable,
+    ) -> SendLedger {
         let pair = self.get_mut(index);
         let ledger = pair.map(|pair| mem::take(&mut pair.ledger));
         self.break_quietly(index, rails, sides);
@@ -444,7 +449,7 @@ impl Pairs {
     }
 
     /// Takes all apart.
-    pub(super) fn retire<P: Port>(&mut self, rails: &mut Rails<P>) {
+    pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         for pair in self.all.iter_mut().filter_map(Option::take) {
             let port = &mut rails[pair.line.at()].port;
             port.fail(pair.end);
@@ -452,7 +457,7 @@ impl Pairs {
         }
     }
 
-    /// The places of those whose device has told nothing for longer than it may (`forgotten.rs`).
+    /// The places of those whose device has told nothing for longer than it may (`lost_completions.rs`).
     pub(super) fn late(&mut self, now_ns: u64) -> Vec<u32> {
         let places = self.places();
         places
@@ -465,8 +470,8 @@ impl Pairs {
         pair.is_some_and(|pair| pair.watch.is_late(&pair.ledger, pair.patience, now_ns))
     }
 
-    /// How often the same packet was the oldest of one that its peer does not say it has ([`Unsaid`]).
-    pub(super) fn look_at_unsaid(&mut self, index: u32, sides: &Sides) -> u8 {
+    /// How often the same packet was the oldest of one that its peer does not say it has ([`AckStall`]).
+    pub(super) fn look_at_unsaid(&mut self, index: u32, sides: &PeerTable) -> u8 {
         let Some(pair) = self.get_mut(index) else {
             return 0;
         };
@@ -477,7 +482,7 @@ impl Pairs {
     }
 
     /// Whether a peer with a queue pair has yet to say what has arrived.
-    pub(super) fn is_any_unsaid(&self, sides: &Sides) -> bool {
+    pub(super) fn is_any_unsaid(&self, sides: &PeerTable) -> bool {
         self.iter().any(|pair| {
             let side = sides.get(pair.line.peer);
             side.is_some_and(|side| side.session.awaits_word().is_some())
@@ -486,14 +491,14 @@ impl Pairs {
 
     /// Bytes of those that there are.
     pub(super) fn bytes(&self, limits: &NetLimits) -> usize {
-        self.iter().count() * Pair::most_bytes(limits)
+        self.iter().count() * ReliablePair::most_bytes(limits)
     }
 }
 
 /// A write that changes nothing, and of which no device asks whether it is allowed. Its end tells of what was posted before.
-pub(super) const NOTHING: (Operation, Body<'static>) = {
+pub(super) const NOTHING: (WorkOpcode, WorkBody<'static>) = {
     let (address, key) = (0, 0);
-    (Operation::Write { address, key }, Body::Inline(&[]))
+    (WorkOpcode::Write { address, key }, WorkBody::Inline(&[]))
 };
 /// 67 ms without an answer, seven times, then a queue pair breaks: half a second, where nothing else is set. After this many
 /// doublings it is 1.1 s, seven times: a network that is so slow loses packets, not processes.
@@ -509,10 +514,15 @@ mod tests {
     use super::super::rails::one_rail;
     use super::*;
 
-    const LINE: Line = Line { peer: 1, rail: 0 };
-    const OTHER: Line = Line { peer: 2, rail: 0 };
+    const LINE: RailPeer = RailPeer { peer: 1, rail: 0 };
+    const OTHER: RailPeer = RailPeer { peer: 2, rail: 0 };
 
-    fn make(pairs: &mut Pairs, line: Line, rails: &mut Rails<FakePort>, poll: u64) -> u32 {
+    fn make(
+        pairs: &mut ReliablePairs,
+        line: RailPeer,
+        rails: &mut Rails<FakePort>,
+        poll: u64,
+    ) -> u32 {
         let limits = NetLimits::DEFAULT;
         let made = pairs.make(line, &mut rails[line.at()], &limits, (5, poll));
         made.unwrap()
@@ -520,7 +530,11 @@ mod tests {
 
     #[test]
     fn a_broken_pair_goes_after_polls_that_find_nothing_and_its_place_is_used_again() {
-        let (mut pairs, mut rails, mut sides) = (Pairs::default(), one_rail(), Sides::new(0, 3, 7));
+        let (mut pairs, mut rails, mut sides) = (
+            ReliablePairs::default(),
+            one_rail(),
+            PeerTable::new(0, 3, 7),
+        );
         let index = make(&mut pairs, LINE, &mut rails, 0);
         assert_eq!((rails.pairs(), pairs.line(index)), (1, Some(LINE)));
         let broke = pairs.break_quietly(index, &mut rails, &mut sides);
@@ -541,12 +555,12 @@ mod tests {
 
     #[test]
     fn what_breaks_in_vain_gets_more_patience_up_to_a_limit() {
-        let mut pairs = Pairs::default();
+        let mut pairs = ReliablePairs::default();
         for breaks in 0..=MORE_PATIENCE + 2 {
             assert_eq!(pairs.more_patience(LINE, 9), breaks.min(MORE_PATIENCE));
-            pairs.note_trouble(LINE, Status::RetryExceeded, 9);
-            pairs.note_trouble(OTHER, Status::NotReady, 9);
-            pairs.note_trouble(OTHER, Status::Flushed, 9);
+            pairs.note_trouble(LINE, WorkStatus::RetryExceeded, 9);
+            pairs.note_trouble(OTHER, WorkStatus::NotReady, 9);
+            pairs.note_trouble(OTHER, WorkStatus::Flushed, 9);
             assert_eq!(pairs.not_ready(OTHER, 9), breaks + 1);
         }
         assert_eq!(
@@ -557,7 +571,11 @@ mod tests {
 
     #[test]
     fn the_one_that_is_given_up_is_joined_and_whole() {
-        let (mut pairs, mut rails, mut sides) = (Pairs::default(), one_rail(), Sides::new(0, 3, 7));
+        let (mut pairs, mut rails, mut sides) = (
+            ReliablePairs::default(),
+            one_rail(),
+            PeerTable::new(0, 3, 7),
+        );
         let first = make(&mut pairs, LINE, &mut rails, 1);
         let second = make(&mut pairs, OTHER, &mut rails, 2);
         assert_eq!(pairs.used_least(&sides), None, "none is joined");

@@ -9,23 +9,23 @@
 
 use std::mem;
 
-use session::{Ack, Do, Overdue, State};
+use session::{Ack, CarrierState, Do, Overdue};
 
 use super::MOST_POSTED;
-use super::address::Address;
-use super::ledger::Posted;
-use super::links::Links;
-use super::pair::Pair;
-use super::port::{CallError, Done, Port, Status};
-use super::rail::Line;
-use super::side::Side;
-use super::wire::{self, End, NOTE_BYTES, Say};
-use super::words::{self, Ends};
+use super::address::PortAddress;
+use super::error_text::{self, PairEnds};
+use super::ledger::PostedRequest;
+use super::links::VerbsLinks;
+use super::pair::ReliablePair;
+use super::peer::VerbsPeer;
+use super::port::{CallError, Done, VerbsPort, WorkStatus};
+use super::rail::RailPeer;
+use super::wire::{self, NOTE_BYTES, PairEnd, Say};
 
-impl<P: Port> Links<P> {
+impl<P: VerbsPort> VerbsLinks<P> {
     /// Makes a queue pair for a peer, if that is possible now.
     #[cold]
-    pub(super) fn want_pair(&mut self, line: Line) {
+    pub(super) fn want_pair(&mut self, line: RailPeer) {
         if self.way_to(line).is_none() {
             return;
         }
@@ -56,17 +56,22 @@ impl<P: Port> Links<P> {
         self.ask(line, index);
     }
 
-    fn make_pair(&mut self, line: Line) -> Result<u32, CallError> {
+    fn make_pair(&mut self, line: RailPeer) -> Result<u32, CallError> {
         let now = (self.schedule.now_ns, self.schedule.polls());
         let rail = &mut self.rails[line.at()];
         self.pairs.make(line, rail, &self.limits, now)
     }
 
     /// Connects an end of ours to one of the peer's, whose packets are as long as it says; takes it apart if that fails.
-    fn connect(&mut self, index: u32, address: Address, theirs: End) -> Result<u32, CallError> {
+    fn connect(
+        &mut self,
+        index: u32,
+        address: PortAddress,
+        theirs: PairEnd,
+    ) -> Result<u32, CallError> {
         let patience = (self.limits.terms.patience(), self.schedule.now_ns);
         let packet_bytes = theirs.packet_bytes;
-        let address = Address {
+        let address = PortAddress {
             packet_bytes,
             ..address
         };
@@ -78,7 +83,7 @@ impl<P: Port> Links<P> {
     }
 
     /// The peer asks for a queue pair.
-    pub(super) fn answer(&mut self, line: Line, attempt: u32, theirs: End, again: bool) {
+    pub(super) fn answer(&mut self, line: RailPeer, attempt: u32, theirs: PairEnd, again: bool) {
         let Some(link) = self.sides.link(line) else {
             return;
         };
@@ -87,20 +92,27 @@ impl<P: Port> Links<P> {
         };
         let state = link.connection.state();
         match state {
-            State::Apart => {}
+            CarrierState::Apart => {}
             // Nothing has gone over it.
-            State::Asking { end } | State::Answered { end } => self.break_quietly(end),
-            State::Joined { end, .. } | State::Leaving { end, .. } => self.break_pair(end),
+            CarrierState::Asking { end } | CarrierState::Answered { end } => {
+                self.break_quietly(end)
+            }
+            CarrierState::Joined { end, .. } | CarrierState::Leaving { end, .. } => {
+                self.break_pair(end)
+            }
         }
         let Some(most) = self.most_packet_bytes(line) else {
             return;
         };
-        let theirs = End {
+        let theirs = PairEnd {
             packet_bytes: theirs.packet_bytes.min(most),
             ..theirs
         };
         // Where one was broken here, now or before, its place becomes free.
-        let is_given_up = matches!(state, State::Asking { .. } | State::Answered { .. });
+        let is_given_up = matches!(
+            state,
+            CarrierState::Asking { .. } | CarrierState::Answered { .. }
+        );
         let has_place = is_given_up || (again && self.pairs.is_any_going(line));
         if !has_place && !self.rails.has_room_for_pair(&self.limits) {
             self.give_one_up();
@@ -118,7 +130,7 @@ impl<P: Port> Links<P> {
         }
     }
 
-    fn refuse(&mut self, line: Line, attempt: u32) {
+    fn refuse(&mut self, line: RailPeer, attempt: u32) {
         if let Some(link) = self.sides.link(line) {
             link.connection.refuse(attempt);
             self.say(line, Say::Refuse { attempt });
@@ -126,7 +138,7 @@ impl<P: Port> Links<P> {
     }
 
     /// The peer has joined its end to ours.
-    pub(super) fn join(&mut self, line: Line, theirs: End) {
+    pub(super) fn join(&mut self, line: RailPeer, theirs: PairEnd) {
         let Some(link) = self.sides.link(line) else {
             return;
         };
@@ -139,7 +151,7 @@ impl<P: Port> Links<P> {
         let (Some(index), Some(address), Some(asked_bytes)) = (end, address, asked_bytes) else {
             return;
         };
-        let theirs = End {
+        let theirs = PairEnd {
             packet_bytes: theirs.packet_bytes.min(asked_bytes),
             ..theirs
         };
@@ -155,7 +167,7 @@ impl<P: Port> Links<P> {
     }
 
     /// An end that was made comes to nothing: the peer has no room for it, or ours cannot be joined.
-    pub(super) fn abandon(&mut self, line: Line) {
+    pub(super) fn abandon(&mut self, line: RailPeer) {
         let now_ns = self.schedule.now_ns;
         let end = self.sides.link(line).and_then(|link| link.connection.end());
         if let Some(index) = end {
@@ -184,7 +196,7 @@ impl<P: Port> Links<P> {
             let rails: Vec<u8> = self.sides.of(peer).links().map(|link| link.rail).collect();
             let mut left = false;
             for rail in rails {
-                left |= self.leave_on(Line { peer, rail });
+                left |= self.leave_on(RailPeer { peer, rail });
             }
             let is_any_broken = self.pairs.bury(peer, &mut self.rails);
             if !is_any_broken && mem::take(&mut self.sides.of(peer).waits_for_last) {
@@ -200,10 +212,10 @@ impl<P: Port> Links<P> {
     }
 
     /// A queue pair that is given up: tells the peer when all has arrived. `true`: not yet.
-    fn leave_on(&mut self, line: Line) -> bool {
+    fn leave_on(&mut self, line: RailPeer) -> bool {
         let now_ns = self.schedule.now_ns;
         let state = self.sides.link(line).map(|link| link.connection.state());
-        let Some(State::Leaving {
+        let Some(CarrierState::Leaving {
             end,
             said: false,
             heard,
@@ -233,7 +245,7 @@ impl<P: Port> Links<P> {
     }
 
     /// Nobody uses the peer's queue pair any more.
-    pub(super) fn take_apart(&mut self, line: Line) {
+    pub(super) fn take_apart(&mut self, line: RailPeer) {
         let end = self.sides.link(line).and_then(|link| link.connection.end());
         if let Some(index) = end {
             self.break_quietly(index);
@@ -243,9 +255,9 @@ impl<P: Port> Links<P> {
 
     /// A work request on a reliable queue pair has ended well.
     #[inline(always)]
-    pub(super) fn retire(&mut self, posted: Posted, made: u32) {
+    pub(super) fn retire(&mut self, posted: PostedRequest, made: u32) {
         match posted {
-            Posted::Packet { peer, number, read } => {
+            PostedRequest::Packet { peer, number, read } => {
                 if let Some(slot) = read {
                     self.sends.retired(slot);
                 }
@@ -254,8 +266,10 @@ impl<P: Port> Links<P> {
                     side.session.arrived(number, made);
                 }
             }
-            Posted::Part { work, bytes, .. } => self.part_is_back(work, bytes, Status::Success),
-            Posted::Mark { read } => {
+            PostedRequest::Part { work, bytes, .. } => {
+                self.part_is_back(work, bytes, WorkStatus::Success)
+            }
+            PostedRequest::Mark { read } => {
                 if let Some(slot) = read {
                     self.sends.retired(slot);
                 }
@@ -273,8 +287,12 @@ impl<P: Port> Links<P> {
             self.rails[pair.line.at()].posted -= 1;
             match posted {
                 // Nothing has told its end: that it did not fail is not to be relied on (W3).
-                Posted::Part { work, bytes, .. } => self.part_is_back(work, bytes, Status::Flushed),
-                Posted::Packet { .. } | Posted::Mark { .. } => self.retire(posted, made),
+                PostedRequest::Part { work, bytes, .. } => {
+                    self.part_is_back(work, bytes, WorkStatus::Flushed)
+                }
+                PostedRequest::Packet { .. } | PostedRequest::Mark { .. } => {
+                    self.retire(posted, made)
+                }
             }
         }
         let Some(pair) = self.pairs.get_mut(index) else {
@@ -286,14 +304,14 @@ impl<P: Port> Links<P> {
         let line = pair.line;
         self.rails[line.at()].posted -= 1;
         self.fail_pair(index, line, &posted, done);
-        if let Posted::Part { work, bytes, .. } = posted {
+        if let PostedRequest::Part { work, bytes, .. } = posted {
             self.part_is_back(work, bytes, done.status);
         }
         self.sends.posted_ended(posted);
     }
 
     /// A queue pair breaks since something has failed that was posted to it.
-    fn fail_pair(&mut self, index: u32, line: Line, posted: &Posted, done: &Done) {
+    fn fail_pair(&mut self, index: u32, line: RailPeer, posted: &PostedRequest, done: &Done) {
         let done = &Done {
             status: self.what_it_says(line, done.status),
             ..*done
@@ -306,9 +324,9 @@ impl<P: Port> Links<P> {
         self.detour_if_joined(line, done.status);
     }
 
-    /// What a failure says of the peer. A program that plays the adapter answers in calls of its process alone: that it does not says no more
-    /// than that a device had no buffer for too long, so nobody takes it for dead.
-    fn what_it_says(&self, line: Line, status: Status) -> Status {
+    /// What a failure says of the peer. A program that plays the adapter answers in calls of its process alone: that it does not
+    /// says no more than that a device had no buffer for too long, so nobody takes it for dead.
+    fn what_it_says(&self, line: RailPeer, status: WorkStatus) -> WorkStatus {
         let link = self
             .sides
             .get(line.peer)
@@ -316,42 +334,44 @@ impl<P: Port> Links<P> {
         let address = link.and_then(|link| link.address);
         let is_program = address.is_some_and(|address| address.is_program());
         match status {
-            Status::RetryExceeded if is_program => Status::NotReady,
+            WorkStatus::RetryExceeded if is_program => WorkStatus::NotReady,
             status => status,
         }
     }
 
     /// Says what failed, unless that is only what follows, or was said often.
-    fn complain_of(&mut self, index: u32, posted: &Posted, done: &Done) {
+    fn complain_of(&mut self, index: u32, posted: &PostedRequest, done: &Done) {
         let Some(pair) = self.pairs.get(index) else {
             return;
         };
         let line = pair.line;
         let often = match done.status {
             // A process that computes gives no buffers back; whoever is told wants to know of one that does so for long.
-            Status::NotReady => self.pairs.not_ready(line, self.schedule.now_ns) != TOLD_NOT_READY,
+            WorkStatus::NotReady => {
+                self.pairs.not_ready(line, self.schedule.now_ns) != TOLD_NOT_READY
+            }
             // Most of them heal, and where many break they do so for one reason.
             _ => !(self.counts.broken.get() + 1).is_power_of_two(),
         };
-        if !pair.is_whole() || done.status == Status::Flushed || often {
+        if !pair.is_whole() || done.status == WorkStatus::Flushed || often {
             return;
         }
         let what = match posted {
-            Posted::Part { bytes, .. } => format!("a transfer of {bytes} bytes"),
-            Posted::Packet { .. } | Posted::Mark { .. } => "a message".to_owned(),
+            PostedRequest::Part { bytes, .. } => format!("a transfer of {bytes} bytes"),
+            PostedRequest::Packet { .. } | PostedRequest::Mark { .. } => "a message".to_owned(),
         };
         let Some(ends) = self.ends_of(line) else {
             return;
         };
-        let words = words::of_failure(&what, done.status, done.vendor, &ends);
+        let words = error_text::of_failure(&what, done.status, done.vendor, &ends);
         self.news.complain(words);
     }
 
     /// The two ends of a line, in words that say what befell it.
-    pub(super) fn ends_of(&self, line: Line) -> Option<Ends<'_>> {
+    pub(super) fn ends_of(&self, line: RailPeer) -> Option<PairEnds<'_>> {
         let side = self.sides.get(line.peer)?;
         let link = side.link(line.rail);
-        Some(Ends {
+        Some(PairEnds {
             rank: self.me,
             host: self.hosts.here(),
             facts: self.rails[line.at()].port.facts(),
@@ -377,17 +397,17 @@ impl<P: Port> Links<P> {
     /// As if the device had told that what it told nothing of has failed.
     #[cold]
     pub(super) fn forget(&mut self, index: u32) {
-        let Some((line, posted)) = self.pairs.get(index).and_then(Pair::awaited) else {
+        let Some((line, posted)) = self.pairs.get(index).and_then(ReliablePair::awaited) else {
             return;
         };
         let done = Done {
-            status: Status::Forgotten,
+            status: WorkStatus::Forgotten,
             ..Done::default()
         };
         self.fail_pair(index, line, &posted, &done);
     }
 
-    /// Looks at all peers that do not say what has arrived, if it is time for that ([`Unsaid`](session::Unsaid)).
+    /// Looks at all peers that do not say what has arrived, if it is time for that ([`AckStall`](session::AckStall)).
     pub(super) fn try_receivers(&mut self) {
         if !self.schedule.are_receivers_due() {
             return;
@@ -419,8 +439,8 @@ impl<P: Port> Links<P> {
             let mut ledger = self.pairs.forget(index, rails, sides);
             while let Some(posted) = ledger.oldest() {
                 self.rails[rail].posted -= 1;
-                if let Posted::Part { work, bytes, .. } = posted {
-                    self.part_is_back(work, bytes, Status::Flushed);
+                if let PostedRequest::Part { work, bytes, .. } = posted {
+                    self.part_is_back(work, bytes, WorkStatus::Flushed);
                 }
                 self.sends.posted_ended(posted);
             }
@@ -433,7 +453,7 @@ impl<P: Port> Links<P> {
 
     /// A note has arrived. Over a reliable queue pair only acknowledgements do.
     #[inline(never)]
-    pub(super) fn hear(&mut self, line: Line, ack: Ack, say: Say, by_datagram: bool) {
+    pub(super) fn hear(&mut self, line: RailPeer, ack: Ack, say: Say, by_datagram: bool) {
         self.schedule.now_ns = self.rails.clock();
         let peer = line.peer;
         let now_ns = self.schedule.now_ns;
@@ -471,7 +491,7 @@ impl<P: Port> Links<P> {
         }
     }
 
-    fn carry_out(&mut self, line: Line, say: Say, todo: Do<End>) {
+    fn carry_out(&mut self, line: RailPeer, say: Say, todo: Do<PairEnd>) {
         match todo {
             Do::Nothing => {}
             Do::Answer { end, again } => {
@@ -510,7 +530,7 @@ impl<P: Port> Links<P> {
         }
     }
 
-    pub(super) fn say_gone(&mut self, line: Line) {
+    pub(super) fn say_gone(&mut self, line: RailPeer) {
         if let Some(link) = self.sides.link(line) {
             let attempt = link.connection.attempt();
             let done = true;
@@ -519,10 +539,10 @@ impl<P: Port> Links<P> {
     }
 
     /// Nobody has answered: says it again, but answers to what may have been asked long ago not for ever.
-    pub(super) fn say_again_or_not(&mut self, line: Line, overdue: Overdue) {
+    pub(super) fn say_again_or_not(&mut self, line: RailPeer, overdue: Overdue) {
         let state = self.sides.link(line).map(|link| link.connection.state());
         match state {
-            Some(State::Answered { end, .. }) if overdue.tries > MOST_ANSWERS => {
+            Some(CarrierState::Answered { end, .. }) if overdue.tries > MOST_ANSWERS => {
                 self.break_quietly(end);
             }
             _ if self.detour_if_silent(line, overdue.tries) => {}
@@ -531,7 +551,7 @@ impl<P: Port> Links<P> {
     }
 
     /// Says again what nobody has answered.
-    pub(super) fn say_again(&mut self, line: Line) {
+    pub(super) fn say_again(&mut self, line: RailPeer) {
         let Some(link) = self.sides.link(line) else {
             return;
         };
@@ -544,23 +564,25 @@ impl<P: Port> Links<P> {
         };
         let end = pair.as_end(packet_bytes);
         let say = match state {
-            State::Asking { .. } => Say::Connect {
+            CarrierState::Asking { .. } => Say::Connect {
                 attempt,
                 end,
                 again,
             },
-            State::Answered { .. } | State::Joined { .. } => Say::Accept { attempt, end },
-            State::Leaving { said: true, .. } => Say::GiveUp {
+            CarrierState::Answered { .. } | CarrierState::Joined { .. } => {
+                Say::Accept { attempt, end }
+            }
+            CarrierState::Leaving { said: true, .. } => Say::GiveUp {
                 attempt,
                 done: false,
             },
-            State::Leaving { .. } | State::Apart => return,
+            CarrierState::Leaving { .. } | CarrierState::Apart => return,
         };
         self.say(line, say);
     }
 
     /// Sends a note. One that finds no room is lost, as it may be on its way.
-    pub(super) fn say(&mut self, line: Line, say: Say) {
+    pub(super) fn say(&mut self, line: RailPeer, say: Say) {
         let Some(to) = self.way_to(line) else { return };
         let side = self.sides.of(line.peer);
         let (source, ack) = (side.known_as, side.session.tell());
@@ -598,7 +620,7 @@ impl<P: Port> Links<P> {
             if side.session.take_owing(joined) {
                 // The main line may lead nowhere now.
                 let rail = side.heard_on;
-                self.say(Line { peer, rail }, Say::Ack { asks: false });
+                self.say(RailPeer { peer, rail }, Say::Ack { asks: false });
             }
         }
     }
@@ -630,7 +652,7 @@ const TOLD_NOT_READY: u8 = 3;
 const REFUSED_NS: u64 = 100_000_000;
 
 // A side's size is in the promise about memory.
-const _: () = assert!(size_of::<Side>() <= 512);
+const _: () = assert!(size_of::<VerbsPeer>() <= 512);
 
 /// An answer is repeated so often.
 const MOST_ANSWERS: u8 = 12;

@@ -5,11 +5,11 @@
 //! Nothing more is sent for that.
 //!
 //! A note that has no answer was lost, was too long, or its peer computes and has not looked. To tell these apart a short note follows
-//! an ask that is said again, which whoever polls sends back ([`Message::Echo`](super::wire::Message)); after some in vain it goes
-//! alone. An echo without the answer to the ask before it is a *miss*. After [`MOST_MISSES`] in a row the next attempt wants half the size, down to
-//! 256 bytes; a peer that sends no echo costs no size however long it is silent. With a fifth of all packets lost, an ask and its
-//! answer come through with 0.64, an echo without them with 0.23: a size is given up by chance in one of 200 cases
-//! where the first ask was lost, one of 600 in all; with a tenth lost, one of 8000.
+//! an ask that is said again, which whoever polls sends back ([`WireMessage::Echo`](super::wire::WireMessage)); after some in vain it goes
+//! alone. An echo without the answer to the ask before it is a *miss*. After [`MOST_MISSES`] in a row the next attempt wants half
+//! the size, down to 256 bytes; a peer that sends no echo costs no size however long it is silent. With a fifth of all packets
+//! lost, an ask and its answer come through with 0.64, an echo without them with 0.23: a size is given up by chance in one of 200
+//! cases where the first ask was lost, one of 600 in all; with a tenth lost, one of 8000.
 //!
 //! What was found stays with the link: the next queue pair begins there, since most break for other reasons, and finds out by itself if
 //! it is too much by now. After [`KNOWN_MINUTES`] it begins with all that the ports carry, since ways are mended too.
@@ -19,7 +19,7 @@
 //! these 8 bytes is not recognized. None is known: for packets of 4096 bytes it would carry 4148 to 4155 bytes from the header of
 //! IPv4 on, for 1024 bytes 1076 to 1083.
 
-use super::address::Address;
+use super::address::PortAddress;
 
 /// The size of packets to one port of a peer. Four bytes, since every link has one, and a process may have thousands of peers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,14 +28,14 @@ pub(super) struct Path {
     power: u8,
     /// Echoes without an answer to the ask before, in a row.
     misses: u8,
-    asked: Asked,
+    asked: PathQuery,
     /// The [`minute`] since which it is less than both ports carry; 0: it is not.
     less_since: u8,
 }
 
-/// What was asked last and nobody has answered.
+/// The last unanswered question about a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Asked {
+enum PathQuery {
     /// Nothing.
     #[default]
     Nothing,
@@ -68,8 +68,9 @@ impl Path {
         }
     }
 
-    /// A queue pair is asked for, between ports that carry `most` bytes. `true`: as one was before, which nobody has answered. Ports that go
-    /// down, and other links that are taken instead, end attempts sooner than it takes to find a size: misses are counted through.
+    /// A queue pair is asked for, between ports that carry `most` bytes. `true`: as one was before, which nobody has answered.
+    /// Ports that go down, and other links that are taken instead, end attempts sooner than it takes to find a size: misses are
+    /// counted through.
     pub(super) fn begin(&mut self, most: u32, now_ns: u64) -> bool {
         let (asked, before) = (self.asked, self.power);
         let most = power_of(most);
@@ -77,17 +78,17 @@ impl Path {
             (self.power, self.less_since) = (most, 0);
         }
         self.power = self.power.min(most);
-        let is_same = asked != Asked::Nothing && self.power == before;
+        let is_same = asked != PathQuery::Nothing && self.power == before;
         if !is_same {
             self.misses = 0;
         }
-        self.asked = Asked::Pair;
+        self.asked = PathQuery::Pair;
         is_same
     }
 
     /// The peer has answered, and wants none.
     pub(super) fn refused(&mut self) {
-        (self.misses, self.asked) = (0, Asked::Nothing);
+        (self.misses, self.asked) = (0, PathQuery::Nothing);
     }
 
     /// A queue pair has packets of so many bytes, between ports that carry `most`.
@@ -100,7 +101,7 @@ impl Path {
             self.less_since = minute(now_ns);
         }
         self.power = power;
-        (self.misses, self.asked) = (0, Asked::Nothing);
+        (self.misses, self.asked) = (0, PathQuery::Nothing);
     }
 
     /// Whether an echo says anything about the ask that was just said: a shorter one cannot be had.
@@ -116,26 +117,26 @@ impl Path {
     /// An echo is asked for; `alone`: not behind an ask.
     pub(super) fn awaits_echo(&mut self, alone: bool) {
         self.asked = match alone {
-            true => Asked::Life,
-            false => Asked::PairAndEcho,
+            true => PathQuery::Life,
+            false => PathQuery::PairAndEcho,
         };
     }
 
     /// Something of the peer has come. `true`: it was only asked for an echo, since it seemed to look no more.
     pub(super) fn shows_life(&mut self) -> bool {
-        let awaited = self.asked == Asked::Life;
+        let awaited = self.asked == PathQuery::Life;
         if awaited {
-            self.asked = Asked::Pair;
+            self.asked = PathQuery::Pair;
         }
         awaited
     }
 
     /// An echo has come, and no answer to an ask.
     pub(super) fn echo(&mut self, now_ns: u64) -> Miss {
-        if self.asked != Asked::PairAndEcho || !self.may_shrink() {
+        if self.asked != PathQuery::PairAndEcho || !self.may_shrink() {
             return Miss::Late;
         }
-        self.asked = Asked::Pair;
+        self.asked = PathQuery::Pair;
         self.misses += 1;
         if self.misses < MOST_MISSES {
             let after_ns = FIRST_PAUSE_NS << (self.misses - 1);
@@ -164,7 +165,7 @@ fn power_of(bytes: u32) -> u8 {
 }
 
 /// Bytes of a note that shows that packets of `packet_bytes` arrive.
-pub(super) fn filled_bytes(packet_bytes: u32, one: &Address, other: &Address) -> usize {
+pub(super) fn filled_bytes(packet_bytes: u32, one: &PortAddress, other: &PortAddress) -> usize {
     let more = match one.is_program() && other.is_program() {
         true => MORE_BYTES,
         false => 0,
@@ -193,7 +194,7 @@ const _: () = assert!(size_of::<Path>() == 4);
 
 #[cfg(test)]
 mod tests {
-    use super::super::address::Link;
+    use super::super::address::LinkLayer;
     use super::*;
 
     const KNOWN_NS: u64 = KNOWN_MINUTES * MINUTE_NS;
@@ -295,14 +296,14 @@ mod tests {
 
     #[test]
     fn between_programs_a_note_is_as_long_as_the_longest_packet() {
-        let program = Address {
-            link: Link::Ethernet,
+        let program = PortAddress {
+            link: LinkLayer::Ethernet,
             lid: 4791,
             number: 1,
             packet_bytes: 4096,
             gid: [0; 16],
         };
-        let adapter = Address { lid: 0, ..program };
+        let adapter = PortAddress { lid: 0, ..program };
         assert_eq!(filled_bytes(1024, &program, &program), 1036);
         assert_eq!(filled_bytes(1024, &program, &adapter), 1024);
         assert_eq!(filled_bytes(256, &adapter, &adapter), 256);

@@ -3,19 +3,19 @@
 //! to one takes another rail when its own carries nothing any more. Packets that have not arrived for all we know go again; the
 //! peer drops those that it has. Both sides choose for themselves.
 
-use session::State;
+use session::CarrierState;
 
-use super::address::{self, Address};
-use super::link::{Link, pair_up, surely_apart, why_apart};
-use super::links::{Links, Upshot};
-use super::port::{CallError, Mailbox, Port, Status};
-use super::rail::{Line, rail_of};
+use super::address::{self, PortAddress};
+use super::links::{VerbsLinkEvent, VerbsLinks};
+use super::peer_port::{PeerPort, pair_up, surely_apart, why_apart};
+use super::port::{CallError, Mailbox, VerbsPort, WorkStatus};
+use super::rail::{RailPeer, rail_of};
 use super::wire::Say;
 use crate::Peer;
 
-impl<P: Port> Links<P> {
+impl<P: VerbsPort> VerbsLinks<P> {
     /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
-    pub(super) fn way_to(&mut self, line: Line) -> Option<Mailbox> {
+    pub(super) fn way_to(&mut self, line: RailPeer) -> Option<Mailbox> {
         if self.rails.is_all_lost() {
             self.lose_with_all(line);
             return None;
@@ -31,8 +31,12 @@ impl<P: Port> Links<P> {
             return None;
         };
         let number = address.number;
-        if let Some(way) = link.way {
-            return Some(Mailbox { way, number, key });
+        if let Some(handle) = link.handle {
+            return Some(Mailbox {
+                handle,
+                number,
+                key,
+            });
         }
         if self.rails[line.at()].lost.is_some() {
             if self.sides.is_main(line) && !self.leave_for_ever(line.peer) {
@@ -44,18 +48,26 @@ impl<P: Port> Links<P> {
         if now_ns < link.way_after_ns {
             return None;
         }
-        let mut opened = self.rails[line.at()].port.open_way(&address);
+        let mut opened = self.rails[line.at()].port.create_address_handle(&address);
         if opened.is_err() && self.find_port_again(line.at()) {
             // Telling the others may have opened it.
-            if let Some(way) = self.sides.link(line)?.way {
-                return Some(Mailbox { way, number, key });
+            if let Some(handle) = self.sides.link(line)?.handle {
+                return Some(Mailbox {
+                    handle,
+                    number,
+                    key,
+                });
             }
-            opened = self.rails[line.at()].port.open_way(&address);
+            opened = self.rails[line.at()].port.create_address_handle(&address);
         }
         match opened {
-            Ok(way) => {
-                self.sides.link(line)?.way = Some(way);
-                Some(Mailbox { way, number, key })
+            Ok(handle) => {
+                self.sides.link(line)?.handle = Some(handle);
+                Some(Mailbox {
+                    handle,
+                    number,
+                    key,
+                })
             }
             Err(error) => {
                 self.no_way(line, error);
@@ -66,7 +78,7 @@ impl<P: Port> Links<P> {
 
     /// A way could not be opened: a port may be down for a while.
     #[cold]
-    fn no_way(&mut self, line: Line, error: CallError) {
+    fn no_way(&mut self, line: RailPeer, error: CallError) {
         let (now_ns, silence_ns) = (self.schedule.now_ns, self.limits.silence_ns);
         let peer = line.peer;
         if let Some(link) = self.sides.link(line) {
@@ -86,7 +98,7 @@ impl<P: Port> Links<P> {
     /// record is left to [`learn_address`](Self::learn_address).
     pub(super) fn why_apart(&self, record: &[u8]) -> Option<String> {
         let (ports, host) = address::from_record(record)?;
-        let addresses: Vec<Address> = ports.into_iter().map(|(address, _)| address).collect();
+        let addresses: Vec<PortAddress> = ports.into_iter().map(|(address, _)| address).collect();
         let why = why_apart(self.rails.published(), &addresses)?;
         let here = self.hosts.here();
         Some(match String::from_utf8_lossy(host) {
@@ -102,7 +114,7 @@ impl<P: Port> Links<P> {
             self.lose(peer.0, why);
             return false;
         };
-        let (addresses, rates): (Vec<Address>, Vec<u32>) = ports.into_iter().unzip();
+        let (addresses, rates): (Vec<PortAddress>, Vec<u32>) = ports.into_iter().unzip();
         if let Some(why) = surely_apart(self.rails.published(), &addresses) {
             let why = format!(
                 "nothing leads from one to the other: {why}; tcp would, if both had it and might use it: RMPI_PROVIDERS, rmpi-info"
@@ -113,22 +125,24 @@ impl<P: Port> Links<P> {
         let host = self.hosts.number(&String::from_utf8_lossy(host));
         let is_first = self.sides.known().with(peer.0).is_first;
         let table = pair_up(self.rails.published(), &addresses, is_first);
-        let links: Vec<Link> = table
+        let links: Vec<PeerPort> = table
             .iter()
-            .map(|(ours, theirs)| Link::new(*ours, *theirs, Some(addresses[usize::from(*theirs)])))
+            .map(|(ours, theirs)| {
+                PeerPort::new(*ours, *theirs, Some(addresses[usize::from(*theirs)]))
+            })
             .collect();
         let side = self.sides.of(peer.0);
         side.host = host;
         if side.main.address.is_none() {
             // What goes over a link that is of no use finds that out.
-            let serves = |link: &Link| self.rails.serves(link.rail);
+            let serves = |link: &PeerPort| self.rails.serves(link.rail);
             side.set_links(links, serves);
             let peer = peer.0;
-            self.upshots.push_back(Upshot::Rebind { peer });
+            self.upshots.push_back(VerbsLinkEvent::Rebind { peer });
         } else {
             for link in links {
                 let (peer, rail) = (peer.0, link.rail);
-                let line = Line { peer, rail };
+                let line = RailPeer { peer, rail };
                 self.sides.set_address(line, link.address, &mut self.rails);
             }
         }
@@ -143,7 +157,7 @@ impl<P: Port> Links<P> {
 
     /// A peer is found elsewhere from now on.
     #[cold]
-    pub(super) fn follow(&mut self, line: Line, address: Address) {
+    pub(super) fn follow(&mut self, line: RailPeer, address: PortAddress) {
         let side = self.sides.of(line.peer);
         side.was_heard();
         let Some(link) = side.link_mut(line.rail) else {
@@ -158,8 +172,8 @@ impl<P: Port> Links<P> {
         }
         link.address = Some(address);
         link.way_after_ns = 0;
-        let (way, end) = (link.way.take(), link.connection.usable());
-        self.rails[line.at()].leave_way(way);
+        let (handle, end) = (link.handle.take(), link.connection.usable());
+        self.rails[line.at()].retire_handle(handle);
         if let Some(index) = end {
             self.break_pair(index);
         }
@@ -193,7 +207,7 @@ impl<P: Port> Links<P> {
             }
         }
         for (rail, overdue) in overdue {
-            self.say_again_or_not(Line { peer, rail }, overdue);
+            self.say_again_or_not(RailPeer { peer, rail }, overdue);
         }
         if again {
             self.detour_if_stuck(peer);
@@ -243,14 +257,15 @@ impl<P: Port> Links<P> {
         for (buffer, _) in self.strangers.take(peer) {
             self.rails.give_back(buffer);
         }
-        self.upshots.push_back(Upshot::Lost { peer });
+        self.upshots.push_back(VerbsLinkEvent::Lost { peer });
     }
 
     /// Whether a queue pair for the peer is being made, or could be.
-    pub(super) fn hopes_for_pair(&mut self, line: Line) -> bool {
+    pub(super) fn hopes_for_pair(&mut self, line: RailPeer) -> bool {
         self.want_pair(line);
         let waits = self.sides.of(line.peer).waits_for_last;
-        let hopes = |link: &mut Link| link.connection.is_alive() || link.address.is_none() || waits;
+        let hopes =
+            |link: &mut PeerPort| link.connection.is_alive() || link.address.is_none() || waits;
         let hopes = self.sides.link(line).is_some_and(hopes);
         if hopes {
             self.sides.await_pair(line.peer, self.schedule.now_ns);
@@ -262,7 +277,7 @@ impl<P: Port> Links<P> {
     #[cold]
     pub(super) fn detour(&mut self, peer: u32, to: Option<u8>) -> bool {
         let (rails, now_ns) = (&self.rails, self.schedule.now_ns);
-        let is_wanted = |link: &Link| to.is_none_or(|rail| rail == link.rail);
+        let is_wanted = |link: &PeerPort| to.is_none_or(|rail| rail == link.rail);
         let side = self.sides.get(peer);
         let place =
             side.and_then(|side| side.best_other(|it| rails.may_use(it, now_ns) && is_wanted(it)));
@@ -274,7 +289,7 @@ impl<P: Port> Links<P> {
         if self.detour(peer, None) {
             return true;
         }
-        let is_there = |link: &Link| self.rails[usize::from(link.rail)].lost.is_none();
+        let is_there = |link: &PeerPort| self.rails[usize::from(link.rail)].lost.is_none();
         let side = self.sides.get(peer);
         let place = side.and_then(|side| side.best_other(is_there));
         self.take_detour(peer, place)
@@ -289,13 +304,15 @@ impl<P: Port> Links<P> {
         };
         self.counts.detours.add(1);
         match state {
-            State::Apart => {}
-            State::Asking { end } => self.break_quietly(end),
-            State::Answered { end } | State::Joined { end, .. } | State::Leaving { end, .. } => {
+            CarrierState::Apart => {}
+            CarrierState::Asking { end } => self.break_quietly(end),
+            CarrierState::Answered { end }
+            | CarrierState::Joined { end, .. }
+            | CarrierState::Leaving { end, .. } => {
                 self.break_pair(end);
             }
         }
-        self.upshots.push_back(Upshot::Rebind { peer });
+        self.upshots.push_back(VerbsLinkEvent::Rebind { peer });
         self.may_go_on(peer);
         true
     }
@@ -319,7 +336,7 @@ impl<P: Port> Links<P> {
     }
 
     /// Nobody has answered on this line for some time. `true`: it is left alone.
-    pub(super) fn detour_if_silent(&mut self, line: Line, tries: u8) -> bool {
+    pub(super) fn detour_if_silent(&mut self, line: RailPeer, tries: u8) -> bool {
         if tries < MANY_TRIES {
             return false;
         }
@@ -327,7 +344,9 @@ impl<P: Port> Links<P> {
         let side = self.sides.of(line.peer);
         let Some(more) = &side.more else { return false };
         if side.main.rail != line.rail {
-            let asks = |link: &mut Link| matches!(link.connection.state(), State::Asking { .. });
+            let asks = |link: &mut PeerPort| {
+                matches!(link.connection.state(), CarrierState::Asking { .. })
+            };
             let is_vain = self.sides.link(line).is_some_and(asks);
             if is_vain {
                 self.abandon(line);
@@ -341,10 +360,10 @@ impl<P: Port> Links<P> {
     }
 
     /// A work request on a line has failed, which has broken its queue pair.
-    pub(super) fn detour_if_joined(&mut self, line: Line, status: Status) {
+    pub(super) fn detour_if_joined(&mut self, line: RailPeer, status: WorkStatus) {
         let is_of_way = matches!(
             status,
-            Status::RetryExceeded | Status::Forgotten | Status::Other(_)
+            WorkStatus::RetryExceeded | WorkStatus::Forgotten | WorkStatus::Other(_)
         );
         let side = self.sides.of(line.peer);
         let mut others = side.others().iter();
@@ -363,7 +382,7 @@ impl<P: Port> Links<P> {
                 continue;
             };
             let (rails, now_ns) = (&self.rails, self.schedule.now_ns);
-            let is_other_good = |link: &Link| link.rail != rail && rails.may_use(link, now_ns);
+            let is_other_good = |link: &PeerPort| link.rail != rail && rails.may_use(link, now_ns);
             let has_other = side.links().any(is_other_good);
             let link = side.link(rail);
             let end = link.and_then(|link| link.connection.end());

@@ -5,30 +5,30 @@
 use session::Slot;
 
 use super::NetLimits;
-use super::ledger::Posted;
-use super::memory::Block;
+use super::ledger::PostedRequest;
+use super::memory::RegisteredBlock;
 use super::path::{MORE_BYTES, MOST_NOTE_BYTES};
-use super::port::{Access, Body, CallError, GRH_BYTES, Piece, Port, Receives};
+use super::port::{CallError, GRH_BYTES, Receives, RegionAccess, Sge, VerbsPort, WorkBody};
 use super::rail::{RAIL_SHIFT, Rail};
 use super::wire::{HEADER_BYTES, NOTE_BYTES};
 
 /// Slots for sends.
 #[derive(Debug)]
 pub(super) struct SendPool {
-    small: Slots,
-    large: Slots,
+    small: SlotPool,
+    large: SlotPool,
 }
 
 impl SendPool {
     pub(super) fn new() -> Self {
         Self {
-            small: Slots::new(SMALL_SLOT_BYTES, 256, 5),
-            large: Slots::new(LARGE_BYTES, 16, 6),
+            small: SlotPool::new(SMALL_SLOT_BYTES, 256, 5),
+            large: SlotPool::new(LARGE_BYTES, 16, 6),
         }
     }
 
     /// Makes the first slots: where there are some, others wait for them, else everybody waits for ever.
-    pub(super) fn open<P: Port>(&mut self, rails: &mut [Rail<P>]) -> Result<(), CallError> {
+    pub(super) fn open<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) -> Result<(), CallError> {
         self.small.make_more(rails)?;
         self.large.make_more(rails)
     }
@@ -61,7 +61,7 @@ impl SendPool {
     }
 
     /// Whether a note of any length finds room now.
-    pub(super) fn has_for_long_note<P: Port>(&mut self, rails: &mut [Rail<P>]) -> bool {
+    pub(super) fn has_for_long_note<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) -> bool {
         if self.large.free.is_empty() {
             self.large.grow(rails);
         }
@@ -70,7 +70,11 @@ impl SendPool {
 
     /// A free slot for a packet of so many bytes, which the caller's session keeps; `None`: all are in use.
     #[inline(always)]
-    pub(super) fn take<P: Port>(&mut self, rails: &mut [Rail<P>], bytes: usize) -> Option<Slot> {
+    pub(super) fn take<P: VerbsPort>(
+        &mut self,
+        rails: &mut [Rail<P>],
+        bytes: usize,
+    ) -> Option<Slot> {
         if bytes <= SMALL_SLOT_BYTES {
             return self.small.take(rails, FOR_NOTES);
         }
@@ -79,7 +83,7 @@ impl SendPool {
     }
 
     /// A free slot for a note. Packets leave some for these, or nobody could be asked which packets have arrived.
-    fn take_for_note<P: Port>(&mut self, rails: &mut [Rail<P>], bytes: usize) -> Option<Slot> {
+    fn take_for_note<P: VerbsPort>(&mut self, rails: &mut [Rail<P>], bytes: usize) -> Option<Slot> {
         if bytes <= SMALL_SLOT_BYTES {
             return self.small.take(rails, 0);
         }
@@ -87,7 +91,7 @@ impl SendPool {
     }
 
     /// The same with the note in it, and zeros up to so many bytes.
-    pub(super) fn note<P: Port>(
+    pub(super) fn note<P: VerbsPort>(
         &mut self,
         rails: &mut [Rail<P>],
         note: &[u8; NOTE_BYTES],
@@ -115,7 +119,7 @@ impl SendPool {
     }
 
     #[inline(always)]
-    fn of(&mut self, slot: Slot) -> (&mut Slots, Slot) {
+    fn of(&mut self, slot: Slot) -> (&mut SlotPool, Slot) {
         if slot & MARK == 0 {
             (&mut self.small, slot)
         } else {
@@ -149,7 +153,7 @@ impl SendPool {
         rail: usize,
         bytes: usize,
         inline_bytes: usize,
-    ) -> Body<'_> {
+    ) -> WorkBody<'_> {
         let slots = if slot & MARK == 0 {
             &self.small
         } else {
@@ -181,8 +185,8 @@ impl SendPool {
 
     /// What was posted to a queue has ended, or never will: the device does not read its slot any more.
     #[inline(always)]
-    pub(super) fn posted_ended(&mut self, posted: Posted) {
-        if let Posted::Packet { read, .. } | Posted::Mark { read } = posted
+    pub(super) fn posted_ended(&mut self, posted: PostedRequest) {
+        if let PostedRequest::Packet { read, .. } | PostedRequest::Mark { read } = posted
             && let Some(slot) = read
         {
             self.retired(slot);
@@ -190,7 +194,7 @@ impl SendPool {
     }
 
     /// Takes all memory away from the ports.
-    pub(super) fn retire<P: Port>(&mut self, rails: &mut [Rail<P>]) {
+    pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) {
         self.small.retire(rails);
         self.large.retire(rails);
     }
@@ -199,20 +203,21 @@ impl SendPool {
 /// Buffers for receives.
 #[derive(Debug)]
 pub(super) struct RecvPool {
-    shared: Buffers,
-    datagrams: Buffers,
+    shared: BufferPool,
+    datagrams: BufferPool,
     /// The number of their rail, as it stands in their names.
     rail: Slot,
 }
 
 impl RecvPool {
-    /// Of rail number `rail`. `packet_bytes`: what a packet of its port carries; no packet that goes as a datagram is longer, and notes hardly.
+    /// Of rail number `rail`. `packet_bytes`: what a packet of its port carries; no packet that goes as a datagram is longer, and
+    /// notes hardly.
     pub(super) fn new(rail: u8, packet_bytes: u32, limits: &NetLimits) -> Self {
         let datagram_bytes = GRH_BYTES + packet_bytes as usize + MORE_BYTES;
         let datagram_bytes = datagram_bytes.next_multiple_of(64);
         let buffers = |queue, bytes, depth: u32, block: usize| {
             let depth = depth as usize;
-            Buffers::new(queue, bytes, block.min(depth), depth.div_ceil(block))
+            BufferPool::new(queue, bytes, block.min(depth), depth.div_ceil(block))
         };
         Self {
             shared: buffers(
@@ -245,7 +250,7 @@ impl RecvPool {
     }
 
     /// Posts the first buffers.
-    pub(super) fn open<P: Port>(&mut self, port: &mut P) -> Result<(), CallError> {
+    pub(super) fn open<P: VerbsPort>(&mut self, port: &mut P) -> Result<(), CallError> {
         self.shared.grow(port)?;
         self.datagrams.grow(port)?;
         Ok(())
@@ -265,7 +270,7 @@ impl RecvPool {
     }
 
     #[inline(always)]
-    fn of(&self, buffer: Slot) -> (&Buffers, Slot, usize) {
+    fn of(&self, buffer: Slot) -> (&BufferPool, Slot, usize) {
         if is_datagram(buffer) {
             (&self.datagrams, bare(buffer), GRH_BYTES)
         } else {
@@ -304,7 +309,7 @@ impl RecvPool {
 
     /// A buffer may be posted again. It is, with some others.
     #[inline(always)]
-    pub(super) fn give_back<P: Port>(&mut self, buffer: Slot, port: &mut P) {
+    pub(super) fn give_back<P: VerbsPort>(&mut self, buffer: Slot, port: &mut P) {
         if is_datagram(buffer) {
             self.datagrams.give_back(bare(buffer), port);
         } else {
@@ -321,13 +326,13 @@ impl RecvPool {
 
     /// Where more than half of the buffers are away from a queue, makes more.
     #[inline(always)]
-    pub(super) fn tend<P: Port>(&mut self, port: &mut P) {
+    pub(super) fn tend<P: VerbsPort>(&mut self, port: &mut P) {
         self.shared.tend(port);
         self.datagrams.tend(port);
     }
 
     /// Takes all memory away from the port.
-    pub(super) fn retire<P: Port>(&mut self, port: &mut P) {
+    pub(super) fn retire<P: VerbsPort>(&mut self, port: &mut P) {
         self.shared.retire(port);
         self.datagrams.retire(port);
     }
@@ -345,27 +350,27 @@ pub(super) fn is_datagram(buffer: Slot) -> bool {
     buffer & MARK != 0
 }
 
-/// Slots of one size.
+/// Send slots of one size.
 #[derive(Debug)]
-struct Slots {
+struct SlotPool {
     slot_bytes: usize,
     per_block: usize,
     most_blocks: usize,
-    blocks: Vec<Block>,
-    uses: Vec<Use>,
+    blocks: Vec<RegisteredBlock>,
+    uses: Vec<SlotUse>,
     free: Vec<Slot>,
 }
 
-/// Who needs a slot: it is free when nobody does.
+/// The users of a slot. It is free when there are none.
 #[derive(Clone, Copy, Debug, Default)]
-struct Use {
+struct SlotUse {
     /// A session keeps it.
     kept: bool,
     /// Work requests that read it.
     posted: u16,
 }
 
-impl Slots {
+impl SlotPool {
     fn new(slot_bytes: usize, per_block: usize, most_blocks: usize) -> Self {
         Self {
             slot_bytes,
@@ -380,7 +385,7 @@ impl Slots {
     /// Bytes that they take at most.
     fn most_bytes(&self) -> usize {
         let slots = self.per_block * self.most_blocks;
-        slots * (self.slot_bytes + size_of::<Use>() + size_of::<Slot>())
+        slots * (self.slot_bytes + size_of::<SlotUse>() + size_of::<Slot>())
     }
 
     /// Bytes that they take now.
@@ -406,7 +411,7 @@ impl Slots {
 
     /// A free slot, which the caller keeps; `None`: all are in use but so many, which stay free.
     #[inline(always)]
-    fn take<P: Port>(&mut self, rails: &mut [Rail<P>], left: usize) -> Option<Slot> {
+    fn take<P: VerbsPort>(&mut self, rails: &mut [Rail<P>], left: usize) -> Option<Slot> {
         if self.free.len() <= left {
             self.grow(rails);
         }
@@ -419,19 +424,19 @@ impl Slots {
     }
 
     #[cold]
-    fn grow<P: Port>(&mut self, rails: &mut [Rail<P>]) {
+    fn grow<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) {
         if self.blocks.len() < self.most_blocks {
             // If no more memory may be locked, what is there must do.
             let _ = self.make_more(rails);
         }
     }
 
-    fn make_more<P: Port>(&mut self, rails: &mut [Rail<P>]) -> Result<(), CallError> {
-        let mut block = Block::new(self.slot_bytes * self.per_block)?;
+    fn make_more<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) -> Result<(), CallError> {
+        let mut block = RegisteredBlock::new(self.slot_bytes * self.per_block)?;
         let there = (0..).zip(&mut *rails);
         let mut places = there.filter(|(_, rail)| rail.lost.is_none());
-        let registered =
-            places.try_for_each(|(at, rail)| block.register(at, &mut rail.port, Access::OwnRead));
+        let registered = places
+            .try_for_each(|(at, rail)| block.register(at, &mut rail.port, RegionAccess::OwnRead));
         if let Err(error) = registered {
             forget(&mut block, rails);
             return Err(error);
@@ -440,7 +445,7 @@ impl Slots {
         self.blocks.push(block);
         self.uses.resize(
             first + self.per_block,
-            Use {
+            SlotUse {
                 kept: false,
                 posted: 0,
             },
@@ -460,12 +465,12 @@ impl Slots {
 
     /// A slot as the body of a work request.
     #[inline(always)]
-    fn body(&self, slot: Slot, rail: usize, bytes: usize, inline_bytes: usize) -> Body<'_> {
+    fn body(&self, slot: Slot, rail: usize, bytes: usize, inline_bytes: usize) -> WorkBody<'_> {
         let (block, at) = self.place(slot);
         if bytes <= inline_bytes {
-            return Body::Inline(self.blocks[block].bytes(at, bytes));
+            return WorkBody::Inline(self.blocks[block].bytes(at, bytes));
         }
-        Body::Piece(self.blocks[block].piece(rail, at, bytes))
+        WorkBody::Piece(self.blocks[block].piece(rail, at, bytes))
     }
 
     #[inline(always)]
@@ -503,7 +508,7 @@ impl Slots {
     }
 
     /// Takes all memory away from the ports.
-    fn retire<P: Port>(&mut self, rails: &mut [Rail<P>]) {
+    fn retire<P: VerbsPort>(&mut self, rails: &mut [Rail<P>]) {
         for mut block in self.blocks.drain(..) {
             forget(&mut block, rails);
         }
@@ -511,20 +516,20 @@ impl Slots {
 }
 
 /// Takes a block away from all ports.
-fn forget<P: Port>(block: &mut Block, rails: &mut [Rail<P>]) {
+fn forget<P: VerbsPort>(block: &mut RegisteredBlock, rails: &mut [Rail<P>]) {
     for (at, rail) in rails.iter_mut().enumerate() {
         block.deregister(at, &mut rail.port);
     }
 }
 
-/// Buffers of one receive queue.
+/// The buffers of one receive queue.
 #[derive(Debug)]
-struct Buffers {
+struct BufferPool {
     queue: Receives,
     buffer_bytes: usize,
     per_block: usize,
     most_blocks: usize,
-    blocks: Vec<Block>,
+    blocks: Vec<RegisteredBlock>,
     /// Buffers that wait to be posted.
     spare: Vec<Slot>,
     posted: usize,
@@ -532,7 +537,7 @@ struct Buffers {
     filled: Vec<u16>,
 }
 
-impl Buffers {
+impl BufferPool {
     fn new(queue: Receives, buffer_bytes: usize, per_block: usize, most_blocks: usize) -> Self {
         Self {
             queue,
@@ -561,12 +566,12 @@ impl Buffers {
     }
 
     /// Makes the first block and posts it, or a further one. `false`: there are as many as there may be.
-    fn grow<P: Port>(&mut self, port: &mut P) -> Result<bool, CallError> {
+    fn grow<P: VerbsPort>(&mut self, port: &mut P) -> Result<bool, CallError> {
         if self.blocks.len() == self.most_blocks {
             return Ok(false);
         }
-        let mut block = Block::new(self.buffer_bytes * self.per_block)?;
-        block.register(ONLY, port, Access::Own)?;
+        let mut block = RegisteredBlock::new(self.buffer_bytes * self.per_block)?;
+        block.register(ONLY, port, RegionAccess::Own)?;
         let first = self.blocks.len() * self.per_block;
         self.blocks.push(block);
         let numbers = first..first + self.per_block;
@@ -596,7 +601,7 @@ impl Buffers {
 
     /// A buffer may be posted again. It is, with some others.
     #[inline(always)]
-    fn give_back<P: Port>(&mut self, buffer: Slot, port: &mut P) {
+    fn give_back<P: VerbsPort>(&mut self, buffer: Slot, port: &mut P) {
         self.spare.push(buffer);
         if self.spare.len() >= BATCH || self.posted < BATCH {
             self.post_spare(port);
@@ -605,14 +610,14 @@ impl Buffers {
 
     /// Where more than half of the buffers are away from the queue, makes more.
     #[inline(always)]
-    fn tend<P: Port>(&mut self, port: &mut P) {
+    fn tend<P: VerbsPort>(&mut self, port: &mut P) {
         if self.posted < self.blocks.len() * self.per_block / 2 {
             self.tend_scarce(port);
         }
     }
 
     #[cold]
-    fn tend_scarce<P: Port>(&mut self, port: &mut P) {
+    fn tend_scarce<P: VerbsPort>(&mut self, port: &mut P) {
         self.post_spare(port);
         if self.posted < self.blocks.len() * self.per_block / 2 {
             // Without more memory the network's own flow control must do.
@@ -620,8 +625,8 @@ impl Buffers {
         }
     }
 
-    fn post_spare<P: Port>(&mut self, port: &mut P) {
-        const NOWHERE: Piece = Piece {
+    fn post_spare<P: VerbsPort>(&mut self, port: &mut P) {
+        const NOWHERE: Sge = Sge {
             address: 0,
             bytes: 0,
             local_key: 0,
@@ -673,7 +678,7 @@ impl Buffers {
     }
 
     /// Takes all memory away from the port.
-    fn retire<P: Port>(&mut self, port: &mut P) {
+    fn retire<P: VerbsPort>(&mut self, port: &mut P) {
         for mut block in self.blocks.drain(..) {
             block.deregister(ONLY, port);
         }

@@ -6,7 +6,7 @@
 //! sends and one for receives, and a channel that tells of both when it is armed. Reliable queue pairs are made on demand.
 //!
 //! # Memory
-//! A port touches memory of this process only inside a [`Region`], from [`Port::register`] to [`Port::deregister`]: whatever
+//! A port touches memory of this process only inside a [`Region`], from [`VerbsPort::register`] to [`VerbsPort::deregister`]: whatever
 //! numbers a work request carries, the keys are checked against the regions. So registering is `unsafe` and all the
 //! rest is not.
 //!
@@ -20,17 +20,17 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use ring::Count;
+use ring::Own64;
 
 use super::NetTerms;
-use super::address::{Address, Link};
+use super::address::{LinkLayer, PortAddress};
 
 /// One port of one device.
-pub(crate) trait Port: fmt::Debug + Send + Sized {
+pub(crate) trait VerbsPort: fmt::Debug + Send + Sized {
     /// Turns after which a look at the clock is due.
     const CLOCK_EVERY: u64;
 
-    /// Whether a device may forget what was posted: a queue pair of which nothing is told for long is broken (`forgotten.rs`). A
+    /// Whether a device may forget what was posted: a queue pair of which nothing is told for long is broken (`lost_completions.rs`). A
     /// port that is a program waits as long as the peer is believed to live.
     const MAY_FORGET: bool = true;
 
@@ -41,7 +41,7 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
     fn count_into(&mut self, counts: Arc<PortCounts>);
 
     /// What is known of the port. [`refresh`](Self::refresh) changes it.
-    fn facts(&self) -> &Facts;
+    fn facts(&self) -> &PortAttr;
 
     /// Asks the device again: state of the port, its LID, where its GID stands in the table.
     fn refresh(&mut self) -> Result<(), CallError>;
@@ -49,13 +49,13 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
     /// Lets the device reach memory.
     ///
     /// # Safety
-    /// The memory stays mapped until [`deregister`](Self::deregister) has returned or the port was dropped, and until then whoever holds it expects
-    /// that the device reads it, and writes it if `access` says so.
+    /// The memory stays mapped until [`deregister`](Self::deregister) has returned or the port was dropped, and until then whoever
+    /// holds it expects that the device reads it, and writes it if `access` says so.
     unsafe fn register(
         &mut self,
         base: NonNull<u8>,
         bytes: usize,
-        access: Access,
+        access: RegionAccess,
     ) -> Result<Region, CallError>;
 
     /// Ends that: the device touches this memory no more.
@@ -63,15 +63,15 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
 
     /// Hands buffers for receives over: the caller's names for them, and where they are. Answers how many were taken, from the
     /// first on.
-    fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Piece)]) -> usize;
+    fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Sge)]) -> usize;
 
     /// Number of the queue pair for datagrams.
     fn datagram_number(&self) -> u32;
 
     /// Where it is found.
-    fn address(&self) -> Address {
+    fn address(&self) -> PortAddress {
         let facts = self.facts();
-        Address {
+        PortAddress {
             link: facts.link,
             lid: facts.lid,
             number: self.datagram_number(),
@@ -84,55 +84,61 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
     fn datagram_key(&self) -> u32;
 
     /// A way for datagrams to a port elsewhere.
-    fn open_way(&mut self, to: &Address) -> Result<Way, CallError>;
+    fn create_address_handle(&mut self, to: &PortAddress) -> Result<AddressHandle, CallError>;
 
     /// Forgets one.
-    fn close_way(&mut self, way: Way);
+    fn destroy_address_handle(&mut self, handle: AddressHandle);
 
-    /// Sends a datagram. A body [`Body::Inline`] is at most [`Facts::inline_bytes`] long and copied at once.
+    /// Sends a datagram. A body [`WorkBody::Inline`] is at most [`PortAttr::inline_bytes`] long and copied at once.
     fn post_datagram(
         &mut self,
         to: Mailbox,
         work: u64,
-        body: Body<'_>,
+        body: WorkBody<'_>,
         signaled: bool,
-    ) -> Result<(), Refused>;
+    ) -> Result<(), QueueFull>;
 
     /// Makes a reliable queue pair, which takes work only after [`connect`](Self::connect).
-    fn create(&mut self) -> Result<QueuePair, CallError>;
+    fn create(&mut self) -> Result<QueuePairHandle, CallError>;
 
     /// Joins it to one elsewhere; from now on it receives and sends.
-    fn connect(&mut self, pair: QueuePair, to: &Remote) -> Result<(), CallError>;
+    fn connect(&mut self, pair: QueuePairHandle, to: &RemotePair) -> Result<(), CallError>;
 
-    /// Breaks it: whatever was posted comes back as [`Status::Flushed`], if it was signaled or fails.
-    fn fail(&mut self, pair: QueuePair);
+    /// Breaks it: whatever was posted comes back as [`WorkStatus::Flushed`], if it was signaled or fails.
+    fn fail(&mut self, pair: QueuePairHandle);
 
     /// Takes it apart. No completion of its sends comes any more, not even those that wait. Completions of receives may come
     /// or not: some devices forget them, and with them the names of their buffers.
-    fn destroy(&mut self, pair: QueuePair);
+    fn destroy(&mut self, pair: QueuePairHandle);
 
     /// Posts work requests in one go; answers how many were taken, from the first on. A request that was not signaled has no
     /// completion unless it fails; it has ended when a later one of the same queue pair has.
-    fn post(&mut self, pair: QueuePair, requests: &[Request<'_>]) -> usize;
+    fn post(&mut self, pair: QueuePairHandle, requests: &[WorkRequest<'_>]) -> usize;
 
     /// Posts one send, whose body travels inside; `false`: it was not taken.
     #[inline(always)]
-    fn post_inline(&mut self, pair: QueuePair, work: u64, body: &[u8], signaled: bool) -> bool {
-        let request = Request {
+    fn post_inline(
+        &mut self,
+        pair: QueuePairHandle,
+        work: u64,
+        body: &[u8],
+        signaled: bool,
+    ) -> bool {
+        let request = WorkRequest {
             work,
-            operation: Operation::Send,
-            body: Body::Inline(body),
+            operation: WorkOpcode::Send,
+            body: WorkBody::Inline(body),
             signaled,
         };
         self.post(pair, &[request]) == 1
     }
 
     /// Takes completions of one kind of queue; answers how many.
-    fn poll(&mut self, which: Queue, done: &mut [Done]) -> usize;
+    fn poll(&mut self, which: CqKind, done: &mut [Done]) -> usize;
 
     /// Takes the first one, if there is one.
     #[inline(always)]
-    fn poll_first(&mut self, which: Queue) -> Option<Done> {
+    fn poll_first(&mut self, which: CqKind) -> Option<Done> {
         let mut done = [Done::default()];
         (self.poll(which, &mut done) != 0).then(|| done[0])
     }
@@ -153,29 +159,29 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
     fn take_signs(&mut self);
 
     /// The next thing that happened to the port itself; never waits.
-    fn next_event(&mut self) -> Option<Event>;
+    fn next_event(&mut self) -> Option<PortEvent>;
 }
 
 /// Counted by the ports of a process; anybody may read it at any time.
 #[derive(Debug, Default)]
 pub(crate) struct PortCounts {
     /// Regions that were ever registered.
-    pub(crate) regions: Count,
+    pub(crate) regions: Own64,
     /// Bytes of them; of memory that several ports know, as often.
-    came_bytes: Count,
+    came_bytes: Own64,
     /// Bytes of those that are no longer.
-    went_bytes: Count,
+    went_bytes: Own64,
     /// The most that were there at any time.
-    pub(crate) most_bytes: Count,
+    pub(crate) most_bytes: Own64,
     /// Packets that were sent again. These three by ports whose process plays the adapter: adapters keep them to themselves.
-    pub(crate) repeated: Count,
+    pub(crate) repeated: Own64,
     /// Times that no answer came in time.
-    pub(crate) timeouts: Count,
+    pub(crate) timeouts: Own64,
     /// Times that less was sent at once, because of congestion or losses.
-    pub(crate) window_cuts: Count,
+    pub(crate) window_cuts: Own64,
     /// Packets whose payload was not copied, and its bytes. Adapters copy none.
-    pub(crate) in_place: Count,
-    pub(crate) in_place_bytes: Count,
+    pub(crate) in_place: Own64,
+    pub(crate) in_place_bytes: Own64,
 }
 
 impl PortCounts {
@@ -200,9 +206,9 @@ impl PortCounts {
     }
 }
 
-/// What is known of a port.
+/// The attributes of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct PortAttr {
     /// The device's name, `mlx5_0`.
     pub(crate) device: String,
     /// The port's number there, from 1.
@@ -210,7 +216,7 @@ pub(crate) struct Facts {
     /// Whether it can carry anything now.
     pub(crate) is_up: bool,
     /// Where others find it; without the number of the datagram queue pair.
-    pub(crate) link: Link,
+    pub(crate) link: LinkLayer,
     pub(crate) lid: u16,
     pub(crate) gid: [u8; 16],
     /// Where that GID stands in the port's table, now.
@@ -257,9 +263,9 @@ pub(crate) struct Depths {
     pub(crate) inline_bytes: u32,
 }
 
-/// What a peer may do with registered memory. This process always may all.
+/// What peers may do with a memory region. This process may always read and write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum RegionAccess {
     /// Nothing.
     Own,
     /// Nothing, and the memory may be such that this process cannot write.
@@ -279,21 +285,21 @@ pub(crate) struct Region {
     pub(crate) remote_key: u32,
 }
 
-/// A stretch of registered memory of this process.
+/// A scatter-gather entry: a range of a memory region of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct Sge {
     pub(crate) address: u64,
     pub(crate) bytes: u32,
     pub(crate) local_key: u32,
 }
 
-/// What a work request carries.
+/// The body of a work request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Body<'a> {
+pub(crate) enum WorkBody<'a> {
     /// These bytes, copied when it is posted.
     Inline(&'a [u8]),
     /// What lies there until it is complete.
-    Piece(Piece),
+    Piece(Sge),
 }
 
 /// Which buffers for receives.
@@ -305,18 +311,18 @@ pub(crate) enum Receives {
     Datagrams,
 }
 
-/// Which completions.
+/// Which completion queue of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Queue {
+pub(crate) enum CqKind {
     Sends,
     Receives,
 }
 
-/// A way for datagrams: its place among those of the port. Never zero inside, so that one that may be missing takes no more room.
+/// An address handle: an index among those of the port. Never zero inside, so that an `Option` of it takes no more room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Way(NonZeroU32);
+pub(crate) struct AddressHandle(NonZeroU32);
 
-impl Way {
+impl AddressHandle {
     /// The way at a place.
     pub(crate) fn at(place: u32) -> Self {
         Self(NonZeroU32::MIN.saturating_add(place))
@@ -332,22 +338,22 @@ impl Way {
 /// Where a datagram goes: the way, the queue pair that receives it, and the key that it must name to be heard there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mailbox {
-    pub(crate) way: Way,
+    pub(crate) handle: AddressHandle,
     pub(crate) number: u32,
     pub(crate) key: u32,
 }
 
-/// A reliable queue pair: the port's name for it, and its number on the network.
+/// A reliable queue pair: its index at the port, and its number on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QueuePair {
+pub(crate) struct QueuePairHandle {
     pub(crate) id: u32,
     pub(crate) number: u32,
 }
 
 /// The other end of a reliable queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Remote {
-    pub(crate) address: Address,
+pub(crate) struct RemotePair {
+    pub(crate) address: PortAddress,
     /// Its number.
     pub(crate) number: u32,
     /// Packet number that it begins with, and that this side begins with; 24 bits.
@@ -357,21 +363,21 @@ pub(crate) struct Remote {
     pub(crate) patience: u8,
 }
 
-/// One work request on a reliable queue pair.
+/// A work request for a reliable queue pair.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request<'a> {
+pub(crate) struct WorkRequest<'a> {
     /// Comes back in its completion.
     pub(crate) work: u64,
-    pub(crate) operation: Operation,
+    pub(crate) operation: WorkOpcode,
     /// What is sent or written, or where that which is read goes.
-    pub(crate) body: Body<'a>,
+    pub(crate) body: WorkBody<'a>,
     /// Whether its end is told.
     pub(crate) signaled: bool,
 }
 
-/// What a work request does.
+/// The operation of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum WorkOpcode {
     Send,
     Write {
         address: u64,
@@ -398,7 +404,7 @@ pub(crate) enum Operation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) work: u64,
-    pub(crate) status: Status,
+    pub(crate) status: WorkStatus,
     /// Bytes received; of datagrams with the [`GRH_BYTES`] in front.
     pub(crate) bytes: u32,
     /// Number of this process's queue pair.
@@ -409,9 +415,9 @@ pub(crate) struct Done {
     pub(crate) vendor: u32,
 }
 
-/// How a work request ended.
+/// The status of a completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Status {
+pub(crate) enum WorkStatus {
     #[default]
     Success,
     /// Its queue pair had broken before.
@@ -432,13 +438,13 @@ pub(crate) enum Status {
     LocalLength,
     /// Another number of `enum ibv_wc_status`.
     Other(u32),
-    /// The device tells nothing of it, and no device tells this (`forgotten.rs`).
+    /// Synthesized here: the completion never came (`lost_completions.rs`).
     Forgotten,
 }
 
-/// Something that happened to a port.
+/// An asynchronous event of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum PortEvent {
     PortDown,
     PortUp,
     /// Its LID or its table of GIDs is another one.
@@ -455,9 +461,9 @@ pub(crate) enum Event {
     Other(u32),
 }
 
-/// Nothing was posted: there is no room.
+/// Nothing was posted: the queue has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refused;
+pub(crate) struct QueueFull;
 
 /// A call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,25 +2,25 @@
 //! The size of packets of a queue pair is found out while it is made: asks and answers that are as long as it, and echoes where no
 //! answer comes. What follows from them is decided by [`Path`](super::path::Path).
 
-use session::State;
+use session::CarrierState;
 
-use super::links::Links;
+use super::error_text;
+use super::links::VerbsLinks;
 use super::path::{Miss, filled_bytes};
-use super::port::Port;
-use super::rail::Line;
+use super::port::VerbsPort;
+use super::rail::RailPeer;
 use super::wire::{self, NOTE_BYTES, Say};
-use super::words;
 
-impl<P: Port> Links<P> {
+impl<P: VerbsPort> VerbsLinks<P> {
     /// What a packet of a queue pair carries at most, as far as its two ports say; `None`: where the peer is found is not known.
-    pub(super) fn most_packet_bytes(&mut self, line: Line) -> Option<u32> {
+    pub(super) fn most_packet_bytes(&mut self, line: RailPeer) -> Option<u32> {
         let ours = self.rails[line.at()].packet_bytes();
         let theirs = self.sides.link(line)?.address?.packet_bytes;
         Some(ours.min(theirs))
     }
 
     /// A queue pair is asked for with an end of this process: of the size that was found before, if any was.
-    pub(super) fn ask(&mut self, line: Line, end: u32) {
+    pub(super) fn ask(&mut self, line: RailPeer, end: u32) {
         let now_ns = self.schedule.now_ns;
         let most = self.most_packet_bytes(line);
         if let (Some(link), Some(most)) = (self.sides.link(line), most) {
@@ -42,7 +42,7 @@ impl<P: Port> Links<P> {
 
     /// Nobody has answered so often: says again what was said last. After an ask an echo is wanted, and after some in vain an echo alone: who
     /// computes finds no more of them than it needs.
-    pub(super) fn say_once_more(&mut self, line: Line, tries: u8) {
+    pub(super) fn say_once_more(&mut self, line: RailPeer, tries: u8) {
         let Some(link) = self.sides.link(line) else {
             return;
         };
@@ -57,7 +57,7 @@ impl<P: Port> Links<P> {
         }
     }
 
-    fn want_echo(&mut self, line: Line, alone: bool) {
+    fn want_echo(&mut self, line: RailPeer, alone: bool) {
         let Some(link) = self.sides.link(line) else {
             return;
         };
@@ -66,7 +66,7 @@ impl<P: Port> Links<P> {
         self.say_echo(line, attempt, true);
     }
 
-    fn say_echo(&mut self, line: Line, attempt: u32, asks: bool) {
+    fn say_echo(&mut self, line: RailPeer, attempt: u32, asks: bool) {
         let Some(to) = self.way_to(line) else { return };
         let source = self.sides.of(line.peer).known_as;
         let note = wire::echo(source, attempt, asks);
@@ -78,7 +78,7 @@ impl<P: Port> Links<P> {
 
     /// The peer wants an echo, or has sent one back.
     #[inline(never)]
-    pub(super) fn hear_echo(&mut self, line: Line, attempt: u32, asks: bool) {
+    pub(super) fn hear_echo(&mut self, line: RailPeer, attempt: u32, asks: bool) {
         self.schedule.now_ns = self.rails.clock();
         let now_ns = self.schedule.now_ns;
         let has_room = self.has_for_long_note();
@@ -104,7 +104,7 @@ impl<P: Port> Links<P> {
             }
             return;
         }
-        let State::Asking { end } = link.connection.state() else {
+        let CarrierState::Asking { end } = link.connection.state() else {
             return;
         };
         let newest = link.connection.attempt();
@@ -132,7 +132,7 @@ impl<P: Port> Links<P> {
     }
 
     /// Both ends agree on the size of packets of a queue pair; this process has asked if it is `asked`.
-    pub(super) fn agree(&mut self, line: Line, packet_bytes: u32, asked: bool) {
+    pub(super) fn agree(&mut self, line: RailPeer, packet_bytes: u32, asked: bool) {
         let now_ns = self.schedule.now_ns;
         let most = self.most_packet_bytes(line);
         let (Some(link), Some(most)) = (self.sides.link(line), most) else {
@@ -148,16 +148,16 @@ impl<P: Port> Links<P> {
 
     /// Says once that the way to a peer carries less than both ports.
     #[cold]
-    fn tell_narrow(&mut self, line: Line, packet_bytes: u32, most: u32) {
+    fn tell_narrow(&mut self, line: RailPeer, packet_bytes: u32, most: u32) {
         let Some(ends) = self.ends_of(line) else {
             return;
         };
-        let words = words::of_narrow_way(packet_bytes, most, &ends);
+        let words = error_text::of_narrow_way(packet_bytes, most, &ends);
         self.news.remark_on_way(words);
     }
 
     /// Bytes of a note on a line: more than it says where it names a queue pair.
-    pub(super) fn note_bytes(&self, line: Line, say: &Say) -> usize {
+    pub(super) fn note_bytes(&self, line: RailPeer, say: &Say) -> usize {
         let (Say::Connect { end, .. } | Say::Accept { end, .. }) = say else {
             return NOTE_BYTES;
         };
@@ -230,13 +230,13 @@ mod tests {
     #[test]
     fn an_ask_that_is_older_than_what_the_peer_knows_of_costs_no_size() {
         let (net, mut both) = two();
-        let line = Line { peer: 0, rail: 0 };
+        let line = RailPeer { peer: 0, rail: 0 };
         // It has asked so often, and nobody has heard it.
         let link = both[1].streams.links.sides.link(line).unwrap();
         link.connection.refuse(9);
         both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
         until_joined(&net, &mut both);
-        let line = Line { peer: 1, rail: 0 };
+        let line = RailPeer { peer: 1, rail: 0 };
         let link = both[0].streams.links.sides.link(line).unwrap();
         assert_eq!(link.connection.attempt(), 10);
         assert_eq!(link.packet_bytes(), Some(4096));
@@ -248,7 +248,7 @@ mod tests {
         let (net, mut both) = two();
         both[0].post_send(Peer(1), HEAD, &[5; 40]).unwrap();
         let mut completions = Completions::new();
-        let line = Line { peer: 1, rail: 0 };
+        let line = RailPeer { peer: 1, rail: 0 };
         // It computes: after some asks there are echoes alone, and further and further apart.
         while net.now_ns() < 1_000_000_000 {
             both[0].poll(&mut completions);

@@ -5,10 +5,10 @@ use std::collections::{HashMap, VecDeque};
 
 use session::Slot;
 
-use super::address::Address;
-use super::ledger::Ledger;
+use super::address::PortAddress;
+use super::ledger::SendLedger;
 use super::pools::{RecvPool, SendPool};
-use super::port::{CallError, Port, Way};
+use super::port::{AddressHandle, CallError, VerbsPort};
 use super::{MOST_DATAGRAM_BYTES, NetLimits};
 
 /// Rails of a process at most.
@@ -16,15 +16,15 @@ pub(super) const MOST_RAILS: usize = 4;
 
 /// A port.
 #[derive(Debug)]
-pub(super) struct Rail<P: Port> {
+pub(super) struct Rail<P: VerbsPort> {
     pub(super) port: P,
     /// What a packet carried when the port was opened: its buffers take no more.
     most_packet_bytes: u32,
     pub(super) receives: RecvPool,
     /// Datagrams that were posted and have not ended.
-    pub(super) datagrams: Ledger,
+    pub(super) datagrams: SendLedger,
     /// Ways that are not used any more, and the number of the first datagram that did not go there.
-    pub(super) old_ways: VecDeque<(u32, Way)>,
+    pub(super) old_handles: VecDeque<(u32, AddressHandle)>,
     /// Reliable queue pairs by their number on the network.
     pub(super) numbers: HashMap<u32, u32>,
     /// Work requests on all of them.
@@ -37,14 +37,14 @@ pub(super) struct Rail<P: Port> {
     pub(super) lost: Option<Box<str>>,
 }
 
-/// A peer, as one rail of this process reaches it.
+/// A peer, and the rail of this process that reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Line {
+pub(super) struct RailPeer {
     pub(super) peer: u32,
     pub(super) rail: u8,
 }
 
-impl Line {
+impl RailPeer {
     /// The rail's place.
     #[inline(always)]
     pub(super) fn at(self) -> usize {
@@ -52,7 +52,7 @@ impl Line {
     }
 }
 
-impl<P: Port> Rail<P> {
+impl<P: VerbsPort> Rail<P> {
     /// Takes a port, which becomes rail number `at`, and gives it its first buffers.
     pub(super) fn open(at: u8, mut port: P, limits: &NetLimits) -> Result<Self, CallError> {
         let most_packet_bytes = port.facts().packet_bytes;
@@ -62,8 +62,8 @@ impl<P: Port> Rail<P> {
             port,
             most_packet_bytes,
             receives,
-            datagrams: Ledger::default(),
-            old_ways: VecDeque::new(),
+            datagrams: SendLedger::default(),
+            old_handles: VecDeque::new(),
             numbers: HashMap::new(),
             posted: 0,
             has_moved: false,
@@ -73,8 +73,8 @@ impl<P: Port> Rail<P> {
     }
 
     /// Where the port is found.
-    pub(super) fn address(&self) -> Address {
-        Address {
+    pub(super) fn address(&self) -> PortAddress {
+        PortAddress {
             packet_bytes: self.packet_bytes(),
             ..self.port.address()
         }
@@ -101,31 +101,31 @@ impl<P: Port> Rail<P> {
         while let Some(posted) = self.datagrams.ended(number) {
             sends.posted_ended(posted);
         }
-        if !self.old_ways.is_empty() {
-            self.close_ways();
+        if !self.old_handles.is_empty() {
+            self.destroy_old_handles();
         }
     }
 
     /// A way is not used any more.
-    pub(super) fn leave_way(&mut self, way: Option<Way>) {
+    pub(super) fn retire_handle(&mut self, handle: Option<AddressHandle>) {
         let last = self.datagrams.next();
-        self.old_ways.extend(way.map(|way| (last, way)));
-        self.close_ways();
+        self.old_handles.extend(handle.map(|handle| (last, handle)));
+        self.destroy_old_handles();
     }
 
     /// Closes ways that are not used any more, as soon as what went there has left.
-    pub(super) fn close_ways(&mut self) {
-        while let Some((last, way)) = self.old_ways.front().copied()
+    pub(super) fn destroy_old_handles(&mut self) {
+        while let Some((last, handle)) = self.old_handles.front().copied()
             && self.datagrams.has_ended(last)
         {
-            self.old_ways.pop_front();
-            self.port.close_way(way);
+            self.old_handles.pop_front();
+            self.port.destroy_address_handle(handle);
         }
     }
 }
 
 /// Bytes of the largest packet that goes as a datagram.
-pub(super) fn largest_datagram<P: Port>(port: &P) -> usize {
+pub(super) fn largest_datagram<P: VerbsPort>(port: &P) -> usize {
     (port.facts().packet_bytes as usize).min(MOST_DATAGRAM_BYTES)
 }
 

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use session::Slot;
 
-use super::address::{self, Address, Rated};
+use super::address::{self, PortAddress, Rated};
 use super::keys::Regions;
-use super::ledger::Posted;
-use super::link::Link;
+use super::ledger::PostedRequest;
 use super::look::cannot_open;
 use super::memory::register_exported;
+use super::peer_port::PeerPort;
 use super::pools::{RecvPool, SendPool};
-use super::port::{Body, CallError, Done, Facts, Mailbox, Port};
+use super::port::{CallError, Done, Mailbox, PortAttr, VerbsPort, WorkBody};
 use super::rail::{MOST_RAILS, Rail, largest_datagram, rail_of};
 use super::wire::NOTE_BYTES;
 use super::work::Work;
@@ -24,10 +24,10 @@ use crate::wait_set::WaitSet;
 
 /// The ports; there is at least one.
 #[derive(Debug)]
-pub(super) struct Rails<P: Port> {
+pub(super) struct Rails<P: VerbsPort> {
     all: Vec<Rail<P>>,
     /// Where they were found at first: what the others know.
-    published: Vec<Address>,
+    published: Vec<PortAddress>,
     /// Largest packet that goes as a datagram.
     datagram_bytes: usize,
     /// The one on which something came last.
@@ -40,14 +40,14 @@ pub(super) struct Rails<P: Port> {
 
 /// What a process begins with.
 #[derive(Debug)]
-pub(super) struct Opened<P: Port> {
+pub(super) struct Opened<P: VerbsPort> {
     pub(super) rails: Rails<P>,
     pub(super) sends: SendPool,
     /// What the user should know.
     pub(super) words: Vec<String>,
 }
 
-impl<P: Port> Deref for Rails<P> {
+impl<P: VerbsPort> Deref for Rails<P> {
     type Target = [Rail<P>];
 
     #[inline(always)]
@@ -56,14 +56,14 @@ impl<P: Port> Deref for Rails<P> {
     }
 }
 
-impl<P: Port> DerefMut for Rails<P> {
+impl<P: VerbsPort> DerefMut for Rails<P> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [Rail<P>] {
         &mut self.all
     }
 }
 
-impl<P: Port> Rails<P> {
+impl<P: VerbsPort> Rails<P> {
     fn new(all: Vec<Rail<P>>) -> Self {
         let datagrams = all.iter().map(|rail| largest_datagram(&rail.port));
         Self {
@@ -84,7 +84,7 @@ impl<P: Port> Rails<P> {
     }
 
     /// Where the ports were found at first.
-    pub(super) fn published(&self) -> &[Address] {
+    pub(super) fn published(&self) -> &[PortAddress] {
         &self.published
     }
 
@@ -130,7 +130,7 @@ impl<P: Port> Rails<P> {
     }
 
     /// Whether anything could go over a link now.
-    pub(super) fn may_use(&self, link: &Link, now_ns: u64) -> bool {
+    pub(super) fn may_use(&self, link: &PeerPort, now_ns: u64) -> bool {
         self.serves(link.rail) && link.address.is_some() && link.way_after_ns <= now_ns
     }
 
@@ -224,13 +224,13 @@ impl<P: Port> Rails<P> {
         let rail = &mut self.all[at];
         let inline_bytes = rail.port.facts().inline_bytes as usize;
         let body = sends.body(slot, at, bytes, inline_bytes);
-        let read = matches!(body, Body::Piece(_)).then_some(slot);
+        let read = matches!(body, WorkBody::Piece(_)).then_some(slot);
         let work = name(DATAGRAMS, rail.datagrams.next());
         let posted = rail.port.post_datagram(to, work, body, true);
         if posted.is_err() {
             return false;
         }
-        rail.datagrams.push(Posted::Mark { read }, true);
+        rail.datagrams.push(PostedRequest::Mark { read }, true);
         if let Some(slot) = read {
             sends.posted(slot);
         }
@@ -298,8 +298,8 @@ impl<P: Port> Rails<P> {
     /// Closes what is not used any more, and takes all buffers for receives away.
     pub(super) fn retire(&mut self) {
         for rail in &mut self.all {
-            for (_, way) in std::mem::take(&mut rail.old_ways) {
-                rail.port.close_way(way);
+            for (_, handle) in std::mem::take(&mut rail.old_handles) {
+                rail.port.destroy_address_handle(handle);
             }
             rail.receives.retire(&mut rail.port);
         }
@@ -307,7 +307,7 @@ impl<P: Port> Rails<P> {
 }
 
 /// Ports as rails, with slots for sends that all of them know. The first must serve; what is wrong with others is told.
-pub(super) fn open_all<P: Port>(
+pub(super) fn open_all<P: VerbsPort>(
     ports: impl IntoIterator<Item = P>,
     limits: &NetLimits,
 ) -> Result<Opened<P>, CallError> {
@@ -343,7 +343,7 @@ pub(super) fn open_all<P: Port>(
     }
 }
 
-fn left_out(error: &CallError, facts: &Facts) -> String {
+fn left_out(error: &CallError, facts: &PortAttr) -> String {
     format!(
         "goes on without a further port: {}",
         cannot_open(error, facts)

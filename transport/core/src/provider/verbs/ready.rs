@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use super::pools::is_datagram;
 use super::slab::Slab;
-use crate::{Completion, Completions, Lease, Outcome, WorkId};
+use crate::{Completion, Completions, Lease, WorkId, WorkOutcome};
 
 /// What the caller gets with its next polls.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Ready {
     }
 
     /// The same of a work that has ended.
-    pub(super) fn end(&mut self, work: WorkId, outcome: Outcome, lease: Lease) {
+    pub(super) fn end(&mut self, work: WorkId, outcome: WorkOutcome, lease: Lease) {
         self.push(Completion::Worked {
             work,
             outcome,

@@ -9,17 +9,17 @@ use super::bounce::{Bounce, Bounces};
 use super::keys::{Regions, first_of, low, rail_of, sealed};
 use super::memory::register_leased;
 use super::owned::Owned;
-use super::port::{Access, CallError, Port};
+use super::port::{CallError, RegionAccess, VerbsPort};
 use super::rails::Rails;
-use super::work::{Kind, Registered, Stretch, Work};
+use super::work::{Registered, Work, WorkKind, WorkMemory};
 use crate::RemoteKey;
 
-/// Registered memory.
+/// The registered memory of this process.
 #[derive(Debug)]
-pub(super) struct Registry {
+pub(super) struct RegionRegistry {
     pub(super) owned: Owned,
     /// Memory that peers may reach, by the rail and the key that they were given.
-    exports: HashMap<(u8, u32), Export>,
+    exports: HashMap<(u8, u32), ExportedRegion>,
     /// Keys that were given and not withdrawn.
     lent: u32,
     /// What small reads go into, and what peers read small data from.
@@ -29,9 +29,9 @@ pub(super) struct Registry {
     copied_bytes: u64,
 }
 
-/// Memory that a peer may reach.
+/// Memory that a peer may access.
 #[derive(Debug)]
-pub(super) struct Export {
+pub(super) struct ExportedRegion {
     peer: u32,
     address: u64,
     bytes: u64,
@@ -40,14 +40,14 @@ pub(super) struct Export {
     pub(super) bounce: Option<Bounce>,
 }
 
-impl Registry {
+impl RegionRegistry {
     pub(super) fn new(limits: &NetLimits) -> Self {
         Self {
             owned: Owned::new(),
             exports: HashMap::new(),
             lent: 0,
-            arrivals: Bounces::new(Access::Own, limits.copied_bytes),
-            offers: Bounces::new(Access::Read, limits.copied_bytes),
+            arrivals: Bounces::new(RegionAccess::Own, limits.copied_bytes),
+            offers: Bounces::new(RegionAccess::Read, limits.copied_bytes),
             copied_bytes: limits.copied_bytes,
         }
     }
@@ -90,7 +90,7 @@ impl Registry {
         let (rail, region) = first_of(&regions, main)?;
         let key = sealed(address, bytes, rail, region.remote_key, (known_as, peer));
         if self.owned.regions(address, bytes).is_none() {
-            let export = Export {
+            let export = ExportedRegion {
                 peer,
                 address,
                 bytes,
@@ -104,7 +104,7 @@ impl Registry {
     }
 
     /// The same of a copy of some bytes. `None`: there is no buffer for it. A key that opens nothing: no rail knows the buffer.
-    pub(super) fn export_copy<P: Port>(
+    pub(super) fn export_copy<P: VerbsPort>(
         &mut self,
         (known_as, peer): (u32, u32),
         (address, bytes): (u64, u64),
@@ -119,7 +119,7 @@ impl Registry {
         };
         self.offers
             .fill(&bounce, address, crate::mr::to_usize(bytes));
-        let export = Export {
+        let export = ExportedRegion {
             peer,
             address: place,
             bytes,
@@ -138,13 +138,13 @@ impl Registry {
     }
 
     /// A key is withdrawn: what it named alone. The caller takes that away from devices, or gives its buffer back.
-    pub(super) fn withdraw(&mut self, key: RemoteKey) -> Option<Export> {
+    pub(super) fn withdraw(&mut self, key: RemoteKey) -> Option<ExportedRegion> {
         self.lent = self.lent.saturating_sub(1);
         self.exports.remove(&(rail_of(key.check), low(key.check)))
     }
 
     /// The buffer of a copy is free again. `is_read`: somebody may still read it (B3 of `bounce.rs`).
-    pub(super) fn give_back<P: Port>(
+    pub(super) fn give_back<P: VerbsPort>(
         &mut self,
         bounce: Bounce,
         is_read: bool,
@@ -178,9 +178,9 @@ impl Registry {
     }
 
     /// The key to a work's memory on its rail, and its region if it was registered for this.
-    pub(super) fn register<P: Port>(
+    pub(super) fn register<P: VerbsPort>(
         &mut self,
-        memory: Stretch,
+        memory: WorkMemory,
         rails: &mut Rails<P>,
     ) -> Result<Registered, CallError> {
         let rail = usize::from(memory.rail);
@@ -213,8 +213,8 @@ impl Registry {
     }
 
     /// Lets a read go into a bounce buffer, if there is one for it.
-    pub(super) fn divert<P: Port>(&mut self, work: &mut Work, rails: &mut Rails<P>) {
-        let is_whole = work.kind == Kind::Read && work.lease.is_some() && work.local.is_none();
+    pub(super) fn divert<P: VerbsPort>(&mut self, work: &mut Work, rails: &mut Rails<P>) {
+        let is_whole = work.kind == WorkKind::Read && work.lease.is_some() && work.local.is_none();
         if is_whole && self.is_copied(work.base, work.bytes) {
             work.bounce = self.arrivals.take(rails, work.rail);
         }
@@ -237,7 +237,7 @@ impl Registry {
     }
 
     /// Takes all memory away from peers.
-    pub(super) fn withdraw_all<P: Port>(&mut self, rails: &mut Rails<P>) {
+    pub(super) fn withdraw_all<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         for (_, export) in std::mem::take(&mut self.exports) {
             // Copies are taken away with all buffers.
             if export.bounce.is_none() {
@@ -247,7 +247,7 @@ impl Registry {
     }
 
     /// Takes all buffers away from the ports.
-    pub(super) fn retire_bounces<P: Port>(&mut self, rails: &mut Rails<P>) {
+    pub(super) fn retire_bounces<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         self.arrivals.retire(rails);
         self.offers.retire(rails);
     }
@@ -261,7 +261,7 @@ const NOT_EXPORTED: CallError = CallError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::memory::Shared;
+    use super::super::memory::SharedMapping;
     use super::super::rails::one_rail;
     use super::*;
 
@@ -271,8 +271,8 @@ mod tests {
 
     #[test]
     fn what_is_owned_is_known_whole_until_it_is_freed() {
-        let (mut registry, mut rails) = (Registry::new(&NetLimits::DEFAULT), one_rail());
-        let mapping = Shared::new(BYTES).unwrap();
+        let (mut registry, mut rails) = (RegionRegistry::new(&NetLimits::DEFAULT), one_rail());
+        let mapping = SharedMapping::new(BYTES).unwrap();
         let (place, owned) = (mapping.place(), &mut registry.owned);
         owned.own(place, BYTES, Some(mapping), &mut rails).unwrap();
         let base = place.as_ptr().expose_provenance() as u64;
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_copy_is_reached_by_its_peer_alone_until_it_is_withdrawn() {
-        let (mut registry, mut rails) = (Registry::new(&NetLimits::DEFAULT), one_rail());
+        let (mut registry, mut rails) = (RegionRegistry::new(&NetLimits::DEFAULT), one_rail());
         let data = [7_u8; 64];
         let memory = (data.as_ptr().expose_provenance() as u64, 64);
         let copy = registry.export_copy((ME, PEER), memory, 0, &mut rails);
@@ -303,7 +303,7 @@ mod tests {
         registry.grant(1 << 20);
         let copy = registry.export_copy((ME, PEER), memory, 0, &mut rails);
         let key = copy.unwrap();
-        let is_found = |registry: &Registry, peer, from, bytes| {
+        let is_found = |registry: &RegionRegistry, peer, from, bytes| {
             let regions = registry.exported(peer, key.check, key.address + from, bytes);
             regions.is_some()
         };
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_buffer_that_may_still_be_read_gets_another_key() {
-        let (mut registry, mut rails) = (Registry::new(&NetLimits::DEFAULT), one_rail());
+        let (mut registry, mut rails) = (RegionRegistry::new(&NetLimits::DEFAULT), one_rail());
         registry.grant(1 << 20);
         let data = [7_u8; 64];
         let memory = (data.as_ptr().expose_provenance() as u64, 64);

@@ -4,11 +4,11 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `port.rs` | what the provider asks: the calls of `Port` |
+//! | `port.rs` | what the provider asks: the calls of `VerbsPort` |
 //! | `open.rs` | the address and the facts of a port |
 //! | `carrier.rs` | what packets go through |
 //! | `udp.rs`, `connected.rs`, `trains.rs` | UDP: a socket, those that only send, and packets that leave together |
-//! | `looks.rs` | how a socket is looked at, by how much comes |
+//! | `recv_mode.rs` | how a socket is looked at, by how much comes |
 //! | `system.rs` | calls of the system |
 //! | `shared.rs`, `claim.rs` | the port to which adapters send, shared by the ranks of a job on a host |
 //! | `dpdk.rs`, `dpdk_ports.rs` | a port of DPDK, and which one is this process's |
@@ -16,8 +16,8 @@
 //! | `writing.rs` | packets that leave, whole or in front of a payload that stays where it is |
 //! | `regions.rs` | registered memory |
 //! | `pairs.rs` | reliable queue pairs |
-//! | `ends.rs` | completions |
-//! | `sign.rs` | what wakes a process |
+//! | `completions.rs` | completions |
+//! | `completion_event.rs` | what wakes a process |
 //!
 //! A turn ([`RocePort::turn`]) takes a burst of packets, hands each to its queue pair, and then sends what there is, so that a burst
 //! has one acknowledgement. What is posted leaves at once.
@@ -25,18 +25,18 @@
 mod carrier;
 mod chance;
 mod claim;
+mod completion_event;
+mod completions;
 mod connected;
 mod dpdk;
 pub(in crate::provider) mod dpdk_ports;
-mod ends;
 mod faulty;
-mod looks;
 mod open;
 mod pairs;
 mod port;
+mod recv_mode;
 mod regions;
 mod shared;
-mod sign;
 mod system;
 mod trains;
 mod udp;
@@ -49,32 +49,32 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use roce::format::Packet;
-use roce::link::Carried;
-use roce::{DatagramPair, Piece, ReceiveQueue};
+use roce::link::FramePayload;
+use roce::{DatagramPair, ReceiveQueue, RoceSge};
 
-use super::port::{Done, Facts, PortCounts, Queue};
+use super::port::{CqKind, Done, PortAttr, PortCounts};
 use super::slab::Slab;
 use carrier::Carrier;
+use completion_event::{CompletionEvent, WakeConditions};
+use completions::RoceCompletions;
 pub(in crate::provider) use dpdk::Dpdk;
-use ends::Ends;
 pub(in crate::provider) use faulty::Faulty;
 pub use faulty::{PacketFaults, PacketNet};
-pub(super) use pairs::Numbers;
-use pairs::Pairs;
-use regions::Regions;
-use sign::{Sign, Wanted};
+pub(super) use pairs::PairNumbers;
+use pairs::RocePairs;
+use regions::RoceRegions;
 pub(in crate::provider) use udp::Udp;
 use writing::Exit;
 
 /// A port over a carrier.
 #[derive(Debug)]
 pub(crate) struct RocePort<C> {
-    facts: Facts,
+    facts: PortAttr,
     carrier: C,
-    sign: Option<Sign>,
-    ways: Slab<SocketAddr>,
-    queues: Queues,
-    limits: Limits,
+    sign: Option<CompletionEvent>,
+    handles: Slab<SocketAddr>,
+    queues: RoceQueues,
+    limits: RocePortLimits,
     counts: Arc<PortCounts>,
     /// There was a turn since completions of sends were asked for.
     has_turned: bool,
@@ -82,9 +82,9 @@ pub(crate) struct RocePort<C> {
     has_stirred: bool,
 }
 
-/// How much of everything its queue pairs have.
+/// The limits of a port's queue pairs.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct RocePortLimits {
     /// Requests that one reliable queue pair takes.
     sends: u32,
     /// Packets that one sends before it waits for an acknowledgement.
@@ -95,13 +95,13 @@ struct Limits {
     silence_ns: u64,
 }
 
-/// Queue pairs, and the memory that they reach.
+/// The queue pairs of a port, and the memory that they access.
 #[derive(Debug)]
-struct Queues {
+struct RoceQueues {
     /// Where packets come.
     local: SocketAddr,
-    regions: Regions,
-    pairs: Pairs,
+    regions: RoceRegions,
+    pairs: RocePairs,
     shared: ReceiveQueue,
     datagrams: DatagramPair,
     datagram_buffers: ReceiveQueue,
@@ -109,7 +109,7 @@ struct Queues {
     has_datagrams: bool,
     /// The queue pair with which something was done and that is not settled, and whether it may have something to send.
     touched: Option<(u32, bool)>,
-    ends: Ends,
+    ends: RoceCompletions,
 }
 
 impl<C: Carrier> RocePort<C> {
@@ -182,7 +182,7 @@ impl<C: Carrier> RocePort<C> {
     }
 
     /// What a process that sleeps is to be woken for; `ends`: also for what has ended.
-    fn wanted(&self, ends: bool) -> Wanted {
+    fn wanted(&self, ends: bool) -> WakeConditions {
         let queues = &self.queues;
         let is_stuck = self.carrier.has_unsent();
         let may_send = queues.has_datagrams || queues.pairs.is_any_ready();
@@ -199,12 +199,12 @@ impl<C: Carrier> RocePort<C> {
             }
             (false, false) => due_ns,
         };
-        Wanted { at_ns, for_room }
+        WakeConditions { at_ns, for_room }
     }
 
     /// Wakes another thread, which may sleep, no later than it is to be.
     fn follow_sign(&mut self, ends: bool) {
-        if self.sign.as_ref().is_some_and(Sign::is_armed) {
+        if self.sign.as_ref().is_some_and(CompletionEvent::is_armed) {
             let wanted = self.wanted(ends);
             if let (Some(sign), Some(packets)) = (&mut self.sign, self.carrier.descriptor()) {
                 // What cannot be watched is found when the process polls: nobody sleeps for ever.
@@ -214,9 +214,9 @@ impl<C: Carrier> RocePort<C> {
     }
 }
 
-impl Queues {
+impl RoceQueues {
     /// Something has come. What is no packet of a queue pair here changes nothing.
-    fn hear(&mut self, now_ns: u64, carried: &Carried<'_>) {
+    fn hear(&mut self, now_ns: u64, carried: &FramePayload<'_>) {
         let packet = carried.verified().map(Packet::parse);
         let Some(Ok(mut packet)) = packet else {
             return;
@@ -260,14 +260,14 @@ impl Queues {
     }
 
     /// Takes completions; answers how many. Datagrams hold their places until theirs are taken.
-    fn take(&mut self, which: Queue, places: &mut [Done]) -> usize {
+    fn take(&mut self, which: CqKind, places: &mut [Done]) -> usize {
         let mut count = self.ends.take(which, places);
-        if which == Queue::Sends {
+        if which == CqKind::Sends {
             for place in places.iter_mut().skip(count) {
                 let Some(completion) = self.datagrams.poll_sends() else {
                     break;
                 };
-                *place = ends::done(&completion, 0);
+                *place = completions::done(&completion, 0);
                 count += 1;
             }
         }
@@ -304,8 +304,8 @@ impl Queues {
 }
 
 /// A piece in the engine's words.
-fn piece(piece: super::port::Piece) -> Piece {
-    Piece {
+fn piece(piece: super::port::Sge) -> RoceSge {
+    RoceSge {
         key: piece.local_key,
         address: piece.address,
         bytes: piece.bytes,

@@ -4,16 +4,16 @@
 
 use session::{Ack, Due, Moment, Session, Slot, Via};
 
-use super::ledger::Posted;
-use super::letters::Letter;
+use super::control_queue::ControlPacket;
+use super::ledger::PostedRequest;
 use super::pools::SendPool;
-use super::port::{Body, Done, Operation, Port, Queue, Request, Status};
-use super::streams::Streams;
-use super::wire::{self, BEGINS, ENDS, HEADER_BYTES, Packet};
+use super::port::{CqKind, Done, VerbsPort, WorkBody, WorkOpcode, WorkRequest, WorkStatus};
+use super::streams::VerbsStreams;
+use super::wire::{self, BEGINS, ENDS, HEADER_BYTES, StreamPacket};
 use super::{DATAGRAMS, MOST_POSTED, name, parts_of};
 use crate::{Full, Head};
 
-impl<P: Port> Streams<P> {
+impl<P: VerbsPort> VerbsStreams<P> {
     /// Posts a send that does not go straight.
     pub(super) fn post(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
         let side = self.links.sides.of(to);
@@ -74,7 +74,7 @@ impl<P: Port> Streams<P> {
         let Some(slot) = self.links.sends.take_at_hand() else {
             return false;
         };
-        let packet = Packet {
+        let packet = StreamPacket {
             source: side.known_as,
             number: side.session.next(),
             ack: side.session.ack(),
@@ -91,7 +91,7 @@ impl<P: Port> Streams<P> {
             return false;
         }
         self.links.counts.sends.add(1);
-        let posted = Posted::Packet {
+        let posted = PostedRequest::Packet {
             peer: to,
             number: packet.number,
             read: None,
@@ -121,7 +121,7 @@ impl<P: Port> Streams<P> {
             self.relieve();
             return Err(Full);
         };
-        let packet = Packet {
+        let packet = StreamPacket {
             source: side.known_as,
             number: side.session.next(),
             ack: Ack::default(),
@@ -202,17 +202,17 @@ impl<P: Port> Streams<P> {
             || pair.ledger.len() + self.links.limits.signal_every as usize >= depth;
         let signaled = scarce || pair.ledger.unsignaled() + 1 >= self.links.limits.signal_every;
         let body = self.links.sends.body(due.slot, at, bytes, inline_bytes);
-        let read = matches!(body, Body::Piece(_)).then_some(due.slot);
-        let request = Request {
+        let read = matches!(body, WorkBody::Piece(_)).then_some(due.slot);
+        let request = WorkRequest {
             work: name(index, pair.ledger.next()),
-            operation: Operation::Send,
+            operation: WorkOpcode::Send,
             body,
             signaled,
         };
         if rail.port.post(pair.end, &[request]) == 0 {
             return false;
         }
-        let posted = Posted::Packet {
+        let posted = PostedRequest::Packet {
             peer,
             number: due.number,
             read,
@@ -275,7 +275,7 @@ impl<P: Port> Streams<P> {
         let mut done = std::mem::take(&mut self.links.rails.sent);
         for rail in 0..self.links.rails.len() {
             loop {
-                let count = self.links.rails[rail].port.poll(Queue::Sends, &mut done);
+                let count = self.links.rails[rail].port.poll(CqKind::Sends, &mut done);
                 if count != 0 {
                     self.take_all_sent(rail, &done[..count]);
                 }
@@ -301,7 +301,7 @@ impl<P: Port> Streams<P> {
         if index == DATAGRAMS {
             return self.links.rails[rail].datagram_ended(number, &mut self.links.sends);
         }
-        if done.status != Status::Success {
+        if done.status != WorkStatus::Success {
             return self.links.take_failed(index, number, done);
         }
         let Some(pair) = self.links.pairs.get_mut(index) else {
@@ -365,9 +365,9 @@ impl<P: Port> Streams<P> {
             let signaled = scarce || unsignaled + 1 >= signal_every;
             unsignaled = if signaled { 0 } else { unsignaled + 1 };
             let number = u32::try_from(place).unwrap_or(0);
-            *request = Request {
+            *request = WorkRequest {
                 work: name(index, pair.ledger.next().wrapping_add(number)),
-                operation: Operation::Send,
+                operation: WorkOpcode::Send,
                 body: links
                     .sends
                     .body(one.slot, at, one.bytes as usize, inline_bytes),
@@ -376,11 +376,11 @@ impl<P: Port> Streams<P> {
         }
         let taken = rail.port.post(pair.end, &requests[..count]);
         let posted =
-            requests.map(|request| (request.signaled, matches!(request.body, Body::Piece(_))));
+            requests.map(|request| (request.signaled, matches!(request.body, WorkBody::Piece(_))));
         for (one, (signaled, is_read)) in due[..taken].iter().zip(posted) {
             let (number, read) = (one.number, is_read.then_some(one.slot));
             pair.ledger
-                .push(Posted::Packet { peer, number, read }, signaled);
+                .push(PostedRequest::Packet { peer, number, read }, signaled);
             if let Some(slot) = read {
                 links.sends.posted(slot);
             }
@@ -394,7 +394,7 @@ impl<P: Port> Streams<P> {
 
     /// Sends a packet of the provider's own, as soon as there is room.
     pub(super) fn write_letter(&mut self, to: u32, head: Head, body: Vec<u8>) {
-        self.letters.push(Letter { to, head, body });
+        self.letters.push(ControlPacket { to, head, body });
         self.post_letters();
     }
 
@@ -406,7 +406,7 @@ impl<P: Port> Streams<P> {
     }
 
     /// `false`: there is no room.
-    fn post_letter(&mut self, letter: &Letter) -> bool {
+    fn post_letter(&mut self, letter: &ControlPacket) -> bool {
         let to = letter.to;
         if self.links.sides.of(to).is_lost() {
             return true;
@@ -441,7 +441,7 @@ impl<P: Port> Streams<P> {
         self.poll_sends();
     }
 
-    /// Breaks queue pairs that have forgotten what was posted (`forgotten.rs`). Whoever sleeps over that sees it when it wakes.
+    /// Breaks queue pairs that have forgotten what was posted (`lost_completions.rs`). Whoever sleeps over that sees it when it wakes.
     pub(super) fn break_forgotten(&mut self) {
         let now_ns = self.links.schedule.now_ns;
         if self.links.pairs.late(now_ns).is_empty() {
@@ -457,7 +457,12 @@ impl<P: Port> Streams<P> {
 
 /// Writes a packet into a slot.
 #[inline(always)]
-fn fill<'a>(sends: &'a mut SendPool, slot: Slot, packet: &Packet, body: &[u8]) -> &'a mut [u8] {
+fn fill<'a>(
+    sends: &'a mut SendPool,
+    slot: Slot,
+    packet: &StreamPacket,
+    body: &[u8],
+) -> &'a mut [u8] {
     let place = sends.bytes_mut(slot, HEADER_BYTES + body.len());
     if let Some((header, rest)) = place.split_first_chunk_mut::<HEADER_BYTES>() {
         packet.write(header);
@@ -493,10 +498,10 @@ fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[Due]) {
 const SURE_BYTES: u32 = 256;
 /// A longer one that has not arrived after so many times may be too long.
 const SOME_TIMEOUTS: u8 = 2;
-const EMPTY: Request<'static> = Request {
+const EMPTY: WorkRequest<'static> = WorkRequest {
     work: 0,
-    operation: Operation::Send,
-    body: Body::Inline(&[]),
+    operation: WorkOpcode::Send,
+    body: WorkBody::Inline(&[]),
     signaled: false,
 };
 /// So many at once: as many as a device is told in one list.

@@ -6,7 +6,7 @@ use crate::provider::tcp::{StreamKey, TcpTerms};
 
 /// How the network is used. Whoever opens a fabric makes one and hands it on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Network {
+pub struct NetworkSettings {
     pub(super) devices: String,
     pub(in crate::provider) rails: u32,
     pub(super) local_rank: u32,
@@ -31,7 +31,7 @@ pub enum Rendezvous {
     Write,
 }
 
-impl Network {
+impl NetworkSettings {
     /// Devices that may be used, as in `mlx5_0:1,mlx5_1`; any, where this is not said, or is empty.
     #[must_use]
     pub fn on_devices(self, devices: &str) -> Self {

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The streams of packets to all peers (crate `session`), over their [`Links`]: packets are kept and sent in `send.rs`. What comes is
+//! The streams of packets to all peers (crate `session`), over their [`VerbsLinks`]: packets are kept and sent in `send.rs`. What comes is
 //! taken in by [`Verbs`](super::Verbs), and put here to be handed up.
 
 use super::NetLimits;
-use super::letters::Letters;
-use super::links::Links;
-use super::port::{CallError, Port};
+use super::control_queue::ControlQueue;
+use super::links::VerbsLinks;
+use super::port::{CallError, VerbsPort};
 use super::ready::Ready;
 
 /// All streams of this process.
 #[derive(Debug)]
-pub(super) struct Streams<P: Port> {
-    pub(super) links: Links<P>,
+pub(super) struct VerbsStreams<P: VerbsPort> {
+    pub(super) links: VerbsLinks<P>,
     /// Packets of the provider's own that found no room.
-    pub(super) letters: Letters,
+    pub(super) letters: ControlQueue,
     /// What the caller gets with its next polls.
     pub(super) ready: Ready,
 }
 
-impl<P: Port> Streams<P> {
+impl<P: VerbsPort> VerbsStreams<P> {
     /// Takes ports, for a job of `peers` processes.
     pub(super) fn open(
         me: u32,
@@ -27,8 +27,8 @@ impl<P: Port> Streams<P> {
         limits: NetLimits,
     ) -> Result<Self, CallError> {
         Ok(Self {
-            links: Links::open(me, peers, ports, limits)?,
-            letters: Letters::default(),
+            links: VerbsLinks::open(me, peers, ports, limits)?,
+            letters: ControlQueue::default(),
             ready: Ready::new(),
         })
     }

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use super::port::{Done, Port, Queue};
+use super::port::{CqKind, Done, VerbsPort};
 use super::{PortChange, SENDS_EVERY, Verbs};
 use crate::Completions;
 use crate::wait_set::WaitSet;
 
-impl<P: Port> Verbs<P> {
+impl<P: VerbsPort> Verbs<P> {
     /// Asks once what happened.
     #[inline(never)]
     pub(in crate::provider) fn poll(&mut self, completions: &mut Completions) {
@@ -30,7 +30,7 @@ impl<P: Port> Verbs<P> {
             }
             let room = Completions::CAPACITY - completions.len();
             let port = &mut self.streams.links.rails[rail].port;
-            let heard = port.poll(Queue::Receives, &mut done[..room]);
+            let heard = port.poll(CqKind::Receives, &mut done[..room]);
             if heard != 0 {
                 self.take_all_received(rail, &done[..heard], completions);
             }

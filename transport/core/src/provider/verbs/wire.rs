@@ -44,7 +44,7 @@ use std::ops::RangeInclusive;
 
 use session::Ack;
 
-use super::address::Address;
+use super::address::PortAddress;
 use super::path::MORE_BYTES;
 use crate::Head;
 
@@ -60,9 +60,9 @@ pub(super) const ENDS: u8 = 2;
 /// Its sender wants to hear at once that it has arrived.
 pub(super) const ASKS: u8 = 4;
 
-/// A packet without its body.
+/// The header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Packet {
+pub(super) struct StreamPacket {
     pub(super) source: u32,
     pub(super) number: u32,
     pub(super) ack: Ack,
@@ -73,11 +73,11 @@ pub(super) struct Packet {
 }
 
 /// What a note says.
-pub(super) type Say = session::Say<End>;
+pub(super) type Say = session::Say<PairEnd>;
 
 /// One end of a reliable queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct PairEnd {
     pub(super) number: u32,
     /// Number of the first packet that it will send; 24 bits.
     pub(super) first: u32,
@@ -85,10 +85,10 @@ pub(super) struct End {
     pub(super) packet_bytes: u32,
 }
 
-/// What arrived.
+/// A parsed packet or note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Message {
-    Packet(Packet),
+pub(super) enum WireMessage {
+    Packet(StreamPacket),
     Note {
         source: u32,
         ack: Ack,
@@ -102,11 +102,11 @@ pub(super) enum Message {
     },
     Moved {
         source: u32,
-        address: Address,
+        address: PortAddress,
     },
 }
 
-impl Packet {
+impl StreamPacket {
     /// The frame's head, as its receiver sees it.
     pub(super) fn head(&self) -> Head {
         Head {
@@ -145,7 +145,7 @@ pub(super) fn ask(to: &mut [u8; HEADER_BYTES]) {
 
 /// A note from `source`, which has `ack` of the peer's stream.
 pub(super) fn note(source: u32, ack: Ack, say: Say) -> [u8; NOTE_BYTES] {
-    const NO_END: End = End {
+    const NO_END: PairEnd = PairEnd {
         number: 0,
         first: 0,
         packet_bytes: 1,
@@ -184,7 +184,7 @@ pub(super) fn echo(source: u32, attempt: u32, asks: bool) -> [u8; NOTE_BYTES] {
 }
 
 /// A note from `source`, whose address is another one now.
-pub(super) fn moved(source: u32, address: Address) -> [u8; NOTE_BYTES] {
+pub(super) fn moved(source: u32, address: PortAddress) -> [u8; NOTE_BYTES] {
     let mut bytes = [0; NOTE_BYTES];
     bytes[0] = MOVED;
     bytes[4..8].copy_from_slice(&source.to_le_bytes());
@@ -195,23 +195,23 @@ pub(super) fn moved(source: u32, address: Address) -> [u8; NOTE_BYTES] {
 /// Reads what arrived, of which these are the first bytes, and all where they are no more than a header; `None`: nobody of this version
 /// wrote it. `length`: of all.
 #[inline(always)]
-pub(super) fn read(bytes: &[u8], length: usize) -> Option<Message> {
+pub(super) fn read(bytes: &[u8], length: usize) -> Option<WireMessage> {
     let header = bytes.first_chunk::<HEADER_BYTES>();
     match header.and_then(packet) {
-        Some(packet) => Some(Message::Packet(packet)),
+        Some(packet) => Some(WireMessage::Packet(packet)),
         None => read_note(bytes, length),
     }
 }
 
 /// Reads the beginning of a packet; `None`: it is something else.
 #[inline(always)]
-pub(super) fn packet(header: &[u8; HEADER_BYTES]) -> Option<Packet> {
+pub(super) fn packet(header: &[u8; HEADER_BYTES]) -> Option<StreamPacket> {
     (header[0] == PACKET).then(|| read_packet(header))
 }
 
 #[inline(always)]
-fn read_packet(header: &[u8; HEADER_BYTES]) -> Packet {
-    Packet {
+fn read_packet(header: &[u8; HEADER_BYTES]) -> StreamPacket {
+    StreamPacket {
         kind: header[1],
         flags: u16::from_le_bytes([header[2], header[3]]),
         source: word_at(header, 4),
@@ -226,7 +226,7 @@ fn read_packet(header: &[u8; HEADER_BYTES]) -> Packet {
     }
 }
 
-fn read_note(bytes: &[u8], length: usize) -> Option<Message> {
+fn read_note(bytes: &[u8], length: usize) -> Option<WireMessage> {
     let bytes: &[u8; NOTE_BYTES] = bytes.first_chunk()?;
     let (what, yes) = (bytes[0], bytes[1] != 0);
     let (source, attempt) = (word_at(bytes, 4), word_at(bytes, 8));
@@ -241,7 +241,7 @@ fn read_note(bytes: &[u8], length: usize) -> Option<Message> {
             _ => Say::Accept { attempt, end },
         };
         let ack = read_ack(bytes);
-        return Some(Message::Note { source, ack, say });
+        return Some(WireMessage::Note { source, ack, say });
     }
     if length != NOTE_BYTES {
         return None;
@@ -252,31 +252,31 @@ fn read_note(bytes: &[u8], length: usize) -> Option<Message> {
         REFUSE => Say::Refuse { attempt },
         GIVE_UP => Say::GiveUp { attempt, done: yes },
         ECHO => {
-            return Some(Message::Echo {
+            return Some(WireMessage::Echo {
                 source,
                 attempt,
                 asks: yes,
             });
         }
         MOVED => {
-            let address = Address::from_bytes(&bytes[8..])?;
-            return Some(Message::Moved { source, address });
+            let address = PortAddress::from_bytes(&bytes[8..])?;
+            return Some(WireMessage::Moved { source, address });
         }
         _ => return None,
     };
     let ack = read_ack(bytes);
-    Some(Message::Note { source, ack, say })
+    Some(WireMessage::Note { source, ack, say })
 }
 
 /// The queue pair that a note names; `None`: packets have no such size, or the note is not as long as it would show.
-fn read_end(bytes: &[u8; NOTE_BYTES], length: usize) -> Option<End> {
+fn read_end(bytes: &[u8; NOTE_BYTES], length: usize) -> Option<PairEnd> {
     let first = word_at(bytes, 16);
     let power = first >> NUMBER_BITS;
     let packet_bytes = SIZES.contains(&power).then(|| 1_u32 << power)?;
     let least = packet_bytes as usize;
     (least..=least + MORE_BYTES)
         .contains(&length)
-        .then_some(End {
+        .then_some(PairEnd {
             number: word_at(bytes, 12) & NUMBER_MASK,
             first: first & NUMBER_MASK,
             packet_bytes,
@@ -326,20 +326,20 @@ const ECHO: u8 = 0x19;
 mod tests {
     use super::*;
 
-    const END: End = End {
+    const END: PairEnd = PairEnd {
         number: 0x12_3456,
         first: 0xab_cdef,
         packet_bytes: 2048,
     };
 
     /// Reads the whole of what arrived.
-    fn read(bytes: &[u8]) -> Option<Message> {
+    fn read(bytes: &[u8]) -> Option<WireMessage> {
         super::read(bytes, bytes.len())
     }
 
     #[test]
     fn a_packet_is_read_as_it_was_written() {
-        let packet = Packet {
+        let packet = StreamPacket {
             source: 7,
             number: u32::MAX,
             ack: Ack {
@@ -354,7 +354,7 @@ mod tests {
         };
         let mut bytes = [0xff; HEADER_BYTES];
         packet.write(&mut bytes);
-        assert_eq!(read(&bytes), Some(Message::Packet(packet)));
+        assert_eq!(read(&bytes), Some(WireMessage::Packet(packet)));
         let ack = Ack {
             next: 1,
             beyond: 2,
@@ -363,16 +363,16 @@ mod tests {
         write_ack(ack, &mut bytes);
         assert_eq!(
             read(&bytes),
-            Some(Message::Packet(Packet { ack, ..packet }))
+            Some(WireMessage::Packet(StreamPacket { ack, ..packet }))
         );
         ask(&mut bytes);
         let parts = BEGINS | ENDS | ASKS;
-        let asking = Packet {
+        let asking = StreamPacket {
             ack,
             parts,
             ..packet
         };
-        assert_eq!(read(&bytes), Some(Message::Packet(asking)));
+        assert_eq!(read(&bytes), Some(WireMessage::Packet(asking)));
         assert_eq!(read(&bytes[1..]), None);
     }
 
@@ -409,7 +409,7 @@ mod tests {
                 bytes.resize(2048, 0);
             }
             let source = 3;
-            assert_eq!(read(&bytes), Some(Message::Note { source, ack, say }));
+            assert_eq!(read(&bytes), Some(WireMessage::Note { source, ack, say }));
             bytes.truncate(31);
             assert_eq!(read(&bytes), None);
         }
@@ -451,7 +451,7 @@ mod tests {
         for asks in [false, true] {
             let bytes = echo(5, 0xfedc_ba98, asks);
             let (source, attempt) = (5, 0xfedc_ba98);
-            let message = Message::Echo {
+            let message = WireMessage::Echo {
                 source,
                 attempt,
                 asks,
@@ -463,8 +463,8 @@ mod tests {
 
     #[test]
     fn a_new_address_is_read_as_it_was_written() {
-        let address = Address {
-            link: super::super::address::Link::Ethernet,
+        let address = PortAddress {
+            link: super::super::address::LinkLayer::Ethernet,
             lid: 0,
             number: 17,
             packet_bytes: 1024,
@@ -472,7 +472,7 @@ mod tests {
         };
         let mut bytes = moved(5, address);
         let source = 5;
-        assert_eq!(read(&bytes), Some(Message::Moved { source, address }));
+        assert_eq!(read(&bytes), Some(WireMessage::Moved { source, address }));
         bytes[8] = 0;
         assert_eq!(read(&bytes), None, "no address record");
     }

@@ -6,10 +6,10 @@
 //! - W2: what was under way on a queue pair that broke is posted again, in the old order. A read or write that has happened
 //!   already happens twice then, with the same bytes; but a write whose immediate has arrived does not, since its target
 //!   may be in use again.
-//! - W3: where reads lie (`Facts::reads_lie`), one has ended when something that was posted behind it has: since a lie breaks
+//! - W3: where reads lie (`PortAttr::reads_lie`), one has ended when something that was posted behind it has: since a lie breaks
 //!   the queue pair, nothing behind it ends well. A read that is alone has a write of nothing right behind it. The others
 //!   prove each other, and the last of them gets its write of nothing when it has ended.
-//! - W4: an atomic operation that was under way on a queue pair that broke is not posted again; its end is [`Outcome::Unknown`].
+//! - W4: an atomic operation that was under way on a queue pair that broke is not posted again; its end is [`WorkOutcome::Unknown`].
 //! - W5: that the peer's memory may not be reached is believed when it is said twice in a row. Where packets are lost, a read
 //!   that has ended is asked for again by its device; if the memory was withdrawn meanwhile, the refusal falls on whatever
 //!   is under way by then. The same holds for a request that the peer's device finds wrong: Linux' rxe was seen to
@@ -21,20 +21,20 @@ use super::arrive::IMMEDIATE;
 use super::bounce::Bounce;
 use super::fetch::Errand;
 use super::keys::{Keys, is_sealed};
-use super::link::Link;
-use super::moves::Moves;
-use super::port::{Access, Facts, Operation, Piece, Port, Region, Status};
-use super::rail::Line;
-use super::streams::Streams;
+use super::peer_port::PeerPort;
+use super::port::{PortAttr, Region, RegionAccess, Sge, VerbsPort, WorkOpcode, WorkStatus};
+use super::rail::RailPeer;
+use super::streams::VerbsStreams;
 use super::stripes::divide;
+use super::transfers::VerbsTransfers;
 use super::wire::{BEGINS, ENDS};
-use super::works::{MOST_TRIES, Pushed, Route, Settled};
+use super::works::{MOST_TRIES, Pushed, Settled, WorkPath};
 use crate::provider::caps::Mover;
-use crate::{Atomic, Head, Lease, LocalKey, Outcome, Peer, RemoteKey, WorkId};
+use crate::{Atomic, Head, Lease, LocalKey, Peer, RemoteKey, WorkId, WorkOutcome};
 
-/// What is done to a peer's memory.
+/// The kind of a one-sided operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::provider) enum Kind {
+pub(in crate::provider) enum WorkKind {
     Read,
     Write,
     /// Not a second time: nobody could tell whether that is one too many.
@@ -57,7 +57,7 @@ pub(super) struct Work {
     /// The rail over which it goes, and how the memory is known there, if it is.
     pub(super) rail: u8,
     pub(super) registered: Option<Registered>,
-    pub(super) kind: Kind,
+    pub(super) kind: WorkKind,
     /// Where it begins there.
     pub(super) address: u64,
     pub(super) keys: Keys,
@@ -74,7 +74,7 @@ pub(super) struct Work {
     pub(super) halvings: u8,
     /// The part that came back last was refused by the peer's device (W5).
     pub(super) refused: bool,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: WorkOutcome,
     /// The packet that tells the peer of a write.
     pub(super) immediate: Option<u32>,
     /// The peer has asked for it: the memory is what was exported, and the end is told there.
@@ -86,14 +86,14 @@ pub(super) struct Work {
     pub(super) bounce: Option<Bounce>,
 }
 
-/// The memory of a work, and the rail that must know it.
+/// The memory of a work request, and the rail with which it must be registered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stretch {
+pub(super) struct WorkMemory {
     pub(super) base: u64,
     pub(super) bytes: u64,
     pub(super) local: Option<LocalKey>,
     pub(super) rail: u8,
-    pub(super) access: Access,
+    pub(super) access: RegionAccess,
     /// To whom it was exported, and what names it.
     pub(super) export: Option<(u32, u64)>,
 }
@@ -106,14 +106,14 @@ pub(super) struct Registered {
     pub(super) region: Option<Region>,
 }
 
-impl Kind {
+impl WorkKind {
     /// As the device is asked for it.
-    fn operation(self, address: u64, key: u32) -> Operation {
+    fn operation(self, address: u64, key: u32) -> WorkOpcode {
         match self {
-            Self::Read => Operation::Read { address, key },
-            Self::Write => Operation::Write { address, key },
-            Self::Atomic(Atomic::FetchAdd { add }) => Operation::FetchAdd { address, key, add },
-            Self::Atomic(Atomic::CompareSwap { compare, swap }) => Operation::CompareSwap {
+            Self::Read => WorkOpcode::Read { address, key },
+            Self::Write => WorkOpcode::Write { address, key },
+            Self::Atomic(Atomic::FetchAdd { add }) => WorkOpcode::FetchAdd { address, key, add },
+            Self::Atomic(Atomic::CompareSwap { compare, swap }) => WorkOpcode::CompareSwap {
                 address,
                 key,
                 compare,
@@ -125,7 +125,7 @@ impl Kind {
 
 impl Work {
     /// A work that moves nothing as yet, and goes over no rail.
-    pub(super) fn new(peer: u32, serial: u64, kind: Kind, address: u64, keys: Keys) -> Self {
+    pub(super) fn new(peer: u32, serial: u64, kind: WorkKind, address: u64, keys: Keys) -> Self {
         Self {
             peer,
             id: WorkId(0),
@@ -146,7 +146,7 @@ impl Work {
             tries: 0,
             halvings: 0,
             refused: false,
-            outcome: Outcome::Done,
+            outcome: WorkOutcome::Done,
             immediate: None,
             errand: None,
             shares: 0,
@@ -156,16 +156,16 @@ impl Work {
     }
 
     /// What a device must know of.
-    pub(super) fn stretch(&self) -> Stretch {
-        Stretch {
+    pub(super) fn stretch(&self) -> WorkMemory {
+        WorkMemory {
             base: self.base,
             bytes: self.bytes,
             local: self.local,
             rail: self.rail,
             export: self.errand.map(|errand| (self.peer, errand.check)),
             access: match self.kind {
-                Kind::Read | Kind::Atomic(_) => Access::Own,
-                Kind::Write => Access::OwnRead,
+                WorkKind::Read | WorkKind::Atomic(_) => RegionAccess::Own,
+                WorkKind::Write => RegionAccess::OwnRead,
             },
         }
     }
@@ -177,19 +177,19 @@ impl Work {
     }
 
     /// Bytes of one work request of it, at most.
-    pub(super) fn most_in_part(&self, facts: &Facts, most: u64) -> u64 {
+    pub(super) fn most_in_part(&self, facts: &PortAttr, most: u64) -> u64 {
         facts.message_bytes.min(most).min(match self.kind {
-            Kind::Read if facts.reads_lie => MOST_DOUBTED_PART_BYTES >> self.halvings,
-            Kind::Write if facts.in_software => MOST_COUNTED_PART_BYTES >> self.halvings,
+            WorkKind::Read if facts.reads_lie => MOST_DOUBTED_PART_BYTES >> self.halvings,
+            WorkKind::Write if facts.in_software => MOST_COUNTED_PART_BYTES >> self.halvings,
             _ => u64::MAX,
         })
     }
 
     /// What moves the next bytes that were not posted, with the key of the peer's rail `theirs`.
-    pub(super) fn part(&self, bytes: u32, theirs: u8) -> (Operation, Piece) {
+    pub(super) fn part(&self, bytes: u32, theirs: u8) -> (WorkOpcode, Sge) {
         let address = self.address.wrapping_add(self.posted);
         let operation = self.kind.operation(address, self.keys[usize::from(theirs)]);
-        let piece = Piece {
+        let piece = Sge {
             address: self.base + self.posted,
             bytes,
             local_key: self.registered.map_or(0, |registered| registered.local_key),
@@ -198,11 +198,11 @@ impl Work {
     }
 }
 
-impl Moves {
+impl VerbsTransfers {
     /// With an immediate there must be room for the packet that carries it.
-    pub(super) fn post_write<P: Port>(
+    pub(super) fn post_write<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: Peer,
         lease: Lease,
         (key, offset): (RemoteKey, u64),
@@ -210,7 +210,7 @@ impl Moves {
         immediate: Option<u32>,
     ) -> Result<(), Lease> {
         let Some(immediate) = immediate else {
-            self.begin(streams, peer.0, lease, (key, offset), id, Kind::Write);
+            self.begin(streams, peer.0, lease, (key, offset), id, WorkKind::Write);
             return Ok(());
         };
         let ready = streams.links.sides.of(peer.0).is_lost()
@@ -224,8 +224,8 @@ impl Moves {
             flags: 0,
             word: immediate.into(),
         };
-        let end = self.known_end(streams, peer.0, &lease, (key, offset), Kind::Write);
-        if let Some(outcome) = end.filter(|end| *end != Outcome::Done) {
+        let end = self.known_end(streams, peer.0, &lease, (key, offset), WorkKind::Write);
+        if let Some(outcome) = end.filter(|end| *end != WorkOutcome::Done) {
             streams.ready.end(id, outcome, lease);
             return Ok(());
         }
@@ -235,11 +235,11 @@ impl Moves {
             if streams.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
                 return Err(lease);
             }
-            streams.ready.end(id, Outcome::Done, lease);
+            streams.ready.end(id, WorkOutcome::Done, lease);
             self.go_on(streams, peer.0);
             return Ok(());
         }
-        let work = self.work(streams, peer.0, lease, (key, offset), id, Kind::Write);
+        let work = self.work(streams, peer.0, lease, (key, offset), id, WorkKind::Write);
         // Nobody is told of a write that cannot be.
         let work = match self.prepare(streams, work) {
             Ok(work) => work,
@@ -260,7 +260,11 @@ impl Moves {
     }
 
     /// Whether a write and its packet can be posted now, with nothing before them.
-    fn is_ready_for_immediate<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) -> bool {
+    fn is_ready_for_immediate<P: VerbsPort>(
+        &mut self,
+        streams: &mut VerbsStreams<P>,
+        peer: u32,
+    ) -> bool {
         let side = streams.links.sides.of(peer);
         let joined = side.pair_for_sends().is_some();
         let idle = side.main.waiting.is_empty() && !side.session.has_unsent();
@@ -276,20 +280,20 @@ impl Moves {
     }
 
     /// Registers the lease and puts the work behind those that wait; ends it at once where it cannot begin.
-    pub(super) fn begin<P: Port>(
+    pub(super) fn begin<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: u32,
         lease: Lease,
         (key, offset): (RemoteKey, u64),
         id: WorkId,
-        kind: Kind,
+        kind: WorkKind,
     ) {
         if let Some(outcome) = self.known_end(streams, peer, &lease, (key, offset), kind) {
             return streams.ready.end(id, outcome, lease);
         }
         let facts = streams.links.port_to(peer).facts();
-        if kind == Kind::Read && self.fetches.mover(facts) == Mover::Owner {
+        if kind == WorkKind::Read && self.fetches.mover(facts) == Mover::Owner {
             return self.fetch(streams, peer, lease, key, offset, id);
         }
         let work = self.work(streams, peer, lease, (key, offset), id, kind);
@@ -297,7 +301,7 @@ impl Moves {
     }
 
     /// Begins a work on all rails, or on one.
-    pub(super) fn begin_work<P: Port>(&mut self, streams: &mut Streams<P>, work: Work) {
+    pub(super) fn begin_work<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, work: Work) {
         let work = match self.share_out(streams, work) {
             Ok(()) => return,
             Err(work) => work,
@@ -309,14 +313,14 @@ impl Moves {
     }
 
     /// A work that goes over no rail yet.
-    fn work<P: Port>(
+    fn work<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: u32,
         lease: Lease,
         (key, offset): (RemoteKey, u64),
         id: WorkId,
-        kind: Kind,
+        kind: WorkKind,
     ) -> Work {
         let serial = self.works.next_serial();
         let there = key.address.wrapping_add(offset);
@@ -338,7 +342,11 @@ impl Moves {
         clippy::result_large_err,
         reason = "it is given back as it was taken, and that is rare"
     )]
-    fn prepare<P: Port>(&mut self, streams: &mut Streams<P>, mut work: Work) -> Result<Work, Work> {
+    fn prepare<P: VerbsPort>(
+        &mut self,
+        streams: &mut VerbsStreams<P>,
+        mut work: Work,
+    ) -> Result<Work, Work> {
         let Some(rail) = streams
             .links
             .sides
@@ -363,67 +371,75 @@ impl Moves {
         Ok(work)
     }
 
-    fn end_unbegun<P: Port>(&mut self, streams: &mut Streams<P>, mut work: Work) {
+    fn end_unbegun<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, mut work: Work) {
         self.registry.bring_home(&mut work, false);
-        self.tell_end(streams, work, Outcome::Unreachable);
+        self.tell_end(streams, work, WorkOutcome::Unreachable);
     }
 
     /// Puts a work behind those that wait for its rail, and posts what can be posted.
-    pub(super) fn start<P: Port>(&mut self, streams: &mut Streams<P>, work: Work) {
+    pub(super) fn start<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, work: Work) {
         let line = self.works.start(work, &mut streams.links.sides);
         self.push_works(streams, line);
     }
 
     /// How a work ends that need not begin.
-    fn known_end<P: Port>(
+    fn known_end<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         peer: u32,
         lease: &Lease,
         (key, offset): (RemoteKey, u64),
-        kind: Kind,
-    ) -> Option<Outcome> {
+        kind: WorkKind,
+    ) -> Option<WorkOutcome> {
         let side = streams.links.sides.of(peer);
         let known_as = side.known_as;
         if side.is_lost() {
-            return Some(Outcome::Unreachable);
+            return Some(WorkOutcome::Unreachable);
         }
         if key.check == 0 {
             // Nothing has no key either.
             let is_empty = key.bytes == 0 && offset == 0 && lease.bytes() == 0;
             return Some(if is_empty {
-                Outcome::Done
+                WorkOutcome::Done
             } else {
-                Outcome::Unreachable
+                WorkOutcome::Unreachable
             });
         }
         if !is_sealed(key, peer, known_as) || !fits(lease, key, offset) {
-            return Some(Outcome::BadKey);
+            return Some(WorkOutcome::BadKey);
         }
         let is_aligned = key.address.wrapping_add(offset).is_multiple_of(8);
         match kind {
-            Kind::Atomic(_) if !is_aligned => Some(Outcome::BadKey),
-            Kind::Atomic(_) if !streams.links.port_to(peer).facts().atomics => {
-                Some(Outcome::Unreachable)
+            WorkKind::Atomic(_) if !is_aligned => Some(WorkOutcome::BadKey),
+            WorkKind::Atomic(_) if !streams.links.port_to(peer).facts().atomics => {
+                Some(WorkOutcome::Unreachable)
             }
-            _ => (lease.bytes() == 0).then_some(Outcome::Done),
+            _ => (lease.bytes() == 0).then_some(WorkOutcome::Done),
         }
     }
 
     /// Posts works of a peer that wait, oldest first, on all its links.
-    pub(super) fn push_all_works<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) {
+    pub(super) fn push_all_works<P: VerbsPort>(
+        &mut self,
+        streams: &mut VerbsStreams<P>,
+        peer: u32,
+    ) {
         let line = streams.links.sides.of(peer).line(peer);
         self.push_works(streams, line);
         for place in 0..streams.links.sides.of(peer).others().len() {
             let link = streams.links.sides.of(peer).others().get(place);
             if let Some(rail) = link.map(|link| link.rail) {
-                self.push_works(streams, Line { peer, rail });
+                self.push_works(streams, RailPeer { peer, rail });
             }
         }
     }
 
     /// The same on one link.
-    pub(super) fn push_works<P: Port>(&mut self, streams: &mut Streams<P>, line: Line) {
+    pub(super) fn push_works<P: VerbsPort>(
+        &mut self,
+        streams: &mut VerbsStreams<P>,
+        line: RailPeer,
+    ) {
         while let Some(link) = streams.links.sides.link(line)
             && let Some(index) = link.waiting.first().copied()
         {
@@ -452,7 +468,7 @@ impl Moves {
     }
 
     /// Works need a queue pair. Where the peer refuses one, they go over another link, or cannot be done.
-    fn wait_for_pair<P: Port>(&mut self, streams: &mut Streams<P>, line: Line) {
+    fn wait_for_pair<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, line: RailPeer) {
         let hopes = streams.links.hopes_for_pair(line);
         // Where another link has just become the main one, all that waits goes there soon.
         if !hopes && !streams.links.is_to_rebind(line.peer) {
@@ -467,9 +483,9 @@ impl Moves {
     }
 
     /// Posts what is left of a work; `false`: there is no room for all of it.
-    fn push_work<P: Port>(
+    fn push_work<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         index: u32,
         pair_index: u32,
     ) -> bool {
@@ -477,7 +493,7 @@ impl Moves {
             return true;
         };
         let line = pair.line;
-        let route = Route {
+        let route = WorkPath {
             index: pair_index,
             pair,
             rail: &mut streams.links.rails[line.at()],
@@ -493,19 +509,24 @@ impl Moves {
     }
 
     /// A part has ended well.
-    pub(super) fn part_ended<P: Port>(&mut self, streams: &mut Streams<P>, index: u32, bytes: u32) {
+    pub(super) fn part_ended<P: VerbsPort>(
+        &mut self,
+        streams: &mut VerbsStreams<P>,
+        index: u32,
+        bytes: u32,
+    ) {
         streams.links.counts.moved_bytes.add(u64::from(bytes));
         self.works.part_ended(index, bytes);
         self.settle(streams, index);
     }
 
     /// A part has failed, or was flushed after another had.
-    pub(super) fn part_failed<P: Port>(
+    pub(super) fn part_failed<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         index: u32,
         bytes: u32,
-        status: Status,
+        status: WorkStatus,
     ) {
         self.works
             .part_failed(index, bytes, status, &streams.links.sides);
@@ -514,7 +535,7 @@ impl Moves {
 
     /// Ends a work whose parts have all ended, or puts it back in its place.
     #[inline(never)]
-    fn settle<P: Port>(&mut self, streams: &mut Streams<P>, index: u32) {
+    fn settle<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, index: u32) {
         match self.works.settle(index, &streams.links.sides) {
             Settled::Goes => {}
             Settled::Over => self.finish(streams, index),
@@ -527,23 +548,23 @@ impl Moves {
     }
 
     /// A work has ended (W1).
-    pub(super) fn finish<P: Port>(&mut self, streams: &mut Streams<P>, index: u32) {
+    pub(super) fn finish<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, index: u32) {
         let Some(mut work) = self.works.take(index, &mut streams.links.sides) else {
             return;
         };
         streams.links.rails.deregister_of(&work);
         let outcome = work.outcome;
         self.registry
-            .bring_home(&mut work, outcome == Outcome::Done);
+            .bring_home(&mut work, outcome == WorkOutcome::Done);
         self.tell_end(streams, work, outcome);
     }
 
     /// Tells who waits for a work how it has ended.
-    pub(super) fn tell_end<P: Port>(
+    pub(super) fn tell_end<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         work: Work,
-        outcome: Outcome,
+        outcome: WorkOutcome,
     ) {
         if let Some(whole) = work.whole {
             if self.works.share_ended(whole, outcome) {
@@ -558,9 +579,13 @@ impl Moves {
         }
     }
 
-    /// The port is lost, or (`is_gone`) the device: it may never tell the end of what it was doing, but touches no memory that was taken away from it.
-    /// All peers are lost, so nothing takes the places of these works.
-    pub(super) fn end_all_works<P: Port>(&mut self, streams: &mut Streams<P>, is_gone: bool) {
+    /// The port is lost, or (`is_gone`) the device: it may never tell the end of what it was doing, but touches no memory that was
+    /// taken away from it. All peers are lost, so nothing takes the places of these works.
+    pub(super) fn end_all_works<P: VerbsPort>(
+        &mut self,
+        streams: &mut VerbsStreams<P>,
+        is_gone: bool,
+    ) {
         for index in self.works.places() {
             let Some(work) = self.works.get_mut(index) else {
                 continue;
@@ -574,8 +599,8 @@ impl Moves {
                 continue;
             }
             work.outcome = match work.kind {
-                Kind::Atomic(_) if work.under_way != 0 => Outcome::Unknown,
-                _ => Outcome::Unreachable,
+                WorkKind::Atomic(_) if work.under_way != 0 => WorkOutcome::Unknown,
+                _ => WorkOutcome::Unreachable,
             };
             self.finish(streams, index);
         }
@@ -583,7 +608,11 @@ impl Moves {
 
     /// Works of a peer that wait cannot be done. But what tells the peer of a write may be on its way: that write must be,
     /// unless the peer is lost.
-    pub(super) fn fail_waiting<P: Port>(&mut self, streams: &mut Streams<P>, line: Line) {
+    pub(super) fn fail_waiting<P: VerbsPort>(
+        &mut self,
+        streams: &mut VerbsStreams<P>,
+        line: RailPeer,
+    ) {
         let is_lost = streams.links.sides.of(line.peer).is_lost();
         let waiting = streams
             .links
@@ -595,7 +624,7 @@ impl Moves {
                 continue;
             };
             if work.under_way == 0 && (is_lost || work.immediate.is_none()) {
-                work.outcome = Outcome::Unreachable;
+                work.outcome = WorkOutcome::Unreachable;
                 self.finish(streams, index);
             }
         }
@@ -606,14 +635,14 @@ impl Moves {
         clippy::result_large_err,
         reason = "it is given back as it was taken, which costs a copy"
     )]
-    pub(super) fn share_out<P: Port>(
+    pub(super) fn share_out<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         work: Work,
     ) -> Result<(), Work> {
         let is_large = work.bytes >= streams.links.limits.striped_bytes;
         let has_more = !streams.links.sides.of(work.peer).others().is_empty();
-        if !is_large || !has_more || matches!(work.kind, Kind::Atomic(_)) {
+        if !is_large || !has_more || matches!(work.kind, WorkKind::Atomic(_)) {
             return Err(work);
         }
         let rails = self.rails_for_shares(streams, &work);
@@ -637,9 +666,9 @@ impl Moves {
     }
 
     /// The rails that take a share of a work now, and how large a one. Others are asked for, for the next one.
-    fn rails_for_shares<P: Port>(
+    fn rails_for_shares<P: VerbsPort>(
         &mut self,
-        streams: &mut Streams<P>,
+        streams: &mut VerbsStreams<P>,
         work: &Work,
     ) -> Vec<(u8, u64)> {
         let peer = work.peer;
@@ -669,7 +698,7 @@ impl Moves {
                 }
                 // None is given up for it.
                 false if streams.links.rails.has_room_for_pair(&streams.links.limits) => {
-                    streams.links.want_pair(Line { peer, rail })
+                    streams.links.want_pair(RailPeer { peer, rail })
                 }
                 _ => {}
             }
@@ -678,7 +707,11 @@ impl Moves {
     }
 
     /// A work that waits goes over the rail that is best now. `false`: there is none, and it has ended.
-    pub(super) fn bind_again<P: Port>(&mut self, streams: &mut Streams<P>, index: u32) -> bool {
+    pub(super) fn bind_again<P: VerbsPort>(
+        &mut self,
+        streams: &mut VerbsStreams<P>,
+        index: u32,
+    ) -> bool {
         let (sides, rails) = (&mut streams.links.sides, &mut streams.links.rails);
         let is_bound = self.works.bind_again(index, sides, rails);
         if !is_bound {
@@ -689,7 +722,11 @@ impl Moves {
 
     /// A link gets no queue pair now: reads and writes that wait for one go over another link that has it, or soon will.
     #[cold]
-    pub(super) fn move_waiting<P: Port>(&mut self, streams: &mut Streams<P>, line: Line) {
+    pub(super) fn move_waiting<P: VerbsPort>(
+        &mut self,
+        streams: &mut VerbsStreams<P>,
+        line: RailPeer,
+    ) {
         let links = self.links_instead(streams, line);
         let waiting = streams
             .links
@@ -699,7 +736,7 @@ impl Moves {
         for index in waiting.unwrap_or_default() {
             if let Some(work) = self.works.get_mut(index) {
                 // What two devices do to one word is not done in one step; and nothing goes to and fro for ever.
-                let may_move = !matches!(work.kind, Kind::Atomic(_)) && work.tries < MOST_TRIES;
+                let may_move = !matches!(work.kind, WorkKind::Atomic(_)) && work.tries < MOST_TRIES;
                 let has_key = |(_, theirs): &&(u8, u8)| work.keys[usize::from(*theirs)] != 0;
                 let to = links.iter().find(has_key).filter(|_| may_move).copied();
                 if let Some((rail, _)) = to {
@@ -712,15 +749,19 @@ impl Moves {
         }
         for (rail, _) in links {
             let peer = line.peer;
-            self.push_works(streams, Line { peer, rail });
+            self.push_works(streams, RailPeer { peer, rail });
         }
     }
 
     /// The links to a peer that could do what one cannot, those with a queue pair first: rails here and there.
-    fn links_instead<P: Port>(&mut self, streams: &mut Streams<P>, line: Line) -> Vec<(u8, u8)> {
+    fn links_instead<P: VerbsPort>(
+        &mut self,
+        streams: &mut VerbsStreams<P>,
+        line: RailPeer,
+    ) -> Vec<(u8, u8)> {
         // One that was joined before is asked for again.
-        let is_tried = |link: &&Link| link.connection.is_alive() || link.breaks != 0;
-        let mut tried: Vec<&Link> = streams
+        let is_tried = |link: &&PeerPort| link.connection.is_alive() || link.breaks != 0;
+        let mut tried: Vec<&PeerPort> = streams
             .links
             .sides
             .of(line.peer)
@@ -733,7 +774,7 @@ impl Moves {
             .map(|link| (link.rail, link.theirs))
             .collect();
         rails.retain(|(rail, _)| {
-            let other = Line {
+            let other = RailPeer {
                 rail: *rail,
                 ..line
             };
@@ -745,7 +786,7 @@ impl Moves {
     }
 
     /// Something may go on for a peer: works that wait, then packets (P2).
-    pub(super) fn go_on<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) {
+    pub(super) fn go_on<P: VerbsPort>(&mut self, streams: &mut VerbsStreams<P>, peer: u32) {
         let side = streams.links.sides.of(peer);
         if side.is_lost() {
             return;
@@ -760,7 +801,11 @@ impl Moves {
     }
 
     /// The links to a peer have changed: all that waits is shared out among them anew.
-    pub(super) fn bind_all_again<P: Port>(&mut self, streams: &mut Streams<P>, peer: u32) {
+    pub(super) fn bind_all_again<P: VerbsPort>(
+        &mut self,
+        streams: &mut VerbsStreams<P>,
+        peer: u32,
+    ) {
         let links = streams.links.sides.of(peer).links_mut();
         let waiting: Vec<u32> = links
             .flat_map(|link| mem::take(&mut link.waiting))

@@ -4,17 +4,17 @@
 
 use super::bounce::Bounce;
 use super::keys::Keys;
-use super::ledger::Posted;
-use super::pair::{NOTHING, Pair};
-use super::port::{Body, CallError, Port, Request, Status};
-use super::rail::{Line, Rail};
+use super::ledger::PostedRequest;
+use super::pair::{NOTHING, ReliablePair};
+use super::peer_table::PeerTable;
+use super::port::{CallError, VerbsPort, WorkBody, WorkRequest, WorkStatus};
+use super::rail::{Rail, RailPeer};
 use super::rails::Rails;
-use super::registry::Registry;
-use super::sides::Sides;
+use super::registry::RegionRegistry;
 use super::slab::Slab;
-use super::work::{Kind, Work};
+use super::work::{Work, WorkKind};
 use super::{MOST_POSTED, name};
-use crate::Outcome;
+use crate::WorkOutcome;
 
 /// The works of a process, by their places.
 #[derive(Debug)]
@@ -26,12 +26,12 @@ pub(super) struct Works {
     doubted_bytes: u64,
 }
 
-/// Where parts of a work are posted.
+/// The queue pair and the rail to which parts of a work are posted.
 #[derive(Debug)]
-pub(super) struct Route<'a, P: Port> {
+pub(super) struct WorkPath<'a, P: VerbsPort> {
     /// The queue pair, by its place, and its rail.
     pub(super) index: u32,
-    pub(super) pair: &'a mut Pair,
+    pub(super) pair: &'a mut ReliablePair,
     pub(super) rail: &'a mut Rail<P>,
     /// The rail of the peer that it leads to.
     pub(super) theirs: u8,
@@ -101,11 +101,11 @@ impl Works {
     }
 
     /// Puts a work behind those that wait for its rail; answers the line.
-    pub(super) fn start(&mut self, work: Work, sides: &mut Sides) -> Line {
+    pub(super) fn start(&mut self, work: Work, sides: &mut PeerTable) -> RailPeer {
         let (peer, rail) = (work.peer, work.rail);
         let is_told = work.immediate.is_some();
         let index = self.place(work);
-        let line = Line { peer, rail };
+        let line = RailPeer { peer, rail };
         if let Some(link) = sides.link(line) {
             link.waiting.push(index);
         }
@@ -116,7 +116,7 @@ impl Works {
     }
 
     /// Puts a work among those that wait, in its old place.
-    pub(super) fn put_back(&mut self, index: u32, sides: &mut Sides) {
+    pub(super) fn put_back(&mut self, index: u32, sides: &mut PeerTable) {
         let Some(work) = self.all.get(index) else {
             return;
         };
@@ -136,7 +136,7 @@ impl Works {
     }
 
     /// Takes a work out that has ended: it waits nowhere any more.
-    pub(super) fn take(&mut self, index: u32, sides: &mut Sides) -> Option<Work> {
+    pub(super) fn take(&mut self, index: u32, sides: &mut PeerTable) -> Option<Work> {
         let work = self.all.remove(index)?;
         let is_told = work.immediate.is_some();
         if let Some(side) = sides.get_mut(work.peer) {
@@ -154,15 +154,15 @@ impl Works {
     /// It cannot be done. The caller ends it.
     pub(super) fn give_up(&mut self, index: u32) {
         if let Some(work) = self.all.get_mut(index) {
-            work.outcome = Outcome::Unreachable;
+            work.outcome = WorkOutcome::Unreachable;
         }
     }
 
     /// A work that waits goes over the rail that is best now. `false`: there is none, and it cannot be done.
-    pub(super) fn bind_again<P: Port>(
+    pub(super) fn bind_again<P: VerbsPort>(
         &mut self,
         index: u32,
-        sides: &mut Sides,
+        sides: &mut PeerTable,
         rails: &mut Rails<P>,
     ) -> bool {
         let Some(work) = self.all.get(index) else {
@@ -183,11 +183,11 @@ impl Works {
     }
 
     /// A work that waits goes over this rail, where its memory is not known yet.
-    pub(super) fn bind<P: Port>(
+    pub(super) fn bind<P: VerbsPort>(
         &mut self,
         index: u32,
         rail: u8,
-        sides: &mut Sides,
+        sides: &mut PeerTable,
         rails: &mut Rails<P>,
     ) {
         let Some(work) = self.all.get_mut(index) else {
@@ -203,10 +203,10 @@ impl Works {
 
     /// Registers the memory of a work with its rail, where it is not. `Some(false)`: that is not possible, and the work cannot be
     /// done; `None`: it is not possible now, and the work must stay, since the peer is told of it.
-    pub(super) fn make_known<P: Port>(
+    pub(super) fn make_known<P: VerbsPort>(
         &mut self,
         index: u32,
-        registry: &mut Registry,
+        registry: &mut RegionRegistry,
         rails: &mut Rails<P>,
     ) -> Option<bool> {
         let work = self.all.get_mut(index)?;
@@ -218,18 +218,18 @@ impl Works {
             (Some(_), _) => Some(true),
             (None, Some(_)) => None,
             (None, None) => {
-                work.outcome = Outcome::Unreachable;
+                work.outcome = WorkOutcome::Unreachable;
                 Some(false)
             }
         }
     }
 
     /// The shares of a work, registered on their rails; an error: some cannot be.
-    pub(super) fn shares<P: Port>(
+    pub(super) fn shares<P: VerbsPort>(
         &mut self,
         whole: &Work,
         parts: &[(u8, u64)],
-        registry: &mut Registry,
+        registry: &mut RegionRegistry,
         rails: &mut Rails<P>,
     ) -> Result<Vec<Work>, CallError> {
         let mut from = 0;
@@ -261,19 +261,19 @@ impl Works {
     }
 
     /// A share has ended. `true`: so has the whole, with the last of them, and as badly as the worst.
-    pub(super) fn share_ended(&mut self, whole: u32, outcome: Outcome) -> bool {
+    pub(super) fn share_ended(&mut self, whole: u32, outcome: WorkOutcome) -> bool {
         let Some(work) = self.all.get_mut(whole) else {
             return false;
         };
         work.shares -= 1;
-        if work.outcome == Outcome::Done || outcome == Outcome::BadKey {
+        if work.outcome == WorkOutcome::Done || outcome == WorkOutcome::BadKey {
             work.outcome = outcome;
         }
         work.shares == 0
     }
 
     /// Posts what is left of a work.
-    pub(super) fn push<P: Port>(&mut self, index: u32, route: Route<'_, P>) -> Pushed {
+    pub(super) fn push<P: VerbsPort>(&mut self, index: u32, route: WorkPath<'_, P>) -> Pushed {
         let Some(work) = self.all.get_mut(index) else {
             return Pushed::All;
         };
@@ -281,7 +281,7 @@ impl Works {
         let facts = rail.port.facts();
         let depth = facts.depth as usize;
         let all = work.bytes;
-        let doubted = work.kind == Kind::Read && facts.reads_lie;
+        let doubted = work.kind == WorkKind::Read && facts.reads_lie;
         let most = work.most_in_part(facts, route.part_bytes);
         while work.posted < all {
             // Others are proved by what comes later.
@@ -294,13 +294,13 @@ impl Works {
             let bytes = u32::try_from((all - work.posted).min(most)).unwrap_or(0);
             let (operation, piece) = work.part(bytes, route.theirs);
             let next = pair.ledger.next();
-            let request = Request {
+            let request = WorkRequest {
                 work: name(route.index, next),
                 operation,
-                body: Body::Piece(piece),
+                body: WorkBody::Piece(piece),
                 signaled: !alone,
             };
-            let proof = Request {
+            let proof = WorkRequest {
                 work: name(route.index, next.wrapping_add(1)),
                 operation: NOTHING.0,
                 body: NOTHING.1,
@@ -310,7 +310,7 @@ impl Works {
             if taken == 0 {
                 return Pushed::Full;
             }
-            let posted = Posted::Part {
+            let posted = PostedRequest::Part {
                 work: index,
                 bytes,
                 doubted,
@@ -327,7 +327,7 @@ impl Works {
                 return Pushed::Unproved;
             }
             if alone {
-                pair.ledger.push(Posted::Mark { read: None }, true);
+                pair.ledger.push(PostedRequest::Mark { read: None }, true);
             }
         }
         Pushed::All
@@ -345,36 +345,46 @@ impl Works {
     }
 
     /// A part has failed, or was flushed after another had.
-    pub(super) fn part_failed(&mut self, index: u32, bytes: u32, status: Status, sides: &Sides) {
+    pub(super) fn part_failed(
+        &mut self,
+        index: u32,
+        bytes: u32,
+        status: WorkStatus,
+        sides: &PeerTable,
+    ) {
         self.doubt_no_more(index, bytes);
-        let has_other = status == Status::RemoteAccess && self.drop_key(index, sides);
+        let has_other = status == WorkStatus::RemoteAccess && self.drop_key(index, sides);
         let Some(work) = self.all.get_mut(index) else {
             return;
         };
         work.under_way -= 1;
-        let is_atomic = matches!(work.kind, Kind::Atomic(_));
+        let is_atomic = matches!(work.kind, WorkKind::Atomic(_));
         match status {
             _ if has_other => work.again = true,
-            Status::RemoteAccess | Status::RemoteInvalid
+            WorkStatus::RemoteAccess | WorkStatus::RemoteInvalid
                 if !is_atomic && !std::mem::replace(&mut work.refused, true) =>
             {
                 work.again = true;
             }
-            Status::RemoteAccess | Status::RemoteInvalid | Status::RemoteOperation => {
-                work.outcome = Outcome::BadKey;
+            WorkStatus::RemoteAccess | WorkStatus::RemoteInvalid | WorkStatus::RemoteOperation => {
+                work.outcome = WorkOutcome::BadKey;
             }
-            _ if is_atomic => work.outcome = Outcome::Unknown,
+            _ if is_atomic => work.outcome = WorkOutcome::Unknown,
             // What was exported has been withdrawn.
-            Status::LocalProtection if work.errand.is_some() => work.outcome = Outcome::BadKey,
-            Status::LocalProtection | Status::LocalLength => work.outcome = Outcome::Unreachable,
+            WorkStatus::LocalProtection if work.errand.is_some() => {
+                work.outcome = WorkOutcome::BadKey
+            }
+            WorkStatus::LocalProtection | WorkStatus::LocalLength => {
+                work.outcome = WorkOutcome::Unreachable
+            }
             _ => work.again = true,
         }
     }
 
     /// The key for a work's rail opens nothing: it may be old. `true`: there is one for another rail.
-    fn drop_key(&mut self, index: u32, sides: &Sides) -> bool {
+    fn drop_key(&mut self, index: u32, sides: &PeerTable) -> bool {
         let work = self.all.get_mut(index);
-        let Some(work) = work.filter(|work| !matches!(work.kind, Kind::Atomic(_))) else {
+        let Some(work) = work.filter(|work| !matches!(work.kind, WorkKind::Atomic(_))) else {
             return false;
         };
         let link = sides.get(work.peer).and_then(|side| side.link(work.rail));
@@ -390,18 +400,18 @@ impl Works {
 
     /// A part that may have lied is back.
     fn doubt_no_more(&mut self, index: u32, bytes: u32) {
-        let is_read = |work: &Work| work.kind == Kind::Read;
+        let is_read = |work: &Work| work.kind == WorkKind::Read;
         if self.all.get(index).is_some_and(is_read) {
             self.doubted_bytes = self.doubted_bytes.saturating_sub(bytes.into());
         }
     }
 
     /// Whether a work has ended, now that a part of it has, or is to be posted again.
-    pub(super) fn settle(&mut self, index: u32, sides: &Sides) -> Settled {
+    pub(super) fn settle(&mut self, index: u32, sides: &PeerTable) -> Settled {
         let Some(work) = self.all.get(index) else {
             return Settled::Goes;
         };
-        let bad = work.outcome != Outcome::Done;
+        let bad = work.outcome != WorkOutcome::Done;
         let all = work.posted == work.bytes;
         let lost = sides.get(work.peer).is_none_or(|side| side.is_lost());
         // Of what waits for a peer that is lost nothing more is posted.
@@ -417,14 +427,14 @@ impl Works {
         work.halvings = MOST_HALVINGS.min(work.halvings + u8::from(again));
         if again && work.tries > MOST_TRIES && work.immediate.is_none() {
             // Some devices do not say that it is this request which breaks the queue pair.
-            work.outcome = Outcome::Unreachable;
+            work.outcome = WorkOutcome::Unreachable;
             return Settled::Over;
         }
         if bad || told || (all && !again) {
             return Settled::Over;
         }
         if lost {
-            work.outcome = Outcome::Unreachable;
+            work.outcome = WorkOutcome::Unreachable;
             return Settled::Over;
         }
         (work.again, work.posted) = (false, work.ended);
@@ -441,7 +451,7 @@ impl Works {
     }
 
     /// Whether the peer has what tells it of a write: then that write has been.
-    pub(super) fn is_told(&self, index: u32, sides: &Sides) -> bool {
+    pub(super) fn is_told(&self, index: u32, sides: &PeerTable) -> bool {
         let work = self.all.get(index);
         let Some((work, number)) = work.and_then(|work| Some((work, work.immediate?))) else {
             return false;
@@ -452,7 +462,7 @@ impl Works {
     }
 
     /// Counts the writes that tell a peer something and do not go over its main link.
-    pub(super) fn count_strays(&mut self, peer: u32, sides: &mut Sides) {
+    pub(super) fn count_strays(&mut self, peer: u32, sides: &mut PeerTable) {
         let side = sides.of(peer);
         let main = side.main.rail;
         let is_stray =
@@ -464,7 +474,7 @@ impl Works {
     }
 
     /// Takes all memory of works away from the ports.
-    pub(super) fn retire<P: Port>(&mut self, rails: &mut Rails<P>) {
+    pub(super) fn retire<P: VerbsPort>(&mut self, rails: &mut Rails<P>) {
         for work in self.all.iter() {
             rails.deregister_of(work);
         }
@@ -482,10 +492,10 @@ const MOST_DOUBTED_BYTES: u64 = 2 << 20;
 mod tests {
     use super::*;
 
-    const LINE: Line = Line { peer: 1, rail: 0 };
+    const LINE: RailPeer = RailPeer { peer: 1, rail: 0 };
 
     /// A work of 100 bytes that goes over rail 0.
-    fn work(works: &mut Works, kind: Kind) -> Work {
+    fn work(works: &mut Works, kind: WorkKind) -> Work {
         Work {
             bytes: 100,
             ..Work::new(LINE.peer, works.next_serial(), kind, 0, [1, 0, 0, 0])
@@ -493,7 +503,7 @@ mod tests {
     }
 
     /// One of which all is under way, in one part.
-    fn under_way(works: &mut Works, kind: Kind) -> u32 {
+    fn under_way(works: &mut Works, kind: WorkKind) -> u32 {
         let work = Work {
             posted: 100,
             under_way: 1,
@@ -502,15 +512,15 @@ mod tests {
         works.place(work)
     }
 
-    fn fail(works: &mut Works, index: u32, status: Status, sides: &Sides) -> Settled {
+    fn fail(works: &mut Works, index: u32, status: WorkStatus, sides: &PeerTable) -> Settled {
         works.part_failed(index, 100, status, sides);
         works.settle(index, sides)
     }
 
     #[test]
     fn what_ends_well_is_over_with_its_last_part() {
-        let (mut works, sides) = (Works::new(), Sides::new(0, 2, 7));
-        let index = under_way(&mut works, Kind::Read);
+        let (mut works, sides) = (Works::new(), PeerTable::new(0, 2, 7));
+        let index = under_way(&mut works, WorkKind::Read);
         let work = works.get_mut(index).unwrap();
         work.under_way = 2;
         works.part_ended(index, 60);
@@ -518,17 +528,17 @@ mod tests {
         works.part_ended(index, 40);
         assert_eq!(works.settle(index, &sides), Settled::Over);
         let work = works.get_mut(index).unwrap();
-        assert_eq!((work.outcome, work.ended), (Outcome::Done, 100));
+        assert_eq!((work.outcome, work.ended), (WorkOutcome::Done, 100));
     }
 
     #[test]
     fn what_was_flushed_goes_again_in_its_old_place() {
-        let (mut works, mut sides) = (Works::new(), Sides::new(0, 2, 7));
-        let first = under_way(&mut works, Kind::Write);
-        let second = work(&mut works, Kind::Write);
+        let (mut works, mut sides) = (Works::new(), PeerTable::new(0, 2, 7));
+        let first = under_way(&mut works, WorkKind::Write);
+        let second = work(&mut works, WorkKind::Write);
         assert_eq!(works.start(second, &mut sides), LINE);
         assert_eq!(
-            fail(&mut works, first, Status::Flushed, &sides),
+            fail(&mut works, first, WorkStatus::Flushed, &sides),
             Settled::Again
         );
         works.put_back(first, &mut sides);
@@ -541,37 +551,37 @@ mod tests {
 
     #[test]
     fn a_refusal_is_believed_when_it_comes_twice_in_a_row() {
-        let (mut works, mut sides) = (Works::new(), Sides::new(0, 2, 7));
+        let (mut works, mut sides) = (Works::new(), PeerTable::new(0, 2, 7));
         sides.of(1);
-        let index = under_way(&mut works, Kind::Read);
-        let refused = Status::RemoteAccess;
+        let index = under_way(&mut works, WorkKind::Read);
+        let refused = WorkStatus::RemoteAccess;
         assert_eq!(fail(&mut works, index, refused, &sides), Settled::Again);
         let again = works.get_mut(index).unwrap();
         (again.under_way, again.posted) = (1, 100);
         assert_eq!(fail(&mut works, index, refused, &sides), Settled::Over);
         let work = works.get_mut(index).unwrap();
-        assert_eq!(work.outcome, Outcome::BadKey);
+        assert_eq!(work.outcome, WorkOutcome::BadKey);
     }
 
     #[test]
     fn an_atomic_operation_is_not_tried_again() {
-        let (mut works, mut sides) = (Works::new(), Sides::new(0, 2, 7));
+        let (mut works, mut sides) = (Works::new(), PeerTable::new(0, 2, 7));
         sides.of(1);
-        let add = Kind::Atomic(crate::Atomic::FetchAdd { add: 1 });
+        let add = WorkKind::Atomic(crate::Atomic::FetchAdd { add: 1 });
         let index = under_way(&mut works, add);
         assert_eq!(
-            fail(&mut works, index, Status::Flushed, &sides),
+            fail(&mut works, index, WorkStatus::Flushed, &sides),
             Settled::Over
         );
         let work = works.get_mut(index).unwrap();
-        assert_eq!(work.outcome, Outcome::Unknown);
+        assert_eq!(work.outcome, WorkOutcome::Unknown);
     }
 
     #[test]
     fn only_the_oldest_of_a_line_runs_out_of_tries() {
-        let (mut works, mut sides) = (Works::new(), Sides::new(0, 2, 7));
+        let (mut works, mut sides) = (Works::new(), PeerTable::new(0, 2, 7));
         sides.of(1);
-        let indices = [0; 2].map(|_| under_way(&mut works, Kind::Write));
+        let indices = [0; 2].map(|_| under_way(&mut works, WorkKind::Write));
         let mut last = Settled::Goes;
         for _ in 0..=MOST_TRIES {
             for index in indices {
@@ -579,18 +589,21 @@ mod tests {
                 (work.under_way, work.posted) = (1, 100);
             }
             assert_eq!(
-                fail(&mut works, indices[1], Status::Flushed, &sides),
+                fail(&mut works, indices[1], WorkStatus::Flushed, &sides),
                 Settled::Again
             );
-            last = fail(&mut works, indices[0], Status::Flushed, &sides);
+            last = fail(&mut works, indices[0], WorkStatus::Flushed, &sides);
         }
         assert_eq!(last, Settled::Over);
         let [first, second] = indices.map(|index| {
             let work = works.get_mut(index).unwrap();
             (work.outcome, work.tries, work.halvings)
         });
-        assert_eq!(first, (Outcome::Unreachable, MOST_TRIES + 1, MOST_HALVINGS));
-        assert_eq!(second, (Outcome::Done, 0, MOST_HALVINGS));
+        assert_eq!(
+            first,
+            (WorkOutcome::Unreachable, MOST_TRIES + 1, MOST_HALVINGS)
+        );
+        assert_eq!(second, (WorkOutcome::Done, 0, MOST_HALVINGS));
     }
 
     #[test]
@@ -598,16 +611,16 @@ mod tests {
         let mut works = Works::new();
         let whole = Work {
             shares: 3,
-            ..work(&mut works, Kind::Read)
+            ..work(&mut works, WorkKind::Read)
         };
         let whole = works.place(whole);
-        assert!(!works.share_ended(whole, Outcome::Unreachable));
-        assert!(!works.share_ended(whole, Outcome::BadKey));
-        assert!(works.share_ended(whole, Outcome::Done));
+        assert!(!works.share_ended(whole, WorkOutcome::Unreachable));
+        assert!(!works.share_ended(whole, WorkOutcome::BadKey));
+        assert!(works.share_ended(whole, WorkOutcome::Done));
         let work = works.get_mut(whole).unwrap();
-        assert_eq!(work.outcome, Outcome::BadKey);
+        assert_eq!(work.outcome, WorkOutcome::BadKey);
         assert!(
-            !works.share_ended(whole + 1, Outcome::Done),
+            !works.share_ended(whole + 1, WorkOutcome::Done),
             "it is not there"
         );
     }

@@ -4,15 +4,17 @@
 
 use std::io;
 
-use super::super::packet::{Answer, HEADER_BYTES, Header, Kind, Read};
+use super::super::packet::{
+    HEADER_BYTES, TcpPacketHeader, TcpPacketKind, TcpReadRequest, TcpWorkReply,
+};
 use super::super::proof::{u32_at, u64_at};
 use super::super::rail::RailInflow;
 use super::super::sockets::{Sock, Sockets};
-use super::super::works::Over;
-use super::{BEHIND_BYTES, Buffer, MOST_WRONGS, Step};
-use crate::Outcome;
+use super::super::works::PartConnection;
+use super::{BEHIND_BYTES, MOST_WRONGS, TcpRecvBuffer, TcpRecvStep};
+use crate::WorkOutcome;
 use crate::provider::tcp::Tcp;
-use crate::provider::tcp::links::Upshot;
+use crate::provider::tcp::links::TcpLinkEvent;
 
 impl<S: Sockets> Tcp<S> {
     /// Looks at the rails of which something may come. `true`: something has.
@@ -54,11 +56,11 @@ impl<S: Sockets> Tcp<S> {
         if has_come {
             if self.links.rail(peer, sock).is_some() {
                 self.links.watch(peer, sock);
-                self.links.upshots.push_back(Upshot::Push(peer, sock));
+                self.links.upshots.push_back(TcpLinkEvent::Push(peer, sock));
                 // Others may be missing.
                 self.links.want_rails(peer, u64::MAX);
             }
-            self.links.upshots.push_back(Upshot::GoOn(peer));
+            self.links.upshots.push_back(TcpLinkEvent::GoOn(peer));
             self.settle();
         }
         has_come
@@ -69,14 +71,14 @@ impl<S: Sockets> Tcp<S> {
         &mut self,
         peer: u32,
         sock: Sock,
-        buffer: &mut Buffer,
+        buffer: &mut TcpRecvBuffer,
     ) -> io::Result<usize> {
         let (bytes, last) = self.take_while_some(
             buffer,
             |tcp, buffer| tcp.step_rail(peer, sock, buffer),
             |tcp, buffer| tcp.receive_of_rail(peer, sock, buffer),
         )?;
-        if let Step::Wrong(what) = last {
+        if let TcpRecvStep::Wrong(what) = last {
             self.refuse_rail(peer, sock, what);
         }
         Ok(bytes)
@@ -87,7 +89,7 @@ impl<S: Sockets> Tcp<S> {
         &mut self,
         peer: u32,
         sock: Sock,
-        buffer: &mut Buffer,
+        buffer: &mut TcpRecvBuffer,
     ) -> io::Result<(usize, usize)> {
         let Some(rail) = self.links.rail(peer, sock) else {
             return Ok((0, 0));
@@ -131,38 +133,38 @@ impl<S: Sockets> Tcp<S> {
     }
 
     /// Looks at what waits.
-    fn step_rail(&mut self, peer: u32, sock: Sock, buffer: &mut Buffer) -> Step {
+    fn step_rail(&mut self, peer: u32, sock: Sock, buffer: &mut TcpRecvBuffer) -> TcpRecvStep {
         let Some(rail) = self.links.rail(peer, sock) else {
-            return Step::Lacks;
+            return TcpRecvStep::Lacks;
         };
         if let Some(inflow) = rail.inflow {
             return self.step_rail_inflow(peer, sock, inflow, buffer);
         }
         let Some(header) = buffer.waiting().first_chunk::<HEADER_BYTES>() else {
-            return Step::Lacks;
+            return TcpRecvStep::Lacks;
         };
-        let Some(header) = Header::of(header).filter(|header| header.number == 0) else {
-            return Step::Wrong("no packet of a rail begins like that");
+        let Some(header) = TcpPacketHeader::of(header).filter(|header| header.number == 0) else {
+            return TcpRecvStep::Wrong("no packet of a rail begins like that");
         };
         let end = HEADER_BYTES + header.wanted();
         if buffer.len() < end {
-            return Step::Lacks;
+            return TcpRecvStep::Lacks;
         }
         buffer.from += end;
         let bytes = &buffer.bytes[buffer.from - header.wanted()..buffer.from];
         let made = rail.made;
         let is_good = match header.kind {
-            Kind::Read => self.moves.hear_rail_read(rail, Read::of(bytes)),
-            Kind::Data => {
+            TcpPacketKind::Read => self.moves.hear_rail_read(rail, TcpReadRequest::of(bytes)),
+            TcpPacketKind::Data => {
                 let (id, at) = (u32_at(bytes, 0), u64_at(bytes, 8));
                 let bytes = header.bytes - header.wanted();
                 let is_asked = self.moves.expects_of_rail(peer, (id, made), at, bytes);
                 rail.inflow = is_asked.then_some(RailInflow { id, at: 0, bytes });
                 is_asked
             }
-            Kind::Answer => Answer::of(bytes).is_some_and(|answer| {
+            TcpPacketKind::Answer => TcpWorkReply::of(bytes).is_some_and(|answer| {
                 let is_asked = self.moves.has_asked_rail(peer, answer.id, made);
-                let is_bad = is_asked && answer.outcome == Outcome::BadKey;
+                let is_bad = is_asked && answer.outcome == WorkOutcome::BadKey;
                 if is_bad {
                     self.moves.part_is_bad(&mut self.links, peer, answer.id);
                 }
@@ -171,9 +173,9 @@ impl<S: Sockets> Tcp<S> {
             _ => false,
         };
         if is_good {
-            Step::Taken
+            TcpRecvStep::Taken
         } else {
-            Step::Wrong("over a rail it sends what nobody has asked for")
+            TcpRecvStep::Wrong("over a rail it sends what nobody has asked for")
         }
     }
 
@@ -183,8 +185,8 @@ impl<S: Sockets> Tcp<S> {
         peer: u32,
         sock: Sock,
         mut inflow: RailInflow,
-        buffer: &mut Buffer,
-    ) -> Step {
+        buffer: &mut TcpRecvBuffer,
+    ) -> TcpRecvStep {
         let here = buffer.len().min(inflow.bytes - inflow.at);
         if here != 0 {
             let whole = self.moves.works.place(peer, inflow.id, 0, inflow.bytes);
@@ -199,11 +201,11 @@ impl<S: Sockets> Tcp<S> {
             rail.inflow = (!is_all).then_some(inflow);
         }
         if !is_all {
-            return Step::Lacks;
+            return TcpRecvStep::Lacks;
         }
         let (links, bytes) = (&mut self.links, inflow.bytes as u64);
         self.moves.hear_part(links, peer, inflow.id, bytes);
-        Step::Taken
+        TcpRecvStep::Taken
     }
 
     /// A peer has sent what makes no sense over a rail, which ends.
@@ -222,10 +224,10 @@ impl<S: Sockets> Tcp<S> {
 }
 
 /// Whether a rail was asked for a part.
-impl super::super::moves::Moves {
+impl super::super::transfers::TcpTransfers {
     fn has_asked_rail(&mut self, peer: u32, id: u32, made: u32) -> bool {
         let part = self.works.find_part(peer, id);
-        part.is_some_and(|part| part.over == Over::Rail(made))
+        part.is_some_and(|part| part.over == PartConnection::Rail(made))
     }
 
     /// Whether data of a part may come so: all of it at once.

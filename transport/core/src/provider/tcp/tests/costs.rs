@@ -4,7 +4,7 @@
 use super::super::StreamsConfig;
 use super::super::memory::lent_for_ever;
 use super::world::{HEAD, SECOND, World};
-use crate::provider::verbs::Kind;
+use crate::provider::verbs::WorkKind;
 use crate::{FarLook, Peer, RecvBuffer, WorkId};
 
 fn looks_in(world: &mut World, turns: u64) -> u64 {
@@ -170,7 +170,7 @@ fn a_connection_is_left_alone_where_two_reads_are_under_way_and_nothing_is_here(
         let far = content().address();
         let key = world.all[1].export(Peer(0), far, 100_000);
         for name in 0..reads {
-            let work = (Kind::Read, content());
+            let work = (WorkKind::Read, content());
             world.all[0].post_work(Peer(1), work, key, 0, WorkId(name));
         }
         (0..4).for_each(|_| world.all[0].poll(&mut crate::Completions::new()));
@@ -220,7 +220,7 @@ fn of_announcements_the_first_leaves_at_once_and_the_others_with_what_follows() 
 /// Works wait where much is unsent already; here that is so only as long as packets wait for others.
 #[test]
 fn works_that_are_begun_in_one_turn_all_leave_at_its_end() {
-    for kind in [Kind::Read, Kind::Write] {
+    for kind in [WorkKind::Read, WorkKind::Write] {
         let mut world = World::new(StreamsConfig::of(0, 2), 8);
         world.send(1, 0);
         world.until("the connection", |world| world.heard[0][1] == 1);

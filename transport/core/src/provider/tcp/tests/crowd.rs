@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Many peers and few descriptors.
 
-use super::super::call::Stage;
-use super::super::calls::MOST_CALLS;
+use super::super::active_open::ConnectStage;
+use super::super::connect_queue::MOST_CALLS;
 use super::super::sockets::Sockets;
 use super::super::{FakeSockets, StreamsConfig, Tcp};
 use super::world::{SECOND, World};
@@ -152,7 +152,7 @@ fn nobody_connects_unseen(tcp: &Tcp<FakeSockets>) {
     for peer in 0..MANY {
         let call = tcp.links.find(peer).and_then(|side| side.call.as_ref());
         let mut tries = call.iter().flat_map(|call| &call.tries);
-        if tries.any(|one| matches!(one.stage, Stage::Connecting { .. })) {
+        if tries.any(|one| matches!(one.stage, ConnectStage::Connecting { .. })) {
             assert!(tcp.links.calls.is_under_way(peer), "rank {peer}");
         }
     }

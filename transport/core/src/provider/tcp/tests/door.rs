@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::super::sockets::{Sign, Sockets};
+use super::super::sockets::{SockEvent, Sockets};
 use super::super::{StreamsConfig, Tcp};
 use super::hostile::{Liar, complaint, connect, host, until};
 use super::world::{SECOND, World};
@@ -13,7 +13,7 @@ use super::world::{SECOND, World};
 fn is_called<S: Sockets>(tcp: &mut Tcp<S>) -> bool {
     let mut signs = Vec::new();
     tcp.links.sockets.look(&mut signs);
-    signs.contains(&Sign::Door)
+    signs.contains(&SockEvent::Door)
 }
 
 #[test]

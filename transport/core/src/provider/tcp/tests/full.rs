@@ -4,7 +4,7 @@
 use super::super::StreamsConfig;
 use super::super::memory::lent_for_ever;
 use super::world::{SECOND, World};
-use crate::provider::verbs::Kind;
+use crate::provider::verbs::WorkKind;
 use crate::{Completion, Completions, Peer, WorkId};
 
 #[test]
@@ -19,7 +19,7 @@ fn a_write_that_is_whole_while_there_is_no_room_is_answered_though_nothing_more_
     let content = || lent_for_ever(vec![7; 100_000]);
     let far = content().address();
     let key = world.all[0].export(Peer(1), far, 100_000);
-    let work = (Kind::Write, content());
+    let work = (WorkKind::Write, content());
     world.all[1].post_work(Peer(0), work, key, 0, WorkId(1));
     let mut full = Completions::new();
     while !full.is_full() {

@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use session::Ack;
 
-use super::super::packet::{Header, Kind, Maker, Read as ReadOf, Write as WriteOf};
-use super::super::proof::{self, Hello, Keys, Meeting, Verdict};
+use super::super::packet::{
+    TcpPacketBuilder, TcpPacketHeader, TcpPacketKind, TcpReadRequest, TcpWriteRequest,
+};
+use super::super::proof::{self, HandshakeContext, HandshakeVerdict, Hello, PairKey};
 use super::super::system::System;
 use super::super::{StreamKey, Tcp, TcpTerms};
 use crate::provider::verbs::NetLimits;
-use crate::{Atomic, Completion, Completions, Head, Outcome, Peer, RemoteKey};
+use crate::{Atomic, Completion, Completions, Head, Peer, RemoteKey, WorkOutcome};
 
 pub(super) const KEY: u128 = 0x1357 << 90;
 /// Connections that a peer says it may have with the host.
@@ -97,16 +99,16 @@ pub(super) fn greet(
     tcp: &mut Tcp<System>,
     stream: &mut TcpStream,
     hello: Hello,
-) -> (Verdict, [u64; 2]) {
+) -> (HandshakeVerdict, [u64; 2]) {
     stream.write_all(&hello.to_bytes()).unwrap();
     let mut said = [0; proof::RIDDLE_BYTES];
     pull(tcp, stream, &mut said);
     proof::of_riddle(&said).unwrap()
 }
 
-pub(super) fn keys(key: u128) -> Keys {
+pub(super) fn keys(key: u128) -> PairKey {
     let key = StreamKey::new(key);
-    Keys::new(key, key)
+    PairKey::new(key, key)
 }
 
 pub(super) fn pull(tcp: &mut Tcp<System>, stream: &mut TcpStream, place: &mut [u8]) {
@@ -134,7 +136,7 @@ impl Liar {
         let hello = hello(tcp, rank, attempt);
         let (_, nonce) = greet(tcp, &mut stream, hello);
         let keys = keys(KEY);
-        let meeting = Meeting { keys, hello, nonce };
+        let meeting = HandshakeContext { keys, hello, nonce };
         let next = tcp.links.of(rank).session.ack().next;
         let ack = Ack {
             next: 1,
@@ -144,7 +146,10 @@ impl Liar {
         stream.write_all(&meeting.proof(ack, RAILS)).unwrap();
         let mut said = [0; proof::WELCOME_BYTES];
         pull(tcp, &mut stream, &mut said);
-        assert_eq!(meeting.of_welcome(&said).unwrap().verdict, Verdict::Joined);
+        assert_eq!(
+            meeting.of_welcome(&said).unwrap().verdict,
+            HandshakeVerdict::Joined
+        );
         Self {
             stream,
             number: next,
@@ -152,11 +157,16 @@ impl Liar {
     }
 
     /// Sends a packet; `data` follow.
-    pub(super) fn send(&mut self, kind: Kind, make: impl FnOnce(&mut Maker<'_>), data: &[u8]) {
+    pub(super) fn send(
+        &mut self,
+        kind: TcpPacketKind,
+        make: impl FnOnce(&mut TcpPacketBuilder<'_>),
+        data: &[u8],
+    ) {
         let mut bytes = Vec::new();
-        make(&mut Maker::new(&mut bytes));
+        make(&mut TcpPacketBuilder::new(&mut bytes));
         bytes.extend_from_slice(data);
-        let header = Header {
+        let header = TcpPacketHeader {
             bytes: bytes.len() - 16,
             kind,
             asks: false,
@@ -177,7 +187,7 @@ impl Liar {
     pub(super) fn answer(&mut self, tcp: &mut Tcp<System>) -> u8 {
         let mut said = [0; 32];
         pull(tcp, &mut self.stream, &mut said);
-        assert_eq!(said[4], Kind::Answer as u8, "{said:?}");
+        assert_eq!(said[4], TcpPacketKind::Answer as u8, "{said:?}");
         said[20]
     }
 }
@@ -212,7 +222,7 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
         let mut stream = connect(&tcp);
         let hello = hello(&tcp, rank, 1);
         let (verdict, _) = greet(&mut tcp, &mut stream, hello);
-        assert_eq!(verdict, Verdict::NotMe, "{rank}");
+        assert_eq!(verdict, HandshakeVerdict::NotMe, "{rank}");
         is_ended(&mut tcp, &mut stream);
     }
     // Whoever does not know the key.
@@ -220,14 +230,18 @@ fn strangers_are_sent_away_with_a_line_and_others_are_heard() {
     let hello = hello(&tcp, 1, 1);
     let (_, nonce) = greet(&mut tcp, &mut wrong, hello);
     let keys = keys(KEY + 1);
-    let proof = Meeting { keys, hello, nonce }.proof(Ack::default(), 0);
+    let proof = HandshakeContext { keys, hello, nonce }.proof(Ack::default(), 0);
     wrong.write_all(&proof).unwrap();
     is_ended(&mut tcp, &mut wrong);
     assert!(complaint(&mut tcp).contains("did not prove to know the key"));
     assert!(tcp.links.find(1).is_none_or(|side| side.line.is_none()));
     // A good one is heard all the same, beside one that says nothing.
     let mut good = Liar::join(&mut tcp, 1, 1);
-    good.send(Kind::Frame, |maker| maker.frame(HEAD, b"hello"), &[]);
+    good.send(
+        TcpPacketKind::Frame,
+        |maker| maker.frame(HEAD, b"hello"),
+        &[],
+    );
     until(&mut tcp, |_, completions| {
         let arrived = completions.take(0);
         arrived.is_some_and(|it| it.arrived().is_some_and(|it| it.head == HEAD))
@@ -267,16 +281,16 @@ fn a_peer_reaches_nothing_but_what_was_exported_to_it() {
     ];
     for (key, offset, bytes) in bad {
         let id = 3;
-        let read = ReadOf {
+        let read = TcpReadRequest {
             id,
             offset,
             bytes,
             key,
         };
-        liar.send(Kind::Read, |maker| maker.read(&read), &[]);
+        liar.send(TcpPacketKind::Read, |maker| maker.read(&read), &[]);
         assert_eq!(liar.answer(&mut tcp), 1, "{read:?}");
         let immediate = Some(1);
-        let write = WriteOf {
+        let write = TcpWriteRequest {
             id,
             is_last: true,
             immediate,
@@ -286,21 +300,21 @@ fn a_peer_reaches_nothing_but_what_was_exported_to_it() {
             key,
         };
         let data = vec![9; usize::try_from(bytes).unwrap()];
-        liar.send(Kind::Write, |maker| maker.write(&write), &data);
+        liar.send(TcpPacketKind::Write, |maker| maker.write(&write), &data);
         assert_eq!(liar.answer(&mut tcp), 1, "{write:?}");
         let atomic = Atomic::FetchAdd { add: 1 };
-        let change = super::super::packet::Change {
+        let change = super::super::packet::TcpAtomicRequest {
             id,
             atomic,
             offset,
             key,
         };
-        liar.send(Kind::Atomic, |maker| maker.atomic(&change), &[]);
+        liar.send(TcpPacketKind::Atomic, |maker| maker.atomic(&change), &[]);
         assert_eq!(liar.answer(&mut tcp), 1, "{change:?}");
     }
     assert!(memory.iter().all(|byte| *byte == 5), "memory was changed");
     // What was exported it does reach.
-    let write = WriteOf {
+    let write = TcpWriteRequest {
         id: 4,
         is_last: true,
         immediate: None,
@@ -309,7 +323,7 @@ fn a_peer_reaches_nothing_but_what_was_exported_to_it() {
         at: 0,
         key,
     };
-    liar.send(Kind::Write, |maker| maker.write(&write), &[9; 8]);
+    liar.send(TcpPacketKind::Write, |maker| maker.write(&write), &[9; 8]);
     assert_eq!(liar.answer(&mut tcp), 0);
     assert_eq!(memory[1024 + 8..][..8], [9; 8]);
 }
@@ -323,17 +337,17 @@ fn a_peer_that_makes_no_sense_is_given_up_after_some_time() {
         // A packet out of order.
         |liar| {
             liar.number += 5;
-            liar.send(Kind::Frame, |maker| maker.frame(HEAD, &[]), &[]);
+            liar.send(TcpPacketKind::Frame, |maker| maker.frame(HEAD, &[]), &[]);
         },
         // Data of a read, and the end of a work, that nobody asked for.
-        |liar| liar.send(Kind::Data, |maker| maker.data(77, 0), &[1; 50]),
+        |liar| liar.send(TcpPacketKind::Data, |maker| maker.data(77, 0), &[1; 50]),
         |liar| {
-            let answer = super::super::packet::Answer {
+            let answer = super::super::packet::TcpWorkReply {
                 id: 1,
-                outcome: Outcome::Done,
+                outcome: WorkOutcome::Done,
                 old: 0,
             };
-            liar.send(Kind::Answer, |maker| maker.answer(answer), &[]);
+            liar.send(TcpPacketKind::Answer, |maker| maker.answer(answer), &[]);
         },
     ];
     let mut tcp = host();
@@ -363,14 +377,14 @@ fn of_two_connections_of_a_peer_the_later_one_counts() {
     let mut first = Liar::join(&mut tcp, 1, 1);
     let mut second = Liar::join(&mut tcp, 1, 2);
     is_ended(&mut tcp, &mut first.stream);
-    second.send(Kind::Frame, |maker| maker.frame(HEAD, b"x"), &[]);
+    second.send(TcpPacketKind::Frame, |maker| maker.frame(HEAD, b"x"), &[]);
     until(&mut tcp, |_, completions| !completions.is_empty());
     // An earlier attempt that comes late changes nothing.
     let mut late = connect(&tcp);
     let hello = hello(&tcp, 1, 1);
     let (_, nonce) = greet(&mut tcp, &mut late, hello);
     let keys = keys(KEY);
-    let meeting = Meeting { keys, hello, nonce };
+    let meeting = HandshakeContext { keys, hello, nonce };
     let ack = Ack {
         next: 1,
         ..Ack::default()
@@ -378,5 +392,8 @@ fn of_two_connections_of_a_peer_the_later_one_counts() {
     late.write_all(&meeting.proof(ack, 0)).unwrap();
     let mut said = [0; proof::WELCOME_BYTES];
     pull(&mut tcp, &mut late, &mut said);
-    assert_eq!(meeting.of_welcome(&said).unwrap().verdict, Verdict::Old);
+    assert_eq!(
+        meeting.of_welcome(&said).unwrap().verdict,
+        HandshakeVerdict::Old
+    );
 }

@@ -6,26 +6,26 @@ use std::net::IpAddr;
 
 use session::Ack;
 
-use super::super::links::Limits;
-use super::super::packet::{Answer, Kind, PIECE_BYTES, Read};
-use super::super::proof::{self, Hello, Meeting, Verdict};
+use super::super::links::TcpLimits;
+use super::super::packet::{PIECE_BYTES, TcpPacketKind, TcpReadRequest, TcpWorkReply};
+use super::super::proof::{self, HandshakeContext, HandshakeVerdict, Hello};
 use super::super::system::System;
-use super::super::{Known, StreamKey, Tcp};
+use super::super::{PeerIdentities, StreamKey, Tcp};
 use super::hostile::{KEY, Liar, complaint, connect_to, greet, hello, is_ended, keys, pull, until};
-use crate::{Completion, Head, Outcome, Peer, RemoteKey};
+use crate::{Completion, Head, Peer, RemoteKey, WorkOutcome};
 
 /// Rank 2 of three, with three interfaces, at each of which one address leads to it. It calls nobody for a rail.
 fn host() -> Tcp<System> {
     let addresses: [IpAddr; 3] =
         ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|it| it.parse().unwrap());
     let (system, port, found) = System::open(&addresses, None).unwrap();
-    let limits = Limits {
+    let limits = TcpLimits {
         lines: 8,
         silence_ns: 1_000_000_000,
         rails: 2,
         shared_bytes: 1,
     };
-    let known = (Known::new(2, 3, 0), StreamKey::new(KEY));
+    let known = (PeerIdentities::new(2, 3, 0), StreamKey::new(KEY));
     let mut tcp = Tcp {
         port,
         ..Tcp::new(system, known, 3, limits)
@@ -42,13 +42,18 @@ fn hello_of_rail(tcp: &Tcp<System>, rank: u32) -> Hello {
 }
 
 /// Wants to be a rail of this rank, with the key of this job; answers the verdict.
-fn ask_for_rail(tcp: &mut Tcp<System>, rank: u32, at: &str, key: u128) -> (Liar, Option<Verdict>) {
+fn ask_for_rail(
+    tcp: &mut Tcp<System>,
+    rank: u32,
+    at: &str,
+    key: u128,
+) -> (Liar, Option<HandshakeVerdict>) {
     let mut stream = connect_to(tcp, at);
     let hello = hello_of_rail(tcp, rank);
     let (verdict, nonce) = greet(tcp, &mut stream, hello);
-    assert_eq!(verdict, Verdict::Joined);
+    assert_eq!(verdict, HandshakeVerdict::Joined);
     let keys = keys(key);
-    let meeting = Meeting { keys, hello, nonce };
+    let meeting = HandshakeContext { keys, hello, nonce };
     let proof = meeting.proof(Ack::default(), 2);
     stream.write_all(&proof).unwrap();
     let verdict = (key == KEY).then(|| {
@@ -68,7 +73,7 @@ fn rails(tcp: &Tcp<System>, peer: u32) -> usize {
 fn joined(tcp: &mut Tcp<System>, attempt: u32) -> (Liar, Liar) {
     let first = Liar::join(tcp, 0, attempt);
     let (rail, verdict) = ask_for_rail(tcp, 0, "127.0.0.2", KEY);
-    assert_eq!(verdict, Some(Verdict::Joined));
+    assert_eq!(verdict, Some(HandshakeVerdict::Joined));
     assert_eq!(rails(tcp, 0), 1);
     (first, rail)
 }
@@ -86,7 +91,7 @@ fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
         (KEY + 1, "did not prove to know the key"),
     ] {
         let (mut liar, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.2", key);
-        assert!(verdict.is_none_or(|verdict| verdict == Verdict::NoRail));
+        assert!(verdict.is_none_or(|verdict| verdict == HandshakeVerdict::NoRail));
         is_ended(&mut tcp, &mut liar.stream);
         let words = complaint(&mut tcp);
         assert!(words.contains(expected), "{words}");
@@ -96,9 +101,9 @@ fn who_may_have_no_rail_is_sent_away_and_why_is_told_once() {
     // By the same interface, of which the peer cannot know.
     let _first = Liar::join(&mut tcp, 0, 1);
     let (_, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.1", KEY);
-    assert_eq!(verdict, Some(Verdict::NoRail));
+    assert_eq!(verdict, Some(HandshakeVerdict::NoRail));
     let (_rail, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.2", KEY);
-    assert_eq!(verdict, Some(Verdict::Joined));
+    assert_eq!(verdict, Some(HandshakeVerdict::Joined));
     assert_eq!((rails(&tcp, 0), complaint(&mut tcp)), (1, String::new()));
 }
 
@@ -107,7 +112,7 @@ fn one_rail_too_many_is_sent_away() {
     let mut tcp = host();
     let (_first, _rail) = joined(&mut tcp, 1);
     let (mut liar, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.3", KEY);
-    assert_eq!(verdict, Some(Verdict::NoRail));
+    assert_eq!(verdict, Some(HandshakeVerdict::NoRail));
     is_ended(&mut tcp, &mut liar.stream);
     let words = complaint(&mut tcp);
     assert!(words.contains("beside as many as there may be"), "{words}");
@@ -119,7 +124,7 @@ fn of_two_rails_over_an_interface_the_later_one_counts() {
     let mut tcp = host();
     let (_first, mut old) = joined(&mut tcp, 1);
     let (_new, verdict) = ask_for_rail(&mut tcp, 0, "127.0.0.2", KEY);
-    assert_eq!(verdict, Some(Verdict::Joined));
+    assert_eq!(verdict, Some(HandshakeVerdict::Joined));
     is_ended(&mut tcp, &mut old.stream);
     assert_eq!((rails(&tcp, 0), complaint(&mut tcp)), (1, String::new()));
 }
@@ -131,15 +136,15 @@ fn who_lies_over_a_rail_loses_it_and_is_given_up_after_some_time() {
         bytes: 1 << 30,
         check: 3,
     };
-    let read = move |bytes: usize| Read {
+    let read = move |bytes: usize| TcpReadRequest {
         id: 1,
         offset: 0,
         bytes: bytes as u64,
         key,
     };
-    let answer = Answer {
+    let answer = TcpWorkReply {
         id: 1,
-        outcome: Outcome::BadKey,
+        outcome: WorkOutcome::BadKey,
         old: 0,
     };
     let head = Head {
@@ -150,17 +155,17 @@ fn who_lies_over_a_rail_loses_it_and_is_given_up_after_some_time() {
     };
     let lies: [&dyn Fn(&mut Liar); 6] = [
         &|liar| _ = liar.stream.write_all(&[0xff; 64]),
-        &|liar| liar.send(Kind::Data, |maker| maker.data(77, 0), &[1; 50]),
-        &|liar| liar.send(Kind::Answer, |maker| maker.answer(answer), &[]),
-        &|liar| liar.send(Kind::Frame, |maker| maker.frame(head, b"hello"), &[]),
+        &|liar| liar.send(TcpPacketKind::Data, |maker| maker.data(77, 0), &[1; 50]),
+        &|liar| liar.send(TcpPacketKind::Answer, |maker| maker.answer(answer), &[]),
+        &|liar| liar.send(TcpPacketKind::Frame, |it| it.frame(head, b"hello"), &[]),
         &|liar| {
             let read = read(PIECE_BYTES + 1);
-            liar.send(Kind::Read, |maker| maker.read(&read), &[]);
+            liar.send(TcpPacketKind::Read, |maker| maker.read(&read), &[]);
         },
         &|liar| {
             liar.number = 1;
             let read = read(1);
-            liar.send(Kind::Read, |maker| maker.read(&read), &[]);
+            liar.send(TcpPacketKind::Read, |maker| maker.read(&read), &[]);
         },
     ];
     for lies in lies.chunks(3) {
@@ -198,29 +203,29 @@ fn over_a_rail_nothing_is_read_but_what_was_exported() {
         ..key
     };
     for (key, offset) in [(bad, 0), (foreign, 0), (key, 4090), (key, u64::MAX - 3)] {
-        let read = Read {
+        let read = TcpReadRequest {
             id: 3,
             offset,
             bytes: 8,
             key,
         };
         rail.number = 0;
-        rail.send(Kind::Read, |maker| maker.read(&read), &[]);
+        rail.send(TcpPacketKind::Read, |maker| maker.read(&read), &[]);
         assert_eq!(rail.answer(&mut tcp), 1, "{read:?}");
     }
-    let read = Read {
+    let read = TcpReadRequest {
         id: 4,
         offset: 100,
         bytes: 8,
         key,
     };
     rail.number = 0;
-    rail.send(Kind::Read, |maker| maker.read(&read), &[]);
+    rail.send(TcpPacketKind::Read, |maker| maker.read(&read), &[]);
     let mut said = [0; 40];
     pull(&mut tcp, &mut rail.stream, &mut said);
     assert_eq!(
         (said[4], said[16], &said[32..]),
-        (Kind::Data as u8, 4, &[5; 8][..])
+        (TcpPacketKind::Data as u8, 4, &[5; 8][..])
     );
     assert!(!tcp.moves.is_any_under_way());
 }
@@ -233,7 +238,7 @@ fn no_more_is_kept_of_a_rail_than_honest_peers_ask_for() {
     let address = memory.as_ptr().expose_provenance() as u64;
     let key = tcp.export(Peer(0), address, 1 << 19);
     let (_first, mut rail) = joined(&mut tcp, 1);
-    let read = Read {
+    let read = TcpReadRequest {
         id: 4,
         offset: 0,
         bytes: 1 << 19,
@@ -241,7 +246,7 @@ fn no_more_is_kept_of_a_rail_than_honest_peers_ask_for() {
     };
     for _ in 0..200 {
         rail.number = 0;
-        rail.send(Kind::Read, |maker| maker.read(&read), &[]);
+        rail.send(TcpPacketKind::Read, |maker| maker.read(&read), &[]);
     }
     until(&mut tcp, |tcp, _| rails(tcp, 0) == 0);
     assert!(!tcp.moves.is_any_under_way());

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes of other jobs, at addresses that lead to others of theirs.
 
-use super::super::links::Limits;
-use super::super::{FakeSockets, FakeStreams, Known, StreamKey, StreamsConfig, Tcp};
+use super::super::links::TcpLimits;
+use super::super::{FakeSockets, FakeStreams, PeerIdentities, StreamKey, StreamsConfig, Tcp};
 use super::world::{SECOND, World};
 use crate::Peer;
-use crate::provider::verbs::Far;
+use crate::provider::verbs::ForeignPeer;
 
 /// A rank of two, at a place of the network.
 fn open(net: &FakeStreams, place: u32, rank: u32) -> Tcp<FakeSockets> {
     let sockets = FakeSockets::new(net.clone(), place);
     let (addresses, key) = (sockets.addresses(), key_of(place));
-    let limits = Limits {
+    let limits = TcpLimits {
         lines: 8,
         silence_ns: 100 * SECOND,
         rails: 1,
@@ -20,7 +20,7 @@ fn open(net: &FakeStreams, place: u32, rank: u32) -> Tcp<FakeSockets> {
     Tcp {
         addresses,
         port: 1,
-        ..Tcp::new(sockets, (Known::new(rank, 2, 0), key), 2, limits)
+        ..Tcp::new(sockets, (PeerIdentities::new(rank, 2, 0), key), 2, limits)
     }
 }
 
@@ -41,7 +41,7 @@ fn two_jobs(seed: u64) -> World {
     let mut world = World::of(config, net, all);
     for place in 0..4_u32 {
         let other = (place + 2) % 4;
-        let far = Far {
+        let far = ForeignPeer {
             known_as: 2,
             key: 0,
             stream_key: key_of(other),

@@ -9,8 +9,8 @@
 use super::super::StreamsConfig;
 use super::super::memory::lent_for_ever;
 use super::world::{SECOND, World};
-use crate::provider::sim::Random;
-use crate::provider::verbs::Kind;
+use crate::provider::sim::SimRandom;
+use crate::provider::verbs::WorkKind;
 use crate::{Peer, RemoteKey, WorkId};
 
 fn config(seed: u64, ranks: u32, interfaces: u32) -> StreamsConfig {
@@ -38,7 +38,7 @@ struct Target {
 impl Target {
     fn content(&self) -> Vec<u8> {
         let mut content = vec![0; self.bytes];
-        super::super::memory::Stretch::exported(self.address, self.bytes).copy_to(&mut content);
+        super::super::memory::MemoryRange::exported(self.address, self.bytes).copy_to(&mut content);
         content
     }
 }
@@ -59,7 +59,7 @@ impl World {
     ) -> Target {
         let lease = lent_for_ever(vec![0; bytes]);
         let address = lease.address();
-        let what = (Kind::Read, lease);
+        let what = (WorkKind::Read, lease);
         self.all[reader as usize].post_work(Peer(owner), what, key, from, WorkId(1));
         Target { address, bytes }
     }
@@ -266,7 +266,7 @@ fn a_key_that_is_bad_ends_the_read_once_when_nothing_of_it_is_under_way() {
 /// Many reads between three processes, while at random moments connections of an interface break, or its network is cut for a while.
 fn befall(seed: u64) {
     let _failing = Failing(seed);
-    let mut random = Random::new(seed ^ 0x4a11);
+    let mut random = SimRandom::new(seed ^ 0x4a11);
     let config = StreamsConfig {
         breaks: [0, 3, 30][random.below(3) as usize],
         ..config(seed, 3, 2)
@@ -316,7 +316,7 @@ fn befall(seed: u64) {
 }
 
 /// Something befalls an interface, or not.
-fn strike(world: &mut World, random: &mut Random, cut: &mut Option<u32>) {
+fn strike(world: &mut World, random: &mut SimRandom, cut: &mut Option<u32>) {
     match random.below(12) {
         0 => world.net.reset(random.below(2) as u32),
         1 if cut.is_none() => {

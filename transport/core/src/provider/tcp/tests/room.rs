@@ -2,10 +2,10 @@
 //! Connections that are given up for others, and what must not be lost by that.
 
 use super::super::StreamsConfig;
-use super::super::calls::MOST_CALLS;
+use super::super::connect_queue::MOST_CALLS;
 use super::super::memory::lent_for_ever;
 use super::world::{HEAD, SECOND, World};
-use crate::provider::verbs::Kind as WorkKind;
+use crate::provider::verbs::WorkKind;
 use crate::{Peer, WorkId};
 
 /// Turns until rank 0 has no connection to rank 1, which others take the place of.

@@ -2,12 +2,12 @@
 //! Data that come with the frame that announces them: who reads them waits for nobody, what nobody reads is bounded, and a peer that does
 //! not keep to the rules is refused.
 
-use super::super::memory::{Stretch, lent_for_ever};
-use super::super::packet::{Kind, MOST_UNSOLICITED_BYTES};
+use super::super::memory::{MemoryRange, lent_for_ever};
+use super::super::packet::{MOST_UNSOLICITED_BYTES, TcpPacketKind};
 use super::super::{StreamsConfig, unsolicited::KEPT_BYTES};
 use super::hostile::{Liar, host, is_ended};
 use super::world::{HEAD, SECOND, World};
-use crate::provider::verbs::Kind as WorkKind;
+use crate::provider::verbs::WorkKind;
 use crate::{Peer, RemoteKey, WorkId};
 
 const BYTES: usize = 100_000;
@@ -42,7 +42,7 @@ impl Place {
     /// Whether all of it is that.
     fn is_all(&self, content: u8) -> bool {
         let mut copy = vec![!content; self.bytes];
-        Stretch::exported(self.address, self.bytes).copy_to(&mut copy);
+        MemoryRange::exported(self.address, self.bytes).copy_to(&mut copy);
         copy.iter().all(|byte| *byte == content)
     }
 }
@@ -200,10 +200,19 @@ fn announcements_that_make_no_sense_are_refused() {
         bytes: MOST_UNSOLICITED_BYTES as u64 + 1,
         ..key(1)
     };
-    let announce =
-        |liar: &mut Liar, key| liar.send(Kind::Announce, |it| it.announce(key, HEAD, b"x"), &[]);
+    let announce = |liar: &mut Liar, key| {
+        liar.send(
+            TcpPacketKind::Announce,
+            |it| it.announce(key, HEAD, b"x"),
+            &[],
+        )
+    };
     let follow = |liar: &mut Liar, key, bytes| {
-        liar.send(Kind::Unsolicited, |it| it.unsolicited(key), &vec![1; bytes]);
+        liar.send(
+            TcpPacketKind::Unsolicited,
+            |it| it.unsolicited(key),
+            &vec![1; bytes],
+        );
     };
     type Lie<'a> = &'a dyn Fn(&mut Liar);
     let lies: [Lie<'_>; 6] = [

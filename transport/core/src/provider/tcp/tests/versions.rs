@@ -44,7 +44,7 @@ fn hear(world: &mut World, at: usize, sock: Sock) -> Vec<u8> {
 #[test]
 fn a_caller_of_another_version_is_answered_and_named_once() {
     let mut world = World::new(StreamsConfig::of(0, 2), 8);
-    let ours = proof::riddle(proof::Verdict::NotMe, [0; 2]);
+    let ours = proof::riddle(proof::HandshakeVerdict::NotMe, [0; 2]);
     let hello = [7; proof::HELLO_BYTES];
     let magic = &ours[..8];
     // Shorter than ours, as long, and longer.
@@ -76,7 +76,7 @@ fn a_host_of_another_version_is_named_once_and_at_once() {
         let record = address::to_record(&place, 1, identity, "elsewhere");
         world.all[0].learn_address(Peer(1), Some(&record));
         world.send(0, 1);
-        let riddle = proof::riddle(proof::Verdict::NotMe, [0; 2]);
+        let riddle = proof::riddle(proof::HandshakeVerdict::NotMe, [0; 2]);
         let riddle = words(&riddle, 9, bytes);
         for _ in 0..3 {
             let sock = loop {

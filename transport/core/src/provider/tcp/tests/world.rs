@@ -3,7 +3,7 @@
 
 use super::super::{FakeSockets, FakeStreams, StreamKey, StreamsConfig, Tcp};
 use crate::provider::verbs::NetLimits;
-use crate::{Completion, Completions, Head, Outcome, Peer};
+use crate::{Completion, Completions, Head, Peer, WorkOutcome};
 
 pub(super) const HEAD: Head = Head {
     kind: 7,
@@ -75,7 +75,7 @@ impl World {
             self.complaints.push((me, words));
         }
         for index in 0..completions.len() {
-            let (me, done) = (me as usize, Outcome::Done);
+            let (me, done) = (me as usize, WorkOutcome::Done);
             match completions.take(index) {
                 Some(Completion::Arrived(it)) => self.heard[me][it.peer.0 as usize] += 1,
                 Some(Completion::Worked { outcome, .. }) => {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The queue pair for datagrams breaks when one cannot be sent: some devices do that while the port is down. It is made anew,
 //! under the same number, behind the caller's back: datagrams may be lost anyway, and buffers come back as
-//! [`Status::Flushed`] and are posted again as any others.
+//! [`WorkStatus::Flushed`] and are posted again as any others.
 //!
 //! All that was posted must have come back before. So a mark is posted to each of the two queues, behind everything; until both
 //! are back, new datagrams and buffers wait here.
 
-use super::super::port::{Done, Piece, Queue, Receives, Status};
-use super::Device;
+use super::super::port::{CqKind, Done, Receives, Sge, WorkStatus};
+use super::VerbsDevice;
 use super::pair;
 
 /// A queue pair for datagrams that is broken.
@@ -18,7 +18,7 @@ pub(super) struct Repair {
     /// Datagrams that were posted meanwhile, by their names: they are lost.
     late: Vec<u64>,
     /// Buffers that were posted meanwhile.
-    buffers: Vec<(u64, Piece)>,
+    buffers: Vec<(u64, Sge)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,10 +29,10 @@ pub(super) enum Mark {
     Back,
 }
 
-impl Device {
+impl VerbsDevice {
     /// A completion has told a failure. `true`: it is none for the caller.
     #[cold]
-    pub(super) fn take_failure(&mut self, which: Queue, done: &Done) -> bool {
+    pub(super) fn take_failure(&mut self, which: CqKind, done: &Done) -> bool {
         if done.number != self.datagram_number {
             return false;
         }
@@ -66,7 +66,7 @@ impl Device {
     }
 
     /// Keeps buffers that come while it is repaired. `false`: it is whole.
-    pub(super) fn are_late(&mut self, buffers: &[(u64, Piece)]) -> bool {
+    pub(super) fn are_late(&mut self, buffers: &[(u64, Sge)]) -> bool {
         let Some(repair) = &mut self.repair else {
             return false;
         };
@@ -77,7 +77,7 @@ impl Device {
 
     /// Posts the marks as soon as there is room; when they are back, begins anew.
     pub(super) fn go_on_repairing(&mut self) {
-        for which in [Queue::Sends, Queue::Receives] {
+        for which in [CqKind::Sends, CqKind::Receives] {
             let at = which as usize;
             if self.mark_of(at) == Some(Mark::Wanted) {
                 let mark = self.post_mark(which);
@@ -108,11 +108,11 @@ impl Device {
         let number = self.datagram_number;
         let flushed = |work| Done {
             work,
-            status: Status::Flushed,
+            status: WorkStatus::Flushed,
             number,
             ..Done::default()
         };
-        self.kept[Queue::Sends as usize].extend(repair.late.into_iter().map(flushed));
+        self.kept[CqKind::Sends as usize].extend(repair.late.into_iter().map(flushed));
         let again = pair::reset(self.verbs, &self.datagrams).and_then(|()| {
             pair::start_datagrams(self.verbs, &self.datagrams, &self.facts, self.q_key)
         });
@@ -122,7 +122,7 @@ impl Device {
         let taken = self.post_buffers(Receives::Datagrams, &repair.buffers);
         let rest = repair.buffers[taken..].iter();
         let rest = rest.map(|(work, _)| flushed(*work));
-        self.kept[Queue::Receives as usize].extend(rest);
+        self.kept[CqKind::Receives as usize].extend(rest);
     }
 }
 

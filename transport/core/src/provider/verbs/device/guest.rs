@@ -2,7 +2,7 @@
 //! What a real device does: tests in the virtual machine with two Soft-RoCE devices (`cargo xtask test softroce` runs them).
 //!
 //! # Safety
-//! Memory that the devices reach is never given back ([`Block`]), and is only copied from and to.
+//! Memory that the devices reach is never given back ([`GuestMemory`]), and is only copied from and to.
 #![allow(unsafe_code)]
 
 mod changes;
@@ -12,35 +12,39 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::super::address::Address;
-use super::super::port::{GRH_BYTES, Operation, Status};
+use super::super::address::PortAddress;
+use super::super::port::{GRH_BYTES, WorkOpcode, WorkStatus};
 use super::*;
 
 /// A queue pair for datagrams that wants the key of most.
-fn mailbox(way: Way, number: u32) -> Mailbox {
+fn mailbox(handle: AddressHandle, number: u32) -> Mailbox {
     let key = Q_KEY;
-    Mailbox { way, number, key }
+    Mailbox {
+        handle,
+        number,
+        key,
+    }
 }
 
-/// An open port, and memory that its peers may reach.
-struct Side {
-    device: Device,
-    block: Block,
+/// An open port, and memory that its peers may access.
+struct GuestPort {
+    device: VerbsDevice,
+    block: GuestMemory,
 }
 
 /// Registered memory.
-struct Block {
+struct GuestMemory {
     base: NonNull<u8>,
     region: Region,
 }
 
-impl Block {
+impl GuestMemory {
     fn address(&self, at: usize) -> u64 {
         self.base.addr().get() as u64 + at as u64
     }
 
-    fn piece(&self, at: usize, bytes: usize) -> Piece {
-        Piece {
+    fn piece(&self, at: usize, bytes: usize) -> Sge {
+        Sge {
             address: self.address(at),
             bytes: bytes.try_into().unwrap(),
             local_key: self.region.local_key,
@@ -71,22 +75,22 @@ fn memory() -> NonNull<u8> {
     NonNull::from(Box::leak(vec![0u64; BLOCK_BYTES / 8].into_boxed_slice())).cast()
 }
 
-impl Side {
+impl GuestPort {
     fn open(name: &str, q_key: u32) -> Self {
-        let device = Device::open(name, 1, &DEPTHS, &NetTerms::DEFAULT, q_key, None);
+        let device = VerbsDevice::open(name, 1, &DEPTHS, &NetTerms::DEFAULT, q_key, None);
         let mut device = device.unwrap_or_else(|error| panic!("{error}"));
         let base = memory();
         // SAFETY: the memory is never given back.
-        let region = unsafe { device.register(base, BLOCK_BYTES, Access::Full) }.unwrap();
+        let region = unsafe { device.register(base, BLOCK_BYTES, RegionAccess::Full) }.unwrap();
         Self {
             device,
-            block: Block { base, region },
+            block: GuestMemory { base, region },
         }
     }
 
-    fn address(&self) -> Address {
+    fn address(&self) -> PortAddress {
         let facts = self.device.facts();
-        Address {
+        PortAddress {
             link: facts.link,
             lid: facts.lid,
             number: self.device.datagram_number(),
@@ -108,7 +112,7 @@ impl Side {
     }
 
     /// The next completions, as many as are expected.
-    fn wait(&mut self, which: Queue, count: usize) -> Vec<Done> {
+    fn wait(&mut self, which: CqKind, count: usize) -> Vec<Done> {
         let mut all = Vec::new();
         let start = Instant::now();
         while all.len() < count {
@@ -128,7 +132,7 @@ impl Side {
         all
     }
 
-    fn wait_event(&mut self, wanted: Event) -> Vec<Event> {
+    fn wait_event(&mut self, wanted: PortEvent) -> Vec<PortEvent> {
         let mut all = Vec::new();
         let start = Instant::now();
         while !all.contains(&wanted) {
@@ -142,14 +146,14 @@ impl Side {
         all
     }
 
-    fn send(&mut self, pair: QueuePair, work: u64, body: Body<'_>) {
-        let request = request(work, Operation::Send, body);
+    fn send(&mut self, pair: QueuePairHandle, work: u64, body: WorkBody<'_>) {
+        let request = request(work, WorkOpcode::Send, body);
         assert_eq!(self.device.post(pair, &[request]), 1);
     }
 }
 
-fn request(work: u64, operation: Operation, body: Body<'_>) -> Request<'_> {
-    Request {
+fn request(work: u64, operation: WorkOpcode, body: WorkBody<'_>) -> WorkRequest<'_> {
+    WorkRequest {
         work,
         operation,
         body,
@@ -161,14 +165,17 @@ fn buffer_at(at: usize) -> usize {
     BLOCK_BYTES / 2 + at * BUFFER_BYTES
 }
 
-fn two_sides() -> (Side, Side) {
-    (Side::open("rxe0", Q_KEY), Side::open("rxe1", Q_KEY))
+fn two_sides() -> (GuestPort, GuestPort) {
+    (
+        GuestPort::open("rxe0", Q_KEY),
+        GuestPort::open("rxe1", Q_KEY),
+    )
 }
 
 /// A reliable queue pair on each side, joined.
-fn joined(a: &mut Side, b: &mut Side) -> (QueuePair, QueuePair) {
+fn joined(a: &mut GuestPort, b: &mut GuestPort) -> (QueuePairHandle, QueuePairHandle) {
     let (left, right) = (a.device.create().unwrap(), b.device.create().unwrap());
-    let to = |side: &Side, pair: QueuePair, their_first, our_first| Remote {
+    let to = |side: &GuestPort, pair: QueuePairHandle, their_first, our_first| RemotePair {
         address: side.address(),
         number: pair.number,
         their_first,
@@ -181,7 +188,7 @@ fn joined(a: &mut Side, b: &mut Side) -> (QueuePair, QueuePair) {
     (left, right)
 }
 
-fn statuses(done: &[Done]) -> Vec<(u64, Status)> {
+fn statuses(done: &[Done]) -> Vec<(u64, WorkStatus)> {
     done.iter().map(|done| (done.work, done.status)).collect()
 }
 
@@ -194,11 +201,11 @@ fn shell(line: &str) {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn both_devices_are_listed_with_the_address_that_others_get() {
-    let devices = list(Route::Anywhere, &NetTerms::DEFAULT).unwrap();
+    let devices = list(HostRoute::Anywhere, &NetTerms::DEFAULT).unwrap();
     for (name, ip) in [("rxe0", "::ffff:10.77.0.1"), ("rxe1", "::ffff:10.77.0.2")] {
         let device = devices.iter().find(|device| device.name == name).unwrap();
         let port = &device.ports.as_ref().unwrap()[0];
-        assert_eq!((port.unfit, port.link), (None, Some(Link::Ethernet)));
+        assert_eq!((port.unfit, port.link), (None, Some(LinkLayer::Ethernet)));
         let best = port.gids.best().unwrap();
         assert_eq!(gid::in_words(best.entry.gid), ip);
         let why: Vec<_> = (0..port.gids.all.len())
@@ -206,7 +213,7 @@ fn both_devices_are_listed_with_the_address_that_others_get() {
             .collect();
         assert!(why.iter().any(|why| why.contains("link-local")), "{why:?}");
         assert!(why.iter().any(|why| why.starts_with("chosen: ")), "{why:?}");
-        assert!(Side::open(name, Q_KEY).device.facts().reads_lie);
+        assert!(GuestPort::open(name, Q_KEY).device.facts().reads_lie);
     }
 }
 
@@ -214,7 +221,7 @@ fn both_devices_are_listed_with_the_address_that_others_get() {
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn what_is_not_there_is_told_with_what_is() {
     let error = |name, port| {
-        let opened = Device::open(name, port, &DEPTHS, &NetTerms::DEFAULT, Q_KEY, None);
+        let opened = VerbsDevice::open(name, port, &DEPTHS, &NetTerms::DEFAULT, Q_KEY, None);
         opened.map(drop).unwrap_err().to_string()
     };
     assert!(error("rxe7", 1).contains("this host has rxe0, rxe1"));
@@ -225,32 +232,35 @@ fn what_is_not_there_is_told_with_what_is() {
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn datagrams_tell_their_sender_and_need_the_key() {
     let (mut a, mut b) = two_sides();
-    let mut stranger = Side::open("rxe1", Q_KEY + 1);
+    let mut stranger = GuestPort::open("rxe1", Q_KEY + 1);
     b.post_buffers(Receives::Datagrams, 4);
     stranger.post_buffers(Receives::Datagrams, 4);
     let number = a.device.datagram_number();
-    let way = a.device.open_way(&b.address()).unwrap();
+    let handle = a.device.create_address_handle(&b.address()).unwrap();
     let to = b.device.datagram_number();
     a.block.write(0, b"from memory");
     let wrong = stranger.device.datagram_number();
-    let body = Body::Inline(b"wrong key");
+    let body = WorkBody::Inline(b"wrong key");
     a.device
-        .post_datagram(mailbox(way, wrong), 0, body, false)
+        .post_datagram(mailbox(handle, wrong), 0, body, false)
         .unwrap();
-    let body = Body::Inline(b"inside");
+    let body = WorkBody::Inline(b"inside");
     a.device
-        .post_datagram(mailbox(way, to), 1, body, false)
+        .post_datagram(mailbox(handle, to), 1, body, false)
         .unwrap();
-    let body = Body::Piece(a.block.piece(0, 11));
+    let body = WorkBody::Piece(a.block.piece(0, 11));
     a.device
-        .post_datagram(mailbox(way, to), 2, body, true)
+        .post_datagram(mailbox(handle, to), 2, body, true)
         .unwrap();
-    let sent = a.wait(Queue::Sends, 1);
-    assert_eq!(statuses(&sent), [(2, Status::Success)]);
+    let sent = a.wait(CqKind::Sends, 1);
+    assert_eq!(statuses(&sent), [(2, WorkStatus::Success)]);
     assert_eq!(sent[0].number, number);
-    let done = b.wait(Queue::Receives, 2);
+    let done = b.wait(CqKind::Receives, 2);
     for (done, (at, wanted)) in done.iter().zip([(0, &b"inside"[..]), (1, b"from memory")]) {
-        assert_eq!((done.work, done.status), (100 + at as u64, Status::Success));
+        assert_eq!(
+            (done.work, done.status),
+            (100 + at as u64, WorkStatus::Success)
+        );
         assert_eq!(done.bytes as usize, GRH_BYTES + wanted.len());
         assert_eq!((done.number, done.source), (to, number));
         let body = b.block.read(buffer_at(at) + GRH_BYTES, wanted.len());
@@ -259,14 +269,14 @@ fn datagrams_tell_their_sender_and_need_the_key() {
     assert_eq!(
         stranger
             .device
-            .poll(Queue::Receives, &mut [Done::default()]),
+            .poll(CqKind::Receives, &mut [Done::default()]),
         0
     );
-    a.device.close_way(way);
+    a.device.destroy_address_handle(handle);
     let closed = a
         .device
-        .post_datagram(mailbox(way, to), 3, Body::Inline(b""), false);
-    assert_eq!(closed, Err(Refused));
+        .post_datagram(mailbox(handle, to), 3, WorkBody::Inline(b""), false);
+    assert_eq!(closed, Err(QueueFull));
 }
 
 #[test]
@@ -277,22 +287,28 @@ fn messages_arrive_once_and_in_order_and_only_signaled_ones_are_told() {
     b.post_buffers(Receives::Shared, 40);
     let texts: Vec<String> = (0..40).map(|at| format!("message {at:2}")).collect();
     let requests: Vec<_> = (0..40)
-        .map(|at| Request {
+        .map(|at| WorkRequest {
             work: at as u64,
-            operation: Operation::Send,
-            body: Body::Inline(texts[at].as_bytes()),
+            operation: WorkOpcode::Send,
+            body: WorkBody::Inline(texts[at].as_bytes()),
             signaled: at == 39,
         })
         .collect();
     assert_eq!(a.device.post(left, &requests), 40);
-    assert_eq!(statuses(&a.wait(Queue::Sends, 1)), [(39, Status::Success)]);
-    let done = b.wait(Queue::Receives, 40);
+    assert_eq!(
+        statuses(&a.wait(CqKind::Sends, 1)),
+        [(39, WorkStatus::Success)]
+    );
+    let done = b.wait(CqKind::Receives, 40);
     for (at, done) in done.iter().enumerate() {
-        assert_eq!((done.work, done.status), (100 + at as u64, Status::Success));
+        assert_eq!(
+            (done.work, done.status),
+            (100 + at as u64, WorkStatus::Success)
+        );
         assert_eq!((done.number, done.bytes), (right.number, 10));
         assert_eq!(b.block.read(buffer_at(at), 10), texts[at].as_bytes());
     }
-    assert_eq!(a.device.poll(Queue::Sends, &mut [Done::default()]), 0);
+    assert_eq!(a.device.poll(CqKind::Sends, &mut [Done::default()]), 0);
 }
 
 #[test]
@@ -301,16 +317,16 @@ fn no_more_is_taken_than_the_queue_holds() {
     let (mut a, mut b) = two_sides();
     let (left, _) = joined(&mut a, &mut b);
     // Nobody has a buffer, so nothing ends for a while.
-    let body = Body::Inline(b"x");
+    let body = WorkBody::Inline(b"x");
     let requests: Vec<_> = (0..600)
-        .map(|work| request(work, Operation::Send, body))
+        .map(|work| request(work, WorkOpcode::Send, body))
         .collect();
     let taken = a.device.post(left, &requests);
     assert!((DEPTHS.sends as usize..600).contains(&taken), "{taken}");
     assert_eq!(a.device.post(left, &requests), 0);
     a.device.fail(left);
-    let done = a.wait(Queue::Sends, taken);
-    assert!(done.iter().all(|done| done.status != Status::Success));
+    let done = a.wait(CqKind::Sends, taken);
+    assert!(done.iter().all(|done| done.status != WorkStatus::Success));
     assert!(done.iter().map(|done| done.work).eq(0..taken as u64));
 }
 
@@ -323,18 +339,18 @@ fn writes_and_reads_reach_the_other_sides_memory() {
     let address = b.block.address(0);
     let behind = b.block.address(3000);
     a.block.write(0, &[7; 3000]);
-    let memory = |at, bytes| Body::Piece(a.block.piece(at, bytes));
-    let write = |address| Operation::Write { address, key };
+    let memory = |at, bytes| WorkBody::Piece(a.block.piece(at, bytes));
+    let write = |address| WorkOpcode::Write { address, key };
     let requests = [
         request(1, write(address), memory(0, 3000)),
-        request(2, write(behind), Body::Inline(b"inside")),
-        request(3, Operation::Read { address, key }, memory(8192, 3006)),
+        request(2, write(behind), WorkBody::Inline(b"inside")),
+        request(3, WorkOpcode::Read { address, key }, memory(8192, 3006)),
     ];
     assert_eq!(a.device.post(left, &requests), 3);
-    let done = a.wait(Queue::Sends, 3);
+    let done = a.wait(CqKind::Sends, 3);
     assert_eq!(
         statuses(&done),
-        [1, 2, 3].map(|work| (work, Status::Success))
+        [1, 2, 3].map(|work| (work, WorkStatus::Success))
     );
     let mut wanted = vec![7; 3000];
     wanted.extend(b"inside");
@@ -349,12 +365,12 @@ fn atomics_change_a_word_there_and_bring_its_old_value() {
     let (left, _) = joined(&mut a, &mut b);
     b.block.write(64, &42u64.to_ne_bytes());
     let (address, key) = (b.block.address(64), b.block.region.remote_key);
-    let add = Operation::FetchAdd {
+    let add = WorkOpcode::FetchAdd {
         address,
         key,
         add: 8,
     };
-    let exchange = |compare, swap| Operation::CompareSwap {
+    let exchange = |compare, swap| WorkOpcode::CompareSwap {
         address,
         key,
         compare,
@@ -364,15 +380,15 @@ fn atomics_change_a_word_there_and_bring_its_old_value() {
     let requests: Vec<_> = (0..)
         .zip(operations)
         .map(|(at, operation)| {
-            let body = Body::Piece(a.block.piece(8 * at, 8));
+            let body = WorkBody::Piece(a.block.piece(8 * at, 8));
             request(at as u64, operation, body)
         })
         .collect();
     assert_eq!(a.device.post(left, &requests), 3);
-    let done = a.wait(Queue::Sends, 3);
+    let done = a.wait(CqKind::Sends, 3);
     assert_eq!(
         statuses(&done),
-        [0, 1, 2].map(|work| (work, Status::Success))
+        [0, 1, 2].map(|work| (work, WorkStatus::Success))
     );
     let old = [42u64, 50, 9].map(u64::to_ne_bytes).concat();
     assert_eq!(a.block.read(0, 24), old);
@@ -387,30 +403,30 @@ fn memory_that_cannot_be_written_can_be_sent_and_read_by_others() {
     let (left, _) = joined(&mut a, &mut b);
     let base = NonNull::from(&CONSTANT).cast();
     // SAFETY: it stays for ever, and nobody writes it.
-    let refused = unsafe { b.device.register(base, 8192, Access::Own) };
+    let refused = unsafe { b.device.register(base, 8192, RegionAccess::Own) };
     assert_eq!(refused.unwrap_err().errno, libc::EFAULT);
     // SAFETY: as above.
-    let own = unsafe { a.device.register(base, 8192, Access::OwnRead) }.unwrap();
+    let own = unsafe { a.device.register(base, 8192, RegionAccess::OwnRead) }.unwrap();
     // SAFETY: as above.
-    let region = unsafe { b.device.register(base, 8192, Access::Read) }.unwrap();
+    let region = unsafe { b.device.register(base, 8192, RegionAccess::Read) }.unwrap();
     b.post_buffers(Receives::Shared, 1);
     let address = base.addr().get() as u64;
-    let body = Body::Piece(Piece {
+    let body = WorkBody::Piece(Sge {
         address,
         bytes: 100,
         local_key: own.local_key,
     });
     a.send(left, 1, body);
-    let read = Operation::Read {
+    let read = WorkOpcode::Read {
         address,
         key: region.remote_key,
     };
-    let body = Body::Piece(a.block.piece(0, 8192));
+    let body = WorkBody::Piece(a.block.piece(0, 8192));
     assert_eq!(a.device.post(left, &[request(2, read, body)]), 1);
-    let wanted = [(1, Status::Success), (2, Status::Success)];
-    assert_eq!(statuses(&a.wait(Queue::Sends, 2)), wanted);
+    let wanted = [(1, WorkStatus::Success), (2, WorkStatus::Success)];
+    assert_eq!(statuses(&a.wait(CqKind::Sends, 2)), wanted);
     assert_eq!(a.block.read(0, 8192), CONSTANT);
-    assert_eq!(b.wait(Queue::Receives, 1)[0].bytes, 100);
+    assert_eq!(b.wait(CqKind::Receives, 1)[0].bytes, 100);
 }
 
 #[test]
@@ -419,9 +435,9 @@ fn of_a_destroyed_pair_only_buffers_come_back() {
     let (mut a, mut b) = two_sides();
     let (left, right) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 4);
-    a.send(left, 1, Body::Inline(b"one"));
-    a.send(left, 2, Body::Inline(b"two"));
-    assert_eq!(b.wait(Queue::Receives, 1).len(), 1);
+    a.send(left, 1, WorkBody::Inline(b"one"));
+    a.send(left, 2, WorkBody::Inline(b"two"));
+    assert_eq!(b.wait(CqKind::Receives, 1).len(), 1);
     // Both have ended at the other side by then.
     let start = Instant::now();
     while b.block.read(buffer_at(1), 3) != b"two" {
@@ -430,10 +446,10 @@ fn of_a_destroyed_pair_only_buffers_come_back() {
     std::thread::sleep(Duration::from_millis(50));
     a.device.destroy(left);
     b.device.destroy(right);
-    assert_eq!(a.device.poll(Queue::Sends, &mut [Done::default()]), 0);
-    let done = b.wait(Queue::Receives, 1);
+    assert_eq!(a.device.poll(CqKind::Sends, &mut [Done::default()]), 0);
+    let done = b.wait(CqKind::Receives, 1);
     assert_eq!((done[0].work, done[0].bytes), (101, 3));
-    assert_eq!(b.device.poll(Queue::Receives, &mut [Done::default()]), 0);
+    assert_eq!(b.device.poll(CqKind::Receives, &mut [Done::default()]), 0);
 }
 
 #[test]
@@ -445,18 +461,18 @@ fn a_sign_comes_with_the_first_completion_after_arming() {
     let sign = b.device.sign().unwrap().as_raw_fd();
     b.device.arm().unwrap();
     assert!(!is_readable(sign, 0));
-    a.send(left, 1, Body::Inline(b"one"));
+    a.send(left, 1, WorkBody::Inline(b"one"));
     assert!(is_readable(sign, 10_000));
     b.device.take_signs();
     assert!(!is_readable(sign, 0));
-    assert_eq!(b.wait(Queue::Receives, 1)[0].work, 100);
+    assert_eq!(b.wait(CqKind::Receives, 1)[0].work, 100);
     // Not armed: no sign.
-    a.send(left, 2, Body::Inline(b"two"));
-    assert_eq!(b.wait(Queue::Receives, 1)[0].work, 101);
+    a.send(left, 2, WorkBody::Inline(b"two"));
+    assert_eq!(b.wait(CqKind::Receives, 1)[0].work, 101);
     assert!(!is_readable(sign, 0));
     // Sends give a sign too.
     a.device.arm().unwrap();
-    a.send(left, 3, Body::Inline(b"three"));
+    a.send(left, 3, WorkBody::Inline(b"three"));
     assert!(is_readable(a.device.sign().unwrap().as_raw_fd(), 10_000));
     a.device.take_signs();
 }
@@ -480,14 +496,14 @@ fn nothing_is_left_when_a_port_is_closed() {
         let told = Command::new("rdma").args(["resource"]).output().unwrap();
         String::from_utf8(told.stdout).unwrap()
     };
-    drop(Side::open("rxe0", Q_KEY));
+    drop(GuestPort::open("rxe0", Q_KEY));
     let before = (descriptors(), objects());
     for _ in 0..10 {
         let (mut a, mut b) = two_sides();
         joined(&mut a, &mut b);
         b.post_buffers(Receives::Shared, 4);
         b.post_buffers(Receives::Datagrams, 4);
-        a.device.open_way(&b.address()).unwrap();
+        a.device.create_address_handle(&b.address()).unwrap();
         a.device.arm().unwrap();
     }
     assert_eq!((descriptors(), objects()), before);

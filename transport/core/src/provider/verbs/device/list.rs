@@ -2,26 +2,26 @@
 //! Which devices and ports this host has, and which of them would serve.
 
 use verbs_sys::{
-    IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_256, IBV_PORT_ACTIVE, Verbs,
-    ibv_context, ibv_port_attr,
+    IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_256, IBV_PORT_ACTIVE,
+    VerbsFunctions, ibv_context, ibv_port_attr,
 };
 
 use super::super::NetTerms;
-use super::super::address::Link;
-use super::super::gid::{self, Choice, Gid, Interface, Route, Table};
+use super::super::address::LinkLayer;
+use super::super::error_text::{OpenError, Unfit};
+use super::super::gid::{self, Gid, GidChoice, GidTable, HostInterface, HostRoute};
 use super::super::port::CallError;
-use super::super::words::{OpenError, Unfit};
 use super::make::{self, Devices};
-use super::object::Object;
+use super::object::VerbsObject;
 use super::pair::MOST_READS;
 
-/// A port that was found.
+/// A port of a device of this host.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct DiscoveredPort {
     pub(crate) device: String,
     pub(crate) port: u8,
     /// `None`: a network that is not served.
-    pub(crate) link: Option<Link>,
+    pub(crate) link: Option<LinkLayer>,
     /// A number of `enum ibv_port_state`.
     pub(crate) state: u32,
     pub(crate) lid: u16,
@@ -34,21 +34,21 @@ pub(crate) struct Found {
     pub(crate) in_software: bool,
     /// Where the key of its partition stands in its table.
     pub(crate) partition: u16,
-    pub(crate) gids: Choice,
+    pub(crate) gids: GidChoice,
     /// Why it cannot be used.
     pub(crate) unfit: Option<Unfit>,
 }
 
 /// A device, and its ports or why they are not known.
 #[derive(Clone, Debug)]
-pub(crate) struct FoundDevice {
+pub(crate) struct DiscoveredDevice {
     pub(crate) name: String,
-    pub(crate) ports: Result<Vec<Found>, CallError>,
+    pub(crate) ports: Result<Vec<DiscoveredPort>, CallError>,
 }
 
 /// Looks at all devices. `route`: where packets will go, if that is known.
-pub(crate) fn list(route: Route, terms: &NetTerms) -> Result<Vec<FoundDevice>, OpenError> {
-    let verbs = Verbs::load().map_err(OpenError::NoLibrary)?;
+pub(crate) fn list(route: HostRoute, terms: &NetTerms) -> Result<Vec<DiscoveredDevice>, OpenError> {
+    let verbs = VerbsFunctions::load().map_err(OpenError::NoLibrary)?;
     let devices = Devices::list(verbs).map_err(OpenError::NoList)?;
     let interfaces = gid::interfaces().unwrap_or_default();
     let look = |(at, name): (usize, String)| {
@@ -59,7 +59,7 @@ pub(crate) fn list(route: Route, terms: &NetTerms) -> Result<Vec<FoundDevice>, O
                 .map(|port| surveyor.look(port, &interfaces, route, None))
                 .collect()
         });
-        FoundDevice { name, ports }
+        DiscoveredDevice { name, ports }
     };
     Ok(devices.names().into_iter().enumerate().map(look).collect())
 }
@@ -67,8 +67,8 @@ pub(crate) fn list(route: Route, terms: &NetTerms) -> Result<Vec<FoundDevice>, O
 /// Looks at the ports of one device.
 #[derive(Debug)]
 pub(super) struct Surveyor<'a> {
-    verbs: &'static Verbs,
-    context: &'a Object<ibv_context>,
+    verbs: &'static VerbsFunctions,
+    context: &'a VerbsObject<ibv_context>,
     device: &'a str,
     count: u8,
     reads: u8,
@@ -80,8 +80,8 @@ pub(super) struct Surveyor<'a> {
 
 impl<'a> Surveyor<'a> {
     pub(super) fn new(
-        verbs: &'static Verbs,
-        context: &'a Object<ibv_context>,
+        verbs: &'static VerbsFunctions,
+        context: &'a VerbsObject<ibv_context>,
         device: &'a str,
         terms: &NetTerms,
     ) -> Result<Self, CallError> {
@@ -113,21 +113,21 @@ impl<'a> Surveyor<'a> {
     pub(super) fn look(
         &self,
         port: u8,
-        interfaces: &[Interface],
-        route: Route,
+        interfaces: &[HostInterface],
+        route: HostRoute,
         keep: Option<Gid>,
-    ) -> Result<Found, CallError> {
+    ) -> Result<DiscoveredPort, CallError> {
         let attributes = make::port_attributes(self.verbs, self.context, port)?;
         let link = link_of(&attributes);
         let entries = make::gids(self.verbs, self.context, port, self.places)?;
-        let table = Table {
-            link: link.unwrap_or(Link::Ethernet),
+        let table = GidTable {
+            link: link.unwrap_or(LinkLayer::Ethernet),
             entries: &entries,
             interfaces,
         };
-        let gids = Choice::make(table, route, keep).only(self.terms.gids);
+        let gids = GidChoice::make(table, route, keep).only(self.terms.gids);
         let partition = self.place_of_partition(port, attributes.pkey_tbl_len)?;
-        let mut found = Found {
+        let mut found = DiscoveredPort {
             device: self.device.into(),
             port,
             link,
@@ -166,7 +166,7 @@ fn is_of(key: u16, wanted: u16) -> bool {
     key & NUMBER == wanted & NUMBER && key & NUMBER != 0
 }
 
-fn unfit(found: &Found) -> Option<Unfit> {
+fn unfit(found: &DiscoveredPort) -> Option<Unfit> {
     if found.link.is_none() {
         return Some(Unfit::Link);
     }
@@ -176,12 +176,12 @@ fn unfit(found: &Found) -> Option<Unfit> {
     found.gids.best().is_none().then_some(Unfit::NoGid)
 }
 
-fn link_of(attributes: &ibv_port_attr) -> Option<Link> {
+fn link_of(attributes: &ibv_port_attr) -> Option<LinkLayer> {
     match u32::from(attributes.link_layer) {
-        IBV_LINK_LAYER_INFINIBAND => Some(Link::Infiniband),
-        IBV_LINK_LAYER_ETHERNET => Some(Link::Ethernet),
+        IBV_LINK_LAYER_INFINIBAND => Some(LinkLayer::Infiniband),
+        IBV_LINK_LAYER_ETHERNET => Some(LinkLayer::Ethernet),
         // Devices from before there was a choice.
-        0 if attributes.lid != 0 => Some(Link::Infiniband),
+        0 if attributes.lid != 0 => Some(LinkLayer::Infiniband),
         _ => None,
     }
 }
@@ -288,15 +288,15 @@ mod tests {
                 ..ibv_port_attr::default()
             })
         };
-        assert_eq!(link(1, 0), Some(Link::Infiniband));
-        assert_eq!(link(2, 0), Some(Link::Ethernet));
-        assert_eq!(link(0, 5), Some(Link::Infiniband));
+        assert_eq!(link(1, 0), Some(LinkLayer::Infiniband));
+        assert_eq!(link(2, 0), Some(LinkLayer::Ethernet));
+        assert_eq!(link(0, 5), Some(LinkLayer::Infiniband));
         assert_eq!(link(0, 0), None);
     }
 
     #[test]
     fn without_a_device_the_answer_is_an_empty_list_or_a_reason() {
-        match list(Route::Anywhere, &NetTerms::DEFAULT) {
+        match list(HostRoute::Anywhere, &NetTerms::DEFAULT) {
             Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),
             Err(error) => assert!(error.to_string().contains("ibv"), "{error}"),
         }

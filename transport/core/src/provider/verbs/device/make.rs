@@ -12,27 +12,27 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 
 use verbs_sys::{
-    IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, Verbs, ibv_ah, ibv_ah_attr,
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid_entry, ibv_mr,
-    ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_srq,
+    IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, VerbsFunctions, ibv_ah,
+    ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid_entry,
+    ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_srq,
     ibv_srq_attr, ibv_srq_init_attr,
 };
 
-use super::super::gid::{Entry, Kind};
+use super::super::gid::{GidEntry, GidType};
 use super::super::port::CallError;
-use super::object::{Object, check, last_error};
+use super::object::{VerbsObject, check, last_error};
 
-type Made<T> = Result<Object<T>, CallError>;
+type Made<T> = Result<VerbsObject<T>, CallError>;
 
 /// The devices of this host.
 pub(super) struct Devices {
-    verbs: &'static Verbs,
+    verbs: &'static VerbsFunctions,
     list: NonNull<*mut ibv_device>,
     count: usize,
 }
 
 impl Devices {
-    pub(super) fn list(verbs: &'static Verbs) -> Result<Self, CallError> {
+    pub(super) fn list(verbs: &'static VerbsFunctions) -> Result<Self, CallError> {
         let mut count = 0;
         // SAFETY: a number of this function's own.
         let list = unsafe { (verbs.get_device_list)(&raw mut count) };
@@ -72,7 +72,7 @@ impl Devices {
         // SAFETY: a device of the list. A context keeps its device, whatever becomes of the list.
         let context = unsafe { (self.verbs.open_device)(self.device(at)) };
         // SAFETY: made just now; nobody else closes it.
-        unsafe { Object::take("ibv_open_device", context, self.verbs.close_device) }
+        unsafe { VerbsObject::take("ibv_open_device", context, self.verbs.close_device) }
     }
 }
 
@@ -84,8 +84,8 @@ impl Drop for Devices {
 }
 
 pub(super) fn device_attributes(
-    verbs: &Verbs,
-    context: &Object<ibv_context>,
+    verbs: &VerbsFunctions,
+    context: &VerbsObject<ibv_context>,
 ) -> Result<ibv_device_attr, CallError> {
     let mut attributes = MaybeUninit::<ibv_device_attr>::zeroed();
     // SAFETY: a living context, and room for what is answered.
@@ -96,8 +96,8 @@ pub(super) fn device_attributes(
 }
 
 pub(super) fn port_attributes(
-    verbs: &Verbs,
-    context: &Object<ibv_context>,
+    verbs: &VerbsFunctions,
+    context: &VerbsObject<ibv_context>,
     port: u8,
 ) -> Result<ibv_port_attr, CallError> {
     let mut attributes = ibv_port_attr::default();
@@ -109,8 +109,8 @@ pub(super) fn port_attributes(
 
 /// The keys of the partitions that a port is in, by their place in its table of so many.
 pub(super) fn partitions(
-    verbs: &Verbs,
-    context: &Object<ibv_context>,
+    verbs: &VerbsFunctions,
+    context: &VerbsObject<ibv_context>,
     port: u8,
     places: u16,
 ) -> Result<Vec<u16>, CallError> {
@@ -127,11 +127,11 @@ pub(super) fn partitions(
 
 /// The GIDs of a port. `places` are at least as many as the tables of all ports of the device have.
 pub(super) fn gids(
-    verbs: &Verbs,
-    context: &Object<ibv_context>,
+    verbs: &VerbsFunctions,
+    context: &VerbsObject<ibv_context>,
     port: u8,
     places: usize,
-) -> Result<Vec<Entry>, CallError> {
+) -> Result<Vec<GidEntry>, CallError> {
     let mut table = vec![ibv_gid_entry::default(); places];
     let size = size_of::<ibv_gid_entry>();
     // SAFETY: a living context, and room for `places` entries of the size that is told.
@@ -147,14 +147,14 @@ pub(super) fn gids(
     Ok(its.filter_map(entry).collect())
 }
 
-fn entry(told: &ibv_gid_entry) -> Option<Entry> {
+fn entry(told: &ibv_gid_entry) -> Option<GidEntry> {
     let kind = match told.gid_type {
-        IBV_GID_TYPE_IB => Kind::Infiniband,
-        IBV_GID_TYPE_ROCE_V1 => Kind::RoceV1,
-        IBV_GID_TYPE_ROCE_V2 => Kind::RoceV2,
+        IBV_GID_TYPE_IB => GidType::Infiniband,
+        IBV_GID_TYPE_ROCE_V1 => GidType::RoceV1,
+        IBV_GID_TYPE_ROCE_V2 => GidType::RoceV2,
         _ => return None,
     };
-    Some(Entry {
+    Some(GidEntry {
         index: told.gid_index,
         gid: told.gid.raw,
         kind,
@@ -162,20 +162,23 @@ fn entry(told: &ibv_gid_entry) -> Option<Entry> {
     })
 }
 
-pub(super) fn domain(verbs: &Verbs, context: &Object<ibv_context>) -> Made<ibv_pd> {
+pub(super) fn domain(verbs: &VerbsFunctions, context: &VerbsObject<ibv_context>) -> Made<ibv_pd> {
     // SAFETY: a living context.
     let domain = unsafe { (verbs.alloc_pd)(context.as_ptr()) };
     // SAFETY: made just now; nobody else gives it back.
-    unsafe { Object::take("ibv_alloc_pd", domain, verbs.dealloc_pd) }
+    unsafe { VerbsObject::take("ibv_alloc_pd", domain, verbs.dealloc_pd) }
 }
 
 /// A channel for the signs of completion queues; reading it never waits.
-pub(super) fn channel(verbs: &Verbs, context: &Object<ibv_context>) -> Made<ibv_comp_channel> {
+pub(super) fn channel(
+    verbs: &VerbsFunctions,
+    context: &VerbsObject<ibv_context>,
+) -> Made<ibv_comp_channel> {
     // SAFETY: a living context.
     let channel = unsafe { (verbs.create_comp_channel)(context.as_ptr()) };
     // SAFETY: made just now; nobody else takes it apart.
     let channel = unsafe {
-        Object::take(
+        VerbsObject::take(
             "ibv_create_comp_channel",
             channel,
             verbs.destroy_comp_channel,
@@ -185,13 +188,13 @@ pub(super) fn channel(verbs: &Verbs, context: &Object<ibv_context>) -> Made<ibv_
     Ok(channel)
 }
 
-pub(super) fn channel_descriptor(channel: &Object<ibv_comp_channel>) -> RawFd {
+pub(super) fn channel_descriptor(channel: &VerbsObject<ibv_comp_channel>) -> RawFd {
     // SAFETY: a living channel, whose fields do not change.
     unsafe { (*channel.as_ptr()).fd }
 }
 
 /// The descriptor that tells of events; reading it never waits from now on.
-pub(super) fn event_descriptor(context: &Object<ibv_context>) -> Result<RawFd, CallError> {
+pub(super) fn event_descriptor(context: &VerbsObject<ibv_context>) -> Result<RawFd, CallError> {
     // SAFETY: a living context, whose fields do not change.
     let descriptor = unsafe { (*context.as_ptr()).async_fd };
     never_wait(descriptor)?;
@@ -234,9 +237,9 @@ pub(in crate::provider::verbs) fn watch(descriptors: &[RawFd]) -> Result<OwnedFd
 }
 
 pub(super) fn completions(
-    verbs: &Verbs,
-    context: &Object<ibv_context>,
-    channel: &Object<ibv_comp_channel>,
+    verbs: &VerbsFunctions,
+    context: &VerbsObject<ibv_context>,
+    channel: &VerbsObject<ibv_comp_channel>,
     depth: u32,
 ) -> Made<ibv_cq> {
     let depth = c_int::try_from(depth).unwrap_or(c_int::MAX);
@@ -251,10 +254,14 @@ pub(super) fn completions(
         )
     };
     // SAFETY: made just now; nobody else takes it apart.
-    unsafe { Object::take("ibv_create_cq", queue, verbs.destroy_cq) }
+    unsafe { VerbsObject::take("ibv_create_cq", queue, verbs.destroy_cq) }
 }
 
-pub(super) fn shared_receives(verbs: &Verbs, domain: &Object<ibv_pd>, depth: u32) -> Made<ibv_srq> {
+pub(super) fn shared_receives(
+    verbs: &VerbsFunctions,
+    domain: &VerbsObject<ibv_pd>,
+    depth: u32,
+) -> Made<ibv_srq> {
     let mut wanted = ibv_srq_init_attr {
         srq_context: ptr::null_mut(),
         attr: ibv_srq_attr {
@@ -266,30 +273,30 @@ pub(super) fn shared_receives(verbs: &Verbs, domain: &Object<ibv_pd>, depth: u32
     // SAFETY: a living domain; the structure is only used during the call.
     let queue = unsafe { (verbs.create_srq)(domain.as_ptr(), &raw mut wanted) };
     // SAFETY: made just now; nobody else takes it apart.
-    unsafe { Object::take("ibv_create_srq", queue, verbs.destroy_srq) }
+    unsafe { VerbsObject::take("ibv_create_srq", queue, verbs.destroy_srq) }
 }
 
-/// What a queue pair is made of.
+/// What a queue pair is created with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Parts<'a> {
-    pub(super) domain: &'a Object<ibv_pd>,
-    pub(super) sends: &'a Object<ibv_cq>,
-    pub(super) receives: &'a Object<ibv_cq>,
-    pub(super) shared: Option<&'a Object<ibv_srq>>,
+pub(super) struct QueuePairInitAttr<'a> {
+    pub(super) domain: &'a VerbsObject<ibv_pd>,
+    pub(super) sends: &'a VerbsObject<ibv_cq>,
+    pub(super) receives: &'a VerbsObject<ibv_cq>,
+    pub(super) shared: Option<&'a VerbsObject<ibv_srq>>,
 }
 
 /// A queue pair of the kind `IBV_QPT_*`. Also answers how many bytes travel inside its work requests.
 pub(super) fn queue_pair(
-    verbs: &Verbs,
-    parts: Parts<'_>,
+    verbs: &VerbsFunctions,
+    parts: QueuePairInitAttr<'_>,
     kind: u32,
     capacity: ibv_qp_cap,
-) -> Result<(Object<ibv_qp>, u32), CallError> {
+) -> Result<(VerbsObject<ibv_qp>, u32), CallError> {
     let mut wanted = ibv_qp_init_attr {
         qp_context: ptr::null_mut(),
         send_cq: parts.sends.as_ptr(),
         recv_cq: parts.receives.as_ptr(),
-        srq: parts.shared.map_or(ptr::null_mut(), Object::as_ptr),
+        srq: parts.shared.map_or(ptr::null_mut(), VerbsObject::as_ptr),
         cap: capacity,
         qp_type: kind,
         // A work request has a completion where it asks for one.
@@ -298,20 +305,20 @@ pub(super) fn queue_pair(
     // SAFETY: living objects; the structure is only used during the call.
     let pair = unsafe { (verbs.create_qp)(parts.domain.as_ptr(), &raw mut wanted) };
     // SAFETY: made just now; nobody else takes it apart.
-    let pair = unsafe { Object::take("ibv_create_qp", pair, verbs.destroy_qp) }?;
+    let pair = unsafe { VerbsObject::take("ibv_create_qp", pair, verbs.destroy_qp) }?;
     Ok((pair, wanted.cap.max_inline_data))
 }
 
 /// The number of a queue pair on the network.
-pub(super) fn number_of(pair: &Object<ibv_qp>) -> u32 {
+pub(super) fn number_of(pair: &VerbsObject<ibv_qp>) -> u32 {
     // SAFETY: a living queue pair, whose number does not change.
     unsafe { (*pair.as_ptr()).qp_num }
 }
 
 /// Sets attributes of a queue pair; `mask`: which.
 pub(super) fn modify(
-    verbs: &Verbs,
-    pair: &Object<ibv_qp>,
+    verbs: &VerbsFunctions,
+    pair: &VerbsObject<ibv_qp>,
     mut attributes: ibv_qp_attr,
     mask: u32,
 ) -> Result<(), CallError> {
@@ -322,23 +329,23 @@ pub(super) fn modify(
 }
 
 pub(super) fn address_handle(
-    verbs: &Verbs,
-    domain: &Object<ibv_pd>,
+    verbs: &VerbsFunctions,
+    domain: &VerbsObject<ibv_pd>,
     mut attributes: ibv_ah_attr,
 ) -> Made<ibv_ah> {
     // SAFETY: a living domain; the structure is only used during the call.
     let handle = unsafe { (verbs.create_ah)(domain.as_ptr(), &raw mut attributes) };
     // SAFETY: made just now; nobody else takes it apart.
-    unsafe { Object::take("ibv_create_ah", handle, verbs.destroy_ah) }
+    unsafe { VerbsObject::take("ibv_create_ah", handle, verbs.destroy_ah) }
 }
 
 /// Lets the device reach memory, as the bits `IBV_ACCESS_*` say.
 ///
 /// # Safety
-/// As `Port::register`, until the answer is dropped.
+/// As `VerbsPort::register`, until the answer is dropped.
 pub(super) unsafe fn region(
-    verbs: &Verbs,
-    domain: &Object<ibv_pd>,
+    verbs: &VerbsFunctions,
+    domain: &VerbsObject<ibv_pd>,
     base: NonNull<u8>,
     bytes: usize,
     access: u32,
@@ -347,11 +354,11 @@ pub(super) unsafe fn region(
     // SAFETY: a living domain; the caller's promise for the memory.
     let region = unsafe { (verbs.reg_mr)(domain.as_ptr(), base, bytes, access) };
     // SAFETY: made just now; nobody else takes it apart.
-    unsafe { Object::take("ibv_reg_mr", region, verbs.dereg_mr) }
+    unsafe { VerbsObject::take("ibv_reg_mr", region, verbs.dereg_mr) }
 }
 
 /// Local and remote key.
-pub(super) fn keys_of(region: &Object<ibv_mr>) -> (u32, u32) {
+pub(super) fn keys_of(region: &VerbsObject<ibv_mr>) -> (u32, u32) {
     // SAFETY: a living region, whose keys do not change.
     let local = unsafe { (*region.as_ptr()).lkey };
     // SAFETY: as above.

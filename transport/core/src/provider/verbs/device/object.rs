@@ -2,7 +2,7 @@
 //! Objects that the library makes, each owned by one value here.
 //!
 //! # Safety
-//! - **O1**: the pointer in an [`Object`] is one that the library made and that it has not taken apart; only `drop` takes it
+//! - **O1**: the pointer in an [`VerbsObject`] is one that the library made and that it has not taken apart; only `drop` takes it
 //!   apart, with the function that belongs to it.
 //! - **O2**: an object is dropped before those that it was made of. Whoever keeps several in a structure names them in that
 //!   order, since fields are dropped as they are named; values of a function are dropped the other way round.
@@ -14,14 +14,14 @@ use std::ptr::NonNull;
 
 use super::super::port::CallError;
 
-/// An object of the library. Dropping it takes it apart.
+/// An object of rdma-core. Dropping it destroys it.
 #[derive(Debug)]
-pub(super) struct Object<T> {
+pub(super) struct VerbsObject<T> {
     pointer: NonNull<T>,
     destroy: unsafe extern "C" fn(*mut T) -> c_int,
 }
 
-impl<T> Object<T> {
+impl<T> VerbsObject<T> {
     /// Takes over what `call` has answered; null is its error.
     ///
     /// # Safety
@@ -41,7 +41,7 @@ impl<T> Object<T> {
     }
 }
 
-impl<T> Drop for Object<T> {
+impl<T> Drop for VerbsObject<T> {
     fn drop(&mut self) {
         // SAFETY: O1, and nothing that was made of it is left (O2). Where the system refuses all the same, the object just
         // stays until the process ends.
@@ -82,11 +82,11 @@ mod tests {
     fn an_object_is_taken_apart_once_and_null_never() {
         let mut byte = 0u8;
         // SAFETY: `count` reads nothing.
-        let object = unsafe { Object::take("make", &raw mut byte, count) };
-        assert_eq!(object.as_ref().map(Object::as_ptr), Ok(&raw mut byte));
+        let object = unsafe { VerbsObject::take("make", &raw mut byte, count) };
+        assert_eq!(object.as_ref().map(VerbsObject::as_ptr), Ok(&raw mut byte));
         drop(object);
         // SAFETY: null.
-        let none = unsafe { Object::take("make", std::ptr::null_mut(), count) };
+        let none = unsafe { VerbsObject::take("make", std::ptr::null_mut(), count) };
         assert_eq!(none.map(drop).map_err(|error| error.call), Err("make"));
         assert_eq!(GONE.with(Cell::get), 1);
     }

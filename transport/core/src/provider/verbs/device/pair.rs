@@ -7,25 +7,25 @@ use verbs_sys::{
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU,
     IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
     IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET,
-    IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, Verbs, ibv_ah_attr, ibv_gid,
+    IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, VerbsFunctions, ibv_ah_attr, ibv_gid,
     ibv_global_route, ibv_qp, ibv_qp_attr, ibv_qp_cap,
 };
 
-use super::super::address::{Address, Link};
+use super::super::address::{LinkLayer, PortAddress};
 use super::super::gid::Gid;
-use super::super::port::{CallError, Depths, Facts, Remote};
-use super::make::{self, Parts};
-use super::object::Object;
+use super::super::port::{CallError, Depths, PortAttr, RemotePair};
+use super::make::{self, QueuePairInitAttr};
+use super::object::VerbsObject;
 
 /// Reads and atomics that a queue pair has under way, at most. Adapters take that many.
 pub(super) const MOST_READS: i32 = 16;
 
 /// A reliable queue pair; also, how many bytes travel inside its work requests.
 pub(super) fn reliable(
-    verbs: &Verbs,
-    parts: Parts<'_>,
+    verbs: &VerbsFunctions,
+    parts: QueuePairInitAttr<'_>,
     depths: &Depths,
-) -> Result<(Object<ibv_qp>, u32), CallError> {
+) -> Result<(VerbsObject<ibv_qp>, u32), CallError> {
     let capacity = ibv_qp_cap {
         max_send_wr: depths.sends,
         max_recv_wr: 0,
@@ -40,10 +40,10 @@ pub(super) fn reliable(
 
 /// The queue pair for datagrams; also, how many bytes travel inside its work requests.
 pub(super) fn datagrams(
-    verbs: &Verbs,
-    parts: Parts<'_>,
+    verbs: &VerbsFunctions,
+    parts: QueuePairInitAttr<'_>,
     depths: &Depths,
-) -> Result<(Object<ibv_qp>, u32), CallError> {
+) -> Result<(VerbsObject<ibv_qp>, u32), CallError> {
     let capacity = ibv_qp_cap {
         max_send_wr: depths.datagrams,
         max_recv_wr: depths.datagram_buffers,
@@ -72,9 +72,9 @@ fn with_less_inline<T>(
 
 /// From nothing to where datagrams come and go.
 pub(super) fn start_datagrams(
-    verbs: &Verbs,
-    pair: &Object<ibv_qp>,
-    facts: &Facts,
+    verbs: &VerbsFunctions,
+    pair: &VerbsObject<ibv_qp>,
+    facts: &PortAttr,
     q_key: u32,
 ) -> Result<(), CallError> {
     let initial = ibv_qp_attr {
@@ -97,7 +97,11 @@ pub(super) fn start_datagrams(
 }
 
 /// From nothing to where it can be joined.
-pub(super) fn start(verbs: &Verbs, pair: &Object<ibv_qp>, facts: &Facts) -> Result<(), CallError> {
+pub(super) fn start(
+    verbs: &VerbsFunctions,
+    pair: &VerbsObject<ibv_qp>,
+    facts: &PortAttr,
+) -> Result<(), CallError> {
     let atomic = if facts.atomics {
         IBV_ACCESS_REMOTE_ATOMIC
     } else {
@@ -120,10 +124,10 @@ pub(super) fn start(verbs: &Verbs, pair: &Object<ibv_qp>, facts: &Facts) -> Resu
 
 /// From there to where messages come and go.
 pub(super) fn join(
-    verbs: &Verbs,
-    pair: &Object<ibv_qp>,
-    facts: &Facts,
-    to: &Remote,
+    verbs: &VerbsFunctions,
+    pair: &VerbsObject<ibv_qp>,
+    facts: &PortAttr,
+    to: &RemotePair,
 ) -> Result<(), CallError> {
     let (receiving, mask) = receiving(facts, to);
     make::modify(verbs, pair, receiving, mask)?;
@@ -131,12 +135,12 @@ pub(super) fn join(
     make::modify(verbs, pair, sending, mask)
 }
 
-pub(super) fn fail(verbs: &Verbs, pair: &Object<ibv_qp>) {
+pub(super) fn fail(verbs: &VerbsFunctions, pair: &VerbsObject<ibv_qp>) {
     // One that cannot be broken has never been whole.
     let _ = make::modify(verbs, pair, state(IBV_QPS_ERR), IBV_QP_STATE);
 }
 
-pub(super) fn reset(verbs: &Verbs, pair: &Object<ibv_qp>) -> Result<(), CallError> {
+pub(super) fn reset(verbs: &VerbsFunctions, pair: &VerbsObject<ibv_qp>) -> Result<(), CallError> {
     make::modify(verbs, pair, state(IBV_QPS_RESET), IBV_QP_STATE)
 }
 
@@ -147,14 +151,14 @@ fn state(qp_state: u32) -> ibv_qp_attr {
     }
 }
 
-fn receiving(facts: &Facts, to: &Remote) -> (ibv_qp_attr, u32) {
+fn receiving(facts: &PortAttr, to: &RemotePair) -> (ibv_qp_attr, u32) {
     let packet_bytes = facts.packet_bytes.min(to.address.packet_bytes);
     let attributes = ibv_qp_attr {
         qp_state: IBV_QPS_RTR,
         path_mtu: IBV_MTU_256 + packet_bytes.max(256).ilog2() - 8,
         rq_psn: to.their_first & PACKET_NUMBERS,
         dest_qp_num: to.number,
-        ah_attr: way(facts, &to.address),
+        ah_attr: ah_attr(facts, &to.address),
         max_dest_rd_atomic: facts.reads,
         min_rnr_timer: facts.terms.not_ready_timer(),
         ..ibv_qp_attr::default()
@@ -169,7 +173,7 @@ fn receiving(facts: &Facts, to: &Remote) -> (ibv_qp_attr, u32) {
     (attributes, mask)
 }
 
-fn sending(facts: &Facts, to: &Remote) -> (ibv_qp_attr, u32) {
+fn sending(facts: &PortAttr, to: &RemotePair) -> (ibv_qp_attr, u32) {
     let attributes = ibv_qp_attr {
         qp_state: IBV_QPS_RTS,
         sq_psn: to.our_first & PACKET_NUMBERS,
@@ -189,12 +193,12 @@ fn sending(facts: &Facts, to: &Remote) -> (ibv_qp_attr, u32) {
 }
 
 /// How packets to an address travel. On Ethernet they always carry GIDs; on InfiniBand only to another subnet.
-pub(super) fn way(facts: &Facts, to: &Address) -> ibv_ah_attr {
-    let is_global = facts.link == Link::Ethernet || subnet(facts.gid) != subnet(to.gid);
+pub(super) fn ah_attr(facts: &PortAttr, to: &PortAddress) -> ibv_ah_attr {
+    let is_global = facts.link == LinkLayer::Ethernet || subnet(facts.gid) != subnet(to.gid);
     let terms = &facts.terms;
     let (traffic_class, service_level) = match facts.link {
-        Link::Ethernet => (terms.traffic_class, terms.service_level & 7),
-        Link::Infiniband => (0, terms.service_level & 15),
+        LinkLayer::Ethernet => (terms.traffic_class, terms.service_level & 7),
+        LinkLayer::Infiniband => (0, terms.service_level & 15),
     };
     let grh = ibv_global_route {
         dgid: ibv_gid { raw: to.gid },
@@ -232,8 +236,8 @@ mod tests {
     use super::*;
     use verbs_sys::{IBV_MTU_1024, IBV_MTU_4096};
 
-    fn facts(link: Link, packet_bytes: u32) -> Facts {
-        Facts {
+    fn facts(link: LinkLayer, packet_bytes: u32) -> PortAttr {
+        PortAttr {
             device: "mlx5_0".into(),
             port: 2,
             is_up: true,
@@ -255,15 +259,15 @@ mod tests {
         }
     }
 
-    fn remote(gid: &Gid, packet_bytes: u32) -> Remote {
-        let address = Address {
-            link: Link::Ethernet,
+    fn remote(gid: &Gid, packet_bytes: u32) -> RemotePair {
+        let address = PortAddress {
+            link: LinkLayer::Ethernet,
             lid: 9,
             number: 5,
             packet_bytes,
             gid: *gid,
         };
-        Remote {
+        RemotePair {
             address,
             number: 0x1234,
             their_first: 0xff00_0001,
@@ -280,7 +284,7 @@ mod tests {
             (4096, 4096, IBV_MTU_4096),
             (256, 4096, IBV_MTU_256),
         ] {
-            let facts = facts(Link::Ethernet, ours);
+            let facts = facts(LinkLayer::Ethernet, ours);
             let (attributes, _) = receiving(&facts, &remote(b"subnet-Bmy-own-2", theirs));
             assert_eq!(attributes.path_mtu, number, "{ours} and {theirs}");
         }
@@ -289,7 +293,7 @@ mod tests {
     #[test]
     fn packet_numbers_have_24_bits_and_each_side_has_its_own() {
         let (facts, to) = (
-            facts(Link::Ethernet, 1024),
+            facts(LinkLayer::Ethernet, 1024),
             remote(b"subnet-Bmy-own-2", 1024),
         );
         let (receiving, sending) = (receiving(&facts, &to).0, sending(&facts, &to).0);
@@ -306,17 +310,17 @@ mod tests {
     fn packets_carry_gids_on_ethernet_and_to_other_subnets() {
         let (same, other) = (b"subnet-Ayour-own", b"subnet-Byour-own");
         for (link, gid, is_global) in [
-            (Link::Ethernet, same, true),
-            (Link::Infiniband, same, false),
-            (Link::Infiniband, other, true),
+            (LinkLayer::Ethernet, same, true),
+            (LinkLayer::Infiniband, same, false),
+            (LinkLayer::Infiniband, other, true),
         ] {
-            let way = way(&facts(link, 2048), &remote(gid, 2048).address);
-            assert_eq!(way.is_global, u8::from(is_global), "{link:?}");
-            assert_eq!((way.dlid, way.port_num), (9, 2));
+            let handle = ah_attr(&facts(link, 2048), &remote(gid, 2048).address);
+            assert_eq!(handle.is_global, u8::from(is_global), "{link:?}");
+            assert_eq!((handle.dlid, handle.port_num), (9, 2));
             let wanted = if is_global { *gid } else { [0; 16] };
-            assert_eq!(way.grh.dgid.raw, wanted);
-            let class = if link == Link::Ethernet { 106 } else { 0 };
-            assert_eq!(way.grh.traffic_class, class);
+            assert_eq!(handle.grh.dgid.raw, wanted);
+            let class = if link == LinkLayer::Ethernet { 106 } else { 0 };
+            assert_eq!(handle.grh.traffic_class, class);
         }
     }
 

@@ -18,14 +18,14 @@ use verbs_sys::{
     IBV_WC_WR_FLUSH_ERR, ibv_async_event, ibv_async_event_element, ibv_wc, inline,
 };
 
-use super::super::port::{CallError, Done, Event, Queue, QueuePair, Status};
-use super::Device;
+use super::super::port::{CallError, CqKind, Done, PortEvent, QueuePairHandle, WorkStatus};
+use super::VerbsDevice;
 use super::object::{check, last_error};
 use super::post::BATCH;
 
-impl Device {
+impl VerbsDevice {
     #[inline]
-    pub(super) fn take_done(&mut self, which: Queue, done: &mut [Done]) -> usize {
+    pub(super) fn take_done(&mut self, which: CqKind, done: &mut [Done]) -> usize {
         if self.repair.is_none() && self.kept[which as usize].is_empty() {
             // Nothing special, and most often nothing at all.
             let wanted = BATCH.min(done.len());
@@ -39,7 +39,7 @@ impl Device {
     }
 
     #[inline(always)]
-    pub(super) fn take_first_done(&mut self, which: Queue) -> Option<Done> {
+    pub(super) fn take_first_done(&mut self, which: CqKind) -> Option<Done> {
         if self.repair.is_some() || !self.kept[which as usize].is_empty() {
             return self.take_first_kept(which);
         }
@@ -50,14 +50,14 @@ impl Device {
     }
 
     #[cold]
-    fn take_first_kept(&mut self, which: Queue) -> Option<Done> {
+    fn take_first_kept(&mut self, which: CqKind) -> Option<Done> {
         let mut done = [Done::default()];
         (self.take_rest(which, &mut done) != 0).then(|| done[0])
     }
 
     /// What was told, `got` completions, and what else there is.
     #[inline(never)]
-    fn take_told(&mut self, which: Queue, got: usize, done: &mut [Done]) -> usize {
+    fn take_told(&mut self, which: CqKind, got: usize, done: &mut [Done]) -> usize {
         let count = self.hand_over(which, got, done);
         if got < BATCH || done.len() <= BATCH {
             return count;
@@ -67,7 +67,7 @@ impl Device {
 
     /// Hands the first `got` of what was told to the caller; answers how many there are for it.
     #[inline(always)]
-    fn hand_over(&mut self, which: Queue, got: usize, done: &mut [Done]) -> usize {
+    fn hand_over(&mut self, which: CqKind, got: usize, done: &mut [Done]) -> usize {
         let mut count = 0;
         for at in 0..got {
             if let Some(one) = self.told_at(which, at) {
@@ -79,7 +79,7 @@ impl Device {
     }
 
     #[inline(never)]
-    fn take_rest(&mut self, which: Queue, done: &mut [Done]) -> usize {
+    fn take_rest(&mut self, which: CqKind, done: &mut [Done]) -> usize {
         if self.repair.is_some() {
             // It waits for marks in both queues.
             self.keep_completions();
@@ -104,26 +104,26 @@ impl Device {
 
     /// Lets the library write up to `wanted` completions, at most [`BATCH`]; answers how many.
     #[inline]
-    fn ask(&mut self, which: Queue, wanted: usize) -> usize {
+    fn ask(&mut self, which: CqKind, wanted: usize) -> usize {
         let queue = match which {
-            Queue::Sends => &self.sends,
-            Queue::Receives => &self.receives,
+            CqKind::Sends => &self.sends,
+            CqKind::Receives => &self.receives,
         };
         let places = &mut self.told[..wanted];
         let count = c_int::try_from(places.len()).unwrap_or(0);
         // SAFETY: a living queue, and room for `count` completions.
         let got = unsafe { inline::poll_cq(queue.as_ptr(), count, places.as_mut_ptr()) };
         if got < 0 && self.troubles.is_empty() {
-            self.troubles.push_back(Event::CompletionsLost);
+            self.troubles.push_back(PortEvent::CompletionsLost);
         }
         usize::try_from(got).unwrap_or(0).min(wanted)
     }
 
     /// What the library has written there; `None`: it is nothing for the caller.
     #[inline(always)]
-    fn told_at(&mut self, which: Queue, at: usize) -> Option<Done> {
+    fn told_at(&mut self, which: CqKind, at: usize) -> Option<Done> {
         let one = in_our_terms(&self.told[at]);
-        if one.status != Status::Success && self.take_failure(which, &one) {
+        if one.status != WorkStatus::Success && self.take_failure(which, &one) {
             return None;
         }
         Some(one)
@@ -131,7 +131,7 @@ impl Device {
 
     /// Takes all completions that are there, for later.
     pub(super) fn keep_completions(&mut self) {
-        for which in [Queue::Sends, Queue::Receives] {
+        for which in [CqKind::Sends, CqKind::Receives] {
             loop {
                 let got = self.ask(which, BATCH);
                 for at in 0..got {
@@ -147,12 +147,12 @@ impl Device {
 
     /// Takes a queue pair apart that has been failed. Of its completions, those of sends are forgotten; those of receives still
     /// come, since each brings a buffer back.
-    pub(super) fn take_apart(&mut self, pair: QueuePair) {
+    pub(super) fn take_apart(&mut self, pair: QueuePairHandle) {
         // Some devices forget the completions that wait, buffers and all.
         self.keep_completions();
         drop(self.pairs.remove(pair.id));
         self.keep_completions();
-        self.kept[Queue::Sends as usize].retain(|done| done.number != pair.number);
+        self.kept[CqKind::Sends as usize].retain(|done| done.number != pair.number);
     }
 
     pub(super) fn ask_for_signs(&mut self) -> Result<(), CallError> {
@@ -179,7 +179,7 @@ impl Device {
         }
     }
 
-    pub(super) fn take_event(&mut self) -> Option<Event> {
+    pub(super) fn take_event(&mut self) -> Option<PortEvent> {
         while self.troubles.is_empty() && !self.is_lost {
             let mut event = ibv_async_event {
                 element: ibv_async_event_element {
@@ -197,7 +197,7 @@ impl Device {
             // SAFETY: the event that was just answered, once.
             unsafe { (self.verbs.ack_async_event)(&raw mut event) };
             match meaning {
-                Some(Event::QueuePairLost(number)) if number == self.datagram_number => {
+                Some(PortEvent::QueuePairLost(number)) if number == self.datagram_number => {
                     self.repair_datagrams();
                     self.go_on_repairing();
                 }
@@ -208,29 +208,29 @@ impl Device {
         self.troubles.pop_front()
     }
 
-    fn no_event(&mut self, error: CallError) -> Option<Event> {
+    fn no_event(&mut self, error: CallError) -> Option<PortEvent> {
         if [libc::EAGAIN, libc::EINTR].contains(&error.errno) {
             return None;
         }
         // The device has been taken away: nothing ever comes any more.
         self.is_lost = true;
-        Some(Event::DeviceLost)
+        Some(PortEvent::DeviceLost)
     }
 
     /// Gives the device up.
     pub(super) fn lose(&mut self) {
         self.is_lost = true;
-        self.troubles.push_back(Event::DeviceLost);
+        self.troubles.push_back(PortEvent::DeviceLost);
     }
 
     /// `None`: it is about another port.
-    fn meaning(&self, event: &ibv_async_event) -> Option<Event> {
+    fn meaning(&self, event: &ibv_async_event) -> Option<PortEvent> {
         let kind = event.event_type;
         if is_of_queue_pair(kind) {
             // SAFETY: an event of these kinds names a queue pair.
             let pair = unsafe { event.element.qp };
             // SAFETY: it lives (module head), and its number does not change.
-            return Some(Event::QueuePairLost(unsafe { (*pair).qp_num }));
+            return Some(PortEvent::QueuePairLost(unsafe { (*pair).qp_num }));
         }
         // SAFETY: every kind of element is as good as a number here, and the whole was set before the call.
         let port = unsafe { event.element.port_num };
@@ -258,15 +258,15 @@ fn is_of_port(kind: c_uint) -> bool {
     .contains(&kind)
 }
 
-fn event_of(kind: c_uint) -> Event {
+fn event_of(kind: c_uint) -> PortEvent {
     match kind {
-        IBV_EVENT_PORT_ERR => Event::PortDown,
-        IBV_EVENT_PORT_ACTIVE => Event::PortUp,
-        IBV_EVENT_LID_CHANGE | IBV_EVENT_GID_CHANGE => Event::AddressChanged,
-        IBV_EVENT_DEVICE_FATAL => Event::DeviceLost,
-        IBV_EVENT_SRQ_ERR => Event::SharedQueueLost,
-        IBV_EVENT_CQ_ERR => Event::CompletionsLost,
-        kind => Event::Other(kind),
+        IBV_EVENT_PORT_ERR => PortEvent::PortDown,
+        IBV_EVENT_PORT_ACTIVE => PortEvent::PortUp,
+        IBV_EVENT_LID_CHANGE | IBV_EVENT_GID_CHANGE => PortEvent::AddressChanged,
+        IBV_EVENT_DEVICE_FATAL => PortEvent::DeviceLost,
+        IBV_EVENT_SRQ_ERR => PortEvent::SharedQueueLost,
+        IBV_EVENT_CQ_ERR => PortEvent::CompletionsLost,
+        kind => PortEvent::Other(kind),
     }
 }
 
@@ -275,7 +275,7 @@ fn in_our_terms(told: &ibv_wc) -> Done {
     if told.status == IBV_WC_SUCCESS {
         return Done {
             work: told.wr_id,
-            status: Status::Success,
+            status: WorkStatus::Success,
             bytes: told.byte_len,
             number: told.qp_num,
             source: told.src_qp,
@@ -294,18 +294,18 @@ fn in_our_terms(told: &ibv_wc) -> Done {
 }
 
 #[cold]
-pub(in super::super) fn status_of(status: c_uint) -> Status {
+pub(in super::super) fn status_of(status: c_uint) -> WorkStatus {
     match status {
-        IBV_WC_SUCCESS => Status::Success,
-        IBV_WC_WR_FLUSH_ERR => Status::Flushed,
-        IBV_WC_RETRY_EXC_ERR | IBV_WC_RESP_TIMEOUT_ERR => Status::RetryExceeded,
-        IBV_WC_RNR_RETRY_EXC_ERR => Status::NotReady,
-        IBV_WC_REM_ACCESS_ERR => Status::RemoteAccess,
-        IBV_WC_REM_INV_REQ_ERR => Status::RemoteInvalid,
-        IBV_WC_REM_OP_ERR => Status::RemoteOperation,
-        IBV_WC_LOC_PROT_ERR | IBV_WC_LOC_ACCESS_ERR => Status::LocalProtection,
-        IBV_WC_LOC_LEN_ERR => Status::LocalLength,
-        status => Status::Other(status),
+        IBV_WC_SUCCESS => WorkStatus::Success,
+        IBV_WC_WR_FLUSH_ERR => WorkStatus::Flushed,
+        IBV_WC_RETRY_EXC_ERR | IBV_WC_RESP_TIMEOUT_ERR => WorkStatus::RetryExceeded,
+        IBV_WC_RNR_RETRY_EXC_ERR => WorkStatus::NotReady,
+        IBV_WC_REM_ACCESS_ERR => WorkStatus::RemoteAccess,
+        IBV_WC_REM_INV_REQ_ERR => WorkStatus::RemoteInvalid,
+        IBV_WC_REM_OP_ERR => WorkStatus::RemoteOperation,
+        IBV_WC_LOC_PROT_ERR | IBV_WC_LOC_ACCESS_ERR => WorkStatus::LocalProtection,
+        IBV_WC_LOC_LEN_ERR => WorkStatus::LocalLength,
+        status => WorkStatus::Other(status),
     }
 }
 
@@ -334,20 +334,20 @@ mod tests {
         let bad = in_our_terms(&told(IBV_WC_RETRY_EXC_ERR));
         assert_eq!((bad.work, bad.number), (7, 17));
         assert_eq!((bad.bytes, bad.source, bad.vendor), (0, 0, 0x81));
-        assert_eq!(bad.status, Status::RetryExceeded);
+        assert_eq!(bad.status, WorkStatus::RetryExceeded);
     }
 
     #[test]
     fn each_way_to_fail_has_its_name() {
         for (number, status) in [
-            (IBV_WC_WR_FLUSH_ERR, Status::Flushed),
-            (IBV_WC_RNR_RETRY_EXC_ERR, Status::NotReady),
-            (IBV_WC_REM_ACCESS_ERR, Status::RemoteAccess),
-            (IBV_WC_REM_INV_REQ_ERR, Status::RemoteInvalid),
-            (IBV_WC_REM_OP_ERR, Status::RemoteOperation),
-            (IBV_WC_LOC_PROT_ERR, Status::LocalProtection),
-            (IBV_WC_LOC_LEN_ERR, Status::LocalLength),
-            (IBV_WC_GENERAL_ERR, Status::Other(IBV_WC_GENERAL_ERR)),
+            (IBV_WC_WR_FLUSH_ERR, WorkStatus::Flushed),
+            (IBV_WC_RNR_RETRY_EXC_ERR, WorkStatus::NotReady),
+            (IBV_WC_REM_ACCESS_ERR, WorkStatus::RemoteAccess),
+            (IBV_WC_REM_INV_REQ_ERR, WorkStatus::RemoteInvalid),
+            (IBV_WC_REM_OP_ERR, WorkStatus::RemoteOperation),
+            (IBV_WC_LOC_PROT_ERR, WorkStatus::LocalProtection),
+            (IBV_WC_LOC_LEN_ERR, WorkStatus::LocalLength),
+            (IBV_WC_GENERAL_ERR, WorkStatus::Other(IBV_WC_GENERAL_ERR)),
         ] {
             assert_eq!(in_our_terms(&told(number)).status, status);
         }
@@ -356,14 +356,14 @@ mod tests {
     #[test]
     fn each_event_has_its_name() {
         for (number, event) in [
-            (IBV_EVENT_PORT_ERR, Event::PortDown),
-            (IBV_EVENT_PORT_ACTIVE, Event::PortUp),
-            (IBV_EVENT_GID_CHANGE, Event::AddressChanged),
-            (IBV_EVENT_LID_CHANGE, Event::AddressChanged),
-            (IBV_EVENT_DEVICE_FATAL, Event::DeviceLost),
-            (IBV_EVENT_SRQ_ERR, Event::SharedQueueLost),
-            (IBV_EVENT_CQ_ERR, Event::CompletionsLost),
-            (IBV_EVENT_SRQ_LIMIT_REACHED, Event::Other(15)),
+            (IBV_EVENT_PORT_ERR, PortEvent::PortDown),
+            (IBV_EVENT_PORT_ACTIVE, PortEvent::PortUp),
+            (IBV_EVENT_GID_CHANGE, PortEvent::AddressChanged),
+            (IBV_EVENT_LID_CHANGE, PortEvent::AddressChanged),
+            (IBV_EVENT_DEVICE_FATAL, PortEvent::DeviceLost),
+            (IBV_EVENT_SRQ_ERR, PortEvent::SharedQueueLost),
+            (IBV_EVENT_CQ_ERR, PortEvent::CompletionsLost),
+            (IBV_EVENT_SRQ_LIMIT_REACHED, PortEvent::Other(15)),
         ] {
             assert_eq!(event_of(number), event);
         }

@@ -17,17 +17,21 @@ use verbs_sys::{
 };
 
 use super::super::port::{
-    Body, Mailbox, Operation, Piece, Queue, QueuePair, Receives, Refused, Request,
+    CqKind, Mailbox, QueueFull, QueuePairHandle, Receives, Sge, WorkBody, WorkOpcode, WorkRequest,
 };
 use super::datagrams::{MARK, Mark};
-use super::{Device, Held};
+use super::{DeviceRegion, VerbsDevice};
 
 /// Work requests in one list, and completions taken at once.
 pub(super) const BATCH: usize = 16;
 
-impl Device {
+impl VerbsDevice {
     #[inline]
-    pub(super) fn post_requests(&mut self, pair: QueuePair, requests: &[Request<'_>]) -> usize {
+    pub(super) fn post_requests(
+        &mut self,
+        pair: QueuePairHandle,
+        requests: &[WorkRequest<'_>],
+    ) -> usize {
         if let [request] = requests {
             return usize::from(self.is_good(request) && self.post_request(pair, request));
         }
@@ -45,17 +49,17 @@ impl Device {
         taken
     }
 
-    fn is_good(&self, request: &Request<'_>) -> bool {
+    fn is_good(&self, request: &WorkRequest<'_>) -> bool {
         let good = match (request.operation, request.body) {
-            (Operation::Send | Operation::Write { .. }, Body::Inline(bytes)) => {
+            (WorkOpcode::Send | WorkOpcode::Write { .. }, WorkBody::Inline(bytes)) => {
                 bytes.len() <= self.facts.inline_bytes as usize
             }
-            (_, Body::Inline(_)) => false,
+            (_, WorkBody::Inline(_)) => false,
             (
-                Operation::FetchAdd { address, .. } | Operation::CompareSwap { address, .. },
-                Body::Piece(piece),
+                WorkOpcode::FetchAdd { address, .. } | WorkOpcode::CompareSwap { address, .. },
+                WorkBody::Piece(piece),
             ) => address.is_multiple_of(8) && piece.address.is_multiple_of(8) && piece.bytes == 8,
-            (_, Body::Piece(_)) => true,
+            (_, WorkBody::Piece(_)) => true,
         };
         debug_assert!(good, "no device does that: {request:?}");
         good
@@ -63,7 +67,7 @@ impl Device {
 
     /// One alone: nothing of a list has to be set up.
     #[inline]
-    fn post_request(&self, pair: QueuePair, request: &Request<'_>) -> bool {
+    fn post_request(&self, pair: QueuePairHandle, request: &WorkRequest<'_>) -> bool {
         let Some(found) = self.pair(pair) else {
             return false;
         };
@@ -77,7 +81,7 @@ impl Device {
             opcode: opcode(request.operation),
             send_flags: flags,
             imm_data: 0,
-            wr: way(request.operation),
+            wr: handle(request.operation),
             others: [0; 7],
         };
         let mut bad = ptr::null_mut();
@@ -90,7 +94,7 @@ impl Device {
     #[inline(always)]
     pub(super) fn send_inline(
         &mut self,
-        pair: QueuePair,
+        pair: QueuePairHandle,
         work: u64,
         body: &[u8],
         is_signaled: bool,
@@ -113,7 +117,7 @@ impl Device {
             opcode: IBV_WR_SEND,
             send_flags: IBV_SEND_INLINE | signaled(is_signaled),
             imm_data: 0,
-            wr: way(Operation::Send),
+            wr: handle(WorkOpcode::Send),
             others: [0; 7],
         };
         let mut bad = ptr::null_mut();
@@ -124,7 +128,7 @@ impl Device {
 
     /// At most [`BATCH`] of them.
     #[inline]
-    fn post_batch(&self, pair: QueuePair, batch: &[Request<'_>]) -> usize {
+    fn post_batch(&self, pair: QueuePairHandle, batch: &[WorkRequest<'_>]) -> usize {
         let Some(found) = self.pair(pair) else {
             return 0;
         };
@@ -142,7 +146,7 @@ impl Device {
                 opcode: opcode(request.operation),
                 send_flags: inline_flag | signaled(request.signaled),
                 imm_data: 0,
-                wr: way(request.operation),
+                wr: handle(request.operation),
                 others: [0; 7],
             });
             next = place.as_mut_ptr();
@@ -161,17 +165,17 @@ impl Device {
         &mut self,
         to: Mailbox,
         work: u64,
-        body: Body<'_>,
+        body: WorkBody<'_>,
         is_signaled: bool,
-    ) -> Result<(), Refused> {
-        let handle = self.ways.get(to.way.place()).ok_or(Refused)?;
+    ) -> Result<(), QueueFull> {
+        let handle = self.handles.get(to.handle.place()).ok_or(QueueFull)?;
         let (bytes, most) = match body {
-            Body::Inline(bytes) => (bytes.len(), self.facts.inline_bytes),
-            Body::Piece(piece) => (piece.bytes as usize, self.facts.packet_bytes),
+            WorkBody::Inline(bytes) => (bytes.len(), self.facts.inline_bytes),
+            WorkBody::Piece(piece) => (piece.bytes as usize, self.facts.packet_bytes),
         };
         debug_assert!(bytes <= most as usize, "{bytes} bytes, at most {most}");
         if bytes > most as usize {
-            return Err(Refused);
+            return Err(QueueFull);
         }
         let handle = handle.as_ptr();
         if self.is_late(work) {
@@ -181,7 +185,7 @@ impl Device {
         let flags = put(&mut piece, body) | signaled(is_signaled);
         match self.post_alone(handle, (to.number, to.key), work, Some(&mut piece), flags) {
             0 => Ok(()),
-            _ => Err(Refused),
+            _ => Err(QueueFull),
         }
     }
 
@@ -219,17 +223,18 @@ impl Device {
 
     /// Posts a mark behind everything that was posted for datagrams to one of the two queues.
     #[cold]
-    pub(super) fn post_mark(&mut self, which: Queue) -> Mark {
+    pub(super) fn post_mark(&mut self, which: CqKind) -> Mark {
         let answer = match which {
-            Queue::Sends => {
+            CqKind::Sends => {
                 // Ways live as long as datagrams that go them. So where there are none, nothing is under way.
-                let Some(way) = self.ways.iter_mut().next().map(|way| way.as_ptr()) else {
+                let Some(handle) = self.handles.iter_mut().next().map(|handle| handle.as_ptr())
+                else {
                     return Mark::Back;
                 };
                 let own = (self.datagram_number, self.q_key);
-                self.post_alone(way, own, MARK, None, IBV_SEND_SIGNALED)
+                self.post_alone(handle, own, MARK, None, IBV_SEND_SIGNALED)
             }
-            Queue::Receives => {
+            CqKind::Receives => {
                 let mut request = ibv_recv_wr {
                     wr_id: MARK,
                     next: ptr::null_mut(),
@@ -249,7 +254,7 @@ impl Device {
         }
     }
 
-    pub(super) fn post_buffers(&mut self, queue: Receives, buffers: &[(u64, Piece)]) -> usize {
+    pub(super) fn post_buffers(&mut self, queue: Receives, buffers: &[(u64, Sge)]) -> usize {
         if queue == Receives::Datagrams && self.are_late(buffers) {
             return buffers.len();
         }
@@ -274,8 +279,8 @@ impl Device {
     }
 
     /// Whether a buffer for receives lies in a region of this process; remembers that the region has some.
-    fn lend(&mut self, piece: Piece) -> bool {
-        let holds = |held: &&mut Held| {
+    fn lend(&mut self, piece: Sge) -> bool {
+        let holds = |held: &&mut DeviceRegion| {
             let offset = piece.address.checked_sub(held.first);
             let end = offset.and_then(|offset| offset.checked_add(piece.bytes.into()));
             held.local_key == piece.local_key && end.is_some_and(|end| end <= held.bytes)
@@ -288,13 +293,13 @@ impl Device {
     }
 
     /// At most [`BATCH`] of them.
-    fn post_buffer_batch(&self, queue: Receives, batch: &[(u64, Piece)]) -> usize {
+    fn post_buffer_batch(&self, queue: Receives, batch: &[(u64, Sge)]) -> usize {
         let mut list = [const { MaybeUninit::<ibv_recv_wr>::uninit() }; BATCH];
         let mut pieces = [ibv_sge::default(); BATCH];
         let mut next = ptr::null_mut();
         let places = list.iter_mut().zip(&mut pieces);
         for ((place, piece), (work, buffer)) in places.zip(batch).rev() {
-            put(piece, Body::Piece(*buffer));
+            put(piece, WorkBody::Piece(*buffer));
             place.write(ibv_recv_wr {
                 wr_id: *work,
                 next,
@@ -323,15 +328,15 @@ impl Device {
 
 /// Where a body lies; answers the flag of an inline one.
 #[inline(always)]
-fn put(piece: &mut ibv_sge, body: Body<'_>) -> u32 {
+fn put(piece: &mut ibv_sge, body: WorkBody<'_>) -> u32 {
     match body {
-        Body::Inline(bytes) => {
+        WorkBody::Inline(bytes) => {
             piece.addr = bytes.as_ptr().expose_provenance() as u64;
             // Longer ones were refused.
             piece.length = u32::try_from(bytes.len()).unwrap_or(0);
             IBV_SEND_INLINE
         }
-        Body::Piece(lent) => {
+        WorkBody::Piece(lent) => {
             *piece = ibv_sge {
                 addr: lent.address,
                 length: lent.bytes,
@@ -348,19 +353,19 @@ fn signaled(is_signaled: bool) -> u32 {
 }
 
 #[inline(always)]
-fn opcode(operation: Operation) -> u32 {
+fn opcode(operation: WorkOpcode) -> u32 {
     match operation {
-        Operation::Send => IBV_WR_SEND,
-        Operation::Write { .. } => IBV_WR_RDMA_WRITE,
-        Operation::Read { .. } => IBV_WR_RDMA_READ,
-        Operation::FetchAdd { .. } => IBV_WR_ATOMIC_FETCH_AND_ADD,
-        Operation::CompareSwap { .. } => IBV_WR_ATOMIC_CMP_AND_SWP,
+        WorkOpcode::Send => IBV_WR_SEND,
+        WorkOpcode::Write { .. } => IBV_WR_RDMA_WRITE,
+        WorkOpcode::Read { .. } => IBV_WR_RDMA_READ,
+        WorkOpcode::FetchAdd { .. } => IBV_WR_ATOMIC_FETCH_AND_ADD,
+        WorkOpcode::CompareSwap { .. } => IBV_WR_ATOMIC_CMP_AND_SWP,
     }
 }
 
 /// What it does at the other side.
 #[inline(always)]
-fn way(operation: Operation) -> ibv_send_wr_way {
+fn handle(operation: WorkOpcode) -> ibv_send_wr_way {
     let rdma = |remote_addr, rkey| ibv_send_wr_way {
         rdma: ibv_send_wr_rdma { remote_addr, rkey },
     };
@@ -373,10 +378,12 @@ fn way(operation: Operation) -> ibv_send_wr_way {
         },
     };
     match operation {
-        Operation::Send => rdma(0, 0),
-        Operation::Write { address, key } | Operation::Read { address, key } => rdma(address, key),
-        Operation::FetchAdd { address, key, add } => atomic(address, key, add, 0),
-        Operation::CompareSwap {
+        WorkOpcode::Send => rdma(0, 0),
+        WorkOpcode::Write { address, key } | WorkOpcode::Read { address, key } => {
+            rdma(address, key)
+        }
+        WorkOpcode::FetchAdd { address, key, add } => atomic(address, key, add, 0),
+        WorkOpcode::CompareSwap {
             address,
             key,
             compare,
@@ -413,14 +420,14 @@ mod tests {
     fn a_body_is_read_at_once_or_lies_in_registered_memory() {
         let mut piece = ibv_sge::default();
         let bytes = [1u8, 2, 3];
-        assert_eq!(put(&mut piece, Body::Inline(&bytes)), IBV_SEND_INLINE);
+        assert_eq!(put(&mut piece, WorkBody::Inline(&bytes)), IBV_SEND_INLINE);
         assert_eq!((piece.addr, piece.length), (bytes.as_ptr() as u64, 3));
-        let lent = Piece {
+        let lent = Sge {
             address: 64,
             bytes: 9,
             local_key: 5,
         };
-        assert_eq!(put(&mut piece, Body::Piece(lent)), 0);
+        assert_eq!(put(&mut piece, WorkBody::Piece(lent)), 0);
         assert_eq!((piece.addr, piece.length, piece.lkey), (64, 9, 5));
     }
 }

@@ -4,18 +4,19 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::super::NetTerms;
-use super::super::address::{Address, Link};
-use super::super::port::{CallError, Depths, Done, Event, Facts, Piece, Queue, Status};
+use super::super::address::{LinkLayer, PortAddress};
+use super::super::port::{CallError, CqKind, Depths, Done, PortAttr, PortEvent, Sge, WorkStatus};
 use super::config::{FakeConfig, FakeStats};
 use super::datagram::Datagrams;
-use super::memory::Regions;
-use super::queue::{Added, CompletionQueue, Entry, Owner, Slots};
+use super::memory::FakeRegions;
+use super::queue::{Added, CompletionQueue, FakeCompletion, FakeSlotOwner, FakeSlots};
 
+/// One port of the fake network.
 #[derive(Debug)]
-pub(super) struct Adapter {
-    pub(super) state: State,
+pub(super) struct FakeAdapter {
+    pub(super) state: FakeAdapterState,
     /// The truth about the port; its process knows what it asked for last.
-    pub(super) facts: Facts,
+    pub(super) facts: PortAttr,
     pub(super) q_key: u32,
     /// Whether it is up as far as chance is concerned, and as far as the test is.
     pub(super) up: Spell,
@@ -25,11 +26,11 @@ pub(super) struct Adapter {
     pub(super) paused_until: u64,
     /// The first port of its process.
     pub(super) process: u32,
-    pub(super) regions: Regions,
-    pub(super) shared: Buffers,
+    pub(super) regions: FakeRegions,
+    pub(super) shared: FakeRecvQueue,
     pub(super) datagrams: Datagrams,
-    pub(super) ways: BTreeMap<u32, Target>,
-    pub(super) events: VecDeque<Event>,
+    pub(super) handles: BTreeMap<u32, FakeDestination>,
+    pub(super) events: VecDeque<PortEvent>,
     pub(super) refused_creates: u32,
     pub(super) refused_registers: u32,
     pub(super) stats: FakeStats,
@@ -39,11 +40,12 @@ pub(super) struct Adapter {
     /// Until when its process sleeps, and whether that is when it would be too late.
     sleeps_until: Option<(u64, bool)>,
     /// Completions that a test holds back, by the number of their queue pair.
-    held: BTreeMap<u32, Vec<(Queue, Entry)>>,
+    held: BTreeMap<u32, Vec<(CqKind, FakeCompletion)>>,
 }
 
+/// The state of a fake device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum FakeAdapterState {
     Open,
     /// The device is lost: every call fails, nothing moves.
     Lost,
@@ -51,26 +53,26 @@ pub(super) enum State {
     Gone,
 }
 
-/// Where packets go, and what they say of where they come from.
+/// The address that packets go to, and the one they come from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
-    pub(super) to: Address,
-    pub(super) source: Source,
+pub(super) struct FakeDestination {
+    pub(super) to: PortAddress,
+    pub(super) source: FakeSource,
 }
 
-/// Where a port was found when a queue pair was connected, or a way opened.
+/// The address of a port at the time when a queue pair was connected, or an address handle opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Source {
+pub(super) struct FakeSource {
     lid: u16,
     gid: [u8; 16],
     gid_index: u8,
 }
 
-/// Buffers for receives, in the order in which they are used.
+/// A receive queue: buffers in the order in which they are used.
 #[derive(Debug)]
-pub(super) struct Buffers {
-    waiting: VecDeque<(u64, Piece)>,
-    slots: Slots,
+pub(super) struct FakeRecvQueue {
+    waiting: VecDeque<(u64, Sge)>,
+    slots: FakeSlots,
     pub(super) is_lost: bool,
 }
 
@@ -82,7 +84,7 @@ pub(super) struct Spell {
     pub(super) change: u64,
 }
 
-impl Adapter {
+impl FakeAdapter {
     pub(super) fn new(
         config: &FakeConfig,
         (depths, terms): (&Depths, &NetTerms),
@@ -95,7 +97,7 @@ impl Adapter {
             change: u64::MAX,
         };
         Self {
-            state: State::Open,
+            state: FakeAdapterState::Open,
             facts: facts(config, depths, terms, index),
             q_key,
             up: on,
@@ -103,10 +105,10 @@ impl Adapter {
             here: on,
             paused_until: 0,
             process: 0,
-            regions: Regions::default(),
-            shared: Buffers::new(depths.shared.min(config.most_shared)),
+            regions: FakeRegions::default(),
+            shared: FakeRecvQueue::new(depths.shared.min(config.most_shared)),
             datagrams: Datagrams::new(config, depths, number),
-            ways: BTreeMap::new(),
+            handles: BTreeMap::new(),
             events: VecDeque::new(),
             refused_creates: 0,
             refused_registers: 0,
@@ -121,12 +123,12 @@ impl Adapter {
 
     /// Whether there is a process with a device.
     pub(super) fn is_open(&self) -> bool {
-        self.state == State::Open
+        self.state == FakeAdapterState::Open
     }
 
     /// Whether its process has ended, and everything that it had went with it.
     pub(super) fn is_gone(&self) -> bool {
-        self.state == State::Gone
+        self.state == FakeAdapterState::Gone
     }
 
     /// Whether packets come and go.
@@ -154,17 +156,17 @@ impl Adapter {
     }
 
     /// Whether packets to this address come to this port.
-    pub(super) fn is_at(&self, to: &Address) -> bool {
+    pub(super) fn is_at(&self, to: &PortAddress) -> bool {
         let place = match to.link {
-            Link::Infiniband => self.facts.lid == to.lid,
-            Link::Ethernet => self.facts.gid == to.gid,
+            LinkLayer::Infiniband => self.facts.lid == to.lid,
+            LinkLayer::Ethernet => self.facts.gid == to.gid,
         };
         to.link == self.facts.link && place
     }
 
     /// Whether packets from there leave, and are known for what they are.
-    pub(super) fn is_still(&self, source: &Source) -> bool {
-        Source::of(&self.facts) == *source
+    pub(super) fn is_still(&self, source: &FakeSource) -> bool {
+        FakeSource::of(&self.facts) == *source
     }
 
     /// Takes in whether the port is up.
@@ -177,13 +179,13 @@ impl Adapter {
         self.stats.down += u64::from(!is_up);
         match is_up {
             // As Soft-RoCE tells it.
-            true => self.events.extend([Event::PortUp; 2]),
-            false => self.events.push_back(Event::PortDown),
+            true => self.events.extend([PortEvent::PortUp; 2]),
+            false => self.events.push_back(PortEvent::PortDown),
         }
     }
 
     /// A completion for its process.
-    pub(super) fn tell(&mut self, which: Queue, entry: Entry) {
+    pub(super) fn tell(&mut self, which: CqKind, entry: FakeCompletion) {
         if let Some(held) = self.held.get_mut(&entry.done.number) {
             held.push((which, entry));
             return;
@@ -196,22 +198,22 @@ impl Adapter {
             }
             Added::Overrun => {
                 self.stats.overruns += 1;
-                self.events.push_back(Event::CompletionsLost);
+                self.events.push_back(PortEvent::CompletionsLost);
             }
         }
     }
 
-    pub(super) fn take_completion(&mut self, which: Queue) -> Option<Entry> {
+    pub(super) fn take_completion(&mut self, which: CqKind) -> Option<FakeCompletion> {
         let entry = self.queue(which).take()?;
         match entry.owner {
-            Owner::Pair { .. } => {}
-            Owner::Shared { .. } => self.shared.slots.free_one(),
-            Owner::DatagramSends { slot } => self.datagrams.sends.free_up_to(slot),
-            Owner::DatagramReceives => self.datagrams.buffers.slots.free_one(),
+            FakeSlotOwner::Pair { .. } => {}
+            FakeSlotOwner::Shared { .. } => self.shared.slots.free_one(),
+            FakeSlotOwner::DatagramSends { slot } => self.datagrams.sends.free_up_to(slot),
+            FakeSlotOwner::DatagramReceives => self.datagrams.buffers.slots.free_one(),
         }
         match which {
-            Queue::Sends => self.stats.send_completions += 1,
-            Queue::Receives => self.stats.receive_completions += 1,
+            CqKind::Sends => self.stats.send_completions += 1,
+            CqKind::Receives => self.stats.receive_completions += 1,
         }
         Some(entry)
     }
@@ -271,23 +273,23 @@ impl Adapter {
         let mut purged = self.sends.purge(serial);
         purged.extend(self.receives.purge(serial));
         for entry in purged.into_iter().chain(held) {
-            if matches!(entry.owner, Owner::Shared { .. }) {
+            if matches!(entry.owner, FakeSlotOwner::Shared { .. }) {
                 self.shared.slots.free_one();
                 self.stats.buffers_lost += 1;
             }
         }
     }
 
-    fn queue(&mut self, which: Queue) -> &mut CompletionQueue {
+    fn queue(&mut self, which: CqKind) -> &mut CompletionQueue {
         match which {
-            Queue::Sends => &mut self.sends,
-            Queue::Receives => &mut self.receives,
+            CqKind::Sends => &mut self.sends,
+            CqKind::Receives => &mut self.receives,
         }
     }
 }
 
-impl Source {
-    pub(super) fn of(facts: &Facts) -> Self {
+impl FakeSource {
+    pub(super) fn of(facts: &PortAttr) -> Self {
         Self {
             lid: facts.lid,
             gid: facts.gid,
@@ -296,10 +298,10 @@ impl Source {
     }
 
     /// Whether it is where this address says.
-    pub(super) fn is(&self, address: &Address) -> bool {
+    pub(super) fn is(&self, address: &PortAddress) -> bool {
         match address.link {
-            Link::Infiniband => self.lid == address.lid,
-            Link::Ethernet => self.gid == address.gid,
+            LinkLayer::Infiniband => self.lid == address.lid,
+            LinkLayer::Ethernet => self.gid == address.gid,
         }
     }
 
@@ -308,17 +310,17 @@ impl Source {
     }
 }
 
-impl Buffers {
+impl FakeRecvQueue {
     pub(super) fn new(depth: u32) -> Self {
         Self {
             waiting: VecDeque::new(),
-            slots: Slots::new(depth),
+            slots: FakeSlots::new(depth),
             is_lost: false,
         }
     }
 
     /// Takes buffers in; answers how many.
-    pub(super) fn post(&mut self, buffers: &[(u64, Piece)]) -> usize {
+    pub(super) fn post(&mut self, buffers: &[(u64, Sge)]) -> usize {
         if self.is_lost {
             return 0;
         }
@@ -329,7 +331,7 @@ impl Buffers {
     }
 
     /// The oldest.
-    pub(super) fn take(&mut self) -> Option<(u64, Piece)> {
+    pub(super) fn take(&mut self) -> Option<(u64, Sge)> {
         match self.is_lost {
             true => None,
             false => self.waiting.pop_front(),
@@ -338,7 +340,7 @@ impl Buffers {
 }
 
 /// A completion that says nothing but how bad it is: all else of an error is left as chance would have it.
-pub(super) fn ended(work: u64, number: u32, status: Status) -> Done {
+pub(super) fn ended(work: u64, number: u32, status: WorkStatus) -> Done {
     let done = Done {
         work,
         number,
@@ -346,7 +348,7 @@ pub(super) fn ended(work: u64, number: u32, status: Status) -> Done {
         ..Done::default()
     };
     match status {
-        Status::Success => done,
+        WorkStatus::Success => done,
         _ => Done {
             bytes: u32::MAX,
             source: u32::MAX,
@@ -356,12 +358,12 @@ pub(super) fn ended(work: u64, number: u32, status: Status) -> Done {
     }
 }
 
-fn facts(config: &FakeConfig, depths: &Depths, terms: &NetTerms, index: u32) -> Facts {
+fn facts(config: &FakeConfig, depths: &Depths, terms: &NetTerms, index: u32) -> PortAttr {
     let link = match config.infiniband {
-        true => Link::Infiniband,
-        false => Link::Ethernet,
+        true => LinkLayer::Infiniband,
+        false => LinkLayer::Ethernet,
     };
-    Facts {
+    PortAttr {
         device: format!("fake{index}"),
         port: 1,
         is_up: true,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a fake network does, and what it counts.
 
-use crate::provider::sim::Random;
+use crate::provider::sim::SimRandom;
 
 /// What a fake network does to packets, ports and processes, and what its ports can do. Times are in simulated nanoseconds.
 ///
@@ -120,7 +120,7 @@ impl FakeConfig {
     /// break all the time, on some the ports go down and come back at another place of their table, some do all of it.
     #[must_use]
     pub fn harsh(seed: u64) -> Self {
-        let mut random = Random::new(seed ^ 0xfa4e_d0e5_0f7a_11b1);
+        let mut random = SimRandom::new(seed ^ 0xfa4e_d0e5_0f7a_11b1);
         let mut some = |most: u64| {
             let severe = random.below(3);
             random.below(1 + most * severe / 2)
@@ -256,5 +256,5 @@ pub struct FakeStats {
     /// Reliable queue pairs that are there now.
     pub pairs: u64,
     /// Ways for datagrams that are open now.
-    pub ways: u64,
+    pub handles: u64,
 }

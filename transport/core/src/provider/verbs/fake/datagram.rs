@@ -3,47 +3,48 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::super::address::Address;
+use super::super::address::PortAddress;
 use super::super::port::{
-    Body, CallError, Depths, Done, Event, GRH_BYTES, Mailbox, Piece, Queue, Receives, Refused,
-    Status, Way,
+    AddressHandle, CallError, CqKind, Depths, Done, GRH_BYTES, Mailbox, PortEvent, QueueFull,
+    Receives, Sge, WorkBody, WorkStatus,
 };
-use super::adapter::{Buffers, Source, Target, ended};
+use super::adapter::{FakeDestination, FakeRecvQueue, FakeSource, ended};
 use super::config::FakeConfig;
-use super::net::{Happening, Net};
-use super::pair::Kept;
-use super::queue::{Entry, Owner, Slots};
+use super::net::{FakeNetEvent, FakeNetState};
+use super::pair::FakeBody;
+use super::queue::{FakeCompletion, FakeSlotOwner, FakeSlots};
 use super::requester::DOORBELL_NS;
 
 /// The queue pair for datagrams of one port.
 #[derive(Debug)]
 pub(super) struct Datagrams {
     pub(super) number: u32,
-    pub(super) sends: Slots,
-    pub(super) buffers: Buffers,
+    pub(super) sends: FakeSlots,
+    pub(super) buffers: FakeRecvQueue,
     /// How many of the next ones are lost.
     pub(super) doomed: u32,
-    posted: VecDeque<Posted>,
+    posted: VecDeque<FakePostedSend>,
     is_broken: bool,
     left: u64,
     /// The latest that has come from each port.
     latest: BTreeMap<u32, u64>,
 }
 
+/// A posted datagram that has not ended.
 #[derive(Debug)]
-struct Posted {
+struct FakePostedSend {
     to: Mailbox,
     work: u64,
-    body: Kept,
+    body: FakeBody,
     signaled: bool,
     slot: u64,
 }
 
-/// One on the wire.
+/// A datagram on the wire.
 #[derive(Clone, Debug)]
-pub(super) struct Datagram {
+pub(super) struct FakeDatagram {
     from: u32,
-    target: Target,
+    target: FakeDestination,
     /// How many the port has sent before.
     sequence: u64,
     q_key: u32,
@@ -57,8 +58,8 @@ impl Datagrams {
         let buffers = depths.datagram_buffers.min(config.most_datagram_buffers);
         Self {
             number,
-            sends: Slots::new(depths.datagrams.min(config.most_datagrams)),
-            buffers: Buffers::new(buffers),
+            sends: FakeSlots::new(depths.datagrams.min(config.most_datagrams)),
+            buffers: FakeRecvQueue::new(buffers),
             doomed: 0,
             posted: VecDeque::new(),
             is_broken: false,
@@ -68,29 +69,29 @@ impl Datagrams {
     }
 }
 
-impl Net {
-    pub(super) fn open_way(
+impl FakeNetState {
+    pub(super) fn create_address_handle(
         &mut self,
         port: u32,
-        known: Source,
-        to: &Address,
-    ) -> Result<Way, CallError> {
+        known: FakeSource,
+        to: &PortAddress,
+    ) -> Result<AddressHandle, CallError> {
         self.resolve(port, &known, to, "ibv_create_ah")?;
-        let way = self.new_key();
-        let target = Target {
+        let handle = self.new_key();
+        let target = FakeDestination {
             to: *to,
             source: known,
         };
         let adapter = self.port(port);
-        adapter.ways.insert(way, target);
-        adapter.stats.ways += 1;
-        Ok(Way::at(way))
+        adapter.handles.insert(handle, target);
+        adapter.stats.handles += 1;
+        Ok(AddressHandle::at(handle))
     }
 
-    pub(super) fn close_way(&mut self, port: u32, way: Way) {
+    pub(super) fn destroy_address_handle(&mut self, port: u32, handle: AddressHandle) {
         let adapter = self.port(port);
-        let found = adapter.ways.remove(&way.place());
-        adapter.stats.ways -= u64::from(found.is_some());
+        let found = adapter.handles.remove(&handle.place());
+        adapter.stats.handles -= u64::from(found.is_some());
         adapter.stats.wrong += u64::from(found.is_none() && !adapter.is_gone());
     }
 
@@ -98,7 +99,7 @@ impl Net {
         &mut self,
         port: u32,
         which: Receives,
-        buffers: &[(u64, Piece)],
+        buffers: &[(u64, Sge)],
     ) -> usize {
         let now = self.now;
         let adapter = self.port(port);
@@ -120,32 +121,34 @@ impl Net {
         port: u32,
         to: Mailbox,
         work: u64,
-        body: Body<'_>,
+        body: WorkBody<'_>,
         signaled: bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), QueueFull> {
         let now = self.now;
         let adapter = self.port(port);
         if !adapter.works(now) {
-            return Err(Refused);
+            return Err(QueueFull);
         }
         adapter.stats.doorbells += 1;
         let (body, most) = match body {
-            Body::Inline(bytes) => (Kept::Inline(bytes.into()), adapter.facts.inline_bytes),
-            Body::Piece(piece) => (Kept::Piece(piece), adapter.facts.packet_bytes),
+            WorkBody::Inline(bytes) => (FakeBody::Inline(bytes.into()), adapter.facts.inline_bytes),
+            WorkBody::Piece(piece) => (FakeBody::Piece(piece), adapter.facts.packet_bytes),
         };
         let most = most.min(adapter.facts.packet_bytes);
         let datagrams = &mut adapter.datagrams;
-        if body.bytes() > most || datagrams.is_broken || !adapter.ways.contains_key(&to.way.place())
+        if body.bytes() > most
+            || datagrams.is_broken
+            || !adapter.handles.contains_key(&to.handle.place())
         {
             adapter.stats.wrong += 1;
-            return Err(Refused);
+            return Err(QueueFull);
         }
         let Some(slot) = datagrams.sends.take() else {
             adapter.stats.full += 1;
-            return Err(Refused);
+            return Err(QueueFull);
         };
         adapter.stats.signaled += u64::from(signaled);
-        datagrams.posted.push_back(Posted {
+        datagrams.posted.push_back(FakePostedSend {
             to,
             work,
             body,
@@ -153,7 +156,7 @@ impl Net {
             slot,
         });
         let time = now + DOORBELL_NS;
-        self.schedule(time, Happening::DatagramLeaves { port });
+        self.schedule(time, FakeNetEvent::DatagramLeaves { port });
         Ok(())
     }
 
@@ -166,15 +169,15 @@ impl Net {
             return;
         };
         let bytes = match &posted.body {
-            Kept::Inline(bytes) => Some(bytes.to_vec()),
-            Kept::Piece(piece) => adapter.regions.load(*piece),
+            FakeBody::Inline(bytes) => Some(bytes.to_vec()),
+            FakeBody::Piece(piece) => adapter.regions.load(*piece),
         };
-        let target = adapter.ways.get(&posted.to.way.place()).copied();
+        let target = adapter.handles.get(&posted.to.handle.place()).copied();
         adapter.stats.wrong += u64::from(target.is_none());
         let status = match (&bytes, &target) {
-            (None, _) => Status::LocalProtection,
-            (_, None) => Status::Other(LOCAL_OPERATION),
-            _ => Status::Success,
+            (None, _) => WorkStatus::LocalProtection,
+            (_, None) => WorkStatus::Other(LOCAL_OPERATION),
+            _ => WorkStatus::Success,
         };
         self.datagram_ends(port, &posted, status);
         let (Some(bytes), Some(target)) = (bytes, target) else {
@@ -184,7 +187,7 @@ impl Net {
         adapter.stats.datagrams += 1;
         adapter.stats.datagram_bytes += bytes.len() as u64;
         adapter.datagrams.left += 1;
-        let datagram = Datagram {
+        let datagram = FakeDatagram {
             from: port,
             target,
             sequence: adapter.datagrams.left,
@@ -196,20 +199,20 @@ impl Net {
         self.carry_datagram(datagram);
     }
 
-    fn datagram_ends(&mut self, port: u32, posted: &Posted, status: Status) {
-        if !posted.signaled && status == Status::Success {
+    fn datagram_ends(&mut self, port: u32, posted: &FakePostedSend, status: WorkStatus) {
+        if !posted.signaled && status == WorkStatus::Success {
             return;
         }
         let slot = posted.slot;
         let adapter = self.port(port);
-        let entry = Entry {
+        let entry = FakeCompletion {
             done: ended(posted.work, adapter.datagrams.number, status),
-            owner: Owner::DatagramSends { slot },
+            owner: FakeSlotOwner::DatagramSends { slot },
         };
-        adapter.tell(Queue::Sends, entry);
+        adapter.tell(CqKind::Sends, entry);
     }
 
-    fn carry_datagram(&mut self, datagram: Datagram) {
+    fn carry_datagram(&mut self, datagram: FakeDatagram) {
         let copies = 1 + u64::from(self.random.chance(self.config.duplicate_permille));
         let adapter = &mut self.ports[datagram.from as usize];
         adapter.stats.datagrams_doubled += copies - 1;
@@ -224,11 +227,11 @@ impl Net {
             }
             let time = self.now + self.delay();
             let copy = Box::new(datagram.clone());
-            self.schedule(time, Happening::Datagram(copy));
+            self.schedule(time, FakeNetEvent::Datagram(copy));
         }
     }
 
-    pub(super) fn datagram_arrives(&mut self, datagram: Datagram) {
+    pub(super) fn datagram_arrives(&mut self, datagram: FakeDatagram) {
         let is_there = |port: &u32| self.delivers(datagram.from, *port, &datagram.target.to);
         let count = u32::try_from(self.ports.len()).expect("ports are few");
         let at_address: Vec<u32> = (0..count).filter(is_there).collect();
@@ -252,7 +255,7 @@ impl Net {
     ) {
         let adapter = self.port(to);
         let (number, facts) = (adapter.datagrams.number, adapter.facts.clone());
-        let to = Address {
+        let to = PortAddress {
             link: facts.link,
             lid: facts.lid,
             number,
@@ -260,11 +263,11 @@ impl Net {
             gid: facts.gid,
         };
         let from_facts = &self.port(from).facts;
-        let target = Target {
+        let target = FakeDestination {
             to,
-            source: Source::of(from_facts),
+            source: FakeSource::of(from_facts),
         };
-        let datagram = Datagram {
+        let datagram = FakeDatagram {
             from,
             target,
             sequence: 0,
@@ -274,10 +277,10 @@ impl Net {
             bytes: bytes.to_vec(),
         };
         let time = self.now + self.delay();
-        self.schedule(time, Happening::Datagram(Box::new(datagram)));
+        self.schedule(time, FakeNetEvent::Datagram(Box::new(datagram)));
     }
 
-    fn receive_datagram(&mut self, port: u32, datagram: &Datagram) {
+    fn receive_datagram(&mut self, port: u32, datagram: &FakeDatagram) {
         let adapter = self.port(port);
         let fits = datagram.bytes.len() as u64 <= u64::from(adapter.facts.packet_bytes);
         if datagram.q_key != adapter.q_key || !fits {
@@ -301,12 +304,12 @@ impl Net {
         let number = adapter.datagrams.number;
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let status = match () {
-            () if length > piece.bytes => Status::LocalLength,
-            () if adapter.regions.store(piece, &bytes) => Status::Success,
-            () => Status::LocalProtection,
+            () if length > piece.bytes => WorkStatus::LocalLength,
+            () if adapter.regions.store(piece, &bytes) => WorkStatus::Success,
+            () => WorkStatus::LocalProtection,
         };
         let done = match status {
-            Status::Success => Done {
+            WorkStatus::Success => Done {
                 work,
                 status,
                 bytes: length,
@@ -316,9 +319,9 @@ impl Net {
             },
             _ => ended(work, number, status),
         };
-        let owner = Owner::DatagramReceives;
-        adapter.tell(Queue::Receives, Entry { done, owner });
-        if status != Status::Success {
+        let owner = FakeSlotOwner::DatagramReceives;
+        adapter.tell(CqKind::Receives, FakeCompletion { done, owner });
+        if status != WorkStatus::Success {
             self.break_datagrams(port);
         }
     }
@@ -330,22 +333,22 @@ impl Net {
             return;
         }
         let number = adapter.datagrams.number;
-        adapter.events.push_back(Event::QueuePairLost(number));
+        adapter.events.push_back(PortEvent::QueuePairLost(number));
         for posted in std::mem::take(&mut adapter.datagrams.posted) {
-            self.datagram_ends(port, &posted, Status::Flushed);
+            self.datagram_ends(port, &posted, WorkStatus::Flushed);
         }
         let adapter = self.port(port);
         while let Some((work, _)) = adapter.datagrams.buffers.take() {
-            let done = ended(work, number, Status::Flushed);
-            let owner = Owner::DatagramReceives;
-            adapter.tell(Queue::Receives, Entry { done, owner });
+            let done = ended(work, number, WorkStatus::Flushed);
+            let owner = FakeSlotOwner::DatagramReceives;
+            adapter.tell(CqKind::Receives, FakeCompletion { done, owner });
         }
         adapter.datagrams.buffers.is_lost = true;
     }
 }
 
 /// What stands in front of a datagram in its buffer.
-fn header(datagram: &Datagram, to: &[u8; 16]) -> [u8; GRH_BYTES] {
+fn header(datagram: &FakeDatagram, to: &[u8; 16]) -> [u8; GRH_BYTES] {
     let mut header = [0; GRH_BYTES];
     let bytes = u16::try_from(datagram.bytes.len()).unwrap_or(u16::MAX);
     header[0] = 0x60;

@@ -2,9 +2,9 @@
 //! Registered memory: whoever names a key gets what its region allows, inside its bounds, and nothing else.
 //!
 //! # Safety
-//! All memory that the fake touches is touched here. M1: a region stands in the table only between [`Regions::add`], whose caller
-//! passes the promise of [`Port::register`](super::super::port::Port::register) on, and [`Regions::remove`] or
-//! [`Regions::clear`]; so its bytes are mapped and expected to be read, and to be written if its access says so. M2: every
+//! All memory that the fake touches is touched here. M1: a region stands in the table only between [`FakeRegions::add`], whose caller
+//! passes the promise of [`VerbsPort::register`](super::super::port::VerbsPort::register) on, and [`FakeRegions::remove`] or
+//! [`FakeRegions::clear`]; so its bytes are mapped and expected to be read, and to be written if its access says so. M2: every
 //! address is looked up in the table at the moment of the access, under the lock of the network; none is kept. The copies
 //! are of bytes without a type, to or from memory of this module's own; no reference to a region is made.
 #![allow(unsafe_code)]
@@ -12,31 +12,32 @@
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-use super::super::port::{Access, Piece, Region};
+use super::super::port::{Region, RegionAccess, Sge};
 use crate::mr::to_usize;
 
-/// The regions of one port.
+/// The memory regions of one port.
 #[derive(Debug, Default)]
-pub(super) struct Regions {
-    table: BTreeMap<u32, Held>,
+pub(super) struct FakeRegions {
+    table: BTreeMap<u32, FakeRegion>,
     /// Which region a key names, for this process and for others.
     local: BTreeMap<u32, u32>,
     remote: BTreeMap<u32, u32>,
     bytes: u64,
 }
 
+/// A registered memory region.
 #[derive(Debug)]
-struct Held {
+struct FakeRegion {
     base: NonNull<u8>,
     bytes: usize,
-    access: Access,
+    access: RegionAccess,
     region: Region,
 }
 
 // SAFETY: an address with a length; whose memory it is and who may touch it does not depend on the thread (M1, M2).
-unsafe impl Send for Held {}
+unsafe impl Send for FakeRegion {}
 
-impl Regions {
+impl FakeRegions {
     /// Adds a region. Its keys and its id are new.
     ///
     /// # Safety
@@ -46,13 +47,13 @@ impl Regions {
         &mut self,
         base: NonNull<u8>,
         bytes: usize,
-        access: Access,
+        access: RegionAccess,
         region: Region,
     ) {
         self.local.insert(region.local_key, region.id);
         self.remote.insert(region.remote_key, region.id);
         self.bytes += bytes as u64;
-        let held = Held {
+        let held = FakeRegion {
             base,
             bytes,
             access,
@@ -88,12 +89,12 @@ impl Regions {
     }
 
     /// Whether this process may read a piece, or write it.
-    pub(super) fn allows(&self, piece: Piece, writes: bool) -> bool {
+    pub(super) fn allows(&self, piece: Sge, writes: bool) -> bool {
         piece.bytes == 0 || self.find_local(piece, writes).is_some()
     }
 
     /// The bytes of a piece.
-    pub(super) fn load(&self, piece: Piece) -> Option<Vec<u8>> {
+    pub(super) fn load(&self, piece: Sge) -> Option<Vec<u8>> {
         if piece.bytes == 0 {
             return Some(Vec::new());
         }
@@ -102,7 +103,7 @@ impl Regions {
     }
 
     /// Writes to a piece, from its front on; `false` if that is not allowed or does not fit.
-    pub(super) fn store(&mut self, piece: Piece, bytes: &[u8]) -> bool {
+    pub(super) fn store(&mut self, piece: Sge, bytes: &[u8]) -> bool {
         if bytes.is_empty() {
             return true;
         }
@@ -118,7 +119,7 @@ impl Regions {
         if bytes == 0 {
             return Some(Vec::new());
         }
-        let allowed = [Access::Read, Access::Full];
+        let allowed = [RegionAccess::Read, RegionAccess::Full];
         let source = self.find_remote(key, address, u64::from(bytes), &allowed)?;
         Some(copy_from(source, to_usize(u64::from(bytes))))
     }
@@ -128,7 +129,7 @@ impl Regions {
         if bytes.is_empty() {
             return true;
         }
-        let target = self.find_remote(key, address, bytes.len() as u64, &[Access::Full]);
+        let target = self.find_remote(key, address, bytes.len() as u64, &[RegionAccess::Full]);
         target.map(|target| copy_to(target, bytes)).is_some()
     }
 
@@ -139,22 +140,28 @@ impl Regions {
         address: u64,
         change: impl FnOnce(u64) -> u64,
     ) -> Option<u64> {
-        let place = self.find_remote(key, address, 8, &[Access::Full])?;
+        let place = self.find_remote(key, address, 8, &[RegionAccess::Full])?;
         let bytes = copy_from(place, 8);
         let old = u64::from_ne_bytes(*bytes.first_chunk()?);
         copy_to(place, &change(old).to_ne_bytes());
         Some(old)
     }
 
-    fn find_local(&self, piece: Piece, writes: bool) -> Option<Spot> {
+    fn find_local(&self, piece: Sge, writes: bool) -> Option<FakeRegionRange> {
         let held = self.table.get(self.local.get(&piece.local_key)?)?;
-        if writes && held.access == Access::OwnRead {
+        if writes && held.access == RegionAccess::OwnRead {
             return None;
         }
         held.spot(piece.address, u64::from(piece.bytes))
     }
 
-    fn find_remote(&self, key: u32, address: u64, bytes: u64, allowed: &[Access]) -> Option<Spot> {
+    fn find_remote(
+        &self,
+        key: u32,
+        address: u64,
+        bytes: u64,
+        allowed: &[RegionAccess],
+    ) -> Option<FakeRegionRange> {
         let held = self.table.get(self.remote.get(&key)?)?;
         if !allowed.contains(&held.access) {
             return None;
@@ -163,15 +170,15 @@ impl Regions {
     }
 }
 
-/// So many bytes inside a region, found in the table just now.
+/// A range inside a region, just looked up in the table.
 #[derive(Clone, Copy)]
-struct Spot {
+struct FakeRegionRange {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-impl Held {
-    fn spot(&self, address: u64, bytes: u64) -> Option<Spot> {
+impl FakeRegion {
+    fn spot(&self, address: u64, bytes: u64) -> Option<FakeRegionRange> {
         let offset = address.checked_sub(self.base.addr().get() as u64)?;
         let end = offset.checked_add(bytes)?;
         if end > self.bytes as u64 {
@@ -180,11 +187,11 @@ impl Held {
         // SAFETY: at most `bytes` of the region, which is one stretch of mapped memory (M1).
         let base = unsafe { self.base.add(to_usize(offset)) };
         let bytes = to_usize(bytes);
-        Some(Spot { base, bytes })
+        Some(FakeRegionRange { base, bytes })
     }
 }
 
-fn copy_from(source: Spot, bytes: usize) -> Vec<u8> {
+fn copy_from(source: FakeRegionRange, bytes: usize) -> Vec<u8> {
     assert!(bytes <= source.bytes);
     let mut copy = vec![0; bytes];
     // SAFETY:
@@ -198,7 +205,7 @@ fn copy_from(source: Spot, bytes: usize) -> Vec<u8> {
     copy
 }
 
-fn copy_to(target: Spot, bytes: &[u8]) {
+fn copy_to(target: FakeRegionRange, bytes: &[u8]) {
     assert!(bytes.len() <= target.bytes);
     // SAFETY:
     // - writable: so many bytes of a region that stands in the table, whose access allows it (M1, M2; `find_local` and
@@ -215,11 +222,16 @@ fn copy_to(target: Spot, bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    const ACCESSES: [Access; 4] = [Access::Own, Access::OwnRead, Access::Read, Access::Full];
+    const ACCESSES: [RegionAccess; 4] = [
+        RegionAccess::Own,
+        RegionAccess::OwnRead,
+        RegionAccess::Read,
+        RegionAccess::Full,
+    ];
 
     /// A region of 16 bytes with local key 7 and remote key 9.
-    fn one(memory: &mut [u64; 2], access: Access) -> (Regions, Region, u64) {
-        let mut regions = Regions::default();
+    fn one(memory: &mut [u64; 2], access: RegionAccess) -> (FakeRegions, Region, u64) {
+        let mut regions = FakeRegions::default();
         let region = Region {
             id: 3,
             local_key: 7,
@@ -231,8 +243,8 @@ mod tests {
         (regions, region, base.addr().get() as u64)
     }
 
-    fn piece(address: u64, bytes: u32) -> Piece {
-        Piece {
+    fn piece(address: u64, bytes: u32) -> Sge {
+        Sge {
             address,
             bytes,
             local_key: 7,
@@ -245,7 +257,7 @@ mod tests {
             let mut memory = [1; 2];
             let (mut regions, _, base) = one(&mut memory, access);
             assert!(regions.load(piece(base, 16)).is_some(), "{access:?}");
-            let writes = access != Access::OwnRead;
+            let writes = access != RegionAccess::OwnRead;
             assert_eq!(regions.allows(piece(base, 16), true), writes, "{access:?}");
             assert_eq!(
                 regions.store(piece(base, 16), &[2; 3]),
@@ -260,8 +272,8 @@ mod tests {
         for access in ACCESSES {
             let mut memory = [1; 2];
             let (mut regions, _, base) = one(&mut memory, access);
-            let reads = matches!(access, Access::Read | Access::Full);
-            let writes = access == Access::Full;
+            let reads = matches!(access, RegionAccess::Read | RegionAccess::Full);
+            let writes = access == RegionAccess::Full;
             assert_eq!(regions.load_for_peer(9, base, 8).is_some(), reads);
             assert_eq!(regions.store_for_peer(9, base, &[0; 8]), writes);
             let old = regions.change_for_peer(9, base + 8, |old| old + 41);
@@ -273,7 +285,7 @@ mod tests {
     #[test]
     fn nothing_goes_beyond_the_bounds() {
         let mut memory = [1; 2];
-        let (mut regions, _, base) = one(&mut memory, Access::Full);
+        let (mut regions, _, base) = one(&mut memory, RegionAccess::Full);
         for (address, bytes) in [
             (base, 17),
             (base - 1, 2),
@@ -298,9 +310,9 @@ mod tests {
     #[test]
     fn a_key_names_its_region_alone_and_only_while_it_is_registered() {
         let mut memory = [1; 2];
-        let (mut regions, region, base) = one(&mut memory, Access::Full);
+        let (mut regions, region, base) = one(&mut memory, RegionAccess::Full);
         assert_eq!(regions.load_for_peer(7, base, 8), None, "the local key");
-        let foreign = Piece {
+        let foreign = Sge {
             local_key: 9,
             ..piece(base, 8)
         };

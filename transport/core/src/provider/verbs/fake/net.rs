@@ -4,27 +4,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::NetTerms;
-use super::super::address::{Address, Link};
-use super::super::port::{CallError, Depths, Event, Queue};
-use super::adapter::{Adapter, Source, Spell, State, gid, lid};
+use super::super::address::{LinkLayer, PortAddress};
+use super::super::port::{CallError, CqKind, Depths, PortEvent};
+use super::adapter::{FakeAdapter, FakeAdapterState, FakeSource, Spell, gid, lid};
 use super::config::FakeConfig;
-use super::datagram::Datagram;
-use super::pair::{Packet, Pair};
-use super::queue::{Entry, Owner};
-use super::responder::Reply;
-use crate::provider::sim::Random;
+use super::datagram::FakeDatagram;
+use super::pair::{FakePacket, FakePair};
+use super::queue::{FakeCompletion, FakeSlotOwner};
+use super::responder::FakeReply;
+use crate::provider::sim::SimRandom;
 
+/// The state of the whole network.
 #[derive(Debug)]
-pub(super) struct Net {
+pub(super) struct FakeNetState {
     pub(super) config: FakeConfig,
-    pub(super) random: Random,
+    pub(super) random: SimRandom,
     pub(super) now: u64,
     /// By time, then in the order in which they were scheduled.
-    happenings: BTreeMap<(u64, u64), Happening>,
+    happenings: BTreeMap<(u64, u64), FakeNetEvent>,
     scheduled: u64,
-    pub(super) ports: Vec<Adapter>,
+    pub(super) ports: Vec<FakeAdapter>,
     /// By their serial numbers, which are never used again.
-    pub(super) pairs: BTreeMap<u32, Pair>,
+    pub(super) pairs: BTreeMap<u32, FakePair>,
     serials: u32,
     /// Which queue pair has a number on the network. Those for datagrams have numbers too, but no entry here.
     pub(super) numbers: BTreeMap<u32, u32>,
@@ -35,8 +36,9 @@ pub(super) struct Net {
     cuts: BTreeSet<(u32, u32)>,
 }
 
+/// An event of the network, at a time that was fixed when it was scheduled.
 #[derive(Debug)]
-pub(super) enum Happening {
+pub(super) enum FakeNetEvent {
     /// The next request of a queue pair leaves, if there is one.
     Leave { serial: u32 },
     /// A queue pair has waited long enough for an answer.
@@ -44,22 +46,26 @@ pub(super) enum Happening {
     /// What was posted to a broken queue pair comes back.
     Flush { serial: u32 },
     /// The answer to a request leaves.
-    Reply { serial: u32, psn: u32, reply: Reply },
+    Reply {
+        serial: u32,
+        psn: u32,
+        reply: FakeReply,
+    },
     /// A packet of a reliable queue pair arrives.
-    Packet(Box<Packet>),
+    Packet(Box<FakePacket>),
     /// The next datagram of a port leaves.
     DatagramLeaves { port: u32 },
     /// One arrives.
-    Datagram(Box<Datagram>),
+    Datagram(Box<FakeDatagram>),
     /// A process is on its processor again.
     Return,
 }
 
-impl Net {
+impl FakeNetState {
     pub(super) fn new(config: FakeConfig) -> Self {
         Self {
             config,
-            random: Random::new(config.seed),
+            random: SimRandom::new(config.seed),
             now: 0,
             happenings: BTreeMap::new(),
             scheduled: 0,
@@ -102,7 +108,7 @@ impl Net {
         let index = u32::try_from(self.ports.len()).expect("ports are few");
         let number = self.new_number();
         let place = self.new_place();
-        let mut adapter = Adapter::new(&self.config, (depths, terms), place, number, q_key);
+        let mut adapter = FakeAdapter::new(&self.config, (depths, terms), place, number, q_key);
         adapter.up.change = self.after(true, self.config.most_down_ns, self.config.down_permille);
         adapter.process = first.unwrap_or(index);
         if first.is_none() {
@@ -117,13 +123,13 @@ impl Net {
         Ok(index)
     }
 
-    pub(super) fn port(&mut self, port: u32) -> &mut Adapter {
+    pub(super) fn port(&mut self, port: u32) -> &mut FakeAdapter {
         let found = self.ports.get_mut(port as usize);
         found.expect("a port of this network")
     }
 
     /// The ports of a port's process.
-    fn process_of(&self, port: u32) -> impl Iterator<Item = &Adapter> {
+    fn process_of(&self, port: u32) -> impl Iterator<Item = &FakeAdapter> {
         let process = self.ports[port as usize].process;
         let ports = self.ports.iter();
         ports.filter(move |other| other.process == process)
@@ -131,7 +137,7 @@ impl Net {
 
     /// Whether a process that slept on the signs of its ports would be awake.
     pub(super) fn would_wake(&self, port: u32) -> bool {
-        self.process_of(port).any(Adapter::would_wake)
+        self.process_of(port).any(FakeAdapter::would_wake)
     }
 
     /// Whether a process sleeps.
@@ -156,7 +162,7 @@ impl Net {
         self.settle_timers();
         let first = self.happenings.first_key_value();
         let first = first.map(|((time, _), _)| *time);
-        let back = self.ports.iter().filter_map(Adapter::comes_back);
+        let back = self.ports.iter().filter_map(FakeAdapter::comes_back);
         back.chain(first).min()
     }
 
@@ -181,20 +187,20 @@ impl Net {
         self.turn_spells();
     }
 
-    fn happen(&mut self, happening: Happening) {
+    fn happen(&mut self, happening: FakeNetEvent) {
         match happening {
-            Happening::Leave { serial } => self.leave(serial),
-            Happening::Timer { serial } => self.time_out(serial),
-            Happening::Flush { serial } => self.flush(serial),
-            Happening::Reply { serial, psn, reply } => self.reply(serial, psn, reply),
-            Happening::Packet(packet) => self.arrive(*packet),
-            Happening::DatagramLeaves { port } => self.datagram_leaves(port),
-            Happening::Datagram(datagram) => self.datagram_arrives(*datagram),
-            Happening::Return => {}
+            FakeNetEvent::Leave { serial } => self.leave(serial),
+            FakeNetEvent::Timer { serial } => self.time_out(serial),
+            FakeNetEvent::Flush { serial } => self.flush(serial),
+            FakeNetEvent::Reply { serial, psn, reply } => self.reply(serial, psn, reply),
+            FakeNetEvent::Packet(packet) => self.arrive(*packet),
+            FakeNetEvent::DatagramLeaves { port } => self.datagram_leaves(port),
+            FakeNetEvent::Datagram(datagram) => self.datagram_arrives(*datagram),
+            FakeNetEvent::Return => {}
         }
     }
 
-    pub(super) fn schedule(&mut self, time: u64, happening: Happening) {
+    pub(super) fn schedule(&mut self, time: u64, happening: FakeNetEvent) {
         self.scheduled += 1;
         self.happenings.insert((time, self.scheduled), happening);
     }
@@ -202,16 +208,16 @@ impl Net {
     /// Takes timers away that have nothing to wait for, so that they do not move the clock; others to where they belong.
     fn settle_timers(&mut self) {
         while let Some(entry) = self.happenings.first_entry()
-            && let Happening::Timer { serial } = *entry.get()
+            && let FakeNetEvent::Timer { serial } = *entry.get()
         {
             let time = entry.key().0;
-            let deadline = self.pairs.get(&serial).and_then(Pair::deadline);
+            let deadline = self.pairs.get(&serial).and_then(FakePair::deadline);
             if deadline.is_some_and(|deadline| deadline <= time) {
                 return;
             }
             entry.remove();
             if let Some(deadline) = deadline {
-                self.schedule(deadline, Happening::Timer { serial });
+                self.schedule(deadline, FakeNetEvent::Timer { serial });
             } else if let Some(pair) = self.pairs.get_mut(&serial) {
                 pair.timer_is_set = false;
             }
@@ -234,7 +240,7 @@ impl Net {
     }
 
     /// Whether a packet that has come to its destination's address arrives at this port.
-    pub(super) fn delivers(&self, from: u32, to: u32, address: &Address) -> bool {
+    pub(super) fn delivers(&self, from: u32, to: u32, address: &PortAddress) -> bool {
         let adapter = &self.ports[to as usize];
         let cut = self.cuts.contains(&(from.min(to), from.max(to)));
         adapter.carries() && adapter.is_at(address) && !cut
@@ -252,8 +258,8 @@ impl Net {
     pub(super) fn resolve(
         &self,
         port: u32,
-        known: &Source,
-        to: &Address,
+        known: &FakeSource,
+        to: &PortAddress,
         call: &'static str,
     ) -> Result<(), CallError> {
         let adapter = &self.ports[port as usize];
@@ -266,7 +272,7 @@ impl Net {
         if !adapter.is_still(known) {
             return fail(libc::ENODATA);
         }
-        if to.link == Link::Infiniband {
+        if to.link == LinkLayer::Infiniband {
             return Ok(());
         }
         if !adapter.facts.is_up {
@@ -278,7 +284,7 @@ impl Net {
         }
     }
 
-    pub(super) fn poll_one(&mut self, port: u32, which: Queue) -> Option<Entry> {
+    pub(super) fn poll_one(&mut self, port: u32, which: CqKind) -> Option<FakeCompletion> {
         let now = self.now;
         let adapter = self.port(port);
         if !adapter.works(now) {
@@ -289,7 +295,7 @@ impl Net {
         }
         let adapter = self.port(port);
         let entry = adapter.take_completion(which)?;
-        if let Owner::Pair { serial, slot } = entry.owner
+        if let FakeSlotOwner::Pair { serial, slot } = entry.owner
             && let Some(pair) = self.pairs.get_mut(&serial)
         {
             pair.slots.free_up_to(slot);
@@ -299,7 +305,7 @@ impl Net {
 
     pub(super) fn new_number(&mut self) -> u32 {
         let taken = |net: &Self, number| {
-            let is_datagrams = |port: &Adapter| port.datagrams.number == number;
+            let is_datagrams = |port: &FakeAdapter| port.datagrams.number == number;
             net.numbers.contains_key(&number) || net.ports.iter().any(is_datagrams)
         };
         if self.config.reuse_numbers {
@@ -338,33 +344,33 @@ impl Net {
         let adapter = self.port(port);
         adapter.facts.gid = gid;
         adapter.facts.lid = lid;
-        adapter.events.push_back(Event::AddressChanged);
+        adapter.events.push_back(PortEvent::AddressChanged);
     }
 
     /// Gives its GID another place in its table.
     pub(super) fn move_gid(&mut self, port: u32) {
         let adapter = self.port(port);
         adapter.facts.gid_index = adapter.facts.gid_index % 15 + 1;
-        adapter.events.push_back(Event::AddressChanged);
+        adapter.events.push_back(PortEvent::AddressChanged);
     }
 
-    /// Ends the process of a port, or with [`State::Lost`] the device under it.
-    pub(super) fn end_port(&mut self, port: u32, state: State) {
+    /// Ends the process of a port, or with [`FakeAdapterState::Lost`] the device under it.
+    pub(super) fn end_port(&mut self, port: u32, state: FakeAdapterState) {
         let adapter = self.port(port);
         let was_open = adapter.is_open();
         adapter.state = state;
         adapter.facts.is_up = false;
-        if was_open && state == State::Lost {
-            adapter.events.push_back(Event::DeviceLost);
+        if was_open && state == FakeAdapterState::Lost {
+            adapter.events.push_back(PortEvent::DeviceLost);
         }
     }
 
     /// Takes everything away that a process had.
     pub(super) fn bury(&mut self, port: u32) {
-        self.end_port(port, State::Gone);
+        self.end_port(port, FakeAdapterState::Gone);
         let adapter = self.port(port);
         adapter.regions.clear();
-        adapter.ways.clear();
+        adapter.handles.clear();
         adapter.events.clear();
         for (_, pair) in self.pairs.extract_if(.., |_, pair| pair.port == port) {
             self.numbers.remove(&pair.number);
@@ -422,7 +428,7 @@ impl Net {
     }
 }
 
-impl Adapter {
+impl FakeAdapter {
     /// When chance brings it, or its process, back.
     fn comes_back(&self) -> Option<u64> {
         let spells = [self.up, self.here];

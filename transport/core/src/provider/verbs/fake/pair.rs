@@ -5,25 +5,26 @@
 
 use std::collections::VecDeque;
 
-use super::super::address::Address;
-use super::super::port::{Operation, Piece, Remote, Request, Status};
-use super::adapter::Source;
+use super::super::address::PortAddress;
+use super::super::port::{RemotePair, Sge, WorkOpcode, WorkRequest, WorkStatus};
+use super::adapter::FakeSource;
 use super::net::NUMBER_MASK;
-use super::queue::Slots;
+use super::queue::FakeSlots;
 
+/// One end of a reliable queue pair.
 #[derive(Debug)]
-pub(super) struct Pair {
+pub(super) struct FakePair {
     pub(super) port: u32,
     pub(super) number: u32,
-    pub(super) state: State,
-    pub(super) joined: Option<Joined>,
+    pub(super) state: FakePairState,
+    pub(super) joined: Option<FakePairPeer>,
     /// Work that has not ended, oldest first.
-    works: VecDeque<Work>,
+    works: VecDeque<FakeWork>,
     /// How many of them have left since the last time that all had to leave again.
     left: usize,
     /// How many have left at any time.
     left_once: usize,
-    pub(super) slots: Slots,
+    pub(super) slots: FakeSlots,
     next_psn: u32,
     pub(super) retries: u8,
     pub(super) waits: u8,
@@ -32,7 +33,7 @@ pub(super) struct Pair {
     pub(super) quiet_until: u64,
     pub(super) leave_is_due: bool,
     pub(super) flush_is_due: bool,
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<FakeFault>,
     /// It has forgotten what was posted: nothing leaves or is answered any more.
     pub(super) forgets: bool,
     /// What it receives next.
@@ -49,85 +50,89 @@ pub(super) struct Pair {
     pub(super) last_arrival: u64,
 }
 
+/// The state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum FakePairState {
     /// Neither sends nor receives.
     Fresh,
     Ready,
     Broken,
 }
 
-/// The other end, and where this one stood when they were joined.
+/// The other end, and where this one was when they were connected.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Joined {
-    pub(super) remote: Remote,
-    pub(super) source: Source,
+pub(super) struct FakePairPeer {
+    pub(super) remote: RemotePair,
+    pub(super) source: FakeSource,
     pub(super) packet_bytes: u32,
 }
 
-/// Something that a test, or chance, has planned for the next request.
+/// A fault that a test, or chance, has planned for the next request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fault {
-    pub(super) status: Status,
+pub(super) struct FakeFault {
+    pub(super) status: WorkStatus,
     /// Whether the request is carried out first.
     pub(super) carried_out: bool,
 }
 
+/// A work request that has not ended.
 #[derive(Clone, Debug)]
-pub(super) struct Work {
+pub(super) struct FakeWork {
     pub(super) work: u64,
-    pub(super) operation: Operation,
-    pub(super) body: Kept,
+    pub(super) operation: WorkOpcode,
+    pub(super) body: FakeBody,
     pub(super) signaled: bool,
     pub(super) slot: u64,
     pub(super) psn: u32,
     packets: u32,
 }
 
-/// A body while its work has not ended.
+/// The body of a work request that has not ended.
 #[derive(Clone, Debug)]
-pub(super) enum Kept {
+pub(super) enum FakeBody {
     Inline(Box<[u8]>),
-    Piece(Piece),
+    Piece(Sge),
 }
 
-/// What is on the wire between two reliable queue pairs.
+/// A packet on the wire between two reliable queue pairs.
 #[derive(Debug)]
-pub(super) struct Packet {
+pub(super) struct FakePacket {
     pub(super) from: u32,
-    pub(super) source: Source,
-    pub(super) to: Address,
+    pub(super) source: FakeSource,
+    pub(super) to: PortAddress,
     pub(super) number: u32,
     pub(super) psn: u32,
-    pub(super) what: What,
+    pub(super) what: FakePacketKind,
 }
 
+/// A request, or the answer to one.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum FakePacketKind {
     Request {
-        operation: Operation,
+        operation: WorkOpcode,
         /// What is sent or written.
         bytes: Vec<u8>,
         /// How many are wanted.
         wanted: u32,
         packets: u32,
     },
-    Answer(Answer),
+    Answer(FakeAnswer),
 }
 
-impl What {
+impl FakePacketKind {
     /// Bytes that it carries.
     pub(super) fn bytes(&self) -> u32 {
         let bytes = match self {
-            Self::Request { bytes, .. } | Self::Answer(Answer::Done(bytes)) => bytes.len(),
+            Self::Request { bytes, .. } | Self::Answer(FakeAnswer::Done(bytes)) => bytes.len(),
             Self::Answer(_) => 0,
         };
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 }
 
+/// The answer to a request.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum FakeAnswer {
     /// It was carried out; what was read, or found.
     Done(Vec<u8>),
     /// There was no buffer.
@@ -135,12 +140,12 @@ pub(super) enum Answer {
     /// Packets before it are missing: again from this one on.
     Again,
     /// It is wrong, and the queue pair has broken.
-    Refused(Status),
+    Refused(WorkStatus),
 }
 
-/// How a packet number stands to the one that is expected.
+/// How the number of a packet compares to the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum FakePsnOrder {
     Next,
     /// It has come before.
     Again,
@@ -150,17 +155,17 @@ pub(super) enum Order {
     Stray,
 }
 
-impl Pair {
+impl FakePair {
     pub(super) fn new(port: u32, number: u32, depth: u32) -> Self {
         Self {
             port,
             number,
-            state: State::Fresh,
+            state: FakePairState::Fresh,
             joined: None,
             works: VecDeque::new(),
             left: 0,
             left_once: 0,
-            slots: Slots::new(depth),
+            slots: FakeSlots::new(depth),
             next_psn: 0,
             retries: 0,
             waits: 0,
@@ -180,8 +185,8 @@ impl Pair {
         }
     }
 
-    pub(super) fn join(&mut self, joined: Joined) {
-        self.state = State::Ready;
+    pub(super) fn join(&mut self, joined: FakePairPeer) {
+        self.state = FakePairState::Ready;
         self.next_psn = joined.remote.our_first;
         self.expected = joined.remote.their_first;
         self.joined = Some(joined);
@@ -194,12 +199,12 @@ impl Pair {
     }
 
     /// Takes a request in, for a slot that it was given.
-    pub(super) fn push(&mut self, request: &Request<'_>, body: Kept, slot: u64) {
+    pub(super) fn push(&mut self, request: &WorkRequest<'_>, body: FakeBody, slot: u64) {
         let packet_bytes = self.joined.map_or(1, |joined| joined.packet_bytes);
         let packets = body.bytes().div_ceil(packet_bytes).max(1);
         let psn = self.next_psn;
         self.next_psn = psn.wrapping_add(packets) & NUMBER_MASK;
-        self.works.push_back(Work {
+        self.works.push_back(FakeWork {
             work: request.work,
             operation: request.operation,
             body,
@@ -211,7 +216,7 @@ impl Pair {
     }
 
     /// The next request that leaves, and whether all before it have ended.
-    pub(super) fn next_to_leave(&self, reads: u8) -> Option<(&Work, bool)> {
+    pub(super) fn next_to_leave(&self, reads: u8) -> Option<(&FakeWork, bool)> {
         let work = self.works.get(self.left)?;
         let under_way = self.works.iter().take(self.left);
         let under_way = under_way.filter(|work| work.fetches()).count();
@@ -251,11 +256,11 @@ impl Pair {
             .map(|count| count - 1)
     }
 
-    pub(super) fn oldest(&self) -> Option<&Work> {
+    pub(super) fn oldest(&self) -> Option<&FakeWork> {
         self.works.front()
     }
 
-    pub(super) fn end_oldest(&mut self) -> Option<Work> {
+    pub(super) fn end_oldest(&mut self) -> Option<FakeWork> {
         self.left = self.left.saturating_sub(1);
         self.left_once = self.left_once.saturating_sub(1);
         self.works.pop_front()
@@ -270,12 +275,12 @@ impl Pair {
         self.deadline = deadline;
     }
 
-    pub(super) fn order(&self, psn: u32) -> Order {
+    pub(super) fn order(&self, psn: u32) -> FakePsnOrder {
         match psn.wrapping_sub(self.expected) & NUMBER_MASK {
-            0 => Order::Next,
-            ahead if ahead <= NUMBER_MASK / 2 => Order::Ahead,
-            ahead if NUMBER_MASK + 1 - ahead <= self.accepted => Order::Again,
-            _ => Order::Stray,
+            0 => FakePsnOrder::Next,
+            ahead if ahead <= NUMBER_MASK / 2 => FakePsnOrder::Ahead,
+            ahead if NUMBER_MASK + 1 - ahead <= self.accepted => FakePsnOrder::Again,
+            _ => FakePsnOrder::Stray,
         }
     }
 
@@ -300,10 +305,10 @@ impl Pair {
     }
 }
 
-impl Work {
+impl FakeWork {
     /// Whether its answer brings something: such work counts against the reads under way, and has an answer of its own.
     pub(super) fn fetches(&self) -> bool {
-        !matches!(self.operation, Operation::Send | Operation::Write { .. })
+        !matches!(self.operation, WorkOpcode::Send | WorkOpcode::Write { .. })
     }
 
     /// How many bytes it moves.
@@ -316,7 +321,7 @@ impl Work {
     }
 }
 
-impl Kept {
+impl FakeBody {
     pub(super) fn bytes(&self) -> u32 {
         match self {
             Self::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
@@ -332,30 +337,30 @@ const MOST_ANSWERED: usize = 256;
 mod tests {
     use super::*;
 
-    fn pair(bytes: &[(Operation, usize)]) -> Pair {
-        let mut pair = Pair::new(0, 1, 64);
+    fn pair(bytes: &[(WorkOpcode, usize)]) -> FakePair {
+        let mut pair = FakePair::new(0, 1, 64);
         for (slot, (operation, bytes)) in (0..).zip(bytes) {
             let body = vec![0; *bytes].into();
-            let request = Request {
+            let request = WorkRequest {
                 work: slot,
                 operation: *operation,
-                body: super::super::super::port::Body::Inline(&[]),
+                body: super::super::super::port::WorkBody::Inline(&[]),
                 signaled: true,
             };
-            pair.push(&request, Kept::Inline(body), slot);
+            pair.push(&request, FakeBody::Inline(body), slot);
         }
         pair
     }
 
-    const READ: Operation = Operation::Read { address: 0, key: 0 };
+    const READ: WorkOpcode = WorkOpcode::Read { address: 0, key: 0 };
 
     #[test]
     fn reads_wait_for_reads_and_what_follows_waits_with_them() {
         let mut pair = pair(&[
-            (Operation::Send, 1),
+            (WorkOpcode::Send, 1),
             (READ, 1),
             (READ, 1),
-            (Operation::Send, 1),
+            (WorkOpcode::Send, 1),
         ]);
         for (work, is_first) in [(0, true), (1, false)] {
             let (next, first) = pair.next_to_leave(1).unwrap();
@@ -371,7 +376,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_found_among_what_has_left_at_any_time() {
-        let mut pair = pair(&[(Operation::Send, 1); 3]);
+        let mut pair = pair(&[(WorkOpcode::Send, 1); 3]);
         let psns: Vec<u32> = pair.works.iter().map(|work| work.psn).collect();
         assert_eq!(pair.before(psns[0]), None);
         pair.has_left();
@@ -389,15 +394,21 @@ mod tests {
     fn packet_numbers_run_in_a_ring_of_24_bits() {
         let mut pair = pair(&[]);
         pair.expected = NUMBER_MASK;
-        assert_eq!(pair.order(NUMBER_MASK), Order::Next);
-        assert_eq!(pair.order(NUMBER_MASK - 1), Order::Stray);
-        assert_eq!(pair.order(0), Order::Ahead);
+        assert_eq!(pair.order(NUMBER_MASK), FakePsnOrder::Next);
+        assert_eq!(pair.order(NUMBER_MASK - 1), FakePsnOrder::Stray);
+        assert_eq!(pair.order(0), FakePsnOrder::Ahead);
         pair.accept(3);
         let orders = [2, 1, NUMBER_MASK, NUMBER_MASK - 1, 3].map(|psn| pair.order(psn));
-        let again = Order::Again;
+        let again = FakePsnOrder::Again;
         assert_eq!(
             orders,
-            [Order::Next, again, again, Order::Stray, Order::Ahead]
+            [
+                FakePsnOrder::Next,
+                again,
+                again,
+                FakePsnOrder::Stray,
+                FakePsnOrder::Ahead
+            ]
         );
     }
 

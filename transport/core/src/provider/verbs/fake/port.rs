@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::NetTerms;
-use super::super::address::Address;
+use super::super::address::PortAddress;
 use super::super::port::{
-    Access, Body, CallError, Depths, Done, Event, Facts, Mailbox, Piece, Port, PortCounts, Queue,
-    QueuePair, Receives, Refused, Region, Remote, Request, Way,
+    AddressHandle, CallError, CqKind, Depths, Done, Mailbox, PortAttr, PortCounts, PortEvent,
+    QueueFull, QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge, VerbsPort,
+    WorkBody, WorkRequest,
 };
 use super::FakeNet;
-use super::adapter::Source;
+use super::adapter::FakeSource;
 
 /// One port of a fake network. When it is dropped its process has ended: nothing answers there any more.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(crate) struct FakePort {
     net: FakeNet,
     index: u32,
     /// What its process asked for last.
-    facts: Facts,
+    facts: PortAttr,
     counts: Arc<PortCounts>,
 }
 
@@ -92,7 +93,7 @@ impl Drop for FakePort {
     }
 }
 
-impl Port for FakePort {
+impl VerbsPort for FakePort {
     const CLOCK_EVERY: u64 = 1;
 
     /// Simulated time.
@@ -104,7 +105,7 @@ impl Port for FakePort {
         self.counts = counts;
     }
 
-    fn facts(&self) -> &Facts {
+    fn facts(&self) -> &PortAttr {
         &self.facts
     }
 
@@ -120,7 +121,7 @@ impl Port for FakePort {
         &mut self,
         base: NonNull<u8>,
         bytes: usize,
-        access: Access,
+        access: RegionAccess,
     ) -> Result<Region, CallError> {
         let mut net = self.net.lock();
         net.may_register(self.index, bytes as u64)?;
@@ -147,7 +148,7 @@ impl Port for FakePort {
         adapter.stats.wrong += u64::from(!found && !adapter.is_gone());
     }
 
-    fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Piece)]) -> usize {
+    fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Sge)]) -> usize {
         self.net.lock().post_receives(self.index, queue, buffers)
     }
 
@@ -159,48 +160,48 @@ impl Port for FakePort {
         self.net.lock().port(self.index).q_key
     }
 
-    fn open_way(&mut self, to: &Address) -> Result<Way, CallError> {
-        let known = Source::of(&self.facts);
-        self.net.lock().open_way(self.index, known, to)
+    fn create_address_handle(&mut self, to: &PortAddress) -> Result<AddressHandle, CallError> {
+        let known = FakeSource::of(&self.facts);
+        self.net.lock().create_address_handle(self.index, known, to)
     }
 
-    fn close_way(&mut self, way: Way) {
-        self.net.lock().close_way(self.index, way);
+    fn destroy_address_handle(&mut self, handle: AddressHandle) {
+        self.net.lock().destroy_address_handle(self.index, handle);
     }
 
     fn post_datagram(
         &mut self,
         to: Mailbox,
         work: u64,
-        body: Body<'_>,
+        body: WorkBody<'_>,
         signaled: bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), QueueFull> {
         let mut net = self.net.lock();
         net.post_datagram(self.index, to, work, body, signaled)
     }
 
-    fn create(&mut self) -> Result<QueuePair, CallError> {
+    fn create(&mut self) -> Result<QueuePairHandle, CallError> {
         self.net.lock().create(self.index)
     }
 
-    fn connect(&mut self, pair: QueuePair, to: &Remote) -> Result<(), CallError> {
-        let known = Source::of(&self.facts);
+    fn connect(&mut self, pair: QueuePairHandle, to: &RemotePair) -> Result<(), CallError> {
+        let known = FakeSource::of(&self.facts);
         self.net.lock().connect(self.index, pair, known, to)
     }
 
-    fn fail(&mut self, pair: QueuePair) {
+    fn fail(&mut self, pair: QueuePairHandle) {
         self.net.lock().fail(self.index, pair);
     }
 
-    fn destroy(&mut self, pair: QueuePair) {
+    fn destroy(&mut self, pair: QueuePairHandle) {
         self.net.lock().destroy(self.index, pair);
     }
 
-    fn post(&mut self, pair: QueuePair, requests: &[Request<'_>]) -> usize {
+    fn post(&mut self, pair: QueuePairHandle, requests: &[WorkRequest<'_>]) -> usize {
         self.net.lock().post(self.index, pair, requests)
     }
 
-    fn poll(&mut self, which: Queue, done: &mut [Done]) -> usize {
+    fn poll(&mut self, which: CqKind, done: &mut [Done]) -> usize {
         let mut net = self.net.lock();
         let mut count = 0;
         for place in done {
@@ -230,7 +231,7 @@ impl Port for FakePort {
         self.net.lock().port(self.index).take_signs();
     }
 
-    fn next_event(&mut self) -> Option<Event> {
+    fn next_event(&mut self) -> Option<PortEvent> {
         let mut net = self.net.lock();
         let now = net.now;
         let adapter = net.port(self.index);

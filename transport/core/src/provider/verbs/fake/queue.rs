@@ -5,16 +5,16 @@ use std::collections::VecDeque;
 
 use super::super::port::Done;
 
-/// A completion, and whose it is.
+/// A completion, and the slots that it frees.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct FakeCompletion {
     pub(super) done: Done,
-    pub(super) owner: Owner,
+    pub(super) owner: FakeSlotOwner,
 }
 
-/// What a completion gives back when it is polled.
+/// The slots that a completion frees when it is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum FakeSlotOwner {
     /// Send slots of a reliable queue pair, by its serial number, up to this one.
     Pair { serial: u32, slot: u64 },
     /// A slot of the shared receive queue, filled by this queue pair.
@@ -28,7 +28,7 @@ pub(super) enum Owner {
 /// One completion queue.
 #[derive(Debug)]
 pub(super) struct CompletionQueue {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<FakeCompletion>,
     depth: usize,
     is_armed: bool,
     is_lost: bool,
@@ -56,7 +56,7 @@ impl CompletionQueue {
         }
     }
 
-    pub(super) fn add(&mut self, entry: Entry) -> Added {
+    pub(super) fn add(&mut self, entry: FakeCompletion) -> Added {
         if self.is_lost {
             return Added::Nowhere;
         }
@@ -71,7 +71,7 @@ impl CompletionQueue {
         }
     }
 
-    pub(super) fn take(&mut self) -> Option<Entry> {
+    pub(super) fn take(&mut self) -> Option<FakeCompletion> {
         self.entries.pop_front()
     }
 
@@ -81,11 +81,11 @@ impl CompletionQueue {
     }
 
     /// Takes away what belongs to a queue pair that is gone; answers what it was.
-    pub(super) fn purge(&mut self, gone: u32) -> Vec<Entry> {
-        let is_gone = |entry: &Entry| matches!(entry.owner, Owner::Pair { serial, .. } | Owner::Shared { serial } if serial == gone);
+    pub(super) fn purge(&mut self, gone: u32) -> Vec<FakeCompletion> {
+        let is_gone = |entry: &FakeCompletion| matches!(entry.owner, FakeSlotOwner::Pair { serial, .. } | FakeSlotOwner::Shared { serial } if serial == gone);
         let (purged, kept) = self.entries.drain(..).partition(is_gone);
         self.entries = kept;
-        let purged: VecDeque<Entry> = purged;
+        let purged: VecDeque<FakeCompletion> = purged;
         purged.into()
     }
 }
@@ -93,13 +93,13 @@ impl CompletionQueue {
 /// Room for work. What was posted takes a slot until its own completion, or that of later work, has been polled: work that
 /// asks for no completion holds its slot until then.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slots {
+pub(super) struct FakeSlots {
     depth: u64,
     posted: u64,
     freed: u64,
 }
 
-impl Slots {
+impl FakeSlots {
     pub(super) fn new(depth: u32) -> Self {
         Self {
             depth: u64::from(depth),
@@ -132,18 +132,18 @@ impl Slots {
 mod tests {
     use super::*;
 
-    fn entry(work: u64, owner: Owner) -> Entry {
+    fn entry(work: u64, owner: FakeSlotOwner) -> FakeCompletion {
         let done = Done {
             work,
             ..Done::default()
         };
-        Entry { done, owner }
+        FakeCompletion { done, owner }
     }
 
     #[test]
     fn only_a_completion_after_arming_gives_a_sign_and_only_one_does() {
         let mut queue = CompletionQueue::new(8);
-        let any = entry(1, Owner::DatagramReceives);
+        let any = entry(1, FakeSlotOwner::DatagramReceives);
         assert_eq!(queue.add(any), Added::Silently);
         queue.arm();
         assert_eq!(queue.add(any), Added::Signed);
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_queue_that_overruns_keeps_what_it_has_and_takes_no_more() {
         let mut queue = CompletionQueue::new(1);
-        let any = |work| entry(work, Owner::DatagramReceives);
+        let any = |work| entry(work, FakeSlotOwner::DatagramReceives);
         assert_eq!(queue.add(any(1)), Added::Silently);
         assert_eq!(queue.add(any(2)), Added::Overrun);
         assert_eq!(queue.add(any(3)), Added::Nowhere);
@@ -166,10 +166,10 @@ mod tests {
     fn a_queue_pair_that_goes_takes_its_completions_along() {
         let mut queue = CompletionQueue::new(8);
         let owners = [
-            Owner::Pair { serial: 1, slot: 0 },
-            Owner::Shared { serial: 1 },
-            Owner::Shared { serial: 2 },
-            Owner::DatagramReceives,
+            FakeSlotOwner::Pair { serial: 1, slot: 0 },
+            FakeSlotOwner::Shared { serial: 1 },
+            FakeSlotOwner::Shared { serial: 2 },
+            FakeSlotOwner::DatagramReceives,
         ];
         for (work, owner) in (0..).zip(owners) {
             queue.add(entry(work, owner));
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn silent_work_holds_its_slot_until_later_work_was_polled() {
-        let mut slots = Slots::new(3);
+        let mut slots = FakeSlots::new(3);
         assert_eq!(
             [slots.take(), slots.take(), slots.take()],
             [Some(0), Some(1), Some(2)]

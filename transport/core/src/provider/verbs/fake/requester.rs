@@ -6,17 +6,21 @@
 //! work has ended shows, and so does memory that is not registered any more.
 
 use super::super::port::{
-    Body, CallError, Event, Operation, Piece, Queue, QueuePair, Remote, Request, Status,
+    CallError, CqKind, PortEvent, QueuePairHandle, RemotePair, Sge, WorkBody, WorkOpcode,
+    WorkRequest, WorkStatus,
 };
-use super::adapter::{Source, ended};
-use super::net::{Happening, NUMBER_MASK, Net};
-use super::pair::{Answer, Fault, Joined, Kept, Packet, Pair, State, What};
-use super::queue::{Entry, Owner};
+use super::adapter::{FakeSource, ended};
+use super::net::{FakeNetEvent, FakeNetState, NUMBER_MASK};
+use super::pair::{
+    FakeAnswer, FakeBody, FakeFault, FakePacket, FakePacketKind, FakePair, FakePairPeer,
+    FakePairState,
+};
+use super::queue::{FakeCompletion, FakeSlotOwner};
 use crate::mr::to_usize;
 
 /// Calls of the process.
-impl Net {
-    pub(super) fn create(&mut self, port: u32) -> Result<QueuePair, CallError> {
+impl FakeNetState {
+    pub(super) fn create(&mut self, port: u32) -> Result<QueuePairHandle, CallError> {
         let call = "ibv_create_qp";
         let most = u64::from(self.config.most_pairs);
         let adapter = self.port(port);
@@ -31,16 +35,16 @@ impl Net {
         let depth = adapter.facts.depth;
         let (id, number) = (self.new_serial(), self.new_number());
         self.numbers.insert(number, id);
-        self.pairs.insert(id, Pair::new(port, number, depth));
-        Ok(QueuePair { id, number })
+        self.pairs.insert(id, FakePair::new(port, number, depth));
+        Ok(QueuePairHandle { id, number })
     }
 
     pub(super) fn connect(
         &mut self,
         port: u32,
-        pair: QueuePair,
-        known: Source,
-        to: &Remote,
+        pair: QueuePairHandle,
+        known: FakeSource,
+        to: &RemotePair,
     ) -> Result<(), CallError> {
         let call = "ibv_modify_qp";
         self.resolve(port, &known, &to.address, call)?;
@@ -48,12 +52,12 @@ impl Net {
         let packet_bytes = self.port(port).facts.packet_bytes;
         let packet_bytes = packet_bytes.min(to.address.packet_bytes);
         let pair = self.pair(port, pair);
-        if pair.state != State::Fresh || firsts != 0 {
+        if pair.state != FakePairState::Fresh || firsts != 0 {
             self.port(port).stats.wrong += 1;
             let errno = libc::EINVAL;
             return Err(CallError { call, errno });
         }
-        pair.join(Joined {
+        pair.join(FakePairPeer {
             remote: *to,
             source: known,
             packet_bytes,
@@ -61,19 +65,19 @@ impl Net {
         Ok(())
     }
 
-    pub(super) fn fail(&mut self, port: u32, pair: QueuePair) {
+    pub(super) fn fail(&mut self, port: u32, pair: QueuePairHandle) {
         if self.port(port).is_gone() {
             return;
         }
         let serial = pair.id;
         let pair = self.pair(port, pair);
-        let was_broken = pair.state == State::Broken;
+        let was_broken = pair.state == FakePairState::Broken;
         if self.port(port).is_open() && !was_broken {
             self.make_broken(serial);
         }
     }
 
-    pub(super) fn destroy(&mut self, port: u32, pair: QueuePair) {
+    pub(super) fn destroy(&mut self, port: u32, pair: QueuePairHandle) {
         if self.port(port).is_gone() {
             return;
         }
@@ -85,7 +89,12 @@ impl Net {
         adapter.stats.pairs -= 1;
     }
 
-    pub(super) fn post(&mut self, port: u32, pair: QueuePair, requests: &[Request<'_>]) -> usize {
+    pub(super) fn post(
+        &mut self,
+        port: u32,
+        pair: QueuePairHandle,
+        requests: &[WorkRequest<'_>],
+    ) -> usize {
         let now = self.now;
         if self.port(port).is_gone() {
             return 0;
@@ -96,7 +105,7 @@ impl Net {
             return 0;
         }
         adapter.stats.doorbells += 1;
-        if state == State::Fresh {
+        if state == FakePairState::Fresh {
             adapter.stats.wrong += 1;
             return 0;
         }
@@ -106,7 +115,7 @@ impl Net {
             .count();
         match state {
             _ if taken == 0 => {}
-            State::Broken => self.flush_later(pair.id),
+            FakePairState::Broken => self.flush_later(pair.id),
             _ => self.leave_later(pair.id, DOORBELL_NS),
         }
         taken
@@ -118,16 +127,16 @@ impl Net {
         let Some((id, port)) = serial.and_then(|id| Some((id, self.pairs.get(&id)?.port))) else {
             return false;
         };
-        let request = Request {
+        let request = WorkRequest {
             work: u64::MAX,
-            operation: Operation::Send,
-            body: Body::Inline(bytes),
+            operation: WorkOpcode::Send,
+            body: WorkBody::Inline(bytes),
             signaled: false,
         };
-        self.post(port, QueuePair { id, number }, &[request]) == 1
+        self.post(port, QueuePairHandle { id, number }, &[request]) == 1
     }
 
-    fn post_one(&mut self, port: u32, serial: u32, request: &Request<'_>) -> bool {
+    fn post_one(&mut self, port: u32, serial: u32, request: &WorkRequest<'_>) -> bool {
         let adapter = &mut self.ports[port as usize];
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return false;
@@ -144,8 +153,8 @@ impl Net {
         adapter.stats.signaled += u64::from(request.signaled);
         adapter.stats.wrong += u64::from(is_unaligned(&request.operation));
         let body = match request.body {
-            Body::Inline(bytes) => Kept::Inline(bytes.into()),
-            Body::Piece(piece) => Kept::Piece(piece),
+            WorkBody::Inline(bytes) => FakeBody::Inline(bytes.into()),
+            WorkBody::Piece(piece) => FakeBody::Piece(piece),
         };
         pair.push(request, body, slot);
         true
@@ -155,7 +164,7 @@ impl Net {
     ///
     /// # Panics
     /// If the port has none of that name: it was destroyed, or belongs to another port.
-    fn pair(&mut self, port: u32, name: QueuePair) -> &mut Pair {
+    fn pair(&mut self, port: u32, name: QueuePairHandle) -> &mut FakePair {
         let pair = self.pairs.get_mut(&name.id);
         let pair = pair.filter(|pair| (pair.port, pair.number) == (port, name.number));
         pair.unwrap_or_else(|| panic!("port {port} has no {name:?}"))
@@ -163,14 +172,14 @@ impl Net {
 }
 
 /// What the device does with requests of its own process.
-impl Net {
+impl FakeNetState {
     fn leave_later(&mut self, serial: u32, after: u64) {
         let time = self.now + after;
         if let Some(pair) = self.pairs.get_mut(&serial)
             && !pair.leave_is_due
         {
             pair.leave_is_due = true;
-            self.schedule(time, Happening::Leave { serial });
+            self.schedule(time, FakeNetEvent::Leave { serial });
         }
     }
 
@@ -181,7 +190,7 @@ impl Net {
         };
         pair.leave_is_due = false;
         let adapter = &self.ports[pair.port as usize];
-        if pair.state != State::Ready || pair.forgets || !adapter.is_open() {
+        if pair.state != FakePairState::Ready || pair.forgets || !adapter.is_open() {
             return;
         }
         if let Some(rest) = pair
@@ -198,21 +207,21 @@ impl Net {
         let fault = pair.fault.filter(|fault| !fault.carried_out);
         let gathered = match &work.body {
             _ if fault.is_some() => None,
-            Kept::Inline(bytes) => Some(bytes.to_vec()),
-            Kept::Piece(piece) if work.fetches() => {
+            FakeBody::Inline(bytes) => Some(bytes.to_vec()),
+            FakeBody::Piece(piece) if work.fetches() => {
                 adapter.regions.allows(*piece, true).then(Vec::new)
             }
-            Kept::Piece(piece) => adapter.regions.load(*piece),
+            FakeBody::Piece(piece) => adapter.regions.load(*piece),
         };
         let Some(bytes) = gathered else {
             if is_oldest {
                 let status = fault.map(|fault| fault.status);
-                self.break_as_told(serial, status.unwrap_or(Status::LocalProtection));
+                self.break_as_told(serial, status.unwrap_or(WorkStatus::LocalProtection));
             }
             return;
         };
         let (psn, gap) = (work.psn, 1 + u64::from(work.bytes()) / BYTES_PER_NS);
-        let what = What::Request {
+        let what = FakePacketKind::Request {
             operation: work.operation,
             bytes,
             wanted: work.bytes(),
@@ -233,8 +242,8 @@ impl Net {
         if !self.random.chance(self.config.break_permille) {
             return;
         }
-        let fault = Fault {
-            status: Status::RetryExceeded,
+        let fault = FakeFault {
+            status: WorkStatus::RetryExceeded,
             carried_out: self.random.chance(500),
         };
         if let Some(pair) = self.pairs.get_mut(&serial) {
@@ -243,7 +252,7 @@ impl Net {
     }
 
     /// Puts a packet on the wire.
-    pub(super) fn send(&mut self, serial: u32, psn: u32, what: What) {
+    pub(super) fn send(&mut self, serial: u32, psn: u32, what: FakePacketKind) {
         let Some((from, joined)) = self
             .pairs
             .get(&serial)
@@ -265,7 +274,7 @@ impl Net {
         };
         pair.last_arrival = arrival.max(pair.last_arrival + 1);
         let arrival = pair.last_arrival;
-        let packet = Packet {
+        let packet = FakePacket {
             from,
             source: joined.source,
             to: joined.remote.address,
@@ -273,7 +282,7 @@ impl Net {
             psn,
             what,
         };
-        self.schedule(arrival, Happening::Packet(Box::new(packet)));
+        self.schedule(arrival, FakeNetEvent::Packet(Box::new(packet)));
     }
 
     /// Sets the timer for an answer if it is not set, or `anew`; takes it away if nothing is under way.
@@ -290,7 +299,7 @@ impl Net {
         }
         if !pair.timer_is_set {
             pair.timer_is_set = true;
-            self.schedule(deadline, Happening::Timer { serial });
+            self.schedule(deadline, FakeNetEvent::Timer { serial });
         }
     }
 
@@ -308,7 +317,7 @@ impl Net {
         }
         pair.retries += 1;
         if pair.retries > RETRIES {
-            return self.break_with(serial, Status::RetryExceeded);
+            return self.break_with(serial, WorkStatus::RetryExceeded);
         }
         let port = pair.port;
         pair.go_back();
@@ -318,7 +327,7 @@ impl Net {
     }
 
     /// The answer to the request of this packet number has come; so those before it have been carried out.
-    pub(super) fn answered(&mut self, serial: u32, psn: u32, answer: Answer) {
+    pub(super) fn answered(&mut self, serial: u32, psn: u32, answer: FakeAnswer) {
         let pair = self.pairs.get(&serial).filter(|pair| !pair.forgets);
         let before = pair.and_then(|pair| pair.before(psn));
         let Some(before) = before else {
@@ -328,7 +337,7 @@ impl Net {
             pair.retries = 0;
         }
         for _ in 0..before {
-            let oldest = self.pairs.get(&serial).and_then(Pair::oldest);
+            let oldest = self.pairs.get(&serial).and_then(FakePair::oldest);
             if oldest.is_none_or(|work| work.fetches()) {
                 // Its own answer is lost.
                 return self.repeat_all(serial);
@@ -338,14 +347,14 @@ impl Net {
             }
         }
         match answer {
-            Answer::Done(bytes) => {
+            FakeAnswer::Done(bytes) => {
                 if self.end_well(serial, &bytes) {
                     self.go_on(serial);
                 }
             }
-            Answer::Again => self.repeat_all(serial),
-            Answer::NotReady => self.wait_until_ready(serial),
-            Answer::Refused(status) => self.break_with(serial, status),
+            FakeAnswer::Again => self.repeat_all(serial),
+            FakeAnswer::NotReady => self.wait_until_ready(serial),
+            FakeAnswer::Refused(status) => self.break_with(serial, status),
         }
     }
 
@@ -375,7 +384,7 @@ impl Net {
         };
         pair.waits += 1;
         if pair.waits > WAITS {
-            return self.break_with(serial, Status::NotReady);
+            return self.break_with(serial, WorkStatus::NotReady);
         }
         pair.quiet_until = until;
         self.again(serial);
@@ -392,18 +401,20 @@ impl Net {
         let fault = pair.fault.filter(|fault| fault.carried_out);
         let adapter = &mut self.ports[pair.port as usize];
         let lies = self.config.lie_permille;
-        if lies != 0 && matches!(work.operation, Operation::Read { .. }) && self.random.chance(lies)
+        if lies != 0
+            && matches!(work.operation, WorkOpcode::Read { .. })
+            && self.random.chance(lies)
         {
             adapter.stats.lies += 1;
-            self.break_with(serial, Status::Success);
+            self.break_with(serial, WorkStatus::Success);
             return false;
         }
         let fits = match (&work.body, work.fetches()) {
-            (Kept::Piece(piece), true) => adapter.regions.store(*piece, bytes),
+            (FakeBody::Piece(piece), true) => adapter.regions.store(*piece, bytes),
             _ => true,
         };
         let failed = fault.map(|fault| fault.status);
-        if let Some(status) = failed.or_else(|| (!fits).then_some(Status::LocalProtection)) {
+        if let Some(status) = failed.or_else(|| (!fits).then_some(WorkStatus::LocalProtection)) {
             self.break_as_told(serial, status);
             return false;
         }
@@ -411,20 +422,20 @@ impl Net {
         let stats = &mut adapter.stats;
         let mut words = 0;
         let (count, sum) = match work.operation {
-            Operation::Send => (&mut stats.messages, &mut stats.message_bytes),
-            Operation::Write { .. } => (&mut stats.writes, &mut stats.write_bytes),
-            Operation::Read { .. } => (&mut stats.reads, &mut stats.read_bytes),
+            WorkOpcode::Send => (&mut stats.messages, &mut stats.message_bytes),
+            WorkOpcode::Write { .. } => (&mut stats.writes, &mut stats.write_bytes),
+            WorkOpcode::Read { .. } => (&mut stats.reads, &mut stats.read_bytes),
             _ => (&mut stats.atomics, &mut words),
         };
         *count += 1;
         *sum += bytes;
         pair.waits = 0;
-        self.end_oldest(serial, Status::Success);
+        self.end_oldest(serial, WorkStatus::Success);
         true
     }
 
     /// The oldest request has ended.
-    fn end_oldest(&mut self, serial: u32, status: Status) {
+    fn end_oldest(&mut self, serial: u32, status: WorkStatus) {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
         };
@@ -432,30 +443,30 @@ impl Net {
         let Some(work) = pair.end_oldest() else {
             return;
         };
-        if !work.signaled && status == Status::Success {
+        if !work.signaled && status == WorkStatus::Success {
             return;
         }
         let slot = work.slot;
-        let entry = Entry {
+        let entry = FakeCompletion {
             done: ended(work.work, number, status),
-            owner: Owner::Pair { serial, slot },
+            owner: FakeSlotOwner::Pair { serial, slot },
         };
-        self.port(port).tell(Queue::Sends, entry);
+        self.port(port).tell(CqKind::Sends, entry);
     }
 
     /// The queue pair breaks over its oldest request.
-    fn break_with(&mut self, serial: u32, status: Status) {
+    fn break_with(&mut self, serial: u32, status: WorkStatus) {
         self.make_broken(serial);
         self.end_oldest(serial, status);
     }
 
     /// The same when nothing was wrong but a test, or chance, wants it so: what only the other side can find wrong breaks that
     /// side too.
-    fn break_as_told(&mut self, serial: u32, status: Status) {
+    fn break_as_told(&mut self, serial: u32, status: WorkStatus) {
         self.break_with(serial, status);
         if !matches!(
             status,
-            Status::RemoteAccess | Status::RemoteInvalid | Status::RemoteOperation
+            WorkStatus::RemoteAccess | WorkStatus::RemoteInvalid | WorkStatus::RemoteOperation
         ) {
             return;
         }
@@ -475,8 +486,8 @@ impl Net {
         let Some(pair) = self.pairs.get(&serial) else {
             return;
         };
-        if pair.state == State::Ready {
-            let event = Event::QueuePairLost(pair.number);
+        if pair.state == FakePairState::Ready {
+            let event = PortEvent::QueuePairLost(pair.number);
             let port = pair.port;
             self.port(port).events.push_back(event);
             self.make_broken(serial);
@@ -487,7 +498,7 @@ impl Net {
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
         };
-        pair.state = State::Broken;
+        pair.state = FakePairState::Broken;
         pair.set_deadline(None);
         let port = pair.port;
         self.port(port).stats.broken += 1;
@@ -500,7 +511,7 @@ impl Net {
             && !pair.flush_is_due
         {
             pair.flush_is_due = true;
-            self.schedule(time, Happening::Flush { serial });
+            self.schedule(time, FakeNetEvent::Flush { serial });
         }
     }
 
@@ -514,32 +525,34 @@ impl Net {
             return;
         }
         while self.pairs.get(&serial).is_some_and(|pair| !pair.is_idle()) {
-            self.end_oldest(serial, Status::Flushed);
+            self.end_oldest(serial, WorkStatus::Flushed);
         }
     }
 }
 
 /// Whether any device takes such a request.
-fn is_possible(facts: &super::super::port::Facts, request: &Request<'_>) -> bool {
+fn is_possible(facts: &super::super::port::PortAttr, request: &WorkRequest<'_>) -> bool {
     let atomic = matches!(
         request.operation,
-        Operation::FetchAdd { .. } | Operation::CompareSwap { .. }
+        WorkOpcode::FetchAdd { .. } | WorkOpcode::CompareSwap { .. }
     );
-    let fetches = atomic || matches!(request.operation, Operation::Read { .. });
+    let fetches = atomic || matches!(request.operation, WorkOpcode::Read { .. });
     if fetches && facts.reads == 0 {
         return false;
     }
     match request.body {
-        Body::Inline(bytes) => !fetches && bytes.len() <= to_usize(u64::from(facts.inline_bytes)),
-        Body::Piece(Piece { bytes, .. }) if atomic => facts.atomics && bytes == 8,
-        Body::Piece(Piece { bytes, .. }) => u64::from(bytes) <= facts.message_bytes,
+        WorkBody::Inline(bytes) => {
+            !fetches && bytes.len() <= to_usize(u64::from(facts.inline_bytes))
+        }
+        WorkBody::Piece(Sge { bytes, .. }) if atomic => facts.atomics && bytes == 8,
+        WorkBody::Piece(Sge { bytes, .. }) => u64::from(bytes) <= facts.message_bytes,
     }
 }
 
 /// Whether it is an atomic that no device carries out; the first to see that is the other side.
-fn is_unaligned(operation: &Operation) -> bool {
+fn is_unaligned(operation: &WorkOpcode) -> bool {
     match operation {
-        Operation::FetchAdd { address, .. } | Operation::CompareSwap { address, .. } => {
+        WorkOpcode::FetchAdd { address, .. } | WorkOpcode::CompareSwap { address, .. } => {
             !address.is_multiple_of(8)
         }
         _ => false,

@@ -4,17 +4,19 @@
 //! A read takes the bytes when its answer leaves, which may be after later requests were carried out, as the standard
 //! allows without a fence. One that comes again, since the answer was lost, takes them again.
 
-use super::super::port::{Operation, Queue, Status};
+use super::super::port::{CqKind, WorkOpcode, WorkStatus};
 use super::adapter::ended;
-use super::net::{Happening, Net};
-use super::pair::{Answer, Joined, Order, Packet, State, What};
-use super::queue::{Entry, Owner};
+use super::net::{FakeNetEvent, FakeNetState};
+use super::pair::{
+    FakeAnswer, FakePacket, FakePacketKind, FakePairPeer, FakePairState, FakePsnOrder,
+};
+use super::queue::{FakeCompletion, FakeSlotOwner};
 use crate::mr::to_usize;
 
 /// An answer before it leaves.
 #[derive(Debug)]
-pub(super) enum Reply {
-    Ready(Answer),
+pub(super) enum FakeReply {
+    Ready(FakeAnswer),
     /// The bytes are taken when it leaves.
     Read {
         address: u64,
@@ -23,16 +25,16 @@ pub(super) enum Reply {
     },
 }
 
-impl Net {
-    pub(super) fn arrive(&mut self, packet: Packet) {
+impl FakeNetState {
+    pub(super) fn arrive(&mut self, packet: FakePacket) {
         let serial = self.numbers.get(&packet.number).copied();
         let is_ours = |net: &Self, serial: &u32| {
             let pair = &net.pairs[serial];
-            let knows = |joined: Joined| {
+            let knows = |joined: FakePairPeer| {
                 packet.source.is(&joined.remote.address)
                     && net.ports[pair.port as usize].is_still(&joined.source)
             };
-            pair.state == State::Ready
+            pair.state == FakePairState::Ready
                 && pair.joined.is_some_and(knows)
                 && net.delivers(packet.from, pair.port, &packet.to)
         };
@@ -41,8 +43,8 @@ impl Net {
             return;
         };
         match packet.what {
-            What::Answer(answer) => self.answered(serial, packet.psn, answer),
-            What::Request {
+            FakePacketKind::Answer(answer) => self.answered(serial, packet.psn, answer),
+            FakePacketKind::Request {
                 operation,
                 bytes,
                 wanted,
@@ -50,12 +52,12 @@ impl Net {
             } => {
                 let order = self.pairs[&serial].order(packet.psn);
                 let reply = match order {
-                    Order::Next => {
+                    FakePsnOrder::Next => {
                         self.carry_out(serial, packet.psn, packets, operation, &bytes, wanted)
                     }
-                    Order::Again => self.repeat(serial, packet.psn, operation, wanted),
-                    Order::Ahead => return self.ask(serial),
-                    Order::Stray => return,
+                    FakePsnOrder::Again => self.repeat(serial, packet.psn, operation, wanted),
+                    FakePsnOrder::Ahead => return self.ask(serial),
+                    FakePsnOrder::Stray => return,
                 };
                 if let Some(reply) = reply {
                     self.reply_later(serial, packet.psn, reply);
@@ -70,31 +72,31 @@ impl Net {
         serial: u32,
         psn: u32,
         packets: u32,
-        operation: Operation,
+        operation: WorkOpcode,
         bytes: &[u8],
         wanted: u32,
-    ) -> Option<Reply> {
+    ) -> Option<FakeReply> {
         let port = self.pairs[&serial].port;
-        let done = |bytes| Reply::Ready(Answer::Done(bytes));
+        let done = |bytes| FakeReply::Ready(FakeAnswer::Done(bytes));
         let reply = match operation {
-            Operation::Send => self.receive(serial, bytes)?,
-            Operation::Write { address, key } => {
+            WorkOpcode::Send => self.receive(serial, bytes)?,
+            WorkOpcode::Write { address, key } => {
                 let regions = &mut self.port(port).regions;
                 // Of a write of nothing no device asks whether it is allowed.
                 match bytes.is_empty() || regions.store_for_peer(key, address, bytes) {
                     true => done(Vec::new()),
-                    false => Reply::Ready(Answer::Refused(Status::RemoteAccess)),
+                    false => FakeReply::Ready(FakeAnswer::Refused(WorkStatus::RemoteAccess)),
                 }
             }
-            Operation::Read { address, key } => Reply::Read {
+            WorkOpcode::Read { address, key } => FakeReply::Read {
                 address,
                 key,
                 bytes: wanted,
             },
-            Operation::FetchAdd { address, key, add } => {
+            WorkOpcode::FetchAdd { address, key, add } => {
                 self.change(serial, psn, address, key, |old| old.wrapping_add(add))
             }
-            Operation::CompareSwap {
+            WorkOpcode::CompareSwap {
                 address,
                 key,
                 compare,
@@ -106,8 +108,8 @@ impl Net {
         };
         let pair = self.pairs.get_mut(&serial)?;
         match &reply {
-            Reply::Ready(Answer::NotReady) => pair.has_asked = true,
-            Reply::Ready(Answer::Refused(_)) => self.break_untold(serial),
+            FakeReply::Ready(FakeAnswer::NotReady) => pair.has_asked = true,
+            FakeReply::Ready(FakeAnswer::Refused(_)) => self.break_untold(serial),
             _ => pair.accept(packets),
         }
         Some(reply)
@@ -120,23 +122,23 @@ impl Net {
         address: u64,
         key: u32,
         change: impl FnOnce(u64) -> u64,
-    ) -> Reply {
+    ) -> FakeReply {
         let port = self.pairs[&serial].port;
         let adapter = &mut self.ports[port as usize];
         if !address.is_multiple_of(8) {
-            return Reply::Ready(Answer::Refused(Status::RemoteInvalid));
+            return FakeReply::Ready(FakeAnswer::Refused(WorkStatus::RemoteInvalid));
         }
         let Some(old) = adapter.regions.change_for_peer(key, address, change) else {
-            return Reply::Ready(Answer::Refused(Status::RemoteAccess));
+            return FakeReply::Ready(FakeAnswer::Refused(WorkStatus::RemoteAccess));
         };
         if let Some(pair) = self.pairs.get_mut(&serial) {
             pair.remember(psn, old);
         }
-        Reply::Ready(Answer::Done(old.to_ne_bytes().to_vec()))
+        FakeReply::Ready(FakeAnswer::Done(old.to_ne_bytes().to_vec()))
     }
 
     /// A message for the shared receive queue. Without one, nothing is answered.
-    fn receive(&mut self, serial: u32, bytes: &[u8]) -> Option<Reply> {
+    fn receive(&mut self, serial: u32, bytes: &[u8]) -> Option<FakeReply> {
         let pair = &self.pairs[&serial];
         let number = pair.number;
         let adapter = &mut self.ports[pair.port as usize];
@@ -145,41 +147,47 @@ impl Net {
         }
         let Some((work, piece)) = adapter.shared.take() else {
             adapter.stats.not_ready += 1;
-            return Some(Reply::Ready(Answer::NotReady));
+            return Some(FakeReply::Ready(FakeAnswer::NotReady));
         };
         let (status, reply) = if bytes.len() > to_usize(u64::from(piece.bytes)) {
             (
-                Status::LocalLength,
-                Answer::Refused(Status::RemoteOperation),
+                WorkStatus::LocalLength,
+                FakeAnswer::Refused(WorkStatus::RemoteOperation),
             )
         } else if adapter.regions.store(piece, bytes) {
-            (Status::Success, Answer::Done(Vec::new()))
+            (WorkStatus::Success, FakeAnswer::Done(Vec::new()))
         } else {
             (
-                Status::LocalProtection,
-                Answer::Refused(Status::RemoteOperation),
+                WorkStatus::LocalProtection,
+                FakeAnswer::Refused(WorkStatus::RemoteOperation),
             )
         };
         let mut done = ended(work, number, status);
-        if status == Status::Success {
+        if status == WorkStatus::Success {
             done.bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         }
-        let owner = Owner::Shared { serial };
-        adapter.tell(Queue::Receives, Entry { done, owner });
-        Some(Reply::Ready(reply))
+        let owner = FakeSlotOwner::Shared { serial };
+        adapter.tell(CqKind::Receives, FakeCompletion { done, owner });
+        Some(FakeReply::Ready(reply))
     }
 
     /// A request that was carried out comes again, since its answer was late or lost.
-    fn repeat(&self, serial: u32, psn: u32, operation: Operation, wanted: u32) -> Option<Reply> {
-        let done = |bytes| Some(Reply::Ready(Answer::Done(bytes)));
+    fn repeat(
+        &self,
+        serial: u32,
+        psn: u32,
+        operation: WorkOpcode,
+        wanted: u32,
+    ) -> Option<FakeReply> {
+        let done = |bytes| Some(FakeReply::Ready(FakeAnswer::Done(bytes)));
         match operation {
-            Operation::Send | Operation::Write { .. } => done(Vec::new()),
-            Operation::Read { address, key } => Some(Reply::Read {
+            WorkOpcode::Send | WorkOpcode::Write { .. } => done(Vec::new()),
+            WorkOpcode::Read { address, key } => Some(FakeReply::Read {
                 address,
                 key,
                 bytes: wanted,
             }),
-            Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => {
+            WorkOpcode::FetchAdd { .. } | WorkOpcode::CompareSwap { .. } => {
                 done(self.pairs[&serial].recall(psn)?.to_ne_bytes().to_vec())
             }
         }
@@ -192,51 +200,51 @@ impl Net {
         };
         if !std::mem::replace(&mut pair.has_asked, true) {
             let psn = pair.expected;
-            self.reply_later(serial, psn, Reply::Ready(Answer::Again));
+            self.reply_later(serial, psn, FakeReply::Ready(FakeAnswer::Again));
         }
     }
 
     /// Answers in the order of the requests; what is read may be read late.
-    fn reply_later(&mut self, serial: u32, psn: u32, reply: Reply) {
+    fn reply_later(&mut self, serial: u32, psn: u32, reply: FakeReply) {
         let late = match reply {
-            Reply::Read { .. } => self
+            FakeReply::Read { .. } => self
                 .config
                 .most_delay_ns
                 .saturating_sub(self.config.least_delay_ns),
-            Reply::Ready(_) => 0,
+            FakeReply::Ready(_) => 0,
         };
         let late = self.spread(late);
         let now = self.now;
         if let Some(pair) = self.pairs.get_mut(&serial) {
             pair.reply_free_at = pair.reply_free_at.max(now) + late;
             let time = pair.reply_free_at;
-            self.schedule(time, Happening::Reply { serial, psn, reply });
+            self.schedule(time, FakeNetEvent::Reply { serial, psn, reply });
         }
     }
 
-    pub(super) fn reply(&mut self, serial: u32, psn: u32, reply: Reply) {
+    pub(super) fn reply(&mut self, serial: u32, psn: u32, reply: FakeReply) {
         let Some(pair) = self.pairs.get(&serial) else {
             return;
         };
-        let is_refusal = matches!(reply, Reply::Ready(Answer::Refused(_)));
-        if pair.state != State::Ready && !is_refusal {
+        let is_refusal = matches!(reply, FakeReply::Ready(FakeAnswer::Refused(_)));
+        if pair.state != FakePairState::Ready && !is_refusal {
             return;
         }
         let regions = &self.ports[pair.port as usize].regions;
         let answer = match reply {
-            Reply::Ready(answer) => answer,
-            Reply::Read {
+            FakeReply::Ready(answer) => answer,
+            FakeReply::Read {
                 address,
                 key,
                 bytes,
             } => match regions.load_for_peer(key, address, bytes) {
-                Some(bytes) => Answer::Done(bytes),
-                None => Answer::Refused(Status::RemoteAccess),
+                Some(bytes) => FakeAnswer::Done(bytes),
+                None => FakeAnswer::Refused(WorkStatus::RemoteAccess),
             },
         };
-        if matches!(answer, Answer::Refused(_)) {
+        if matches!(answer, FakeAnswer::Refused(_)) {
             self.break_untold(serial);
         }
-        self.send(serial, psn, What::Answer(answer));
+        self.send(serial, psn, FakePacketKind::Answer(answer));
     }
 }

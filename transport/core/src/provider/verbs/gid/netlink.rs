@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Interface, Route};
+use super::{HostInterface, HostRoute};
 
 /// Questions.
 pub(super) const LINKS: u16 = 18;
@@ -46,9 +46,9 @@ fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// One answer of the kernel.
+/// A message that the kernel answers with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum NetlinkReply {
     Link {
         index: u32,
         name: String,
@@ -58,7 +58,7 @@ pub(super) enum Answer {
         index: u32,
         address: IpAddr,
     },
-    Route(Route),
+    Route(HostRoute),
     /// There are no more.
     End,
     /// The number of an error.
@@ -66,7 +66,7 @@ pub(super) enum Answer {
 }
 
 /// Reads the answers in one piece that the kernel gave. What is of another kind, or makes no sense, is left out.
-pub(super) fn answers(mut bytes: &[u8]) -> Vec<Answer> {
+pub(super) fn answers(mut bytes: &[u8]) -> Vec<NetlinkReply> {
     let mut found = Vec::new();
     while let Some(length) = word(bytes, 0).map(|length| length as usize) {
         let Some(message) = bytes.get(..length).filter(|_| length >= HEAD_BYTES) else {
@@ -79,15 +79,17 @@ pub(super) fn answers(mut bytes: &[u8]) -> Vec<Answer> {
     found
 }
 
-fn answer(kind: u16, body: &[u8]) -> Option<Answer> {
+fn answer(kind: u16, body: &[u8]) -> Option<NetlinkReply> {
     const ERROR: u16 = 2;
     const DONE: u16 = 3;
     const NEW_LINK: u16 = 16;
     const NEW_ADDRESS: u16 = 20;
     const NEW_ROUTE: u16 = 24;
     match kind {
-        ERROR => Some(Answer::Error(word(body, 0)?.cast_signed().wrapping_neg())),
-        DONE => Some(Answer::End),
+        ERROR => Some(NetlinkReply::Error(
+            word(body, 0)?.cast_signed().wrapping_neg(),
+        )),
+        DONE => Some(NetlinkReply::End),
         NEW_LINK => link(body),
         NEW_ADDRESS => address(body),
         NEW_ROUTE => route(body),
@@ -96,13 +98,13 @@ fn answer(kind: u16, body: &[u8]) -> Option<Answer> {
 }
 
 /// Family, kind (two bytes each), number, flags, change.
-fn link(body: &[u8]) -> Option<Answer> {
+fn link(body: &[u8]) -> Option<NetlinkReply> {
     const NAME: u16 = 3;
     // Somebody has switched it on, and its cable leads somewhere.
     const UP_AND_RUNNING: u32 = 0x1 | 0x40;
     let name = value(body.get(16..)?, NAME)?;
     let name = name.strip_suffix(&[0]).unwrap_or(name);
-    Some(Answer::Link {
+    Some(NetlinkReply::Link {
         index: word(body, 4)?,
         name: String::from_utf8_lossy(name).into_owned(),
         is_up: word(body, 8)? & UP_AND_RUNNING == UP_AND_RUNNING,
@@ -110,7 +112,7 @@ fn link(body: &[u8]) -> Option<Answer> {
 }
 
 /// Family, bits of the prefix, flags, scope (a byte each), number of the link.
-fn address(body: &[u8]) -> Option<Answer> {
+fn address(body: &[u8]) -> Option<NetlinkReply> {
     const ADDRESS: u16 = 1;
     // On links with two ends, the other attribute is the other end.
     const LOCAL: u16 = 2;
@@ -121,23 +123,23 @@ fn address(body: &[u8]) -> Option<Answer> {
         AF_INET6 => IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(raw).ok()?)),
         _ => return None,
     };
-    Some(Answer::Address {
+    Some(NetlinkReply::Address {
         index: word(body, 4)?,
         address,
     })
 }
 
 /// Family, bits of both addresses, type of service, table, who made it, scope, kind (a byte each), flags.
-fn route(body: &[u8]) -> Option<Answer> {
+fn route(body: &[u8]) -> Option<NetlinkReply> {
     const INTERFACE: u16 = 4;
     const UNICAST: u8 = 1;
     const LOCAL: u8 = 2;
     let route = match *body.get(7)? {
-        UNICAST => Route::Through(word(value(body.get(12..)?, INTERFACE)?, 0)?),
-        LOCAL => Route::Here,
-        _ => Route::Nowhere,
+        UNICAST => HostRoute::Through(word(value(body.get(12..)?, INTERFACE)?, 0)?),
+        LOCAL => HostRoute::Here,
+        _ => HostRoute::Nowhere,
     };
-    Some(Answer::Route(route))
+    Some(NetlinkReply::Route(route))
 }
 
 /// The value of the attribute `kind`.
@@ -159,16 +161,16 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// The interfaces that answers name, each with its addresses.
-pub(super) fn interfaces(links: &[Answer], addresses: &[Answer]) -> Vec<Interface> {
+pub(super) fn interfaces(links: &[NetlinkReply], addresses: &[NetlinkReply]) -> Vec<HostInterface> {
     let of = |wanted: u32| {
-        let mine = move |answer: &Answer| match answer {
-            Answer::Address { index, address } if *index == wanted => Some(*address),
+        let mine = move |answer: &NetlinkReply| match answer {
+            NetlinkReply::Address { index, address } if *index == wanted => Some(*address),
             _ => None,
         };
         addresses.iter().filter_map(mine).collect()
     };
-    let interface = |answer: &Answer| match answer {
-        Answer::Link { index, name, is_up } => Some(Interface {
+    let interface = |answer: &NetlinkReply| match answer {
+        NetlinkReply::Link { index, name, is_up } => Some(HostInterface {
             index: *index,
             name: name.clone(),
             is_up: *is_up,
@@ -235,7 +237,7 @@ mod tests {
         more.extend(told(20, &[&head(10, 2), &attribute(1, &[1; 16])]));
         more.extend(told(20, &[&head(2, 1), &attribute(2, &[127, 0, 0, 1])]));
         more.extend(told(3, &[&[0; 4]]));
-        assert_eq!(answers(&more).last(), Some(&Answer::End));
+        assert_eq!(answers(&more).last(), Some(&NetlinkReply::End));
         let found = interfaces(&answers(&bytes), &answers(&more));
         let names: Vec<_> = found.iter().map(|one| (&*one.name, one.is_up)).collect();
         assert_eq!(names, [("lo", true), ("eth0", false)]);
@@ -256,11 +258,11 @@ mod tests {
             ];
             answers(&told(24, &[&body, &attributes.concat()]))
         };
-        assert_eq!(route(1), [Answer::Route(Route::Through(7))]);
-        assert_eq!(route(2), [Answer::Route(Route::Here)]);
-        assert_eq!(route(7), [Answer::Route(Route::Nowhere)]);
+        assert_eq!(route(1), [NetlinkReply::Route(HostRoute::Through(7))]);
+        assert_eq!(route(2), [NetlinkReply::Route(HostRoute::Here)]);
+        assert_eq!(route(7), [NetlinkReply::Route(HostRoute::Nowhere)]);
         let refused = told(2, &[&(-101i32).to_ne_bytes(), &[0; 16]]);
-        assert_eq!(answers(&refused), [Answer::Error(101)]);
+        assert_eq!(answers(&refused), [NetlinkReply::Error(101)]);
     }
 
     #[test]

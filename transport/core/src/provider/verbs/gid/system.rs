@@ -10,31 +10,31 @@ use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use super::netlink::{self, Answer};
-use super::{Interface, Route};
+use super::netlink::{self, NetlinkReply};
+use super::{HostInterface, HostRoute};
 
 /// All network interfaces, with their addresses.
-pub(in super::super) fn interfaces() -> io::Result<Vec<Interface>> {
-    let mut kernel = Kernel::open()?;
+pub(in super::super) fn interfaces() -> io::Result<Vec<HostInterface>> {
+    let mut kernel = NetlinkSocket::open()?;
     let links = kernel.ask(&netlink::ask_for_all(netlink::LINKS))?;
     let addresses = kernel.ask(&netlink::ask_for_all(netlink::ADDRESSES))?;
     Ok(netlink::interfaces(&links, &addresses))
 }
 
 /// Which way packets to an address take.
-pub(in super::super) fn route_to(peer: IpAddr) -> io::Result<Route> {
-    let answers = Kernel::open()?.ask(&netlink::ask_for_route(peer))?;
+pub(in super::super) fn route_to(peer: IpAddr) -> io::Result<HostRoute> {
+    let answers = NetlinkSocket::open()?.ask(&netlink::ask_for_route(peer))?;
     let found = answers.into_iter().find_map(|answer| match answer {
-        Answer::Route(route) => Some(route),
+        NetlinkReply::Route(route) => Some(route),
         _ => None,
     });
-    Ok(found.unwrap_or(Route::Nowhere))
+    Ok(found.unwrap_or(HostRoute::Nowhere))
 }
 
-/// A socket to the part of the kernel that knows.
-struct Kernel(File);
+/// A netlink socket.
+struct NetlinkSocket(File);
 
-impl Kernel {
+impl NetlinkSocket {
     fn open() -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: three numbers.
@@ -48,7 +48,7 @@ impl Kernel {
     }
 
     /// Asks, and waits for all answers: the kernel has them at once.
-    fn ask(&mut self, question: &[u8]) -> io::Result<Vec<Answer>> {
+    fn ask(&mut self, question: &[u8]) -> io::Result<Vec<NetlinkReply>> {
         const UNREACHABLE: [i32; 4] = [
             libc::ENETUNREACH,
             libc::EHOSTUNREACH,
@@ -65,12 +65,12 @@ impl Kernel {
             }
             for answer in netlink::answers(&piece[..bytes]) {
                 match answer {
-                    Answer::End => return Ok(all),
-                    Answer::Error(errno) if UNREACHABLE.contains(&errno) => {
-                        return Ok(vec![Answer::Route(Route::Nowhere)]);
+                    NetlinkReply::End => return Ok(all),
+                    NetlinkReply::Error(errno) if UNREACHABLE.contains(&errno) => {
+                        return Ok(vec![NetlinkReply::Route(HostRoute::Nowhere)]);
                     }
-                    Answer::Error(errno) => return Err(io::Error::from_raw_os_error(errno)),
-                    Answer::Route(_) => return Ok(vec![answer]),
+                    NetlinkReply::Error(errno) => return Err(io::Error::from_raw_os_error(errno)),
+                    NetlinkReply::Route(_) => return Ok(vec![answer]),
                     answer => all.push(answer),
                 }
             }
@@ -91,6 +91,6 @@ mod tests {
             loopback.map(|one| (&*one.name, one.is_up)),
             Some(("lo", true))
         );
-        assert_eq!(route_to(here).unwrap(), Route::Here);
+        assert_eq!(route_to(here).unwrap(), HostRoute::Here);
     }
 }

@@ -6,9 +6,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use dpdk_sys::{Lent, Loan};
-use roce::format::{Headers, ICRC_BYTES, Network, PAYLOAD_BYTES_MAX, PORT};
-use roce::link::Carried;
+use dpdk_sys::{LentMemory, Loan};
+use roce::format::{Headers, ICRC_BYTES, NetworkHeaders, PAYLOAD_BYTES_MAX, PORT};
+use roce::link::FramePayload;
 
 use super::writing::Behind;
 
@@ -46,7 +46,7 @@ pub(crate) trait Carrier: fmt::Debug + Send {
     fn push(&mut self, bytes: usize, to: SocketAddr);
 
     /// Lets it send from memory without copying that; `None`: it copies all, or what lies there.
-    fn lend(&mut self, _: Lent) -> Option<Loan> {
+    fn lend(&mut self, _: LentMemory) -> Option<Loan> {
         None
     }
 
@@ -74,7 +74,7 @@ pub(crate) trait Carrier: fmt::Debug + Send {
     fn receive(&mut self) -> usize;
 
     /// One of them.
-    fn received(&self, index: usize) -> Option<Carried<'_>>;
+    fn received(&self, index: usize) -> Option<FramePayload<'_>>;
 
     /// Whether [`descriptor`](Self::descriptor) shows when there is room for what was pushed.
     fn shows_room(&self) -> bool {
@@ -87,10 +87,14 @@ pub(crate) trait Carrier: fmt::Debug + Send {
 }
 
 /// A packet that came from there to here as a datagram of UDP, whose headers the system has taken off.
-pub(super) fn assumed(bytes: &[u8], from: SocketAddr, local: SocketAddr) -> Option<Carried<'_>> {
+pub(super) fn assumed(
+    bytes: &[u8],
+    from: SocketAddr,
+    local: SocketAddr,
+) -> Option<FramePayload<'_>> {
     let packet = u16::try_from(bytes.len().checked_sub(ICRC_BYTES)?).ok()?;
-    Some(Carried {
-        network: Network::assumed(from, local, packet).ok()?,
+    Some(FramePayload {
+        network: NetworkHeaders::assumed(from, local, packet).ok()?,
         bytes,
         from,
         is_marked: false,

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use siphasher::sip::SipHasher13;
 
-/// This process is the first of its job at an address.
+/// The claim of the first rank of a job to the shared UDP port of an address.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct PortClaim {
     _address: UnixDatagram,
     _job: UnixDatagram,
 }
@@ -55,8 +55,8 @@ impl First {
     ///
     /// # Errors
     /// What the system does not grant.
-    pub(super) fn show(self) -> io::Result<Claim> {
-        Ok(Claim {
+    pub(super) fn show(self) -> io::Result<PortClaim> {
+        Ok(PortClaim {
             _job: UnixDatagram::bind_addr(&self.of_job)?,
             _address: self.address,
         })

@@ -12,12 +12,12 @@ use roce::format::PORT;
 
 use super::system;
 
-/// Sockets to the places to which most is sent.
+/// Connected sockets, for the addresses to which most is sent.
 #[derive(Debug)]
-pub(super) struct Connected {
+pub(super) struct ConnectedSockets {
     /// What they are bound to, with any port.
     local: SocketAddr,
-    lines: Vec<Line>,
+    lines: Vec<ConnectedSocket>,
     /// The one that was asked for last.
     last: usize,
     /// Counts what is asked for.
@@ -26,9 +26,9 @@ pub(super) struct Connected {
     has_failed: bool,
 }
 
-/// One of them.
+/// A connected socket.
 #[derive(Debug)]
-struct Line {
+struct ConnectedSocket {
     socket: UdpSocket,
     from: SocketAddr,
     to: SocketAddr,
@@ -36,7 +36,7 @@ struct Line {
     asked: u64,
 }
 
-impl Connected {
+impl ConnectedSockets {
     /// None yet, of a host at this address.
     pub(super) fn new(local: SocketAddr) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Connected {
     }
 
     fn find(&self, to: SocketAddr) -> Option<usize> {
-        let is_it = |line: &Line| line.to == to;
+        let is_it = |line: &ConnectedSocket| line.to == to;
         if self.lines.get(self.last).is_some_and(is_it) {
             return Some(self.last);
         }
@@ -90,7 +90,7 @@ impl Connected {
             return None;
         };
         let asked = self.asked;
-        let line = Line {
+        let line = ConnectedSocket {
             socket,
             from,
             to,
@@ -143,7 +143,7 @@ mod tests {
     fn packets_come_from_the_address_that_was_said() {
         let other = UdpSocket::bind(place(0)).unwrap();
         let to = other.local_addr().unwrap();
-        let mut connected = Connected::new(place(7));
+        let mut connected = ConnectedSockets::new(place(7));
         assert_eq!(connected.source(to, false), None, "something waits");
         assert!(connected.socket(to).is_none());
         let from = connected.source(to, true).unwrap();
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn adapters_are_sent_to_from_the_port_that_they_know() {
-        let mut connected = Connected::new(place(0));
+        let mut connected = ConnectedSockets::new(place(0));
         assert_eq!(connected.source(place(PORT), true), None);
         let six: SocketAddr = "[::1]:77".parse().unwrap();
         assert_eq!(connected.source(six, true), None);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn there_are_some_and_the_one_that_was_not_used_for_long_gives_way() {
-        let mut connected = Connected::new(place(0));
+        let mut connected = ConnectedSockets::new(place(0));
         for port in 1..=16 {
             assert!(connected.source(place(port), true).is_some());
         }

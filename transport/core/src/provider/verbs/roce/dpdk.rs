@@ -7,39 +7,39 @@
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use dpdk_sys::{Lent, Loan, Port};
-use roce::format::{Network, PORT};
-use roce::link::{Carried, HEAD_BYTES_MAX, Link, Mac};
+use dpdk_sys::{DpdkPort, LentMemory, Loan};
+use roce::format::{NetworkHeaders, PORT};
+use roce::link::{EthernetLink, FramePayload, HEAD_BYTES_MAX, Mac};
 
-use super::super::settings::Network as Settings;
+use super::super::settings::NetworkSettings;
 use super::RocePort;
 use super::carrier::{Carrier, PACKET_BYTES};
 use super::dpdk_ports::Configured;
-use super::pairs::Numbers;
+use super::pairs::PairNumbers;
 use super::writing::Behind;
 use crate::wait;
 
 /// A port of DPDK, and this end of its link.
 #[derive(Debug)]
 pub(crate) struct Dpdk {
-    port: Port,
-    link: Link,
+    port: DpdkPort,
+    link: EthernetLink,
     mtu: usize,
     /// Packets of the last burst.
-    came: Vec<Came>,
+    came: Vec<DpdkPacket>,
     /// Whether something may be kept for later: an answer, a question, or a packet whose way is not known.
     has_kept: bool,
     /// When this turn began.
     now_ns: u64,
 }
 
-/// A packet that has come: in which frame, and what was read in front of it.
+/// A received packet: its frame, and what was parsed of its headers.
 #[derive(Debug)]
-struct Came {
+struct DpdkPacket {
     frame: usize,
     at: usize,
     bytes: usize,
-    network: Network,
+    network: NetworkHeaders,
     from: SocketAddr,
     is_marked: bool,
 }
@@ -49,11 +49,11 @@ impl RocePort<Dpdk> {
     ///
     /// # Errors
     /// What is missing, in words.
-    pub(in crate::provider) fn open_own(network: &Settings) -> Result<Self, String> {
+    pub(in crate::provider) fn open_own(network: &NetworkSettings) -> Result<Self, String> {
         let configured = Configured::of_local_rank(&network.dpdk, network.local_rank)?;
         let dpdk = Dpdk::open(&configured)?;
         let (depths, terms) = (network.limits.depths(), &network.limits.terms);
-        let port = Self::open(dpdk, Numbers::ALONE, &depths, terms, network.q_key);
+        let port = Self::open(dpdk, PairNumbers::ALONE, &depths, terms, network.q_key);
         port.map_err(|error| {
             format!(
                 "RoCE over DPDK cannot be had at {}: the port: {error}",
@@ -69,12 +69,12 @@ impl Dpdk {
             .map_err(|why| format!("DPDK cannot be started: {why}"))?;
         let device = &configured.device;
         let frame_bytes = HEAD_BYTES_MAX + PACKET_BYTES;
-        let port = Port::open(device, frame_bytes, configured.mtu, configured.in_place)
+        let port = DpdkPort::open(device, frame_bytes, configured.mtu, configured.in_place)
             .map_err(|why| format!("DPDK cannot open {device}: {why}"))?;
         let facts = port.facts();
         let (mac, mtu) = (Mac(facts.mac), configured.mtu.unwrap_or(facts.mtu));
         Ok(Self {
-            link: Link::new(mac, configured.address, PORT, configured.route),
+            link: EthernetLink::new(mac, configured.address, PORT, configured.route),
             port,
             mtu: mtu.into(),
             came: Vec::new(),
@@ -94,7 +94,7 @@ impl Dpdk {
                 break;
             };
             if let Some(carried) = self.link.hear(self.now_ns, frame) {
-                self.came.push(Came {
+                self.came.push(DpdkPacket {
                     frame: index,
                     at: carried.bytes.as_ptr().addr() - frame.as_ptr().addr(),
                     bytes: carried.bytes.len(),
@@ -158,7 +158,7 @@ impl Carrier for Dpdk {
         self.has_kept |= self.link.has_kept();
     }
 
-    fn lend(&mut self, lent: Lent) -> Option<Loan> {
+    fn lend(&mut self, lent: LentMemory) -> Option<Loan> {
         self.port.lend(lent)
     }
 
@@ -212,10 +212,10 @@ impl Carrier for Dpdk {
         self.came.len()
     }
 
-    fn received(&self, index: usize) -> Option<Carried<'_>> {
+    fn received(&self, index: usize) -> Option<FramePayload<'_>> {
         let came = self.came.get(index)?;
         let frame = self.port.received(came.frame)?;
-        Some(Carried {
+        Some(FramePayload {
             network: came.network,
             bytes: frame.get(came.at..came.at + came.bytes)?,
             from: came.from,

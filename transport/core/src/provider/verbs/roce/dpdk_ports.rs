@@ -8,19 +8,19 @@
 
 use std::net::IpAddr;
 
-use dpdk_sys::{InPlace, Memory};
-use roce::link::{Route, is_near};
+use dpdk_sys::{FrameMemory, InPlace};
+use roce::link::{SubnetRoute, is_near};
 
 /// A port, as it is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Configured {
     pub(super) address: IpAddr,
-    pub(super) route: Route,
+    pub(super) route: SubnetRoute,
     /// DPDK's name of the device, with its arguments.
     pub(super) device: String,
     /// Bytes that a frame carries behind the header of Ethernet, if the driver does not know.
     pub(super) mtu: Option<u16>,
-    pub(super) memory: Memory,
+    pub(super) memory: FrameMemory,
     pub(super) in_place: InPlace,
 }
 
@@ -51,18 +51,18 @@ impl Configured {
             .ok_or("expected a device of DPDK behind the address")?;
         let mut port = Self {
             address,
-            route: Route {
+            route: SubnetRoute {
                 prefix_bits,
                 gateway: None,
             },
             device: whole(device),
             mtu: None,
-            memory: Memory::Ordinary,
+            memory: FrameMemory::Ordinary,
             in_place: InPlace::IfFaster,
         };
         for word in words {
             match word.split_once('=').unwrap_or((word, "")) {
-                ("huge", "") => port.memory = Memory::Huge,
+                ("huge", "") => port.memory = FrameMemory::Huge,
                 ("in-place", "yes") => port.in_place = InPlace::IfPossible,
                 ("in-place", "no") => port.in_place = InPlace::Never,
                 ("mtu", bytes) => port.mtu = Some(mtu_of(bytes)?),
@@ -81,7 +81,7 @@ impl Configured {
 
     /// A gateway is on the link, and some addresses are not.
     fn check_gateway(&self) -> Result<(), String> {
-        let Route {
+        let SubnetRoute {
             prefix_bits,
             gateway,
         } = self.route;
@@ -211,7 +211,7 @@ mod tests {
         let second = Configured::of_local_rank(said, 1).unwrap();
         assert_eq!(
             (second.device.as_str(), second.mtu, second.memory),
-            ("0000:3b:00.2", Some(4200), Memory::Huge)
+            ("0000:3b:00.2", Some(4200), FrameMemory::Huge)
         );
         assert_eq!(second.route.gateway, "10.9.0.254".parse().ok());
         let in_place = |said: &str| Configured::of_local_rank(said, 0).unwrap().in_place;

@@ -7,12 +7,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use roce::link::Carried;
+use roce::link::FramePayload;
 
-use dpdk_sys::{Lent, Loan};
+use dpdk_sys::{LentMemory, Loan};
 
 use super::carrier::{Carrier, PACKET_BYTES, assumed};
-use crate::provider::sim::Random;
+use crate::provider::sim::SimRandom;
 
 /// What happens to packets, of so many in a thousand.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +44,7 @@ pub struct PacketNet(Arc<Mutex<Air>>);
 #[derive(Debug)]
 struct Air {
     faults: PacketFaults,
-    random: Random,
+    random: SimRandom,
     /// What each place believes to be carried.
     link_bytes: usize,
     now_ns: u64,
@@ -73,7 +73,7 @@ impl PacketNet {
     pub fn of_links(faults: PacketFaults, link_bytes: usize) -> Self {
         Self(Arc::new(Mutex::new(Air {
             faults,
-            random: Random::new(faults.seed),
+            random: SimRandom::new(faults.seed),
             link_bytes,
             now_ns: 1,
             sent: 0,
@@ -201,7 +201,7 @@ impl Carrier for Faulty {
     }
 
     /// It takes all memory, and then copies what lies there, as a carrier may at any time.
-    fn lend(&mut self, _: Lent) -> Option<Loan> {
+    fn lend(&mut self, _: LentMemory) -> Option<Loan> {
         Some(Loan(0))
     }
 
@@ -235,7 +235,7 @@ impl Carrier for Faulty {
         self.came.len()
     }
 
-    fn received(&self, index: usize) -> Option<Carried<'_>> {
+    fn received(&self, index: usize) -> Option<FramePayload<'_>> {
         let came = self.came.get(index)?;
         assumed(&came.bytes, came.from, self.local)
     }

@@ -8,19 +8,19 @@ use roce::format::{DEFAULT_PARTITION, PORT};
 use roce::{DatagramConfig, DatagramPair, MESSAGE_BYTES_MAX, PathMtu, ReceiveQueue};
 
 use super::super::NetTerms;
-use super::super::address::{Address, Link};
-use super::super::port::{CallError, Depths, Facts};
-use super::super::settings::Network;
+use super::super::address::{LinkLayer, PortAddress};
+use super::super::port::{CallError, Depths, PortAttr};
+use super::super::settings::NetworkSettings;
 use super::super::slab::Slab;
 use super::carrier::Carrier;
-use super::ends::Ends;
-use super::pairs::{Numbers, Pairs};
-use super::regions::Regions;
-use super::shared::{self, Shared};
-use super::sign::Sign;
+use super::completion_event::CompletionEvent;
+use super::completions::RoceCompletions;
+use super::pairs::{PairNumbers, RocePairs};
+use super::regions::RoceRegions;
+use super::shared::{self, SharedSocket};
 use super::system;
 use super::udp::Udp;
-use super::{Limits, Queues, RocePort};
+use super::{RocePort, RocePortLimits, RoceQueues};
 use crate::net_info;
 
 impl RocePort<Udp> {
@@ -30,16 +30,16 @@ impl RocePort<Udp> {
     /// # Errors
     /// What is missing, in words.
     pub(in crate::provider) fn open_best(
-        addresses: &[net_info::Address],
+        addresses: &[net_info::AddressReport],
         for_adapters: bool,
-        network: &Network,
+        network: &NetworkSettings,
     ) -> Result<(Self, Option<String>), String> {
         let fit = addresses.iter().find(|address| address.unfit.is_none());
         let Some(fit) = fit else {
             return Err("this host has no address of the Internet protocol for RoCE".to_owned());
         };
         let failed = |what: &str, why: &dyn std::fmt::Display| {
-            let net_info::Address {
+            let net_info::AddressReport {
                 interface, address, ..
             } = fit;
             format!("RoCE over UDP cannot be had at {interface} {address}: {what}: {why}")
@@ -57,12 +57,12 @@ impl RocePort<Udp> {
             None => (None, None),
         };
         let (udp, numbers) = match shared {
-            Some(Shared {
+            Some(SharedSocket {
                 socket,
                 numbers,
                 claim,
             }) => (Udp::over(socket, claim, link_bytes), numbers),
-            None => (Udp::open(fit.address, link_bytes), Numbers::ALONE),
+            None => (Udp::open(fit.address, link_bytes), PairNumbers::ALONE),
         };
         let udp = udp.map_err(|why| failed("the socket", &why))?;
         let (depths, terms) = (network.limits.depths(), &network.limits.terms);
@@ -79,7 +79,7 @@ impl<C: Carrier> RocePort<C> {
     /// What the system does not grant, or a carrier of packets that are too short.
     pub(in super::super) fn open(
         carrier: C,
-        numbers: Numbers,
+        numbers: PairNumbers,
         depths: &Depths,
         terms: &NetTerms,
         q_key: u32,
@@ -90,7 +90,7 @@ impl<C: Carrier> RocePort<C> {
             call: "socket",
             errno: libc::EMSGSIZE,
         })?;
-        let sign = carrier.descriptor().map(Sign::open).transpose();
+        let sign = carrier.descriptor().map(CompletionEvent::open).transpose();
         let sign = sign.map_err(|error| CallError {
             call: "epoll_ctl",
             errno: error.raw_os_error().unwrap_or(libc::EIO),
@@ -101,19 +101,19 @@ impl<C: Carrier> RocePort<C> {
             send_depth: depths.datagrams as usize,
             ..DatagramConfig::new(numbers.for_datagrams(), q_key)
         });
-        let queues = Queues {
+        let queues = RoceQueues {
             local,
-            regions: Regions::default(),
-            pairs: Pairs::new(numbers),
+            regions: RoceRegions::default(),
+            pairs: RocePairs::new(numbers),
             shared: ReceiveQueue::new(depths.shared as usize),
             datagrams,
             datagram_buffers: ReceiveQueue::new(depths.datagram_buffers as usize),
             has_datagrams: false,
             touched: None,
-            ends: Ends::default(),
+            ends: RoceCompletions::default(),
         };
         let window_packets = window_packets(carrier.waiting_bytes(), path_mtu);
-        let limits = Limits {
+        let limits = RocePortLimits {
             sends: depths.sends,
             window_packets,
             read_packets: (window_packets / READS_IN_WINDOW).clamp(1, MOST_OF_READ),
@@ -123,7 +123,7 @@ impl<C: Carrier> RocePort<C> {
             facts: facts(local, path_mtu, depths, terms),
             carrier,
             sign,
-            ways: Slab::new(),
+            handles: Slab::new(),
             queues,
             limits,
             counts: Arc::default(),
@@ -133,16 +133,16 @@ impl<C: Carrier> RocePort<C> {
     }
 }
 
-fn facts(local: SocketAddr, path_mtu: PathMtu, depths: &Depths, terms: &NetTerms) -> Facts {
+fn facts(local: SocketAddr, path_mtu: PathMtu, depths: &Depths, terms: &NetTerms) -> PortAttr {
     let address = match local.ip() {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
     };
-    Facts {
+    PortAttr {
         device: DEVICE.to_owned(),
         port: 1,
         is_up: true,
-        link: Link::Ethernet,
+        link: LinkLayer::Ethernet,
         lid: local.port(),
         gid: address.octets(),
         gid_index: 0,
@@ -162,7 +162,7 @@ fn facts(local: SocketAddr, path_mtu: PathMtu, depths: &Depths, terms: &NetTerms
 }
 
 /// Where an address leads, for a port at `local`; `None`: nowhere from there.
-pub(super) fn socket_of(to: &Address, local: SocketAddr) -> Option<SocketAddr> {
+pub(super) fn socket_of(to: &PortAddress, local: SocketAddr) -> Option<SocketAddr> {
     let address = Ipv6Addr::from(to.gid);
     let ip = match address.to_ipv4_mapped() {
         Some(address) => IpAddr::V4(address),
@@ -173,7 +173,7 @@ pub(super) fn socket_of(to: &Address, local: SocketAddr) -> Option<SocketAddr> {
         0 => PORT,
         port => port,
     };
-    let fits = to.link == Link::Ethernet && ip.is_ipv4() == local.is_ipv4();
+    let fits = to.link == LinkLayer::Ethernet && ip.is_ipv4() == local.is_ipv4();
     fits.then_some(SocketAddr::new(ip, port))
 }
 
@@ -235,9 +235,9 @@ const READS_IN_WINDOW: u32 = 4;
 mod tests {
     use super::*;
 
-    fn address(gid: [u8; 16], lid: u16) -> Address {
-        Address {
-            link: Link::Ethernet,
+    fn address(gid: [u8; 16], lid: u16) -> PortAddress {
+        PortAddress {
+            link: LinkLayer::Ethernet,
             lid,
             number: 7,
             packet_bytes: 1024,
@@ -273,13 +273,13 @@ mod tests {
         let gid = std::net::Ipv4Addr::new(10, 0, 0, 2)
             .to_ipv6_mapped()
             .octets();
-        let leads = |to: Address| socket_of(&to, local).map(|it| it.to_string());
+        let leads = |to: PortAddress| socket_of(&to, local).map(|it| it.to_string());
         assert_eq!(leads(address(gid, 5001)).as_deref(), Some("10.0.0.2:5001"));
         // An adapter's.
         assert_eq!(leads(address(gid, 0)).as_deref(), Some("10.0.0.2:4791"));
         assert_eq!(leads(address([0x20; 16], 5001)), None);
-        let infiniband = Address {
-            link: Link::Infiniband,
+        let infiniband = PortAddress {
+            link: LinkLayer::Infiniband,
             ..address(gid, 1)
         };
         assert_eq!(leads(infiniband), None);

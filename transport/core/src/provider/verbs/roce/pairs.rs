@@ -8,11 +8,11 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use roce::{Config, Queue, QueuePair, State, Status, Troubles};
+use roce::{CompletionKind, CompletionStatus, Config, CongestionCounts, QueuePair, QueuePairState};
 
-use super::super::port::{Event, PortCounts};
+use super::super::port::{PortCounts, PortEvent};
 use super::chance::Chance;
-use super::ends::Ends;
+use super::completions::RoceCompletions;
 
 /// The numbers that queue pairs of a process may have.
 ///
@@ -24,14 +24,14 @@ use super::ends::Ends;
 ///
 /// Where the random bits are 0, the number is that of the queue pair for datagrams, which is at no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Numbers {
+pub(in super::super) struct PairNumbers {
     /// Bits that all of them have.
     begin: u32,
     random_bits: u32,
     place_bits: u32,
 }
 
-impl Numbers {
+impl PairNumbers {
     /// A process has its port alone.
     pub(in super::super) const ALONE: Self = Self {
         begin: 0,
@@ -75,9 +75,9 @@ impl Numbers {
 
 /// The queue pairs of one port.
 #[derive(Debug)]
-pub(super) struct Pairs {
-    numbers: Numbers,
-    places: Vec<Place>,
+pub(super) struct RocePairs {
+    numbers: PairNumbers,
+    places: Vec<PairSlot>,
     free: VecDeque<u32>,
     /// Those that may have something to send, each once, in the order in which they do.
     ready: VecDeque<u32>,
@@ -90,9 +90,9 @@ pub(super) struct Pairs {
     counts: Arc<PortCounts>,
 }
 
-/// A place for a queue pair.
+/// A slot of the table of queue pairs.
 #[derive(Debug, Default)]
-struct Place {
+struct PairSlot {
     /// Of the queue pair that is there, or was there last.
     number: u32,
     is_taken: bool,
@@ -104,11 +104,11 @@ struct Place {
     /// Its entry in `due`.
     due_ns: Option<u64>,
     /// What of its troubles is counted.
-    counted: Troubles,
+    counted: CongestionCounts,
 }
 
-impl Pairs {
-    pub(super) fn new(numbers: Numbers) -> Self {
+impl RocePairs {
+    pub(super) fn new(numbers: PairNumbers) -> Self {
         Self {
             numbers,
             places: Vec::new(),
@@ -131,7 +131,7 @@ impl Pairs {
                 .filter(|it| *it < most)?,
         };
         if index as usize == self.places.len() {
-            self.places.push(Place::default());
+            self.places.push(PairSlot::default());
         }
         let place = self.places.get_mut(index as usize)?;
         place.number = self.numbers.at(index, place.number, &mut self.chance);
@@ -159,11 +159,11 @@ impl Pairs {
             return;
         };
         let due_ns = place.due_ns.take();
-        *place = Place {
+        *place = PairSlot {
             number,
             // It is passed over, or found by whoever has the place next.
             is_ready: place.is_ready,
-            ..Place::default()
+            ..PairSlot::default()
         };
         if let Some(due_ns) = due_ns {
             self.due.remove(&(due_ns, index));
@@ -256,7 +256,7 @@ impl Pairs {
 
     /// Something was done with a queue pair: takes its completions, keeps its deadline. `may_send`: it may have something to
     /// send.
-    pub(super) fn settle(&mut self, number: u32, may_send: bool, ends: &mut Ends) {
+    pub(super) fn settle(&mut self, number: u32, may_send: bool, ends: &mut RoceCompletions) {
         let index = self.numbers.place_of(number);
         let Some(place) = self.places.get_mut(index as usize) else {
             return;
@@ -264,15 +264,15 @@ impl Pairs {
         let Some(engine) = place.engine.as_mut().filter(|_| place.number == number) else {
             return;
         };
-        while let Some(completion) = engine.poll(Queue::Sends) {
-            place.is_known_broken |= completion.status != Status::Success;
+        while let Some(completion) = engine.poll(CompletionKind::Sends) {
+            place.is_known_broken |= completion.status != CompletionStatus::Success;
             ends.sent(&completion);
         }
-        let is_broken = engine.state() == State::Error;
+        let is_broken = engine.state() == QueuePairState::Error;
         if is_broken && !std::mem::replace(&mut place.is_known_broken, true) {
-            ends.happened(Event::QueuePairLost(number));
+            ends.happened(PortEvent::QueuePairLost(number));
         }
-        while let Some(completion) = engine.poll(Queue::Receives) {
+        while let Some(completion) = engine.poll(CompletionKind::Receives) {
             ends.received(&completion);
         }
         if engine.troubles() != place.counted {
@@ -292,14 +292,14 @@ impl Pairs {
         }
     }
 
-    fn place(&mut self, number: u32) -> Option<&mut Place> {
+    fn place(&mut self, number: u32) -> Option<&mut PairSlot> {
         let place = self
             .places
             .get_mut(self.numbers.place_of(number) as usize)?;
         (place.is_taken && place.number == number).then_some(place)
     }
 
-    fn list(ready: &mut VecDeque<u32>, place: &mut Place, index: u32) {
+    fn list(ready: &mut VecDeque<u32>, place: &mut PairSlot, index: u32) {
         if !std::mem::replace(&mut place.is_ready, true) {
             ready.push_back(index);
         }
@@ -308,7 +308,7 @@ impl Pairs {
 
 /// Counts what has happened since.
 #[cold]
-fn count(counts: &PortCounts, before: Troubles, now: Troubles) {
+fn count(counts: &PortCounts, before: CongestionCounts, now: CongestionCounts) {
     counts.repeated.add(now.repeated - before.repeated);
     counts.timeouts.add(now.timeouts - before.timeouts);
     counts.window_cuts.add(now.window_cuts - before.window_cuts);

@@ -2,28 +2,29 @@
 //! What the provider asks of a port, handed on to the engine.
 //!
 //! # Safety
-//! [`RocePort::register`](Port::register) passes the promise of its caller on to the table of regions, word for word. The table ends
-//! with the port, so that nothing touches their memory after the last one who could deregister it. A carrier that sends from a region gives it
-//! back before [`deregister`](Port::deregister) returns, or ends with the port too.
+//! [`RocePort::register`](VerbsPort::register) passes the promise of its caller on to the table of regions, word for word. The table ends
+//! with the port, so that nothing touches their memory after the last one who could deregister it. A carrier that sends from a
+//! region gives it back before [`deregister`](VerbsPort::deregister) returns, or ends with the port too.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use dpdk_sys::Lent;
+use dpdk_sys::LentMemory;
 use roce::{Config, Datagram, Psn};
 
-use super::super::address::Address;
+use super::super::address::PortAddress;
 use super::super::port::{
-    Access, Body, CallError, Done, Event, Facts, Mailbox, Operation, Piece, Port, PortCounts,
-    Queue, QueuePair, Receives, Refused, Region, Remote, Request, Way,
+    AddressHandle, CallError, CqKind, Done, Mailbox, PortAttr, PortCounts, PortEvent, QueueFull,
+    QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge, VerbsPort, WorkBody,
+    WorkOpcode, WorkRequest,
 };
 use super::carrier::Carrier;
 use super::open::{partition, path_mtu, socket_of};
 use super::{RocePort, piece};
 
-impl<C: Carrier> Port for RocePort<C> {
+impl<C: Carrier> VerbsPort for RocePort<C> {
     const CLOCK_EVERY: u64 = 32;
     const MAY_FORGET: bool = false;
 
@@ -36,7 +37,7 @@ impl<C: Carrier> Port for RocePort<C> {
         self.counts = counts;
     }
 
-    fn facts(&self) -> &Facts {
+    fn facts(&self) -> &PortAttr {
         &self.facts
     }
 
@@ -49,7 +50,7 @@ impl<C: Carrier> Port for RocePort<C> {
         &mut self,
         base: NonNull<u8>,
         bytes: usize,
-        access: Access,
+        access: RegionAccess,
     ) -> Result<Region, CallError> {
         if bytes == 0 {
             return Err(failed("ibv_reg_mr", libc::EINVAL));
@@ -61,7 +62,7 @@ impl<C: Carrier> Port for RocePort<C> {
         let key = key.ok_or_else(|| failed("ibv_reg_mr", libc::ENOMEM))?;
         // SAFETY: the same promise, which lasts until `deregister` has returned, and that takes back from the carrier what this lends it
         // (it stands in the table with the region), or until the port was dropped, and the carrier with it.
-        let lent = unsafe { Lent::new(base, bytes) };
+        let lent = unsafe { LentMemory::new(base, bytes) };
         if let Some(loan) = self.carrier.lend(lent) {
             regions.lend(key, loan);
         }
@@ -84,7 +85,7 @@ impl<C: Carrier> Port for RocePort<C> {
         self.counts.take(removed.bytes);
     }
 
-    fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Piece)]) -> usize {
+    fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Sge)]) -> usize {
         let receives = match queue {
             Receives::Shared => &mut self.queues.shared,
             Receives::Datagrams => &mut self.queues.datagram_buffers,
@@ -104,46 +105,46 @@ impl<C: Carrier> Port for RocePort<C> {
         self.queues.datagrams.config().key
     }
 
-    fn open_way(&mut self, to: &Address) -> Result<Way, CallError> {
+    fn create_address_handle(&mut self, to: &PortAddress) -> Result<AddressHandle, CallError> {
         let to = socket_of(to, self.queues.local);
         let to = to.ok_or_else(|| failed("ibv_create_ah", libc::EHOSTUNREACH))?;
-        Ok(Way::at(self.ways.insert(to)))
+        Ok(AddressHandle::at(self.handles.insert(to)))
     }
 
-    fn close_way(&mut self, way: Way) {
-        self.ways.remove(way.place());
+    fn destroy_address_handle(&mut self, handle: AddressHandle) {
+        self.handles.remove(handle.place());
     }
 
     fn post_datagram(
         &mut self,
         to: Mailbox,
         work: u64,
-        body: Body<'_>,
+        body: WorkBody<'_>,
         signaled: bool,
-    ) -> Result<(), Refused> {
-        let way = *self.ways.get(to.way.place()).ok_or(Refused)?;
+    ) -> Result<(), QueueFull> {
+        let handle = *self.handles.get(to.handle.place()).ok_or(QueueFull)?;
         let posted = self.queues.datagrams.post(&Datagram {
             work,
-            to: way,
+            to: handle,
             number: to.number,
             key: to.key,
             body: body_of(body),
             immediate: None,
             signaled,
         });
-        posted.map_err(|_| Refused)?;
+        posted.map_err(|_| QueueFull)?;
         self.queues.has_datagrams = true;
         self.send_now();
         Ok(())
     }
 
-    fn create(&mut self) -> Result<QueuePair, CallError> {
+    fn create(&mut self) -> Result<QueuePairHandle, CallError> {
         let number = self.queues.pairs.create();
         let number = number.ok_or_else(|| failed("ibv_create_qp", libc::ENOMEM))?;
-        Ok(QueuePair { id: number, number })
+        Ok(QueuePairHandle { id: number, number })
     }
 
-    fn connect(&mut self, pair: QueuePair, to: &Remote) -> Result<(), CallError> {
+    fn connect(&mut self, pair: QueuePairHandle, to: &RemotePair) -> Result<(), CallError> {
         let call = "ibv_modify_qp";
         let unreached = failed(call, libc::EHOSTUNREACH);
         let place = socket_of(&to.address, self.queues.local).ok_or(unreached)?;
@@ -177,22 +178,22 @@ impl<C: Carrier> Port for RocePort<C> {
         self.queues.pairs.join(config).map_err(|_| wrong)
     }
 
-    fn fail(&mut self, pair: QueuePair) {
+    fn fail(&mut self, pair: QueuePairHandle) {
         self.queues.pairs.fail(pair.number);
         let ends = &mut self.queues.ends;
         self.queues.pairs.settle(pair.number, true, ends);
     }
 
-    fn destroy(&mut self, pair: QueuePair) {
+    fn destroy(&mut self, pair: QueuePairHandle) {
         self.queues.pairs.destroy(pair.number);
         self.queues.ends.forget_sends(pair.number);
     }
 
-    fn post(&mut self, pair: QueuePair, requests: &[Request<'_>]) -> usize {
+    fn post(&mut self, pair: QueuePairHandle, requests: &[WorkRequest<'_>]) -> usize {
         let Some(engine) = self.queues.pairs.get(pair.number) else {
             return 0;
         };
-        let posted = |request: &&Request<'_>| engine.post(&request_of(request)).is_ok();
+        let posted = |request: &&WorkRequest<'_>| engine.post(&request_of(request)).is_ok();
         let count = requests.iter().take_while(posted).count();
         let ends = &mut self.queues.ends;
         self.queues.pairs.settle(pair.number, true, ends);
@@ -200,14 +201,14 @@ impl<C: Carrier> Port for RocePort<C> {
         count
     }
 
-    fn poll(&mut self, which: Queue, done: &mut [Done]) -> usize {
+    fn poll(&mut self, which: CqKind, done: &mut [Done]) -> usize {
         let count = self.queues.take(which, done);
-        let is_other = which == Queue::Sends && std::mem::take(&mut self.has_turned);
+        let is_other = which == CqKind::Sends && std::mem::take(&mut self.has_turned);
         if count != 0 || is_other {
             return count;
         }
         self.turn();
-        self.has_turned = which == Queue::Receives;
+        self.has_turned = which == CqKind::Receives;
         self.queues.take(which, done)
     }
 
@@ -223,7 +224,7 @@ impl<C: Carrier> Port for RocePort<C> {
     }
 
     fn sign(&self) -> Option<BorrowedFd<'_>> {
-        self.sign.as_ref().map(super::Sign::as_fd)
+        self.sign.as_ref().map(super::CompletionEvent::as_fd)
     }
 
     fn take_stirred(&mut self) -> bool {
@@ -236,27 +237,27 @@ impl<C: Carrier> Port for RocePort<C> {
         }
     }
 
-    fn next_event(&mut self) -> Option<Event> {
+    fn next_event(&mut self) -> Option<PortEvent> {
         self.queues.ends.next_event()
     }
 }
 
-fn request_of<'a>(request: &Request<'a>) -> roce::Request<'a> {
-    roce::Request {
+fn request_of<'a>(request: &WorkRequest<'a>) -> roce::RoceRequest<'a> {
+    roce::RoceRequest {
         work: request.work,
         operation: match request.operation {
-            Operation::Send => roce::Operation::Send,
-            Operation::Write { address, key } => roce::Operation::Write { address, key },
-            Operation::Read { address, key } => roce::Operation::Read { address, key },
-            Operation::FetchAdd { address, key, add } => {
-                roce::Operation::FetchAdd { address, key, add }
+            WorkOpcode::Send => roce::RequestOpcode::Send,
+            WorkOpcode::Write { address, key } => roce::RequestOpcode::Write { address, key },
+            WorkOpcode::Read { address, key } => roce::RequestOpcode::Read { address, key },
+            WorkOpcode::FetchAdd { address, key, add } => {
+                roce::RequestOpcode::FetchAdd { address, key, add }
             }
-            Operation::CompareSwap {
+            WorkOpcode::CompareSwap {
                 address,
                 key,
                 compare,
                 swap,
-            } => roce::Operation::CompareSwap {
+            } => roce::RequestOpcode::CompareSwap {
                 address,
                 key,
                 compare,
@@ -269,10 +270,10 @@ fn request_of<'a>(request: &Request<'a>) -> roce::Request<'a> {
     }
 }
 
-fn body_of(body: Body<'_>) -> roce::Body<'_> {
+fn body_of(body: WorkBody<'_>) -> roce::RequestBody<'_> {
     match body {
-        Body::Inline(bytes) => roce::Body::Inline(bytes),
-        Body::Piece(of) => roce::Body::Piece(piece(of)),
+        WorkBody::Inline(bytes) => roce::RequestBody::Inline(bytes),
+        WorkBody::Piece(of) => roce::RequestBody::Piece(piece(of)),
     }
 }
 

@@ -5,50 +5,52 @@
 //!
 //! # Safety
 //! All memory of the program that the port touches is touched here.
-//! - **M1**: a region stands in the table only between [`Regions::add`], whose caller passes the promise of
-//!   [`Port::register`](super::super::port::Port::register) on, and [`Regions::remove`] or the end of the table, which ends with its
-//!   port. So its bytes are mapped and expected to be read, and to be written unless its access is [`Granted::OwnRead`].
-//! - **M2**: every address is looked up in the table at the moment of the access ([`Regions::spot`]); none is kept. What is
+//! - **M1**: a region stands in the table only between [`RoceRegions::add`], whose caller passes the promise of
+//!   [`VerbsPort::register`](super::super::port::VerbsPort::register) on, and [`RoceRegions::remove`] or the end of the table,
+//!   which ends with its port. So its bytes are mapped and expected to be read, and to be written unless its access is
+//!   [`RegionAccess::OwnRead`].
+//! - **M2**: every address is looked up in the table at the moment of the access ([`RoceRegions::spot`]); none is kept. What is
 //!   found lies inside one region, whatever numbers were asked for: they are added with checks and held against its length.
 //! - **M3**: bytes are copied without a type, such that both sides may overlap, and no reference to a region is made. Words
 //!   that peers change are changed in one step ([`change_word`]), after their address was found to be aligned.
-//! - **M4**: what peers may do is asked at the moment of the access too: by the engine, of [`Regions::check`], before each. A piece that
-//!   is gathered may be read by anybody here; one that is placed may be written by this process, whose requests and
+//! - **M4**: what peers may do is asked at the moment of the access too: by the engine, of [`RoceRegions::check`], before each. A
+//!   piece that is gathered may be read by anybody here; one that is placed may be written by this process, whose requests and
 //!   buffers alone lead there, or by a peer after that question.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
 
-use dpdk_sys::{Loan, Part};
+use dpdk_sys::{LentPart, Loan};
 use ring::copy::copy_overlapping;
-use roce::{Access, AccessError, Memory, Piece};
+use roce::{AccessError, MemoryAccess, RegisteredMemory, RoceSge};
 
-use super::super::port::Access as Granted;
+use super::super::port::RegionAccess;
 use super::chance::Chance;
 use crate::Atomic;
 use crate::mr::{change_word, to_usize};
 
-/// The regions of one port.
+/// The memory regions of one port.
 #[derive(Debug, Default)]
-pub(super) struct Regions {
-    places: Vec<Place>,
+pub(super) struct RoceRegions {
+    places: Vec<RegionSlot>,
     free: Vec<usize>,
     chance: Chance,
 }
 
-/// A place in the table.
+/// A slot of the table of regions.
 #[derive(Debug)]
-struct Place {
+struct RegionSlot {
     /// The key of the region that is there, or was there last.
     key: u32,
-    held: Option<Held>,
+    held: Option<RoceRegion>,
 }
 
+/// A registered memory region.
 #[derive(Debug)]
-struct Held {
+struct RoceRegion {
     base: NonNull<u8>,
     bytes: u64,
-    access: Granted,
+    access: RegionAccess,
     /// What names it to a carrier that sends from there.
     loan: Option<Loan>,
 }
@@ -61,39 +63,39 @@ pub(super) struct Removed {
     pub(super) loan: Option<Loan>,
 }
 
-/// So many bytes inside a region, found in the table just now.
+/// A range inside a region, just looked up in the table.
 #[derive(Clone, Copy)]
-struct Spot {
+struct RegionRange {
     base: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: an address with a length; whose memory it is and who may touch it does not depend on the thread (M1, M2).
-unsafe impl Send for Held {}
+unsafe impl Send for RoceRegion {}
 
-impl Regions {
+impl RoceRegions {
     /// Adds a region of at least one byte; answers its key, or `None` if there is no place for more.
     ///
     /// # Safety
     /// Until it is removed or the table has gone: the memory is mapped, and whoever holds it expects that it is read, and
-    /// that it is written unless `access` is [`Granted::OwnRead`].
+    /// that it is written unless `access` is [`RegionAccess::OwnRead`].
     pub(super) unsafe fn add(
         &mut self,
         base: NonNull<u8>,
         bytes: usize,
-        access: Granted,
+        access: RegionAccess,
     ) -> Option<u32> {
         let index = self.free.pop().unwrap_or(self.places.len());
         if index == self.places.len() {
             if index == MOST_REGIONS {
                 return None;
             }
-            self.places.push(Place { key: 0, held: None });
+            self.places.push(RegionSlot { key: 0, held: None });
         }
         let place = self.places.get_mut(index)?;
         let chance = self.chance.other_than(place.key >> INDEX_BITS, MOST_CHANCE);
         place.key = chance << INDEX_BITS | u32::try_from(index).unwrap_or(0);
-        place.held = Some(Held {
+        place.held = Some(RoceRegion {
             base,
             bytes: bytes as u64,
             access,
@@ -126,13 +128,13 @@ impl Regions {
     }
 
     /// A piece as the carrier knows it that sends from there; `None`: it does not, or the region is gone or ends before.
-    pub(super) fn lent(&self, piece: Piece) -> Option<Part> {
+    pub(super) fn lent(&self, piece: RoceSge) -> Option<LentPart> {
         let held = self.find(piece.key).ok()?;
         let loan = held.loan?;
         let spot = self
             .spot(piece.key, piece.address, piece.bytes.into())
             .ok()?;
-        Some(Part {
+        Some(LentPart {
             loan,
             offset: spot.base.addr().get() - held.base.addr().get(),
             bytes: piece.bytes,
@@ -143,7 +145,7 @@ impl Regions {
     ///
     /// # Errors
     /// The region is gone, or ends before; then nothing was copied.
-    pub(super) fn gather(&self, piece: Piece, target: &mut [u8]) -> Result<(), AccessError> {
+    pub(super) fn gather(&self, piece: RoceSge, target: &mut [u8]) -> Result<(), AccessError> {
         let spot = self.spot(piece.key, piece.address, target.len() as u64)?;
         // SAFETY:
         // - readable: so many bytes of a region that stands in the table (M1, M2).
@@ -152,14 +154,14 @@ impl Regions {
         Ok(())
     }
 
-    fn find(&self, key: u32) -> Result<&Held, AccessError> {
+    fn find(&self, key: u32) -> Result<&RoceRegion, AccessError> {
         let place = self.places.get(index_of(key)).filter(|it| it.key == key);
         let held = place.and_then(|place| place.held.as_ref());
         held.ok_or(AccessError::Key { key })
     }
 
     /// Where in a region these bytes are.
-    fn spot(&self, key: u32, address: u64, bytes: u64) -> Result<Spot, AccessError> {
+    fn spot(&self, key: u32, address: u64, bytes: u64) -> Result<RegionRange, AccessError> {
         let held = self.find(key)?;
         let offset = address.checked_sub(held.base.addr().get() as u64);
         let end = offset.and_then(|offset| offset.checked_add(bytes));
@@ -173,22 +175,24 @@ impl Regions {
         // SAFETY: at most as many bytes as the region has, which is one stretch of mapped memory (M1).
         let base = unsafe { held.base.add(to_usize(offset)) };
         let bytes = to_usize(bytes);
-        Ok(Spot { base, bytes })
+        Ok(RegionRange { base, bytes })
     }
 
     /// The same of bytes that are to be written.
-    fn writable(&self, key: u32, address: u64, bytes: u64) -> Result<Spot, AccessError> {
-        let access = Access::LocalWrite;
+    fn writable(&self, key: u32, address: u64, bytes: u64) -> Result<RegionRange, AccessError> {
+        let access = MemoryAccess::LocalWrite;
         match self.find(key)?.access {
-            Granted::OwnRead => Err(AccessError::Denied { key, access }),
-            Granted::Own | Granted::Read | Granted::Full => self.spot(key, address, bytes),
+            RegionAccess::OwnRead => Err(AccessError::Denied { key, access }),
+            RegionAccess::Own | RegionAccess::Read | RegionAccess::Full => {
+                self.spot(key, address, bytes)
+            }
         }
     }
 
     /// Changes a word that a peer names.
     fn change(&mut self, key: u32, address: u64, atomic: Atomic) -> Result<u64, AccessError> {
         let bytes = size_of::<u64>() as u64;
-        self.check(key, address, bytes, Access::RemoteAtomic)?;
+        self.check(key, address, bytes, MemoryAccess::RemoteAtomic)?;
         let spot = self.writable(key, address, bytes)?;
         let word = spot.base.cast::<u64>();
         if !word.is_aligned() {
@@ -203,14 +207,20 @@ impl Regions {
     }
 }
 
-impl Memory for Regions {
-    fn check(&self, key: u32, address: u64, bytes: u64, access: Access) -> Result<(), AccessError> {
+impl RegisteredMemory for RoceRegions {
+    fn check(
+        &self,
+        key: u32,
+        address: u64,
+        bytes: u64,
+        access: MemoryAccess,
+    ) -> Result<(), AccessError> {
         let granted = self.find(key)?.access;
         let may = match access {
-            Access::LocalRead => true,
-            Access::LocalWrite => granted != Granted::OwnRead,
-            Access::RemoteRead => matches!(granted, Granted::Read | Granted::Full),
-            Access::RemoteWrite | Access::RemoteAtomic => granted == Granted::Full,
+            MemoryAccess::LocalRead => true,
+            MemoryAccess::LocalWrite => granted != RegionAccess::OwnRead,
+            MemoryAccess::RemoteRead => matches!(granted, RegionAccess::Read | RegionAccess::Full),
+            MemoryAccess::RemoteWrite | MemoryAccess::RemoteAtomic => granted == RegionAccess::Full,
         };
         if !may {
             return Err(AccessError::Denied { key, access });
@@ -257,20 +267,25 @@ const MOST_CHANCE: u32 = (1 << (32 - INDEX_BITS)) - 1;
 mod tests {
     use super::*;
 
-    const ALL: [Granted; 4] = [Granted::Own, Granted::OwnRead, Granted::Read, Granted::Full];
+    const ALL: [RegionAccess; 4] = [
+        RegionAccess::Own,
+        RegionAccess::OwnRead,
+        RegionAccess::Read,
+        RegionAccess::Full,
+    ];
 
     /// A region of 16 bytes; its key, and where it begins.
-    fn one(memory: &mut [u64; 2], access: Granted) -> (Regions, u32, u64) {
-        let mut regions = Regions::default();
+    fn one(memory: &mut [u64; 2], access: RegionAccess) -> (RoceRegions, u32, u64) {
+        let mut regions = RoceRegions::default();
         let base = NonNull::from(memory).cast();
         // SAFETY: the memory outlives the table in every test, and nobody else touches it meanwhile.
         let key = unsafe { regions.add(base, 16, access) };
         (regions, key.unwrap(), base.addr().get() as u64)
     }
 
-    fn gather(regions: &Regions, key: u32, address: u64, bytes: u32) -> Option<Vec<u8>> {
+    fn gather(regions: &RoceRegions, key: u32, address: u64, bytes: u32) -> Option<Vec<u8>> {
         let mut target = vec![0; bytes as usize];
-        let piece = Piece {
+        let piece = RoceSge {
             key,
             address,
             bytes,
@@ -285,9 +300,13 @@ mod tests {
             let mut memory = [1; 2];
             let (mut regions, key, base) = one(&mut memory, access);
             assert!(gather(&regions, key, base, 16).is_some(), "{access:?}");
-            assert!(regions.check(key, base, 16, Access::LocalRead).is_ok());
-            let writes = access != Granted::OwnRead;
-            let checked = regions.check(key, base, 16, Access::LocalWrite);
+            assert!(
+                regions
+                    .check(key, base, 16, MemoryAccess::LocalRead)
+                    .is_ok()
+            );
+            let writes = access != RegionAccess::OwnRead;
+            let checked = regions.check(key, base, 16, MemoryAccess::LocalWrite);
             assert_eq!(checked.is_ok(), writes, "{access:?}");
             // Whoever has not asked is refused all the same.
             assert_eq!(regions.place(key, base, &[2; 3]).is_ok(), writes);
@@ -301,11 +320,11 @@ mod tests {
             let mut memory = [1; 2];
             let (mut regions, key, base) = one(&mut memory, access);
             let may = |access| regions.check(key, base, 8, access).is_ok();
-            let reads = matches!(access, Granted::Read | Granted::Full);
-            let writes = access == Granted::Full;
-            assert_eq!(may(Access::RemoteRead), reads, "{access:?}");
-            assert_eq!(may(Access::RemoteWrite), writes, "{access:?}");
-            assert_eq!(may(Access::RemoteAtomic), writes, "{access:?}");
+            let reads = matches!(access, RegionAccess::Read | RegionAccess::Full);
+            let writes = access == RegionAccess::Full;
+            assert_eq!(may(MemoryAccess::RemoteRead), reads, "{access:?}");
+            assert_eq!(may(MemoryAccess::RemoteWrite), writes, "{access:?}");
+            assert_eq!(may(MemoryAccess::RemoteAtomic), writes, "{access:?}");
             let old = regions.fetch_add(key, base + 8, 41);
             assert_eq!(old.ok(), writes.then_some(1));
             let old = regions.compare_swap(key, base + 8, 42, 7);
@@ -317,7 +336,7 @@ mod tests {
     #[test]
     fn nothing_goes_beyond_the_bounds() {
         let mut memory = [1; 2];
-        let (mut regions, key, base) = one(&mut memory, Granted::Full);
+        let (mut regions, key, base) = one(&mut memory, RegionAccess::Full);
         for (address, bytes) in [
             (base, 17),
             (base - 1, 2),
@@ -326,13 +345,13 @@ mod tests {
             (u64::MAX, 2),
             (0, 8),
         ] {
-            let checked = regions.check(key, address, bytes.into(), Access::RemoteWrite);
+            let checked = regions.check(key, address, bytes.into(), MemoryAccess::RemoteWrite);
             assert!(matches!(checked, Err(AccessError::Bounds { .. })));
             assert_eq!(gather(&regions, key, address, bytes), None);
             let placed = regions.place(key, address, &vec![0; bytes as usize]);
             assert!(placed.is_err(), "{bytes} bytes at {address:#x}");
         }
-        let all = regions.check(key, base, u64::MAX, Access::RemoteRead);
+        let all = regions.check(key, base, u64::MAX, MemoryAccess::RemoteRead);
         assert!(all.is_err());
         assert!(regions.fetch_add(key, base + 9, 1).is_err());
         assert!(regions.fetch_add(key, base + 4, 1).is_err(), "not aligned");
@@ -344,7 +363,7 @@ mod tests {
     #[test]
     fn a_key_names_its_region_alone_and_only_while_it_is_registered() {
         let mut memory = [1; 2];
-        let (mut regions, key, base) = one(&mut memory, Granted::Full);
+        let (mut regions, key, base) = one(&mut memory, RegionAccess::Full);
         for wrong in [0, key ^ 1, key ^ 1 << 16, key ^ 1 << 31, u32::MAX] {
             assert_eq!(gather(&regions, wrong, base, 8), None, "{wrong:#x}");
             assert_eq!(regions.remove(wrong), None);
@@ -352,10 +371,10 @@ mod tests {
         let removed = regions.remove(key).map(|it| (it.bytes, it.loan));
         assert_eq!((removed, regions.remove(key)), (Some((16, None)), None));
         assert_eq!(gather(&regions, key, base, 8), None);
-        let checked = regions.check(key, base, 8, Access::LocalRead);
+        let checked = regions.check(key, base, 8, MemoryAccess::LocalRead);
         assert_eq!(checked, Err(AccessError::Key { key }));
         // SAFETY: as in `one`.
-        let next = unsafe { regions.add(NonNull::from(&mut memory).cast(), 8, Granted::Own) };
+        let next = unsafe { regions.add(NonNull::from(&mut memory).cast(), 8, RegionAccess::Own) };
         let next = next.unwrap();
         assert_eq!((next & 0xffff, next == key), (key & 0xffff, false));
         assert_eq!(gather(&regions, key, base, 8), None);
@@ -365,12 +384,12 @@ mod tests {
     fn there_are_only_so_many() {
         let mut memory = [1u64; 2];
         let base = NonNull::from(&mut memory).cast();
-        let mut regions = Regions::default();
+        let mut regions = RoceRegions::default();
         for _ in 0..MOST_REGIONS {
             // SAFETY: as in `one`.
-            assert!(unsafe { regions.add(base, 16, Granted::Own) }.is_some());
+            assert!(unsafe { regions.add(base, 16, RegionAccess::Own) }.is_some());
         }
         // SAFETY: as in `one`.
-        assert_eq!(unsafe { regions.add(base, 16, Granted::Own) }, None);
+        assert_eq!(unsafe { regions.add(base, 16, RegionAccess::Own) }, None);
     }
 }

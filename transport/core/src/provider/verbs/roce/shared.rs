@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The UDP port of RoCE, to which alone adapters send, shared by the processes of a host that are at one address. The system hands each
-//! packet to the one whose place among them begins the number of the queue pair that it is for ([`Numbers`]).
+//! packet to the one whose place among them begins the number of the queue pair that it is for ([`PairNumbers`]).
 //!
 //! Nobody says which place a socket has got; it sends itself packets until one comes ([`place_of`]). The system keeps places from 0 on
 //! without gaps: when a socket is closed, the last one gets its place, and hears nothing of what is for it any more. So the port is for
-//! the ranks of one job, which end together: the first of them takes it for the job ([`Claim`]), when nobody else has it.
+//! the ranks of one job, which end together: the first of them takes it for the job ([`PortClaim`]), when nobody else has it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -12,26 +12,26 @@ use std::time::{Duration, Instant};
 
 use roce::format::PORT;
 
-use super::claim::{Claim, First, PATIENCE, SHORT};
-use super::pairs::Numbers;
+use super::claim::{First, PATIENCE, PortClaim, SHORT};
+use super::pairs::PairNumbers;
 use super::system;
 use crate::wait;
 
-/// A socket at the port of RoCE, which others share.
+/// The socket at the UDP port of RoCE, which several processes share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedSocket {
     pub(super) socket: UdpSocket,
     /// What its socket hears of.
-    pub(super) numbers: Numbers,
+    pub(super) numbers: PairNumbers,
     /// Of the first rank of the job to come.
-    pub(super) claim: Option<Claim>,
+    pub(super) claim: Option<PortClaim>,
 }
 
 /// Joins those who share the port. This process is rank `rank` of `job` on this host, from 0 on.
 ///
 /// # Errors
 /// What is in the way, in words that stand behind a colon.
-pub(super) fn join(address: IpAddr, rank: u32, job: u64) -> Result<Shared, String> {
+pub(super) fn join(address: IpAddr, rank: u32, job: u64) -> Result<SharedSocket, String> {
     let at = SocketAddr::new(address, PORT);
     if rank > u8::MAX.into() {
         return Err(format!("256 ranks have {at}, and there are no more places"));
@@ -51,9 +51,9 @@ pub(super) fn join(address: IpAddr, rank: u32, job: u64) -> Result<Shared, Strin
     let place = place.map_err(|error| format!("its place at {at}: {error}"))?;
     let claim = first.map(First::show).transpose();
     let claim = claim.map_err(|error| format!("a claim on {at}: {error}"))?;
-    Ok(Shared {
+    Ok(SharedSocket {
         socket,
-        numbers: Numbers::of_place(place),
+        numbers: PairNumbers::of_place(place),
         claim,
     })
 }
@@ -146,7 +146,7 @@ mod tests {
         let all: Vec<_> = (0..5).map(|rank| join(address, rank, 1).unwrap()).collect();
         let sender = UdpSocket::bind((address, 0)).unwrap();
         for (place, shared) in (0_u8..).zip(&all) {
-            assert_eq!(shared.numbers, Numbers::of_place(place));
+            assert_eq!(shared.numbers, PairNumbers::of_place(place));
             assert_eq!(shared.claim.is_some(), place == 0);
             let socket = &shared.socket;
             let mut packet = [0; 40];
@@ -180,7 +180,7 @@ mod tests {
             drop(late);
         });
         let next = join(address, 0, 2).unwrap();
-        assert_eq!(next.numbers, Numbers::of_place(0));
+        assert_eq!(next.numbers, PairNumbers::of_place(0));
         ends.join().unwrap();
     }
 

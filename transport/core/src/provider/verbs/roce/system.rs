@@ -20,9 +20,9 @@ pub(super) struct Leaving<'a> {
     pub(super) to: SocketAddr,
 }
 
-/// What has come into one buffer: datagrams one behind the other, `packet_bytes` of each, the last may be shorter.
+/// What one receive call returned: datagrams of `packet_bytes` one behind the other, the last may be shorter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Came {
+pub(super) struct UdpBatch {
     pub(super) bytes: usize,
     pub(super) packet_bytes: usize,
     pub(super) from: SocketAddr,
@@ -59,13 +59,13 @@ pub(super) fn send_burst<'a>(
     socket: &UdpSocket,
     burst: impl Iterator<Item = Leaving<'a>>,
 ) -> io::Result<usize> {
-    let mut names = [Name::default(); SENT_AT_ONCE];
+    let mut names = [SocketName::default(); SENT_AT_ONCE];
     let mut parts = [NO_PART; SENT_AT_ONCE];
     let mut controls = [ControlMessage::default(); SENT_AT_ONCE];
     let mut messages = no_messages::<SENT_AT_ONCE>();
     let mut count = 0;
     for (index, leaving) in burst.take(SENT_AT_ONCE).enumerate() {
-        names[index] = Name::of(leaving.to);
+        names[index] = SocketName::of(leaving.to);
         parts[index] = part_of(leaving.bytes);
         let message = &mut messages[index].msg_hdr;
         message.msg_name = (&raw mut names[index].bytes).cast();
@@ -91,9 +91,9 @@ pub(super) fn receive_burst<const MOST: usize>(
     socket: &UdpSocket,
     buffers: &mut [u8],
     buffer_bytes: usize,
-    came: &mut [Came; RECEIVED_AT_ONCE],
+    came: &mut [UdpBatch; RECEIVED_AT_ONCE],
 ) -> io::Result<usize> {
-    let mut names = [Name::default(); MOST];
+    let mut names = [SocketName::default(); MOST];
     let mut parts = [NO_PART; MOST];
     let mut controls = [ControlMessage::default(); MOST];
     let mut messages = no_messages::<MOST>();
@@ -128,7 +128,7 @@ pub(super) fn receive_burst<const MOST: usize>(
             None => 0,
         };
         let length = message.msg_hdr.msg_controllen;
-        *came = Came {
+        *came = UdpBatch {
             bytes,
             packet_bytes: controls[index].segment_bytes(length).unwrap_or(bytes),
             from: from.unwrap_or(NOBODY),
@@ -140,8 +140,8 @@ pub(super) fn receive_burst<const MOST: usize>(
 /// Fills messages; answers how many.
 ///
 /// # Safety
-/// The first `room` of them point to names, parts, control messages and buffers of the lengths that they say, which live over the call and are
-/// expected to be written.
+/// The first `room` of them point to names, parts, control messages and buffers of the lengths that they say, which live over the
+/// call and are expected to be written.
 unsafe fn receive<const MOST: usize>(
     socket: &UdpSocket,
     messages: &mut [libc::mmsghdr; MOST],
@@ -203,14 +203,14 @@ pub(super) fn join(socket: &UdpSocket, joins: bool) {
     _ = set_option(socket, libc::SOL_UDP, UDP_GRO, joins.into());
 }
 
-/// The name of a socket as the kernel writes it.
+/// A socket address as the kernel writes it.
 #[derive(Clone, Copy)]
-struct Name {
+struct SocketName {
     bytes: libc::sockaddr_in6,
     length: libc::socklen_t,
 }
 
-impl Default for Name {
+impl Default for SocketName {
     fn default() -> Self {
         // SAFETY: integers, for which zero is a value.
         let bytes = unsafe { std::mem::zeroed() };
@@ -218,7 +218,7 @@ impl Default for Name {
     }
 }
 
-impl Name {
+impl SocketName {
     fn of(address: SocketAddr) -> Self {
         let mut name = Self::default();
         match address {
@@ -272,7 +272,7 @@ pub(super) fn bind_in_group(address: SocketAddr, at: u32) -> io::Result<UdpSocke
     let socket = UdpSocket::from(owned(unsafe { libc::socket(family, kind, 0) })?);
     set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     // Before it has a filter: with one it could not join a group that there is.
-    let name = Name::of(address);
+    let name = SocketName::of(address);
     let place = (&raw const name.bytes).cast();
     // SAFETY: reads a name of this length.
     of_call(unsafe { libc::bind(socket.as_raw_fd(), place, name.length) })?;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packets as datagrams of plain UDP sockets, which any user may have. The system writes the headers of IP and UDP; the checksum
-//! of a packet counts on what it writes into them ([`roce::format::Network::assumed`]), so fragments are forbidden, and the socket at which
-//! packets come is never connected.
+//! of a packet counts on what it writes into them ([`roce::format::NetworkHeaders::assumed`]), so fragments are forbidden, and the
+//! socket at which packets come is never connected.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use roce::format::PORT;
-use roce::link::Carried;
+use roce::link::FramePayload;
 
 use super::carrier::{Carrier, assumed};
-use super::claim::Claim;
-use super::connected::Connected;
-use super::looks::{Look, Looks};
-use super::system::{self, Came, Leaving, NOBODY, RECEIVED_AT_ONCE};
+use super::claim::PortClaim;
+use super::connected::ConnectedSockets;
+use super::recv_mode::{RecvHistory, RecvMode};
+use super::system::{self, Leaving, NOBODY, RECEIVED_AT_ONCE, UdpBatch};
 use super::trains::Trains;
 use crate::wait;
 
@@ -23,24 +23,24 @@ use crate::wait;
 pub(crate) struct Udp {
     socket: UdpSocket,
     /// Ends after the socket.
-    _claim: Option<Claim>,
+    _claim: Option<PortClaim>,
     local: SocketAddr,
     most_bytes: usize,
     waiting_bytes: usize,
     trains: Trains,
     /// Those that send what goes to places that are sent to often.
-    connected: Connected,
-    looks: Looks,
+    connected: ConnectedSockets,
+    looks: RecvHistory,
     /// What has come, and into which of the buffers.
-    came: [Came; RECEIVED_AT_ONCE],
+    came: [UdpBatch; RECEIVED_AT_ONCE],
     buffers: Box<[u8]>,
     /// Where each packet of it is, and whose.
-    packets: Vec<Packet>,
+    packets: Vec<UdpPacket>,
 }
 
-/// A packet that has come.
+/// A received packet.
 #[derive(Clone, Copy, Debug)]
-struct Packet {
+struct UdpPacket {
     at: usize,
     bytes: usize,
     from: SocketAddr,
@@ -61,7 +61,7 @@ impl Udp {
     /// What the system does not grant.
     pub(super) fn over(
         socket: UdpSocket,
-        claim: Option<Claim>,
+        claim: Option<PortClaim>,
         link_bytes: usize,
     ) -> io::Result<Self> {
         let local = socket.local_addr()?;
@@ -71,7 +71,7 @@ impl Udp {
             system::take_unchecked(&socket)?;
         }
         let waiting_bytes = system::ask_for_room(&socket, WANTED_ROOM_BYTES);
-        let nothing = Came {
+        let nothing = UdpBatch {
             bytes: 0,
             packet_bytes: 0,
             from: NOBODY,
@@ -83,9 +83,9 @@ impl Udp {
             most_bytes: link_bytes,
             waiting_bytes,
             trains: Trains::new(),
-            connected: Connected::new(local),
+            connected: ConnectedSockets::new(local),
             // Where processes share a port, the kernel would join packets to several of them.
-            looks: Looks::new(local.port() != PORT),
+            looks: RecvHistory::new(local.port() != PORT),
             came: [nothing; RECEIVED_AT_ONCE],
             buffers: vec![0; RECEIVED_AT_ONCE * BUFFER_BYTES].into_boxed_slice(),
             packets: Vec::new(),
@@ -117,10 +117,10 @@ impl Udp {
     fn look(&mut self) -> usize {
         let (socket, came, buffers) = (&self.socket, &mut self.came, &mut self.buffers);
         let count = match self.looks.next() {
-            Look::Alone => {
+            RecvMode::Alone => {
                 let buffer = buffers.get_mut(..BUFFER_BYTES).unwrap_or_default();
                 socket.recv_from(buffer).map(|(bytes, from)| {
-                    came[0] = Came {
+                    came[0] = UdpBatch {
                         bytes,
                         packet_bytes: bytes,
                         from,
@@ -128,8 +128,8 @@ impl Udp {
                     1
                 })
             }
-            Look::Train => system::receive_burst::<1>(socket, buffers, BUFFER_BYTES, came),
-            Look::Trains => {
+            RecvMode::Train => system::receive_burst::<1>(socket, buffers, BUFFER_BYTES, came),
+            RecvMode::Trains => {
                 system::receive_burst::<RECEIVED_AT_ONCE>(socket, buffers, BUFFER_BYTES, came)
             }
         };
@@ -214,7 +214,7 @@ impl Carrier for Udp {
             while left != 0 {
                 let bytes = left.min(came.packet_bytes);
                 let from = came.from;
-                self.packets.push(Packet { at, bytes, from });
+                self.packets.push(UdpPacket { at, bytes, from });
                 (at, left) = (at + bytes, left - bytes);
             }
         }
@@ -224,8 +224,8 @@ impl Carrier for Udp {
         self.packets.len()
     }
 
-    fn received(&self, index: usize) -> Option<Carried<'_>> {
-        let Packet { at, bytes, from } = *self.packets.get(index)?;
+    fn received(&self, index: usize) -> Option<FramePayload<'_>> {
+        let UdpPacket { at, bytes, from } = *self.packets.get(index)?;
         assumed(self.buffers.get(at..at + bytes)?, from, self.local)
     }
 

@@ -5,21 +5,22 @@
 //! Such a payload may change as soon as its request is complete, and the carrier may still have the packet then, as little as that
 //! happens: W1 says why that does no harm.
 //!
-//! **W1.** A packet has its payload in place only when it leaves for the first time, and never a datagram; one that leaves again is copied, and so is what waits
-//! of an answer to a read that is answered again. A carrier sends in order. So when a packet is acknowledged, whichever of its copies has come, the carrier has read the payload of the first. A
-//! queue pair that breaks has its memory back earlier: what leaves then with other bytes has a wrong checksum, and is dropped as damaged.
-//! The same holds for a peer's read of memory that changes meanwhile: it is answered with a copy the next time.
+//! **W1.** A packet has its payload in place only when it leaves for the first time, and never a datagram; one that leaves again is
+//! copied, and so is what waits of an answer to a read that is answered again. A carrier sends in order. So when a packet is
+//! acknowledged, whichever of its copies has come, the carrier has read the payload of the first. A queue pair that breaks has its
+//! memory back earlier: what leaves then with other bytes has a wrong checksum, and is dropped as damaged. The same holds for a
+//! peer's read of memory that changes meanwhile: it is answered with a copy the next time.
 
 use std::net::SocketAddr;
 
-use dpdk_sys::Part;
-use roce::format::{ICRC_BYTES, Network};
+use dpdk_sys::LentPart;
+use roce::format::{ICRC_BYTES, NetworkHeaders};
 use roce::icrc::Icrc;
-use roce::{Outgoing, Payload, Piece};
+use roce::{OutgoingPacket, PacketPayload, RoceSge};
 
 use super::super::port::PortCounts;
 use super::carrier::Carrier;
-use super::regions::Regions;
+use super::regions::RoceRegions;
 
 /// What packets leave by.
 #[derive(Debug)]
@@ -50,7 +51,7 @@ impl<'a, C: Carrier> Exit<'a, C> {
     }
 
     /// Hands a packet over. One that cannot be written is lost.
-    pub(super) fn push(&mut self, outgoing: &Outgoing<'_>, regions: &Regions) {
+    pub(super) fn push(&mut self, outgoing: &OutgoingPacket<'_>, regions: &RoceRegions) {
         match lent(outgoing, regions, self.lends_from) {
             Some((piece, part)) => self.push_around(outgoing, regions, (piece, part)),
             None => self.push_copied(outgoing, regions),
@@ -58,7 +59,7 @@ impl<'a, C: Carrier> Exit<'a, C> {
     }
 
     /// The same with a copy of its payload.
-    pub(super) fn push_copied(&mut self, outgoing: &Outgoing<'_>, regions: &Regions) {
+    pub(super) fn push_copied(&mut self, outgoing: &OutgoingPacket<'_>, regions: &RoceRegions) {
         let from = self.carrier.source(outgoing.to);
         let buffer = self.carrier.buffer();
         let bytes = buffer.and_then(|buffer| write(outgoing, regions, from, buffer));
@@ -68,7 +69,12 @@ impl<'a, C: Carrier> Exit<'a, C> {
     }
 
     /// The same, with its payload where it is, if the carrier can do that now.
-    fn push_around(&mut self, outgoing: &Outgoing<'_>, regions: &Regions, at: (Piece, Part)) {
+    fn push_around(
+        &mut self,
+        outgoing: &OutgoingPacket<'_>,
+        regions: &RoceRegions,
+        at: (RoceSge, LentPart),
+    ) {
         let from = self.carrier.source(outgoing.to);
         let buffer = self.carrier.buffer();
         let written = buffer.and_then(|buffer| write_head(outgoing, at, from, buffer));
@@ -92,8 +98,8 @@ impl<'a, C: Carrier> Exit<'a, C> {
 #[derive(Debug)]
 pub(crate) struct Behind {
     /// The payload, as the carrier knows it, and as the table of regions does.
-    pub(super) part: Part,
-    piece: Piece,
+    pub(super) part: LentPart,
+    piece: RoceSge,
     pub(super) pad: &'static [u8],
     /// The checksum of the headers.
     pub(super) icrc: Icrc,
@@ -107,7 +113,12 @@ impl Behind {
     }
 
     /// Copies it behind the headers in `buffer`, which are so long; answers how long the packet is.
-    pub(super) fn copy(&self, regions: &Regions, at: usize, buffer: &mut [u8]) -> Option<usize> {
+    pub(super) fn copy(
+        &self,
+        regions: &RoceRegions,
+        at: usize,
+        buffer: &mut [u8],
+    ) -> Option<usize> {
         let place = buffer.get_mut(at..at + self.bytes())?;
         let (behind, checksum) = place.split_last_chunk_mut::<ICRC_BYTES>()?;
         let (payload, pad) = behind.split_at_mut(behind.len() - self.pad.len());
@@ -121,9 +132,13 @@ impl Behind {
 }
 
 /// The payload of a packet, if it is one that can stay where it is (W1).
-fn lent(outgoing: &Outgoing<'_>, regions: &Regions, lends_from: u32) -> Option<(Piece, Part)> {
+fn lent(
+    outgoing: &OutgoingPacket<'_>,
+    regions: &RoceRegions,
+    lends_from: u32,
+) -> Option<(RoceSge, LentPart)> {
     match outgoing.payload {
-        Payload::Piece(piece) if piece.bytes >= lends_from && !outgoing.is_repeated => {
+        PacketPayload::Piece(piece) if piece.bytes >= lends_from && !outgoing.is_repeated => {
             Some((piece, regions.lent(piece)?))
         }
         _ => None,
@@ -132,13 +147,13 @@ fn lent(outgoing: &Outgoing<'_>, regions: &Regions, lends_from: u32) -> Option<(
 
 /// Writes what stands in front of a payload that stays where it is; answers how long that is, and what follows.
 fn write_head(
-    outgoing: &Outgoing<'_>,
-    (piece, part): (Piece, Part),
+    outgoing: &OutgoingPacket<'_>,
+    (piece, part): (RoceSge, LentPart),
     from: SocketAddr,
     to: &mut [u8],
 ) -> Option<(usize, Behind)> {
     let bytes = outgoing.bytes();
-    let network = Network::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
+    let network = NetworkHeaders::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
     let at = outgoing.headers.write_to(to)?;
     let behind = Behind {
         part,
@@ -151,13 +166,13 @@ fn write_head(
 
 /// Writes a whole packet that comes from there; answers its length.
 fn write(
-    outgoing: &Outgoing<'_>,
-    regions: &Regions,
+    outgoing: &OutgoingPacket<'_>,
+    regions: &RoceRegions,
     from: SocketAddr,
     to: &mut [u8],
 ) -> Option<usize> {
     let bytes = outgoing.bytes();
-    let network = Network::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
+    let network = NetworkHeaders::assumed(from, outgoing.to, u16::try_from(bytes).ok()?).ok()?;
     let (packet, rest) = to.split_at_mut_checked(bytes)?;
     let checksum = rest.first_chunk_mut::<ICRC_BYTES>()?;
     let at = outgoing.headers.write_to(packet)?;
@@ -165,9 +180,9 @@ fn write(
         .get_mut(at..)?
         .split_at_mut_checked(usize::try_from(outgoing.payload.bytes()).ok()?)?;
     match outgoing.payload {
-        Payload::Nothing => {}
-        Payload::Inline(inline) => payload.copy_from_slice(inline),
-        Payload::Piece(piece) => regions.gather(piece, payload).ok()?,
+        PacketPayload::Nothing => {}
+        PacketPayload::Inline(inline) => payload.copy_from_slice(inline),
+        PacketPayload::Piece(piece) => regions.gather(piece, payload).ok()?,
     }
     pad.fill(0);
     *checksum = Icrc::new(&network, packet).finish();

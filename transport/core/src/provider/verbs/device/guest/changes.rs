@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A port whose link and whose addresses change.
 
-use super::super::super::words::Unfit;
+use super::super::super::error_text::Unfit;
 use super::*;
 
 /// Switches rxe0's link on again. Routes and neighbours have gone with it.
@@ -17,25 +17,25 @@ fn link_up() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_port_that_is_down_says_so_and_is_not_opened() {
-    let mut a = Side::open("rxe0", Q_KEY);
+    let mut a = GuestPort::open("rxe0", Q_KEY);
     let gid = a.device.facts().gid;
     let sign = a.device.sign().unwrap().as_raw_fd();
     shell("ip link set $RXE_A_DEV down");
     assert!(is_readable(sign, 10_000));
-    a.wait_event(Event::PortDown);
+    a.wait_event(PortEvent::PortDown);
     a.device.refresh().unwrap();
     assert_eq!((a.device.facts().is_up, a.device.facts().gid), (false, gid));
-    let opened = Device::open("rxe0", 1, &DEPTHS, &NetTerms::DEFAULT, Q_KEY, None).map(drop);
+    let opened = VerbsDevice::open("rxe0", 1, &DEPTHS, &NetTerms::DEFAULT, Q_KEY, None).map(drop);
     let told = opened.unwrap_err().to_string();
     assert!(
         told.contains("rxe0:1 cannot be used: the port is down"),
         "{told}"
     );
-    let found = list(Route::Anywhere, &NetTerms::DEFAULT).unwrap();
+    let found = list(HostRoute::Anywhere, &NetTerms::DEFAULT).unwrap();
     let found = found.iter().find(|found| found.name == "rxe0").unwrap();
     assert_eq!(found.ports.as_ref().unwrap()[0].unfit, Some(Unfit::Down(1)));
     link_up();
-    a.wait_event(Event::PortUp);
+    a.wait_event(PortEvent::PortUp);
     a.device.refresh().unwrap();
     assert_eq!((a.device.facts().is_up, a.device.facts().gid), (true, gid));
     // Addresses come back one by one; when all events were taken, the sign goes.
@@ -49,70 +49,67 @@ fn a_port_that_is_down_says_so_and_is_not_opened() {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn a_port_that_goes_down_and_comes_back_serves_again() {
+    let has_failed = |done: &Done| done.status != WorkStatus::Success;
     let (mut a, mut b) = two_sides();
     let (left, _) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 4);
     b.post_buffers(Receives::Datagrams, 4);
     a.post_buffers(Receives::Datagrams, 3);
-    let way = a.device.open_way(&b.address()).unwrap();
+    let handle = a.device.create_address_handle(&b.address()).unwrap();
     let (here, there) = (a.device.datagram_number(), b.device.datagram_number());
-    let to = mailbox(way, there);
+    let to = mailbox(handle, there);
 
     shell("ip link set $RXE_A_DEV down");
-    a.wait_event(Event::PortDown);
-    a.send(left, 1, Body::Inline(b"lost"));
-    let body = Body::Inline(b"lost");
+    a.wait_event(PortEvent::PortDown);
+    a.send(left, 1, WorkBody::Inline(b"lost"));
+    let body = WorkBody::Inline(b"lost");
     a.device.post_datagram(to, 2, body, true).unwrap();
     // Soft-RoCE breaks both queue pairs at once.
-    let done = a.wait(Queue::Sends, 2);
-    assert!(
-        done.iter().all(|done| done.status != Status::Success),
-        "{done:?}"
-    );
+    let done = a.wait(CqKind::Sends, 2);
+    assert!(done.iter().all(has_failed), "{done:?}");
 
     // The buffers come back, and are posted again.
-    let back = a.wait(Queue::Receives, 3);
-    let flushed = [100, 101, 102].map(|work| (work, Status::Flushed));
+    let back = a.wait(CqKind::Receives, 3);
+    let flushed = [100, 101, 102].map(|work| (work, WorkStatus::Flushed));
     assert_eq!(statuses(&back), flushed);
     a.post_buffers(Receives::Datagrams, 3);
     // Every one that is sent has an end, in turn, however often the queue pair breaks.
     for work in 10..50 {
         a.device.post_datagram(to, work, body, true).unwrap();
     }
-    let done = a.wait(Queue::Sends, 40);
+    let done = a.wait(CqKind::Sends, 40);
     assert!(done.iter().map(|done| done.work).eq(10..50), "{done:?}");
-    assert!(
-        done.iter().all(|done| done.status != Status::Success),
-        "{done:?}"
-    );
+    assert!(done.iter().all(has_failed), "{done:?}");
 
     link_up();
-    a.wait_event(Event::PortUp);
+    a.wait_event(PortEvent::PortUp);
     // Some of the buffers may have come back once more.
-    while a.device.poll(Queue::Receives, &mut [Done::default()]) != 0 {}
+    while a.device.poll(CqKind::Receives, &mut [Done::default()]) != 0 {}
     assert!(a.device.repair.is_none());
     a.post_buffers(Receives::Datagrams, 3);
-    a.device.close_way(way);
-    let way = a.device.open_way(&b.address()).unwrap();
-    let (to, body) = (mailbox(way, there), Body::Inline(b"again"));
+    a.device.destroy_address_handle(handle);
+    let handle = a.device.create_address_handle(&b.address()).unwrap();
+    let (to, body) = (mailbox(handle, there), WorkBody::Inline(b"again"));
     a.device.post_datagram(to, 3, body, true).unwrap();
-    assert_eq!(statuses(&a.wait(Queue::Sends, 1)), [(3, Status::Success)]);
-    assert_eq!(b.wait(Queue::Receives, 1)[0].source, here);
-    let back = b.device.open_way(&a.address()).unwrap();
-    let (to, body) = (mailbox(back, here), Body::Inline(b"answer"));
+    let sent = statuses(&a.wait(CqKind::Sends, 1));
+    assert_eq!(sent, [(3, WorkStatus::Success)]);
+    assert_eq!(b.wait(CqKind::Receives, 1)[0].source, here);
+    let back = b.device.create_address_handle(&a.address()).unwrap();
+    let (to, body) = (mailbox(back, here), WorkBody::Inline(b"answer"));
     b.device.post_datagram(to, 4, body, true).unwrap();
-    assert_eq!(a.wait(Queue::Receives, 1)[0].bytes as usize, GRH_BYTES + 6);
+    assert_eq!(a.wait(CqKind::Receives, 1)[0].bytes as usize, GRH_BYTES + 6);
 
     a.device.destroy(left);
     let (left, _) = joined(&mut a, &mut b);
-    a.send(left, 5, Body::Inline(b"again"));
-    assert_eq!(statuses(&a.wait(Queue::Sends, 1)), [(5, Status::Success)]);
+    a.send(left, 5, WorkBody::Inline(b"again"));
+    let sent = statuses(&a.wait(CqKind::Sends, 1));
+    assert_eq!(sent, [(5, WorkStatus::Success)]);
 }
 
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn an_address_that_moves_in_the_table_is_found_again() {
-    let mut a = Side::open("rxe0", Q_KEY);
+    let mut a = GuestPort::open("rxe0", Q_KEY);
     let before = a.device.facts().clone();
     let own = gid::in_words(before.gid);
     let change = |what: &str, address: &str| {
@@ -131,8 +128,8 @@ fn an_address_that_moves_in_the_table_is_found_again() {
     assert_eq!(change("add", "10.79.0.1"), Some(before.gid_index.into()));
     let place = change("add", "10.77.0.1");
     assert_eq!(
-        a.wait_event(Event::AddressChanged).last(),
-        Some(&Event::AddressChanged)
+        a.wait_event(PortEvent::AddressChanged).last(),
+        Some(&PortEvent::AddressChanged)
     );
     a.device.refresh().unwrap();
     let moved = a.device.facts();
@@ -153,7 +150,7 @@ fn an_address_that_moves_in_the_table_is_found_again() {
 
 /// Where rxe0's table has an address.
 fn place_in_table(address: &str) -> Option<u32> {
-    let devices = list(Route::Anywhere, &NetTerms::DEFAULT).unwrap();
+    let devices = list(HostRoute::Anywhere, &NetTerms::DEFAULT).unwrap();
     let device = devices.iter().find(|device| device.name == "rxe0").unwrap();
     let all = &device.ports.as_ref().unwrap()[0].gids.all;
     let found = all

@@ -14,37 +14,44 @@ fn a_wrong_remote_key_breaks_the_pair_and_what_follows_comes_back() {
     let (left, right) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 2);
     let (address, key) = (b.block.address(0), b.block.region.remote_key);
-    let wrong = Operation::Write {
+    let wrong = WorkOpcode::Write {
         address,
         key: key ^ 0x55,
     };
     let mut requests = [
-        request(1, Operation::Write { address, key }, Body::Inline(b"good")),
-        request(2, wrong, Body::Inline(b"bad")),
-        request(3, Operation::Send, Body::Inline(b"never")),
+        request(
+            1,
+            WorkOpcode::Write { address, key },
+            WorkBody::Inline(b"good"),
+        ),
+        request(2, wrong, WorkBody::Inline(b"bad")),
+        request(3, WorkOpcode::Send, WorkBody::Inline(b"never")),
     ];
     (requests[1].signaled, requests[2].signaled) = (false, false);
     assert_eq!(a.device.post(left, &requests), 3);
-    let done = a.wait(Queue::Sends, 3);
+    let done = a.wait(CqKind::Sends, 3);
     let wanted = [
-        (1, Status::Success),
-        (2, Status::RemoteAccess),
-        (3, Status::Flushed),
+        (1, WorkStatus::Success),
+        (2, WorkStatus::RemoteAccess),
+        (3, WorkStatus::Flushed),
     ];
     assert_eq!(statuses(&done), wanted);
     assert!(done.iter().all(|done| done.number == left.number));
     // What is posted now comes back too.
-    a.send(left, 4, Body::Inline(b"late"));
-    assert_eq!(statuses(&a.wait(Queue::Sends, 1)), [(4, Status::Flushed)]);
+    a.send(left, 4, WorkBody::Inline(b"late"));
+    assert_eq!(
+        statuses(&a.wait(CqKind::Sends, 1)),
+        [(4, WorkStatus::Flushed)]
+    );
     // Adapters tell the other side which pair was lost; Soft-RoCE says nothing, or that its last buffer has been used.
-    let last_buffer = Event::Other(verbs_sys::IBV_EVENT_QP_LAST_WQE_REACHED);
-    let allowed = [Event::QueuePairLost(right.number), last_buffer];
+    let last_buffer = PortEvent::Other(verbs_sys::IBV_EVENT_QP_LAST_WQE_REACHED);
+    let allowed = [PortEvent::QueuePairLost(right.number), last_buffer];
     let event = b.device.next_event();
     assert!(
         event.is_none_or(|event| allowed.contains(&event)),
         "{event:?}"
     );
-    assert_eq!(b.device.poll(Queue::Receives, &mut [Done::default()]), 0);
+    assert_eq!(b.device.poll(CqKind::Receives, &mut [Done::default()]), 0);
     assert_eq!(b.block.read(0, 4), b"good");
 }
 
@@ -52,7 +59,7 @@ fn a_wrong_remote_key_breaks_the_pair_and_what_follows_comes_back() {
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn memory_is_out_of_reach_when_it_was_deregistered_or_is_only_for_reading() {
     let (mut a, mut b) = two_sides();
-    let mut outcome = |access, operation: fn(u64, u32) -> Operation, end: bool| {
+    let mut outcome = |access, operation: fn(u64, u32) -> WorkOpcode, end: bool| {
         let (left, right) = joined(&mut a, &mut b);
         let base = memory();
         // SAFETY: the memory is never given back.
@@ -61,21 +68,39 @@ fn memory_is_out_of_reach_when_it_was_deregistered_or_is_only_for_reading() {
             b.device.deregister(region);
         }
         let operation = operation(base.addr().get() as u64, region.remote_key);
-        let body = Body::Piece(a.block.piece(0, 8));
+        let body = WorkBody::Piece(a.block.piece(0, 8));
         assert_eq!(a.device.post(left, &[request(1, operation, body)]), 1);
-        let status = a.wait(Queue::Sends, 1)[0].status;
+        let status = a.wait(CqKind::Sends, 1)[0].status;
         a.device.destroy(left);
         b.device.destroy(right);
         status
     };
-    let read = |address, key| Operation::Read { address, key };
-    let write = |address, key| Operation::Write { address, key };
-    assert_eq!(outcome(Access::Full, write, false), Status::Success);
-    assert_eq!(outcome(Access::Full, write, true), Status::RemoteAccess);
-    assert_eq!(outcome(Access::Full, read, true), Status::RemoteAccess);
-    assert_eq!(outcome(Access::Read, read, false), Status::Success);
-    assert_eq!(outcome(Access::Read, write, false), Status::RemoteAccess);
-    assert_eq!(outcome(Access::Own, read, false), Status::RemoteAccess);
+    let read = |address, key| WorkOpcode::Read { address, key };
+    let write = |address, key| WorkOpcode::Write { address, key };
+    assert_eq!(
+        outcome(RegionAccess::Full, write, false),
+        WorkStatus::Success
+    );
+    assert_eq!(
+        outcome(RegionAccess::Full, write, true),
+        WorkStatus::RemoteAccess
+    );
+    assert_eq!(
+        outcome(RegionAccess::Full, read, true),
+        WorkStatus::RemoteAccess
+    );
+    assert_eq!(
+        outcome(RegionAccess::Read, read, false),
+        WorkStatus::Success
+    );
+    assert_eq!(
+        outcome(RegionAccess::Read, write, false),
+        WorkStatus::RemoteAccess
+    );
+    assert_eq!(
+        outcome(RegionAccess::Own, read, false),
+        WorkStatus::RemoteAccess
+    );
 }
 
 #[test]
@@ -83,16 +108,22 @@ fn memory_is_out_of_reach_when_it_was_deregistered_or_is_only_for_reading() {
 fn without_a_buffer_at_the_other_side_a_message_fails_in_the_end() {
     let (mut a, mut b) = two_sides();
     let (left, _) = joined(&mut a, &mut b);
-    a.send(left, 1, Body::Inline(b"nowhere"));
-    assert_eq!(statuses(&a.wait(Queue::Sends, 1)), [(1, Status::NotReady)]);
+    a.send(left, 1, WorkBody::Inline(b"nowhere"));
+    assert_eq!(
+        statuses(&a.wait(CqKind::Sends, 1)),
+        [(1, WorkStatus::NotReady)]
+    );
     // With a buffer that comes late all is well.
     let (left, _) = joined(&mut a, &mut b);
-    a.send(left, 2, Body::Inline(b"waits"));
+    a.send(left, 2, WorkBody::Inline(b"waits"));
     b.post_buffers(Receives::Shared, 1);
-    assert_eq!(statuses(&a.wait(Queue::Sends, 1)), [(2, Status::Success)]);
     assert_eq!(
-        statuses(&b.wait(Queue::Receives, 1)),
-        [(100, Status::Success)]
+        statuses(&a.wait(CqKind::Sends, 1)),
+        [(2, WorkStatus::Success)]
+    );
+    assert_eq!(
+        statuses(&b.wait(CqKind::Receives, 1)),
+        [(100, WorkStatus::Success)]
     );
 }
 
@@ -102,14 +133,14 @@ fn a_message_longer_than_its_buffer_fails_at_both_sides() {
     let (mut a, mut b) = two_sides();
     let (left, right) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 2);
-    a.send(left, 1, Body::Piece(a.block.piece(0, BUFFER_BYTES + 1)));
+    a.send(left, 1, WorkBody::Piece(a.block.piece(0, BUFFER_BYTES + 1)));
     assert_eq!(
-        statuses(&a.wait(Queue::Sends, 1)),
-        [(1, Status::RemoteOperation)]
+        statuses(&a.wait(CqKind::Sends, 1)),
+        [(1, WorkStatus::RemoteOperation)]
     );
-    let done = b.wait(Queue::Receives, 1);
+    let done = b.wait(CqKind::Receives, 1);
     assert_eq!((done[0].work, done[0].number), (100, right.number));
-    assert_ne!(done[0].status, Status::Success);
+    assert_ne!(done[0].status, WorkStatus::Success);
 }
 
 #[test]
@@ -120,10 +151,14 @@ fn a_wrong_local_key_breaks_the_pair() {
     b.post_buffers(Receives::Shared, 1);
     let mut piece = a.block.piece(0, 8);
     piece.local_key ^= 0x55;
-    a.send(left, 1, Body::Piece(piece));
+    a.send(left, 1, WorkBody::Piece(piece));
     // What Soft-RoCE calls it depends on the kernel: IBV_WC_LOC_QP_OP_ERR, or no cause at all.
-    let status = a.wait(Queue::Sends, 1)[0].status;
-    let allowed = [Status::LocalProtection, Status::Other(2), Status::Flushed];
+    let status = a.wait(CqKind::Sends, 1)[0].status;
+    let allowed = [
+        WorkStatus::LocalProtection,
+        WorkStatus::Other(2),
+        WorkStatus::Flushed,
+    ];
     assert!(allowed.contains(&status), "{status:?}");
 }
 
@@ -133,15 +168,18 @@ fn a_peer_that_has_gone_is_noticed_and_a_new_pair_reaches_another() {
     let (mut a, mut b) = two_sides();
     let (left, right) = joined(&mut a, &mut b);
     b.device.destroy(right);
-    a.send(left, 1, Body::Inline(b"anybody?"));
+    a.send(left, 1, WorkBody::Inline(b"anybody?"));
     assert_eq!(
-        statuses(&a.wait(Queue::Sends, 1)),
-        [(1, Status::RetryExceeded)]
+        statuses(&a.wait(CqKind::Sends, 1)),
+        [(1, WorkStatus::RetryExceeded)]
     );
     a.device.destroy(left);
     assert_eq!(a.device.post(left, &[]), 0);
     let (left, _) = joined(&mut a, &mut b);
     b.post_buffers(Receives::Shared, 1);
-    a.send(left, 2, Body::Inline(b"again"));
-    assert_eq!(statuses(&a.wait(Queue::Sends, 1)), [(2, Status::Success)]);
+    a.send(left, 2, WorkBody::Inline(b"again"));
+    assert_eq!(
+        statuses(&a.wait(CqKind::Sends, 1)),
+        [(2, WorkStatus::Success)]
+    );
 }

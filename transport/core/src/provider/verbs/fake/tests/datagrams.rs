@@ -1,26 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Datagrams.
 
-use super::super::super::address::Link;
+use super::super::super::address::LinkLayer;
 use super::super::super::port::{
-    Access, Body, CallError, Depths, Done, Event, GRH_BYTES, Mailbox, Piece, Port, Queue, Receives,
-    Refused, Status, Way,
+    AddressHandle, CallError, CqKind, Depths, Done, GRH_BYTES, Mailbox, PortEvent, QueueFull,
+    Receives, RegionAccess, Sge, VerbsPort, WorkBody, WorkStatus,
 };
 use super::super::{FakeConfig, FakeNet};
 use super::side::{DEPTHS, Q_KEY, Side, mailbox, run};
 
 /// Two ports, the second with buffers, and a way from the first to it.
-fn linked(config: FakeConfig) -> (FakeNet, [Side; 2], Way) {
+fn linked(config: FakeConfig) -> (FakeNet, [Side; 2], AddressHandle) {
     let net = FakeNet::new(config);
     let [mut one, mut other] = [Side::open(&net), Side::open(&net)];
     assert_eq!(other.give(Receives::Datagrams, 0, 64), 64);
-    let way = one.way(&other);
-    (net, [one, other], way)
+    let handle = one.handle(&other);
+    (net, [one, other], handle)
 }
 
-fn post(side: &mut Side, way: Way, number: u32, work: u64, bytes: &[u8]) -> Result<(), Refused> {
-    let (body, key) = (Body::Inline(bytes), side.port.datagram_key());
-    let to = Mailbox { way, number, key };
+fn post(
+    side: &mut Side,
+    handle: AddressHandle,
+    number: u32,
+    work: u64,
+    bytes: &[u8],
+) -> Result<(), QueueFull> {
+    let (body, key) = (WorkBody::Inline(bytes), side.port.datagram_key());
+    let to = Mailbox {
+        handle,
+        number,
+        key,
+    };
     side.port.post_datagram(to, work, body, true)
 }
 
@@ -31,23 +41,23 @@ fn a_datagram_comes_with_a_header_and_its_sender() {
             infiniband,
             ..FakeConfig::calm(1)
         };
-        let (net, [mut one, mut other], way) = linked(config);
+        let (net, [mut one, mut other], handle) = linked(config);
         let number = other.port.datagram_number();
-        assert_eq!(post(&mut one, way, number, 7, b"hello"), Ok(()));
+        assert_eq!(post(&mut one, handle, number, 7, b"hello"), Ok(()));
         run(&net);
         let done = Done {
             work: 0,
-            status: Status::Success,
+            status: WorkStatus::Success,
             bytes: 45,
             number,
             source: one.port.datagram_number(),
             vendor: 0,
         };
-        assert_eq!(other.done(Queue::Receives), [done]);
+        assert_eq!(other.done(CqKind::Receives), [done]);
         let buffer = other.buffer(0, 45);
         assert_eq!(&buffer[GRH_BYTES..], b"hello");
         assert_eq!(buffer[8..24], one.facts().gid);
-        assert_eq!(one.ends(), [(7, Status::Success)]);
+        assert_eq!(one.ends(), [(7, WorkStatus::Success)]);
         let stats = net.stats(0);
         assert_eq!((stats.datagrams, stats.datagram_bytes), (1, 5));
     }
@@ -58,9 +68,9 @@ fn a_port_reaches_itself() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let mut one = Side::open(&net);
     one.give(Receives::Datagrams, 0, 1);
-    let way = one.port.open_way(&one.port.address()).unwrap();
+    let handle = one.port.create_address_handle(&one.port.address()).unwrap();
     let number = one.port.datagram_number();
-    assert_eq!(post(&mut one, way, number, 7, b"me"), Ok(()));
+    assert_eq!(post(&mut one, handle, number, 7, b"me"), Ok(()));
     run(&net);
     assert_eq!(one.arrived()[0].1[GRH_BYTES..], *b"me");
 }
@@ -73,21 +83,23 @@ fn another_number_or_key_is_not_heard() {
     let mut other = Side::open(&net);
     other.give(Receives::Datagrams, 0, 4);
     let number = other.port.datagram_number();
-    let ways = [one.way(&other), stranger.way(&other)];
-    assert_eq!(post(&mut one, ways[0], number ^ 1, 1, b"x"), Ok(()));
-    assert_eq!(post(&mut stranger, ways[1], number, 2, b"x"), Ok(()));
+    let handles = [one.handle(&other), stranger.handle(&other)];
+    assert_eq!(post(&mut one, handles[0], number ^ 1, 1, b"x"), Ok(()));
+    assert_eq!(post(&mut stranger, handles[1], number, 2, b"x"), Ok(()));
     run(&net);
-    assert_eq!(other.done(Queue::Receives), []);
+    assert_eq!(other.done(CqKind::Receives), []);
     assert_eq!(net.stats(2).datagrams_foreign, 2);
     assert_eq!(
         one.ends(),
-        [(1, Status::Success)],
+        [(1, WorkStatus::Success)],
         "nobody tells the sender"
     );
-    assert_eq!(stranger.ends(), [(2, Status::Success)]);
+    assert_eq!(stranger.ends(), [(2, WorkStatus::Success)]);
     // What counts is the key that is named, not that of the sender.
-    let to = mailbox(ways[1], number);
-    let told = stranger.port.post_datagram(to, 3, Body::Inline(b"y"), true);
+    let to = mailbox(handles[1], number);
+    let told = stranger
+        .port
+        .post_datagram(to, 3, WorkBody::Inline(b"y"), true);
     assert_eq!(told, Ok(()));
     run(&net);
     assert_eq!(other.arrived()[0].1[GRH_BYTES..], *b"y");
@@ -97,19 +109,19 @@ fn another_number_or_key_is_not_heard() {
 fn without_a_buffer_a_datagram_is_gone() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let [mut one, mut other] = [Side::open(&net), Side::open(&net)];
-    let (way, number) = (one.way(&other), other.port.datagram_number());
-    assert_eq!(post(&mut one, way, number, 1, b"x"), Ok(()));
+    let (handle, number) = (one.handle(&other), other.port.datagram_number());
+    assert_eq!(post(&mut one, handle, number, 1, b"x"), Ok(()));
     run(&net);
     other.give(Receives::Datagrams, 0, 1);
     run(&net);
-    assert_eq!(other.done(Queue::Receives), []);
+    assert_eq!(other.done(CqKind::Receives), []);
     assert_eq!(net.stats(1).datagrams_without_buffer, 1);
-    assert_eq!(one.ends(), [(1, Status::Success)]);
+    assert_eq!(one.ends(), [(1, WorkStatus::Success)]);
 }
 
 #[test]
 fn a_datagram_fits_into_one_packet_of_both_ports() {
-    let (net, [mut one, mut other], way) = linked(FakeConfig::calm(1));
+    let (net, [mut one, mut other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     let large = other.piece(0, 2048);
     assert_eq!(
@@ -119,60 +131,68 @@ fn a_datagram_fits_into_one_packet_of_both_ports() {
         0,
         "full"
     );
-    for (bytes, taken) in [(1025, Err(Refused)), (200, Ok(()))] {
-        let body = Body::Piece(one.piece(0, bytes));
+    for (bytes, taken) in [(1025, Err(QueueFull)), (200, Ok(()))] {
+        let body = WorkBody::Piece(one.piece(0, bytes));
         assert_eq!(
-            one.port.post_datagram(mailbox(way, number), 1, body, true),
+            one.port
+                .post_datagram(mailbox(handle, number), 1, body, true),
             taken
         );
     }
     assert_eq!(
-        post(&mut one, way, number, 2, &[0; 65]),
-        Err(Refused),
+        post(&mut one, handle, number, 2, &[0; 65]),
+        Err(QueueFull),
         "inline"
     );
     assert_eq!(net.stats(0).wrong, 2);
     run(&net);
-    assert_eq!(other.done(Queue::Receives)[0].bytes, 240);
+    assert_eq!(other.done(CqKind::Receives)[0].bytes, 240);
     net.set_packet_bytes(1, 256);
-    let body = Body::Piece(one.piece(0, 257));
+    let body = WorkBody::Piece(one.piece(0, 257));
     assert_eq!(
-        one.port.post_datagram(mailbox(way, number), 3, body, true),
+        one.port
+            .post_datagram(mailbox(handle, number), 3, body, true),
         Ok(())
     );
     run(&net);
-    assert_eq!(other.done(Queue::Receives), [], "longer than its packets");
+    assert_eq!(other.done(CqKind::Receives), [], "longer than its packets");
     assert_eq!(net.stats(1).datagrams_foreign, 1);
 }
 
 #[test]
 fn a_buffer_that_is_too_small_breaks_the_receiver() {
-    let (net, [mut one, mut other], way) = linked(FakeConfig::calm(1));
+    let (net, [mut one, mut other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
-    let body = Body::Piece(one.piece(0, 217));
+    let body = WorkBody::Piece(one.piece(0, 217));
     assert_eq!(
-        one.port.post_datagram(mailbox(way, number), 1, body, true),
+        one.port
+            .post_datagram(mailbox(handle, number), 1, body, true),
         Ok(())
     );
     run(&net);
-    let done = other.done(Queue::Receives);
-    assert_eq!((done[0].status, done.len()), (Status::LocalLength, 64));
-    assert!(done[1..].iter().all(|done| done.status == Status::Flushed));
-    assert_eq!(other.events(), [Event::QueuePairLost(number)]);
+    let done = other.done(CqKind::Receives);
+    assert_eq!((done[0].status, done.len()), (WorkStatus::LocalLength, 64));
+    assert!(
+        done[1..]
+            .iter()
+            .all(|done| done.status == WorkStatus::Flushed)
+    );
+    assert_eq!(other.events(), [PortEvent::QueuePairLost(number)]);
     assert_eq!(other.give(Receives::Datagrams, 0, 1), 0);
-    let way = other.way(&one);
+    let handle = other.handle(&one);
     let number = one.port.datagram_number();
-    assert_eq!(post(&mut other, way, number, 1, b"x"), Err(Refused));
+    assert_eq!(post(&mut other, handle, number, 1, b"x"), Err(QueueFull));
 }
 
 #[test]
 fn bytes_are_read_when_the_datagram_leaves() {
-    let (net, [mut one, mut other], way) = linked(FakeConfig::calm(1));
+    let (net, [mut one, mut other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
-    let body = Body::Piece(one.piece(0, 6));
+    let body = WorkBody::Piece(one.piece(0, 6));
     one.block.put(0, b"before");
     assert_eq!(
-        one.port.post_datagram(mailbox(way, number), 1, body, false),
+        one.port
+            .post_datagram(mailbox(handle, number), 1, body, false),
         Ok(())
     );
     one.block.put(0, b"after!");
@@ -183,41 +203,42 @@ fn bytes_are_read_when_the_datagram_leaves() {
 
 #[test]
 fn memory_that_is_not_registered_breaks_the_sender() {
-    let (net, [mut one, other], way) = linked(FakeConfig::calm(1));
+    let (net, [mut one, other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
-    let region = one.register(0, 64, Access::Own);
-    let piece = Piece {
+    let region = one.register(0, 64, RegionAccess::Own);
+    let piece = Sge {
         local_key: region.local_key,
         ..one.piece(0, 8)
     };
-    let body = Body::Piece(piece);
+    let body = WorkBody::Piece(piece);
     assert_eq!(
-        one.port.post_datagram(mailbox(way, number), 1, body, false),
+        one.port
+            .post_datagram(mailbox(handle, number), 1, body, false),
         Ok(())
     );
-    assert_eq!(post(&mut one, way, number, 2, b"x"), Ok(()));
+    assert_eq!(post(&mut one, handle, number, 2, b"x"), Ok(()));
     one.port.deregister(region);
     run(&net);
     assert_eq!(
         one.ends(),
-        [(1, Status::LocalProtection), (2, Status::Flushed)]
+        [(1, WorkStatus::LocalProtection), (2, WorkStatus::Flushed)]
     );
     let own = one.port.datagram_number();
-    assert_eq!(one.events(), [Event::QueuePairLost(own)]);
+    assert_eq!(one.events(), [PortEvent::QueuePairLost(own)]);
 }
 
 #[test]
 fn a_way_stays_open_until_its_datagrams_have_left() {
-    let (net, [mut one, other], way) = linked(FakeConfig::calm(1));
+    let (net, [mut one, other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
-    assert_eq!(post(&mut one, way, number, 1, b"x"), Ok(()));
-    one.port.close_way(way);
+    assert_eq!(post(&mut one, handle, number, 1, b"x"), Ok(()));
+    one.port.destroy_address_handle(handle);
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::Other(2))]);
-    assert_eq!(post(&mut one, way, number, 2, b"x"), Err(Refused));
-    one.port.close_way(way);
+    assert_eq!(one.ends(), [(1, WorkStatus::Other(2))]);
+    assert_eq!(post(&mut one, handle, number, 2, b"x"), Err(QueueFull));
+    one.port.destroy_address_handle(handle);
     let stats = net.stats(0);
-    assert_eq!((stats.wrong, stats.ways), (3, 0));
+    assert_eq!((stats.wrong, stats.handles), (3, 0));
 }
 
 #[test]
@@ -228,48 +249,49 @@ fn ways_lead_to_somebody() {
     let mut nobody = other.port.address();
     nobody.gid[15] = 200;
     assert_eq!(
-        one.port.open_way(&nobody).map_err(errno),
+        one.port.create_address_handle(&nobody).map_err(errno),
         fails(libc::EHOSTUNREACH)
     );
     let mut foreign = other.port.address();
-    foreign.link = Link::Infiniband;
+    foreign.link = LinkLayer::Infiniband;
     assert_eq!(
-        one.port.open_way(&foreign).map_err(errno),
+        one.port.create_address_handle(&foreign).map_err(errno),
         fails(libc::EINVAL)
     );
     net.port_down(0);
     let to = other.port.address();
     assert_eq!(
-        one.port.open_way(&to).map_err(errno),
+        one.port.create_address_handle(&to).map_err(errno),
         fails(libc::ENETUNREACH)
     );
-    assert_eq!(net.stats(0).ways, 1);
+    assert_eq!(net.stats(0).handles, 1);
 }
 
 #[test]
 fn datagrams_hold_their_slots_until_one_was_polled() {
-    let (net, [mut one, other], way) = linked(FakeConfig::calm(1));
+    let (net, [mut one, other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
-    let body = Body::Inline(b"x");
+    let body = WorkBody::Inline(b"x");
     let depth = u64::from(DEPTHS.datagrams);
     for work in 0..depth {
         let signaled = work == 7;
         assert_eq!(
             one.port
-                .post_datagram(mailbox(way, number), work, body, signaled),
+                .post_datagram(mailbox(handle, number), work, body, signaled),
             Ok(())
         );
     }
     run(&net);
-    assert_eq!(post(&mut one, way, number, 1, b"x"), Err(Refused));
-    assert_eq!(one.ends(), [(7, Status::Success)]);
+    assert_eq!(post(&mut one, handle, number, 1, b"x"), Err(QueueFull));
+    assert_eq!(one.ends(), [(7, WorkStatus::Success)]);
     for _ in 0..8 {
         assert_eq!(
-            one.port.post_datagram(mailbox(way, number), 9, body, false),
+            one.port
+                .post_datagram(mailbox(handle, number), 9, body, false),
             Ok(())
         );
     }
-    assert_eq!(post(&mut one, way, number, 1, b"x"), Err(Refused));
+    assert_eq!(post(&mut one, handle, number, 1, b"x"), Err(QueueFull));
     let stats = net.stats(0);
     assert_eq!((stats.full, stats.wrong), (2, 0));
 }
@@ -282,12 +304,12 @@ fn datagrams_are_lost_doubled_and_reordered() {
         most_delay_ns: 10_000,
         ..FakeConfig::calm(5)
     };
-    let (net, [mut one, mut other], way) = linked(config);
+    let (net, [mut one, mut other], handle) = linked(config);
     let number = other.port.datagram_number();
     let (mut seen, mut names) = (Vec::new(), 0);
     for work in 0..400u64 {
         assert_eq!(
-            post(&mut one, way, number, work, &work.to_le_bytes()),
+            post(&mut one, handle, number, work, &work.to_le_bytes()),
             Ok(())
         );
         if work % 10 == 9 {
@@ -315,11 +337,11 @@ fn datagrams_are_lost_doubled_and_reordered() {
 
 #[test]
 fn the_next_datagrams_are_lost_on_demand() {
-    let (net, [mut one, mut other], way) = linked(FakeConfig::calm(1));
+    let (net, [mut one, mut other], handle) = linked(FakeConfig::calm(1));
     let number = other.port.datagram_number();
     net.drop_datagrams(0, 2);
     for (work, letter) in (0..).zip(b"abc") {
-        assert_eq!(post(&mut one, way, number, work, &[*letter]), Ok(()));
+        assert_eq!(post(&mut one, handle, number, work, &[*letter]), Ok(()));
     }
     run(&net);
     let arrived = other.arrived();

@@ -2,7 +2,8 @@
 //! Ports, devices and processes that fail.
 
 use super::super::super::port::{
-    Access, Body, CallError, Event, Operation, Port, Queue, Receives, Status,
+    CallError, CqKind, PortEvent, Receives, RegionAccess, VerbsPort, WorkBody, WorkOpcode,
+    WorkStatus,
 };
 use super::super::{FakeConfig, FakeNet};
 use super::side::{
@@ -15,7 +16,7 @@ fn a_port_that_comes_back_soon_only_costs_time() {
     let (net, [mut one, mut other], [here, _]) = joined(config);
     other.give(Receives::Shared, 0, 4);
     net.port_down(0);
-    assert_eq!(one.events(), [Event::PortDown]);
+    assert_eq!(one.events(), [PortEvent::PortDown]);
     assert_eq!(other.events(), []);
     assert!(one.facts().is_up, "until it asks");
     assert_eq!(one.port.refresh(), Ok(()));
@@ -27,8 +28,8 @@ fn a_port_that_comes_back_soon_only_costs_time() {
     net.port_up(0);
     net.port_up(0);
     run(&net);
-    assert_eq!(one.events(), [Event::PortUp; 2]);
-    assert_eq!(one.ends(), [(1, Status::Success)]);
+    assert_eq!(one.events(), [PortEvent::PortUp; 2]);
+    assert_eq!(one.ends(), [(1, WorkStatus::Success)]);
     assert_eq!(other.arrived().len(), 1);
     assert_eq!(net.stats(0).down, 1);
 }
@@ -39,13 +40,13 @@ fn a_port_that_stays_down_breaks_pairs_on_both_sides() {
     net.port_down(0);
     assert!(one.send(here, 1, b"x") && other.send(there, 2, b"y"));
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::RetryExceeded)]);
-    assert_eq!(other.ends(), [(2, Status::RetryExceeded)]);
+    assert_eq!(one.ends(), [(1, WorkStatus::RetryExceeded)]);
+    assert_eq!(other.ends(), [(2, WorkStatus::RetryExceeded)]);
     net.port_up(0);
     run(&net);
     assert!(one.send(here, 3, b"z"));
     run(&net);
-    assert_eq!(one.ends(), [(3, Status::Flushed)], "it stays broken");
+    assert_eq!(one.ends(), [(3, WorkStatus::Flushed)], "it stays broken");
 }
 
 #[test]
@@ -53,10 +54,11 @@ fn what_is_on_the_wire_to_a_port_that_goes_down_is_lost() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 1);
     other.give(Receives::Datagrams, 1, 1);
-    let (way, number) = (one.way(&other), other.port.datagram_number());
-    let body = Body::Inline(b"datagram");
+    let (handle, number) = (one.handle(&other), other.port.datagram_number());
+    let body = WorkBody::Inline(b"datagram");
     assert_eq!(
-        one.port.post_datagram(mailbox(way, number), 1, body, true),
+        one.port
+            .post_datagram(mailbox(handle, number), 1, body, true),
         Ok(())
     );
     assert!(one.send(here, 2, b"message"));
@@ -76,17 +78,18 @@ fn a_gid_at_another_place_kills_what_was_made_before() {
     let [one, other] = &mut sides;
     other.give(Receives::Shared, 0, 4);
     other.give(Receives::Datagrams, 4, 4);
-    let (way, number) = (one.way(other), other.port.datagram_number());
+    let (handle, number) = (one.handle(other), other.port.datagram_number());
     net.move_gid(0);
-    assert_eq!(one.events(), [Event::AddressChanged]);
-    let body = Body::Inline(b"old");
+    assert_eq!(one.events(), [PortEvent::AddressChanged]);
+    let body = WorkBody::Inline(b"old");
     assert_eq!(
-        one.port.post_datagram(mailbox(way, number), 1, body, false),
+        one.port
+            .post_datagram(mailbox(handle, number), 1, body, false),
         Ok(())
     );
     assert!(one.send(here, 2, b"x"));
     run(&net);
-    assert_eq!(one.ends(), [(2, Status::RetryExceeded)]);
+    assert_eq!(one.ends(), [(2, WorkStatus::RetryExceeded)]);
     assert_eq!(other.arrived(), []);
     // Who does not know finds the old place empty.
     let to = other.port.address();
@@ -94,20 +97,21 @@ fn a_gid_at_another_place_kills_what_was_made_before() {
         call: "ibv_create_ah",
         errno: libc::ENODATA,
     });
-    assert_eq!(one.port.open_way(&to), empty);
+    assert_eq!(one.port.create_address_handle(&to), empty);
     let index = one.facts().gid_index;
     assert_eq!(one.port.refresh(), Ok(()));
     assert_ne!(one.facts().gid_index, index);
     let [here, _] = join(&mut sides);
     let [one, other] = &mut sides;
-    let way = one.way(other);
+    let handle = one.handle(other);
     assert_eq!(
-        one.port.post_datagram(mailbox(way, number), 3, body, false),
+        one.port
+            .post_datagram(mailbox(handle, number), 3, body, false),
         Ok(())
     );
     assert!(one.send(here, 4, b"new"));
     run(&net);
-    assert_eq!(one.ends(), [(4, Status::Success)]);
+    assert_eq!(one.ends(), [(4, WorkStatus::Success)]);
     assert_eq!(other.arrived().len(), 2);
 }
 
@@ -122,28 +126,28 @@ fn an_old_address_is_nobodys() {
         let [one, other] = &mut sides;
         one.give(Receives::Datagrams, 0, 4);
         let old = one.port.address();
-        let (way, number) = (other.way(one), one.port.datagram_number());
+        let (handle, number) = (other.handle(one), one.port.datagram_number());
         net.readdress(0);
-        assert_eq!(one.events(), [Event::AddressChanged]);
+        assert_eq!(one.events(), [PortEvent::AddressChanged]);
         assert_eq!(one.port.refresh(), Ok(()));
         assert_ne!(one.port.address(), old);
-        let body = Body::Inline(b"x");
+        let body = WorkBody::Inline(b"x");
         assert_eq!(
             other
                 .port
-                .post_datagram(mailbox(way, number), 1, body, false),
+                .post_datagram(mailbox(handle, number), 1, body, false),
             Ok(())
         );
         assert!(other.send(there, 2, b"x"));
         run(&net);
-        assert_eq!(other.ends(), [(2, Status::RetryExceeded)]);
+        assert_eq!(other.ends(), [(2, WorkStatus::RetryExceeded)]);
         assert_eq!(one.arrived(), []);
-        assert_eq!(other.port.open_way(&old).is_err(), !infiniband);
-        let way = other.way(one);
+        assert_eq!(other.port.create_address_handle(&old).is_err(), !infiniband);
+        let handle = other.handle(one);
         assert_eq!(
             other
                 .port
-                .post_datagram(mailbox(way, number), 3, body, false),
+                .post_datagram(mailbox(handle, number), 3, body, false),
             Ok(())
         );
         run(&net);
@@ -156,21 +160,21 @@ fn nothing_moves_on_a_device_that_is_lost() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
     one.give(Receives::Shared, 0, 4);
     other.give(Receives::Shared, 0, 4);
-    let way = one.way(&other);
+    let handle = one.handle(&other);
     assert!(one.send(here, 1, b"x"));
     net.lose_device(0);
-    assert_eq!(one.events(), [Event::DeviceLost]);
+    assert_eq!(one.events(), [PortEvent::DeviceLost]);
     assert!(other.send(there, 2, b"y"));
     one.port.fail(here);
     run(&net);
     assert_eq!((one.ends(), other.arrived()), (vec![], vec![]));
-    assert_eq!(other.ends(), [(2, Status::RetryExceeded)]);
+    assert_eq!(other.ends(), [(2, WorkStatus::RetryExceeded)]);
     assert!(!one.send(here, 3, b"z"));
     let calls = [
         one.port.refresh().err(),
         one.port.create().err(),
         one.port.arm().err(),
-        one.port.open_way(&other.port.address()).err(),
+        one.port.create_address_handle(&other.port.address()).err(),
     ];
     assert!(
         calls
@@ -180,7 +184,7 @@ fn nothing_moves_on_a_device_that_is_lost() {
     assert_eq!(one.give(Receives::Shared, 9, 1), 0);
     // What takes things apart works.
     one.port.destroy(here);
-    one.port.close_way(way);
+    one.port.destroy_address_handle(handle);
     one.port.deregister(one.region);
     assert_eq!(net.stats(0).regions, 0);
 }
@@ -190,9 +194,9 @@ fn a_shared_queue_that_is_lost_leaves_senders_without_an_answer() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 4);
     net.lose_shared_queue(1);
-    assert_eq!(other.events(), [Event::SharedQueueLost]);
+    assert_eq!(other.events(), [PortEvent::SharedQueueLost]);
     assert_eq!(other.give(Receives::Shared, 9, 1), 0);
-    let write = Operation::Write {
+    let write = WorkOpcode::Write {
         address: other.address(0),
         key: other.region.remote_key,
     };
@@ -205,9 +209,9 @@ fn a_shared_queue_that_is_lost_leaves_senders_without_an_answer() {
     run(&net);
     assert_eq!(
         one.ends(),
-        [(1, Status::Success), (2, Status::RetryExceeded)]
+        [(1, WorkStatus::Success), (2, WorkStatus::RetryExceeded)]
     );
-    assert_eq!(other.done(Queue::Receives), []);
+    assert_eq!(other.done(CqKind::Receives), []);
 }
 
 #[test]
@@ -216,15 +220,19 @@ fn a_process_that_vanishes_is_silent() {
     assert!(one.send(here, 1, b"x") && other.send(there, 2, b"y"));
     net.vanish(1);
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::RetryExceeded)]);
+    assert_eq!(one.ends(), [(1, WorkStatus::RetryExceeded)]);
     assert_eq!((one.events(), other.events()), (vec![], vec![]));
-    assert_eq!(other.done(Queue::Sends), []);
+    assert_eq!(other.done(CqKind::Sends), []);
     assert_eq!(
         other.port.create().err().map(|error| error.errno),
         Some(libc::EIO)
     );
     // Its host is still there.
-    assert!(one.port.open_way(&other.port.address()).is_ok());
+    assert!(
+        one.port
+            .create_address_handle(&other.port.address())
+            .is_ok()
+    );
     assert!(!net.is_up(1) && net.is_up(0));
     assert_eq!(net.stats(1).regions, 0);
 }
@@ -246,9 +254,9 @@ fn a_process_off_its_processor_neither_posts_nor_polls_while_its_device_works() 
     }
     assert_eq!(net.now_ns(), 1_000_000);
     assert_eq!(other.arrived().len(), 1);
-    let told = [Event::PortDown, Event::PortUp, Event::PortUp];
+    let told = [PortEvent::PortDown, PortEvent::PortUp, PortEvent::PortUp];
     assert_eq!(other.events(), told);
-    assert_eq!(one.ends(), [(2, Status::Success)]);
+    assert_eq!(one.ends(), [(2, WorkStatus::Success)]);
 }
 
 #[test]
@@ -277,7 +285,10 @@ fn a_cut_between_two_ports_leaves_others_alone() {
     net.mend(0, 1);
     run(&net);
     assert_eq!(other.arrived().len(), 1);
-    assert_eq!(one.ends(), [(2, Status::Success), (1, Status::Success)]);
+    assert_eq!(
+        one.ends(),
+        [(2, WorkStatus::Success), (1, WorkStatus::Success)]
+    );
 }
 
 #[test]
@@ -285,7 +296,7 @@ fn a_region_may_be_registered_while_the_port_is_down() {
     let net = FakeNet::new(FakeConfig::calm(1));
     let mut one = Side::open(&net);
     net.port_down(0);
-    let region = one.register(0, 8, Access::Read);
+    let region = one.register(0, 8, RegionAccess::Read);
     one.port.deregister(region);
     assert_eq!(net.stats(0).regions, 1);
 }

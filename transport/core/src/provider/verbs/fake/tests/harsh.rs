@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::super::super::port::{
-    Body, Event, Port, Queue, QueuePair, Receives, Request, Status, Way,
+    AddressHandle, CqKind, PortEvent, QueuePairHandle, Receives, VerbsPort, WorkBody, WorkRequest,
+    WorkStatus,
 };
 use super::super::{FakeConfig, FakeNet, FakeStats};
 use super::side::{Side, inline, join, run_to};
@@ -13,10 +14,10 @@ use super::side::{Side, inline, join, run_to};
 struct Talk {
     net: FakeNet,
     sides: [Side; 2],
-    pairs: Option<[QueuePair; 2]>,
+    pairs: Option<[QueuePairHandle; 2]>,
     /// Messages posted on each queue pair, by its number here and its turn; and how the oldest of them ended.
     posted: u64,
-    ended: BTreeMap<u64, Status>,
+    ended: BTreeMap<u64, WorkStatus>,
     arrived: Vec<u64>,
     buffers: u64,
 }
@@ -64,7 +65,7 @@ impl Talk {
         let words = [self.posted, self.posted + 1].map(u64::to_le_bytes);
         let requests = [
             inline(self.posted, &words[0]),
-            Request {
+            WorkRequest {
                 signaled: self.posted.is_multiple_of(4),
                 ..inline(self.posted + 1, &words[1])
             },
@@ -74,7 +75,9 @@ impl Talk {
 
     fn look(&mut self) {
         let ends = self.sides[0].ends();
-        let failed = ends.iter().any(|(_, status)| *status != Status::Success);
+        let failed = ends
+            .iter()
+            .any(|(_, status)| *status != WorkStatus::Success);
         for (work, status) in ends {
             assert_eq!(self.ended.insert(work, status), None, "{work} ended twice");
         }
@@ -117,7 +120,7 @@ impl Talk {
         for (work, status) in &self.ended {
             let is_here = self.arrived.binary_search(work).is_ok();
             assert!(
-                is_here || *status != Status::Success,
+                is_here || *status != WorkStatus::Success,
                 "seed {seed}: {work} is not here"
             );
         }
@@ -151,7 +154,7 @@ fn whatever_chance_does_work_ends_once_and_messages_arrive_once_and_in_order() {
         for (work, status) in &talk.ended {
             *ends.entry(format!("{status:?}")).or_default() += 1;
             let is_here = talk.arrived.binary_search(work).is_ok();
-            late += u64::from(is_here && *status != Status::Success);
+            late += u64::from(is_here && *status != WorkStatus::Success);
         }
         all.extend([talk.net.stats(0), talk.net.stats(1)]);
     }
@@ -225,7 +228,7 @@ fn a_port_that_chance_takes_down_comes_back_and_says_so() {
     let net = FakeNet::new(config);
     let [mut one, other] = [Side::open(&net), Side::open(&net)];
     let mut seen = BTreeMap::<String, u64>::new();
-    let (mut ways, mut dead) = (Vec::<Way>::new(), 0);
+    let (mut handles, mut dead) = (Vec::<AddressHandle>::new(), 0);
     for _ in 0..200 {
         run_to(&net, net.now_ns() + 100_000);
         for event in one.events() {
@@ -233,8 +236,8 @@ fn a_port_that_chance_takes_down_comes_back_and_says_so() {
         }
         assert_eq!(one.port.refresh(), Ok(()));
         assert_eq!(one.facts().is_up, net.is_up(0));
-        match one.port.open_way(&other.port.address()) {
-            Ok(way) => ways.push(way),
+        match one.port.create_address_handle(&other.port.address()) {
+            Ok(handle) => handles.push(handle),
             Err(error) => {
                 assert_eq!(error.errno, libc::ENETUNREACH);
                 dead += 1;
@@ -244,7 +247,7 @@ fn a_port_that_chance_takes_down_comes_back_and_says_so() {
     let (down, up) = (seen["PortDown"], seen["PortUp"] / 2);
     assert!(down > 10 && (down - up) <= 1, "{seen:?}");
     assert!(seen["AddressChanged"] > 2, "{seen:?}");
-    assert!(ways.len() > 50 && dead > 50);
+    assert!(handles.len() > 50 && dead > 50);
     assert_eq!(net.stats(0).down, down);
 }
 
@@ -261,21 +264,25 @@ fn a_pair_that_chance_breaks_was_carried_out_or_not() {
         let [here, _] = join(&mut sides);
         let [one, other] = &mut sides;
         other.give(Receives::Shared, 0, 8);
-        let body = Body::Inline(b"x");
-        let message = Request {
+        let body = WorkBody::Inline(b"x");
+        let message = WorkRequest {
             body,
             ..inline(0, b"")
         };
         assert_eq!(one.port.post(here, &[message; 2]), 2);
         while net.advance() {}
-        let statuses: Vec<Status> = one.ends().iter().map(|(_, status)| *status).collect();
-        let arrived = other.done(Queue::Receives).len();
+        let statuses: Vec<WorkStatus> = one.ends().iter().map(|(_, status)| *status).collect();
+        let arrived = other.done(CqKind::Receives).len();
         match statuses[..] {
-            [Status::Success, Status::RetryExceeded] => carried[0] += usize::from(arrived == 1),
-            [Status::RetryExceeded, Status::Flushed] => carried[1] += usize::from(arrived > 0),
+            [WorkStatus::Success, WorkStatus::RetryExceeded] => {
+                carried[0] += usize::from(arrived == 1)
+            }
+            [WorkStatus::RetryExceeded, WorkStatus::Flushed] => {
+                carried[1] += usize::from(arrived > 0)
+            }
             _ => panic!("{statuses:?}"),
         }
-        assert!(!other.events().contains(&Event::DeviceLost));
+        assert!(!other.events().contains(&PortEvent::DeviceLost));
     }
     assert!(carried[0] > 10 && carried[1] > 10, "{carried:?}");
 }

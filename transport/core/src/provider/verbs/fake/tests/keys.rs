@@ -2,7 +2,7 @@
 //! What is registered, and who may touch it.
 
 use super::super::super::port::{
-    Access, CallError, Event, Operation, Piece, Port, Queue, Receives, Status,
+    CallError, CqKind, PortEvent, Receives, RegionAccess, Sge, VerbsPort, WorkOpcode, WorkStatus,
 };
 use super::super::{FakeConfig, FakeNet};
 use super::side::{BLOCK, CARRIED_OUT, ON_THE_WIRE, Side, inline, joined, request, run, run_to};
@@ -11,21 +11,21 @@ use super::side::{BLOCK, CARRIED_OUT, ON_THE_WIRE, Side, inline, joined, request
 fn a_wrong_local_key_breaks_the_pair_after_what_was_posted_before() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 4);
-    let wrong = Piece {
+    let wrong = Sge {
         local_key: one.region.remote_key,
         ..one.piece(0, 8)
     };
     let requests = [
         inline(1, b"good"),
-        request(2, Operation::Send, wrong),
+        request(2, WorkOpcode::Send, wrong),
         inline(3, b"late"),
     ];
     assert_eq!(one.port.post(here, &requests), 3);
     run(&net);
     let ends = [
-        (1, Status::Success),
-        (2, Status::LocalProtection),
-        (3, Status::Flushed),
+        (1, WorkStatus::Success),
+        (2, WorkStatus::LocalProtection),
+        (3, WorkStatus::Flushed),
     ];
     assert_eq!(one.ends(), ends);
     assert_eq!(other.arrived(), [(0, b"good".to_vec())]);
@@ -36,15 +36,15 @@ fn a_wrong_local_key_breaks_the_pair_after_what_was_posted_before() {
 fn memory_that_is_deregistered_after_the_post_is_not_read() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 1);
-    let region = one.register(0, 64, Access::Own);
-    let piece = Piece {
+    let region = one.register(0, 64, RegionAccess::Own);
+    let piece = Sge {
         local_key: region.local_key,
         ..one.piece(0, 8)
     };
-    assert!(one.post(here, request(1, Operation::Send, piece)));
+    assert!(one.post(here, request(1, WorkOpcode::Send, piece)));
     one.port.deregister(region);
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::LocalProtection)]);
+    assert_eq!(one.ends(), [(1, WorkStatus::LocalProtection)]);
     assert_eq!(other.arrived(), []);
 }
 
@@ -53,17 +53,17 @@ fn a_read_needs_a_target_that_may_be_written_until_it_ends() {
     for is_late in [false, true] {
         let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
         let access = if is_late {
-            Access::Own
+            RegionAccess::Own
         } else {
-            Access::OwnRead
+            RegionAccess::OwnRead
         };
         let region = one.register(0, 64, access);
-        let piece = Piece {
+        let piece = Sge {
             local_key: region.local_key,
             ..one.piece(0, 8)
         };
         other.block.put(0, &[9; 8]);
-        let read = Operation::Read {
+        let read = WorkOpcode::Read {
             address: other.address(0),
             key: other.region.remote_key,
         };
@@ -74,32 +74,32 @@ fn a_read_needs_a_target_that_may_be_written_until_it_ends() {
             one.port.deregister(region);
         }
         run(&net);
-        assert_eq!(one.ends(), [(1, Status::LocalProtection)], "{is_late}");
+        assert_eq!(one.ends(), [(1, WorkStatus::LocalProtection)], "{is_late}");
         assert_eq!(one.block.get(0, 8), [0; 8]);
     }
 }
 
 #[test]
 fn what_a_region_does_not_allow_breaks_both_sides() {
-    type Case = (Access, fn(u64, u32) -> Operation, usize, bool);
-    let read: fn(u64, u32) -> Operation = |address, key| Operation::Read { address, key };
-    let write: fn(u64, u32) -> Operation = |address, key| Operation::Write { address, key };
-    let add: fn(u64, u32) -> Operation = |address, key| Operation::FetchAdd {
+    type Case = (RegionAccess, fn(u64, u32) -> WorkOpcode, usize, bool);
+    let read: fn(u64, u32) -> WorkOpcode = |address, key| WorkOpcode::Read { address, key };
+    let write: fn(u64, u32) -> WorkOpcode = |address, key| WorkOpcode::Write { address, key };
+    let add: fn(u64, u32) -> WorkOpcode = |address, key| WorkOpcode::FetchAdd {
         address,
         key,
         add: 1,
     };
     let cases: [Case; 10] = [
-        (Access::Full, read, 56, true),
-        (Access::Full, read, 57, false),
-        (Access::Full, write, 57, false),
-        (Access::Full, write, 1 << 20, false),
-        (Access::Read, read, 0, true),
-        (Access::Read, write, 0, false),
-        (Access::Read, add, 0, false),
-        (Access::Own, read, 0, false),
-        (Access::OwnRead, read, 0, false),
-        (Access::Full, add, 56, true),
+        (RegionAccess::Full, read, 56, true),
+        (RegionAccess::Full, read, 57, false),
+        (RegionAccess::Full, write, 57, false),
+        (RegionAccess::Full, write, 1 << 20, false),
+        (RegionAccess::Read, read, 0, true),
+        (RegionAccess::Read, write, 0, false),
+        (RegionAccess::Read, add, 0, false),
+        (RegionAccess::Own, read, 0, false),
+        (RegionAccess::OwnRead, read, 0, false),
+        (RegionAccess::Full, add, 56, true),
     ];
     for (access, operation, offset, is_good) in cases {
         let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
@@ -110,15 +110,15 @@ fn what_a_region_does_not_allow_breaks_both_sides() {
         run(&net);
         let name = format!("{access:?} {operation:?}");
         if is_good {
-            assert_eq!(one.ends(), [(1, Status::Success)], "{name}");
+            assert_eq!(one.ends(), [(1, WorkStatus::Success)], "{name}");
             continue;
         }
-        assert_eq!(one.ends(), [(1, Status::RemoteAccess)], "{name}");
-        assert_eq!(other.events(), [Event::QueuePairLost(there.number)]);
-        assert_eq!(other.done(Queue::Receives), []);
+        assert_eq!(one.ends(), [(1, WorkStatus::RemoteAccess)], "{name}");
+        assert_eq!(other.events(), [PortEvent::QueuePairLost(there.number)]);
+        assert_eq!(other.done(CqKind::Receives), []);
         assert!(other.send(there, 2, b"x"), "it is taken, and comes back");
         run(&net);
-        assert_eq!(other.ends(), [(2, Status::Flushed)], "{name}");
+        assert_eq!(other.ends(), [(2, WorkStatus::Flushed)], "{name}");
     }
 }
 
@@ -126,12 +126,12 @@ fn what_a_region_does_not_allow_breaks_both_sides() {
 fn wrong_and_old_remote_keys_are_refused() {
     for is_old in [false, true] {
         let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
-        let region = other.register(0, 64, Access::Full);
+        let region = other.register(0, 64, RegionAccess::Full);
         let key = match is_old {
             true => region.remote_key,
             false => region.local_key,
         };
-        let write = Operation::Write {
+        let write = WorkOpcode::Write {
             address: other.address(0),
             key,
         };
@@ -142,7 +142,7 @@ fn wrong_and_old_remote_keys_are_refused() {
         run_to(&net, ON_THE_WIRE);
         other.port.deregister(region);
         run(&net);
-        assert_eq!(one.ends(), [(1, Status::RemoteAccess)]);
+        assert_eq!(one.ends(), [(1, WorkStatus::RemoteAccess)]);
         assert_eq!(other.block.get(0, 8), [0; 8]);
     }
 }
@@ -150,19 +150,22 @@ fn wrong_and_old_remote_keys_are_refused() {
 #[test]
 fn a_buffer_that_is_not_registered_breaks_both_sides() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
-    let region = other.register(0, 64, Access::OwnRead);
-    let piece = Piece {
+    let region = other.register(0, 64, RegionAccess::OwnRead);
+    let piece = Sge {
         local_key: region.local_key,
         ..other.piece(0, 64)
     };
     assert_eq!(other.port.post_receives(Receives::Shared, &[(5, piece)]), 1);
     assert!(one.send(here, 1, b"x"));
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::RemoteOperation)]);
-    let done = other.done(Queue::Receives);
+    assert_eq!(one.ends(), [(1, WorkStatus::RemoteOperation)]);
+    let done = other.done(CqKind::Receives);
     assert_eq!(done.len(), 1);
-    assert_eq!((done[0].work, done[0].status), (5, Status::LocalProtection));
-    assert_eq!(other.events(), [Event::QueuePairLost(there.number)]);
+    assert_eq!(
+        (done[0].work, done[0].status),
+        (5, WorkStatus::LocalProtection)
+    );
+    assert_eq!(other.events(), [PortEvent::QueuePairLost(there.number)]);
 }
 
 #[test]
@@ -172,7 +175,7 @@ fn registering_has_its_limits() {
         ..FakeConfig::calm(1)
     });
     let mut one = Side::open(&net);
-    let mut register = |bytes| one.try_register(0, bytes, Access::Own);
+    let mut register = |bytes| one.try_register(0, bytes, RegionAccess::Own);
     let errno = |error: CallError| (error.call, error.errno);
     let refused = Err(("ibv_reg_mr", libc::ENOMEM));
     assert_eq!(register(101).map_err(errno), refused);
@@ -195,7 +198,7 @@ fn registering_has_its_limits() {
 #[test]
 fn nothing_touches_memory_after_its_port_is_gone() {
     let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
-    let write = Operation::Write {
+    let write = WorkOpcode::Write {
         address: other.address(0),
         key: other.region.remote_key,
     };
@@ -206,6 +209,6 @@ fn nothing_touches_memory_after_its_port_is_gone() {
     let Side { port, block, .. } = other;
     drop(port);
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::RetryExceeded)]);
+    assert_eq!(one.ends(), [(1, WorkStatus::RetryExceeded)]);
     assert_eq!(block.get(0, 8), [0; 8]);
 }

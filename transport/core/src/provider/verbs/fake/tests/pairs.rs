@@ -2,7 +2,8 @@
 //! Reliable queue pairs: how they begin, break and end.
 
 use super::super::super::port::{
-    CallError, Event, Operation, Port, Queue, QueuePair, Receives, Remote, Request, Status,
+    CallError, CqKind, PortEvent, QueuePairHandle, Receives, RemotePair, VerbsPort, WorkOpcode,
+    WorkRequest, WorkStatus,
 };
 use super::super::{FakeConfig, FakeNet};
 use super::side::{
@@ -32,7 +33,7 @@ fn nothing_is_taken_before_it_is_joined_and_nothing_arrives() {
         .unwrap();
     run(&net);
     assert_eq!(other.arrived(), [(0, b"early".to_vec())]);
-    assert_eq!(one.ends(), [(2, Status::Success)]);
+    assert_eq!(one.ends(), [(2, WorkStatus::Success)]);
 }
 
 #[test]
@@ -49,7 +50,7 @@ fn a_pair_is_joined_once_and_to_somebody() {
         fails(libc::EINVAL)
     );
     let fresh = one.port.create().unwrap();
-    let too_large = Remote {
+    let too_large = RemotePair {
         our_first: 1 << 24,
         ..to
     };
@@ -80,7 +81,7 @@ fn a_third_party_is_not_heard() {
     assert!(third.send(pair, 1, b"x"));
     run(&net);
     assert_eq!(other.arrived(), []);
-    assert_eq!(third.ends(), [(1, Status::RetryExceeded)]);
+    assert_eq!(third.ends(), [(1, WorkStatus::RetryExceeded)]);
 }
 
 #[test]
@@ -110,7 +111,7 @@ fn a_silent_peer_breaks_the_pair_after_eight_waits() {
     net.cut(0, 1);
     let requests = [
         inline(1, b"a"),
-        Request {
+        WorkRequest {
             signaled: false,
             ..inline(2, b"b")
         },
@@ -119,9 +120,9 @@ fn a_silent_peer_breaks_the_pair_after_eight_waits() {
     assert_eq!(one.port.post(here, &requests), 3);
     run(&net);
     let ends = [
-        (1, Status::RetryExceeded),
-        (2, Status::Flushed),
-        (3, Status::Flushed),
+        (1, WorkStatus::RetryExceeded),
+        (2, WorkStatus::Flushed),
+        (3, WorkStatus::Flushed),
     ];
     assert_eq!(one.ends(), ends, "in order, silent work too");
     let waited = net.now_ns() / config.answer_ns;
@@ -139,7 +140,7 @@ fn what_was_carried_out_may_still_be_told_as_unanswered() {
     run_to(&net, CARRIED_OUT);
     net.cut(0, 1);
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::RetryExceeded)]);
+    assert_eq!(one.ends(), [(1, WorkStatus::RetryExceeded)]);
     assert_eq!(other.arrived().len(), 1);
 }
 
@@ -149,7 +150,7 @@ fn errors_say_nothing_but_work_status_and_number() {
     net.cut(0, 1);
     assert!(one.send(here, 1, b"x"));
     run(&net);
-    let done = one.done(Queue::Sends)[0];
+    let done = one.done(CqKind::Sends)[0];
     assert_eq!((done.work, done.number), (1, here.number));
     assert_eq!((done.bytes, done.source), (u32::MAX, u32::MAX));
 }
@@ -168,12 +169,15 @@ fn a_pair_that_is_told_to_break_gives_everything_back() {
         "a broken one takes work, and gives it back"
     );
     run(&net);
-    assert_eq!(one.ends(), [1, 2, 3].map(|work| (work, Status::Flushed)));
+    assert_eq!(
+        one.ends(),
+        [1, 2, 3].map(|work| (work, WorkStatus::Flushed))
+    );
     assert_eq!(other.arrived().len(), 2);
     assert!(one.send(here, 4, b"d"));
     one.port.fail(here);
     run(&net);
-    assert_eq!(one.ends(), [(4, Status::Flushed)]);
+    assert_eq!(one.ends(), [(4, WorkStatus::Flushed)]);
     assert_eq!(net.stats(0).broken, 1);
 }
 
@@ -184,8 +188,8 @@ fn a_broken_pair_neither_receives_nor_answers() {
     other.port.fail(there);
     assert!(one.send(here, 1, b"x"));
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::RetryExceeded)]);
-    assert_eq!(other.done(Queue::Receives), [], "shared buffers stay");
+    assert_eq!(one.ends(), [(1, WorkStatus::RetryExceeded)]);
+    assert_eq!(other.done(CqKind::Receives), [], "shared buffers stay");
 }
 
 #[test]
@@ -196,7 +200,7 @@ fn a_pair_that_goes_takes_its_completions_along() {
     run(&net);
     one.port.destroy(here);
     other.port.destroy(there);
-    assert_eq!((one.ends(), other.done(Queue::Receives)), (vec![], vec![]));
+    assert_eq!((one.ends(), other.done(CqKind::Receives)), (vec![], vec![]));
     let stats = net.stats(1);
     assert_eq!(
         (stats.buffers_lost, stats.pairs),
@@ -256,7 +260,7 @@ fn a_number_that_is_used_again_does_not_hear_its_predecessor() {
         .unwrap();
     run(&net);
     assert_eq!(other.arrived(), []);
-    assert_eq!(one.ends(), [(1, Status::RetryExceeded)]);
+    assert_eq!(one.ends(), [(1, WorkStatus::RetryExceeded)]);
 }
 
 #[test]
@@ -272,7 +276,7 @@ fn pairs_have_their_limits() {
     });
     net.fail_creates(0, 1);
     assert_eq!(one.port.create(), refused);
-    let pairs: Vec<QueuePair> = (0..2).map(|_| one.port.create().unwrap()).collect();
+    let pairs: Vec<QueuePairHandle> = (0..2).map(|_| one.port.create().unwrap()).collect();
     assert_ne!(pairs[0].number, pairs[1].number);
     assert_eq!(one.port.create(), refused);
     one.port.destroy(pairs[0]);
@@ -287,10 +291,10 @@ fn a_fault_on_demand_comes_with_the_next_work_carried_out_or_not() {
         assert!(one.send(here, 1, b"a"));
         run(&net);
         net.break_pair(here.number, carried_out);
-        assert_eq!(one.ends(), [(1, Status::Success)]);
+        assert_eq!(one.ends(), [(1, WorkStatus::Success)]);
         assert_eq!(one.port.post(here, &[inline(2, b"b"), inline(3, b"c")]), 2);
         run(&net);
-        let ends = [(2, Status::RetryExceeded), (3, Status::Flushed)];
+        let ends = [(2, WorkStatus::RetryExceeded), (3, WorkStatus::Flushed)];
         assert_eq!(one.ends(), ends);
         let arrived = other.arrived().len();
         // What had left before the pair broke arrives as well.
@@ -301,13 +305,13 @@ fn a_fault_on_demand_comes_with_the_next_work_carried_out_or_not() {
 #[test]
 fn a_fault_that_only_the_other_side_can_find_breaks_both() {
     for status in [
-        Status::RemoteAccess,
-        Status::RemoteInvalid,
-        Status::RemoteOperation,
+        WorkStatus::RemoteAccess,
+        WorkStatus::RemoteInvalid,
+        WorkStatus::RemoteOperation,
     ] {
         let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
         net.kill_pair(here.number, status, false);
-        let write = Operation::Write {
+        let write = WorkOpcode::Write {
             address: other.address(0),
             key: other.region.remote_key,
         };
@@ -315,7 +319,7 @@ fn a_fault_that_only_the_other_side_can_find_breaks_both() {
         assert!(one.post(here, request(1, write, piece)));
         run(&net);
         assert_eq!(one.ends(), [(1, status)]);
-        assert_eq!(other.events(), [Event::QueuePairLost(there.number)]);
+        assert_eq!(other.events(), [PortEvent::QueuePairLost(there.number)]);
         assert_eq!(net.pairs(1), []);
     }
 }
@@ -331,6 +335,9 @@ fn completions_that_are_held_back_come_later_and_in_order() {
     assert_eq!((one.ends(), other.arrived()), (vec![], vec![]));
     net.let_go(0, here.number);
     net.let_go(1, there.number);
-    assert_eq!(one.ends(), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(
+        one.ends(),
+        [(1, WorkStatus::Success), (2, WorkStatus::Success)]
+    );
     assert_eq!(other.arrived().len(), 2);
 }

@@ -9,8 +9,9 @@
 use std::ptr::NonNull;
 
 use super::super::super::port::{
-    Access, Body, CallError, Depths, Done, Event, Facts, Mailbox, Operation, Piece, Port, Queue,
-    QueuePair, Receives, Region, Remote, Request, Status, Way,
+    AddressHandle, CallError, CqKind, Depths, Done, Mailbox, PortAttr, PortEvent, QueuePairHandle,
+    Receives, Region, RegionAccess, RemotePair, Sge, VerbsPort, WorkBody, WorkOpcode, WorkRequest,
+    WorkStatus,
 };
 use super::super::{FakeConfig, FakeNet, FakePort};
 
@@ -77,9 +78,13 @@ pub(super) struct Side {
 }
 
 /// A queue pair for datagrams that wants the key of most.
-pub(super) fn mailbox(way: Way, number: u32) -> Mailbox {
+pub(super) fn mailbox(handle: AddressHandle, number: u32) -> Mailbox {
     let key = Q_KEY;
-    Mailbox { way, number, key }
+    Mailbox {
+        handle,
+        number,
+        key,
+    }
 }
 
 impl Side {
@@ -91,7 +96,7 @@ impl Side {
         let mut port = net.open(depths, q_key).unwrap();
         let block = Block::new();
         // SAFETY: the block lives until the port is dropped, and is read and written by copies alone.
-        let region = unsafe { port.register(block.base(), BLOCK, Access::Full) }.unwrap();
+        let region = unsafe { port.register(block.base(), BLOCK, RegionAccess::Full) }.unwrap();
         Self {
             port,
             region,
@@ -100,7 +105,7 @@ impl Side {
     }
 
     /// Registers a part of the block once more.
-    pub(super) fn register(&mut self, offset: usize, bytes: usize, access: Access) -> Region {
+    pub(super) fn register(&mut self, offset: usize, bytes: usize, access: RegionAccess) -> Region {
         self.try_register(offset, bytes, access).unwrap()
     }
 
@@ -108,7 +113,7 @@ impl Side {
         &mut self,
         offset: usize,
         bytes: usize,
-        access: Access,
+        access: RegionAccess,
     ) -> Result<Region, CallError> {
         let base = self.block.at(offset, bytes);
         // SAFETY: as in `open_with`.
@@ -119,7 +124,7 @@ impl Side {
         self.port.index()
     }
 
-    pub(super) fn facts(&self) -> &Facts {
+    pub(super) fn facts(&self) -> &PortAttr {
         self.port.facts()
     }
 
@@ -127,8 +132,8 @@ impl Side {
         self.block.base().addr().get() as u64 + offset as u64
     }
 
-    pub(super) fn piece(&self, offset: usize, bytes: u32) -> Piece {
-        Piece {
+    pub(super) fn piece(&self, offset: usize, bytes: u32) -> Sge {
+        Sge {
             address: self.address(offset),
             bytes,
             local_key: self.region.local_key,
@@ -147,19 +152,19 @@ impl Side {
         self.block.get(buffer_offset(name), bytes as usize)
     }
 
-    pub(super) fn post(&mut self, pair: QueuePair, request: Request<'_>) -> bool {
+    pub(super) fn post(&mut self, pair: QueuePairHandle, request: WorkRequest<'_>) -> bool {
         self.port.post(pair, &[request]) == 1
     }
 
-    pub(super) fn send(&mut self, pair: QueuePair, work: u64, bytes: &[u8]) -> bool {
+    pub(super) fn send(&mut self, pair: QueuePairHandle, work: u64, bytes: &[u8]) -> bool {
         self.post(pair, inline(work, bytes))
     }
 
-    pub(super) fn way(&mut self, to: &Self) -> Way {
-        self.port.open_way(&to.port.address()).unwrap()
+    pub(super) fn handle(&mut self, to: &Self) -> AddressHandle {
+        self.port.create_address_handle(&to.port.address()).unwrap()
     }
 
-    pub(super) fn done(&mut self, which: Queue) -> Vec<Done> {
+    pub(super) fn done(&mut self, which: CqKind) -> Vec<Done> {
         let mut done = [Done::default(); 7];
         let mut all = Vec::new();
         loop {
@@ -171,22 +176,22 @@ impl Side {
     }
 
     /// Work and status of all sends that have ended.
-    pub(super) fn ends(&mut self) -> Vec<(u64, Status)> {
-        let done = self.done(Queue::Sends);
+    pub(super) fn ends(&mut self) -> Vec<(u64, WorkStatus)> {
+        let done = self.done(CqKind::Sends);
         done.iter().map(|done| (done.work, done.status)).collect()
     }
 
     /// Names and bytes of all buffers that were filled.
     pub(super) fn arrived(&mut self) -> Vec<(u64, Vec<u8>)> {
-        let done = self.done(Queue::Receives);
+        let done = self.done(CqKind::Receives);
         let content = |done: &Done| {
-            assert_eq!(done.status, Status::Success);
+            assert_eq!(done.status, WorkStatus::Success);
             (done.work, self.buffer(done.work, done.bytes))
         };
         done.iter().map(content).collect()
     }
 
-    pub(super) fn events(&mut self) -> Vec<Event> {
+    pub(super) fn events(&mut self) -> Vec<PortEvent> {
         std::iter::from_fn(|| self.port.next_event()).collect()
     }
 }
@@ -198,27 +203,27 @@ fn buffer_offset(name: u64) -> usize {
 }
 
 /// A message inside its request.
-pub(super) fn inline(work: u64, bytes: &[u8]) -> Request<'_> {
-    Request {
+pub(super) fn inline(work: u64, bytes: &[u8]) -> WorkRequest<'_> {
+    WorkRequest {
         work,
-        operation: Operation::Send,
-        body: Body::Inline(bytes),
+        operation: WorkOpcode::Send,
+        body: WorkBody::Inline(bytes),
         signaled: true,
     }
 }
 
 /// Work with memory.
-pub(super) fn request(work: u64, operation: Operation, piece: Piece) -> Request<'static> {
-    Request {
+pub(super) fn request(work: u64, operation: WorkOpcode, piece: Sge) -> WorkRequest<'static> {
+    WorkRequest {
         work,
         operation,
-        body: Body::Piece(piece),
+        body: WorkBody::Piece(piece),
         signaled: true,
     }
 }
 
 /// Two processes and a reliable queue pair between them.
-pub(super) fn joined(config: FakeConfig) -> (FakeNet, [Side; 2], [QueuePair; 2]) {
+pub(super) fn joined(config: FakeConfig) -> (FakeNet, [Side; 2], [QueuePairHandle; 2]) {
     let net = FakeNet::new(config);
     let mut sides = [Side::open(&net), Side::open(&net)];
     let pairs = join(&mut sides);
@@ -226,7 +231,7 @@ pub(super) fn joined(config: FakeConfig) -> (FakeNet, [Side; 2], [QueuePair; 2])
 }
 
 /// A reliable queue pair more between them.
-pub(super) fn join([one, other]: &mut [Side; 2]) -> [QueuePair; 2] {
+pub(super) fn join([one, other]: &mut [Side; 2]) -> [QueuePairHandle; 2] {
     let pairs = [one.port.create().unwrap(), other.port.create().unwrap()];
     one.port
         .connect(pairs[0], &remote(other, pairs[1], [100, 0xff_fff0]))
@@ -239,8 +244,8 @@ pub(super) fn join([one, other]: &mut [Side; 2]) -> [QueuePair; 2] {
 }
 
 /// The other end, which begins with the second packet number when this one begins with the first.
-pub(super) fn remote(to: &Side, pair: QueuePair, [ours, theirs]: [u32; 2]) -> Remote {
-    Remote {
+pub(super) fn remote(to: &Side, pair: QueuePairHandle, [ours, theirs]: [u32; 2]) -> RemotePair {
+    RemotePair {
         address: to.port.address(),
         number: pair.number,
         their_first: theirs,

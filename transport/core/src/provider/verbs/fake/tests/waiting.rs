@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signs, and time.
 
-use super::super::super::port::{Event, Port, Queue, Receives};
+use super::super::super::port::{CqKind, PortEvent, Receives, VerbsPort};
 use super::super::{FakeConfig, FakeNet};
 use super::side::{Side, joined, run};
 
@@ -18,7 +18,7 @@ fn only_what_completes_after_arming_wakes() {
         !other.port.would_wake(),
         "it was there before: who arms polls once more"
     );
-    assert_eq!(other.done(Queue::Receives).len(), 1);
+    assert_eq!(other.done(CqKind::Receives).len(), 1);
     assert!(one.send(here, 2, b"x"));
     run(&net);
     assert!(other.port.would_wake());
@@ -56,7 +56,7 @@ fn events_wake_whether_armed_or_not() {
     assert!(net.would_wake(0));
     one.port.take_signs();
     assert!(net.would_wake(0), "until it was taken");
-    assert_eq!(one.port.next_event(), Some(Event::PortDown));
+    assert_eq!(one.port.next_event(), Some(PortEvent::PortDown));
     assert!(!net.would_wake(0));
 }
 

@@ -2,7 +2,8 @@
 //! Reliable queue pairs: what work does.
 
 use super::super::super::port::{
-    Access, Body, Depths, Event, Operation, Piece, Port, Queue, Receives, Request, Status,
+    CqKind, Depths, PortEvent, Receives, RegionAccess, Sge, VerbsPort, WorkBody, WorkOpcode,
+    WorkRequest, WorkStatus,
 };
 use super::super::{FakeConfig, FakeNet};
 use super::side::{CARRIED_OUT, DEPTHS, Q_KEY, Side, inline, join, joined, request, run, run_to};
@@ -14,7 +15,7 @@ fn messages_arrive_in_order_in_the_oldest_buffers() {
     assert_eq!(one.port.post(here, &[inline(1, b"a"), inline(2, b"bc")]), 2);
     assert!(one.send(here, 3, b""));
     run(&net);
-    let done = other.done(Queue::Receives);
+    let done = other.done(CqKind::Receives);
     let seen: Vec<_> = done
         .iter()
         .map(|done| (done.work, done.status, done.bytes, done.number))
@@ -23,10 +24,10 @@ fn messages_arrive_in_order_in_the_oldest_buffers() {
     let expected = [(40, 1), (41, 2), (42, 0)];
     assert_eq!(
         seen,
-        expected.map(|(name, bytes)| (name, Status::Success, bytes, number))
+        expected.map(|(name, bytes)| (name, WorkStatus::Success, bytes, number))
     );
     assert_eq!(other.buffer(41, 2), b"bc");
-    let done = one.done(Queue::Sends);
+    let done = one.done(CqKind::Sends);
     let seen: Vec<_> = done.iter().map(|done| (done.work, done.number)).collect();
     assert_eq!(seen, [1, 2, 3].map(|work| (work, here.number)));
     let stats = net.stats(one.index());
@@ -50,7 +51,7 @@ fn two_pairs_share_one_queue_of_buffers() {
     run(&net);
     assert!(one.send(also_here, 2, b"second"));
     run(&net);
-    let done = other.done(Queue::Receives);
+    let done = other.done(CqKind::Receives);
     let seen: Vec<_> = done.iter().map(|done| (done.work, done.number)).collect();
     assert_eq!(seen, [(0, there.number), (1, also_there.number)]);
 }
@@ -76,7 +77,7 @@ fn a_pair_joins_a_port_with_itself_too() {
     assert_eq!(one.arrived(), [(0, b"self".to_vec())]);
     assert_eq!(
         one.ends(),
-        [(1, Status::Success), (2, Status::RetryExceeded)]
+        [(1, WorkStatus::Success), (2, WorkStatus::RetryExceeded)]
     );
 }
 
@@ -89,7 +90,7 @@ fn inline_bytes_are_copied_at_the_post_and_others_are_read_later() {
     bytes = *b"after!";
     one.block.put(0, b"before");
     let piece = one.piece(0, 6);
-    assert!(one.post(here, request(2, Operation::Send, piece)));
+    assert!(one.post(here, request(2, WorkOpcode::Send, piece)));
     one.block.put(0, &bytes);
     run(&net);
     let arrived = [(0, b"before".to_vec()), (1, b"after!".to_vec())];
@@ -100,17 +101,17 @@ fn inline_bytes_are_copied_at_the_post_and_others_are_read_later() {
 fn a_write_lands_without_a_word() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     one.block.put(0, b"written!");
-    let write = Operation::Write {
+    let write = WorkOpcode::Write {
         address: other.address(96),
         key: other.region.remote_key,
     };
     let piece = one.piece(0, 8);
     assert!(one.post(here, request(1, write, piece)));
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::Success)]);
+    assert_eq!(one.ends(), [(1, WorkStatus::Success)]);
     assert_eq!(other.block.get(95, 10), b"\0written!\0");
     assert_eq!(
-        (other.done(Queue::Receives), other.events()),
+        (other.done(CqKind::Receives), other.events()),
         (vec![], vec![])
     );
     let stats = net.stats(one.index());
@@ -120,7 +121,7 @@ fn a_write_lands_without_a_word() {
 #[test]
 fn a_read_takes_the_bytes_when_the_other_side_answers() {
     let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
-    let read = Operation::Read {
+    let read = WorkOpcode::Read {
         address: other.address(0),
         key: other.region.remote_key,
     };
@@ -133,7 +134,7 @@ fn a_read_takes_the_bytes_when_the_other_side_answers() {
     assert_eq!(one.block.get(64, 11), [0; 11]);
     run(&net);
     assert_eq!(one.block.get(64, 11), b"at arrival!");
-    assert_eq!(one.ends(), [(1, Status::Success)]);
+    assert_eq!(one.ends(), [(1, WorkStatus::Success)]);
     let stats = net.stats(one.index());
     assert_eq!((stats.reads, stats.read_bytes), (1, 11));
 }
@@ -150,11 +151,14 @@ fn a_read_may_be_answered_after_later_work_was_carried_out() {
         let (address, key) = (other.address(0), other.region.remote_key);
         other.block.put(0, &[1]);
         one.block.put(8, &[2]);
-        let read = request(1, Operation::Read { address, key }, one.piece(0, 1));
-        let write = request(2, Operation::Write { address, key }, one.piece(8, 1));
+        let read = request(1, WorkOpcode::Read { address, key }, one.piece(0, 1));
+        let write = request(2, WorkOpcode::Write { address, key }, one.piece(8, 1));
         assert_eq!(one.port.post(here, &[read, write]), 2);
         run(&net);
-        assert_eq!(one.ends(), [(1, Status::Success), (2, Status::Success)]);
+        assert_eq!(
+            one.ends(),
+            [(1, WorkStatus::Success), (2, WorkStatus::Success)]
+        );
         match one.block.get(0, 1)[0] {
             1 => seen[0] = true,
             2 => seen[1] = true,
@@ -172,7 +176,7 @@ fn reads_beyond_the_limit_wait_for_those_under_way() {
             ..FakeConfig::calm(1)
         };
         let (net, [mut one, other], [here, _]) = joined(config);
-        let read = Operation::Read {
+        let read = WorkOpcode::Read {
             address: other.address(0),
             key: other.region.remote_key,
         };
@@ -183,7 +187,7 @@ fn reads_beyond_the_limit_wait_for_those_under_way() {
         assert_eq!(
             one.ends(),
             (0..6)
-                .map(|work| (work, Status::Success))
+                .map(|work| (work, WorkStatus::Success))
                 .collect::<Vec<_>>()
         );
         net.now_ns()
@@ -197,19 +201,19 @@ fn reads_beyond_the_limit_wait_for_those_under_way() {
 #[test]
 fn nothing_is_carried_out_for_a_target_that_may_not_be_written() {
     let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
-    let region = one.register(0, 64, Access::OwnRead);
-    let add = Operation::FetchAdd {
+    let region = one.register(0, 64, RegionAccess::OwnRead);
+    let add = WorkOpcode::FetchAdd {
         address: other.address(0),
         key: other.region.remote_key,
         add: 1,
     };
-    let piece = Piece {
+    let piece = Sge {
         local_key: region.local_key,
         ..one.piece(0, 8)
     };
     assert!(one.post(here, request(1, add, piece)));
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::LocalProtection)]);
+    assert_eq!(one.ends(), [(1, WorkStatus::LocalProtection)]);
     assert_eq!(other.block.get(0, 8), [0; 8]);
 }
 
@@ -222,7 +226,7 @@ fn packets_of_a_pair_do_not_overtake_each_other() {
         };
         let (net, [mut one, mut other], [here, _]) = joined(config);
         other.give(Receives::Shared, 0, 8);
-        let read = Operation::Read {
+        let read = WorkOpcode::Read {
             address: other.address(0),
             key: other.region.remote_key,
         };
@@ -242,13 +246,13 @@ fn atomics_answer_what_was_there() {
     let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
     let (address, key) = (other.address(8), other.region.remote_key);
     other.block.put(8, &40u64.to_ne_bytes());
-    let swap = |compare| Operation::CompareSwap {
+    let swap = |compare| WorkOpcode::CompareSwap {
         address,
         key,
         compare,
         swap: 7,
     };
-    let add = Operation::FetchAdd {
+    let add = WorkOpcode::FetchAdd {
         address,
         key,
         add: 2,
@@ -272,7 +276,7 @@ fn atomics_answer_what_was_there() {
 #[test]
 fn an_unaligned_atomic_is_invalid() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
-    let add = Operation::FetchAdd {
+    let add = WorkOpcode::FetchAdd {
         address: other.address(4),
         key: other.region.remote_key,
         add: 1,
@@ -280,8 +284,8 @@ fn an_unaligned_atomic_is_invalid() {
     let piece = one.piece(0, 8);
     assert!(one.post(here, request(1, add, piece)));
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::RemoteInvalid)]);
-    assert_eq!(other.events(), [Event::QueuePairLost(there.number)]);
+    assert_eq!(one.ends(), [(1, WorkStatus::RemoteInvalid)]);
+    assert_eq!(other.events(), [PortEvent::QueuePairLost(there.number)]);
     assert_eq!(net.stats(one.index()).wrong, 1);
 }
 
@@ -296,7 +300,7 @@ fn losses_are_repeated_and_everything_is_carried_out_once_and_in_order() {
         };
         let (net, [mut one, mut other], [here, _]) = joined(config);
         other.give(Receives::Shared, 0, 64);
-        let add = Operation::FetchAdd {
+        let add = WorkOpcode::FetchAdd {
             address: other.address(0),
             key: other.region.remote_key,
             add: 1,
@@ -317,7 +321,8 @@ fn losses_are_repeated_and_everything_is_carried_out_once_and_in_order() {
             }
         }
         assert!(
-            ends.iter().all(|(_, status)| *status == Status::Success),
+            ends.iter()
+                .all(|(_, status)| *status == WorkStatus::Success),
             "seed {seed}"
         );
         assert_eq!(ends.len(), 20, "seed {seed}");
@@ -344,7 +349,10 @@ fn a_receiver_without_buffers_is_waited_for() {
     assert_eq!(one.ends(), []);
     other.give(Receives::Shared, 0, 2);
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(
+        one.ends(),
+        [(1, WorkStatus::Success), (2, WorkStatus::Success)]
+    );
     assert_eq!(other.arrived(), [(0, b"a".to_vec()), (1, b"b".to_vec())]);
     assert!(net.now_ns() >= 5 * config.not_ready_ns);
     // Patience is new for every message.
@@ -354,7 +362,7 @@ fn a_receiver_without_buffers_is_waited_for() {
     }
     other.give(Receives::Shared, 2, 1);
     run(&net);
-    assert_eq!(one.ends(), [(3, Status::Success)]);
+    assert_eq!(one.ends(), [(3, WorkStatus::Success)]);
 }
 
 #[test]
@@ -362,7 +370,10 @@ fn a_receiver_without_buffers_for_too_long_breaks_the_sender_alone() {
     let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
     assert_eq!(one.port.post(here, &[inline(1, b"a"), inline(2, b"b")]), 2);
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::NotReady), (2, Status::Flushed)]);
+    assert_eq!(
+        one.ends(),
+        [(1, WorkStatus::NotReady), (2, WorkStatus::Flushed)]
+    );
     assert_eq!(net.stats(other.index()).not_ready, 7);
     assert_eq!(net.stats(one.index()).broken, 1);
     assert_eq!(other.events(), []);
@@ -375,26 +386,29 @@ fn a_message_longer_than_its_buffer_breaks_both_sides() {
     other.give(Receives::Shared, 9, 2);
     let pieces = [one.piece(0, 256), one.piece(0, 257), one.piece(0, 1)];
     for (work, piece) in (1..).zip(pieces) {
-        assert!(one.post(here, request(work, Operation::Send, piece)));
+        assert!(one.post(here, request(work, WorkOpcode::Send, piece)));
     }
     run(&net);
     let ends = [
-        (1, Status::Success),
-        (2, Status::RemoteOperation),
-        (3, Status::Flushed),
+        (1, WorkStatus::Success),
+        (2, WorkStatus::RemoteOperation),
+        (3, WorkStatus::Flushed),
     ];
     assert_eq!(one.ends(), ends);
-    let done = other.done(Queue::Receives);
+    let done = other.done(CqKind::Receives);
     let seen: Vec<_> = done.iter().map(|done| (done.work, done.status)).collect();
-    assert_eq!(seen, [(9, Status::Success), (10, Status::LocalLength)]);
-    assert_eq!(other.events(), [Event::QueuePairLost(there.number)]);
+    assert_eq!(
+        seen,
+        [(9, WorkStatus::Success), (10, WorkStatus::LocalLength)]
+    );
+    assert_eq!(other.events(), [PortEvent::QueuePairLost(there.number)]);
 }
 
 #[test]
 fn silent_work_has_no_completion_and_holds_its_slot() {
     let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
     other.give(Receives::Shared, 0, 64);
-    let quiet = Request {
+    let quiet = WorkRequest {
         signaled: false,
         ..inline(0, b"x")
     };
@@ -408,7 +422,7 @@ fn silent_work_has_no_completion_and_holds_its_slot() {
     assert_eq!(one.port.post(here, &[inline(7, b"x"), inline(8, b"x")]), 1);
     run(&net);
     assert!(!one.send(here, 8, b"x"), "not before it was polled");
-    assert_eq!(one.ends(), [(7, Status::Success)]);
+    assert_eq!(one.ends(), [(7, WorkStatus::Success)]);
     assert_eq!(one.port.post(here, &vec![quiet; depth + 1]), depth);
     run(&net);
     assert_eq!(one.port.post(here, &[quiet]), 0, "nothing told its end");
@@ -426,13 +440,13 @@ fn what_no_device_takes_is_not_taken() {
     let (net, [mut one, mut other], [here, _]) = joined(config);
     other.give(Receives::Shared, 0, 1);
     let (address, key) = (other.address(0), other.region.remote_key);
-    let add = Operation::FetchAdd {
+    let add = WorkOpcode::FetchAdd {
         address,
         key,
         add: 1,
     };
-    let read = Operation::Read { address, key };
-    let inline_read = Request {
+    let read = WorkOpcode::Read { address, key };
+    let inline_read = WorkRequest {
         operation: read,
         ..inline(1, &[0; 8])
     };
@@ -448,7 +462,7 @@ fn what_no_device_takes_is_not_taken() {
     let requests = [inline(1, &[0; 64]), bad[0], inline(3, b"x")];
     assert_eq!(one.port.post(here, &requests), 1, "up to the first bad one");
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::Success)]);
+    assert_eq!(one.ends(), [(1, WorkStatus::Success)]);
     assert_eq!(net.stats(one.index()).wrong, 5);
 }
 
@@ -460,7 +474,7 @@ fn a_network_without_atomics_takes_none() {
     };
     let (_net, [mut one, other], [here, _]) = joined(config);
     assert!(!one.facts().atomics);
-    let add = Operation::FetchAdd {
+    let add = WorkOpcode::FetchAdd {
         address: other.address(0),
         key: other.region.remote_key,
         add: 1,
@@ -483,8 +497,11 @@ fn completions_that_find_no_room_cost_the_queue() {
     let requests = [0, 1, 2].map(|work| inline(work, b"x"));
     assert_eq!(one.port.post(here, &requests), 3);
     run(&net);
-    assert_eq!(one.events(), [Event::CompletionsLost]);
-    assert_eq!(one.ends(), [(0, Status::Success), (1, Status::Success)]);
+    assert_eq!(one.events(), [PortEvent::CompletionsLost]);
+    assert_eq!(
+        one.ends(),
+        [(0, WorkStatus::Success), (1, WorkStatus::Success)]
+    );
     assert_eq!(net.stats(one.index()).overruns, 1);
 }
 
@@ -492,20 +509,23 @@ fn completions_that_find_no_room_cost_the_queue() {
 fn a_large_message_takes_its_time_and_its_packet_numbers() {
     let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
     one.block.put(0, &[5; 32768]);
-    let write = Operation::Write {
+    let write = WorkOpcode::Write {
         address: other.address(0),
         key: other.region.remote_key,
     };
     // The first numbers are 16 short of the end of their ring, and 32 packets are needed.
     let piece = one.piece(0, 32768);
-    let small = Request {
+    let small = WorkRequest {
         operation: write,
-        body: Body::Inline(b"small"),
+        body: WorkBody::Inline(b"small"),
         ..inline(2, b"")
     };
     assert_eq!(one.port.post(here, &[request(1, write, piece), small]), 2);
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(
+        one.ends(),
+        [(1, WorkStatus::Success), (2, WorkStatus::Success)]
+    );
     assert_eq!(other.block.get(0, 6), b"small\x05");
     assert_eq!(other.block.get(32767, 2), [5, 0]);
     assert!(net.now_ns() > 4_000);
@@ -521,14 +541,17 @@ fn a_read_that_lies_breaks_its_pair_and_what_stands_behind_it_tells() {
     assert!(one.facts().reads_lie);
     other.block.put(0, b"theirs");
     let (address, key) = (other.address(0), other.region.remote_key);
-    let read = request(1, Operation::Read { address, key }, one.piece(0, 6));
-    let nothing = Request {
-        operation: Operation::Write { address: 0, key: 0 },
+    let read = request(1, WorkOpcode::Read { address, key }, one.piece(0, 6));
+    let nothing = WorkRequest {
+        operation: WorkOpcode::Write { address: 0, key: 0 },
         ..inline(2, b"")
     };
     assert_eq!(one.port.post(here, &[read, nothing]), 2);
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::Success), (2, Status::Flushed)]);
+    assert_eq!(
+        one.ends(),
+        [(1, WorkStatus::Success), (2, WorkStatus::Flushed)]
+    );
     assert_eq!(one.block.get(0, 6), [0; 6]);
     assert_eq!((net.stats(0).lies, net.stats(0).reads), (1, 0));
 }
@@ -539,13 +562,16 @@ fn a_write_of_nothing_needs_no_key_and_ends_behind_a_read() {
     assert!(!one.facts().reads_lie);
     other.block.put(0, b"theirs");
     let (address, key) = (other.address(0), other.region.remote_key);
-    let read = request(1, Operation::Read { address, key }, one.piece(0, 6));
-    let nothing = Request {
-        operation: Operation::Write { address: 0, key: 0 },
+    let read = request(1, WorkOpcode::Read { address, key }, one.piece(0, 6));
+    let nothing = WorkRequest {
+        operation: WorkOpcode::Write { address: 0, key: 0 },
         ..inline(2, b"")
     };
     assert_eq!(one.port.post(here, &[read, nothing]), 2);
     run(&net);
-    assert_eq!(one.ends(), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(
+        one.ends(),
+        [(1, WorkStatus::Success), (2, WorkStatus::Success)]
+    );
     assert_eq!(one.block.get(0, 6), b"theirs");
 }

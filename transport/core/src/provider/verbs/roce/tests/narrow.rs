@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Networks that carry less than the interfaces at their ends, and drop what is longer without a word: both ends come to packets that arrive.
+//! Networks that carry less than the interfaces at their ends, and drop what is longer without a word: both ends come to packets
+//! that arrive.
 
 use super::super::{PacketFaults, PacketNet};
 use super::world::World;

@@ -5,8 +5,8 @@ use std::net::Ipv6Addr;
 
 use super::super::super::NetTerms;
 use super::super::super::port::{
-    Access, Body, CallError, Event, GRH_BYTES, Mailbox, Operation, Piece, Port, Queue, Receives,
-    Status,
+    CallError, CqKind, GRH_BYTES, Mailbox, PortEvent, Receives, RegionAccess, Sge, VerbsPort,
+    WorkBody, WorkOpcode, WorkStatus,
 };
 use super::super::Udp;
 use super::side::{BLOCK, Q_KEY, Side, end, inline, join, joined, remote, request, until_done};
@@ -20,11 +20,11 @@ fn messages_arrive_and_both_sides_are_told() {
     let (mut sides, [here, _]) = joined();
     sides[1].give(Receives::Shared, 0, 2);
     assert!(sides[0].send(here, 7, b"hello"));
-    let came = until_done(&mut sides, 1, Queue::Receives);
+    let came = until_done(&mut sides, 1, CqKind::Receives);
     assert_eq!((came[0].work, came[0].bytes), (0, 5));
-    assert_eq!(came[0].status, Status::Success);
+    assert_eq!(came[0].status, WorkStatus::Success);
     assert_eq!(sides[1].buffer(0, 5), b"hello");
-    assert_eq!(end(&mut sides, 0), (7, Status::Success));
+    assert_eq!(end(&mut sides, 0), (7, WorkStatus::Success));
 }
 
 #[test]
@@ -35,33 +35,46 @@ fn version_6_of_the_internet_protocol_will_do() {
     let [pair, _] = join(&mut sides);
     sides[1].give(Receives::Shared, 0, 1);
     assert!(sides[0].send(pair, 7, b"hello"));
-    assert_eq!(end(&mut sides, 0), (7, Status::Success));
+    assert_eq!(end(&mut sides, 0), (7, WorkStatus::Success));
     assert_eq!(sides[1].buffer(0, 5), b"hello");
     // Nothing leads from one version to the other.
     let mut other = Side::open();
-    assert!(other.port.open_way(&sides[0].port.address()).is_err());
-    assert!(sides[0].port.open_way(&other.port.address()).is_err());
+    assert!(
+        other
+            .port
+            .create_address_handle(&sides[0].port.address())
+            .is_err()
+    );
+    assert!(
+        sides[0]
+            .port
+            .create_address_handle(&other.port.address())
+            .is_err()
+    );
 }
 
 #[test]
 fn datagrams_arrive_with_the_number_of_their_sender() {
     let (mut sides, _) = joined();
     sides[1].give(Receives::Datagrams, 3, 1);
-    let way = sides[0].port.open_way(&sides[1].port.address()).unwrap();
+    let handle = sides[0]
+        .port
+        .create_address_handle(&sides[1].port.address())
+        .unwrap();
     let mailbox = Mailbox {
-        way,
+        handle,
         number: sides[1].port.datagram_number(),
         key: Q_KEY,
     };
     let posted = sides[0]
         .port
-        .post_datagram(mailbox, 9, Body::Inline(b"note"), true);
+        .post_datagram(mailbox, 9, WorkBody::Inline(b"note"), true);
     posted.unwrap();
-    let came = until_done(&mut sides, 1, Queue::Receives)[0];
+    let came = until_done(&mut sides, 1, CqKind::Receives)[0];
     assert_eq!((came.work, came.bytes as usize), (3, GRH_BYTES + 4));
     assert_eq!(came.source, sides[0].port.datagram_number());
     assert_eq!(sides[1].buffer(3, came.bytes)[GRH_BYTES..], *b"note");
-    assert_eq!(end(&mut sides, 0), (9, Status::Success));
+    assert_eq!(end(&mut sides, 0), (9, WorkStatus::Success));
     // One that names another key is not heard; it has left all the same.
     sides[1].give(Receives::Datagrams, 4, 1);
     let wrong = Mailbox {
@@ -70,15 +83,15 @@ fn datagrams_arrive_with_the_number_of_their_sender() {
     };
     let posted = sides[0]
         .port
-        .post_datagram(wrong, 10, Body::Inline(b"x"), true);
+        .post_datagram(wrong, 10, WorkBody::Inline(b"x"), true);
     posted.unwrap();
-    assert_eq!(end(&mut sides, 0), (10, Status::Success));
-    assert_eq!(sides[1].done(Queue::Receives), []);
-    sides[0].port.close_way(way);
+    assert_eq!(end(&mut sides, 0), (10, WorkStatus::Success));
+    assert_eq!(sides[1].done(CqKind::Receives), []);
+    sides[0].port.destroy_address_handle(handle);
     assert!(
         sides[0]
             .port
-            .post_datagram(mailbox, 11, Body::Inline(b"x"), true)
+            .post_datagram(mailbox, 11, WorkBody::Inline(b"x"), true)
             .is_err()
     );
 }
@@ -92,14 +105,14 @@ fn memory_is_written_and_read_over_several_packets() {
         sides[0].block.put(0, &content);
         let piece = sides[0].piece(0, bytes as u32);
         let address = sides[1].address(8);
-        let write = Operation::Write { address, key };
+        let write = WorkOpcode::Write { address, key };
         assert!(sides[0].post(here, request(1, write, piece)));
-        assert_eq!(end(&mut sides, 0), (1, Status::Success));
+        assert_eq!(end(&mut sides, 0), (1, WorkStatus::Success));
         assert!(sides[1].block.get(8, bytes) == content, "{bytes} bytes");
         sides[0].block.put(0, &vec![0; bytes]);
-        let read = Operation::Read { address, key };
+        let read = WorkOpcode::Read { address, key };
         assert!(sides[0].post(here, request(2, read, piece)));
-        assert_eq!(end(&mut sides, 0), (2, Status::Success));
+        assert_eq!(end(&mut sides, 0), (2, WorkStatus::Success));
         assert!(sides[0].block.get(0, bytes) == content, "{bytes} bytes");
     }
 }
@@ -110,22 +123,22 @@ fn words_are_changed_in_one_step() {
     let (key, address) = (sides[1].region.remote_key, sides[1].address(64));
     sides[1].block.put(64, &40u64.to_ne_bytes());
     let result = sides[0].piece(128, 8);
-    let add = Operation::FetchAdd {
+    let add = WorkOpcode::FetchAdd {
         address,
         key,
         add: 2,
     };
     assert!(sides[0].post(here, request(1, add, result)));
-    assert_eq!(end(&mut sides, 0), (1, Status::Success));
+    assert_eq!(end(&mut sides, 0), (1, WorkStatus::Success));
     assert_eq!(sides[0].block.get(128, 8), 40u64.to_ne_bytes());
-    let swap = Operation::CompareSwap {
+    let swap = WorkOpcode::CompareSwap {
         address,
         key,
         compare: 42,
         swap: 5,
     };
     assert!(sides[0].post(here, request(2, swap, result)));
-    assert_eq!(end(&mut sides, 0), (2, Status::Success));
+    assert_eq!(end(&mut sides, 0), (2, WorkStatus::Success));
     assert_eq!(sides[1].block.get(64, 8), 5u64.to_ne_bytes());
 }
 
@@ -133,13 +146,13 @@ fn words_are_changed_in_one_step() {
 fn a_peer_reaches_nothing_but_what_it_may() {
     let (mut sides, _) = joined();
     let whole = sides[1].region;
-    let read_only = sides[1].register(0, 64, Access::Read);
-    let own = sides[1].register(0, 64, Access::Own);
-    let gone = sides[1].register(0, 64, Access::Full);
+    let read_only = sides[1].register(0, 64, RegionAccess::Read);
+    let own = sides[1].register(0, 64, RegionAccess::Own);
+    let gone = sides[1].register(0, 64, RegionAccess::Full);
     sides[1].port.deregister(gone);
     let base = sides[1].address(0);
-    let write = |address, key| Operation::Write { address, key };
-    let read = |address, key| Operation::Read { address, key };
+    let write = |address, key| WorkOpcode::Write { address, key };
+    let read = |address, key| WorkOpcode::Read { address, key };
     let beyond = base + BLOCK as u64;
     for (number, operation) in (0..).zip([
         write(base, read_only.remote_key),
@@ -153,7 +166,7 @@ fn a_peer_reaches_nothing_but_what_it_may() {
         write(beyond, whole.remote_key),
         write(base - 1, whole.remote_key),
         write(u64::MAX - 3, whole.remote_key),
-        Operation::FetchAdd {
+        WorkOpcode::FetchAdd {
             address: base,
             key: read_only.remote_key,
             add: 1,
@@ -165,7 +178,7 @@ fn a_peer_reaches_nothing_but_what_it_may() {
         assert!(sides[0].post(here, request(number, operation, piece)));
         assert_eq!(
             end(&mut sides, 0),
-            (number, Status::RemoteAccess),
+            (number, WorkStatus::RemoteAccess),
             "{operation:?}"
         );
         assert_eq!(sides[1].block.get(0, 64), [0; 64], "{operation:?}");
@@ -173,7 +186,7 @@ fn a_peer_reaches_nothing_but_what_it_may() {
         // The other side has broken over it without a request of its own.
         assert_eq!(
             sides[1].port.next_event(),
-            Some(Event::QueuePairLost(there.number))
+            Some(PortEvent::QueuePairLost(there.number))
         );
         assert_eq!(sides[1].port.next_event(), None);
         sides[0].port.destroy(here);
@@ -184,29 +197,29 @@ fn a_peer_reaches_nothing_but_what_it_may() {
 #[test]
 fn memory_of_this_side_must_be_registered_too() {
     let (mut sides, _) = joined();
-    let constant = sides[0].register(0, 64, Access::OwnRead);
+    let constant = sides[0].register(0, 64, RegionAccess::OwnRead);
     let key = sides[1].region.remote_key;
     let address = sides[1].address(0);
-    let foreign = |piece: Piece, local_key| Piece { local_key, ..piece };
+    let foreign = |piece: Sge, local_key| Sge { local_key, ..piece };
     let piece = sides[0].piece(0, 8);
     for (operation, piece) in [
-        (Operation::Send, foreign(piece, 0)),
+        (WorkOpcode::Send, foreign(piece, 0)),
         (
-            Operation::Write { address, key },
+            WorkOpcode::Write { address, key },
             foreign(piece, key ^ 1 << 30),
         ),
         (
-            Operation::Read { address, key },
+            WorkOpcode::Read { address, key },
             foreign(piece, constant.local_key),
         ),
-        (Operation::Send, sides[0].piece(BLOCK - 4, 8)),
+        (WorkOpcode::Send, sides[0].piece(BLOCK - 4, 8)),
     ] {
         let [here, _] = join(&mut sides);
         sides[1].give(Receives::Shared, 0, 1);
         assert!(sides[0].post(here, request(1, operation, piece)));
         assert_eq!(
             end(&mut sides, 0),
-            (1, Status::LocalProtection),
+            (1, WorkStatus::LocalProtection),
             "{operation:?}"
         );
     }
@@ -217,12 +230,12 @@ fn what_is_broken_flushes_what_is_posted_and_forgets_when_it_is_taken_apart() {
     let (mut sides, [here, there]) = joined();
     assert!(sides[0].send(here, 1, b"no buffer for it"));
     sides[0].port.fail(here);
-    assert_eq!(end(&mut sides, 0), (1, Status::Flushed));
+    assert_eq!(end(&mut sides, 0), (1, WorkStatus::Flushed));
     assert!(sides[0].send(here, 2, b"x"));
-    assert_eq!(end(&mut sides, 0), (2, Status::Flushed));
+    assert_eq!(end(&mut sides, 0), (2, WorkStatus::Flushed));
     assert!(sides[0].send(here, 3, b"x"));
     sides[0].port.destroy(here);
-    assert_eq!(sides[0].done(Queue::Sends), []);
+    assert_eq!(sides[0].done(CqKind::Sends), []);
     assert!(!sides[0].send(here, 4, b"x"), "it is gone");
     assert_eq!(sides[0].port.next_event(), None, "this side knows");
     sides[1].port.destroy(there);
@@ -236,7 +249,7 @@ fn a_silent_peer_breaks_the_queue_pair() {
     let (mut sides, [here, there]) = joined();
     sides[1].port.destroy(there);
     assert!(sides[0].post(here, inline(5, b"x")));
-    assert_eq!(end(&mut sides, 0), (5, Status::RetryExceeded));
+    assert_eq!(end(&mut sides, 0), (5, WorkStatus::RetryExceeded));
 }
 
 #[test]

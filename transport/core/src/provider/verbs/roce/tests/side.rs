@@ -11,11 +11,11 @@ use std::ptr::NonNull;
 
 use super::super::super::NetTerms;
 use super::super::super::port::{
-    Access, Body, Depths, Done, Operation, Piece, Port, Queue, QueuePair, Receives, Region, Remote,
-    Request, Status,
+    CqKind, Depths, Done, QueuePairHandle, Receives, Region, RegionAccess, RemotePair, Sge,
+    VerbsPort, WorkBody, WorkOpcode, WorkRequest, WorkStatus,
 };
 use super::super::carrier::Carrier;
-use super::super::{Numbers, RocePort, Udp};
+use super::super::{PairNumbers, RocePort, Udp};
 use crate::{Lease, wait};
 
 pub(super) const BLOCK: usize = 256 * 1024;
@@ -100,11 +100,12 @@ impl Side {
 
 impl<C: Carrier> Side<C> {
     pub(super) fn over(carrier: C, terms: &NetTerms) -> Self {
-        let mut port = RocePort::open(carrier, Numbers::ALONE, &DEPTHS, terms, Q_KEY).unwrap();
+        let mut port = RocePort::open(carrier, PairNumbers::ALONE, &DEPTHS, terms, Q_KEY).unwrap();
         port.limits.silence_ns = 1_000_000_000;
         let block = Block::new();
         // SAFETY: the block lives until the port is dropped, and is read and written by copies alone.
-        let region = unsafe { port.register(block.at(0, BLOCK), BLOCK, Access::Full) }.unwrap();
+        let region =
+            unsafe { port.register(block.at(0, BLOCK), BLOCK, RegionAccess::Full) }.unwrap();
         Self {
             port,
             region,
@@ -113,7 +114,7 @@ impl<C: Carrier> Side<C> {
     }
 
     /// Registers a part of the block once more.
-    pub(super) fn register(&mut self, offset: usize, bytes: usize, access: Access) -> Region {
+    pub(super) fn register(&mut self, offset: usize, bytes: usize, access: RegionAccess) -> Region {
         let base = self.block.at(offset, bytes);
         // SAFETY: as in `over`.
         unsafe { self.port.register(base, bytes, access) }.unwrap()
@@ -123,8 +124,8 @@ impl<C: Carrier> Side<C> {
         self.block.at(0, 0).addr().get() as u64 + offset as u64
     }
 
-    pub(super) fn piece(&self, offset: usize, bytes: u32) -> Piece {
-        Piece {
+    pub(super) fn piece(&self, offset: usize, bytes: u32) -> Sge {
+        Sge {
             address: self.address(offset),
             bytes,
             local_key: self.region.local_key,
@@ -143,15 +144,15 @@ impl<C: Carrier> Side<C> {
         self.block.get(buffer_offset(name), bytes as usize)
     }
 
-    pub(super) fn post(&mut self, pair: QueuePair, request: Request<'_>) -> bool {
+    pub(super) fn post(&mut self, pair: QueuePairHandle, request: WorkRequest<'_>) -> bool {
         self.port.post(pair, &[request]) == 1
     }
 
-    pub(super) fn send(&mut self, pair: QueuePair, work: u64, bytes: &[u8]) -> bool {
+    pub(super) fn send(&mut self, pair: QueuePairHandle, work: u64, bytes: &[u8]) -> bool {
         self.post(pair, inline(work, bytes))
     }
 
-    pub(super) fn done(&mut self, which: Queue) -> Vec<Done> {
+    pub(super) fn done(&mut self, which: CqKind) -> Vec<Done> {
         let mut done = [Done::default(); 7];
         let count = self.port.poll(which, &mut done);
         done[..count].to_vec()
@@ -165,21 +166,21 @@ fn buffer_offset(name: u64) -> usize {
 }
 
 /// A message inside its request.
-pub(super) fn inline(work: u64, bytes: &[u8]) -> Request<'_> {
-    Request {
+pub(super) fn inline(work: u64, bytes: &[u8]) -> WorkRequest<'_> {
+    WorkRequest {
         work,
-        operation: Operation::Send,
-        body: Body::Inline(bytes),
+        operation: WorkOpcode::Send,
+        body: WorkBody::Inline(bytes),
         signaled: true,
     }
 }
 
 /// Work with memory.
-pub(super) fn request(work: u64, operation: Operation, piece: Piece) -> Request<'static> {
-    Request {
+pub(super) fn request(work: u64, operation: WorkOpcode, piece: Sge) -> WorkRequest<'static> {
+    WorkRequest {
         work,
         operation,
-        body: Body::Piece(piece),
+        body: WorkBody::Piece(piece),
         signaled: true,
     }
 }
@@ -187,10 +188,10 @@ pub(super) fn request(work: u64, operation: Operation, piece: Piece) -> Request<
 /// The other end, which begins with the second packet number when this one begins with the first.
 pub(super) fn remote<C: Carrier>(
     to: &Side<C>,
-    pair: QueuePair,
+    pair: QueuePairHandle,
     [our_first, their_first]: [u32; 2],
-) -> Remote {
-    Remote {
+) -> RemotePair {
+    RemotePair {
         address: to.port.address(),
         number: pair.number,
         their_first,
@@ -200,14 +201,14 @@ pub(super) fn remote<C: Carrier>(
 }
 
 /// Two processes and a reliable queue pair between them.
-pub(super) fn joined() -> ([Side; 2], [QueuePair; 2]) {
+pub(super) fn joined() -> ([Side; 2], [QueuePairHandle; 2]) {
     let mut sides = [Side::open(), Side::open()];
     let pairs = join(&mut sides);
     (sides, pairs)
 }
 
 /// A reliable queue pair more between them.
-pub(super) fn join<C: Carrier>([one, other]: &mut [Side<C>; 2]) -> [QueuePair; 2] {
+pub(super) fn join<C: Carrier>([one, other]: &mut [Side<C>; 2]) -> [QueuePairHandle; 2] {
     let pairs = [one.port.create().unwrap(), other.port.create().unwrap()];
     let to_other = remote(other, pairs[1], [100, 0xff_fff0]);
     one.port.connect(pairs[0], &to_other).unwrap();
@@ -220,7 +221,7 @@ pub(super) fn join<C: Carrier>([one, other]: &mut [Side<C>; 2]) -> [QueuePair; 2
 pub(super) fn until_done<C: Carrier>(
     sides: &mut [Side<C>; 2],
     whose: usize,
-    which: Queue,
+    which: CqKind,
 ) -> Vec<Done> {
     let since = wait::monotonic_ns();
     while wait::monotonic_ns() - since < 20_000_000_000 {
@@ -236,8 +237,8 @@ pub(super) fn until_done<C: Carrier>(
 }
 
 /// The one end of a request of this side.
-pub(super) fn end<C: Carrier>(sides: &mut [Side<C>; 2], whose: usize) -> (u64, Status) {
-    let done = until_done(sides, whose, Queue::Sends);
+pub(super) fn end<C: Carrier>(sides: &mut [Side<C>; 2], whose: usize) -> (u64, WorkStatus) {
+    let done = until_done(sides, whose, CqKind::Sends);
     assert_eq!(done.len(), 1, "{done:?}");
     (done[0].work, done[0].status)
 }

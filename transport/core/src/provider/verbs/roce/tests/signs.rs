@@ -4,7 +4,7 @@
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use super::super::super::port::{Port, Queue, Receives};
+use super::super::super::port::{CqKind, Receives, VerbsPort};
 use super::side::{Side, end, joined};
 use crate::wait;
 
@@ -26,7 +26,7 @@ fn a_packet_wakes_and_so_does_one_that_came_just_before() {
     assert!(sides[0].send(here, 1, b"x"));
     assert!(is_woken(&sides[1], LATE));
     sides[1].port.take_signs();
-    assert_eq!(sides[1].done(Queue::Receives).len(), 1);
+    assert_eq!(sides[1].done(CqKind::Receives).len(), 1);
     assert!(!is_woken(&sides[1], SOON));
     // It is on the socket when the process begins to sleep.
     assert!(sides[0].send(here, 2, b"x"));
@@ -48,7 +48,7 @@ fn a_sleeping_process_wakes_to_send_again() {
     let mut wakes = 0;
     loop {
         assert_eq!(sides[0].port.arm(), Ok(()));
-        if !sides[0].done(Queue::Sends).is_empty() {
+        if !sides[0].done(CqKind::Sends).is_empty() {
             break;
         }
         assert!(is_woken(&sides[0], LATE), "it would sleep for ever");

@@ -4,12 +4,12 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use roce::Psn;
-use roce::format::{Bth, DEFAULT_PARTITION, Headers, ImmDt, Network, Opcode, Reth};
+use roce::format::{Bth, DEFAULT_PARTITION, Headers, ImmDt, NetworkHeaders, Opcode, Reth};
 use roce::icrc::Icrc;
 
-use super::super::super::port::{Port, Queue, Receives, Status};
+use super::super::super::port::{CqKind, Receives, VerbsPort, WorkStatus};
 use super::side::{Side, end, joined, until_done};
-use crate::provider::sim::Random;
+use crate::provider::sim::SimRandom;
 
 fn socket() -> UdpSocket {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
@@ -23,7 +23,7 @@ fn place(side: &Side) -> SocketAddr {
 fn packet(headers: &Headers, payload: &[u8], from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     let mut bytes = headers.as_bytes().to_vec();
     bytes.extend(payload);
-    let network = Network::assumed(from, to, bytes.len() as u16).unwrap();
+    let network = NetworkHeaders::assumed(from, to, bytes.len() as u16).unwrap();
     let icrc = Icrc::new(&network, &bytes).finish();
     bytes.extend(icrc);
     bytes
@@ -33,7 +33,7 @@ fn packet(headers: &Headers, payload: &[u8], from: SocketAddr, to: SocketAddr) -
 fn garbage_changes_nothing() {
     let (mut sides, [here, _]) = joined();
     let (socket, to) = (socket(), place(&sides[1]));
-    let mut random = Random::new(5);
+    let mut random = SimRandom::new(5);
     for round in 0..500u64 {
         let bytes = random.below(if round % 50 == 0 { 9000 } else { 80 });
         let garbage: Vec<u8> = (0..bytes).map(|_| random.below(256) as u8).collect();
@@ -41,13 +41,13 @@ fn garbage_changes_nothing() {
         _ = socket.send_to(&garbage, to);
         sides[1].port.turn();
     }
-    assert_eq!(sides[1].done(Queue::Receives), []);
+    assert_eq!(sides[1].done(CqKind::Receives), []);
     assert_eq!(sides[1].port.next_event(), None);
     sides[1].give(Receives::Shared, 0, 1);
     assert!(sides[0].send(here, 1, b"hello"));
-    let came = until_done(&mut sides, 1, Queue::Receives);
-    assert_eq!((came.len(), came[0].status), (1, Status::Success));
-    assert_eq!(end(&mut sides, 0), (1, Status::Success));
+    let came = until_done(&mut sides, 1, CqKind::Receives);
+    assert_eq!((came.len(), came[0].status), (1, WorkStatus::Success));
+    assert_eq!(end(&mut sides, 0), (1, WorkStatus::Success));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn packets_with_the_wrong_number_partition_or_order_change_nothing() {
     ] {
         socket.send_to(&bytes, to).unwrap();
         sides[1].port.turn();
-        assert_eq!(sides[1].done(Queue::Receives), []);
+        assert_eq!(sides[1].done(CqKind::Receives), []);
         assert_eq!(sides[1].port.next_event(), None);
     }
 }

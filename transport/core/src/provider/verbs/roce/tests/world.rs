@@ -4,8 +4,8 @@
 use super::super::{PacketFaults, PacketNet};
 use super::side::{Block, lent};
 use crate::{
-    Completion, Completions, Config, Fabric, Head, NetLimits, NetTerms, Network, Outcome, Peer,
-    Providers, RemoteKey, TcpTerms, WorkId,
+    Completion, Completions, Config, Fabric, Head, NetLimits, NetTerms, NetworkSettings, Peer,
+    Providers, RemoteKey, TcpTerms, WorkId, WorkOutcome,
 };
 
 const HEAD: Head = Head {
@@ -22,7 +22,7 @@ pub(super) struct World {
     records: Vec<Vec<u8>>,
     /// What came, by receiver and sender.
     pub(super) heard: Vec<Vec<Vec<Vec<u8>>>>,
-    ended: Vec<(u32, Outcome)>,
+    ended: Vec<(u32, WorkOutcome)>,
     pub(super) net: Option<PacketNet>,
     pub(super) words: Vec<String>,
     /// It calls nothing.
@@ -50,7 +50,7 @@ impl World {
                 interfaces: "lo".to_owned(),
                 ..TcpTerms::default()
             };
-            let network = Network::default().on_devices("none");
+            let network = NetworkSettings::default().on_devices("none");
             let network = network.over_tcp(terms).with_key(77);
             let config = Config {
                 me: Peer(me),
@@ -177,7 +177,7 @@ impl World {
         let fabric = &mut self.all[one as usize];
         fabric.post_read(Peer(other), lent(&here, 0, bytes), key, 0, WorkId(1));
         self.until("a read", |world| !world.ended.is_empty());
-        assert_eq!(self.ended.pop(), Some((one, Outcome::Done)));
+        assert_eq!(self.ended.pop(), Some((one, WorkOutcome::Done)));
         assert!(here.get(0, bytes) == content);
         here.put(0, &vec![3; bytes]);
         let lease = lent(&here, 0, bytes);
@@ -185,7 +185,7 @@ impl World {
         let posted = fabric.post_write(Peer(other), lease, key, 0, WorkId(2), None);
         assert!(posted.is_ok());
         self.until("a write", |world| !world.ended.is_empty());
-        assert_eq!(self.ended.pop(), Some((one, Outcome::Done)));
+        assert_eq!(self.ended.pop(), Some((one, WorkOutcome::Done)));
         assert!(there.get(0, bytes) == vec![3; bytes]);
         self.all[other as usize].withdraw(Peer(one), key);
     }
@@ -272,7 +272,7 @@ fn who_computes_and_answers_nobody_for_minutes_loses_nothing() {
     world.until("all", |world| {
         !world.ended.is_empty() && world.heard[2][1].len() == 10
     });
-    assert_eq!(world.ended, [(0, Outcome::Done)]);
+    assert_eq!(world.ended, [(0, WorkOutcome::Done)]);
     assert!(here.get(0, BYTES) == [5; BYTES]);
     assert!((0..10).all(|number| world.heard[2][1][number as usize] == [number; 3000]));
     assert_eq!(world.words, [""; 0]);

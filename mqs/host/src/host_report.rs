@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One look at the ranks of a host, for the `rmpi-queues` of another host to put together with those of the others. It goes there
+//! by way of the launcher, as JSON.
+
+use serde::{Deserialize, Serialize};
+
+use crate::report::RankReport;
+use crate::standstill::{Threads, own_threads, threads};
+use crate::{Error, InspectionSettings, Job, job};
+
+/// What one host reports of its ranks.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct HostReport {
+    /// Of this form.
+    version: u32,
+    /// The ranks that are in MPI.
+    pub(crate) ranks: Vec<RankSeen>,
+}
+
+/// A rank, and what its threads did before and after it stood still.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RankSeen {
+    pub(crate) rank: RankReport,
+    pub(crate) before: Threads,
+    pub(crate) after: Threads,
+    /// Threads that are not the library's own.
+    pub(crate) own: usize,
+}
+
+const VERSION: u32 = 1;
+
+impl HostReport {
+    /// Looks once at the ranks that a node daemon of rmpi's launcher has started.
+    ///
+    /// # Errors
+    /// Those of [`look`](crate::look), but there may be no rank.
+    pub fn take(daemon: u32) -> Result<Self, Error> {
+        for _ in 1..TRIES {
+            match Self::take_once(daemon) {
+                // One of them has ended in between.
+                Err(Error::Gone(gone)) if gone != daemon && job::is_there(daemon) => {}
+                taken => return taken,
+            }
+        }
+        Self::take_once(daemon)
+    }
+
+    fn take_once(daemon: u32) -> Result<Self, Error> {
+        let job = Job::of_daemon(daemon, &InspectionSettings::default())?;
+        let pids = job.targets.iter().map(|(target, _)| target.pid());
+        let before: Vec<(u32, Threads)> = pids.map(|pid| (pid, threads(pid))).collect();
+        let ranks = match before.is_empty() {
+            true => Vec::new(),
+            false => job.look()?,
+        };
+        let threads_before = |pid: u32| {
+            let known = before.iter().find(|(of, _)| *of == pid);
+            known.map(|(_, threads)| threads.clone())
+        };
+        let seen = |rank: RankReport| RankSeen {
+            before: threads_before(rank.pid).unwrap_or_default(),
+            after: threads(rank.pid),
+            own: own_threads(rank.pid),
+            rank,
+        };
+        Ok(Self {
+            version: VERSION,
+            ranks: ranks.into_iter().map(seen).collect(),
+        })
+    }
+
+    /// As it is sent.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Reads what another host has sent.
+    ///
+    /// # Errors
+    /// It is none, in words.
+    pub fn read(bytes: &[u8]) -> Result<Self, String> {
+        let read: Self = serde_json::from_slice(bytes).map_err(|why| {
+            format!(
+                "what its rmpi-queues says makes no sense here ({why}): installations are mixed"
+            )
+        })?;
+        match read.version {
+            VERSION => Ok(read),
+            version => Err(format!(
+                "its rmpi-queues speaks version {version}, and this one {VERSION}: installations are mixed"
+            )),
+        }
+    }
+}
+
+/// Looks at ranks of which some end meanwhile.
+const TRIES: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn account() -> HostReport {
+        let threads = || Threads::from([(7, (true, Duration::from_nanos(9)))]);
+        HostReport {
+            version: VERSION,
+            ranks: vec![RankSeen {
+                rank: RankReport {
+                    rank: Some(3),
+                    host: None,
+                    pid: 7,
+                    tells_calls: true,
+                    communicators: Vec::new(),
+                },
+                before: threads(),
+                after: threads(),
+                own: 1,
+            }],
+        }
+    }
+
+    #[test]
+    fn what_is_sent_is_read_again() {
+        let read = HostReport::read(&account().bytes()).unwrap();
+        assert_eq!(read.ranks[0].rank, account().ranks[0].rank);
+        assert_eq!(read.ranks[0].after, account().ranks[0].after);
+    }
+
+    #[test]
+    fn anything_else_is_refused_in_words() {
+        for bytes in [&b""[..], b"{}", b"\xff", b"{\"version\":1,\"ranks\":[{}]}"] {
+            let why = HostReport::read(bytes).unwrap_err();
+            assert!(why.ends_with("installations are mixed"), "{why}");
+        }
+        let why = HostReport::read(b"{\"version\":2,\"ranks\":[]}").unwrap_err();
+        assert!(why.contains("version 2, and this one 1"), "{why}");
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What ranks that meet at a [board](super::board) tell each other of what they do: the collective, its bytes and the number of the
+//! call, in the 32 bits of a note, so that calls that do not belong together are noticed.
+
+use transport::seat::RoundNote;
+
+use super::CollectiveCall;
+use crate::{Error, Visit};
+
+/// What a rank writes beside its data on the board: the call, what it does there, the size.
+#[derive(Clone, Copy)]
+pub(super) struct BoardNote {
+    kind: u8,
+    /// How many, up to [`MOST_BYTES`]; of more, a number that is different where they are.
+    pub(super) bytes: u32,
+    /// The number of the call, below [`CALLS`].
+    call: u32,
+}
+
+impl BoardNote {
+    /// Of a call, which does something with so many bytes.
+    pub(super) fn new<V: Visit>(line: &CollectiveCall<V>, kind: RoundKind, bytes: usize) -> Self {
+        Self::of_call(line.number(CALLS - 1), kind, bytes)
+    }
+
+    /// Of the call of this number.
+    #[inline]
+    pub(super) fn of_call(number: u32, kind: RoundKind, bytes: usize) -> Self {
+        Self {
+            kind: kind as u8,
+            bytes: match u32::try_from(bytes) {
+                Ok(bytes @ ..=MOST_BYTES) => bytes,
+                _ => MOST_BYTES + 1 + scattered(bytes) % (MOST_BYTES - 1),
+            },
+            call: number % CALLS,
+        }
+    }
+
+    /// The same call with the length of another one.
+    pub(super) fn as_long_as(self, other: &Self) -> Self {
+        Self {
+            bytes: other.bytes,
+            ..self
+        }
+    }
+
+    /// What is wrong where another rank tells something else.
+    #[cold]
+    pub(super) fn dispute(self, theirs: Option<(u32, Self)>) -> Error {
+        match theirs {
+            Some((rank, told)) if self.is_before(&told) => Error::Absent { rank },
+            Some((_, told))
+                if told.kind == self.kind
+                    && told.bytes != self.bytes
+                    && told.bytes.min(self.bytes) <= MOST_BYTES =>
+            {
+                Error::Unequal {
+                    given: told.at_least().into(),
+                    expected: self.at_least().into(),
+                }
+            }
+            theirs => Error::Disputed {
+                ours: RoundKind::name(self.kind),
+                our_bytes: self.at_least().into(),
+                theirs: theirs
+                    .map(|(rank, told)| (rank, RoundKind::name(told.kind), told.at_least().into())),
+            },
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "four bits")]
+    pub(super) fn note(&self) -> RoundNote {
+        RoundNote {
+            kind: self.kind | (self.call << KIND_BITS) as u8,
+            bytes: self.bytes | (self.call >> (8 - KIND_BITS)) << BYTES_BITS,
+        }
+    }
+
+    pub(super) fn of(note: RoundNote) -> Self {
+        let low = u32::from(note.kind >> KIND_BITS);
+        Self {
+            kind: note.kind & ((1 << KIND_BITS) - 1),
+            bytes: note.bytes & ((1 << BYTES_BITS) - 1),
+            call: low | (note.bytes >> BYTES_BITS) << (8 - KIND_BITS),
+        }
+    }
+
+    /// The number of bytes, or the largest that is told exactly.
+    fn at_least(&self) -> u32 {
+        self.bytes.min(MOST_BYTES)
+    }
+
+    /// Whether it is this collective.
+    pub(super) fn is(&self, kind: RoundKind) -> bool {
+        self.kind == kind as u8
+    }
+
+    /// Whether both do the same, with any number of bytes.
+    pub(super) fn is_alike(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.call == other.call
+    }
+
+    /// Numbers begin again after the last; those less than half of all ahead are later.
+    pub(super) fn is_before(&self, other: &Self) -> bool {
+        (1..CALLS / 2).contains(&(other.call.wrapping_sub(self.call) % CALLS))
+    }
+}
+
+/// Of the kind in a note.
+const KIND_BITS: u32 = 4;
+/// Of the number of bytes.
+const BYTES_BITS: u32 = 21;
+/// The most bytes that a note tells exactly: the largest [`Variable::BoardLimit`](crate::var::Variable).
+const MOST_BYTES: u32 = 1 << (BYTES_BITS - 1);
+/// Numbers of calls: 8 bits for the kind and 24 for the bytes are there, and these have the rest.
+const CALLS: u32 = 1 << (8 - KIND_BITS + 24 - BYTES_BITS);
+
+/// A number that is hardly ever the same for two others.
+#[allow(clippy::cast_possible_truncation, reason = "the upper half")]
+fn scattered(bytes: usize) -> u32 {
+    ((bytes as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}
+
+/// The operation of a round.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+pub(super) enum RoundKind {
+    Barrier = 1,
+    Bcast,
+    Reduce,
+    Allreduce,
+    ReduceScatter,
+    Scan,
+    Allgather,
+    Alltoall,
+    Scatter,
+    Gather,
+    Gatherv,
+    Scatterv,
+    Allgatherv,
+    Alltoallv,
+    /// A gather in rounds, which is no other gather: who gives a block otherwise does not send it as a message.
+    GatherPieces,
+}
+
+/// Whether all kinds fit their bits.
+const _: () = assert!((RoundKind::GatherPieces as u32) < 1 << KIND_BITS);
+
+impl RoundKind {
+    /// The name of a number that another process told.
+    pub(super) fn name(kind: u8) -> &'static str {
+        let names = [
+            "a barrier",
+            "a broadcast",
+            "a reduction",
+            "an allreduce",
+            "a reduce-scatter",
+            "a scan",
+            "an allgather",
+            "an all-to-all",
+            "a scatter",
+            "a gather",
+            "a gatherv",
+            "a scatterv",
+            "an allgatherv",
+            "an alltoallv",
+            "a gather",
+        ];
+        let at = usize::from(kind).checked_sub(1);
+        at.and_then(|at| names.get(at)).unwrap_or(&"nothing known")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_says_what_was_put_into_it() {
+        for call in 0..CALLS {
+            let (kind, bytes) = (RoundKind::Alltoall as u8, 1 << 20);
+            let note = BoardNote { kind, bytes, call }.note();
+            assert!(note.bytes < 1 << 24);
+            let told = BoardNote::of(note);
+            assert_eq!((told.kind, told.bytes, told.call), (kind, bytes, call));
+        }
+    }
+
+    #[test]
+    fn numbers_of_calls_go_round() {
+        let at = |call| BoardNote {
+            kind: 1,
+            bytes: 0,
+            call,
+        };
+        assert!(at(0).is_before(&at(1)) && !at(1).is_before(&at(0)));
+        assert!(at(CALLS - 1).is_before(&at(2)) && !at(2).is_before(&at(CALLS - 1)));
+        assert!(!at(5).is_before(&at(5)));
+    }
+}

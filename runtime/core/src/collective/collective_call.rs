@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a collective talks through: the ranks of a communicator, and the tag of this one call.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use engine::{EventType, Peer};
+use transport::Seat;
+
+use super::CollectiveTuning;
+use crate::awaits::AwaitedCollective;
+use crate::comm::{Comm, Group};
+use crate::operation::{Mode, ReceiveSource, SendTarget};
+use crate::{Error, Payload, RequestId, SendMode, Universe, UserMemory, Visit};
+
+/// Some ranks of a communicator that do a part of a collective among themselves.
+#[derive(Clone, Debug)]
+pub(super) struct Subgroup {
+    /// Who they are.
+    pub(super) group: Group,
+    /// The place of this process there.
+    pub(super) place: u32,
+    /// Who is at a place instead of the one that the group has there.
+    pub(super) stand_in: Option<(u32, Peer)>,
+    /// The seat of this process at a board of theirs.
+    pub(super) seat: Option<Rc<Seat>>,
+    /// Who leads them hears from other nodes what it tells them.
+    pub(super) hears_from_afar: bool,
+}
+
+/// One call of a collective, from the order of calls (MPI 5.0 section 6.14) to its end.
+///
+/// The tag says which call it is: taken when the collective is called, not when it first moves.
+#[derive(Clone, Debug)]
+pub struct CollectiveCall<V> {
+    visit: V,
+    comm: Comm,
+    /// Those of its ranks that take part here, if it is not all of them.
+    part: Option<Subgroup>,
+    tag: i32,
+    shape: CollectiveTuning,
+    /// Whether the caller waits for its end, so that it may meet the others at their board.
+    blocking: bool,
+    fault: Rc<RefCell<Option<Error>>>,
+}
+
+impl<V: Visit> CollectiveCall<V> {
+    /// The next collective on `comm`, or a part of the one that it is [for](Comm::for_one_call).
+    #[must_use]
+    pub fn new(visit: V, comm: &Comm) -> Self {
+        Self {
+            visit,
+            comm: comm.clone(),
+            part: None,
+            tag: comm.next_tag(),
+            shape: visit.visit(|universe| *universe.shape()),
+            blocking: false,
+            fault: Rc::default(),
+        }
+    }
+
+    /// Runs a blocking collective on `comm`.
+    ///
+    /// # Errors
+    /// The body's, or a fault of a message.
+    pub fn run<T>(
+        visit: V,
+        comm: &Comm,
+        body: impl AsyncFnOnce(&Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        Self::run_to(visit, comm, (None, None), body)
+    }
+
+    /// The same of one that debuggers are told the root of, and the bytes of its data, if all ranks must name as many.
+    ///
+    /// # Errors
+    /// The body's, or a fault of a message.
+    pub fn run_to<T>(
+        visit: V,
+        comm: &Comm,
+        (root, bytes): (Option<Peer>, Option<u64>),
+        body: impl AsyncFnOnce(&Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let line = Self {
+            blocking: true,
+            ..Self::new(visit, comm)
+        };
+        let whole_job = visit.visit(|universe| universe.size()) == comm.size();
+        let ended = visit.block_on(whole_job, line.meeting(root, bytes), body(&line));
+        line.end(ended)
+    }
+
+    /// What debuggers are told of it.
+    #[must_use]
+    pub fn meeting(&self, root: Option<Peer>, bytes: Option<u64>) -> AwaitedCollective {
+        AwaitedCollective {
+            context: self.comm.context,
+            call: Some(self.tag),
+            root,
+            bytes,
+        }
+    }
+
+    /// Which of the communicator's calls it is: the same number at all ranks that call in the same order, not negative.
+    #[must_use]
+    pub fn call(&self) -> i32 {
+        self.tag
+    }
+
+    /// Whether all messages of this call, or of this start of it, were as they should be.
+    ///
+    /// A message of a wrong length does not end the call at once: other ranks wait for what this one sends on, and would
+    /// wait for ever.
+    ///
+    /// # Errors
+    /// The first fault.
+    pub fn check(&self) -> Result<(), Error> {
+        self.fault.take().map_or(Ok(()), Err)
+    }
+
+    /// How this call, or this start of it, ended whose body answered `ended`. The next start begins without a fault.
+    ///
+    /// # Errors
+    /// The body's, or the first fault.
+    pub fn end<T>(&self, ended: Result<T, Error>) -> Result<T, Error> {
+        let checked = self.check();
+        ended.and_then(|ended| checked.map(|()| ended))
+    }
+
+    /// Rank of this process.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.part.as_ref().map_or(self.comm.rank, |part| part.place)
+    }
+
+    /// Number of ranks; of an intercommunicator those of the local group.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        match &self.part {
+            Some(part) => part.group.size(),
+            None => self.comm.size(),
+        }
+    }
+
+    /// Number of ranks that messages can go to: of an intercommunicator those of the remote group.
+    pub(crate) fn partners(&self) -> u32 {
+        self.members().size()
+    }
+
+    fn members(&self) -> &Group {
+        match &self.part {
+            Some(part) => &part.group,
+            None => self.comm.partners(),
+        }
+    }
+
+    /// A part of the same call among some of its ranks, which are then numbered by their places. Between any two of them, the messages
+    /// of one part after the other keep their order.
+    pub(super) fn among(&self, part: Subgroup) -> Self {
+        Self {
+            part: Some(part),
+            ..self.clone()
+        }
+    }
+
+    /// The same for words that belong to no call.
+    pub(super) fn of_no_call(self) -> Self {
+        Self {
+            tag: OF_NO_CALL,
+            ..self
+        }
+    }
+
+    /// The rank in the communicator of the one that has this number here.
+    pub(super) fn name_of(&self, rank: u32) -> u32 {
+        match &self.part {
+            Some(_) => self.rank_of(i32::try_from(self.peer(rank).0).unwrap_or(-1)),
+            None => rank,
+        }
+    }
+
+    /// Whether messages go to another group.
+    #[must_use]
+    pub fn is_inter(&self) -> bool {
+        self.comm.is_inter()
+    }
+
+    /// The same call among the local group. A process is in one of the two groups only, so its messages cannot be taken
+    /// for those between the groups.
+    pub(crate) fn local(&self) -> Self {
+        Self {
+            comm: self.comm.local(),
+            ..self.clone()
+        }
+    }
+
+    /// The seat at the board of these ranks, if this call may meet there.
+    pub(super) fn seat(&self) -> Option<&Rc<Seat>> {
+        let seat = match &self.part {
+            Some(part) => &part.seat,
+            None => &self.comm.seat,
+        };
+        seat.as_ref().filter(|_| self.blocking)
+    }
+
+    /// Whether what is told here comes from another node.
+    pub(super) fn hears_from_afar(&self) -> bool {
+        self.part.as_ref().is_some_and(|part| part.hears_from_afar)
+    }
+
+    /// Whether only some ranks of the communicator take part here.
+    pub(super) fn is_part(&self) -> bool {
+        self.part.is_some()
+    }
+
+    /// Whether this call may meet others at a board, if there is one.
+    pub(super) fn is_blocking(&self) -> bool {
+        self.blocking
+    }
+
+    /// The number of this call, as far as `mask` keeps it.
+    pub(super) fn number(&self, mask: u32) -> u32 {
+        self.tag.cast_unsigned() & mask
+    }
+
+    /// The communicator.
+    pub(super) fn comm(&self) -> &Comm {
+        &self.comm
+    }
+
+    /// Access to the process.
+    pub(super) fn visit<R>(&self, visit: impl FnOnce(&mut Universe) -> R) -> R {
+        self.visit.visit(visit)
+    }
+
+    /// Notes that a call of a collective (a number of `queue_layout::COLLECTIVES`) begins or ends here.
+    #[cold]
+    pub fn note_call(&self, event: EventType, collective: usize) {
+        let context = self.comm.context.0.into();
+        let words = [context, collective as u64, 0, 0, 0];
+        self.visit(|universe| universe.messages.note(event, words));
+    }
+
+    /// What algorithms are chosen by.
+    #[must_use]
+    pub fn shape(&self) -> CollectiveTuning {
+        self.shape
+    }
+
+    pub(crate) async fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Error> {
+        if let Some(request) = self.start_send(to, bytes)? {
+            self.finish(request, None).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn receive(&self, from: u32, bytes: &mut [u8]) -> Result<(), Error> {
+        let request = self.start_receive(from, bytes)?;
+        self.finish(request, Some(bytes.len() as u64)).await
+    }
+
+    /// Sends to one rank while receiving from another.
+    pub(crate) async fn exchange(
+        &self,
+        to: u32,
+        out: &[u8],
+        from: u32,
+        into: &mut [u8],
+    ) -> Result<(), Error> {
+        let mut pending = self.pending();
+        pending.receive(from, into);
+        pending.send(to, out);
+        // Both end before this returns, so both slices are borrowed long enough.
+        pending.finish().await
+    }
+
+    /// Several messages at once.
+    pub(crate) fn pending(&self) -> PendingMessages<'_, V> {
+        PendingMessages {
+            line: self,
+            requests: Vec::new(),
+            error: None,
+        }
+    }
+
+    /// After a fault nothing is passed on: a message without data tells the next rank that something is wrong.
+    fn start_send(&self, to: u32, bytes: &[u8]) -> Result<Option<RequestId>, Error> {
+        let bytes = if self.has_fault() { &[] } else { bytes };
+        let target = self.target(to);
+        self.visit.visit(|universe| {
+            universe
+                .sending()
+                .send(target, UserMemory::of_const(bytes), Mode::Standard)
+        })
+    }
+
+    fn start_receive(&self, from: u32, bytes: &mut [u8]) -> Result<RequestId, Error> {
+        let source = self.source(from);
+        self.visit
+            .visit(|universe| universe.messages.receive(source, UserMemory::of(bytes)))
+    }
+
+    /// `bytes`: what the message must have. Fails where a rank is lost: nothing that this one could send on then would be
+    /// right, and those that wait for it hear of the loss too.
+    async fn finish(&self, request: RequestId, bytes: Option<u64>) -> Result<(), Error> {
+        let visit = self.visit;
+        poll_fn(
+            |_| match visit.visit(|universe| universe.messages.is_complete(request)) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            },
+        )
+        .await;
+        let status = visit.visit(|universe| universe.collect(request));
+        match (status.error, bytes) {
+            (Some(lost @ Error::Lost { .. }), _) => return Err(self.of_this_call(lost)),
+            (Some(error), _) => self.note(self.of_this_call(error)),
+            (None, Some(expected)) if status.bytes != expected => self.note(Error::Mismatched {
+                rank: self.rank_of(status.source.unwrap_or(-1)),
+                given: status.bytes,
+                expected,
+            }),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The error of a message in the words of a collective: the program knows nothing of its messages and their tags.
+    #[cold]
+    fn of_this_call(&self, error: Error) -> Error {
+        match error {
+            Error::Truncated {
+                source_rank,
+                message_bytes,
+                buffer_bytes,
+                ..
+            } => Error::Mismatched {
+                rank: self.rank_of(source_rank),
+                given: message_bytes,
+                expected: buffer_bytes,
+            },
+            Error::Transfer { source_rank, .. } => Error::Unreadable {
+                rank: self.rank_of(source_rank),
+            },
+            Error::Lost { rank, why } => Error::Lost {
+                rank: i32::try_from(self.rank_of(rank)).unwrap_or(rank),
+                why,
+            },
+            other => other,
+        }
+    }
+
+    /// The rank of a sender: those of this context's messages are told as world ranks.
+    fn rank_of(&self, sender: i32) -> u32 {
+        let peer = Peer(u32::try_from(sender).unwrap_or(u32::MAX));
+        self.comm.partners().rank_of(peer).unwrap_or(peer.0)
+    }
+
+    /// Remembers a fault, to be told at the end of the call.
+    #[cold]
+    pub fn note(&self, error: Error) {
+        self.fault.borrow_mut().get_or_insert(error);
+    }
+
+    /// Whether something was noted that is wrong.
+    pub(super) fn has_fault(&self) -> bool {
+        self.fault.borrow().is_some()
+    }
+
+    fn target(&self, to: u32) -> SendTarget {
+        SendTarget {
+            context: self.comm.collective_context(),
+            peer: self.peer(to),
+            tag: self.tag,
+        }
+    }
+
+    fn source(&self, from: u32) -> ReceiveSource {
+        ReceiveSource {
+            context: self.comm.collective_context(),
+            peer: Some(self.peer(from)),
+            tag: Some(self.tag),
+        }
+    }
+
+    fn peer(&self, rank: u32) -> Peer {
+        if let Some(part) = &self.part
+            && let Some((place, peer)) = part.stand_in
+            && place == rank
+        {
+            return peer;
+        }
+        self.members()
+            .peer(rank)
+            .expect("collectives compute ranks of the communicator")
+    }
+}
+
+/// A tag that no call has: persistent collectives are not so many.
+const OF_NO_CALL: i32 = i32::MAX;
+
+/// Messages of a collective call that are not complete. All of them must be waited for, whatever failed: their memory
+/// is lent until then.
+pub(crate) struct PendingMessages<'a, V> {
+    line: &'a CollectiveCall<V>,
+    /// And the bytes that a received one must have.
+    requests: Vec<(RequestId, Option<u64>)>,
+    error: Option<Error>,
+}
+
+impl<V: Visit> PendingMessages<'_, V> {
+    pub(crate) fn send(&mut self, to: u32, bytes: &[u8]) {
+        let started = self.line.start_send(to, bytes);
+        self.keep(started, None);
+    }
+
+    pub(crate) fn receive(&mut self, from: u32, bytes: &mut [u8]) {
+        let started = self.line.start_receive(from, bytes);
+        self.keep(started.map(Some), Some(bytes.len() as u64));
+    }
+
+    pub(crate) fn send_payload(&mut self, to: u32, data: &Payload) {
+        // Others hear of a fault in this part by it.
+        let nothing = Payload::Dense(UserMemory::nothing());
+        let is_wrong = self.line.is_part() && self.line.has_fault();
+        let data = if is_wrong { &nothing } else { data };
+        let (target, mode) = (self.line.target(to), SendMode::Direct(Mode::Standard));
+        let started = self
+            .line
+            .visit
+            .visit(|universe| universe.sending().send_payload(target, data, mode));
+        self.keep(started, None);
+    }
+
+    pub(crate) fn receive_payload(&mut self, from: u32, data: &Payload) {
+        let source = self.line.source(from);
+        let started = self.line.visit.visit(|universe| match data {
+            Payload::Dense(memory) => universe.messages.receive(source, *memory),
+            Payload::Structured(data) => universe.messages.receive_structured(source, data.clone()),
+        });
+        self.keep(started.map(Some), Some(data.bytes()));
+    }
+
+    /// How many messages are under way; what was sent at once does not count.
+    pub(crate) fn count(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Cancels what has not ended.
+    #[cold]
+    pub(crate) fn take_back(&self) {
+        for (request, _) in &self.requests {
+            self.line.visit.visit(|universe| {
+                if !universe.messages.is_complete(*request) {
+                    universe.cancel(*request);
+                }
+            });
+        }
+    }
+
+    /// Waits for all.
+    pub(crate) async fn finish(self) -> Result<(), Error> {
+        let mut ended = self.error.map_or(Ok(()), Err);
+        for (request, bytes) in self.requests {
+            // All of them: their buffers are lent until then.
+            ended = ended.and(self.line.finish(request, bytes).await);
+        }
+        ended
+    }
+
+    fn keep(&mut self, started: Result<Option<RequestId>, Error>, bytes: Option<u64>) {
+        match started {
+            Ok(request) => self
+                .requests
+                .extend(request.map(|request| (request, bytes))),
+            Err(error) => {
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+}

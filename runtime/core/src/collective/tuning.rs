@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What algorithms are chosen by, besides sizes: the same on all ranks.
+
+use super::block_pieces;
+use super::choice::{Allgather, Alltoall, Choices};
+use crate::Payload;
+use crate::var::{Variable, VariableValues};
+
+/// How the ranks of a communicator are placed: all at one board, on several nodes, or neither.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommPlacement {
+    /// At a board of all of them.
+    Board,
+    /// Those of one node with each other: they are on several nodes.
+    Nodes,
+    /// Nowhere.
+    Apart,
+}
+
+/// The settings by which collectives choose their algorithms; the same in all ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct CollectiveTuning {
+    /// Through one rank, so that each other one waits once, and not in rounds: where ranks share cores, waiting is what
+    /// costs, not the number of messages.
+    pub flat: bool,
+    /// Algorithms that were chosen, collective by collective.
+    pub choice: Choices,
+    /// Whether what is not chosen may go over a board.
+    pub boards: bool,
+    /// Largest data of a rank, in bytes, that go over a board; 0: none do.
+    pub board_bytes: usize,
+    /// Largest broadcast, in bytes, that goes over a board to ranks that have a CPU each.
+    pub board_bcast_bytes: usize,
+    /// Largest data of all ranks together, in bytes, that each rank combines for itself at a board.
+    pub board_whole_bytes: usize,
+    /// Largest data, in bytes, that go through one rank.
+    pub flat_bytes: usize,
+    /// Least slice, in bytes, that a rank combines of all ranks' data.
+    pub sliced_bytes: usize,
+    /// Largest block, in bytes, that other ranks carry along.
+    pub carried_bytes: usize,
+    /// Largest block, in bytes, that one rank of a node carries from one of the others to a rank of another node.
+    pub node_bytes: usize,
+    /// The same between the others and a root on another node.
+    pub node_gather_bytes: usize,
+    /// Least slice, in bytes, that each rank of a node combines with those of other nodes.
+    pub node_slice_bytes: usize,
+    /// Least number of ranks of which some carry blocks of others: of fewer, all may as well talk to all.
+    pub carrying_ranks: usize,
+    /// Least broadcast, in bytes, that goes in slices.
+    pub scattered_bytes: usize,
+    /// Least slice, in bytes, that goes round a ring.
+    pub ring_bytes: usize,
+    /// What goes along a chain at a time, in bytes.
+    pub segment_bytes: usize,
+    /// With how many ranks at a time blocks are exchanged directly.
+    pub window_ranks: usize,
+}
+
+impl CollectiveTuning {
+    /// `crowded`: the ranks of some node of the job outnumber the CPUs there, as the launcher has told all of them.
+    pub(crate) fn new(values: &VariableValues, crowded: bool) -> Self {
+        let size = |variable| usize::try_from(values.get(variable)).unwrap_or(usize::MAX);
+        let flat = match values.get(Variable::Collectives) {
+            0 => crowded,
+            word => word == 1,
+        };
+        // A second round costs a wait; where ranks share cores that is as much as to read three times more.
+        let read_for_a_wait = if flat { 4 } else { 1 };
+        // So is a message between nodes, and there are as many as pairs of ranks.
+        let carried_for_a_wait = if flat { 128 } else { 1 };
+        Self {
+            flat,
+            choice: Choices::new(values),
+            boards: values.get(Variable::Collectives) == 0,
+            board_bytes: size(Variable::BoardLimit),
+            board_bcast_bytes: size(Variable::BoardBcastLimit),
+            board_whole_bytes: size(Variable::BoardWholeLimit).saturating_mul(read_for_a_wait),
+            flat_bytes: size(Variable::FlatLimit),
+            sliced_bytes: size(Variable::SliceLimit),
+            node_slice_bytes: size(Variable::NodeSliceLimit),
+            carried_bytes: size(Variable::CarryLimit),
+            node_bytes: size(Variable::NodeLimit).saturating_mul(carried_for_a_wait),
+            node_gather_bytes: size(Variable::NodeGatherLimit).saturating_mul(carried_for_a_wait),
+            carrying_ranks: size(Variable::CarryRanks),
+            scattered_bytes: size(Variable::BcastSliceLimit),
+            ring_bytes: size(Variable::RingLimit),
+            segment_bytes: size(Variable::BcastSegment),
+            window_ranks: match size(Variable::AlltoallWindow) {
+                0 => usize::MAX,
+                ranks => ranks,
+            },
+        }
+    }
+
+    /// Whether data of this size go through one rank.
+    pub(crate) fn is_flat(self, bytes: usize) -> bool {
+        self.flat && bytes <= self.flat_bytes
+    }
+
+    /// Whether each rank combines a slice of data of this size.
+    pub(crate) fn is_sliced(self, bytes: usize, ranks: u32) -> bool {
+        bytes / ranks as usize >= self.sliced_bytes
+    }
+
+    /// Whether each of so many ranks of a node combines a slice of data of this size with other nodes, where nothing is chosen.
+    pub(crate) fn goes_in_slices_by_node(self, bytes: usize, ranks: u32) -> bool {
+        ranks > 1 && !self.flat && bytes / ranks as usize >= self.node_slice_bytes
+    }
+
+    /// Whether slices of data of this size go round a ring, if their operation commutes.
+    pub(crate) fn goes_round(self, bytes: usize, ranks: u32) -> bool {
+        bytes / ranks as usize >= self.ring_bytes
+    }
+
+    /// The same of a ring through several nodes: there what goes to the next node and what is combined take their time together, and
+    /// a step costs more in any case.
+    pub(crate) fn goes_round_nodes(self, bytes: usize, ranks: u32) -> bool {
+        !self.flat && bytes / ranks as usize >= self.ring_bytes / 8
+    }
+
+    /// Whether a broadcast of this size goes in slices: of few ranks, the root may as well tell all.
+    pub(crate) fn is_scattered(self, bytes: usize, ranks: u32) -> bool {
+        ranks > 2 && bytes >= self.scattered_bytes
+    }
+
+    /// Whether ranks with so many bytes each meet at a board, if they have one: those that are read by all.
+    fn gathers_at_board(self, block_bytes: usize, ranks: usize) -> bool {
+        // Two ranks copy as often by messages, and both at the same time.
+        let most = match ranks {
+            ..=2 => PAIR_BYTES,
+            _ if self.flat => usize::MAX,
+            _ => GATHERED_BYTES,
+        };
+        self.meets_with(block_bytes, most)
+    }
+
+    /// The same where each reads its own part of what all others give.
+    fn exchanges_at_board(self, bytes: usize) -> bool {
+        // Where ranks share cores, a message costs as much as the copy of some KiB.
+        let most = if self.flat { usize::MAX } else { PAIR_BYTES };
+        self.meets_with(bytes, most)
+    }
+
+    fn meets_with(self, bytes: usize, most: usize) -> bool {
+        self.boards && self.board_bytes > 0 && bytes <= most.min(self.board_bytes)
+    }
+
+    /// Whether blocks of this size are carried along by ranks between.
+    pub(crate) fn is_carried(self, block_bytes: usize, ranks: usize) -> bool {
+        block_bytes <= self.carried_bytes && ranks >= self.carrying_ranks
+    }
+
+    /// Whether the blocks of all ranks, of this size each, are collected as one piece of dense bytes: then they may go over a
+    /// board, or several in one message.
+    #[must_use]
+    pub fn gathers_bytes(self, block_bytes: usize, ranks: usize, place: CommPlacement) -> bool {
+        let usual = || {
+            self.is_carried(block_bytes, ranks)
+                || self.is_flat(block_bytes.saturating_mul(ranks))
+                || match place {
+                    CommPlacement::Board => self.gathers_at_board(block_bytes, ranks),
+                    // Of any size: a node takes each block of another one once, and not once for each of its ranks.
+                    CommPlacement::Nodes => self.boards,
+                    CommPlacement::Apart => false,
+                }
+        };
+        match self.choice.allgather {
+            Allgather::Auto | Allgather::Nodes => usual(),
+            Allgather::Board => block_bytes <= self.board_bytes || usual(),
+            Allgather::Flat | Allgather::Rounds => true,
+            Allgather::Direct | Allgather::Ring => false,
+        }
+    }
+
+    /// Whether such blocks, one for each rank, are exchanged in rounds at a board, if these ranks have one.
+    #[must_use]
+    pub fn exchanges_in_rounds(self, blocks: &[Payload]) -> bool {
+        let longest = blocks.iter().map(Payload::bytes).max().unwrap_or(0);
+        let ranks = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+        block_pieces::are_swapped(&self, longest, ranks)
+    }
+
+    /// The same of those that all exchange with all.
+    #[must_use]
+    pub fn exchanges_bytes(self, block_bytes: usize, ranks: usize, place: CommPlacement) -> bool {
+        let usual = || {
+            self.is_carried(block_bytes, ranks)
+                || match place {
+                    CommPlacement::Board => {
+                        self.exchanges_at_board(block_bytes.saturating_mul(ranks))
+                    }
+                    CommPlacement::Nodes => self.boards && block_bytes <= self.node_bytes,
+                    CommPlacement::Apart => false,
+                }
+        };
+        match self.choice.alltoall {
+            Alltoall::Auto | Alltoall::Nodes => usual(),
+            Alltoall::Board => block_bytes.saturating_mul(ranks) <= self.board_bytes || usual(),
+            Alltoall::Rounds => true,
+            Alltoall::Direct => false,
+        }
+    }
+}
+
+/// The most bytes of a rank that are read by all over a board, of more than two ranks,
+const GATHERED_BYTES: usize = 32 << 10;
+/// of two, and of all blocks together that a rank with a core of its own exchanges there.
+const PAIR_BYTES: usize = 4 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_carried_from_so_many_ranks_on_as_the_settings_say() {
+        let given = |text: &str| [("RMPI_CARRY_RANKS".to_owned(), text.to_owned())];
+        for (text, least) in [("5", 5), ("2", 2), ("100", 100)] {
+            let (values, _) = VariableValues::from_environment(given(text).into_iter());
+            let shape = CollectiveTuning::new(&values, false);
+            assert!(shape.is_carried(8, least) && !shape.is_carried(8, least - 1));
+        }
+    }
+
+    #[test]
+    fn what_all_ranks_read_goes_over_a_board_up_to_its_limit() {
+        let (values, _) = VariableValues::from_environment(std::iter::empty());
+        let (alone, crowded) = (
+            CollectiveTuning::new(&values, false),
+            CollectiveTuning::new(&values, true),
+        );
+        for (block, ranks, goes) in [(4096, 2, true), (4097, 2, false), (32768, 3, true)] {
+            assert_eq!(
+                alone.gathers_bytes(block, ranks, CommPlacement::Board),
+                goes,
+                "{block}"
+            );
+            assert!(!alone.gathers_bytes(block, ranks, CommPlacement::Apart));
+        }
+        assert!(!alone.gathers_bytes(32769, 8, CommPlacement::Board));
+        for (block, ranks, goes) in [(2048, 2, true), (2049, 2, false), (512, 8, true)] {
+            assert_eq!(
+                alone.exchanges_bytes(block, ranks, CommPlacement::Board),
+                goes,
+                "{block}"
+            );
+        }
+        assert!(crowded.exchanges_bytes(1024, 64, CommPlacement::Board));
+        assert!(!crowded.exchanges_bytes(1025, 64, CommPlacement::Board));
+        let (values, _) =
+            VariableValues::from_environment([("RMPI_BOARD_LIMIT".into(), "0".into())].into_iter());
+        assert!(!CollectiveTuning::new(&values, true).exchanges_bytes(
+            1024,
+            64,
+            CommPlacement::Board
+        ));
+    }
+}

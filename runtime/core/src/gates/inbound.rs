@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receiving end of a class.
+
+use std::collections::VecDeque;
+
+use channel::claimed::{Inlet, InletName, ReceiveRegion};
+use engine::{ContextId, RequestId, RequestState};
+use transport::Arrived;
+
+use super::{BIND, GateName, MessageGates, UNBIND, end_receive, tell};
+use crate::carrier::carrier;
+use crate::pump::Pump;
+
+/// Messages from one sender with one tag in one context.
+#[derive(Debug)]
+pub(super) struct InboundClass {
+    pub(super) name: GateName,
+    /// Requests that are of it.
+    pub(super) members: u32,
+    standing: InboundState,
+    inlet: Option<Inlet>,
+    /// The number of the next message.
+    number: u64,
+    /// Receives that were started and have no message, in order. The first has the gate.
+    queue: VecDeque<RequestId>,
+    is_open: bool,
+    /// It is in the list of those that are open.
+    is_listed: bool,
+    /// Starts since the class was bound last, and how many there must be before it is bound again.
+    starts: u64,
+    wanted: u64,
+}
+
+/// How far an inbound class is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InboundState {
+    /// Its messages come in frames.
+    Loose,
+    /// The sender was asked.
+    Asked,
+    Bound,
+    /// It stays loose.
+    GivenUp,
+}
+
+impl InboundClass {
+    pub(super) fn new(name: GateName, wanted: u64) -> Self {
+        Self {
+            name,
+            members: 0,
+            standing: InboundState::Loose,
+            inlet: None,
+            number: 0,
+            queue: VecDeque::new(),
+            is_open: false,
+            is_listed: false,
+            starts: 0,
+            wanted,
+        }
+    }
+
+    pub(super) fn is_bound(&self) -> bool {
+        self.standing == InboundState::Bound
+    }
+
+    pub(super) fn give_up(&mut self) {
+        self.standing = InboundState::GivenUp;
+    }
+
+    /// More starts than last time before the sender is asked.
+    fn wait_longer(&mut self) {
+        self.starts = 0;
+        self.wanted = (self.wanted * MORE_STARTS).min(MOST_STARTS);
+    }
+
+    /// How many bytes came through the gate, if any did.
+    #[inline(always)]
+    fn written(&self) -> Option<u64> {
+        let inlet = self.inlet.as_ref().filter(|_| self.is_open)?;
+        inlet.written(self.number)
+    }
+
+    pub(super) fn is_written(&self) -> bool {
+        self.written().is_some()
+    }
+
+    /// The first receive has its message; its gate is not open any more.
+    fn pass(&mut self) -> Option<RequestId> {
+        self.number += 1;
+        self.is_open = false;
+        self.queue.pop_front()
+    }
+}
+
+/// A receive whose gate the sender had claimed when the class ended.
+#[derive(Debug)]
+pub(super) struct ClaimedReceive {
+    inlet: Inlet,
+    number: u64,
+    pub(super) peer: u32,
+    request: RequestId,
+}
+
+impl ClaimedReceive {
+    pub(super) fn is_written(&self) -> bool {
+        self.inlet.written(self.number).is_some()
+    }
+}
+
+impl MessageGates {
+    /// Starts an inactive persistent receive of a class.
+    pub(crate) fn restart_into(&mut self, pump: &mut Pump, request: RequestId, class: u32) {
+        let mut is_bound = self.into[class as usize].is_bound();
+        if is_bound && !self.give_place(pump, request, class) {
+            self.unbind(pump, class, true);
+            is_bound = false;
+        }
+        if let Some(output) = pump.engine.restart_receive(request) {
+            pump.carry_out_at_once(output);
+        }
+        let into = &mut self.into[class as usize];
+        if !is_bound {
+            into.starts += 1;
+            if into.standing == InboundState::Loose && into.starts >= into.wanted {
+                self.ask_for(pump, request, class);
+            }
+        } else if pump.engine.arena().fields(request).state == RequestState::Posted {
+            into.queue.push_back(request);
+            if !into.is_open {
+                self.open_next(pump, class);
+            }
+        }
+    }
+
+    /// Makes sure that there is a place that a sender can write to.
+    fn give_place(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> bool {
+        let Some(member) = self.members.get_mut(request.index()) else {
+            return false;
+        };
+        let is_member = member.token == request.0 && member.class == class;
+        if is_member && member.place.is_none() {
+            let fields = pump.engine.arena().fields(request);
+            let peer = transport::Peer(fields.peer);
+            member.place = ReceiveRegion::new(&mut pump.fabric, peer, fields.buffer, fields.bytes);
+        }
+        is_member && member.place.is_some()
+    }
+
+    /// Asks the sender for its class, if it can reach the memory of this receive.
+    fn ask_for(&mut self, pump: &mut Pump, request: RequestId, class: u32) {
+        if !self.give_place(pump, request, class) {
+            let into = &mut self.into[class as usize];
+            return into.wait_longer();
+        }
+        let into = &mut self.into[class as usize];
+        let name = into.name;
+        into.inlet = self.inlets.make(&mut pump.fabric, carrier(name.peer()));
+        let Some(inlet) = &into.inlet else {
+            return into.give_up();
+        };
+        into.standing = InboundState::Asked;
+        let inlet = inlet.name();
+        tell(pump, BIND, name, inlet);
+        pump.drain_outbox(name.peer());
+    }
+
+    /// The sender counts from here on: what comes next has number 0.
+    pub(super) fn take_bound(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
+        let Some(class) = self.named_into(name, inlet) else {
+            return;
+        };
+        if self.into[class as usize].standing != InboundState::Asked {
+            return pump.refuse();
+        }
+        let posted = pump
+            .engine
+            .posted_for(ContextId(name.context), name.peer(), name.tag);
+        let is_plain = posted
+            .iter()
+            .all(|request| self.give_place(pump, *request, class));
+        if !is_plain {
+            return self.unbind(pump, class, true);
+        }
+        let into = &mut self.into[class as usize];
+        into.standing = InboundState::Bound;
+        into.number = 0;
+        into.queue.extend(posted);
+        if self.bound_into == 0 {
+            pump.engine.guard_receives(true);
+        }
+        self.bound_into += 1;
+        self.open_next(pump, class);
+    }
+
+    /// The sender uses gates no more, or will not.
+    pub(super) fn take_left(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
+        if let Some(class) = self.named_into(name, inlet) {
+            self.unbind(pump, class, false);
+        }
+    }
+
+    /// The class of this name whose inlet has this name.
+    fn named_into(&self, name: GateName, inlet: InletName) -> Option<u32> {
+        let class = *self.into_names.get(&name)?;
+        let own = self.into[class as usize].inlet.as_ref()?;
+        (own.name() == inlet).then_some(class)
+    }
+
+    /// Opens the gate for the first receive that waits.
+    fn open_next(&mut self, pump: &mut Pump, class: u32) {
+        let into = &mut self.into[class as usize];
+        let (Some(first), Some(inlet)) = (into.queue.front(), &into.inlet) else {
+            return;
+        };
+        let place = self.members.get(first.index());
+        let Some(place) = place.and_then(|member| member.place) else {
+            return;
+        };
+        let peer = carrier(into.name.peer());
+        inlet.open(&mut pump.fabric, peer, into.number, place);
+        into.is_open = true;
+        if !std::mem::replace(&mut into.is_listed, true) {
+            self.open.push(class);
+        }
+    }
+
+    /// Ends the receive whose gate was passed. `false`: none was.
+    #[inline]
+    fn settle(&mut self, pump: &mut Pump, class: u32) -> bool {
+        let into = &mut self.into[class as usize];
+        let Some(bytes) = into.written() else {
+            return false;
+        };
+        if let Some(request) = into.pass() {
+            end_receive(pump, request, bytes);
+        }
+        true
+    }
+
+    /// Ends all receives whose gates were passed, and opens the next ones.
+    pub(super) fn settle_open(&mut self, pump: &mut Pump) -> bool {
+        let mut moved = false;
+        let mut at = 0;
+        while let Some(class) = self.open.get(at).copied() {
+            if self.settle(pump, class) {
+                moved = true;
+                self.open_next(pump, class);
+            }
+            let into = &mut self.into[class as usize];
+            if into.is_open {
+                at += 1;
+            } else {
+                into.is_listed = false;
+                self.open.swap_remove(at);
+            }
+        }
+        moved
+    }
+
+    /// Ends what was claimed when its class ended, and is there now.
+    pub(super) fn settle_moving(&mut self, pump: &mut Pump) -> bool {
+        let mut moved = false;
+        let mut at = 0;
+        while let Some(moving) = self.moving.get(at) {
+            let Some(bytes) = moving.inlet.written(moving.number) else {
+                at += 1;
+                continue;
+            };
+            let moving = self.moving.swap_remove(at);
+            end_receive(pump, moving.request, bytes);
+            self.inlets.give_back(moving.inlet);
+            moved = true;
+        }
+        moved
+    }
+
+    /// A message has come in a frame, and takes the next number; all that came through gates is before it. Answers its class, if
+    /// it is bound.
+    pub(crate) fn mind_message(&mut self, pump: &mut Pump, arrived: &Arrived) -> Option<u32> {
+        let class = *self.into_names.get(&GateName::of(arrived))?;
+        if !self.into[class as usize].is_bound() {
+            return None;
+        }
+        if self.settle(pump, class) {
+            // Its sender had no gate to pass since.
+            return Some(class);
+        }
+        self.close(pump, class);
+        Some(class)
+    }
+
+    /// The engine has matched it, or keeps it.
+    pub(crate) fn after_message(&mut self, pump: &mut Pump, class: u32) {
+        let into = &mut self.into[class as usize];
+        if !into.is_bound() {
+            return;
+        }
+        into.number += 1;
+        let arena = pump.engine.arena();
+        let first = into.queue.front();
+        if first.is_some_and(|first| arena.fields(*first).state != RequestState::Posted) {
+            into.queue.pop_front();
+        }
+        self.open_next(pump, class);
+    }
+
+    /// Closes the gate, if it is open and was not passed.
+    fn close(&mut self, pump: &mut Pump, class: u32) {
+        let into = &mut self.into[class as usize];
+        let Some(inlet) = into.inlet.as_ref().filter(|_| into.is_open) else {
+            return;
+        };
+        into.is_open = false;
+        if inlet.revoke(into.number) {
+            return;
+        }
+        // Claimed: the message is on its way. The line stays as it is until that is over, so the class has none.
+        let number = into.number;
+        let (Some(request), Some(inlet)) = (into.queue.pop_front(), into.inlet.take()) else {
+            return;
+        };
+        pump.engine.receiving_beside(request);
+        let peer = self.into[class as usize].name.peer;
+        self.moving.push(ClaimedReceive {
+            inlet,
+            number,
+            peer,
+            request,
+        });
+    }
+
+    /// Ends a class. Its receives stay posted, but those whose message is there, or is being copied.
+    pub(super) fn unbind(&mut self, pump: &mut Pump, class: u32, tells: bool) {
+        let into = &self.into[class as usize];
+        let (name, inlet) = (into.name, into.inlet.as_ref().map(Inlet::name));
+        let was_bound = into.is_bound();
+        if !was_bound && into.standing != InboundState::Asked {
+            return;
+        }
+        if was_bound && !self.settle(pump, class) {
+            self.close(pump, class);
+        }
+        let into = &mut self.into[class as usize];
+        into.queue.clear();
+        into.standing = InboundState::Loose;
+        into.wait_longer();
+        if let Some(inlet) = into.inlet.take() {
+            self.inlets.give_back(inlet);
+        }
+        if was_bound {
+            self.bound_into -= 1;
+            if self.bound_into == 0 {
+                pump.engine.guard_receives(false);
+            }
+        }
+        if let Some(inlet) = inlet.filter(|_| tells) {
+            tell(pump, UNBIND, name, inlet);
+        }
+    }
+
+    /// Ends a class that has no requests any more: it may be bound again as soon as any other.
+    pub(super) fn end_into(&mut self, pump: &mut Pump, class: u32) {
+        let wanted = self.into[class as usize].wanted;
+        self.unbind(pump, class, true);
+        self.into[class as usize].wanted = wanted;
+    }
+
+    /// A receive must be an ordinary one from here on: its class ends, if it waits at a gate.
+    pub(super) fn withdraw_receive(&mut self, pump: &mut Pump, request: RequestId) {
+        let Some(class) = self.class_of(request) else {
+            return;
+        };
+        if self.into[class as usize].queue.contains(&request) {
+            self.unbind(pump, class, true);
+        }
+    }
+}
+
+/// Each time that a class ends, so many times as many starts are needed before its sender is asked.
+const MORE_STARTS: u64 = 4;
+const MOST_STARTS: u64 = 1 << 30;

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sending end of a class.
+
+use std::collections::VecDeque;
+
+use channel::claimed::{ClaimOutcome, InletName, Outlet};
+use engine::{Peer, RequestId};
+
+use super::{BOUND, GateName, LEFT, MessageGates, tell};
+use crate::carrier::carrier;
+use crate::operation::SendTarget;
+use crate::pump::Pump;
+use crate::user_buf;
+
+/// Messages to one receiver with one tag in one context.
+#[derive(Debug)]
+pub(super) struct OutboundClass {
+    pub(super) name: GateName,
+    /// Requests that are of it.
+    pub(super) members: u32,
+    /// While it is bound.
+    outlet: Option<(Outlet, InletName)>,
+    /// The number of the next message.
+    number: u64,
+    /// Persistent sends that were started and wait, in order.
+    waiting: VecDeque<RequestId>,
+    /// Persistent sends that were started since the class was bound last.
+    starts: u32,
+    /// Messages that were no persistent sends, since it was bound.
+    others: u32,
+    /// Gates in a row that were not open when they were needed.
+    misses: u32,
+}
+
+impl OutboundClass {
+    pub(super) fn new(name: GateName) -> Self {
+        Self {
+            name,
+            members: 0,
+            outlet: None,
+            number: 0,
+            waiting: VecDeque::new(),
+            starts: 0,
+            others: 0,
+            misses: 0,
+        }
+    }
+
+    pub(super) fn start_again(&mut self) {
+        self.starts = 0;
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        let outlet = self.outlet.as_ref();
+        outlet.is_some_and(|(outlet, _)| outlet.is_open(self.number))
+    }
+
+    /// The next message does not go through a gate.
+    fn skip(&mut self) {
+        self.number += 1;
+    }
+}
+
+impl MessageGates {
+    /// The class of this name, if it is bound.
+    pub(super) fn bound_out(&self, name: GateName) -> Option<u32> {
+        let class = *self.out_names.get(&name)?;
+        let out = &self.out[class as usize];
+        out.outlet.is_some().then_some(class)
+    }
+
+    /// Starts an inactive persistent send of a class, if the class is bound. `false`: it goes the ordinary way.
+    pub(crate) fn restart_out(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> bool {
+        let out = &mut self.out[class as usize];
+        if out.outlet.is_none() {
+            out.starts = out.starts.saturating_add(1);
+            let name = out.name;
+            self.flush(pump, name);
+            return false;
+        }
+        if out.waiting.is_empty() {
+            match self.try_gate(pump, request, class) {
+                ClaimOutcome::Done => {
+                    pump.engine.restart_sent(request);
+                    return true;
+                }
+                ClaimOutcome::Closed if !is_kept(pump, request) => {}
+                ClaimOutcome::Closed | ClaimOutcome::Barred => {
+                    let out = &mut self.out[class as usize];
+                    out.skip();
+                    let name = out.name;
+                    self.flush(pump, name);
+                    return false;
+                }
+            }
+        }
+        pump.engine.restart_waiting(request);
+        let out = &mut self.out[class as usize];
+        out.waiting.push_back(request);
+        if out.waiting.len() == 1 {
+            self.waiting.push(class);
+        }
+        true
+    }
+
+    /// The message of the next number goes through its gate, if that opens soon.
+    #[inline]
+    fn try_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> ClaimOutcome {
+        let out = &self.out[class as usize];
+        let is_patient = out.misses < MOST_MISSES && pump.fabric.is_attentive();
+        for _ in 0..if is_patient { SHORT_LOOKS } else { 1 } {
+            let passage = self.pass_gate(pump, request, class);
+            if passage != ClaimOutcome::Closed {
+                return passage;
+            }
+            std::hint::spin_loop();
+        }
+        self.out[class as usize].misses += 1;
+        ClaimOutcome::Closed
+    }
+
+    #[inline]
+    fn pass_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> ClaimOutcome {
+        let out = &mut self.out[class as usize];
+        let Some((outlet, _)) = &mut out.outlet else {
+            return ClaimOutcome::Barred;
+        };
+        let fields = pump.engine.arena().fields(request);
+        let memory = user_buf::of_request(fields, 0, fields.bytes);
+        let peer = carrier(Peer(fields.peer));
+        let passage = outlet.pass(&mut pump.fabric, peer, out.number, memory.as_slice());
+        if passage == ClaimOutcome::Done {
+            out.number += 1;
+            out.misses = 0;
+            let tally = pump.engine.tally();
+            tally.gated.add(1);
+            tally.gated_bytes.add(memory.bytes() as u64);
+        }
+        passage
+    }
+
+    /// Goes on with sends that wait.
+    pub(super) fn send_waiting(&mut self, pump: &mut Pump) -> bool {
+        let mut moved = false;
+        let mut at = 0;
+        while let Some(class) = self.waiting.get(at).copied() {
+            moved |= self.send_waiting_of(pump, class);
+            let is_listed = self.waiting.get(at) == Some(&class);
+            match self.out[class as usize].waiting.is_empty() {
+                true if is_listed => drop(self.waiting.swap_remove(at)),
+                false => at += 1,
+                true => {}
+            }
+        }
+        moved
+    }
+
+    fn send_waiting_of(&mut self, pump: &mut Pump, class: u32) -> bool {
+        let mut moved = false;
+        while let Some(first) = self.out[class as usize].waiting.front().copied() {
+            match self.pass_gate(pump, first, class) {
+                ClaimOutcome::Done => pump.engine.sent_beside(first),
+                ClaimOutcome::Closed if !is_kept(pump, first) => return moved,
+                ClaimOutcome::Closed | ClaimOutcome::Barred => {
+                    self.flush(pump, self.out[class as usize].name);
+                    return true;
+                }
+            }
+            moved = true;
+            self.out[class as usize].waiting.pop_front();
+        }
+        moved
+    }
+
+    /// A send that has waited goes the ordinary way.
+    fn send_in_frames(&mut self, pump: &mut Pump, request: RequestId, class: u32) {
+        self.out[class as usize].skip();
+        let (key, early) = pump.key_of(request);
+        pump.engine.queue_waiting(request, key, early);
+        pump.lend(request, key);
+    }
+
+    /// All that waits for the same receiver in the same context goes the ordinary way, in the order of the starts: a receive of any
+    /// tag may take it, and must not find what was sent later before it.
+    #[inline]
+    fn flush(&mut self, pump: &mut Pump, name: GateName) {
+        if !self.waiting.is_empty() {
+            self.flush_waiting(pump, name);
+        }
+    }
+
+    #[inline(never)]
+    fn flush_waiting(&mut self, pump: &mut Pump, name: GateName) {
+        let mut all: Vec<(u64, RequestId, u32)> = Vec::new();
+        let out = &mut self.out;
+        self.waiting.retain(|class| {
+            let out = &mut out[*class as usize];
+            let is_it = (out.name.context, out.name.peer) == (name.context, name.peer);
+            if is_it {
+                let arena = pump.engine.arena();
+                let waiting = out.waiting.drain(..);
+                all.extend(waiting.map(|id| (arena.fields(id).sequence, id, *class)));
+            }
+            !is_it
+        });
+        all.sort_unstable_by_key(|(sequence, ..)| *sequence);
+        for (_, request, class) in all {
+            self.send_in_frames(pump, request, class);
+        }
+    }
+
+    /// A send that is none of a class's own is about to go: it takes a number if it is a message of a class.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn mind_send(&mut self, pump: &mut Pump, target: SendTarget) {
+        let name = GateName {
+            context: target.context.0,
+            peer: target.peer.0,
+            tag: target.tag,
+        };
+        self.flush(pump, name);
+        let Some(class) = self.bound_out(name) else {
+            return;
+        };
+        let out = &mut self.out[class as usize];
+        out.skip();
+        out.others += 1;
+        if out.others > MOST_OTHERS {
+            self.leave(pump, class, true);
+        }
+    }
+
+    /// A receiver asks for gates.
+    pub(super) fn take_bind(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
+        if pump.engine.is_drowned(name.peer()) {
+            return pump.refuse();
+        }
+        let class = self.out_names.get(&name).copied();
+        let class = class.filter(|class| self.out[*class as usize].starts >= LEAST_STARTS);
+        let found = class.and_then(|class| {
+            let outlet = Outlet::find(&mut pump.fabric, carrier(name.peer()), inlet)?;
+            Some((class, outlet))
+        });
+        let Some((class, outlet)) = found else {
+            return tell(pump, LEFT, name, inlet);
+        };
+        // One that was not told of yet ends.
+        self.leave(pump, class, false);
+        let out = &mut self.out[class as usize];
+        out.outlet = Some((outlet, inlet));
+        out.number = 0;
+        out.others = 0;
+        out.misses = 0;
+        if self.bound_out == 0 {
+            pump.engine.guard_sends(true);
+        }
+        self.bound_out += 1;
+        tell(pump, BOUND, name, inlet);
+    }
+
+    /// A receiver opens gates no more.
+    pub(super) fn take_unbind(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
+        let Some(class) = self.bound_out(name) else {
+            return;
+        };
+        let own = &self.out[class as usize].outlet;
+        if own.as_ref().is_some_and(|(_, own)| *own == inlet) {
+            self.leave(pump, class, false);
+        }
+    }
+
+    /// Ends a class: what waits goes the ordinary way, and so does all that follows.
+    pub(super) fn leave(&mut self, pump: &mut Pump, class: u32, tells: bool) {
+        if self.out[class as usize].outlet.is_none() {
+            return;
+        }
+        let name = self.out[class as usize].name;
+        self.flush(pump, name);
+        let out = &mut self.out[class as usize];
+        let ended = out.outlet.take();
+        self.bound_out -= 1;
+        if self.bound_out == 0 {
+            pump.engine.guard_sends(false);
+        }
+        if let Some((_, inlet)) = ended.filter(|_| tells) {
+            tell(pump, LEFT, name, inlet);
+        }
+    }
+}
+
+/// Whether a receiver keeps such a message, so that it need not wait.
+fn is_kept(pump: &Pump, request: RequestId) -> bool {
+    pump.limits
+        .is_eager(pump.engine.arena().fields(request).bytes)
+}
+
+/// Persistent sends of a class before its receiver gets what it asks for.
+const LEAST_STARTS: u32 = 3;
+/// Looks at a gate before a message that need not wait for it goes in a frame: some 100 ns.
+const SHORT_LOOKS: u32 = 50;
+/// From so many gates in a row that were closed on, one look.
+const MOST_MISSES: u32 = 8;
+/// Messages of a class that are no persistent sends, before its sender leaves it.
+const MOST_OTHERS: u32 = 8;

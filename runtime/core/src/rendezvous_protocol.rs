@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which way large messages take: read by the receiver out of the sender's memory (one copy by the kernel), or streamed
+//! through shared buffers (two copies, one on each side, that overlap). Which is faster depends on the processor, on
+//! where the two cores lie, on the kernel and on whether the sender is inside MPI to stream; so both are timed, and
+//! tried again from time to time.
+//!
+//! What is timed is a busy period: from the first transfer of a size class that a peer's messages begin to the end of
+//! the last; all transfers of a period go the same way.
+
+use rustc_hash::FxHashMap;
+use std::time::{Duration, Instant};
+
+use engine::Peer;
+
+/// How the data of a rendezvous are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RendezvousProtocol {
+    /// The receiver reads.
+    Pull,
+    /// The sender streams.
+    Stream,
+}
+
+/// The protocol that was chosen for each peer by measurement.
+#[derive(Debug)]
+pub(crate) struct RendezvousChoices {
+    /// There is no choice: always this way.
+    fixed: Option<RendezvousProtocol>,
+    /// Periods of which two go the other way.
+    trial_every: u32,
+    choices: FxHashMap<(Peer, u32), ProtocolChoice>,
+}
+
+impl RendezvousChoices {
+    /// `policy`: the place of the word in the variable RMPI_SINGLE_COPY; `trial_every`: RMPI_COPY_TRIALS.
+    pub(crate) fn new(policy: u64, trial_every: u64) -> Self {
+        Self {
+            fixed: match policy {
+                1 => Some(RendezvousProtocol::Stream),
+                2 => Some(RendezvousProtocol::Pull),
+                _ => None,
+            },
+            trial_every: u32::try_from(trial_every).unwrap_or(u32::MAX),
+            choices: FxHashMap::default(),
+        }
+    }
+
+    /// Another policy holds from now on. What was learned before is forgotten, as messages under way are.
+    pub(crate) fn follow(&mut self, policy: u64) {
+        let other = Self::new(policy, self.trial_every.into());
+        if other.fixed != self.fixed {
+            *self = other;
+        }
+    }
+
+    /// The way for a message of `bytes` bytes from `peer`, which begins now.
+    pub(crate) fn begin(&mut self, peer: Peer, bytes: u64) -> RendezvousProtocol {
+        self.fixed
+            .unwrap_or_else(|| self.begin_at(peer, bytes, Instant::now()))
+    }
+
+    /// A message that [`begin`](Self::begin) was asked about is here (or has failed).
+    pub(crate) fn end(&mut self, peer: Peer, bytes: u64) {
+        if self.fixed.is_none() {
+            self.end_at(peer, bytes, Instant::now());
+        }
+    }
+
+    fn begin_at(&mut self, peer: Peer, bytes: u64, now: Instant) -> RendezvousProtocol {
+        let choice = self.choices.entry((peer, class(bytes)));
+        let choice = choice.or_insert_with(|| ProtocolChoice::new(now));
+        choice.begin(now, self.trial_every)
+    }
+
+    fn end_at(&mut self, peer: Peer, bytes: u64, now: Instant) {
+        if let Some(choice) = self.choices.get_mut(&(peer, class(bytes))) {
+            choice.end(bytes, now);
+        }
+    }
+}
+
+/// Messages of similar size share what was learned.
+fn class(bytes: u64) -> u32 {
+    match bytes {
+        0..=0x8000 => 0,
+        0x8001..=0x2_0000 => 1,
+        0x2_0001..=0x10_0000 => 2,
+        _ => 3,
+    }
+}
+
+/// The measurements by which one peer's protocol is chosen.
+#[derive(Debug)]
+struct ProtocolChoice {
+    way: RendezvousProtocol,
+    under_way: u32,
+    /// Of the present period: its start, and bytes that have arrived in it.
+    began: Instant,
+    arrived: u64,
+    /// Periods so far.
+    periods: u32,
+    pull: Times,
+    stream: Times,
+}
+
+impl ProtocolChoice {
+    fn new(now: Instant) -> Self {
+        Self {
+            way: RendezvousProtocol::Pull,
+            under_way: 0,
+            began: now,
+            arrived: 0,
+            periods: 0,
+            pull: Times::default(),
+            stream: Times::default(),
+        }
+    }
+
+    fn begin(&mut self, now: Instant, trial_every: u32) -> RendezvousProtocol {
+        // Who is never idle is judged now and then all the same.
+        if self.under_way != 0 && now - self.began > LONG_PERIOD {
+            self.conclude(now);
+            self.open(now, trial_every);
+        } else if self.under_way == 0 {
+            self.open(now, trial_every);
+        }
+        self.under_way += 1;
+        self.way
+    }
+
+    fn end(&mut self, bytes: u64, now: Instant) {
+        self.arrived += bytes;
+        self.under_way = self.under_way.saturating_sub(1);
+        if self.under_way == 0 {
+            self.conclude(now);
+        }
+    }
+
+    fn open(&mut self, now: Instant, trial_every: u32) {
+        let better = if self.stream.typical() < self.pull.typical() {
+            RendezvousProtocol::Stream
+        } else {
+            RendezvousProtocol::Pull
+        };
+        let turn = self.periods % trial_every;
+        self.way = match turn {
+            _ if self.pull.count() < KNOWN => RendezvousProtocol::Pull,
+            _ if self.stream.count() < KNOWN => RendezvousProtocol::Stream,
+            0 | 1 => better.other(),
+            _ => better,
+        };
+        self.periods = self.periods.wrapping_add(1);
+        (self.began, self.arrived) = (now, 0);
+    }
+
+    fn conclude(&mut self, now: Instant) {
+        let taken = u64::try_from((now - self.began).as_nanos()).unwrap_or(u64::MAX);
+        let Some(ps_per_byte) = taken.saturating_mul(1000).checked_div(self.arrived) else {
+            return;
+        };
+        match self.way {
+            RendezvousProtocol::Pull => self.pull.note(ps_per_byte),
+            RendezvousProtocol::Stream => self.stream.note(ps_per_byte),
+        }
+    }
+}
+
+impl RendezvousProtocol {
+    fn other(self) -> Self {
+        match self {
+            Self::Pull => Self::Stream,
+            Self::Stream => Self::Pull,
+        }
+    }
+}
+
+/// The last few times of a way, in ps per byte.
+#[derive(Debug, Default)]
+struct Times {
+    last: [u64; 4],
+    noted: usize,
+}
+
+impl Times {
+    fn note(&mut self, time: u64) {
+        self.last[self.noted % self.last.len()] = time;
+        self.noted += 1;
+    }
+
+    fn count(&self) -> usize {
+        self.noted.min(self.last.len())
+    }
+
+    /// The second best: one lucky time and two unlucky ones do not count.
+    fn typical(&self) -> u64 {
+        let mut known = self.last;
+        let known = &mut known[..self.count()];
+        known.sort_unstable();
+        known
+            .get(1)
+            .or_else(|| known.first())
+            .copied()
+            .unwrap_or(u64::MAX)
+    }
+}
+
+/// Periods by which a way is known.
+const KNOWN: usize = 2;
+/// A period is cut here.
+const LONG_PERIOD: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Moves `count` messages of 64 KiB; answers how many were pulled.
+    fn moved(ways: &mut RendezvousChoices, count: u32, pull_us: u64, stream_us: u64) -> u32 {
+        let (mut now, mut pulled) = (Instant::now(), 0);
+        for _ in 0..count {
+            let way = ways.begin_at(Peer(1), 65536, now);
+            pulled += u32::from(way == RendezvousProtocol::Pull);
+            now += Duration::from_micros(if way == RendezvousProtocol::Pull {
+                pull_us
+            } else {
+                stream_us
+            });
+            ways.end_at(Peer(1), 65536, now);
+        }
+        pulled
+    }
+
+    #[test]
+    fn the_faster_way_is_found_and_found_again_when_things_change() {
+        let mut ways = RendezvousChoices::new(0, 128);
+        assert!(moved(&mut ways, 1000, 5, 8) > 970);
+        assert!(moved(&mut ways, 1000, 8, 5) < 200);
+        assert!(moved(&mut ways, 1000, 5, 8) > 800);
+    }
+
+    #[test]
+    fn two_of_so_many_go_the_slower_way_as_the_setting_says() {
+        for (trial_every, slower) in [(8, 200..=260), (128, 12..=20), (1 << 30, 2..=4)] {
+            let mut ways = RendezvousChoices::new(0, trial_every);
+            let pulled = moved(&mut ways, 1000, 5, 8);
+            assert!(slower.contains(&(1000 - pulled)), "{trial_every}: {pulled}");
+        }
+    }
+
+    #[test]
+    fn one_interrupted_transfer_changes_nothing() {
+        let mut ways = RendezvousChoices::new(0, 128);
+        moved(&mut ways, 500, 5, 8);
+        moved(&mut ways, 1, 20_000, 20_000);
+        assert!(moved(&mut ways, 100, 5, 8) >= 98);
+    }
+
+    #[test]
+    fn transfers_that_overlap_go_one_way_and_are_timed_together() {
+        let mut ways = RendezvousChoices::new(0, 128);
+        let mut now = Instant::now();
+        for _ in 0..50 {
+            let first = ways.begin_at(Peer(1), 65536, now);
+            assert!((0..63).all(|_| ways.begin_at(Peer(1), 65536, now) == first));
+            now += Duration::from_micros(if first == RendezvousProtocol::Pull {
+                640
+            } else {
+                320
+            });
+            (0..64).for_each(|_| ways.end_at(Peer(1), 65536, now));
+        }
+        assert_eq!(
+            ways.begin_at(Peer(1), 65536, now),
+            RendezvousProtocol::Stream
+        );
+        assert_eq!(
+            ways.begin_at(Peer(2), 65536, now),
+            RendezvousProtocol::Pull,
+            "a peer for itself"
+        );
+    }
+
+    #[test]
+    fn who_is_never_idle_is_judged_all_the_same() {
+        let mut ways = RendezvousChoices::new(0, 128);
+        let mut now = Instant::now();
+        ways.begin_at(Peer(1), 1 << 20, now);
+        let mut streamed = 0;
+        for _ in 0..2000 {
+            let way = ways.begin_at(Peer(1), 1 << 20, now);
+            streamed += u32::from(way == RendezvousProtocol::Stream);
+            now += Duration::from_micros(if way == RendezvousProtocol::Pull {
+                400
+            } else {
+                100
+            });
+            ways.end_at(Peer(1), 1 << 20, now);
+        }
+        assert!(streamed > 1200, "{streamed}");
+    }
+}

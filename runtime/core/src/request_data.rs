@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What requests keep beside their slots, by token: copies that are being sent, and structured data, which are packed and unpacked
+//! frame by frame in memory that is used again. Nothing here sends.
+
+use std::collections::HashSet;
+
+use engine::RequestArena;
+use rustc_hash::FxHashMap;
+
+use crate::pack::Structured;
+
+/// The buffers that the runtime keeps for one request.
+#[derive(Debug)]
+pub(crate) enum RequestData {
+    /// A copy that is being sent.
+    Sent {
+        /// Only kept alive.
+        _bytes: Box<[u8]>,
+    },
+    /// Structured data that are being sent.
+    Streamed {
+        /// The data.
+        data: Structured,
+    },
+    /// Where the bytes that are being received belong.
+    Received {
+        /// The structured data.
+        data: Structured,
+    },
+}
+
+/// The buffers that the runtime keeps for requests.
+#[derive(Debug, Default)]
+pub(crate) struct RequestDataTable {
+    by_token: FxHashMap<u32, RequestData>,
+    /// A frame whose bytes are on their way into structured data.
+    arriving: Vec<u8>,
+    /// The frame of structured data that was packed last.
+    packed: Vec<u8>,
+    /// Its request's token, where in the data it begins and its bytes, as long as it has not gone.
+    packed_of: Option<(u32, u64, u64)>,
+    /// Receives whose data could go one way only: their times say nothing about the choice.
+    unmeasured: HashSet<u32>,
+}
+
+impl RequestDataTable {
+    /// Whether no request keeps anything.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_token.is_empty()
+    }
+
+    pub(crate) fn insert(&mut self, token: u32, side: RequestData) {
+        self.by_token.insert(token, side);
+    }
+
+    pub(crate) fn remove(&mut self, token: u32) {
+        self.by_token.remove(&token);
+    }
+
+    pub(crate) fn has(&self, token: u32) -> bool {
+        self.by_token.contains_key(&token)
+    }
+
+    /// Forgets what requests keep that are not in use any more, once there are many.
+    pub(crate) fn forget_stale(&mut self, arena: &RequestArena) {
+        if self.by_token.len() > MANY {
+            self.by_token
+                .retain(|token, _| arena.find(*token).is_some());
+        }
+    }
+
+    /// Where the bytes belong that a request receives, if they have gaps.
+    pub(crate) fn received(&self, token: u32) -> Option<&Structured> {
+        match self.by_token.get(&token) {
+            Some(RequestData::Received { data }) => Some(data),
+            _ => None,
+        }
+    }
+
+    /// Where the bytes belong that a request receives, and room for so many on their way there.
+    pub(crate) fn arriving(&mut self, token: u32, bytes: u64) -> Option<(&Structured, &mut [u8])> {
+        let Some(RequestData::Received { data }) = self.by_token.get(&token) else {
+            return None;
+        };
+        Some((data, window(&mut self.arriving, bytes)))
+    }
+
+    /// Room for so many bytes of data that go at once.
+    pub(crate) fn room(&mut self, bytes: u64) -> &mut [u8] {
+        self.forget_packed();
+        window(&mut self.packed, bytes)
+    }
+
+    /// Has `post` post the frame of so many bytes, from `at` on, of the structured data that a request sends: packed, unless it was
+    /// before and has not gone. No more than this frame is ever packed. Answers whether it has gone.
+    pub(crate) fn post_frame(
+        &mut self,
+        (token, at, bytes): (u32, u64, u64),
+        post: impl FnOnce(&[u8]) -> bool,
+    ) -> bool {
+        let Some(RequestData::Streamed { data }) = self.by_token.get(&token) else {
+            unreachable!(
+                "a send without a buffer has its data beside its slot until it is complete"
+            )
+        };
+        let frame = window(&mut self.packed, bytes);
+        if self.packed_of != Some((token, at, bytes)) {
+            data.pack_at(at, frame);
+        }
+        let is_posted = post(frame);
+        // Where there was no room it is asked for again soon; once it has gone the program may change its data.
+        self.packed_of = (!is_posted).then_some((token, at, bytes));
+        is_posted
+    }
+
+    /// The frame that was packed will not be asked for again.
+    pub(crate) fn forget_packed(&mut self) {
+        self.packed_of = None;
+    }
+
+    /// The data of a receive could go one way only, or could choose.
+    pub(crate) fn note_choice(&mut self, token: u32, chooses: bool) {
+        if !chooses {
+            self.unmeasured.insert(token);
+        } else if !self.unmeasured.is_empty() {
+            self.unmeasured.remove(&token);
+        }
+    }
+
+    /// Whether the data of a receive, which are here, could choose their way.
+    pub(crate) fn could_choose(&mut self, token: u32) -> bool {
+        self.unmeasured.is_empty() || !self.unmeasured.remove(&token)
+    }
+}
+
+/// The first `bytes` bytes of memory that is used again and again and grows where it has to.
+fn window(memory: &mut Vec<u8>, bytes: u64) -> &mut [u8] {
+    let bytes = usize::try_from(bytes).unwrap_or(0);
+    if memory.len() < bytes {
+        memory.resize(bytes, 0);
+    }
+    &mut memory[..bytes]
+}
+
+/// From here on, what requests keep that the application gave up is looked for.
+const MANY: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_could_go_one_way_only_is_known_once() {
+        let mut sides = RequestDataTable::default();
+        sides.note_choice(7, false);
+        sides.note_choice(9, false);
+        sides.note_choice(9, true);
+        assert_eq!(
+            [7, 9, 7].map(|token| sides.could_choose(token)),
+            [false, true, true]
+        );
+    }
+
+    #[test]
+    fn a_window_grows_and_is_used_again() {
+        let mut sides = RequestDataTable::default();
+        sides.room(3).fill(1);
+        let place = sides.room(2).as_ptr();
+        assert_eq!(sides.room(3), [1, 1, 1]);
+        assert_eq!(sides.room(1).as_ptr(), place);
+        assert_eq!(sides.room(8).len(), 8);
+    }
+}

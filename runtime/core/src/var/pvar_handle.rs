@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One handle of a performance variable: what it was bound to, and its own view of the value. Every step is one store, so
+//! that whoever interrupts it or looks from another thread sees the value before or after it.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::pvars::PerformanceVariable;
+
+/// The state of one handle of a performance variable; also of none, while its place is free.
+#[derive(Debug, Default)]
+pub(super) struct PvarHandle {
+    /// Twice the generation, and 1 while it is in use.
+    life: AtomicU32,
+    /// Place of the variable in the table.
+    pvar: AtomicU32,
+    /// The session, by the number that names one use of its place.
+    session: AtomicU32,
+    /// What it is bound to: see `tool_sessions`.
+    object: AtomicU64,
+    running: AtomicU32,
+    /// How many numbers the variable has.
+    count: AtomicU32,
+    first: PvarAccount,
+    /// The other numbers: taken when the handle is first used for a variable that has them, and kept.
+    others: OnceLock<Box<[PvarAccount]>>,
+}
+
+/// The value of one number as this handle sees it.
+#[derive(Debug, Default)]
+struct PvarAccount {
+    /// What the source showed when the value was 0; counts only while it runs.
+    base: AtomicU64,
+    /// The value while it does not run.
+    held: AtomicU64,
+}
+
+const RELAXED: Ordering = Ordering::Relaxed;
+
+impl PvarHandle {
+    /// Begins a use: a value of its own that starts at 0 where it is counted.
+    pub(super) fn open(&self, pvar: usize, count: usize, session: u32, object: u64) -> u8 {
+        if count > 1 {
+            // The only count beside one is that of the ranks, which never changes.
+            let account = |_| PvarAccount::default();
+            self.others
+                .get_or_init(|| (1..count).map(account).collect());
+        }
+        let number = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
+        self.pvar.store(number(pvar), RELAXED);
+        self.session.store(session, RELAXED);
+        self.object.store(object, RELAXED);
+        self.running.store(0, RELAXED);
+        self.count.store(number(count), RELAXED);
+        for account in (0..count).filter_map(|at| self.account(at)) {
+            account.base.store(0, RELAXED);
+            account.held.store(0, RELAXED);
+        }
+        let life = self.life.load(RELAXED) | 1;
+        // PAIR(pvar-handle-life): `is_open` loads with Acquire what was stored above.
+        self.life.store(life, Ordering::Release);
+        generation(life)
+    }
+
+    /// Ends it. A handle of it names nothing from here on.
+    pub(super) fn close(&self) {
+        let life = self.life.load(RELAXED);
+        // PAIR(pvar-handle-life): as in `open`.
+        self.life
+            .store((life | 1).wrapping_add(1), Ordering::Release);
+    }
+
+    /// Whether a handle of this generation and session is this one.
+    pub(super) fn is_open(&self, of: u8, session: u32) -> bool {
+        // PAIR(pvar-handle-life): `open` and `close` store with Release.
+        let life = self.life.load(Ordering::Acquire);
+        life & 1 != 0 && generation(life) == of && self.session.load(RELAXED) == session
+    }
+
+    /// Whether it is in use by a session.
+    pub(super) fn is_of(&self, session: u32) -> bool {
+        // PAIR(pvar-handle-life): `open` and `close` store with Release.
+        self.life.load(Ordering::Acquire) & 1 != 0 && self.session.load(RELAXED) == session
+    }
+
+    pub(super) fn pvar(&self) -> usize {
+        self.pvar.load(RELAXED) as usize
+    }
+
+    pub(super) fn object(&self) -> u64 {
+        self.object.load(RELAXED)
+    }
+
+    /// How many numbers it has.
+    pub(super) fn count(&self) -> usize {
+        self.count.load(RELAXED) as usize
+    }
+
+    fn account(&self, at: usize) -> Option<&PvarAccount> {
+        match at.checked_sub(1) {
+            None => Some(&self.first),
+            Some(other) => self.others.get()?.get(other),
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.running.load(RELAXED) != 0
+    }
+
+    /// Starts, goes on where it stopped. `now` is what the source of each number shows.
+    pub(super) fn start(&self, now: impl Fn(usize) -> u64) {
+        for (at, account) in self.accounts() {
+            let held = account.held.load(RELAXED);
+            account.base.store(now(at).wrapping_sub(held), RELAXED);
+        }
+        self.running.store(1, RELAXED);
+    }
+
+    /// Stops; keeps its value.
+    pub(super) fn stop(&self, pvar: &PerformanceVariable, now: impl Fn(usize) -> u64) {
+        for (at, account) in self.accounts() {
+            account.held.store(self.value(pvar, at, now(at)), RELAXED);
+        }
+        self.running.store(0, RELAXED);
+    }
+
+    fn accounts(&self) -> impl Iterator<Item = (usize, &PvarAccount)> {
+        (0..self.count()).filter_map(|at| Some((at, self.account(at)?)))
+    }
+
+    /// A number, where its source shows `now`.
+    pub(super) fn value(&self, pvar: &PerformanceVariable, at: usize, now: u64) -> u64 {
+        if pvar.is_continuous() {
+            return now;
+        }
+        let Some(account) = self.account(at) else {
+            return 0;
+        };
+        match self.is_running() {
+            false => account.held.load(RELAXED),
+            true if pvar.is_counted() => now.wrapping_sub(account.base.load(RELAXED)),
+            true => now,
+        }
+    }
+
+    /// Sets a number of one that counts; answers what it was. One exchange, so that nothing is counted twice or lost.
+    pub(super) fn exchange(&self, at: usize, now: u64, value: u64) -> u64 {
+        let Some(account) = self.account(at) else {
+            return 0;
+        };
+        if self.is_running() {
+            let base = account.base.swap(now.wrapping_sub(value), RELAXED);
+            now.wrapping_sub(base)
+        } else {
+            account.held.swap(value, RELAXED)
+        }
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "eight bits are kept")]
+fn generation(life: u32) -> u8 {
+    (life >> 1) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pvars::{PVARS, PvarClass};
+    use super::*;
+
+    fn counter() -> &'static PerformanceVariable {
+        let counts = |pvar: &&PerformanceVariable| pvar.class == PvarClass::Counter;
+        PVARS.iter().find(counts).unwrap()
+    }
+
+    #[test]
+    fn a_counter_counts_what_happens_while_it_runs() {
+        let (pvar_handle, pvar) = (PvarHandle::default(), counter());
+        pvar_handle.open(3, 1, 1, 0);
+        assert_eq!(pvar_handle.value(pvar, 0, 500), 0);
+        pvar_handle.start(|_| 500);
+        assert_eq!(pvar_handle.value(pvar, 0, 510), 10);
+        pvar_handle.stop(pvar, |_| 512);
+        assert_eq!(pvar_handle.value(pvar, 0, 600), 12);
+        pvar_handle.start(|_| 700);
+        assert_eq!(pvar_handle.value(pvar, 0, 701), 13);
+        assert_eq!(pvar_handle.exchange(0, 705, 0), 17);
+        assert_eq!(pvar_handle.value(pvar, 0, 706), 1);
+        assert_eq!(pvar_handle.exchange(0, 706, 100), 1);
+        assert_eq!(pvar_handle.value(pvar, 0, 708), 102);
+        pvar_handle.stop(pvar, |_| 708);
+        assert_eq!(
+            (pvar_handle.exchange(0, 0, 5), pvar_handle.value(pvar, 0, 0)),
+            (102, 5)
+        );
+    }
+
+    #[test]
+    fn a_counter_that_overflows_goes_on_from_zero() {
+        let (pvar_handle, pvar) = (PvarHandle::default(), counter());
+        pvar_handle.open(3, 1, 1, 0);
+        pvar_handle.start(|_| u64::MAX - 1);
+        assert_eq!(pvar_handle.value(pvar, 0, 3), 5);
+    }
+
+    #[test]
+    fn each_number_has_an_account_of_its_own() {
+        let (pvar_handle, pvar) = (PvarHandle::default(), counter());
+        pvar_handle.open(3, 3, 1, 0);
+        pvar_handle.start(|at| 100 * at as u64);
+        let values =
+            |more: u64| [0, 1, 2, 3].map(|at| pvar_handle.value(pvar, at, 100 * at as u64 + more));
+        assert_eq!(values(7), [7, 7, 7, 0]);
+        assert_eq!(pvar_handle.exchange(1, 107, 0), 7);
+        assert_eq!(values(9), [9, 2, 9, 0]);
+        pvar_handle.stop(pvar, |at| 100 * at as u64 + 10);
+        assert_eq!(values(50), [10, 3, 10, 0]);
+        pvar_handle.close();
+        pvar_handle.open(3, 1, 1, 0);
+        pvar_handle.start(|_| 4);
+        assert_eq!((pvar_handle.count(), pvar_handle.value(pvar, 0, 5)), (1, 1));
+    }
+
+    #[test]
+    fn a_closed_handle_names_nothing() {
+        let pvar_handle = PvarHandle::default();
+        let first = pvar_handle.open(3, 1, 7, 9);
+        assert!(
+            pvar_handle.is_open(first, 7) && !pvar_handle.is_open(first, 8) && pvar_handle.is_of(7)
+        );
+        pvar_handle.close();
+        assert!(!pvar_handle.is_open(first, 7) && !pvar_handle.is_of(7));
+        let second = pvar_handle.open(4, 1, 7, 9);
+        assert!(first != second && !pvar_handle.is_open(first, 7));
+        assert_eq!(
+            (
+                pvar_handle.pvar(),
+                pvar_handle.object(),
+                pvar_handle.is_running()
+            ),
+            (4, 9, false)
+        );
+    }
+}

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What an engine counts, for the tools inside its own process (performance variables of MPI_T).
+//!
+//! One thread at a time changes these numbers, the owner of the engine, with plain loads and stores. Anybody may read them at any
+//! time: another thread, or a signal handler that interrupted the owner. So all of them are relaxed, and no two of them
+//! are read as of one instant.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::EventMask;
+
+/// A counter that one thread changes and any thread may read.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct OwnedCounter(AtomicU64);
+
+impl OwnedCounter {
+    /// What it is now.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Sets it; for its owner.
+    #[inline(always)]
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
+    /// Adds; for its owner.
+    #[inline(always)]
+    pub fn add(&self, more: u64) {
+        self.set(self.get().wrapping_add(more));
+    }
+
+    /// Takes away; for its owner.
+    #[inline(always)]
+    pub fn sub(&self, less: u64) {
+        self.set(self.get().wrapping_sub(less));
+    }
+}
+
+/// How many can watch the extremes of one level.
+pub const WATCHES: usize = 16;
+
+/// A number that goes up and down, with high and low watermarks for each observer since it began to observe.
+#[derive(Debug, Default)]
+pub struct WatermarkCounter {
+    now: OwnedCounter,
+    /// A bit for each watch that is in use.
+    used: AtomicU32,
+    /// A bit for each that looks for the lowest value.
+    low: AtomicU32,
+    extremes: [AtomicU64; WATCHES],
+}
+
+/// An observer of a [`WatermarkCounter`], by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatermarkObserver(pub usize);
+
+impl WatermarkCounter {
+    /// What it is now.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.now.get()
+    }
+
+    /// It rises; for its owner.
+    #[inline(always)]
+    pub fn add(&self, more: u64) {
+        self.now.add(more);
+        if self.used.load(Relaxed) != 0 {
+            self.note();
+        }
+    }
+
+    /// It falls; for its owner.
+    #[inline(always)]
+    pub fn sub(&self, less: u64) {
+        self.now.sub(less);
+        if self.used.load(Relaxed) != 0 {
+            self.note();
+        }
+    }
+
+    #[cold]
+    fn note(&self) {
+        let (now, used, low) = (self.get(), self.used.load(Relaxed), self.low.load(Relaxed));
+        for (at, extreme) in self.extremes.iter().enumerate() {
+            if used >> at & 1 == 0 {
+            } else if low >> at & 1 != 0 {
+                extreme.fetch_min(now, Relaxed);
+            } else {
+                extreme.fetch_max(now, Relaxed);
+            }
+        }
+    }
+
+    /// Begins to watch for the highest value, or the lowest, from the present one on; `None`: all watches are in use.
+    pub fn watch(&self, for_lowest: bool) -> Option<WatermarkObserver> {
+        let free = (0..WATCHES).find(|at| {
+            let bit = 1 << at;
+            self.used.load(Relaxed) & bit == 0 && self.used.fetch_or(bit, Relaxed) & bit == 0
+        })?;
+        match for_lowest {
+            true => self.low.fetch_or(1 << free, Relaxed),
+            false => self.low.fetch_and(!(1 << free), Relaxed),
+        };
+        self.set_extreme(WatermarkObserver(free), self.get());
+        Some(WatermarkObserver(free))
+    }
+
+    /// Ends a watch.
+    pub fn unwatch(&self, watch: WatermarkObserver) {
+        self.used.fetch_and(!(1 << watch.0), Relaxed);
+    }
+
+    /// The extreme so far.
+    #[must_use]
+    pub fn extreme(&self, watch: WatermarkObserver) -> u64 {
+        self.extremes
+            .get(watch.0)
+            .map_or(0, |extreme| extreme.load(Relaxed))
+    }
+
+    /// Goes on from another extreme; answers the one so far.
+    pub fn set_extreme(&self, watch: WatermarkObserver, value: u64) -> u64 {
+        self.extremes
+            .get(watch.0)
+            .map_or(0, |extreme| extreme.swap(value, Relaxed))
+    }
+}
+
+/// The two queues of matching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queued {
+    /// Messages that no receive has matched.
+    Unexpected,
+    /// Receives that no message has matched.
+    Posted,
+}
+
+/// How many queues of one kind can be watched at once.
+pub const QUEUES: usize = 64;
+
+/// The lengths of the queues of one kind of some contexts, those that somebody watches.
+#[derive(Debug)]
+pub struct Queues {
+    /// How many of the rows are in use.
+    watched: AtomicU32,
+    rows: [QueueLength; QUEUES],
+}
+
+/// The length of one matching queue that is observed.
+#[derive(Debug)]
+struct QueueLength {
+    used: AtomicU32,
+    context: AtomicU32,
+    length: OwnedCounter,
+}
+
+impl Default for Queues {
+    fn default() -> Self {
+        Self {
+            watched: AtomicU32::new(0),
+            rows: core::array::from_fn(|_| QueueLength {
+                used: AtomicU32::new(0),
+                context: AtomicU32::new(0),
+                length: OwnedCounter::default(),
+            }),
+        }
+    }
+}
+
+impl Queues {
+    /// A message or receive came into the queue of a context; for the owner.
+    #[inline(always)]
+    pub fn arrived(&self, context: u32) {
+        if self.are_watched() {
+            self.of(context).for_each(|queue| queue.length.add(1));
+        }
+    }
+
+    /// One left it; for the owner.
+    #[inline(always)]
+    pub fn left(&self, context: u32) {
+        if self.are_watched() {
+            self.of(context).for_each(|queue| queue.length.sub(1));
+        }
+    }
+
+    fn of(&self, context: u32) -> impl Iterator<Item = &QueueLength> {
+        let rows = self.rows.iter();
+        rows.filter(move |row| row.used.load(Relaxed) != 0 && row.context.load(Relaxed) == context)
+    }
+
+    /// Whether any queue is watched.
+    #[inline(always)]
+    #[must_use]
+    pub fn are_watched(&self) -> bool {
+        self.watched.load(Relaxed) != 0
+    }
+
+    /// Begins to watch the queue of a context, which has this length now; for the owner. `None`: there are too many.
+    pub fn watch(&self, context: u32, length: u64) -> Option<usize> {
+        let free = |row: &QueueLength| row.used.load(Relaxed) == 0;
+        let at = self.rows.iter().position(free)?;
+        let row = &self.rows[at];
+        row.context.store(context, Relaxed);
+        row.length.set(length);
+        row.used.store(1, Relaxed);
+        self.watched.fetch_add(1, Relaxed);
+        Some(at)
+    }
+
+    /// Ends a watch.
+    pub fn unwatch(&self, at: usize) {
+        if let Some(row) = self.rows.get(at)
+            && row.used.swap(0, Relaxed) != 0
+        {
+            self.watched.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// The length of a queue that is watched.
+    #[must_use]
+    pub fn length(&self, at: usize) -> u64 {
+        self.rows.get(at).map_or(0, |row| row.length.get())
+    }
+}
+
+/// The counters of an engine.
+#[derive(Debug, Default)]
+pub struct EngineCounters {
+    /// Frames that made no sense.
+    pub refused: OwnedCounter,
+    /// Unexpected messages so far.
+    pub unexpected: OwnedCounter,
+    /// Bytes of unexpected data kept at the moment, with what each message costs beside its body.
+    pub kept_bytes: WatermarkCounter,
+    /// The most bytes kept at one time.
+    pub kept_bytes_peak: OwnedCounter,
+    /// Unexpected messages not matched.
+    pub unexpected_length: WatermarkCounter,
+    /// The same of some contexts.
+    unexpected_queues: Queues,
+    /// Receives posted and not matched, of some contexts. In all they are not counted: it would cost each message.
+    posted_queues: Queues,
+    /// Entries looked at while matching, but for receives that are matched by the message that they wait for.
+    pub match_attempts: OwnedCounter,
+    /// Times a sender was asked to announce its messages.
+    pub throttles: OwnedCounter,
+    /// Messages that were announced.
+    pub announced: OwnedCounter,
+    /// Bytes of those.
+    pub announced_bytes: OwnedCounter,
+    /// Messages that went at once in several frames.
+    pub early: OwnedCounter,
+    /// Bytes of those.
+    pub early_bytes: OwnedCounter,
+    /// Messages of persistent sends that went through a gate.
+    pub gated: OwnedCounter,
+    /// Bytes of those.
+    pub gated_bytes: OwnedCounter,
+    /// Announced messages whose data were read out of the sender's memory.
+    pub pulled: OwnedCounter,
+    /// Bytes of those.
+    pub pulled_bytes: OwnedCounter,
+    /// Announced messages whose senders were asked for the data in frames.
+    pub streamed: OwnedCounter,
+    /// Bytes of those.
+    pub streamed_bytes: OwnedCounter,
+    /// Operations that were to be cancelled.
+    pub cancels: OwnedCounter,
+    /// Messages that were longer than their receive.
+    pub truncated: OwnedCounter,
+    /// Operations that failed since the other process does not answer.
+    pub lost: OwnedCounter,
+    /// Times a receiver has asked this process to announce its messages.
+    pub throttled: OwnedCounter,
+    /// Times that it need not any more.
+    pub released: OwnedCounter,
+    /// Waits that have become long, and ended.
+    pub waits: OwnedCounter,
+    /// Their time in nanoseconds, from when they had become long.
+    pub waited_ns: OwnedCounter,
+    /// Times that a core was offered to others.
+    pub yields: OwnedCounter,
+    /// Communicators that this process has.
+    pub communicators: WatermarkCounter,
+    /// Communicators that it had so far.
+    pub communicators_made: OwnedCounter,
+    /// What tools want to hear of.
+    pub wanted: EventMask,
+}
+
+impl EngineCounters {
+    /// Those of the queues of one kind that somebody watches.
+    #[inline(always)]
+    #[must_use]
+    pub fn queues(&self, kind: Queued) -> &Queues {
+        match kind {
+            Queued::Unexpected => &self.unexpected_queues,
+            Queued::Posted => &self.posted_queues,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_watch_has_its_own_extreme_since_its_own_begin() {
+        let level = WatermarkCounter::default();
+        level.add(10);
+        let high = level.watch(false).unwrap();
+        level.sub(4);
+        let low = level.watch(true).unwrap();
+        let later = level.watch(false).unwrap();
+        assert_eq!((level.extreme(high), level.extreme(low)), (10, 6));
+        level.sub(5);
+        level.add(8);
+        assert_eq!((level.extreme(high), level.extreme(low)), (10, 1));
+        assert_eq!((level.extreme(later), level.get()), (9, 9));
+        assert_eq!(level.set_extreme(high, level.get()), 10);
+        assert_eq!((level.extreme(high), level.extreme(later)), (9, 9));
+        level.unwatch(low);
+        level.sub(9);
+        assert_eq!(level.extreme(low), 1);
+        let again = level.watch(false).unwrap();
+        assert_eq!((again, level.extreme(again)), (low, 0));
+    }
+
+    #[test]
+    fn watches_and_queues_run_out() {
+        let level = WatermarkCounter::default();
+        assert!((0..WATCHES).all(|at| level.watch(true) == Some(WatermarkObserver(at))));
+        assert_eq!(level.watch(true), None);
+        let queues = Queues::default();
+        assert!((0..QUEUES).all(|at| queues.watch(1, 0) == Some(at)));
+        assert_eq!(queues.watch(1, 0), None);
+        queues.unwatch(3);
+        queues.unwatch(3);
+        assert_eq!(queues.watch(2, 5), Some(3));
+    }
+
+    #[test]
+    fn a_queue_is_counted_while_it_is_watched() {
+        let queues = Queues::default();
+        queues.arrived(4);
+        let (first, other) = (queues.watch(4, 1).unwrap(), queues.watch(8, 0).unwrap());
+        queues.arrived(4);
+        queues.arrived(4);
+        queues.left(4);
+        queues.arrived(8);
+        let second = queues.watch(4, 2).unwrap();
+        queues.left(4);
+        let lengths = [first, other, second].map(|at| queues.length(at));
+        assert_eq!(lengths, [1, 1, 1]);
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Two processes that have no network in common: what the user is told. Each of the two has told in its record what it has, and not why it
+//! has nothing else.
+
+use super::record::RecordPart;
+
+/// This process has `ours` alone and the peer has `theirs`. `why`: why this process has not the other one, where it may use it.
+pub(super) fn words(ours: RecordPart, theirs: RecordPart, why: Option<&str>) -> String {
+    let (ours, theirs) = (name(ours), name(theirs));
+    let why = why.map(|why| format!(", since {why}")).unwrap_or_default();
+    format!(
+        "no network leads to it: it has {theirs} alone, and this process {ours} alone{why}; let both use the same by RMPI_PROVIDERS; \
+         rmpi-info on each host says what there is, and why the rest is not used"
+    )
+}
+
+fn name(part: RecordPart) -> &'static str {
+    match part {
+        RecordPart::Verbs => "InfiniBand or RoCE (verbs)",
+        RecordPart::Tcp => "tcp",
+        RecordPart::Roce => "RoCE over UDP (roce)",
+        RecordPart::Dpdk => "RoCE over DPDK (dpdk)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_each_has_and_what_to_do_is_told() {
+        let rest = "; let both use the same by RMPI_PROVIDERS; rmpi-info on each host says what there is, and why the rest is not used";
+        assert_eq!(
+            words(RecordPart::Tcp, RecordPart::Verbs, None),
+            format!(
+                "no network leads to it: it has InfiniBand or RoCE (verbs) alone, and this process tcp alone{rest}"
+            )
+        );
+        assert_eq!(
+            words(RecordPart::Verbs, RecordPart::Tcp, Some("it has no key")),
+            format!(
+                "no network leads to it: it has tcp alone, and this process InfiniBand or RoCE (verbs) alone, since it has no key{rest}"
+            )
+        );
+    }
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Connecting to a peer: all its addresses are tried at once, and each again when it fails. The first that answers is asked for a
+//! welcome, and with that the call ends.
+
+use std::net::SocketAddr;
+
+use super::handshake_stream::HandshakeStream;
+use super::proof::{HandshakeContext, Hello};
+use super::sockets::Sock;
+
+/// The attempt to connect to a peer, at all of its addresses at once.
+#[derive(Debug)]
+pub(super) struct ActiveOpen {
+    pub(super) tries: Vec<ConnectTry>,
+    /// The one that has proved the key and waits for a welcome.
+    pub(super) proving: Option<usize>,
+    /// Since when it has its turn.
+    pub(super) since_ns: u64,
+    /// There was no descriptor for it: that says nothing about the peer.
+    pub(super) lacks: bool,
+    /// Since when the peer's system has taken a connection, and since when one waits for a welcome.
+    heard_ns: Option<u64>,
+    proved_ns: u64,
+    /// Until when the silence of the peer was counted.
+    pub(super) counted_ns: u64,
+}
+
+/// One of its addresses.
+#[derive(Debug)]
+pub(super) struct ConnectTry {
+    pub(super) address: SocketAddr,
+    pub(super) stage: ConnectStage,
+    /// How often it failed, and why the last time.
+    pub(super) failures: u8,
+    pub(super) why: String,
+    /// How often in a row its system has said that nobody listens there, or somebody else has answered.
+    pub(super) refusals: u8,
+}
+
+/// How far a connection attempt is.
+#[derive(Debug)]
+pub(super) enum ConnectStage {
+    /// It failed: not before this time again.
+    Failed { again_at_ns: u64 },
+    /// HELLO is sent as soon as there is a connection.
+    Connecting {
+        talk: HandshakeStream,
+        hello: Hello,
+        since_ns: u64,
+    },
+    /// There is one; a RIDDLE is to come.
+    Greeted { talk: HandshakeStream, hello: Hello },
+    /// A WELCOME is to come.
+    Proved {
+        talk: HandshakeStream,
+        meeting: HandshakeContext,
+    },
+}
+
+impl ActiveOpen {
+    pub(super) fn new(addresses: &[SocketAddr], now_ns: u64) -> Self {
+        let again_at_ns = 0;
+        let tries = addresses.iter().map(|address| ConnectTry {
+            address: *address,
+            stage: ConnectStage::Failed { again_at_ns },
+            failures: 0,
+            why: String::new(),
+            refusals: 0,
+        });
+        Self {
+            tries: tries.collect(),
+            proving: None,
+            since_ns: now_ns,
+            lacks: false,
+            heard_ns: None,
+            proved_ns: 0,
+            counted_ns: now_ns,
+        }
+    }
+
+    /// One of its connections has come so far.
+    pub(super) fn has_come(&mut self, index: usize, stage: ConnectStage, now_ns: u64) {
+        if matches!(stage, ConnectStage::Proved { .. }) && self.proving != Some(index) {
+            self.proving = Some(index);
+            self.proved_ns = now_ns;
+        }
+        self.tries[index].stage = stage;
+        self.see_whether_heard(now_ns);
+    }
+
+    pub(super) fn see_whether_heard(&mut self, now_ns: u64) {
+        let since_ns = self.heard_ns.unwrap_or(now_ns);
+        self.heard_ns = self.is_heard().then_some(since_ns);
+    }
+
+    /// Whether the peer's system has taken a connection not long ago: nobody else need be in a hurry to connect.
+    pub(super) fn is_promising(&self, now_ns: u64) -> bool {
+        let for_ns = self.heard_for_ns(now_ns);
+        for_ns.is_some_and(|for_ns| for_ns <= PROMISE_NS)
+    }
+
+    /// For how long the peer's system has had a connection; `None`: it has none. One that is sent away at once is no sign of life of a
+    /// peer: somebody else may be there.
+    pub(super) fn heard_for_ns(&self, now_ns: u64) -> Option<u64> {
+        self.heard_ns
+            .map(|heard_ns| now_ns.saturating_sub(heard_ns))
+    }
+
+    /// The one that has waited so long for a welcome that others should be tried, if there are others.
+    pub(super) fn proves_in_vain(&self, now_ns: u64) -> Option<usize> {
+        let greeted = |one: &ConnectTry| matches!(one.stage, ConnectStage::Greeted { .. });
+        let is_late = now_ns.saturating_sub(self.proved_ns) > PROMISE_NS;
+        let has_others = is_late && self.tries.iter().any(greeted);
+        self.proving.filter(|_| has_others)
+    }
+
+    /// Nobody has looked for so long: that time does not count.
+    pub(super) fn forgive(&mut self, passed_ns: u64) {
+        self.since_ns += passed_ns;
+        self.counted_ns += passed_ns;
+        self.proved_ns += passed_ns;
+        self.heard_ns = self.heard_ns.map(|heard_ns| heard_ns + passed_ns);
+        for one in &mut self.tries {
+            if let ConnectStage::Connecting { since_ns, .. } = &mut one.stage {
+                *since_ns += passed_ns;
+            }
+        }
+    }
+
+    /// For how long it has had its turn.
+    pub(super) fn lasts_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.since_ns)
+    }
+
+    pub(super) fn has_socks(&self) -> bool {
+        self.socks().next().is_some()
+    }
+
+    /// It waits for its turn: answers connections that are to be closed. Those stay that the peer's system has taken: the peer
+    /// finds them there when it looks, and would find dead ones beside each new one. What has failed is remembered.
+    pub(super) fn rest(&mut self) -> Vec<Sock> {
+        self.fail_where(|stage| matches!(stage, ConnectStage::Connecting { .. }))
+    }
+
+    /// It waits for its turn without any connection: answers all of them, which are to be closed.
+    pub(super) fn let_go(&mut self) -> Vec<Sock> {
+        let socks = self.fail_where(|stage| stage.sock().is_some());
+        (self.proving, self.heard_ns) = (None, None);
+        socks
+    }
+
+    fn fail_where(&mut self, ends: impl Fn(&ConnectStage) -> bool) -> Vec<Sock> {
+        let mut socks = Vec::new();
+        for one in self.tries.iter_mut().filter(|one| ends(&one.stage)) {
+            socks.extend(one.stage.sock());
+            one.stage = ConnectStage::Failed { again_at_ns: 0 };
+        }
+        socks
+    }
+
+    /// Whether nothing is left to be tried: the peer's system has taken a connection at each address, and none of them may be waited
+    /// for in vain while others wait behind it.
+    pub(super) fn may_stand_aside(&self) -> bool {
+        let waits_behind = self.proving.is_some() && self.tries.len() > 1;
+        !waits_behind && self.tries.iter().all(|one| one.stage.is_heard())
+    }
+
+    /// Whether the peer's system has taken a connection: then it is only a matter of time.
+    pub(super) fn is_heard(&self) -> bool {
+        self.tries.iter().any(|one| one.stage.is_heard())
+    }
+
+    /// Connections of it.
+    pub(super) fn socks(&self) -> impl Iterator<Item = Sock> {
+        self.tries.iter().filter_map(|one| one.stage.sock())
+    }
+
+    /// Connections that the peer's system has taken, with the numbers of their addresses.
+    pub(super) fn heard(&self) -> Vec<(usize, Sock)> {
+        let all = self.tries.iter().enumerate();
+        let heard = all.filter_map(|(index, one)| match &one.stage {
+            ConnectStage::Greeted { talk, .. } | ConnectStage::Proved { talk, .. } => {
+                Some((index, talk.sock))
+            }
+            _ => None,
+        });
+        heard.collect()
+    }
+
+    /// The address of a connection, by its number in the call.
+    pub(super) fn of_sock(&self, sock: Sock) -> Option<usize> {
+        let is_it = |one: &ConnectTry| one.stage.sock() == Some(sock);
+        self.tries.iter().position(is_it)
+    }
+
+    /// Connections that should be there by now.
+    pub(super) fn late(&self, now_ns: u64) -> Vec<Sock> {
+        let late = self.tries.iter().filter_map(|one| match &one.stage {
+            ConnectStage::Connecting { talk, since_ns, .. } if since_ns + CONNECT_NS <= now_ns => {
+                Some(talk.sock)
+            }
+            _ => None,
+        });
+        late.collect()
+    }
+
+    /// When something is to be tried again.
+    pub(super) fn again_at_ns(&self) -> Option<u64> {
+        let times = self.tries.iter().filter_map(|one| match one.stage {
+            ConnectStage::Failed { again_at_ns } => Some(again_at_ns),
+            ConnectStage::Connecting { since_ns, .. } => Some(since_ns + CONNECT_NS),
+            _ => None,
+        });
+        times.min()
+    }
+
+    /// The peer is not at an address: the system of that host says so, or who is.
+    pub(super) fn note_refusal(&mut self, index: usize, refusals: u8) {
+        self.tries[index].refusals = refusals.saturating_add(1);
+    }
+
+    /// Whether all addresses have been refused so often that the process has ended: one that has not listens to its end.
+    pub(super) fn is_refused(&self) -> bool {
+        self.tries.iter().all(|one| one.refusals >= CERTAIN)
+    }
+
+    /// Why it does not succeed, for people.
+    pub(super) fn words(&self) -> String {
+        let each = self.tries.iter().map(|one| match &*one.why {
+            "" => one.address.to_string(),
+            why => format!("{}: {why}", one.address),
+        });
+        each.collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl ConnectStage {
+    fn is_heard(&self) -> bool {
+        matches!(self, Self::Greeted { .. } | Self::Proved { .. })
+    }
+
+    pub(super) fn sock(&self) -> Option<Sock> {
+        match self {
+            Self::Failed { .. } => None,
+            Self::Connecting { talk, .. }
+            | Self::Greeted { talk, .. }
+            | Self::Proved { talk, .. } => Some(talk.sock),
+        }
+    }
+}
+
+impl ConnectTry {
+    /// It failed; answers the connection, which is to be closed.
+    pub(super) fn fail(&mut self, why: String, now_ns: u64) -> Option<Sock> {
+        let sock = self.stage.sock();
+        self.failures = self.failures.saturating_add(1);
+        self.why = why;
+        self.refusals = 0;
+        let pause_ns = FIRST_PAUSE_NS << self.failures.min(MOST_BACKOFF);
+        self.stage = ConnectStage::Failed {
+            again_at_ns: now_ns + pause_ns,
+        };
+        sock
+    }
+}
+
+/// A peer whose system has taken a connection so long ago need not be the one that answers there.
+const PROMISE_NS: u64 = 2_000_000_000;
+/// A connection that is not there after so much time is tried again.
+pub(super) const CONNECT_NS: u64 = 5_000_000_000;
+/// Refusals in a row that leave little doubt: tried ever more slowly, these take ten seconds.
+const CERTAIN: u8 = 27;
+const FIRST_PAUSE_NS: u64 = 1_000_000;
+const MOST_BACKOFF: u8 = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::super::proof::PairKey;
+    use super::super::secrets::StreamKey;
+    use super::*;
+
+    #[test]
+    fn what_fails_is_tried_again_ever_more_slowly() {
+        let address = "127.0.0.1:9".parse().unwrap();
+        let mut call = ActiveOpen::new(&[address], 0);
+        assert_eq!(call.again_at_ns(), Some(0));
+        let mut last = 0;
+        for _ in 0..12 {
+            assert_eq!(call.tries[0].fail("no".to_owned(), 0), None);
+            let again = call.again_at_ns().unwrap();
+            assert!(again >= last && again <= 1_000_000_000);
+            last = again;
+        }
+        assert_eq!(call.words(), "127.0.0.1:9: no");
+        assert!(!call.is_heard());
+    }
+
+    #[test]
+    fn who_does_not_answer_holds_nobody_up_for_long() {
+        let addresses = [7, 8].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let mut call = ActiveOpen::new(&addresses, 0);
+        let hello = Hello {
+            from: 1,
+            to: 2,
+            attempt: 3,
+            heard: 4,
+            is_rail: false,
+            nonce: [5, 6],
+        };
+        let greeted = |sock| ConnectStage::Greeted {
+            talk: HandshakeStream::new(sock),
+            hello,
+        };
+        assert!(!call.is_promising(5));
+        call.has_come(0, greeted(0), 5);
+        assert!(!call.may_stand_aside(), "the other was not tried");
+        assert!(call.is_promising(5 + PROMISE_NS));
+        assert!(!call.is_promising(6 + PROMISE_NS));
+        call.forgive(1);
+        assert!(call.is_promising(6 + PROMISE_NS));
+        let meeting = HandshakeContext {
+            keys: PairKey::new(StreamKey::new(1), StreamKey::new(1)),
+            hello,
+            nonce: [0; 2],
+        };
+        let talk = HandshakeStream::new(0);
+        call.has_come(0, ConnectStage::Proved { talk, meeting }, 9);
+        assert_eq!(call.proves_in_vain(10 + PROMISE_NS), None, "no other");
+        call.has_come(1, greeted(1), 10);
+        assert!(call.tries.iter().all(|one| one.stage.is_heard()));
+        assert_eq!(call.proves_in_vain(9 + PROMISE_NS), None);
+        assert_eq!(call.proves_in_vain(10 + PROMISE_NS), Some(0));
+        assert!(!call.may_stand_aside(), "one waits behind another");
+        assert_eq!(call.rest(), []);
+        assert!(call.is_promising(10), "they stay");
+        assert_eq!(call.let_go(), [0, 1]);
+        assert!(!call.is_promising(10) && !call.has_socks());
+        (0..2).for_each(|index| call.has_come(index, greeted(7), 11));
+        assert!(call.may_stand_aside());
+    }
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets that may leave later, with others. Each packet that goes through the system's network alone costs some microseconds;
+//! nobody waits for those that only announce what a later turn of this process has to move.
+
+use session::Slot;
+
+use super::links::TcpLinks;
+use super::sockets::Sockets;
+
+impl<S: Sockets> TcpLinks<S> {
+    /// As [`post`](Self::post), but the packet may leave with the next one to this peer, or in the next turn. If it is the first since the
+    /// last turn, it leaves at once: whoever posts one waits for it.
+    pub(super) fn post_deferrable(&mut self, peer: u32, slot: Slot) {
+        let turn = self.turn;
+        let side = self.of(peer);
+        let is_first = side.posted != turn;
+        let can_be_held = side.line.is_some() && !self.is_corked();
+        self.keep(peer, slot);
+        if is_first || !can_be_held {
+            return self.flush(peer);
+        }
+        if let Err(error) = self.send_some(peer, true) {
+            return self.broke(peer, &error);
+        }
+        if !self.held.contains(&peer) {
+            self.held.push(peer);
+        }
+    }
+
+    /// What was sent and is kept for what may follow leaves now.
+    pub(super) fn push_held(&mut self) {
+        while let Some(peer) = self.held.pop() {
+            let line = self.find_mut(peer).and_then(|side| side.line.as_mut());
+            if let Some(line) = line.filter(|line| line.is_held) {
+                line.is_held = false;
+                let sock = line.sock;
+                self.sockets.push(sock);
+            }
+        }
+    }
+}

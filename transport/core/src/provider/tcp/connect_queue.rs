@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which peers are being called, and which wait for their turn: a connection that is being made takes a descriptor for each address of
+//! the peer, and a process has few.
+
+use std::collections::VecDeque;
+
+/// Peers that this process is connecting to, and those that wait for their turn.
+#[derive(Debug)]
+pub(super) struct ConnectQueue {
+    under_way: Vec<u32>,
+    waiting: VecDeque<u32>,
+    /// Those at which only the peer is to go on.
+    aside: Vec<u32>,
+    /// The system had no descriptor: nobody else is called before this time.
+    paused_until_ns: u64,
+    /// So many are called at a time: fewer where descriptors were lacking, and more again with time.
+    most: usize,
+    grown_ns: u64,
+}
+
+impl Default for ConnectQueue {
+    fn default() -> Self {
+        Self {
+            under_way: Vec::new(),
+            waiting: VecDeque::new(),
+            aside: Vec::new(),
+            paused_until_ns: 0,
+            most: MOST_CALLS,
+            grown_ns: 0,
+        }
+    }
+}
+
+impl ConnectQueue {
+    /// Those that are called now.
+    pub(super) fn under_way(&self) -> &[u32] {
+        &self.under_way
+    }
+
+    /// All of them: first those that can best do without what they have.
+    pub(super) fn all(&self) -> impl Iterator<Item = u32> {
+        let others = self.waiting.iter().chain(&self.under_way);
+        self.aside.iter().chain(others).copied()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all().next().is_none()
+    }
+
+    /// Whether it has its turn: nobody else connects.
+    pub(super) fn is_under_way(&self, peer: u32) -> bool {
+        self.under_way.contains(&peer)
+    }
+
+    pub(super) fn is_aside(&self, peer: u32) -> bool {
+        self.aside.contains(&peer)
+    }
+
+    /// How many wait for their turn.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// `true`: the peer may be called now. Else it waits behind those that do.
+    pub(super) fn begin(&mut self, peer: u32, now_ns: u64) -> bool {
+        let may_begin = self.waiting.is_empty() && self.has_room(now_ns);
+        if may_begin {
+            self.under_way.push(peer);
+        } else {
+            self.waiting.push_back(peer);
+        }
+        may_begin
+    }
+
+    /// The peer waits behind all others.
+    pub(super) fn wait(&mut self, peer: u32) {
+        self.end(peer);
+        self.waiting.push_back(peer);
+    }
+
+    /// The peer needs no turn as long as its connections hold.
+    pub(super) fn set_aside(&mut self, peer: u32) {
+        self.end(peer);
+        self.aside.push(peer);
+    }
+
+    /// The next whose turn has come.
+    pub(super) fn next(&mut self, now_ns: u64) -> Option<u32> {
+        let peer = self.has_room(now_ns).then(|| self.waiting.pop_front())??;
+        self.under_way.push(peer);
+        Some(peer)
+    }
+
+    /// The peer is called no more.
+    pub(super) fn end(&mut self, peer: u32) {
+        let of = self.under_way.iter().position(|one| *one == peer);
+        if let Some(at) = of {
+            self.under_way.remove(at);
+            return;
+        }
+        self.waiting.retain(|one| *one != peer);
+        self.aside.retain(|one| *one != peer);
+    }
+
+    /// There is no descriptor: nobody else is called for a while, and then fewer at a time, so that some are left for those who call.
+    /// Answers those who are to wait now.
+    pub(super) fn lack(&mut self, now_ns: u64, pause_ns: u64) -> Vec<u32> {
+        self.paused_until_ns = now_ns + pause_ns;
+        self.grown_ns = now_ns;
+        self.most = (self.under_way.len().min(self.most) / 2).max(1);
+        self.under_way.iter().skip(self.most).copied().collect()
+    }
+
+    /// One more may be called at a time, if descriptors have not been lacking for a while.
+    pub(super) fn grow(&mut self, now_ns: u64) {
+        if self.most < MOST_CALLS && now_ns.saturating_sub(self.grown_ns) >= GROW_NS {
+            self.grown_ns = now_ns;
+            self.most += 1;
+        }
+    }
+
+    /// When the next turn comes, if that is a matter of time.
+    pub(super) fn next_at_ns(&self) -> Option<u64> {
+        let is_waiting = !self.waiting.is_empty() && self.under_way.len() < self.most;
+        is_waiting.then_some(self.paused_until_ns)
+    }
+
+    fn has_room(&self, now_ns: u64) -> bool {
+        self.under_way.len() < self.most && now_ns >= self.paused_until_ns
+    }
+}
+
+/// Peers that are called at a time.
+pub(super) const MOST_CALLS: usize = 32;
+/// After so much time one more is.
+const GROW_NS: u64 = 250_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_are_called_at_a_time_and_the_others_in_their_order() {
+        let mut calls = ConnectQueue::default();
+        let most = u32::try_from(MOST_CALLS).unwrap();
+        let began = (0..40).filter(|peer| calls.begin(*peer, 5)).count();
+        assert_eq!((began, calls.waiting()), (MOST_CALLS, 40 - MOST_CALLS));
+        assert_eq!(calls.next(5), None);
+        calls.end(most + 1);
+        calls.end(3);
+        calls.wait(4);
+        assert_eq!((calls.next(5), calls.next(5)), (Some(most), Some(most + 2)));
+        calls.end(0);
+        let over = calls.lack(5, 4);
+        assert_eq!(over.len(), MOST_CALLS - 1 - (MOST_CALLS - 1) / 2);
+        over.iter().for_each(|peer| calls.end(*peer));
+        calls.end(5);
+        assert_eq!((calls.next(8), calls.next_at_ns()), (None, Some(9)));
+        assert_eq!(calls.next(9), Some(most + 3));
+        assert_eq!(calls.next(9), None, "fewer at a time");
+        calls.grow(5 + GROW_NS);
+        assert_eq!(calls.next(5 + GROW_NS), Some(most + 4));
+        (0..50).for_each(|peer| calls.end(peer));
+        assert_eq!((calls.under_way().len(), calls.waiting()), (0, 0));
+        assert!(calls.is_empty());
+    }
+
+    #[test]
+    fn who_stands_aside_is_in_nobodys_way() {
+        let mut calls = ConnectQueue::default();
+        let most = u32::try_from(MOST_CALLS).unwrap();
+        let began = (0..=most).filter(|peer| calls.begin(*peer, 5)).count();
+        assert_eq!(began, MOST_CALLS);
+        calls.set_aside(3);
+        assert!(calls.is_aside(3) && !calls.is_under_way(3));
+        assert_eq!(calls.next(5), Some(most));
+        assert_eq!((calls.all().next(), calls.waiting()), (Some(3), 0));
+        calls.wait(3);
+        assert!(!calls.is_aside(3) && calls.waiting() == 1);
+        calls.set_aside(3);
+        (0..=most).for_each(|peer| calls.end(peer));
+        assert!(calls.is_empty());
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which connection makes room for another one, where there are as many as there may be, or the system has no descriptor for more.
+//! One that was given up is made again when there is something for it, and loses nothing. One that moves large data is kept as long as
+//! they move: a piece of them that is on its way would begin again with each connection, and might never get through.
+
+use std::io;
+
+use super::links::TcpLinks;
+use super::peer::TcpPeer;
+use super::sockets::Sockets;
+
+impl<S: Sockets> TcpLinks<S> {
+    /// Gives up connections that were used longest ago until there are at most so many, as far as nothing is under way over them.
+    pub(super) fn make_room(&mut self, most: usize) {
+        while self.connections() > most && self.give_rail_up() {}
+        while self.joined.len() > most {
+            let is_far_above = self.joined.len() > self.limits.lines.saturating_mul(2);
+            let old = || self.oldest_line(false).filter(|_| is_far_above);
+            let Some(peer) = self.oldest_idle().or_else(old) else {
+                return;
+            };
+            self.give_up(peer);
+        }
+    }
+
+    /// Whether so many connections are kept for what moves over them that others have to wait until they are through.
+    pub(super) fn is_full(&self) -> bool {
+        let most = self.limits.lines.saturating_mul(2).max(1);
+        let stays = |side: &&TcpPeer| {
+            let is_new = side.line.as_ref().is_some_and(|it| it.is_new(self.now_ns));
+            is_new || side.is_busy(self.now_ns)
+        };
+        let sides = self.joined.iter().filter_map(|peer| self.find(*peer));
+        self.joined.len() >= most && sides.filter(stays).count() >= most
+    }
+
+    /// Closes the connection that is missed least, and is not to the peer that is to be called, so that another one can have its
+    /// descriptor. `false`: there is none, or all were made just now.
+    pub(super) fn free_one(&mut self, but: Option<u32>) -> bool {
+        if self.give_rail_up() {
+            return true;
+        }
+        if let Some(stranger) = self.strangers.take_silent(self.now_ns) {
+            self.close(stranger.talk.sock);
+            return true;
+        }
+        if let Some(peer) = self.oldest_idle() {
+            self.give_up(peer);
+            return true;
+        }
+        let is_old = |peer: &u32| {
+            let call = self.find(*peer).and_then(|side| side.call.as_ref());
+            call.is_some_and(|call| call.has_socks() && call.lasts_ns(self.now_ns) >= HOLD_NS)
+        };
+        let oldest = self
+            .calls
+            .all()
+            .find(|peer| but != Some(*peer) && is_old(peer));
+        if let Some(peer) = oldest {
+            self.let_go(peer);
+            return true;
+        }
+        let line = self.oldest_line(true);
+        line.into_iter().for_each(|peer| self.give_up(peer));
+        line.is_some()
+    }
+
+    /// The connection that was used longest ago of those over which nothing is under way.
+    fn oldest_idle(&self) -> Option<u32> {
+        let used = |peer: &u32| {
+            let side = self.find(*peer)?;
+            let line = side.line.as_ref().filter(|line| line.is_idle())?;
+            let is_quiet = side.session.awaits_word().is_none() && !side.needs_line();
+            let is_wanted = side.is_busy(self.now_ns) || line.is_new(self.now_ns);
+            (is_quiet && !is_wanted).then_some((line.used, *peer))
+        };
+        Some(self.joined.iter().filter_map(used).min()?.1)
+    }
+
+    /// The connection that was used longest ago of those that are not new and move no data: what is under way over it goes again.
+    /// `in_need`: none of them need be as old as it may be for something to come over it.
+    fn oldest_line(&self, in_need: bool) -> Option<u32> {
+        let used = |peer: &u32| {
+            let side = self.find(*peer)?;
+            let line = side.line.as_ref()?;
+            let is_old = self.now_ns.saturating_sub(line.since_ns) >= HOLD_NS;
+            let is_new = !in_need && line.is_new(self.now_ns);
+            (is_old && !is_new && !side.is_busy(self.now_ns)).then_some((line.used, *peer))
+        };
+        Some(self.joined.iter().filter_map(used).min()?.1)
+    }
+
+    fn give_up(&mut self, peer: u32) {
+        // What has come is acknowledged first, also where packets wait: else the peer would connect again only to send the same.
+        let side = self.find_mut(peer).filter(|side| side.owes);
+        if let Some(line) = side.and_then(|side| side.line.as_mut()) {
+            line.owes_note = true;
+            // If it is broken, it is no more than closed.
+            let _ = self.send_some(peer, false);
+        }
+        if self.hang_up(peer) {
+            self.counts.given_up.add(1);
+        }
+        // Whoever made room for this process must not be in its way.
+        if self.of(peer).needs_line() {
+            self.call_later(peer);
+        }
+    }
+
+    /// The system has no descriptor for another connection, and none that could be given up.
+    pub(super) fn lack_descriptors(&mut self) {
+        let words = "no descriptor is free for another connection: it is made when there is one again; a higher limit (ulimit -n) helps, \
+                     or a smaller RMPI_NET_PAIRS";
+        if !std::mem::replace(&mut self.has_told_of_descriptors, true) {
+            self.news.complain(words.to_owned());
+        }
+        for peer in self.calls.lack(self.now_ns, HOLD_NS) {
+            self.let_go(peer);
+        }
+    }
+}
+
+/// Whether the system, or this process, has as many descriptors as it may.
+pub(super) fn is_without_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// So long everything that was made may stay.
+pub(super) const HOLD_NS: u64 = 100_000_000;

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages of a fixed length over a connection on which there are no packets yet. No byte more is read than was asked for.
+
+use std::io;
+
+use super::sockets::{Sock, Sockets};
+
+/// The messages of a handshake on a connection.
+#[derive(Debug)]
+pub(super) struct HandshakeStream {
+    pub(super) sock: Sock,
+    /// What is still to be said.
+    out: Vec<u8>,
+    /// What has come of the next message.
+    got: Vec<u8>,
+}
+
+impl HandshakeStream {
+    pub(super) fn new(sock: Sock) -> Self {
+        Self {
+            sock,
+            out: Vec::new(),
+            got: Vec::new(),
+        }
+    }
+
+    /// Says something behind what is to be said.
+    pub(super) fn say(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// Sends what is to be said; `true`: all of it.
+    pub(super) fn push(&mut self, sockets: &mut impl Sockets) -> io::Result<bool> {
+        while !self.out.is_empty() {
+            let sent = sockets.send(self.sock, &self.out, None, false)?;
+            if sent == 0 {
+                return Ok(false);
+            }
+            self.out.drain(..sent);
+        }
+        Ok(true)
+    }
+
+    /// What has come of a message of which more is to come.
+    pub(super) fn begun(&self) -> &[u8] {
+        &self.got
+    }
+
+    /// Takes in what has come of the next message and leaves it there: what lies unread with the system wakes a process again and again.
+    /// Nobody says more before it is answered.
+    pub(super) fn take_in<const BYTES: usize>(
+        &mut self,
+        sockets: &mut impl Sockets,
+    ) -> io::Result<()> {
+        let mut place = [0; BYTES];
+        while self.got.len() < BYTES {
+            let lacks = BYTES - self.got.len();
+            let got = sockets.receive(self.sock, None, &mut place[..lacks])?;
+            if got == 0 {
+                return Ok(());
+            }
+            self.got.extend_from_slice(&place[..got]);
+        }
+        match sockets.receive(self.sock, None, &mut place[..1])? {
+            0 => Ok(()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// The next message, if all of it has come.
+    pub(super) fn pull<const BYTES: usize>(
+        &mut self,
+        sockets: &mut impl Sockets,
+    ) -> io::Result<Option<[u8; BYTES]>> {
+        let mut place = [0; BYTES];
+        while self.got.len() < BYTES {
+            let lacks = BYTES - self.got.len();
+            let got = sockets.receive(self.sock, None, &mut place[..lacks])?;
+            if got == 0 {
+                return Ok(None);
+            }
+            self.got.extend_from_slice(&place[..got]);
+        }
+        place.copy_from_slice(&self.got);
+        self.got.clear();
+        Ok(Some(place))
+    }
+}

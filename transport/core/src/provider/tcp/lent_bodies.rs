@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bodies of frames that are lent to the caller until it gives them back.
+
+/// The body of a frame that is lent to the caller. Its memory is reused.
+#[derive(Debug, Default)]
+struct LentBody {
+    bytes: Vec<u8>,
+    is_lent: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Bodies {
+    all: Vec<LentBody>,
+    free: Vec<u32>,
+}
+
+impl Bodies {
+    /// Keeps a copy of a body.
+    pub(super) fn lend(&mut self, bytes: &[u8]) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.all.push(LentBody::default());
+            u32::try_from(self.all.len() - 1).expect("peers have few each")
+        });
+        let body = &mut self.all[index as usize];
+        body.bytes.clear();
+        body.bytes.extend_from_slice(bytes);
+        body.is_lent = true;
+        index
+    }
+
+    /// Copies one, or as much as fits.
+    pub(super) fn copy(&self, index: u32, target: &mut [u8]) -> usize {
+        let body = self.all.get(index as usize).filter(|body| body.is_lent);
+        let body = body.map_or(&[][..], |body| &body.bytes);
+        let bytes = body.len().min(target.len());
+        target[..bytes].copy_from_slice(&body[..bytes]);
+        bytes
+    }
+
+    /// It is given back. `false`: it was not lent.
+    pub(super) fn release(&mut self, index: u32) -> bool {
+        let body = self.all.get_mut(index as usize);
+        let was_lent = body.is_some_and(|body| std::mem::replace(&mut body.is_lent, false));
+        if was_lent {
+            self.free.push(index);
+        }
+        was_lent
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let each = self.all.iter().map(|body| body.bytes.capacity());
+        each.sum::<usize>() + self.all.capacity() * size_of::<LentBody>()
+    }
+}

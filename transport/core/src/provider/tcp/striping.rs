@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Large reads that go over several connections at once: they are cut into pieces, and each is asked for where it is here soonest. What
+//! was asked for over a rail that ended is asked for again, over the first connection. A read has ended when all its pieces have come;
+//! its lease stays as long as one may.
+
+use std::collections::VecDeque;
+
+use super::links::{TcpLinkEvent, TcpLinks};
+use super::packet::{PIECE_BYTES, TcpPacketBuilder, TcpPacketKind, TcpReadRequest};
+use super::peer::TcpDataTarget;
+use super::sockets::{Sock, Sockets};
+use super::transfers::{MOST_ASKED, MOST_UNSENT, TcpTransfers};
+use super::works::{PartConnection, StripedReadPart};
+use crate::WorkOutcome;
+
+/// Reads to one peer that are not all asked for.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    /// In their order, each with the place behind what was asked for.
+    all: VecDeque<(u32, u64)>,
+    /// Bytes that are not asked for, of all of them.
+    left: u64,
+    /// What was asked for over rails that ended.
+    again: Vec<ReadPiece>,
+}
+
+/// A piece of a striped read.
+#[derive(Clone, Copy, Debug)]
+struct ReadPiece {
+    work: u32,
+    from: u64,
+    bytes: u64,
+}
+
+impl TcpTransfers {
+    /// A read is to go over several connections.
+    pub(super) fn share(&mut self, peer: u32, id: u32) {
+        let Some(work) = self.works.find(peer, id) else {
+            return;
+        };
+        work.has_begun = true;
+        work.shared.get_or_insert_default();
+        let bytes = work.bytes();
+        let shares = &mut self.desk(peer).shares;
+        shares.all.push_back((id, 0));
+        shares.left += bytes;
+    }
+
+    /// Asks for pieces, as far as there is room.
+    pub(super) fn deal<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
+        while links.of(peer).lost.is_none() {
+            let session = &links.of(peer).session;
+            let has_room = session.room() != 0 && session.unsent() < MOST_UNSENT;
+            let desk = self.desk(peer);
+            let is_open = has_room && desk.asked < MOST_ASKED;
+            if is_open && let Some(piece) = desk.shares.again.pop() {
+                self.ask_first(links, peer, piece);
+                continue;
+            }
+            let connections = 1 + links.of(peer).rails.all.len();
+            let Some(piece) = self.next_piece(peer, connections as u64) else {
+                return;
+            };
+            let left = self.desk(peer).shares.left;
+            let here = self.here_over_first(links, peer);
+            let rails = &mut links.of(peer).rails;
+            let chosen = rails.choose(piece.bytes, left, is_open.then_some(here));
+            let Some(index) = chosen else {
+                return;
+            };
+            let shares = &mut self.desk(peer).shares;
+            shares.left -= piece.bytes;
+            if let Some((_, next)) = shares.all.front_mut() {
+                *next += piece.bytes;
+            }
+            match index.checked_sub(1) {
+                None => self.ask_first(links, peer, piece),
+                Some(rail) => {
+                    let sock = links.of(peer).rails.all[rail].sock;
+                    self.ask_rail(links, peer, sock, piece);
+                }
+            }
+        }
+    }
+
+    /// Bytes that are here of a part that is coming over the first connection.
+    fn here_over_first<S: Sockets>(&mut self, links: &TcpLinks<S>, peer: u32) -> u64 {
+        let line = links.find(peer).and_then(|side| side.line.as_ref());
+        let Some(inflow) = line.and_then(|line| line.inflow) else {
+            return 0;
+        };
+        match inflow.target {
+            TcpDataTarget::Read { id, .. } if self.works.find_part(peer, id).is_some() => {
+                inflow.at as u64
+            }
+            _ => 0,
+        }
+    }
+
+    /// The next one that nobody was asked for, where there are so many connections.
+    fn next_piece(&mut self, peer: u32, connections: u64) -> Option<ReadPiece> {
+        loop {
+            let (work, from) = *self.desk(peer).shares.all.front()?;
+            let all = self.works.find(peer, work).map_or(0, |work| work.bytes());
+            let left = all.saturating_sub(from);
+            if left != 0 {
+                // Each connection has something of a small one, too.
+                let share = all.div_ceil(connections).next_multiple_of(GRAIN_BYTES);
+                let bytes = left.min(share).min(PIECE_BYTES as u64);
+                return Some(ReadPiece { work, from, bytes });
+            }
+            self.desk(peer).shares.all.pop_front();
+        }
+    }
+
+    /// Nothing more of a read is asked for.
+    fn forget_rest(&mut self, peer: u32, id: u32) {
+        let bytes = self.works.find(peer, id).map_or(0, |work| work.bytes());
+        let shares = &mut self.desk(peer).shares;
+        shares.again.retain(|piece| piece.work != id);
+        if let Some(at) = shares.all.iter().position(|(work, _)| *work == id)
+            && let Some((_, from)) = shares.all.remove(at)
+        {
+            shares.left -= bytes - from;
+        }
+    }
+
+    /// Makes a request of it.
+    fn request(
+        &mut self,
+        peer: u32,
+        piece: ReadPiece,
+        over: PartConnection,
+        now_ns: u64,
+    ) -> Option<TcpReadRequest> {
+        let ReadPiece { work, from, bytes } = piece;
+        let id = self.works.add_part(StripedReadPart {
+            peer,
+            work,
+            from,
+            bytes,
+            at: 0,
+            over,
+            asked_ns: now_ns,
+        });
+        let work = self.works.find(peer, work)?;
+        work.shared.get_or_insert_default().parts += 1;
+        Some(TcpReadRequest {
+            id,
+            offset: work.offset.wrapping_add(from),
+            bytes,
+            key: work.key,
+        })
+    }
+
+    /// Asks for a piece over the first connection.
+    fn ask_first<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, piece: ReadPiece) {
+        let now_ns = links.sockets.clock_ns();
+        let Some(read) = self.request(peer, piece, PartConnection::First, now_ns) else {
+            return;
+        };
+        self.desk(peer).asked += 1;
+        links.of(peer).rails.first.ask(piece.bytes);
+        let make = |place: &mut Vec<u8>| TcpPacketBuilder::new(place).read(&read);
+        let slot = links.store.keep(TcpPacketKind::Read, make, None, None);
+        links.post(peer, slot);
+    }
+
+    /// Asks for a piece over a rail.
+    fn ask_rail<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        peer: u32,
+        sock: Sock,
+        piece: ReadPiece,
+    ) {
+        let now_ns = links.sockets.clock_ns();
+        let Some(made) = links.rail(peer, sock).map(|rail| rail.made) else {
+            return;
+        };
+        let Some(read) = self.request(peer, piece, PartConnection::Rail(made), now_ns) else {
+            return;
+        };
+        let shared = self.works.find(peer, piece.work);
+        let shared = shared.and_then(|work| work.shared.as_mut());
+        if shared.is_some_and(|shared| !std::mem::replace(&mut shared.is_striped, true)) {
+            links.counts.striped.add(1);
+        }
+        links.watch(peer, sock);
+        // What is asked for in one go leaves together.
+        links.upshots.push_back(TcpLinkEvent::Push(peer, sock));
+        if let Some(rail) = links.rail(peer, sock) {
+            if rail.load.is_idle() {
+                // Before nothing was to move.
+                (rail.moved_ns, rail.doubted_ns) = (now_ns, None);
+            }
+            rail.load.ask(piece.bytes);
+            rail.say(TcpPacketKind::Read, |maker| maker.read(&read));
+        }
+    }
+
+    /// A rail has ended: what was asked for over it is asked for again.
+    pub(super) fn ask_again<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, made: u32) {
+        for part in self.works.take_parts_over(peer, made) {
+            let StripedReadPart {
+                work, from, bytes, ..
+            } = part;
+            let shared = self.works.find(peer, work);
+            let Some(shared) = shared.and_then(|work| work.shared.as_mut()) else {
+                continue;
+            };
+            shared.parts -= 1;
+            if shared.is_bad {
+                self.end_if_bad(links, peer, work);
+            } else {
+                let piece = ReadPiece { work, from, bytes };
+                self.desk(peer).shares.again.push(piece);
+            }
+        }
+    }
+
+    /// Some of a part has come, or all of it.
+    pub(super) fn hear_part<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        peer: u32,
+        id: u32,
+        bytes: u64,
+    ) {
+        let Some(part) = self.works.find_part(peer, id) else {
+            return;
+        };
+        part.at += bytes;
+        if part.at < part.bytes {
+            return;
+        }
+        let now_ns = links.sockets.clock_ns();
+        let Some(part) = self.end_part(links, id, now_ns) else {
+            return;
+        };
+        links.counts.moved_bytes.add(part.bytes);
+        let Some(work) = self.works.find(peer, part.work) else {
+            return;
+        };
+        work.at += part.bytes;
+        if work.at == work.bytes() {
+            self.end(links, part.work, WorkOutcome::Done);
+        } else {
+            self.end_if_bad(links, peer, part.work);
+        }
+    }
+
+    /// A part cannot be read: neither can the rest, and what is under way is waited for.
+    pub(super) fn part_is_bad<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, id: u32) {
+        let now_ns = links.sockets.clock_ns();
+        let Some(part) = self.end_part(links, id, now_ns) else {
+            return;
+        };
+        let work = self.works.find(peer, part.work);
+        if let Some(shared) = work.and_then(|work| work.shared.as_mut()) {
+            shared.is_bad = true;
+        }
+        self.forget_rest(peer, part.work);
+        self.end_if_bad(links, peer, part.work);
+    }
+
+    fn end_if_bad<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, id: u32) {
+        let work = self.works.find(peer, id);
+        let shared = work.and_then(|work| work.shared.as_ref());
+        if shared.is_some_and(|shared| shared.is_bad && shared.parts == 0) {
+            self.end(links, id, WorkOutcome::BadKey);
+        }
+    }
+
+    /// Nothing more comes of a part.
+    fn end_part<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        id: u32,
+        now_ns: u64,
+    ) -> Option<StripedReadPart> {
+        let part = self.works.take_part(id)?;
+        let peer = part.peer;
+        let work = self.works.find(peer, part.work);
+        if let Some(shared) = work.and_then(|work| work.shared.as_mut()) {
+            shared.parts -= 1;
+        }
+        let rails = &mut links.of(peer).rails;
+        match part.over {
+            PartConnection::First => {
+                rails.first.come(part.bytes, part.asked_ns, now_ns);
+                let desk = self.desk(peer);
+                desk.asked = desk.asked.saturating_sub(1);
+            }
+            PartConnection::Rail(made) => {
+                rails.failures = 0;
+                let rail = rails.all.iter_mut().find(|rail| rail.made == made);
+                if let Some(rail) = rail {
+                    rail.load.come(part.bytes, part.asked_ns, now_ns);
+                }
+            }
+        }
+        Some(part)
+    }
+}
+
+/// Pieces begin at multiples of this.
+const GRAIN_BYTES: u64 = 4096;

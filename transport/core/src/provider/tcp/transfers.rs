@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What moves large data: works of this process, which peers carry out when they poll, and works of peers, which this one does.
+//!
+//! Data go in pieces of half a MiB, straight out of the memory that they are in, and few are in front of a connection at a time, so
+//! that frames need not wait for all of them. At most [`MOST_ASKED`] works wait for one peer's answers, so that nobody has to keep more of
+//! them than that, and answers always find room: nothing stops a process from listening.
+
+use std::collections::VecDeque;
+
+use super::super::verbs::WorkKind;
+use super::keys::Exports;
+use super::links::TcpLinks;
+use super::packet::{
+    PIECE_BYTES, TcpAtomicRequest, TcpPacketBuilder, TcpPacketKind, TcpReadRequest, TcpWorkReply,
+    TcpWriteRequest,
+};
+use super::sockets::Sockets;
+use super::striping::Shares;
+use super::unsolicited::Unsolicited;
+use super::works::{PartConnection, TcpWork, TcpWorks};
+use crate::{Completion, Lease, Peer, RemoteKey, WorkOutcome};
+
+/// Data for a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Serve {
+    /// What it reads here, behind the first bytes.
+    Read { read: TcpReadRequest, at: u64 },
+    /// What was announced with this key.
+    Unsolicited(RemoteKey),
+}
+
+/// The transfers that wait for one peer.
+#[derive(Debug, Default)]
+pub(super) struct PeerTransfers {
+    /// Answers to works of the peer's; each finds room before anything else.
+    answers: VecDeque<TcpWorkReply>,
+    pub(super) serves: VecDeque<Serve>,
+    /// Reads of ours that go over several connections.
+    pub(super) shares: Shares,
+    /// Works of ours that were not told to it, and writes whose data are not all in packets.
+    waiting: VecDeque<u32>,
+    writing: VecDeque<u32>,
+    /// A write with an immediate, before whose end no frame goes.
+    ordered: Option<u32>,
+    /// Works of ours that it has to answer, and of its that this process has to.
+    pub(super) asked: u32,
+    serving: u32,
+    /// Announcements whose data wait among those that the peer reads, and announcements of its whose data have not come.
+    pub(super) unsolicited: u32,
+    pub(super) announced: u32,
+    /// So many more announcements go without data, as the peer has declined some; and it is to hear the same of this process.
+    pub(super) refrains: u32,
+    pub(super) declines: bool,
+    /// Whose turn it is.
+    writes_next: bool,
+}
+
+/// All transfers that are under way, and the memory that peers may reach.
+#[derive(Debug, Default)]
+pub(super) struct TcpTransfers {
+    pub(super) works: TcpWorks,
+    pub(super) exports: Exports,
+    pub(super) unsolicited: Unsolicited,
+    desks: Vec<Option<Box<PeerTransfers>>>,
+    /// Works of all peers that this process has to answer, over whichever connections.
+    pub(super) serving: usize,
+    /// What has ended, or else happened, and was not handed up.
+    pub(super) ready: VecDeque<Completion>,
+}
+
+impl TcpTransfers {
+    pub(super) fn desk(&mut self, peer: u32) -> &mut PeerTransfers {
+        let place = peer as usize;
+        if place >= self.desks.len() {
+            self.desks.resize_with(place + 1, || None);
+        }
+        self.desks[place].get_or_insert_default()
+    }
+
+    pub(super) fn find_desk(&self, peer: u32) -> Option<&PeerTransfers> {
+        self.desks.get(peer as usize)?.as_deref()
+    }
+
+    /// Whether anything may wait for room to this peer.
+    #[inline]
+    pub(super) fn has_desk(&self, peer: u32) -> bool {
+        self.find_desk(peer).is_some()
+    }
+
+    /// Whether frames to this peer must wait for a write.
+    #[inline]
+    pub(super) fn is_ordered(&self, peer: u32) -> bool {
+        self.find_desk(peer)
+            .is_some_and(|desk| desk.ordered.is_some())
+    }
+
+    /// Begins a work.
+    pub(super) fn begin<S: Sockets>(&mut self, links: &mut TcpLinks<S>, work: TcpWork) {
+        let peer = work.peer;
+        if links.of(peer).lost.is_some() {
+            return self.hand_back(work, WorkOutcome::Unreachable);
+        }
+        let is_read = work.kind == WorkKind::Read;
+        let id = self.works.add(work);
+        if is_read && self.read_unsolicited(links, peer, id) {
+            return;
+        }
+        self.desk(peer).waiting.push_back(id);
+        self.go_on(links, peer);
+    }
+
+    /// Begins a write with an immediate, which keeps its place among frames.
+    pub(super) fn begin_in_order<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        work: TcpWork,
+    ) -> Result<(), Lease> {
+        let peer = work.peer;
+        let side = links.of(peer);
+        if side.lost.is_some() {
+            self.hand_back(work, WorkOutcome::Unreachable);
+            return Ok(());
+        }
+        let has_room = side.session.room() != 0;
+        let desk = self.desk(peer);
+        if !has_room || desk.ordered.is_some() || desk.asked >= MOST_ASKED {
+            return Err(work.lease);
+        }
+        links.of(peer).expect(work.is_large());
+        let id = self.works.add(work);
+        let desk = self.desk(peer);
+        desk.ordered = Some(id);
+        desk.asked += 1;
+        self.go_on(links, peer);
+        Ok(())
+    }
+
+    /// Puts into packets what waits for a peer, as much as is wise.
+    pub(super) fn go_on<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
+        if self.find_desk(peer).is_none() {
+            return;
+        }
+        self.put_into_packets(links, peer);
+        self.deal(links, peer);
+    }
+
+    fn put_into_packets<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
+        while links.of(peer).lost.is_none() && links.of(peer).session.room() != 0 {
+            let desk = self.desk(peer);
+            if let Some(answer) = desk.answers.pop_front() {
+                desk.serving -= 1;
+                self.serving -= 1;
+                let make = |bytes: &mut Vec<u8>| TcpPacketBuilder::new(bytes).answer(answer);
+                let slot = links.store.keep(TcpPacketKind::Answer, make, None, None);
+                links.post(peer, slot);
+                continue;
+            }
+            if std::mem::take(&mut desk.declines) {
+                let make = |bytes: &mut Vec<u8>| _ = TcpPacketBuilder::new(bytes);
+                let slot = links.store.keep(TcpPacketKind::Declined, make, None, None);
+                links.post(peer, slot);
+                continue;
+            }
+            if let Some(id) = desk.ordered {
+                if self.cut_write(links, peer, id) {
+                    self.desk(peer).ordered = None;
+                }
+                continue;
+            }
+            let is_far_ahead = links.of(peer).session.unsent() >= MOST_UNSENT;
+            if is_far_ahead || !(self.begin_next(links, peer) || self.cut_next(links, peer)) {
+                break;
+            }
+        }
+    }
+
+    /// Tells the peer of the next work. `false`: there is none, or it has enough to do.
+    fn begin_next<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
+        let desk = self.desk(peer);
+        if desk.asked >= MOST_ASKED {
+            return false;
+        }
+        let Some(id) = desk.waiting.pop_front() else {
+            return false;
+        };
+        desk.asked += 1;
+        let Some(work) = self.works.find(peer, id) else {
+            return true;
+        };
+        links.of(peer).expect(work.is_large());
+        if work.kind == WorkKind::Read {
+            let bytes = work.bytes();
+            links.want_rails(peer, bytes);
+            if links.shares(peer, bytes) && work.fits_key() {
+                // Each piece of it counts instead.
+                self.desk(peer).asked -= 1;
+                self.share(peer, id);
+                return true;
+            }
+        }
+        work.has_begun = true;
+        let (key, offset, bytes) = (work.key, work.offset, work.bytes());
+        let slot = match work.kind {
+            WorkKind::Write => {
+                self.desk(peer).writing.push_back(id);
+                return true;
+            }
+            WorkKind::Read => {
+                let read = TcpReadRequest {
+                    id,
+                    offset,
+                    bytes,
+                    key,
+                };
+                let make = |place: &mut Vec<u8>| TcpPacketBuilder::new(place).read(&read);
+                links.store.keep(TcpPacketKind::Read, make, None, None)
+            }
+            WorkKind::Atomic(atomic) => {
+                let change = TcpAtomicRequest {
+                    id,
+                    atomic,
+                    offset,
+                    key,
+                };
+                let make = |place: &mut Vec<u8>| TcpPacketBuilder::new(place).atomic(&change);
+                links.store.keep(TcpPacketKind::Atomic, make, None, None)
+            }
+        };
+        links.post(peer, slot);
+        true
+    }
+
+    /// Puts the next data into a packet: of writes and of what the peer reads in turn, each of them in turn. `false`: there are none.
+    fn cut_next<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
+        let desk = self.desk(peer);
+        let writes = desk.writes_next && !desk.writing.is_empty() || desk.serves.is_empty();
+        desk.writes_next = !writes;
+        if !writes {
+            return self.cut_serve(links, peer);
+        }
+        let Some(id) = desk.writing.pop_front() else {
+            return false;
+        };
+        if !self.cut_write(links, peer, id) {
+            self.desk(peer).writing.push_back(id);
+        }
+        true
+    }
+
+    /// Puts a piece of a write into a packet; `true`: it was the last.
+    fn cut_write<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32, id: u32) -> bool {
+        let Some(work) = self.works.find(peer, id) else {
+            return true;
+        };
+        let bytes = work.bytes();
+        let piece = PIECE_BYTES.min(usize::try_from(bytes - work.at).unwrap_or(PIECE_BYTES));
+        let is_last = work.at + piece as u64 == bytes;
+        let write = TcpWriteRequest {
+            id,
+            is_last,
+            immediate: work.immediate.filter(|_| is_last),
+            offset: work.offset,
+            bytes,
+            at: work.at,
+            key: work.key,
+        };
+        let data = (piece != 0).then(|| work.stretch(work.at, piece));
+        work.has_begun = true;
+        work.at += piece as u64;
+        if is_last {
+            work.last = Some(links.of(peer).session.next());
+        }
+        let make = |place: &mut Vec<u8>| TcpPacketBuilder::new(place).write(&write);
+        let slot = links.store.keep(TcpPacketKind::Write, make, data, None);
+        links.post(peer, slot);
+        is_last
+    }
+
+    /// Puts a piece of what the peer reads into a packet.
+    fn cut_serve<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) -> bool {
+        let (read, at) = match self.desk(peer).serves.pop_front() {
+            Some(Serve::Read { read, at }) => (read, at),
+            Some(Serve::Unsolicited(key)) => {
+                self.cut_unsolicited(links, peer, key);
+                return true;
+            }
+            None => return false,
+        };
+        let TcpReadRequest {
+            id,
+            offset,
+            bytes,
+            key,
+        } = read;
+        let piece = PIECE_BYTES.min(usize::try_from(bytes - at).unwrap_or(PIECE_BYTES));
+        let found = offset
+            .checked_add(at)
+            .and_then(|from| self.exports.find(peer, key, from, piece as u64));
+        let Some(data) = found else {
+            let outcome = WorkOutcome::BadKey;
+            self.desk(peer).answers.push_back(TcpWorkReply {
+                id,
+                outcome,
+                old: 0,
+            });
+            return true;
+        };
+        let end = at + piece as u64;
+        if at == 0 {
+            links.want_rails(peer, bytes);
+        }
+        let desk = self.desk(peer);
+        if end == bytes {
+            desk.serving -= 1;
+            self.serving -= 1;
+        } else {
+            desk.serves.push_back(Serve::Read { read, at: end });
+        }
+        let make = |place: &mut Vec<u8>| TcpPacketBuilder::new(place).data(id, at);
+        let slot = links
+            .store
+            .keep(TcpPacketKind::Data, make, Some(data), Some(key.check));
+        links.post(peer, slot);
+        true
+    }
+
+    /// What a peer may reach by this key is no more: it is copied where it is on its way.
+    pub(super) fn withdraw<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        peer: u32,
+        key: RemoteKey,
+    ) {
+        if self.exports.remove(peer, key) {
+            links.store.withdraw(key.check);
+        }
+    }
+
+    /// Whether anything moves.
+    pub(super) fn is_any_under_way(&self) -> bool {
+        self.serving != 0 || !self.works.is_empty()
+    }
+
+    /// Whether all answers to peers are in packets.
+    pub(super) fn is_quiet(&self) -> bool {
+        let is_quiet = |desk: &PeerTransfers| desk.ordered.is_none();
+        !self.is_any_under_way() && self.desks.iter().flatten().all(|desk| is_quiet(desk))
+    }
+
+    fn hand_back(&mut self, work: TcpWork, outcome: WorkOutcome) {
+        self.ready.push_back(Completion::Worked {
+            work: work.name,
+            outcome,
+            lease: work.lease,
+        });
+    }
+
+    /// A peer is lost: nothing moves there any more.
+    pub(super) fn end_all_to<S: Sockets>(&mut self, links: &mut TcpLinks<S>, peer: u32) {
+        for id in self.works.of(peer) {
+            if let Some(work) = self.works.take(id) {
+                self.hand_back(work, WorkOutcome::Unreachable);
+            }
+        }
+        self.works.forget_parts_of(peer);
+        self.forget_unsolicited_of(peer);
+        let desk = self.desks.get_mut(peer as usize).and_then(Option::take);
+        let serving = |desk: Box<PeerTransfers>| (desk.serving + desk.unsolicited) as usize;
+        self.serving -= desk.map_or(0, serving);
+        let side = links.of(peer);
+        (side.expects, side.expects_data) = (0, 0);
+        let peer = Peer(peer);
+        self.ready.push_back(Completion::Lost { peer });
+    }
+
+    /// A work has ended.
+    pub(super) fn end<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        id: u32,
+        outcome: WorkOutcome,
+    ) {
+        let Some(work) = self.works.take(id) else {
+            return;
+        };
+        // Nobody was asked for data that came unsolicited.
+        if work.has_begun {
+            let desk = self.desk(work.peer);
+            desk.asked -= u32::from(work.shared.is_none() && desk.asked != 0);
+            links.of(work.peer).expect_no_more(work.is_large());
+        }
+        self.hand_back(work, outcome);
+    }
+}
+
+/// What comes of peers. `None` and `false`: nobody who keeps to the rules sends that.
+impl TcpTransfers {
+    /// The peer wants to read.
+    pub(super) fn hear_read(&mut self, peer: u32, read: TcpReadRequest) -> bool {
+        let is_good = self
+            .exports
+            .find(peer, read.key, read.offset, read.bytes)
+            .is_some();
+        self.serving += 1;
+        let desk = self.desk(peer);
+        desk.serving += 1;
+        if is_good && read.bytes != 0 {
+            desk.serves.push_back(Serve::Read { read, at: 0 });
+        } else {
+            let outcome = if is_good {
+                WorkOutcome::Done
+            } else {
+                WorkOutcome::BadKey
+            };
+            let id = read.id;
+            desk.answers.push_back(TcpWorkReply {
+                id,
+                outcome,
+                old: 0,
+            });
+        }
+        desk.serving <= MOST_ASKED
+    }
+
+    /// The peer wants a word changed.
+    pub(super) fn hear_change(&mut self, peer: u32, change: TcpAtomicRequest) -> bool {
+        let word = self.exports.find(peer, change.key, change.offset, 8);
+        let old = word.and_then(|word| word.change(change.atomic));
+        let outcome = if old.is_some() {
+            WorkOutcome::Done
+        } else {
+            WorkOutcome::BadKey
+        };
+        self.answer(peer, change.id, outcome, old.unwrap_or(0))
+    }
+
+    /// The last piece of a write is here.
+    pub(super) fn answer(&mut self, peer: u32, id: u32, outcome: WorkOutcome, old: u64) -> bool {
+        self.serving += 1;
+        let desk = self.desk(peer);
+        desk.serving += 1;
+        desk.answers.push_back(TcpWorkReply { id, outcome, old });
+        desk.serving <= MOST_ASKED
+    }
+
+    /// Whether data of a read of ours may come so.
+    pub(super) fn expects_data(&mut self, peer: u32, id: u32, at: u64, bytes: usize) -> bool {
+        let end = at.checked_add(bytes as u64);
+        if let Some(part) = self.works.find_part(peer, id) {
+            let is_it = part.over == PartConnection::First && part.at == at;
+            return is_it && bytes != 0 && end.is_some_and(|end| end <= part.bytes);
+        }
+        let fits = |work: &mut TcpWork| {
+            let is_read = work.kind == WorkKind::Read && work.has_begun;
+            let is_whole = work.shared.is_none();
+            is_read && is_whole && work.at == at && end.is_some_and(|end| end <= work.bytes())
+        };
+        bytes != 0 && self.works.find(peer, id).is_some_and(fits)
+    }
+
+    /// They have come.
+    pub(super) fn hear_data<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        peer: u32,
+        id: u32,
+        bytes: usize,
+    ) {
+        if self.works.find_part(peer, id).is_some() {
+            return self.hear_part(links, peer, id, bytes as u64);
+        }
+        let Some(work) = self.works.find(peer, id) else {
+            return;
+        };
+        work.at += bytes as u64;
+        links.counts.moved_bytes.add(bytes as u64);
+        if work.at == work.bytes() {
+            self.end(links, id, WorkOutcome::Done);
+        }
+    }
+
+    /// The peer says how a work of ours has ended.
+    pub(super) fn hear_answer<S: Sockets>(
+        &mut self,
+        links: &mut TcpLinks<S>,
+        peer: u32,
+        answer: TcpWorkReply,
+    ) -> bool {
+        let is_done = answer.outcome == WorkOutcome::Done;
+        if let Some(part) = self.works.find_part(peer, answer.id) {
+            // Data that have begun to come come to their end.
+            let may_be = part.over == PartConnection::First && part.at == 0 && !is_done;
+            if may_be {
+                self.part_is_bad(links, peer, answer.id);
+            }
+            return may_be;
+        }
+        let Some(work) = self
+            .works
+            .find(peer, answer.id)
+            .filter(|work| work.has_begun && work.shared.is_none())
+        else {
+            return false;
+        };
+        let may_be = match work.kind {
+            WorkKind::Read => !is_done || work.bytes() == 0,
+            // Before that its memory is still in packets.
+            WorkKind::Write => {
+                let session = &links.of(peer).session;
+                work.last.is_some_and(|last| !session.is_kept(last))
+            }
+            WorkKind::Atomic(_) => true,
+        };
+        if !may_be {
+            return false;
+        }
+        if let WorkKind::Atomic(_) = work.kind
+            && is_done
+        {
+            work.stretch(0, 8).fill(&answer.old.to_ne_bytes());
+        }
+        if work.kind == WorkKind::Write && is_done {
+            let bytes = work.bytes();
+            links.counts.moved_bytes.add(bytes);
+        }
+        self.end(links, answer.id, answer.outcome);
+        true
+    }
+}
+
+/// Works that one process may have under way with another.
+pub(super) const MOST_ASKED: u32 = 32;
+/// Packets with data that wait in front of a connection, at most.
+pub(super) const MOST_UNSENT: u32 = 2;
+
+#[cfg(test)]
+impl TcpTransfers {
+    /// Works for a peer that have not begun.
+    pub(super) fn waiting(&mut self, peer: u32) -> usize {
+        self.desk(peer).waiting.len()
+    }
+}

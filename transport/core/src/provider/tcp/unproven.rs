@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Those who have connected and not proved who they are. There are few at a time, each has little time, and what is said about them is
+//! said once for each host and reason.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
+
+use super::eviction::HOLD_NS;
+use super::handshake_stream::HandshakeStream;
+use super::proof::HandshakeContext;
+use super::sockets::Sock;
+
+/// A connection that was accepted and has not finished the handshake.
+#[derive(Debug)]
+pub(super) struct UnprovenConnection {
+    pub(super) talk: HandshakeStream,
+    pub(super) from: SocketAddr,
+    pub(super) since_ns: u64,
+    /// Who it says to be, once it has.
+    pub(super) meeting: Option<(u32, HandshakeContext)>,
+}
+
+/// All connections that have not finished the handshake.
+#[derive(Debug, Default)]
+pub(super) struct UnprovenConnections {
+    all: Vec<UnprovenConnection>,
+    told: HashSet<(IpAddr, &'static str)>,
+    /// Since when some are sent away so that others find room.
+    crowded_ns: Option<u64>,
+}
+
+impl UnprovenConnections {
+    /// Whether one more finds room, or one of those that are here may be sent away for it.
+    pub(super) fn has_room(&self, now_ns: u64) -> bool {
+        self.all.len() < MOST_STRANGERS || self.gives_way(now_ns).is_some()
+    }
+
+    /// Whether many more find room.
+    pub(super) fn has_much_room(&self) -> bool {
+        self.all.len() <= MOST_STRANGERS / 2
+    }
+
+    /// From when on one of those that are here may be sent away for another.
+    pub(super) fn give_way_at_ns(&self) -> Option<u64> {
+        let since_ns = self.all.iter().map(|one| one.since_ns).min();
+        since_ns.map(|since_ns| since_ns + HOLD_NS)
+    }
+
+    /// Takes the one that makes room for another, if that is needed.
+    pub(super) fn take_for_another(&mut self, now_ns: u64) -> Option<UnprovenConnection> {
+        if self.all.len() < MOST_STRANGERS / 2 {
+            self.crowded_ns = None;
+        }
+        let at = (self.all.len() >= MOST_STRANGERS).then(|| self.gives_way(now_ns))??;
+        self.crowded_ns.get_or_insert(now_ns);
+        Some(self.all.swap_remove(at))
+    }
+
+    /// Whether that has gone on for so long that it is worth a word: when a large job begins many ranks connect at once.
+    pub(super) fn is_long_crowded(&self, now_ns: u64) -> bool {
+        let is_long = |since_ns: u64| now_ns.saturating_sub(since_ns) > PATIENCE_NS;
+        self.crowded_ns.is_some_and(is_long)
+    }
+
+    /// Takes one that has said nothing yet, though it had time.
+    pub(super) fn take_silent(&mut self, now_ns: u64) -> Option<UnprovenConnection> {
+        let at = self.gives_way(now_ns)?;
+        self.all[at]
+            .meeting
+            .is_none()
+            .then(|| self.all.swap_remove(at))
+    }
+
+    /// The oldest one that has said nothing, or else just the oldest. Each has some time.
+    fn gives_way(&self, now_ns: u64) -> Option<usize> {
+        let is_old = |one: &UnprovenConnection| now_ns.saturating_sub(one.since_ns) >= HOLD_NS;
+        let old = self.all.iter().enumerate().filter(|(_, one)| is_old(one));
+        let order = |(_, one): &(usize, &UnprovenConnection)| (one.meeting.is_some(), one.since_ns);
+        Some(old.min_by_key(order)?.0)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn add(&mut self, sock: Sock, from: SocketAddr, now_ns: u64) {
+        self.all.push(UnprovenConnection {
+            talk: HandshakeStream::new(sock),
+            from,
+            since_ns: now_ns,
+            meeting: None,
+        });
+    }
+
+    /// Takes the one with this connection.
+    pub(super) fn take(&mut self, sock: Sock) -> Option<UnprovenConnection> {
+        let at = self.all.iter().position(|one| one.talk.sock == sock)?;
+        Some(self.all.swap_remove(at))
+    }
+
+    pub(super) fn put_back(&mut self, stranger: UnprovenConnection) {
+        self.all.push(stranger);
+    }
+
+    /// Takes one whose time is over.
+    pub(super) fn take_late(&mut self, now_ns: u64) -> Option<UnprovenConnection> {
+        let is_late = |one: &UnprovenConnection| now_ns.saturating_sub(one.since_ns) > PATIENCE_NS;
+        let at = self.all.iter().position(is_late)?;
+        Some(self.all.swap_remove(at))
+    }
+
+    /// Nobody has listened for so long: that time does not count.
+    pub(super) fn forgive(&mut self, passed_ns: u64, now_ns: u64) {
+        for one in &mut self.all {
+            one.since_ns = (one.since_ns + passed_ns).min(now_ns);
+        }
+    }
+
+    /// Whether this is worth a line: it was not said of this host before.
+    pub(super) fn is_news(&mut self, from: IpAddr, what: &'static str) -> bool {
+        self.told.len() < MOST_TOLD && self.told.insert((from, what))
+    }
+}
+
+/// At a time; who comes later waits in the system's queue.
+const MOST_STRANGERS: usize = 64;
+/// Whoever has not said who it is by then is sent away.
+pub(super) const PATIENCE_NS: u64 = 10_000_000_000;
+const MOST_TOLD: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_is_worth_a_word_only_if_it_stays() {
+        let from = SocketAddr::from(([127, 0, 0, 1], 9));
+        let mut strangers = UnprovenConnections::default();
+        let mut now_ns = 0;
+        let mut crowd = |strangers: &mut UnprovenConnections, moments: u64| {
+            for moment in 0..moments {
+                now_ns += HOLD_NS;
+                if let Some(gone) = strangers.take_for_another(now_ns) {
+                    assert!(now_ns - gone.since_ns >= HOLD_NS);
+                }
+                strangers.add(Sock::try_from(moment).unwrap(), from, now_ns);
+            }
+            now_ns
+        };
+        let at_ns = crowd(&mut strangers, 160);
+        assert!(!strangers.is_long_crowded(at_ns));
+        let at_ns = crowd(&mut strangers, 8);
+        assert!(strangers.is_long_crowded(at_ns));
+        // They have gone: the next crowd is another one.
+        strangers.all.clear();
+        let at_ns = crowd(&mut strangers, 70);
+        assert!(!strangers.is_long_crowded(at_ns));
+    }
+}

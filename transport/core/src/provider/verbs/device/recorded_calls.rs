@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a device is asked for, as settings say: tests with functions of this file in place of the library's, which write down
+//! what they are called with.
+//!
+//! # Safety
+//! Each function is called by `make.rs` alone, with objects of this file and with memory of the caller's own of the kind that
+//! the library is promised (as `make.rs` says); it reads and writes no more of that than the library would.
+//! Objects are never taken apart, so that all pointers stay good.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::mem::MaybeUninit;
+use std::net::Ipv4Addr;
+use std::os::fd::RawFd;
+
+use verbs_sys::*;
+
+use super::super::NetLimits;
+use super::*;
+use crate::GidPlaces;
+
+/// The calls of rdma-core since the thread began.
+#[derive(Debug, Default)]
+struct RecordedCalls {
+    completions: Vec<c_int>,
+    shared: Vec<u32>,
+    pairs: Vec<(c_uint, ibv_qp_cap)>,
+    changes: Vec<ibv_qp_attr>,
+    handles: Vec<ibv_ah_attr>,
+}
+
+thread_local! {
+    static ASKED: RefCell<RecordedCalls> = RefCell::default();
+}
+
+fn note(what: impl FnOnce(&mut RecordedCalls)) {
+    ASKED.with_borrow_mut(what);
+}
+
+fn taken() -> RecordedCalls {
+    ASKED.take()
+}
+
+/// An object that stays until the process ends; all zeros are a value of each of these structures.
+fn zeroed<T>() -> *mut T {
+    Box::into_raw(Box::<MaybeUninit<T>>::new(MaybeUninit::zeroed())).cast()
+}
+
+/// A descriptor that stays, and that never becomes readable.
+fn quiet() -> RawFd {
+    // SAFETY: numbers.
+    unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }
+}
+
+macro_rules! functions {
+    ($($name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)? $body:block)*) => {
+        $(unsafe extern "C" fn $name($($argument: $kind),*) $(-> $result)? $body)*
+    };
+}
+
+/// Those that end an object, and leave it.
+macro_rules! ends {
+    ($($name:ident: $kind:ty;)*) => {
+        $(unsafe extern "C" fn $name(_: *mut $kind) -> c_int { 0 })*
+    };
+}
+
+/// Those that nobody calls here.
+macro_rules! unused {
+    ($($name:ident($($kind:ty),*) $(-> $result:ty)?;)*) => {
+        $(unsafe extern "C" fn $name($(_: $kind),*) $(-> $result)? {
+            unreachable!("no port is asked for this when it is opened and joined")
+        })*
+    };
+}
+
+ends! {
+    close_device: ibv_context;
+    dealloc_pd: ibv_pd;
+    dereg_mr: ibv_mr;
+    destroy_comp_channel: ibv_comp_channel;
+    destroy_cq: ibv_cq;
+    destroy_srq: ibv_srq;
+    destroy_qp: ibv_qp;
+    destroy_ah: ibv_ah;
+}
+
+unused! {
+    get_device_guid(*mut ibv_device) -> u64;
+    get_async_event(*mut ibv_context, *mut ibv_async_event) -> c_int;
+    ack_async_event(*mut ibv_async_event);
+    event_type_str(c_uint) -> *const c_char;
+    wc_status_str(c_uint) -> *const c_char;
+    reg_mr(*mut ibv_pd, *mut c_void, usize, c_int) -> *mut ibv_mr;
+    reg_mr_iova2(*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr;
+    get_cq_event(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
+    ack_cq_events(*mut ibv_cq, c_uint);
+    modify_srq(*mut ibv_srq, *mut ibv_srq_attr, c_int) -> c_int;
+    query_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
+}
+
+/// The addresses of the only port, by their places.
+fn table() -> [(u32, [u8; 16]); 3] {
+    let ip = |last| Ipv4Addr::new(203, 0, 113, last).to_ipv6_mapped().octets();
+    let mut link_local = [0; 16];
+    (link_local[0], link_local[1], link_local[15]) = (0xfe, 0x80, 1);
+    [(0, link_local), (1, ip(1)), (3, ip(3))]
+}
+
+/// The keys of its partitions.
+const KEYS: [u16; 3] = [0xffff, 0x8007, 0x0012];
+
+functions! {
+    get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+        // SAFETY: the caller's number.
+        unsafe { count.write(1) };
+        Box::into_raw(Box::new(zeroed::<ibv_device>()))
+    }
+    free_device_list(_list: *mut *mut ibv_device) {}
+    get_device_name(_device: *mut ibv_device) -> *const c_char {
+        c"asked0".as_ptr()
+    }
+    open_device(_device: *mut ibv_device) -> *mut ibv_context {
+        let context = zeroed::<ibv_context>();
+        // SAFETY: made just now.
+        unsafe { (*context).async_fd = quiet() };
+        context
+    }
+    query_device(_context: *mut ibv_context, answer: *mut ibv_device_attr) -> c_int {
+        // SAFETY: the caller's, all zeros.
+        let answer = unsafe { &mut *answer };
+        (answer.max_qp_wr, answer.max_cqe, answer.max_srq_wr) = (8192, 8192, 8192);
+        (answer.max_qp_rd_atom, answer.max_qp_init_rd_atom) = (16, 16);
+        answer.phys_port_cnt = 1;
+        0
+    }
+    query_port(_context: *mut ibv_context, _port: u8, answer: *mut ibv_port_attr) -> c_int {
+        let told = ibv_port_attr {
+            state: IBV_PORT_ACTIVE,
+            active_mtu: IBV_MTU_4096,
+            gid_tbl_len: 4,
+            max_msg_sz: 1 << 30,
+            pkey_tbl_len: 3,
+            link_layer: 2,
+            ..ibv_port_attr::default()
+        };
+        // SAFETY: the caller's.
+        unsafe { answer.write(told) };
+        0
+    }
+    query_pkey(_context: *mut ibv_context, _port: u8, place: c_int, key: *mut u16) -> c_int {
+        let found = usize::try_from(place).ok().and_then(|place| KEYS.get(place));
+        let Some(found) = found else {
+            return libc::EINVAL;
+        };
+        // SAFETY: the caller's.
+        unsafe { key.write(found.to_be()) };
+        0
+    }
+    query_gid_table(
+        _context: *mut ibv_context, entries: *mut ibv_gid_entry, most: usize, _flags: u32,
+        size: usize
+    ) -> isize {
+        assert!(most >= 3 && size == size_of::<ibv_gid_entry>());
+        for (at, (gid_index, raw)) in table().into_iter().enumerate() {
+            let entry = ibv_gid_entry {
+                gid: ibv_gid { raw },
+                gid_index,
+                port_num: 1,
+                gid_type: IBV_GID_TYPE_ROCE_V2,
+                ndev_ifindex: 0,
+            };
+            // SAFETY: the caller's array has more places, by the assertion.
+            let place = unsafe { entries.add(at) };
+            // SAFETY: as above.
+            unsafe { place.write(entry) };
+        }
+        3
+    }
+    alloc_pd(_context: *mut ibv_context) -> *mut ibv_pd {
+        zeroed()
+    }
+    create_comp_channel(_context: *mut ibv_context) -> *mut ibv_comp_channel {
+        let channel = zeroed::<ibv_comp_channel>();
+        // SAFETY: made just now.
+        unsafe { (*channel).fd = quiet() };
+        channel
+    }
+    create_cq(
+        _context: *mut ibv_context, depth: c_int, _own: *mut c_void,
+        _channel: *mut ibv_comp_channel, _vector: c_int
+    ) -> *mut ibv_cq {
+        note(|asked| asked.completions.push(depth));
+        zeroed()
+    }
+    create_srq(_domain: *mut ibv_pd, wanted: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+        // SAFETY: the caller's.
+        let depth = unsafe { (*wanted).attr.max_wr };
+        note(|asked| asked.shared.push(depth));
+        zeroed()
+    }
+    create_qp(_domain: *mut ibv_pd, wanted: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+        // SAFETY: the caller's.
+        let wanted = unsafe { &*wanted };
+        note(|asked| asked.pairs.push((wanted.qp_type, wanted.cap)));
+        zeroed()
+    }
+    modify_qp(_pair: *mut ibv_qp, attributes: *mut ibv_qp_attr, _mask: c_int) -> c_int {
+        // SAFETY: the caller's.
+        let attributes = unsafe { *attributes };
+        note(|asked| asked.changes.push(attributes));
+        0
+    }
+    create_ah(_domain: *mut ibv_pd, attributes: *mut ibv_ah_attr) -> *mut ibv_ah {
+        // SAFETY: the caller's.
+        let attributes = unsafe { *attributes };
+        note(|asked| asked.handles.push(attributes));
+        zeroed()
+    }
+}
+
+static FUNCTIONS: VerbsFunctions = VerbsFunctions {
+    get_device_list,
+    free_device_list,
+    get_device_name,
+    get_device_guid,
+    open_device,
+    close_device,
+    query_device,
+    query_port,
+    query_pkey,
+    query_gid_table,
+    get_async_event,
+    ack_async_event,
+    event_type_str,
+    wc_status_str,
+    alloc_pd,
+    dealloc_pd,
+    reg_mr,
+    reg_mr_iova2,
+    dereg_mr,
+    create_comp_channel,
+    destroy_comp_channel,
+    create_cq,
+    destroy_cq,
+    get_cq_event,
+    ack_cq_events,
+    create_srq,
+    modify_srq,
+    destroy_srq,
+    create_qp,
+    modify_qp,
+    query_qp,
+    destroy_qp,
+    create_ah,
+    destroy_ah,
+};
+
+/// Opens the port as settings say.
+fn open(limits: &NetLimits) -> Result<VerbsDevice, OpenError> {
+    let port = PortName {
+        name: "asked0",
+        port: 1,
+    };
+    let (depths, terms) = (limits.depths(), &limits.terms);
+    VerbsDevice::open_by(&FUNCTIONS, port, &depths, terms, 0x1234, None)
+}
+
+/// What is asked for when it is opened, a queue pair is joined to one elsewhere, and a way is opened.
+fn asked_with(limits: &NetLimits) -> (PortAttr, RecordedCalls) {
+    taken();
+    let mut port = open(limits).unwrap_or_else(|error| panic!("{error}"));
+    let address = PortAddress {
+        link: LinkLayer::Ethernet,
+        lid: 0,
+        number: 9,
+        packet_bytes: 4096,
+        gid: table()[1].1,
+    };
+    let remote = RemotePair {
+        address,
+        number: 8,
+        their_first: 1,
+        our_first: 2,
+        patience: limits.terms.patience(),
+    };
+    let pair = port.create().unwrap();
+    port.connect(pair, &remote).unwrap();
+    port.create_address_handle(&address).unwrap();
+    (port.facts().clone(), taken())
+}
+
+#[test]
+fn queues_are_as_deep_as_is_set() {
+    let limits = NetLimits {
+        send_depth: 100,
+        receive_depth: 300,
+        datagram_depth: 50,
+        datagram_receives: 60,
+        inline_bytes: 0,
+        ..NetLimits::DEFAULT
+    };
+    let (facts, asked) = asked_with(&limits);
+    assert_eq!(asked.shared, [300]);
+    assert_eq!(asked.completions, [640 + 128 + 50; 2]);
+    let depths = |kind| {
+        let of_kind = asked.pairs.iter().filter(move |(other, _)| *other == kind);
+        of_kind.map(|(_, cap)| (cap.max_send_wr, cap.max_recv_wr, cap.max_inline_data))
+    };
+    assert!(depths(IBV_QPT_RC).eq([(100, 0, 0); 2]), "{asked:?}");
+    assert!(depths(IBV_QPT_UD).eq([(50, 60, 0)]), "{asked:?}");
+    assert_eq!((facts.depth, facts.inline_bytes), (100, 0));
+    let (_, asked) = asked_with(&NetLimits::DEFAULT);
+    assert_eq!(asked.pairs[0].1.max_inline_data, 220);
+    assert_eq!(
+        (asked.shared, asked.completions),
+        (vec![192], vec![1024; 2])
+    );
+}
+
+#[test]
+fn queue_pairs_and_ways_are_told_what_is_set() {
+    let terms = NetTerms {
+        packet_bytes: 2048,
+        reads: 3,
+        answer_ms: 1000,
+        retries: 2,
+        not_ready_retries: 5,
+        not_ready_us: 10,
+        service_level: 4,
+        traffic_class: 8,
+        hops: 3,
+        partition: 0x12,
+        gids: GidPlaces::of([3].into_iter()),
+    };
+    let limits = NetLimits {
+        terms,
+        ..NetLimits::DEFAULT
+    };
+    let (facts, asked) = asked_with(&limits);
+    let state = |state| {
+        let of_state = move |change: &&ibv_qp_attr| change.qp_state == state;
+        asked.changes.iter().filter(of_state)
+    };
+    // Of datagrams and of the reliable queue pair.
+    assert!(
+        state(IBV_QPS_INIT)
+            .map(|change| change.pkey_index)
+            .eq([2; 2])
+    );
+    let receiving = state(IBV_QPS_RTR).next_back().unwrap();
+    assert_eq!(receiving.path_mtu, IBV_MTU_2048);
+    assert_eq!(
+        (receiving.min_rnr_timer, receiving.max_dest_rd_atomic),
+        (1, 3)
+    );
+    let sending = state(IBV_QPS_RTS).next_back().unwrap();
+    assert_eq!((sending.timeout, sending.retry_cnt), (18, 2));
+    assert_eq!((sending.rnr_retry, sending.max_rd_atomic), (5, 3));
+    for handle in [asked.handles[0], receiving.ah_attr] {
+        assert_eq!((handle.sl, handle.grh.traffic_class), (4, 8));
+        assert_eq!((handle.grh.hop_limit, handle.grh.sgid_index), (3, 3));
+    }
+    assert_eq!((facts.packet_bytes, facts.gid), (2048, table()[2].1));
+}
+
+#[test]
+fn what_is_not_set_is_as_it_was_always() {
+    let (facts, asked) = asked_with(&NetLimits::DEFAULT);
+    let last = |state| {
+        let mut changes = asked.changes.iter().rev();
+        changes.find(|change| change.qp_state == state).unwrap()
+    };
+    let (receiving, sending) = (last(IBV_QPS_RTR), last(IBV_QPS_RTS));
+    assert_eq!(last(IBV_QPS_INIT).pkey_index, 0);
+    assert_eq!(
+        (receiving.min_rnr_timer, receiving.path_mtu),
+        (12, IBV_MTU_4096)
+    );
+    assert_eq!(
+        (sending.timeout, sending.retry_cnt, sending.rnr_retry),
+        (14, 6, 6)
+    );
+    let handle = asked.handles[0];
+    assert_eq!(
+        (handle.sl, handle.grh.traffic_class, handle.grh.hop_limit),
+        (0, 106, 64)
+    );
+    assert_eq!((facts.gid, handle.grh.sgid_index), (table()[1].1, 1));
+}
+
+#[test]
+fn a_port_without_what_is_set_says_what_it_lacks() {
+    let why = |terms| {
+        let limits = NetLimits {
+            terms,
+            ..NetLimits::DEFAULT
+        };
+        open(&limits).map(drop).unwrap_err().to_string()
+    };
+    let words = why(NetTerms {
+        partition: 0x9999,
+        ..NetTerms::DEFAULT
+    });
+    assert!(
+        words.contains("0x9999") && words.contains("RMPI_NET_PARTITION"),
+        "{words}"
+    );
+    let words = why(NetTerms {
+        gids: GidPlaces::of([2].into_iter()),
+        ..NetTerms::DEFAULT
+    });
+    assert!(
+        words.contains("RMPI_NET_GID_INDEX does not name"),
+        "{words}"
+    );
+}
+
+#[test]
+fn a_place_that_is_named_serves_though_another_would_be_chosen() {
+    let limits = |places: &[u8]| NetLimits {
+        terms: NetTerms {
+            gids: GidPlaces::of(places.iter().copied()),
+            ..NetTerms::DEFAULT
+        },
+        ..NetLimits::DEFAULT
+    };
+    let chosen = |places: &[u8]| asked_with(&limits(places)).0.gid_index;
+    assert_eq!(
+        [chosen(&[]), chosen(&[0]), chosen(&[3, 1]), chosen(&[3])],
+        [1, 0, 1, 3]
+    );
+}

@@ -1,0 +1,652 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Errors of the network in words: which call, on which port, between whom, and what can be done.
+
+use std::fmt;
+use std::io;
+
+use locked_memory::LockedMemory;
+use verbs_sys::LoadError;
+
+use super::address::{LinkLayer, PortAddress};
+use super::device::DiscoveredPort;
+use super::gid;
+use super::port::{CallError, PortAttr, PortEvent, WorkStatus};
+
+/// Why a port cannot be opened.
+#[derive(Clone, Debug)]
+pub(crate) enum OpenError {
+    NoLibrary(LoadError),
+    /// The library cannot say which devices there are.
+    NoList(CallError),
+    NoDevice {
+        device: String,
+        found: Vec<String>,
+    },
+    NoPort {
+        device: String,
+        port: u8,
+        count: usize,
+    },
+    Unfit {
+        found: Box<DiscoveredPort>,
+        why: Unfit,
+    },
+    Call {
+        device: String,
+        port: u8,
+        error: CallError,
+    },
+}
+
+/// Why a port cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// Neither InfiniBand nor Ethernet.
+    Link,
+    /// Its state, a number of `enum ibv_port_state`.
+    Down(u32),
+    /// No address of it would do.
+    NoGid,
+    /// It is in no partition with this key.
+    NoPartition(u16),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoLibrary(why) => why.fmt(f),
+            Self::NoList(error) => write!(f, "no InfiniBand or RoCE device can be listed: {error}"),
+            Self::NoDevice { device, found } if found.is_empty() => {
+                write!(f, "there is no device {device}: this host has none")
+            }
+            Self::NoDevice { device, found } => {
+                let found = found.join(", ");
+                write!(f, "there is no device {device}: this host has {found}")
+            }
+            Self::NoPort {
+                device,
+                port,
+                count,
+            } => write!(f, "{device} has no port {port}: its ports are 1 to {count}"),
+            Self::Unfit { found, why } => {
+                let why = found.unfit_in_words(*why);
+                write!(f, "{}:{} cannot be used: {why}", found.device, found.port)
+            }
+            Self::Call {
+                device,
+                port,
+                error,
+            } => write!(f, "{device}:{port} cannot be opened: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl DiscoveredPort {
+    /// Why the port cannot be used; where none of its addresses would do, what is wrong with each.
+    pub(super) fn unfit_in_words(&self, why: Unfit) -> String {
+        let mut words = why.to_string();
+        let gids = self.gids.all.iter().enumerate();
+        for (at, judged) in gids.filter(|_| why == Unfit::NoGid) {
+            let gid = gid::in_words(judged.entry.gid);
+            words.push_str(&format!("; {gid} is {}", self.gids.why(at)));
+        }
+        words
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Link => {
+                f.write_str("it is neither of InfiniBand nor of Ethernet, and no other is served")
+            }
+            // IBTA vol. 1 section 14.2.5.6: the subnet's manager takes a port from there on.
+            Self::Down(state @ (2 | 3)) => write!(
+                f,
+                "the port is {}; no manager of the subnet has made it active (is opensm running?)",
+                state_in_words(*state)
+            ),
+            Self::Down(state) => write!(
+                f,
+                "the port is {}; look at its cable and at `ip link` or `ibstat`",
+                state_in_words(*state)
+            ),
+            Self::NoGid => f.write_str(
+                "no address in its table serves (RoCE v2 on an interface that is up); give the interface an address, or let RMPI_NET_GID_INDEX name its place",
+            ),
+            Self::NoPartition(key) => write!(
+                f,
+                "it is in no partition with the key {key:#x} (RMPI_NET_PARTITION); its table is in /sys/class/infiniband/DEVICE/ports/PORT/pkeys"
+            ),
+        }
+    }
+}
+
+/// A number of `enum ibv_port_state`.
+pub(crate) fn state_in_words(state: u32) -> &'static str {
+    match state {
+        1 => "down",
+        2 => "initializing",
+        3 => "armed",
+        4 => "active",
+        5 => "active, deferred",
+        _ => "in no known state",
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let system = io::Error::from_raw_os_error(self.errno);
+        write!(f, "{} failed: {system}", self.call)?;
+        match remedy(self) {
+            Some(remedy) => write!(f, "; {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+/// What helps against a call's error, where it is known.
+fn remedy(error: &CallError) -> Option<&'static str> {
+    const UNREACHED: [i32; 3] = [libc::ETIMEDOUT, libc::EHOSTUNREACH, libc::ENETUNREACH];
+    const STALE: [i32; 3] = [libc::EINVAL, libc::ENOENT, libc::ENODEV];
+    let of_way = ["ibv_create_ah", "ibv_modify_qp"].contains(&error.call);
+    let of_room = ["ibv_create_qp", "ibv_create_cq", "ibv_create_srq"].contains(&error.call);
+    Some(match (error.call, error.errno) {
+        ("ibv_get_device_list", libc::ENOSYS) => {
+            "the kernel has no RDMA support: load the adapter's driver and ib_uverbs"
+        }
+        ("ibv_open_device", libc::EACCES | libc::EPERM) => {
+            "this user may not open /dev/infiniband/uverbs*: give its group read and write access"
+        }
+        ("ibv_open_device", libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+            "its file in /dev/infiniband is missing: in a container, pass it in (--device=/dev/infiniband)"
+        }
+        ("ibv_reg_mr", libc::ENOMEM) => {
+            "the limit of locked memory is too small (ulimit -l); make it unlimited"
+        }
+        ("ibv_reg_mr", libc::EFAULT) => "the memory is not mapped, or cannot be written",
+        (_, libc::ENOMEM | libc::ENOSPC) if of_room => {
+            "the device has no room for more, or the limit of locked memory is too small (ulimit -l)"
+        }
+        (_, errno) if of_way && UNREACHED.contains(&errno) => {
+            "the other host's address does not answer: try `ping` and `ip route get` with it"
+        }
+        (_, errno) if of_way && STALE.contains(&errno) => {
+            "the port's own address has changed or gone, or the other one cannot be reached from it"
+        }
+        (_, libc::EIO | libc::ENODEV) => "the device has failed or was taken away",
+        _ => return None,
+    })
+}
+
+/// What to do so that `bytes` more can be registered; `None`: they can be.
+pub(crate) fn remedy_of(memory: LockedMemory, bytes: u64) -> Option<String> {
+    let needed = memory.needed(bytes)?;
+    Some(format!(
+        "this process may lock {} KiB of memory (ulimit -l), at least {} KiB are needed: `ulimit -l unlimited`, or \
+         `* - memlock unlimited` in /etc/security/limits.conf; for jobs of Slurm, `LimitMEMLOCK=infinity` for slurmd",
+        memory.limit_bytes.unwrap_or(u64::MAX) / 1024,
+        needed.div_ceil(1024),
+    ))
+}
+
+/// Why `bytes` bytes could not be registered, in words.
+pub(crate) fn of_registration(
+    error: &CallError,
+    facts: &PortAttr,
+    bytes: u64,
+    memory: LockedMemory,
+) -> String {
+    let port = format!("{}:{}", facts.device, facts.port);
+    let told = format!("{port} cannot register {bytes} bytes of memory");
+    match remedy_of(memory, bytes).filter(|_| error.errno == libc::ENOMEM) {
+        Some(remedy) => {
+            let system = io::Error::from_raw_os_error(error.errno);
+            format!("{told}: {} failed: {system}; {remedy}", error.call)
+        }
+        None => format!("{told}: {error}"),
+    }
+}
+
+/// The two ends of a connection that failed, for messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PairEnds<'a> {
+    pub(crate) rank: u32,
+    pub(crate) host: &'a str,
+    pub(crate) facts: &'a PortAttr,
+    pub(crate) peer: u32,
+    pub(crate) is_of_another_job: bool,
+    /// `None`: not known.
+    pub(crate) peer_host: Option<&'a str>,
+    pub(crate) address: Option<&'a PortAddress>,
+}
+
+impl PairEnds<'_> {
+    /// This side.
+    fn here(&self) -> String {
+        let facts = self.facts;
+        let up = if facts.is_up { "up" } else { "down" };
+        format!(
+            "rank {} on {} ({}:{}, {up}, {})",
+            self.rank,
+            self.host,
+            facts.device,
+            facts.port,
+            own_address(facts)
+        )
+    }
+
+    /// Who is on the other side.
+    fn peer(&self) -> String {
+        match self.is_of_another_job {
+            true => format!("process {} (of another job)", self.peer),
+            false => format!("rank {}", self.peer),
+        }
+    }
+
+    /// The other side.
+    fn there(&self) -> String {
+        let host = self.peer_host.map(|host| format!(" on {host}"));
+        let address = self
+            .address
+            .map(|at| format!(" ({})", address_in_words(at)));
+        format!(
+            "{}{}{}",
+            self.peer(),
+            host.unwrap_or_default(),
+            address.unwrap_or_default()
+        )
+    }
+
+    /// How the other side is tried by hand.
+    fn trial(&self) -> String {
+        match self.address {
+            Some(at) if at.link == LinkLayer::Ethernet => {
+                let ip = gid::as_ip(at.gid);
+                format!("try `ping {ip}` there, and `rmpi-info --net --peer {ip}`")
+            }
+            Some(at) => format!(
+                "try `ibping -L {}`, and `rmpi-info --net` on both hosts",
+                at.lid
+            ),
+            None => "try `rmpi-info --net` on both hosts".into(),
+        }
+    }
+}
+
+fn own_address(facts: &PortAttr) -> String {
+    match facts.link {
+        LinkLayer::Ethernet => format!(
+            "RoCE v2, GID {} at index {}",
+            gid::in_words(facts.gid),
+            facts.gid_index
+        ),
+        LinkLayer::Infiniband => format!("InfiniBand, LID {}", facts.lid),
+    }
+}
+
+fn address_in_words(address: &PortAddress) -> String {
+    match address.link {
+        LinkLayer::Ethernet => format!("GID {}", gid::in_words(address.gid)),
+        LinkLayer::Infiniband => format!("LID {}", address.lid),
+    }
+}
+
+/// Why `what` (`a read of 4096 bytes`) has failed.
+pub(crate) fn of_failure(
+    what: &str,
+    status: WorkStatus,
+    vendor: u32,
+    ends: &PairEnds<'_>,
+) -> String {
+    let (here, there) = (ends.here(), ends.there());
+    let (said, cause) = status_in_words(status);
+    let remedy = match status {
+        WorkStatus::RetryExceeded => format!(
+            "; {}; is the process still there, are the cable and the switch's lossless class in order?",
+            ends.trial()
+        ),
+        WorkStatus::NotReady => format!(
+            ", again and again; does {} compute for long without a call of the library?",
+            ends.peer()
+        ),
+        WorkStatus::Other(2) if !ends.facts.is_up => "; the port is down".into(),
+        _ => String::new(),
+    };
+    let vendor = match vendor {
+        0 => String::new(),
+        vendor => format!(", vendor's error {vendor:#x}"),
+    };
+    format!("{what} from {here} to {there} failed: {said} ({cause}{vendor}){remedy}")
+}
+
+/// That the way between two hosts carries packets of `found` bytes, and not of `most`, as both ports do.
+pub(crate) fn of_narrow_way(found: u32, most: u32, ends: &PairEnds<'_>) -> String {
+    let host = |name: Option<&str>, at: String| match name {
+        Some(name) if !name.is_empty() => format!("host {name} ({at})"),
+        _ => at,
+    };
+    let here = host(Some(ends.host), own_address(ends.facts));
+    let there = ends.address.map_or_else(String::new, address_in_words);
+    let there = host(ends.peer_host, there);
+    let trial = match ends.address {
+        Some(at) if at.link == LinkLayer::Ethernet => {
+            let ip = gid::as_ip(at.gid);
+            let bytes = most + AROUND_PAYLOAD_BYTES - ICMP_BYTES;
+            format!("`ping -M do -s {bytes} {ip}` and `tracepath -n {ip}` look for it")
+        }
+        _ => "`ibtracert` and `iblinkinfo` look for it".to_owned(),
+    };
+    format!(
+        "packets of {most} bytes do not arrive between {here} and {there}, though both ports carry them; those of {found} bytes do \
+         and are used, which makes large messages slower. Something between the two has a smaller MTU: {trial}. \
+         RMPI_NET_MTU={found} saves trying it out"
+    )
+}
+
+/// What it means, and what rdma-core calls it.
+fn status_in_words(status: WorkStatus) -> (&'static str, String) {
+    let (said, name) = match status {
+        WorkStatus::Success => ("it has not", "success"),
+        WorkStatus::Flushed => (
+            "its queue pair had broken before",
+            "work request flushed error",
+        ),
+        WorkStatus::RetryExceeded => (
+            "the other side does not answer",
+            "transport retry counter exceeded",
+        ),
+        WorkStatus::NotReady => (
+            "the other side had no buffer for too long",
+            "RNR retry counter exceeded",
+        ),
+        WorkStatus::RemoteAccess => (
+            "the other side does not allow it: its memory is not registered any more, or never was",
+            "remote access error",
+        ),
+        WorkStatus::RemoteInvalid => (
+            "the other side finds the request wrong",
+            "remote invalid request error",
+        ),
+        WorkStatus::RemoteOperation => (
+            "the other side could not do it: the message is longer than its buffer, or its queue pair broke",
+            "remote operation error",
+        ),
+        WorkStatus::LocalProtection => (
+            "the memory of this side is not registered",
+            "local protection error",
+        ),
+        WorkStatus::LocalLength => ("a message is longer than its buffer", "local length error"),
+        WorkStatus::Forgotten => (
+            "this side's device has told nothing of it for longer than it may take",
+            "no completion",
+        ),
+        WorkStatus::Other(number) => {
+            let said = match number {
+                2 => "this side's device could not do it",
+                7 => "the other side's answer makes no sense",
+                19 => "the device has failed",
+                _ => "for a reason that this library does not know",
+            };
+            return (said, format!("status {number}"));
+        }
+    };
+    (said, name.into())
+}
+
+/// What has happened to a port.
+pub(crate) fn of_event(event: PortEvent, facts: &PortAttr) -> String {
+    let port = format!("{}:{}", facts.device, facts.port);
+    match event {
+        PortEvent::PortDown => format!("{port} has gone down"),
+        PortEvent::PortUp => format!("{port} has come up"),
+        PortEvent::AddressChanged => format!("the addresses of {port} have changed"),
+        PortEvent::DeviceLost => format!("the device {} is lost", facts.device),
+        PortEvent::SharedQueueLost => format!("the shared receive queue of {port} is lost"),
+        PortEvent::QueuePairLost(number) => format!("queue pair {number:#x} of {port} has broken"),
+        PortEvent::CompletionsLost => format!("a completion queue of {port} is lost"),
+        PortEvent::Other(number) => format!("event {number} of {port}"),
+    }
+}
+
+/// The longest headers around a payload, behind that of IP, with the checksum; `ping` has 8 bytes of its own there.
+const AROUND_PAYLOAD_BYTES: u32 = 44;
+const ICMP_BYTES: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::super::NetTerms;
+    use super::*;
+
+    fn facts() -> PortAttr {
+        PortAttr {
+            device: "mlx5_0".into(),
+            port: 1,
+            is_up: true,
+            link: LinkLayer::Ethernet,
+            lid: 0,
+            gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1],
+            gid_index: 3,
+            packet_bytes: 4096,
+            rate_mbps: 100_000,
+            inline_bytes: 64,
+            message_bytes: 1 << 30,
+            reads: 16,
+            atomics: true,
+            depth: 64,
+            reads_lie: false,
+            in_software: false,
+            terms: NetTerms::DEFAULT,
+            partition: 0,
+        }
+    }
+
+    fn address(link: LinkLayer) -> PortAddress {
+        PortAddress {
+            link,
+            lid: 12,
+            number: 5,
+            packet_bytes: 4096,
+            gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2],
+        }
+    }
+
+    fn failure(
+        status: WorkStatus,
+        vendor: u32,
+        facts: &PortAttr,
+        address: Option<&PortAddress>,
+    ) -> String {
+        let ends = PairEnds {
+            rank: 0,
+            host: "alpha",
+            facts,
+            peer: 5,
+            is_of_another_job: false,
+            peer_host: address.map(|_| "beta"),
+            address,
+        };
+        of_failure("a read of 4096 bytes", status, vendor, &ends)
+    }
+
+    #[test]
+    fn a_narrow_way_is_told_with_both_sizes_and_what_to_try() {
+        let (facts, address) = (facts(), address(LinkLayer::Ethernet));
+        let ends = PairEnds {
+            rank: 0,
+            host: "alpha",
+            facts: &facts,
+            peer: 5,
+            is_of_another_job: false,
+            peer_host: Some("beta"),
+            address: Some(&address),
+        };
+        assert_eq!(
+            of_narrow_way(1024, 4096, &ends),
+            "packets of 4096 bytes do not arrive between host alpha (RoCE v2, GID ::ffff:10.0.0.1 at index 3) and host beta \
+             (GID ::ffff:10.0.0.2), though both ports carry them; those of 1024 bytes do and are used, which makes large messages \
+             slower. Something between the two has a smaller MTU: `ping -M do -s 4132 10.0.0.2` and `tracepath -n 10.0.0.2` look \
+             for it. RMPI_NET_MTU=1024 saves trying it out"
+        );
+        let infiniband = PortAddress {
+            link: LinkLayer::Infiniband,
+            ..address
+        };
+        let ends = PairEnds {
+            peer_host: None,
+            address: Some(&infiniband),
+            ..ends
+        };
+        let words = of_narrow_way(1024, 4096, &ends);
+        assert!(words.contains(" and LID 12, though"), "{words}");
+        assert!(words.contains("`ibtracert`"), "{words}");
+    }
+
+    #[test]
+    fn a_failure_names_both_ends_the_port_and_what_to_try() {
+        let words = failure(
+            WorkStatus::RetryExceeded,
+            0x81,
+            &facts(),
+            Some(&address(LinkLayer::Ethernet)),
+        );
+        for part in [
+            "a read of 4096 bytes from rank 0 on alpha (mlx5_0:1, up, RoCE v2, GID ::ffff:10.0.0.1 at index 3)",
+            "to rank 5 on beta (GID ::ffff:10.0.0.2) failed: the other side does not answer",
+            "(transport retry counter exceeded, vendor's error 0x81)",
+            "`ping 10.0.0.2`",
+            "`rmpi-info --net --peer 10.0.0.2`",
+        ] {
+            assert!(words.contains(part), "{words}\nlacks: {part}");
+        }
+    }
+
+    #[test]
+    fn on_infiniband_lids_are_named_and_unknown_peers_have_their_rank() {
+        let mut facts = facts();
+        facts.link = LinkLayer::Infiniband;
+        facts.lid = 11;
+        let words = failure(
+            WorkStatus::RetryExceeded,
+            0,
+            &facts,
+            Some(&address(LinkLayer::Infiniband)),
+        );
+        assert!(
+            words.contains("InfiniBand, LID 11") && words.contains("ibping -L 12"),
+            "{words}"
+        );
+        let words = failure(WorkStatus::RemoteAccess, 0, &facts, None);
+        assert!(
+            words.contains("to rank 5 failed: the other side does not allow it"),
+            "{words}"
+        );
+        assert!(words.ends_with("(remote access error)"), "{words}");
+    }
+
+    #[test]
+    fn a_status_without_a_name_has_its_number() {
+        let words = failure(WorkStatus::Other(99), 0, &facts(), None);
+        assert!(words.contains("(status 99)"), "{words}");
+    }
+
+    #[test]
+    fn too_little_lockable_memory_is_told_with_the_number_that_is_needed() {
+        let limits = "Limit    Soft Limit   Hard Limit  Units\n\
+                      Max locked memory         8388608              8388608              bytes     \n";
+        let memory = LockedMemory::read(limits, "VmPin:\t    8000 kB\n", "");
+        let error = CallError {
+            call: "ibv_reg_mr",
+            errno: libc::ENOMEM,
+        };
+        let words = of_registration(&error, &facts(), 1 << 20, memory);
+        for part in [
+            "mlx5_0:1 cannot register 1048576 bytes",
+            "may lock 8192 KiB",
+            "at least 9024 KiB are needed",
+            "ulimit -l unlimited",
+        ] {
+            assert!(words.contains(part), "{words}\nlacks: {part}");
+        }
+        let unlimited = LockedMemory::read("Max locked memory unlimited unlimited bytes\n", "", "");
+        assert_eq!(remedy_of(unlimited, u64::MAX), None);
+        let words = of_registration(&error, &facts(), 1 << 20, unlimited);
+        assert!(words.contains("ibv_reg_mr failed: "), "{words}");
+    }
+
+    #[test]
+    fn a_call_is_named_with_what_the_system_says_and_what_helps() {
+        for (call, errno, part) in [
+            (
+                "ibv_open_device",
+                libc::EACCES,
+                "may not open /dev/infiniband",
+            ),
+            ("ibv_open_device", libc::ENOENT, "--device=/dev/infiniband"),
+            (
+                "ibv_get_device_list",
+                libc::ENOSYS,
+                "load the adapter's driver",
+            ),
+            ("ibv_create_ah", libc::ETIMEDOUT, "`ping`"),
+            ("ibv_modify_qp", libc::EINVAL, "address has changed"),
+            ("ibv_create_qp", libc::ENOMEM, "ulimit -l"),
+            ("ibv_alloc_pd", libc::EIO, "taken away"),
+        ] {
+            let words = CallError { call, errno }.to_string();
+            assert!(words.starts_with(&format!("{call} failed: ")), "{words}");
+            assert!(words.contains(part), "{words}");
+        }
+        let words = CallError {
+            call: "ibv_alloc_pd",
+            errno: libc::EBUSY,
+        };
+        assert!(!words.to_string().contains(';'), "{words}");
+    }
+
+    #[test]
+    fn a_missing_device_or_port_is_told_with_those_that_are_there() {
+        let found = vec!["mlx5_0".into(), "mlx5_1".into()];
+        let device = "mlx5_9".into();
+        let words = OpenError::NoDevice { device, found }.to_string();
+        assert_eq!(
+            words,
+            "there is no device mlx5_9: this host has mlx5_0, mlx5_1"
+        );
+        let none = OpenError::NoDevice {
+            device: "x".into(),
+            found: Vec::new(),
+        };
+        assert!(none.to_string().ends_with("this host has none"));
+        let port = OpenError::NoPort {
+            device: "mlx5_0".into(),
+            port: 3,
+            count: 2,
+        };
+        assert_eq!(
+            port.to_string(),
+            "mlx5_0 has no port 3: its ports are 1 to 2"
+        );
+    }
+
+    #[test]
+    fn a_port_that_is_not_active_is_told_with_its_state() {
+        assert!(
+            Unfit::Down(1)
+                .to_string()
+                .contains("the port is down; look at its cable")
+        );
+        assert!(Unfit::Down(2).to_string().contains("opensm"));
+    }
+
+    #[test]
+    fn an_event_names_the_port_and_the_queue_pair() {
+        let words = of_event(PortEvent::QueuePairLost(0x1f), &facts());
+        assert_eq!(words, "queue pair 0x1f of mlx5_0:1 has broken");
+        assert!(of_event(PortEvent::PortDown, &facts()).contains("mlx5_0:1 has gone down"));
+    }
+}

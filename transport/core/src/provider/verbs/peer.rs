@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a process keeps for one peer on the network, from the first packet on. Nothing in here reaches a port.
+
+use std::mem::offset_of;
+
+use session::{ACK_EVERY, CarrierState, Questions, Session, Silence};
+
+use super::MOST_DATAGRAM_BYTES;
+use super::peer_port::PeerPort;
+use super::rail::{MOST_RAILS, RailPeer};
+use super::wire::HEADER_BYTES;
+
+/// What is kept for one peer.
+#[derive(Debug)]
+pub(super) struct VerbsPeer {
+    /// The link that carries packets.
+    pub(super) main: PeerPort,
+    /// The name of its host, by its number among [`HostNames`](super::hosts::HostNames).
+    pub(super) host: u32,
+    pub(super) session: Session,
+    /// Frames that were posted.
+    pub(super) packets: u32,
+    /// The number by which it knows this process: what packets and notes to it name as their source.
+    pub(super) known_as: u32,
+    /// The rail over which it was heard last.
+    pub(super) heard_on: u8,
+    /// What there is only where several links lead there.
+    pub(super) more: Option<Box<More>>,
+    /// A frame of which some parts are here.
+    pub(super) building: Option<Vec<u8>>,
+    /// A queue pair that broke has not told the end of all its work requests: until then nothing goes over another one.
+    pub(super) waits_for_last: bool,
+    pub(super) listed_unsent: bool,
+    /// Writes that have not ended and whose immediate is a packet: nothing overtakes them.
+    pub(super) immediates: u32,
+    /// Something found its window full, too many large frames there, or no slot: it is asked what has arrived.
+    questions: Questions,
+    /// The caller keeps something until there is a queue pair.
+    pub(super) awaits_pair: bool,
+    pub(super) listed_owing: bool,
+    pub(super) listed_leaving: bool,
+    asked: bool,
+    /// What [`PeerTable::arm`](super::peer_table::PeerTable::arm) has set.
+    pub(super) timer_ns: u64,
+    /// How long it has not answered.
+    silence: Silence,
+    /// Why it was given up. Boxed twice, since there are thousands of peers and hardly any has this.
+    lost: Option<Box<Box<str>>>,
+}
+
+/// What is kept for a peer to which several links lead.
+#[derive(Debug)]
+pub(super) struct More {
+    /// Those that are not the main one.
+    pub(super) links: Vec<PeerPort>,
+    /// What its ports carry at most, in the order of its rails; 0: nobody knows.
+    pub(super) rates_mbps: [u32; MOST_RAILS],
+    /// How often another became the main one since the peer was heard last, and when the next may.
+    pub(super) moves: u8,
+    pub(super) moves_after_ns: u64,
+    /// Writes that have not ended, whose immediate is a packet, and that do not go over the main link.
+    pub(super) strays: u32,
+}
+
+impl VerbsPeer {
+    /// What one takes, with what it owns while the peer has some packets under way.
+    pub(super) const fn most_bytes(rails: usize) -> usize {
+        let more = match rails {
+            1 => 0,
+            rails => size_of::<More>() + (rails - 1) * size_of::<PeerPort>(),
+        };
+        size_of::<Self>() + Session::IDLE_BYTES + 2 * 16 + more
+    }
+
+    /// What this one takes, without what waits.
+    pub(super) fn bytes(&self) -> usize {
+        let more = self.more.as_ref();
+        let more = more.map_or(0, |more| size_of::<More>() + size_of_val(&*more.links));
+        size_of::<Self>() + more
+    }
+
+    pub(super) fn new(first_packet: u32, known_as: u32) -> Self {
+        Self {
+            main: PeerPort::new(0, 0, None),
+            host: 0,
+            session: Session::new(first_packet),
+            packets: 0,
+            known_as,
+            heard_on: 0,
+            more: None,
+            building: None,
+            waits_for_last: false,
+            listed_unsent: false,
+            immediates: 0,
+            questions: Questions::default(),
+            awaits_pair: false,
+            listed_owing: false,
+            listed_leaving: false,
+            asked: false,
+            timer_ns: NEVER,
+            silence: Silence::default(),
+            lost: None,
+        }
+    }
+
+    /// The links of one that had none; the first that serves is the main one.
+    pub(super) fn set_links(
+        &mut self,
+        mut links: Vec<PeerPort>,
+        serves: impl Fn(&PeerPort) -> bool,
+    ) {
+        let main = links.iter().position(serves).unwrap_or(0);
+        let main = links.remove(main);
+        let waiting = std::mem::take(&mut self.main.waiting);
+        self.main = PeerPort { waiting, ..main };
+        self.heard_on = self.main.rail;
+        if !links.is_empty() {
+            self.more = Some(Box::new(More {
+                links,
+                rates_mbps: [0; MOST_RAILS],
+                moves: 0,
+                moves_after_ns: 0,
+                strays: 0,
+            }));
+        }
+    }
+
+    /// The place of the best of its other links, of those that are wanted.
+    pub(super) fn best_other(&self, is_wanted: impl Fn(&PeerPort) -> bool) -> Option<usize> {
+        let links = (0..).zip(self.others());
+        let wanted = links.filter(|(_, link)| is_wanted(link));
+        // One that is joined is most likely to be good; then they take turns.
+        let order = |(_, link): &(usize, &PeerPort)| {
+            let is_joined = link.connection.usable().is_some();
+            (!is_joined, link.rail.wrapping_sub(self.main.rail))
+        };
+        wanted.min_by_key(order).map(|(place, _)| place)
+    }
+
+    /// One of its other links becomes the main one for a while: how it was with the old one. All goes again.
+    pub(super) fn swap_main(&mut self, place: usize, now_ns: u64) -> Option<CarrierState<u32>> {
+        let more = self.more.as_mut()?;
+        std::mem::swap(&mut self.main, &mut more.links[place]);
+        // Whether anybody hears there is found out anew.
+        self.main.connection.heard();
+        more.moves_after_ns = now_ns + (FIRST_STAY_NS << more.moves.min(MOST_DOUBLINGS));
+        more.moves = more.moves.saturating_add(1);
+        // Until somebody counts: none of them is posted over this link yet.
+        more.strays = self.immediates;
+        self.session.send_all_again();
+        Some(more.links[place].connection.state())
+    }
+
+    /// Its main line; `peer` is its number.
+    #[inline(always)]
+    pub(super) fn line(&self, peer: u32) -> RailPeer {
+        let rail = self.main.rail;
+        RailPeer { peer, rail }
+    }
+
+    /// Those of its links that are not the main one.
+    pub(super) fn others(&self) -> &[PeerPort] {
+        self.more.as_ref().map_or(&[], |more| &more.links)
+    }
+
+    /// The same, to change them.
+    pub(super) fn others_mut(&mut self) -> &mut [PeerPort] {
+        self.more.as_mut().map_or(&mut [], |more| &mut more.links)
+    }
+
+    /// All its links, the main one first.
+    pub(super) fn links(&self) -> impl Iterator<Item = &PeerPort> {
+        std::iter::once(&self.main).chain(self.others())
+    }
+
+    /// The same, to change them.
+    pub(super) fn links_mut(&mut self) -> impl Iterator<Item = &mut PeerPort> {
+        let others = self
+            .more
+            .as_mut()
+            .map_or(&mut [][..], |more| &mut more.links);
+        std::iter::once(&mut self.main).chain(others)
+    }
+
+    /// The link of a rail.
+    #[inline(always)]
+    pub(super) fn link(&self, rail: u8) -> Option<&PeerPort> {
+        if self.main.rail == rail {
+            return Some(&self.main);
+        }
+        self.others().iter().find(|link| link.rail == rail)
+    }
+
+    /// The same, to change it.
+    #[inline(always)]
+    pub(super) fn link_mut(&mut self, rail: u8) -> Option<&mut PeerPort> {
+        if self.main.rail == rail {
+            return Some(&mut self.main);
+        }
+        let mut others = self.others_mut().iter_mut();
+        others.find(|link| link.rail == rail)
+    }
+
+    /// Whether reads or writes wait to be posted.
+    #[inline(always)]
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.main.waiting.is_empty() || self.others().iter().any(|link| !link.waiting.is_empty())
+    }
+
+    /// The queue pair, if sends may use it.
+    #[inline(always)]
+    pub(super) fn pair_for_sends(&self) -> Option<u32> {
+        self.main
+            .connection
+            .usable()
+            .filter(|_| !self.waits_for_last)
+    }
+
+    /// The queue pair on a rail, if this is the one that packets are expected on.
+    #[inline(always)]
+    pub(super) fn pair_on(&self, rail: u8) -> Option<u32> {
+        let is_main = self.main.rail == rail && !self.is_lost();
+        self.main.connection.usable().filter(|_| is_main)
+    }
+
+    /// Whether a packet that has come in order leaves anything to be done.
+    #[inline(always)]
+    pub(super) fn needs_care(&self) -> bool {
+        let was_silent = self.silence.is_on() || self.main.breaks != 0;
+        was_silent || self.main.is_suspected || self.owes_much() || self.session.has_unsent()
+    }
+
+    /// Whether the peer should be told what has come, even if nothing is sent to it.
+    #[inline(always)]
+    pub(super) fn owes_much(&self) -> bool {
+        self.session.owed() >= ACK_EVERY
+    }
+
+    /// The peer has sent a packet, over the link of this rail.
+    #[inline(always)]
+    pub(super) fn sent_packet(&mut self, rail: u8, by_datagram: bool) {
+        self.was_heard();
+        self.heard_on = rail;
+        match self.link_mut(rail) {
+            Some(link) if by_datagram => link.connection.heard(),
+            Some(link) => {
+                link.connection.was_used();
+                (link.breaks, link.is_suspected) = (0, false);
+            }
+            None => {}
+        }
+    }
+
+    /// The peer's queue pair carries what it should.
+    pub(super) fn recovered(&mut self) {
+        self.was_heard();
+        (self.main.breaks, self.main.is_suspected) = (0, false);
+    }
+
+    /// The queue pair, if a further packet may go over it at once.
+    #[inline(always)]
+    pub(super) fn pair_for_more(&self) -> Option<u32> {
+        let is_first = !self.session.has_unsent() && self.immediates == 0 && !self.is_lost();
+        self.pair_for_sends().filter(|_| is_first)
+    }
+
+    /// Whether packets may go over the queue pair, with no read or write before them.
+    pub(super) fn is_ready(&self) -> bool {
+        let strays = self.more.as_ref().map_or(0, |more| more.strays);
+        self.pair_for_sends().is_some() && self.main.waiting.is_empty() && strays == 0
+    }
+
+    /// Largest packet that goes there as a datagram.
+    pub(super) fn datagram_bytes(&self) -> usize {
+        // Whatever link it is sent on again.
+        let theirs = self.links().filter_map(PeerPort::packet_bytes).min();
+        (theirs.unwrap_or(u32::MAX) as usize).clamp(2 * HEADER_BYTES, MOST_DATAGRAM_BYTES)
+    }
+
+    #[inline(always)]
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// Gives it up. `false`: it was already.
+    pub(super) fn lose(&mut self, why: &str) -> bool {
+        let is_new = self.lost.is_none();
+        if is_new {
+            self.lost = Some(Box::new(why.into()));
+        }
+        is_new
+    }
+
+    /// Why it was given up.
+    pub(super) fn why_lost(&self) -> Option<&str> {
+        self.lost.as_deref().map(|why| &**why)
+    }
+
+    /// Whether its address is to be asked for: once.
+    pub(super) fn ask_address(&mut self) -> bool {
+        !std::mem::replace(&mut self.asked, true)
+    }
+
+    /// A timer of it has run out. `false`: a later one was replaced by an earlier one, which has been here.
+    pub(super) fn timer_ended(&mut self, now_ns: u64) -> bool {
+        if self.timer_ns > now_ns || self.is_lost() {
+            return false;
+        }
+        self.timer_ns = NEVER;
+        // The caller tries again now.
+        self.awaits_pair = false;
+        true
+    }
+
+    /// Something waits for it to say what it has taken; that it did may be lost. `true`: it is asked now.
+    pub(super) fn ask_for_room(&mut self, now_ns: u64) -> bool {
+        self.questions.ask(now_ns)
+    }
+
+    /// Whether there is still no room: the question may be lost, and so may the answer.
+    pub(super) fn still_wants_room(&mut self) -> bool {
+        self.questions.are_open(&self.session)
+    }
+
+    /// Something was heard of it.
+    #[inline(always)]
+    pub(super) fn was_heard(&mut self) {
+        self.silence.ends();
+    }
+
+    /// It has not answered again: for how long now. Time in which this process did not look does not count.
+    pub(super) fn still_silent(&mut self, now_ns: u64) -> u64 {
+        if let Some(more) = self.more.as_mut().filter(|_| !self.silence.is_on()) {
+            more.moves = 0;
+        }
+        self.silence.goes_on(now_ns)
+    }
+
+    /// When something is to be done that nothing else brings about.
+    pub(super) fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
+        let waits = self.session.has_unsent() || self.has_waiting() || self.awaits_pair;
+        // Whoever waits for those is tried again then.
+        let later = |time_ns: u64| (waits && time_ns > now_ns).then_some(time_ns);
+        let deadlines = [
+            self.session.deadline(now_ns),
+            self.questions.deadline_ns(now_ns),
+        ];
+        let of_links = self.links().flat_map(|link| {
+            let connection = &link.connection;
+            [
+                connection.deadline_ns(),
+                later(link.way_after_ns),
+                later(connection.not_before_ns()),
+            ]
+        });
+        deadlines.into_iter().chain(of_links).flatten().min()
+    }
+}
+
+/// The main link stays so for this time at least, and longer each time until the peer is heard.
+const FIRST_STAY_NS: u64 = 500_000_000;
+const MOST_DOUBLINGS: u8 = 5;
+/// A time that does not come.
+const NEVER: u64 = u64::MAX;
+
+// What each packet names lies beside what whoever posts one looks at anyway.
+const _: () =
+    assert!(offset_of!(VerbsPeer, known_as).abs_diff(offset_of!(VerbsPeer, packets)) < 16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer with links on these rails, the first of which is the main one.
+    fn side(rails: &[u8]) -> VerbsPeer {
+        let mut side = VerbsPeer::new(0, 0);
+        let links = rails.iter().map(|rail| PeerPort::new(*rail, *rail, None));
+        side.set_links(links.collect(), |link| link.rail == rails[0]);
+        side
+    }
+
+    #[test]
+    fn other_links_take_turns_and_one_that_is_joined_is_first() {
+        let mut side = side(&[1, 0, 2, 3]);
+        let best = |side: &VerbsPeer| side.best_other(|_| true).map(|at| side.others()[at].rail);
+        assert_eq!(best(&side), Some(2));
+        assert_eq!(side.best_other(|link| link.rail > 7), None);
+        let link = side.link_mut(0).unwrap();
+        link.connection.joined(9, true);
+        assert_eq!(best(&side), Some(0));
+    }
+
+    #[test]
+    fn the_main_link_stays_longer_each_time_it_is_replaced_in_vain() {
+        let mut side = side(&[0, 1]);
+        for (moves, rail) in [(0, 1), (1, 0), (2, 1)] {
+            assert!(side.swap_main(0, 100).is_some());
+            assert_eq!(side.main.rail, rail);
+            let more = side.more.as_ref().unwrap();
+            assert_eq!(more.moves_after_ns, 100 + (FIRST_STAY_NS << moves));
+        }
+    }
+
+    #[test]
+    fn a_peer_is_lost_once_for_the_first_reason() {
+        let mut side = side(&[0]);
+        assert!(side.lose("the first") && !side.lose("the second"));
+        assert_eq!(side.why_lost(), Some("the first"));
+        assert!(!side.timer_ended(u64::MAX), "nothing of it is due");
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! By what this process and a peer know each other: what each calls the other, the key that the peer's datagrams must name, and
+//! which of the two counts as the first. Within a job that follows from their ranks; with a process of another job it is agreed
+//! upon when the two are told of each other.
+
+use crate::provider::tcp::StreamKey;
+
+/// How a process of another job and this one name each other. Both are given the same, each from its own side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForeignPeer {
+    /// The number by which that process knows this one.
+    pub known_as: u32,
+    /// What only processes of its job knew, and this one is told: the [key](crate::NetworkSettings::with_key) of their network.
+    pub key: u32,
+    /// The same of their connections.
+    pub stream_key: StreamKey,
+    /// Whether this process counts as the first of the two, which the other one does not.
+    pub is_first: bool,
+}
+
+/// How a peer and this process name each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::provider) struct PeerIdentity {
+    /// The number by which the peer knows this process.
+    pub(in crate::provider) known_as: u32,
+    /// What datagrams to it must name.
+    pub(in crate::provider) key: u32,
+    pub(in crate::provider) is_first: bool,
+}
+
+/// The identities of all peers, by their numbers here.
+#[derive(Debug)]
+pub(in crate::provider) struct PeerIdentities {
+    me: u32,
+    /// The key of this job.
+    key: u32,
+    /// Peers of this job.
+    ranks: u32,
+    /// Those behind them; `None`: no network reaches that one.
+    later: Vec<Option<PeerIdentity>>,
+}
+
+impl PeerIdentities {
+    /// Process `me` of a job of `ranks` with this key.
+    pub(in crate::provider) fn new(me: u32, ranks: u32, key: u32) -> Self {
+        Self {
+            me,
+            key,
+            ranks,
+            later: Vec::new(),
+        }
+    }
+
+    /// A process of another job.
+    pub(in crate::provider) fn meet(&mut self, peer: u32, far: ForeignPeer) {
+        let Some(place) = peer.checked_sub(self.ranks) else {
+            return;
+        };
+        let place = place as usize;
+        if place >= self.later.len() {
+            self.later.resize(place + 1, None);
+        }
+        self.later[place] = Some(PeerIdentity {
+            known_as: far.known_as,
+            key: far.key,
+            is_first: far.is_first,
+        });
+    }
+
+    fn later(&self, peer: u32) -> Option<PeerIdentity> {
+        let place = peer.checked_sub(self.ranks)?;
+        self.later.get(place as usize).copied().flatten()
+    }
+
+    /// By what a peer and this process know each other. The [`VerbsPeer`](super::peer::VerbsPeer) of one has by heart what each
+    /// packet names.
+    pub(in crate::provider) fn with(&self, peer: u32) -> PeerIdentity {
+        self.later(peer).unwrap_or(PeerIdentity {
+            known_as: self.me,
+            key: self.key,
+            is_first: self.me < peer,
+        })
+    }
+
+    /// Whether somebody who says to be this peer may be it: another process of the job, or one that was met since.
+    pub(in crate::provider) fn may_be(&self, source: u32) -> bool {
+        let is_rank = source < self.ranks && source != self.me;
+        is_rank || self.is_of_another_job(source)
+    }
+
+    pub(in crate::provider) fn is_of_another_job(&self, peer: u32) -> bool {
+        self.later(peer).is_some()
+    }
+
+    /// What it takes beside itself, in bytes.
+    pub(in crate::provider) fn bytes(&self) -> usize {
+        self.later.capacity() * size_of::<Option<PeerIdentity>>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_know_each_other_by_their_ranks_and_others_as_was_agreed() {
+        let mut known = PeerIdentities::new(1, 3, 7);
+        let far = ForeignPeer {
+            known_as: 0,
+            key: 9,
+            stream_key: StreamKey::new(1 << 100),
+            is_first: false,
+        };
+        known.meet(4, far);
+        for (peer, is_first) in [(0, false), (2, true)] {
+            let rank = PeerIdentity {
+                known_as: 1,
+                key: 7,
+                is_first,
+            };
+            assert_eq!(known.with(peer), rank);
+        }
+        let met = PeerIdentity {
+            known_as: 0,
+            key: 9,
+            is_first: false,
+        };
+        assert_eq!(known.with(4), met);
+        // Number 3 is somebody whom no network reaches.
+        let may_be = [0, 1, 2, 3, 4, 5, u32::MAX].map(|source| known.may_be(source));
+        assert_eq!(may_be, [true, false, true, false, true, false, false]);
+        let is_other = [2, 3, 4].map(|peer| known.is_of_another_job(peer));
+        assert_eq!(is_other, [false, false, true]);
+    }
+}

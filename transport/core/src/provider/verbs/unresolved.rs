@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Peers whose address is not known yet: who should be asked for, and some datagrams that seem to be from them, until they can
+//! be believed. The buffers of these are not free meanwhile, so there are few.
+
+use std::collections::{HashSet, VecDeque};
+
+use session::Slot;
+
+/// Peers whose address is not known yet, and datagrams that seem to be theirs.
+#[derive(Debug, Default)]
+pub(super) struct UnresolvedPeers {
+    /// Peers whose address should be asked for.
+    wanted: VecDeque<u32>,
+    /// The sender as it says, buffer, and queue pair it came from.
+    datagrams: VecDeque<(u32, Slot, u32)>,
+    /// Peers that are reached by another network than this one: nothing of theirs is kept.
+    elsewhere: HashSet<u32>,
+}
+
+impl UnresolvedPeers {
+    /// The address of a peer should be asked for.
+    pub(super) fn want(&mut self, peer: u32) {
+        self.wanted.push_back(peer);
+    }
+
+    #[inline(always)]
+    pub(super) fn is_any_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// A peer to ask for; each is named once.
+    pub(super) fn next_wanted(&mut self) -> Option<u32> {
+        self.wanted.pop_front()
+    }
+
+    /// Whether a further datagram may be kept.
+    pub(super) fn has_room(&self) -> bool {
+        self.datagrams.len() < MOST_STRANGERS
+    }
+
+    /// Whether a peer was [shut out](Self::shut_out).
+    pub(super) fn is_elsewhere(&self, peer: u32) -> bool {
+        self.elsewhere.contains(&peer)
+    }
+
+    /// From now on nothing is kept of a peer: takes what was.
+    pub(super) fn shut_out(&mut self, peer: u32) -> Vec<(Slot, u32)> {
+        self.elsewhere.insert(peer);
+        self.take(peer)
+    }
+
+    /// Keeps a datagram from `source`, as it says, by its buffer and the queue pair that it came from.
+    pub(super) fn keep(&mut self, source: u32, buffer: Slot, number: u32) {
+        self.datagrams.push_back((source, buffer, number));
+    }
+
+    /// Bytes for peers that were shut out.
+    pub(super) fn bytes(&self) -> usize {
+        self.elsewhere.capacity() * size_of::<u32>()
+    }
+
+    /// Takes what came from a peer, oldest first: buffers and queue pairs.
+    pub(super) fn take(&mut self, peer: u32) -> Vec<(Slot, u32)> {
+        let all = std::mem::take(&mut self.datagrams).into_iter();
+        let (theirs, others): (Vec<_>, _) = all.partition(|(source, ..)| *source == peer);
+        self.datagrams = others.into();
+        let theirs = theirs.into_iter();
+        theirs.map(|(_, buffer, number)| (buffer, number)).collect()
+    }
+}
+
+/// Datagrams of peers that are not known yet.
+const MOST_STRANGERS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_peer_gets_its_own_in_their_order() {
+        let mut strangers = UnresolvedPeers::default();
+        for (source, buffer) in [(3, 10), (4, 11), (3, 12)] {
+            strangers.keep(source, buffer, 100 + source);
+        }
+        assert_eq!(strangers.take(3), [(10, 103), (12, 103)]);
+        assert_eq!(strangers.take(3), []);
+        assert_eq!(strangers.take(4), [(11, 104)]);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_who_is_shut_out() {
+        let mut strangers = UnresolvedPeers::default();
+        for source in [3, 4] {
+            strangers.keep(source, 10 + source, 100 + source);
+        }
+        assert_eq!(strangers.shut_out(3), [(13, 103)]);
+        assert!(strangers.is_elsewhere(3) && !strangers.is_elsewhere(4));
+        assert_eq!(strangers.take(4), [(14, 104)]);
+    }
+
+    #[test]
+    fn there_is_room_for_some() {
+        let mut strangers = UnresolvedPeers::default();
+        let mut kept = 0;
+        while strangers.has_room() {
+            strangers.keep(1, kept, 0);
+            kept += 1;
+        }
+        assert_eq!(kept as usize, MOST_STRANGERS);
+        strangers.take(1);
+        assert!(strangers.has_room());
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Counts failures that come again and again: a caller acts on several in a short time, not on one.
+
+use crate::Moment;
+
+/// Counts failures, until none has happened for a minute.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RecentFailures {
+    count: u8,
+    last: Moment,
+}
+
+impl RecentFailures {
+    /// It happens now.
+    pub fn record(&mut self, now_ns: u64) {
+        self.count = self.count(now_ns).saturating_add(1);
+        self.last = Moment::of(now_ns);
+    }
+
+    /// How often it has happened since there was a minute without it.
+    #[must_use]
+    pub fn count(self, now_ns: u64) -> u8 {
+        match self.last.until(now_ns) {
+            0..=LONG_NS => self.count,
+            _ => 0,
+        }
+    }
+}
+
+/// What has not happened for so long is over.
+const LONG_NS: u64 = 60_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_not_happened_for_a_minute_is_forgotten() {
+        let mut it = RecentFailures::default();
+        assert_eq!(it.count(0), 0);
+        for second in 1..=3 {
+            it.record(50_000_000_000 * second);
+        }
+        let last = 150_000_000_000;
+        assert_eq!((it.count(last), it.count(last + LONG_NS)), (3, 3));
+        assert_eq!(it.count(last + LONG_NS + 1000), 0);
+        it.record(last + LONG_NS + 1000);
+        assert_eq!(it.count(last + 2 * LONG_NS), 1);
+    }
+
+    #[test]
+    fn what_never_ends_is_counted_no_further() {
+        let mut it = RecentFailures::default();
+        for _ in 0..300 {
+            it.record(7);
+        }
+        assert_eq!(it.count(7), u8::MAX);
+    }
+}
