@@ -1,211 +1,358 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The numbers of a job for programs: all ranks, all variables that are not 0, the whole matrix.
+//! The report of `--stats=FILE.json`, for programs: all ranks, all variables that are not 0, the whole matrix.
+//!
+//! Numbers that are not finite and values that a rank did not report are `null`. Keys are never renamed or removed
+//! while `version` is 1; new ones may be added.
 
 use super::calls::{Sum, Timed, sums};
 use super::hosts;
 use super::job::{Imbalance, Job, Rank, Traffic};
 use super::record::{Ending, Values};
 use super::table::is_nothing;
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+use serde_json::ser::Formatter;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
 
-/// All of it.
+/// The report as JSON text: an entry of the two outermost levels begins a line, deeper ones share it.
 pub(super) fn text(job: &Job) -> String {
-    let ranks: Vec<String> = job
-        .ranks
-        .iter()
-        .map(|one| format!("\n    {}", rank(one)))
-        .collect();
-    let row = |pick: fn(&Traffic) -> u64| {
-        let line = |rank: u32| {
-            let told = job
-                .ranks
-                .iter()
-                .find(|it| it.rank == rank && it.sent.is_some());
-            told.map_or_else(
-                || "null".to_owned(),
-                |it| list(it.to.iter().map(|sent| pick(sent).to_string())),
-            )
-        };
-        let lines: Vec<String> = (0..job.size)
-            .map(|rank| format!("\n      {}", line(rank)))
-            .collect();
-        format!("[{}\n    ]", lines.join(","))
-    };
-    #[allow(clippy::cast_precision_loss, reason = "for charts")]
-    let balances = [
-        (
-            "sent_bytes",
-            job.imbalance(|rank| Some(rank.sent?.bytes as f64)),
-        ),
-        (
-            "sent_messages",
-            job.imbalance(|rank| Some(rank.sent?.messages as f64)),
-        ),
-        ("waiting_seconds", job.imbalance(|rank| rank.waiting_s)),
-        ("mpi_seconds", job.imbalance(Rank::calls_s)),
-        ("cpu_seconds", job.imbalance(|rank| Some(rank.cpu_s))),
-    ];
-    let balances: Vec<String> = balances
-        .iter()
-        .filter_map(|(name, found)| Some(format!("\n    {}: {}", quoted(name), balance((*found)?))))
-        .collect();
-    let calls: Vec<String> = sums(job).iter().map(call_of_all).collect();
-    let remarks = list(job.remarks().iter().map(|words| quoted(words)));
-    format!(
-        "{{\n  \"version\": 1,\n  \"ranks\": {},\n  \"seconds\": {},\n  \"finding\": {},\n  \"remarks\": {remarks},\n{}  \
-         \"imbalance\": {{{}\n  }},\n  \"calls\": [{}\n  ],\n  \"per_rank\": [{}\n  ],\n  \"sent_from_rank_to_rank\": {{\n    \"bytes\": {},\n    \
-         \"messages\": {}\n  }}\n}}\n",
-        job.size,
-        real(job.elapsed_s()),
-        job.finding()
-            .map_or_else(|| "null".to_owned(), |words| quoted(&words)),
-        places(job),
-        balances.join(","),
-        calls.join(","),
-        ranks.join(","),
-        row(|sent| sent.bytes),
-        row(|sent| sent.messages)
-    )
+    let mut out = Vec::new();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, Lines::default());
+    let written = JobReport::of(job).serialize(&mut serializer);
+    debug_assert!(written.is_ok(), "memory takes everything: {written:?}");
+    out.push(b'\n');
+    String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The host of each rank, and what went between hosts; nothing where there is one.
-fn places(job: &Job) -> String {
-    if !job.hosts.are_several() {
-        return String::new();
-    }
-    let name = |rank| {
-        job.hosts
-            .name(rank)
-            .map_or_else(|| "null".to_owned(), quoted)
-    };
-    let between = hosts::between(job);
-    format!(
-        "  \"hosts\": {},\n  \"sent_between_hosts\": {{\"messages\": {}, \"bytes\": {}}},\n",
-        list((0..job.size).map(name)),
-        between.messages,
-        between.bytes
-    )
+#[derive(Serialize)]
+struct JobReport<'a> {
+    version: u32,
+    ranks: u32,
+    seconds: f64,
+    finding: Option<String>,
+    remarks: Vec<String>,
+    #[serde(flatten)]
+    hosts: Option<HostsReport<'a>>,
+    imbalance: ImbalanceReport,
+    calls: Vec<CallReport>,
+    per_rank: Vec<RankReport<'a>>,
+    sent_from_rank_to_rank: MatrixReport,
 }
 
-fn rank(rank: &Rank) -> String {
-    let ended = match rank.ending {
-        Ending::Finalized => "\"MPI_Finalize\"".to_owned(),
-        Ending::Left => "\"exit\"".to_owned(),
-        Ending::SoFar => "null".to_owned(),
-        Ending::Killed(signal) => quoted(&crate::failure::signal_words(signal.cast_signed()).0),
-    };
-    let of = |name: &str, traffic: Option<Traffic>| {
-        let numbers =
-            |it: Traffic| format!("{{\"messages\": {}, \"bytes\": {}}}", it.messages, it.bytes);
-        format!(
-            "\"{name}\": {}",
-            traffic.map_or_else(|| "null".to_owned(), numbers)
-        )
-    };
-    let kinds = [
-        ("sent", rank.sent),
-        ("received", rank.received),
-        ("eager", rank.eager),
-        ("early", Some(rank.early)),
-        ("gates", Some(rank.gates)),
-        ("rendezvous", Some(rank.rendezvous)),
-    ];
-    let kinds: Vec<String> = kinds.map(|(name, traffic)| of(name, traffic)).to_vec();
-    let variables = rank
-        .variables
-        .iter()
-        .filter(|(_, values)| !is_nothing(values));
-    let variables: Vec<String> = variables
-        .map(|(name, values)| format!("{}: {}", quoted(name), value(values)))
-        .collect();
-    let calls: Vec<String> = rank.calls.iter().flatten().map(call).collect();
-    format!(
-        "{{\"rank\": {}, \"ended\": {ended}, \"seconds\": {}, \"waiting_seconds\": {}, \"cpu_seconds\": {}, \"memory_bytes\": {}, \
-         {}, \"unexpected_messages\": {}, \"mpi_seconds\": {}, \"timed_seconds\": {}, \"calls\": {{{}}}, \"variables\": {{{}}}}}",
-        rank.rank,
-        real(rank.elapsed_s),
-        rank.waiting_s.map_or_else(|| "null".to_owned(), real),
-        real(rank.cpu_s),
-        rank.memory_bytes,
-        kinds.join(", "),
-        rank.unexpected,
-        rank.calls_s().map_or_else(|| "null".to_owned(), real),
-        rank.calls
-            .as_ref()
-            .map_or_else(|| "null".to_owned(), |_| real(rank.timed_s)),
-        calls.join(", "),
-        variables.join(", ")
-    )
+/// Present where the job had several hosts.
+#[derive(Serialize)]
+struct HostsReport<'a> {
+    /// By rank.
+    hosts: Vec<Option<&'a str>>,
+    sent_between_hosts: TrafficReport,
 }
 
-/// A function that one rank called.
-fn call((name, timed): (&String, &Timed)) -> String {
-    format!(
-        "{}: {{\"calls\": {}, \"seconds\": {}, \"longest_seconds\": {}}}",
-        quoted(name),
-        timed.calls,
-        real(timed.seconds),
-        real(timed.longest_s)
-    )
+#[derive(Serialize)]
+struct TrafficReport {
+    messages: u64,
+    bytes: u64,
 }
 
-/// The same of all ranks together.
-fn call_of_all(sum: &Sum) -> String {
-    format!(
-        "\n    {{\"name\": {}, \"calls\": {}, \"seconds\": {}, \"longest_seconds\": {}, \"longest_on_rank\": {}, \
-         \"seconds_per_rank\": {}}}",
-        quoted(&sum.name),
-        sum.calls,
-        real(sum.seconds),
-        real(sum.longest_s),
-        sum.longest_on,
-        balance(sum.balance)
-    )
+/// By sender, then by receiver; no row for a sender that reported nothing.
+#[derive(Serialize)]
+struct MatrixReport {
+    bytes: Vec<Option<Vec<u64>>>,
+    messages: Vec<Option<Vec<u64>>>,
 }
 
-fn balance(found: Imbalance) -> String {
-    format!(
-        "{{\"max\": {}, \"mean\": {}, \"max_over_mean\": {}, \"rank\": {}}}",
-        real(found.highest),
-        real(found.mean),
-        real(found.ratio()),
-        found.rank
-    )
+#[derive(Serialize)]
+struct ImbalanceReport {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sent_bytes: Option<BalanceReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sent_messages: Option<BalanceReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting_seconds: Option<BalanceReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mpi_seconds: Option<BalanceReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_seconds: Option<BalanceReport>,
 }
 
-fn value(values: &Values) -> String {
-    let all: Vec<String> = match values {
-        Values::Whole(all) => all.iter().map(u64::to_string).collect(),
-        Values::Real(all) => all.iter().map(|value| real(*value)).collect(),
-    };
-    match &all[..] {
-        [one] => one.clone(),
-        _ => list(all.into_iter()),
-    }
+/// Of a quantity that each rank has; `rank` has the most of it.
+#[derive(Serialize)]
+struct BalanceReport {
+    max: f64,
+    mean: f64,
+    max_over_mean: f64,
+    rank: u32,
 }
 
-fn list(items: impl Iterator<Item = String>) -> String {
-    format!("[{}]", items.collect::<Vec<_>>().join(", "))
+/// The calls of one function by all ranks.
+#[derive(Serialize)]
+struct CallReport {
+    name: String,
+    calls: u64,
+    seconds: f64,
+    longest_seconds: f64,
+    longest_on_rank: u32,
+    seconds_per_rank: BalanceReport,
 }
 
-/// JSON knows finite numbers alone.
-fn real(number: f64) -> String {
-    if number.is_finite() {
-        format!("{number}")
-    } else {
-        "null".to_owned()
-    }
+/// The calls of one function by one rank.
+#[derive(Serialize)]
+struct TimedReport {
+    calls: u64,
+    seconds: f64,
+    longest_seconds: f64,
 }
 
-fn quoted(words: &str) -> String {
-    let mut out = String::from("\"");
-    for letter in words.chars() {
-        match letter {
-            '"' | '\\' => out.extend(['\\', letter]),
-            letter if letter < ' ' => out += &format!("\\u{:04x}", u32::from(letter)),
-            letter => out.push(letter),
+#[derive(Serialize)]
+struct RankReport<'a> {
+    rank: u32,
+    /// `MPI_Finalize`, `exit`, the name of a signal, or `null` for a report in the middle of the run.
+    ended: Option<String>,
+    seconds: f64,
+    waiting_seconds: Option<f64>,
+    cpu_seconds: f64,
+    memory_bytes: u64,
+    sent: Option<TrafficReport>,
+    received: Option<TrafficReport>,
+    eager: Option<TrafficReport>,
+    early: TrafficReport,
+    gates: TrafficReport,
+    rendezvous: TrafficReport,
+    unexpected_messages: u64,
+    mpi_seconds: Option<f64>,
+    timed_seconds: Option<f64>,
+    /// By name of the function.
+    calls: BTreeMap<&'a str, TimedReport>,
+    #[serde(serialize_with = "by_name")]
+    variables: Vec<(&'a str, ValueReport<'a>)>,
+}
+
+/// A variable's value, or its values in the order of its elements.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ValueReport<'a> {
+    Integer(u64),
+    Integers(&'a [u64]),
+    Real(f64),
+    Reals(&'a [f64]),
+}
+
+impl<'a> JobReport<'a> {
+    fn of(job: &'a Job) -> Self {
+        Self {
+            version: 1,
+            ranks: job.size,
+            seconds: job.elapsed_s(),
+            finding: job.finding(),
+            remarks: job.remarks(),
+            hosts: job.hosts.are_several().then(|| HostsReport {
+                hosts: (0..job.size).map(|rank| job.hosts.name(rank)).collect(),
+                sent_between_hosts: hosts::between(job).into(),
+            }),
+            imbalance: ImbalanceReport::of(job),
+            calls: sums(job).into_iter().map(CallReport::from).collect(),
+            per_rank: job.ranks.iter().map(RankReport::of).collect(),
+            sent_from_rank_to_rank: MatrixReport {
+                bytes: matrix(job, |sent| sent.bytes),
+                messages: matrix(job, |sent| sent.messages),
+            },
         }
     }
-    out + "\""
+}
+
+fn matrix(job: &Job, pick: fn(&Traffic) -> u64) -> Vec<Option<Vec<u64>>> {
+    let sender = |rank: u32| {
+        let reported = |it: &&Rank| it.rank == rank && it.sent.is_some();
+        let sender = job.ranks.iter().find(reported)?;
+        Some(sender.to.iter().map(pick).collect())
+    };
+    (0..job.size).map(sender).collect()
+}
+
+impl ImbalanceReport {
+    #[allow(clippy::cast_precision_loss, reason = "for charts")]
+    fn of(job: &Job) -> Self {
+        let of = |value: fn(&Rank) -> Option<f64>| job.imbalance(value).map(BalanceReport::from);
+        Self {
+            sent_bytes: of(|rank| Some(rank.sent?.bytes as f64)),
+            sent_messages: of(|rank| Some(rank.sent?.messages as f64)),
+            waiting_seconds: of(|rank| rank.waiting_s),
+            mpi_seconds: of(Rank::calls_s),
+            cpu_seconds: of(|rank| Some(rank.cpu_s)),
+        }
+    }
+}
+
+impl<'a> RankReport<'a> {
+    fn of(rank: &'a Rank) -> Self {
+        let calls = rank.calls.iter().flatten();
+        let variables = rank.variables.iter();
+        Self {
+            rank: rank.rank,
+            ended: match rank.ending {
+                Ending::Finalized => Some("MPI_Finalize".to_owned()),
+                Ending::Left => Some("exit".to_owned()),
+                Ending::SoFar => None,
+                Ending::Killed(signal) => {
+                    Some(crate::failure::signal_words(signal.cast_signed()).0.into())
+                }
+            },
+            seconds: rank.elapsed_s,
+            waiting_seconds: rank.waiting_s,
+            cpu_seconds: rank.cpu_s,
+            memory_bytes: rank.memory_bytes,
+            sent: rank.sent.map(TrafficReport::from),
+            received: rank.received.map(TrafficReport::from),
+            eager: rank.eager.map(TrafficReport::from),
+            early: rank.early.into(),
+            gates: rank.gates.into(),
+            rendezvous: rank.rendezvous.into(),
+            unexpected_messages: rank.unexpected,
+            mpi_seconds: rank.calls_s(),
+            timed_seconds: rank.calls.as_ref().map(|_| rank.timed_s),
+            calls: calls.map(|(name, it)| (&name[..], it.into())).collect(),
+            variables: variables
+                .filter(|(_, values)| !is_nothing(values))
+                .map(|(name, values)| (&name[..], values.into()))
+                .collect(),
+        }
+    }
+}
+
+impl From<Traffic> for TrafficReport {
+    fn from(it: Traffic) -> Self {
+        Self {
+            messages: it.messages,
+            bytes: it.bytes,
+        }
+    }
+}
+
+impl From<Imbalance> for BalanceReport {
+    fn from(it: Imbalance) -> Self {
+        Self {
+            max: it.highest,
+            mean: it.mean,
+            max_over_mean: it.ratio(),
+            rank: it.rank,
+        }
+    }
+}
+
+impl From<Sum> for CallReport {
+    fn from(it: Sum) -> Self {
+        Self {
+            name: it.name,
+            calls: it.calls,
+            seconds: it.seconds,
+            longest_seconds: it.longest_s,
+            longest_on_rank: it.longest_on,
+            seconds_per_rank: it.balance.into(),
+        }
+    }
+}
+
+impl From<&Timed> for TimedReport {
+    fn from(it: &Timed) -> Self {
+        Self {
+            calls: it.calls,
+            seconds: it.seconds,
+            longest_seconds: it.longest_s,
+        }
+    }
+}
+
+impl<'a> From<&'a Values> for ValueReport<'a> {
+    fn from(values: &'a Values) -> Self {
+        match values {
+            Values::Whole(all) if all.len() == 1 => Self::Integer(all[0]),
+            Values::Whole(all) => Self::Integers(all),
+            Values::Real(all) if all.len() == 1 => Self::Real(all[0]),
+            Values::Real(all) => Self::Reals(all),
+        }
+    }
+}
+
+/// Writes pairs as an object whose keys stand in the order of the pairs.
+fn by_name<S: Serializer>(
+    pairs: &[(&str, ValueReport<'_>)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(pairs.len()))?;
+    for (name, value) in pairs {
+        map.serialize_entry(name, value)?;
+    }
+    map.end()
+}
+
+/// Breaks lines at the two outermost levels, so that a rank and a matrix are a line each.
+#[derive(Default)]
+struct Lines {
+    depth: usize,
+}
+
+impl Lines {
+    const DEEPEST: usize = 3;
+
+    fn open<W: Write + ?Sized>(&mut self, out: &mut W, bracket: &[u8]) -> io::Result<()> {
+        self.depth += 1;
+        out.write_all(bracket)
+    }
+
+    fn entry<W: Write + ?Sized>(&self, out: &mut W, is_first: bool) -> io::Result<()> {
+        if !is_first {
+            out.write_all(b",")?;
+        }
+        if self.depth < Self::DEEPEST {
+            self.line(out)
+        } else if is_first {
+            Ok(())
+        } else {
+            out.write_all(b" ")
+        }
+    }
+
+    fn close<W: Write + ?Sized>(&mut self, out: &mut W, bracket: &[u8]) -> io::Result<()> {
+        self.depth -= 1;
+        if self.depth + 1 < Self::DEEPEST {
+            self.line(out)?;
+        }
+        out.write_all(bracket)
+    }
+
+    fn line<W: Write + ?Sized>(&self, out: &mut W) -> io::Result<()> {
+        write!(out, "\n{:1$}", "", 2 * self.depth)
+    }
+}
+
+impl Formatter for Lines {
+    fn begin_array<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.open(out, b"[")
+    }
+
+    fn end_array<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.close(out, b"]")
+    }
+
+    fn begin_array_value<W: Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.entry(out, first)
+    }
+
+    fn begin_object<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.open(out, b"{")
+    }
+
+    fn end_object<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.close(out, b"}")
+    }
+
+    fn begin_object_key<W: Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.entry(out, first)
+    }
+
+    fn begin_object_value<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        out.write_all(b": ")
+    }
 }
 
 #[cfg(test)]
@@ -213,56 +360,74 @@ mod tests {
     use super::super::calls::tests::timed_job;
     use super::super::record::tests::record;
     use super::*;
+    use serde_json::{Value, json};
+
+    fn parsed(job: &Job) -> Value {
+        let text = text(job);
+        serde_json::from_str(&text).unwrap_or_else(|why| panic!("{why}: {text}"))
+    }
 
     #[test]
-    fn calls_are_told_by_rank_and_of_all() {
-        let told = text(&timed_job(2));
-        for line in [
-            "\"mpi_seconds\": 1.5, \"timed_seconds\": 2, \"calls\": {\"MPI_Barrier\": {\"calls\": 2, \"seconds\": 0.5, \"longest_seconds\": 0.4}, ",
-            "{\"name\": \"MPI_Recv\", \"calls\": 10, \"seconds\": 1, \"longest_seconds\": 0.3, \"longest_on_rank\": 0, \
-             \"seconds_per_rank\": {\"max\": 1, \"mean\": 0.5, \"max_over_mean\": 2, \"rank\": 0}}",
-        ] {
-            assert!(told.contains(line), "{line}: {told}");
-        }
-        let none = text(&Job::of(2, vec![record(1)]));
-        assert!(
-            none.contains("\"calls\": [\n  ]") && none.contains("\"mpi_seconds\": null"),
-            "{none}"
+    fn calls_are_reported_by_rank_and_of_all() {
+        let report = parsed(&timed_job(2));
+        let rank = &report["per_rank"][0];
+        assert_eq!(
+            (&rank["mpi_seconds"], &rank["timed_seconds"]),
+            (&json!(1.5), &json!(2.0))
+        );
+        assert_eq!(
+            rank["calls"]["MPI_Barrier"],
+            json!({"calls": 2, "seconds": 0.5, "longest_seconds": 0.4})
+        );
+        let receives = json!({
+            "name": "MPI_Recv", "calls": 10, "seconds": 1.0, "longest_seconds": 0.3, "longest_on_rank": 0,
+            "seconds_per_rank": {"max": 1.0, "mean": 0.5, "max_over_mean": 2.0, "rank": 0},
+        });
+        let calls = report["calls"].as_array().unwrap();
+        assert!(calls.contains(&receives), "{calls:?}");
+        let none = parsed(&Job::of(2, vec![record(1)]));
+        assert_eq!(
+            (&none["calls"], &none["per_rank"][0]["mpi_seconds"]),
+            (&json!([]), &Value::Null)
         );
     }
 
     #[test]
-    fn where_ranks_were_is_told_of_several_hosts() {
+    fn hosts_are_reported_where_there_are_several() {
         let nodes = [("a".to_owned(), vec![1]), ("b".to_owned(), vec![0])];
         let hosts = hosts::Hosts::of(nodes.into_iter());
         let job = Job::of(2, vec![record(1)]);
         assert!(!text(&job).contains("hosts"));
-        let told = text(&Job { hosts, ..job });
-        let line = "  \"hosts\": [\"b\", \"a\"],\n  \"sent_between_hosts\": {\"messages\": 0, \"bytes\": 0},\n  \"imbalance\": {";
-        assert!(told.contains(line), "{told}");
-    }
-
-    #[test]
-    fn what_is_quoted_can_be_read() {
-        assert_eq!(quoted("a \"b\"\\\n"), "\"a \\\"b\\\"\\\\\\u000a\"");
+        let report = parsed(&Job { hosts, ..job });
+        assert_eq!(report["hosts"], json!(["b", "a"]));
         assert_eq!(
-            (real(0.5), real(f64::NAN), real(3.0)),
-            ("0.5".into(), "null".into(), "3".into())
+            report["sent_between_hosts"],
+            json!({"messages": 0, "bytes": 0})
         );
     }
 
     #[test]
-    fn who_told_nothing_has_no_row() {
-        let told = text(&Job::of(2, vec![record(1)]));
-        assert!(
-            told.contains("\"bytes\": [\n      null,\n      null\n    ]"),
-            "{told}"
-        );
-        assert!(
-            told.contains("\"variables\": {\"messages\": [3, 4], \"time\": 0.25}"),
-            "{told}"
-        );
-        let count = |letter| told.chars().filter(|it| *it == letter).count();
-        assert_eq!((count('{'), count('[')), (count('}'), count(']')), "{told}");
+    fn a_rank_and_a_matrix_are_a_line() {
+        let text = text(&Job::of(2, vec![record(1)]));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "{");
+        assert!(lines[1].starts_with("  \"version\": 1,"), "{text}");
+        let ranks = lines.iter().filter(|it| it.starts_with("    {\"rank\": "));
+        assert_eq!(ranks.count(), 1, "{text}");
+        assert!(lines.contains(&"    \"bytes\": [null, null],"), "{text}");
+        assert_eq!(lines.last(), Some(&"}"), "{text}");
+    }
+
+    #[test]
+    fn variables_keep_their_names_and_values() {
+        let job = Job::of(2, vec![record(1)]);
+        let report = parsed(&job);
+        let variables = json!({"messages": [3, 4], "time": 0.25});
+        assert_eq!(report["per_rank"][0]["variables"], variables);
+        let mut odd = job;
+        let name = "a \"b\"\\\n".to_owned();
+        odd.ranks[0].variables = vec![(name.clone(), Values::Real(vec![1.0, f64::NAN]))];
+        let variables = &parsed(&odd)["per_rank"][0]["variables"];
+        assert_eq!(variables[&name], json!([1.0, null]));
     }
 }
