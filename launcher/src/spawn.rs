@@ -13,6 +13,7 @@
 #![allow(unsafe_code)]
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, rlim_t, setrlimit};

@@ -6,6 +6,7 @@
 mod common;
 use common::tool::{Row, Tool, attach, launch, start, trace};
 use common::{Job, Running, rmpiexec, script, send, until};
+use nix::libc;
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;

@@ -4,6 +4,7 @@
 
 mod common;
 use common::{rmpiexec, script};
+use nix::libc;
 use std::process::Command;
 
 #[test]

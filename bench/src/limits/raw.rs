@@ -12,6 +12,7 @@
 //! - **A3**: the mapping lives as long as the arena, and the file behind it never shrinks: only this file knows its
 //!   descriptor as a file, and it is given its size before anybody else can open it.
 
+use nix::libc;
 use std::ffi::{c_long, c_ulong};
 use std::fs::File;
 use std::io;

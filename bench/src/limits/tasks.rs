@@ -4,6 +4,7 @@
 //! Two members: 0 sends (or serves first), 1 receives. Flags are counted up and never set back, so a task starts from
 //! `before`, the number of messages of all earlier batches.
 
+use nix::libc;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

@@ -4,6 +4,7 @@
 //! A batch goes: member 0 posts a command and wakes the others; each says it is ready; member 0 starts its clock and all
 //! run the task; each says it is finished. So neither waking up nor setting up is ever inside the time.
 
+use nix::libc;
 use std::cell::{Cell, RefCell};
 use std::hint::spin_loop;
 use std::path::Path;

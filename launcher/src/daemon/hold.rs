@@ -10,6 +10,7 @@ use super::probe::Probes;
 use crate::job::NodeJob;
 use crate::link::Event;
 use nix::errno::Errno;
+use nix::libc;
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
 use nix::unistd::Pid;

@@ -43,6 +43,7 @@ use ending::Ending;
 use hold::Hold;
 use input::{Input, Pumped};
 use look::Look;
+use nix::libc;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signalfd::SignalFd;
 use pmi_server::PmiServer;

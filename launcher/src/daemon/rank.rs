@@ -4,6 +4,7 @@
 use super::tend::Tended;
 use crate::failure::How;
 use crate::spawn::Ending;
+use nix::libc;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 

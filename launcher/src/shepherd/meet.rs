@@ -13,6 +13,7 @@ use super::words::StepKey;
 use crate::job::random_u64;
 use crate::program::cause;
 use nix::errno::Errno;
+use nix::libc;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrIn6, bind, setsockopt, socket, sockopt,
 };

@@ -13,6 +13,7 @@
 #![allow(unsafe_code)]
 
 use super::{Job, Running};
+use nix::libc;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};

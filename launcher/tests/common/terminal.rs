@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::{Job, PATIENCE, Running, is_readable};
+use nix::libc;
 use nix::pty::{Winsize, openpty};
 use std::fs::File;
 use std::io::{Read, Write};

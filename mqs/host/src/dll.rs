@@ -10,6 +10,7 @@
     reason = "the type stands where the function goes"
 )]
 
+use nix::libc;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;

@@ -48,6 +48,7 @@ pub mod verdict;
 pub mod waits;
 pub mod words;
 
+use nix::libc;
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZero;
 use std::path::PathBuf;

@@ -8,6 +8,7 @@
 //! Two system calls, which take numbers and one place for a number.
 #![allow(unsafe_code, reason = "signals that nix has no names for")]
 
+use nix::libc;
 use std::fs;
 use std::marker::PhantomData;
 use std::ptr::null_mut;

@@ -11,6 +11,7 @@
 #[path = "../../../runtime/abi/tests/common/mod.rs"]
 mod common;
 
+use nix::libc;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};

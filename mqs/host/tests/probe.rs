@@ -10,6 +10,7 @@
 #[path = "../../../runtime/abi/tests/common/mod.rs"]
 mod common;
 
+use nix::libc;
 use std::ffi::CString;
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;

@@ -17,6 +17,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown,
     SocketAddrUnix, SocketFlags, SocketType,
 };
+use rustix::process::{PTracer, Pid, set_ptracer};
 use wireup::{Boot, ToDaemon, ToRank};
 
 use transport::Fabric;
@@ -284,16 +285,9 @@ fn greet(
 /// Where the Yama module lets only ancestors read a process's memory, lets the daemon and its descendants: the other
 /// ranks. Elsewhere the call is refused and nothing is needed.
 fn allow_single_copy(daemon_pid: u32) {
-    // SAFETY: takes a number and no memory.
-    unsafe {
-        libc::prctl(
-            libc::PR_SET_PTRACER,
-            libc::c_ulong::from(daemon_pid),
-            0,
-            0,
-            0,
-        )
-    };
+    if let Some(daemon) = Pid::from_raw(daemon_pid.cast_signed()) {
+        let _ = set_ptracer(PTracer::ProcessID(daemon));
+    }
 }
 
 impl DaemonLink {
