@@ -12,12 +12,17 @@ use std::time::Duration;
 pub(super) fn command_line(guest: &Guest, words: &[String]) -> Result<Vec<String>, String> {
     crate::install::run(&[])?;
     let pingpong = compile(guest)?;
+    let by_crate = compile_with_crate().unwrap_or_else(|why| {
+        println!("the ping-pong by the crate ibverbs is left out: {why}");
+        String::new()
+    });
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let mut line = vec![
         "sh".into(),
         text(&root().join("ci/softroce/bench")),
         text(&prefix()),
         pingpong,
+        by_crate,
     ];
     line.extend_from_slice(words);
     Ok(line)
@@ -43,4 +48,36 @@ fn compile(guest: &Guest) -> Result<String, String> {
         .arg("-libverbs");
     quiet(compiler, Duration::from_secs(120))?;
     Ok(program.to_string_lossy().into_owned())
+}
+
+/// The same through the crate `ibverbs`, which builds a part of rdma-core and generates its bindings.
+fn compile_with_crate() -> Result<String, String> {
+    let folder = target().join("softroce/ibverbs");
+    let mut cargo = command("cargo");
+    cargo
+        .args([
+            "build",
+            "--release",
+            "--quiet",
+            "--locked",
+            "--manifest-path",
+        ])
+        .arg(root().join("ci/softroce/ibverbs-pingpong/Cargo.toml"))
+        .env("CARGO_TARGET_DIR", &folder)
+        .env("BINDGEN_EXTRA_CLANG_ARGS", compilers_headers()?);
+    quiet(cargo, Duration::from_secs(600)).map_err(|why| {
+        let wanted = "cmake, libclang-dev, libnl-3-dev and libnl-route-3-dev";
+        let last = why.lines().last().unwrap_or_default();
+        format!("it needs {wanted} (or LIBCLANG_PATH): {last}")
+    })?;
+    let program = folder.join("release/ibverbs-pingpong");
+    Ok(program.to_string_lossy().into_owned())
+}
+
+/// `stddef.h` and its like, which a bare libclang lacks.
+fn compilers_headers() -> Result<String, String> {
+    let mut cc = command("cc");
+    cc.arg("-print-file-name=include");
+    let path = quiet(cc, Duration::from_secs(10))?;
+    Ok(format!("-I{}", path.trim()))
 }

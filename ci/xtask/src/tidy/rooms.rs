@@ -99,6 +99,7 @@ const UNSAFE_ROOMS: &[Room] = &[
         files: &[
             "bench/src/limits/raw.rs",
             "bench/benches/pack.rs",
+            "ci/softroce/ibverbs-pingpong/src/main.rs",
             "launcher/src/tests/heap.rs",
         ],
     },

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ibverbs-pingpong DEVICE_A DEVICE_B GID_INDEX BYTES SECONDS [HOST]`: what a message costs between two devices for a
+//! program that uses the crate `ibverbs` and nothing above it.
+//!
+//! The same measurement as `../pingpong.c`, which is the stricter one: this crate posts sends neither inline nor
+//! unsignalled and has no shared receive queues, so each message costs a read of the payload by the device and a
+//! completion more. Two processes, each on one of the devices with a reliable queue pair; the second one is this program
+//! again with `--echo`, here or on HOST by ssh. Prints minimum, median and 99th percentile of batches of half a
+//! millisecond, in microseconds for one direction.
+//!
+//! **Knows** the crate `ibverbs` alone. **Never** uses a line of rmpi: rmpi is measured against it.
+//!
+//! # Safety
+//! Posted receives and sends name ranges of a region that lives as long as their queue pair. A range is read or written
+//! again only after its completion.
+
+use ibverbs::{CompletionQueue, MemoryRegion, QueuePair, QueuePairEndpoint, ibv_qp_type, ibv_wc};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+type Result<T> = std::result::Result<T, String>;
+
+/// Receives that are posted at any time.
+const RECEIVES: usize = 64;
+const MAX_BYTES: usize = 256;
+const BATCH: Duration = Duration::from_micros(500);
+/// First byte of a message: send it back; send it back and end.
+const PING: u8 = 0;
+const LAST: u8 = 1;
+/// Work request ids of receives are their slots; that of sends is this.
+const SEND: u64 = u64::MAX;
+
+/// One side: a connected queue pair with its memory. Slots 0 to `RECEIVES` - 1 are received into, the last is sent from.
+struct Side<'a> {
+    pair: QueuePair<'a>,
+    queue: &'a CompletionQueue<'a>,
+    memory: MemoryRegion<u8>,
+    bytes: usize,
+    sends_done: u64,
+    sends_posted: u64,
+    /// First bytes of messages that were received while waiting for something else.
+    received: Vec<u8>,
+}
+
+impl Side<'_> {
+    fn post_receive(&mut self, slot: usize) -> Result<()> {
+        let start = slot * MAX_BYTES;
+        // SAFETY: The region lives as long as the queue pair, in the same structure, and the slot is read only after
+        // its completion.
+        unsafe {
+            self.pair
+                .post_receive(&mut self.memory, start..start + MAX_BYTES, slot as u64)
+        }
+        .map_err(|why| format!("post_receive: {why}"))
+    }
+
+    fn send(&mut self, kind: u8) -> Result<()> {
+        while self.sends_done < self.sends_posted {
+            self.poll()?;
+        }
+        let start = RECEIVES * MAX_BYTES;
+        self.memory[start] = kind;
+        // SAFETY: As above; the slot is written again only after the completion of this send, for which the loop waits.
+        unsafe {
+            self.pair
+                .post_send(&mut self.memory, start..start + self.bytes, SEND)
+        }
+        .map_err(|why| format!("post_send: {why}"))?;
+        self.sends_posted += 1;
+        Ok(())
+    }
+
+    /// The first byte of the next message.
+    fn receive(&mut self) -> Result<u8> {
+        loop {
+            if let Some(kind) = self.received.pop() {
+                return Ok(kind);
+            }
+            self.poll()?;
+        }
+    }
+
+    fn poll(&mut self) -> Result<()> {
+        let mut space = [ibv_wc::default(); 4];
+        let done = self
+            .queue
+            .poll(&mut space)
+            .map_err(|why| format!("poll: {why}"))?;
+        for completion in done {
+            if let Some((status, _)) = completion.error() {
+                return Err(format!("a completion has status {status:?}"));
+            }
+            if completion.wr_id() == SEND {
+                self.sends_done += 1;
+                continue;
+            }
+            let slot = usize::try_from(completion.wr_id()).map_err(|why| why.to_string())?;
+            self.received.push(self.memory[slot * MAX_BYTES]);
+            self.post_receive(slot)?;
+        }
+        Ok(())
+    }
+
+    /// Sends back what is received, the last message too.
+    fn echo(&mut self) -> Result<()> {
+        loop {
+            let kind = self.receive()?;
+            self.send(kind)?;
+            if kind == LAST {
+                break;
+            }
+        }
+        // An acknowledgement may have to be sent once more.
+        std::thread::sleep(Duration::from_secs(1));
+        Ok(())
+    }
+
+    fn batch(&mut self, count: u32) -> Result<Duration> {
+        let start = Instant::now();
+        for _ in 0..count {
+            self.send(PING)?;
+            self.receive()?;
+        }
+        Ok(start.elapsed())
+    }
+
+    /// Microseconds for one direction, of each batch, ascending.
+    fn measure(&mut self, time: Duration) -> Result<Vec<f64>> {
+        let mut count = 1;
+        let mut warmed = 0;
+        while warmed < 500 || self.batch(count)? < BATCH {
+            if self.batch(count)? < BATCH {
+                count *= 2;
+            }
+            warmed += count;
+        }
+        let start = Instant::now();
+        let mut times = Vec::new();
+        while start.elapsed() < time {
+            times.push(self.batch(count)?.as_secs_f64() / f64::from(count) / 2.0 * 1e6);
+        }
+        self.send(LAST)?;
+        self.receive()?;
+        times.sort_by(f64::total_cmp);
+        Ok(times)
+    }
+}
+
+/// Connects `device` with the other process, whose endpoint comes by `input` as ours goes by `output`, and runs `body`.
+fn connected<T>(
+    device: &str,
+    gid_index: u32,
+    bytes: usize,
+    input: impl Read,
+    mut output: impl Write,
+    body: impl FnOnce(&mut Side) -> Result<T>,
+) -> Result<T> {
+    let said = |what: &'static str| move |why: io::Error| format!("{device}: {what}: {why}");
+    let devices = ibverbs::devices().map_err(said("devices"))?;
+    let found = devices
+        .iter()
+        .find(|it| {
+            it.name()
+                .is_some_and(|name| name.to_bytes() == device.as_bytes())
+        })
+        .ok_or_else(|| format!("there is no device {device}"))?;
+    let context = found.open().map_err(said("open"))?;
+    let depth = i32::try_from(2 * RECEIVES).map_err(|why| why.to_string())?;
+    let queue = context
+        .create_cq(depth, 0)
+        .map_err(said("completion queue"))?;
+    let domain = context.alloc_pd().map_err(said("protection domain"))?;
+    let prepared = domain
+        .create_qp(&queue, &queue, ibv_qp_type::IBV_QPT_RC)
+        .set_gid_index(gid_index)
+        .set_max_send_wr(2)
+        .set_max_recv_wr(RECEIVES as u32)
+        .build()
+        .map_err(said("queue pair"))?;
+
+    let mut input = BufReader::new(input);
+    let mine = serde_json::to_string(&prepared.endpoint()).map_err(|why| why.to_string())?;
+    let theirs = exchange(&mut input, &mut output, &mine)?;
+    let theirs: QueuePairEndpoint =
+        serde_json::from_str(&theirs).map_err(|why| format!("{theirs:?}: {why}"))?;
+    let mut side = Side {
+        pair: prepared.handshake(theirs).map_err(said("handshake"))?,
+        queue: &queue,
+        memory: domain
+            .allocate((RECEIVES + 1) * MAX_BYTES)
+            .map_err(said("memory region"))?,
+        bytes,
+        sends_done: 0,
+        sends_posted: 0,
+        received: Vec::new(),
+    };
+    for slot in 0..RECEIVES {
+        side.post_receive(slot)?;
+    }
+    exchange(&mut input, &mut output, "ready")?;
+    body(&mut side)
+}
+
+/// Sends a line and returns the other's.
+fn exchange(input: &mut impl BufRead, output: &mut impl Write, line: &str) -> Result<String> {
+    let mut theirs = String::new();
+    writeln!(output, "{line}")
+        .and_then(|()| output.flush())
+        .and_then(|()| input.read_line(&mut theirs))
+        .map_err(|why| format!("the other process: {why}"))?;
+    Ok(theirs)
+}
+
+/// Starts this program once more, for the other device.
+fn start_echo(words: &[String], host: Option<&String>) -> Result<Child> {
+    let program = std::env::current_exe().map_err(|why| why.to_string())?;
+    let mut command = match host {
+        Some(host) => {
+            let mut ssh = Command::new("ssh");
+            ssh.arg(host).arg(program);
+            ssh
+        }
+        None => Command::new(program),
+    };
+    command.arg("--echo").args(words);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .spawn()
+        .map_err(|why| format!("the other process: {why}"))
+}
+
+fn run(words: &[String]) -> Result<()> {
+    let usage = format!(
+        "usage: ibverbs-pingpong DEVICE_A DEVICE_B GID_INDEX BYTES SECONDS [HOST] (1 to {MAX_BYTES} bytes)"
+    );
+    let numbers = |gid: &str, bytes: &str| -> Result<(u32, usize)> {
+        let bytes = bytes.parse().ok().filter(|it| (1..=MAX_BYTES).contains(it));
+        gid.parse().ok().zip(bytes).ok_or_else(|| usage.clone())
+    };
+    match words {
+        [flag, device, gid, bytes] if flag == "--echo" => {
+            let (gid, bytes) = numbers(gid, bytes)?;
+            connected(device, gid, bytes, io::stdin(), io::stdout(), |side| {
+                side.echo()
+            })
+        }
+        [a, b, gid, bytes, seconds, host @ ..] if host.len() < 2 => {
+            let (gid_index, size) = numbers(gid, bytes)?;
+            let seconds = seconds
+                .parse()
+                .ok()
+                .and_then(|it| Duration::try_from_secs_f64(it).ok());
+            let time = seconds.ok_or_else(|| usage.clone())?;
+            let mut other = start_echo(&[b.clone(), gid.clone(), bytes.clone()], host.first())?;
+            let (input, output) = other
+                .stdout
+                .take()
+                .zip(other.stdin.take())
+                .ok_or("no pipes")?;
+            let times = connected(a, gid_index, size, input, output, |side| side.measure(time))?;
+            let status = other.wait().map_err(|why| why.to_string())?;
+            let at = |part: usize| {
+                times
+                    .get(times.len() * part / 100)
+                    .copied()
+                    .unwrap_or(f64::NAN)
+            };
+            println!("{:.2} {:.2} {:.2}", at(0), at(50), at(99));
+            if status.success() {
+                Ok(())
+            } else {
+                Err(format!("the other process: {status}"))
+            }
+        }
+        _ => Err(usage),
+    }
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
