@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The nodes of a job as its front sees them: a daemon each, and an edge to it. What every node has to say before it is true
 //! of the job (all ranks stand still, nothing is left, so much input was taken) is put together here.
+//!
+//! Jobs may have 640,000 ranks: the front holds a few bytes for a rank, and no event asks all nodes (`tests/scale.rs`).
 
 use super::between::{Between, Passed};
 use super::now;
