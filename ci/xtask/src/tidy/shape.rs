@@ -6,6 +6,8 @@ use super::{Problem, Source};
 
 const FILE_LINES_MAX: usize = 900;
 const FILE_LINES_WARN: usize = 600;
+const OVERVIEW_LINES_MAX: usize = 400;
+const OVERVIEW_COLUMNS_MAX: usize = 120;
 const FUNCTION_LINES_MAX: usize = 60;
 const NESTING_MAX: usize = 4;
 
@@ -22,6 +24,27 @@ pub(crate) fn file_length(source: &Source) -> Option<Problem> {
     );
     problem.warning = lines <= FILE_LINES_MAX;
     (lines > FILE_LINES_WARN).then_some(problem)
+}
+
+/// `ARCHITECTURE.md` is read in one go: at most 400 lines of at most 120 columns.
+pub(crate) fn overview(source: &Source) -> Vec<Problem> {
+    if source.path != "ARCHITECTURE.md" {
+        return Vec::new();
+    }
+    let count = source.text.lines().count();
+    let mut problems = Vec::new();
+    if count > OVERVIEW_LINES_MAX {
+        let what = format!("{count} lines, at most {OVERVIEW_LINES_MAX} are good");
+        problems.push(source.problem(0, what));
+    }
+    for (index, line) in source.text.lines().enumerate() {
+        let columns = line.chars().count();
+        if columns > OVERVIEW_COLUMNS_MAX {
+            let what = format!("{columns} columns, at most {OVERVIEW_COLUMNS_MAX} are good");
+            problems.push(source.problem(index + 1, what));
+        }
+    }
+    problems
 }
 
 /// Functions over 60 lines need `// tidy: long (reason)`; five levels of nesting always fail.
@@ -181,6 +204,16 @@ mod tests {
             "    g();\n".repeat(lines - 2)
         );
         Source::new("x.rs", &text)
+    }
+
+    #[test]
+    fn an_overview_that_grows_fails() {
+        let good = "words\n".repeat(400) + &"x".repeat(120);
+        assert_eq!(overview(&Source::new("ARCHITECTURE.md", &good[6..])), []);
+        let found = overview(&Source::new("ARCHITECTURE.md", &(good.clone() + "x\n")));
+        let lines: Vec<usize> = found.iter().map(|problem| problem.line).collect();
+        assert_eq!(lines, [0, 401]);
+        assert_eq!(overview(&Source::new("docs/other.md", &good)), []);
     }
 
     #[test]
