@@ -45,6 +45,7 @@ pub(crate) fn check() -> Result<(Vec<Problem>, Vec<Problem>), String> {
     let mut all = Vec::new();
     for source in &sources {
         all.extend(words::check(source));
+        all.extend(shape::overview(source));
         if !source.is_generated() {
             all.extend(shape::file_length(source));
         }
