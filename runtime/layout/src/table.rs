@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table by which a reader finds every field, made from the types.
+//! The table by which a reader finds every field, generated from the types.
 
 use core::mem::offset_of;
 
@@ -151,7 +151,7 @@ pub mod group_table_field {
     pub const CHUNKS: u16 = 0;
 }
 
-/// Where every field that a debugger needs lies; made from the types, so it cannot go stale.
+/// The location of every field that a debugger needs; generated from the types, so it cannot go stale.
 pub static LAYOUT: [FieldRow; 57] = [
     row(SLOT, field::VERSION, offset_of!(RequestSlot, version), 4),
     row(
@@ -399,7 +399,7 @@ mod tests {
             for (number, row) in rows().enumerate() {
                 assert_eq!(usize::from(row.field), number);
                 assert!(ends_at(row) <= size as u64);
-                // A field that came later may lie where there was room.
+                // A field that was added later may be placed in former padding.
                 for other in rows().take(number) {
                     assert!(
                         ends_at(other) <= row.offset.into() || ends_at(row) <= other.offset.into(),
