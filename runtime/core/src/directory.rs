@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the ranks of the job are found on a network: what this process tells the daemon about itself, and what it asks
-//! when the transport first wants to reach a peer. Nothing waits here: what the socket does not take now is said in a later
-//! turn of the progress loop, and answers are looked for there.
+//! Network address records of the ranks of the job: this process publishes its own to the daemon, and requests those
+//! of others when the transport first needs to reach a peer. Nothing blocks here: messages that the socket cannot take
+//! are sent in a later turn of the progress loop, which also polls for replies.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,66 +10,67 @@ use wireup::{Record, ToDaemon, ToRank};
 
 use crate::boot::{ControlInput, DaemonLink};
 
-/// What is to be said and heard.
+/// Messages to the daemon and outstanding requests.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// What the socket has not taken yet; at most a record, a question about each peer, a remark, and that this process is quiet.
+    /// Messages that the socket has not taken yet; at most a record, a request for each peer, a remark, and the report
+    /// of quiescence.
     unsaid: VecDeque<ToDaemon>,
-    /// Questions without an answer.
+    /// Requests without a reply.
     open: u32,
-    /// Turns since something was asked or heard.
+    /// Turns since the last request or reply.
     turns: u32,
-    /// When that was, as far as anybody wanted to know.
+    /// Time of the last request or reply, once it was needed.
     since: Option<Instant>,
 }
 
-/// A message of the daemon about other processes.
+/// A message from the daemon about other processes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DirectoryNews {
-    /// Where a rank is found.
+    /// The address record of a rank.
     Record(u32, Record),
-    /// That rank is not to be found, for this reason.
+    /// There is no address record of that rank, for this reason.
     NoRecord(u32, String),
     /// Everything that any process has sent has arrived.
     AllQuiet,
-    /// A rank has failed, for this reason, and the others go on.
+    /// A rank has failed, for this reason, and the job continues.
     Lost(u32, String),
-    /// The daemon is gone.
+    /// The daemon has closed the connection.
     End,
 }
 
 impl Directory {
-    /// Tells where this process is found.
+    /// Publishes the address record of this process.
     pub(crate) fn publish(&mut self, rank: u32, record: Record) {
         self.unsaid.push_back(ToDaemon::Publish { rank, record });
     }
 
-    /// Asks where another rank is found; once for each.
+    /// Requests the address record of another rank; to be called once for each.
     pub(crate) fn ask(&mut self, rank: u32, of: u32) {
         self.unsaid.push_back(ToDaemon::LookUp { rank, of });
         self.open += 1;
         self.stir();
     }
 
-    /// Says what the user should know once of the job.
+    /// Sends a remark that the user should see once per job.
     pub(crate) fn remark(&mut self, rank: u32, words: String) {
         self.unsaid.push_back(ToDaemon::Remark { rank, words });
     }
 
-    /// Says that everything this process has sent over a network has arrived.
+    /// Reports that everything this process has sent over a network has arrived.
     pub(crate) fn say_quiet(&mut self, rank: u32) {
         self.unsaid.push_back(ToDaemon::Quiet { rank });
         self.open += 1;
         self.stir();
     }
 
-    /// Whether there is nothing to say and nothing to wait for.
+    /// Whether there is nothing to send and no reply to wait for.
     pub(crate) fn is_idle(&self) -> bool {
         self.open == 0 && self.unsaid.is_empty()
     }
 
-    /// A turn of the progress loop: says what is to be said and takes what was said, if anything is expected. A long wait is
-    /// for a rank that has not come to `MPI_Init`, and looks are rare then.
+    /// A turn of the progress loop: sends what is queued and polls for replies, if any is expected. A long wait is for
+    /// a rank that has not called `MPI_Init`; polls are rare then.
     pub(crate) fn turn(&mut self, link: &DaemonLink) -> Option<DirectoryNews> {
         while self.unsaid.front().is_some_and(|words| link.try_say(words)) {
             self.unsaid.pop_front();
@@ -84,7 +85,7 @@ impl Directory {
         self.hear(link)
     }
 
-    /// The next thing that the daemon said, whether anything is expected or not.
+    /// The next message from the daemon, whether one is expected or not.
     pub(crate) fn hear(&mut self, link: &DaemonLink) -> Option<DirectoryNews> {
         let news = match link.hear() {
             ControlInput::Words(ToRank::Record { rank, record }) => {
@@ -94,7 +95,7 @@ impl Directory {
                 DirectoryNews::NoRecord(rank, why)
             }
             ControlInput::Words(ToRank::AllQuiet) => DirectoryNews::AllQuiet,
-            // Nobody asked for these.
+            // Unsolicited messages.
             ControlInput::Words(ToRank::Lost { rank, why }) => {
                 return Some(DirectoryNews::Lost(rank, why));
             }
@@ -106,7 +107,7 @@ impl Directory {
         Some(news)
     }
 
-    /// How long the process may sleep: nobody wakes it for what the daemon says. After that it looks.
+    /// How long the process may sleep: no message of the daemon wakes it. After that it polls.
     pub(crate) fn patience(&mut self, now: Instant) -> Duration {
         if self.is_idle() {
             return Duration::MAX;
@@ -121,9 +122,9 @@ impl Directory {
     }
 }
 
-/// Turns in which every one looks; later one in so many.
+/// Turns that poll every time; later turns poll once in this many.
 const EAGER_TURNS: u32 = 64;
-/// Between two looks of one who sleeps: at first, and after a long wait.
+/// Shortest and longest sleep between two polls: at first, and after a long wait.
 const SHORTEST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(20);
 
@@ -133,7 +134,7 @@ mod tests {
     use rustix::fd::OwnedFd;
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-    /// A line to a daemon, and the daemon's end of it.
+    /// A connection to a daemon, and the daemon's end of it.
     fn line() -> (DaemonLink, OwnedFd) {
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
@@ -149,7 +150,7 @@ mod tests {
         Record::new(&[number; 24]).unwrap()
     }
 
-    /// What the daemon hears next.
+    /// The next message that the daemon receives.
     fn heard(daemon: &OwnedFd) -> Option<ToDaemon> {
         let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
         let (length, _) = rustix::net::recv(daemon, &mut bytes[..], RecvFlags::empty()).ok()?;

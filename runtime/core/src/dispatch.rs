@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who gets what the transport tells: the protocols that share the fabric of a process, each with an [`Owner`] of its own.
+//! Dispatch of completions to the protocols that share the fabric of a process, each with an [`Owner`] of its own.
 //!
-//! The kind of a frame, the name of a work request and an immediate say whose they are; nothing else decides it, and it is
-//! decided here alone. What is nobody's was sent by a peer that makes no sense: it is counted and changes nothing.
+//! The kind of a frame, the id of a work request and an immediate contain the owner; it is decoded here and nowhere
+//! else. What has no owner was sent by a misbehaving peer: it is counted and changes nothing.
 //!
-//! What the daemon tells comes by here too; and what becomes of a lost peer, whoever tells of it, concerns nearly every part.
+//! Messages of the daemon are dispatched here too, and so is the loss of a peer, which affects nearly every part.
 
 use engine::{EventType, Peer};
 use transport::{Arrived, Completion, Owner, WorkId, WorkOutcome};
@@ -26,7 +26,7 @@ const fn is_same(one: Owner, other: Owner) -> bool {
 }
 
 impl Universe {
-    /// One completion of the transport.
+    /// Takes in one completion of the transport.
     #[inline(always)]
     pub(crate) fn take_in(&mut self, completion: Completion) {
         match completion {
@@ -35,7 +35,7 @@ impl Universe {
         }
     }
 
-    /// A frame.
+    /// Takes in a frame.
     #[inline(always)]
     pub(crate) fn take_in_frame(&mut self, arrived: &Arrived) {
         match Owner::of_kind(arrived.head.kind) {
@@ -44,7 +44,7 @@ impl Universe {
         }
     }
 
-    /// A frame that is no message.
+    /// Takes in a frame that is not a message.
     #[cold]
     #[inline(never)]
     fn take_in_other(&mut self, arrived: &Arrived) {
@@ -68,7 +68,7 @@ impl Universe {
     fn take_in_event(&mut self, completion: Completion) {
         match completion {
             Completion::Arrived(_) => {}
-            // The lease has come back with it: the loan is over.
+            // The completion has returned the lease: the loan is over.
             Completion::Worked { work, outcome, .. } => self.take_in_work(work, outcome),
             Completion::Written { peer, immediate } => match Owner::of_immediate(immediate) {
                 channel::OWNER => self.channels.own.written(peer, immediate),
@@ -82,7 +82,7 @@ impl Universe {
         }
     }
 
-    /// The end of a read or write.
+    /// Takes in the completion of a read or write.
     fn take_in_work(&mut self, work: WorkId, outcome: WorkOutcome) {
         match Owner::of_work(work) {
             ENGINE => self.messages.pump.take_in_read(work, outcome),
@@ -91,7 +91,7 @@ impl Universe {
                     .own
                     .worked(&mut self.messages.pump.fabric, work, outcome)
             }
-            // This process has posted no other.
+            // This process posts no others.
             _ => {}
         }
     }
@@ -117,7 +117,7 @@ impl Universe {
         }
     }
 
-    /// Says to the daemon what is to be said, and takes what it says if an answer is expected.
+    /// Sends queued messages to the daemon, and takes its messages if a reply is expected.
     #[cold]
     pub(crate) fn listen(&mut self) {
         while let Some(news) = self.network.next_answer() {
@@ -134,21 +134,21 @@ impl Universe {
             }
             DirectoryNews::NoRecord(rank, why) => self.lose(Peer(rank), &why),
             DirectoryNews::Lost(rank, why) => {
-                // What it sent before is here.
+                // Messages that it sent before its end have arrived.
                 self.progress();
                 self.lose(Peer(rank), &why);
                 self.network.end_job_without(rank, &why);
             }
             DirectoryNews::AllQuiet => self.network.let_go(),
             DirectoryNews::End => {
-                // Without the daemon nobody would end this process.
+                // Without the daemon nothing would end this process.
                 eprintln!("rank {}: the launcher is gone; this rank ends", self.rank());
                 crate::boot::leave(1);
             }
         }
     }
 
-    /// A peer does not answer any more, or never did.
+    /// Marks a peer dead, or unreachable from the start.
     #[cold]
     pub(crate) fn lose(&mut self, peer: Peer, why: &str) {
         let Self {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds out whether ranks must share cores: from the launcher's words, the affinity masks of the node's ranks, the
-//! control group's quota, and the time that this process had to wait for a core.
+//! Detects whether ranks must share cores: from the launcher's data, the affinity masks of the node's ranks, the
+//! control group's quota, and the time that this process spent runnable without a core.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use transport::{Fabric, wait};
 use crate::var::Variable;
 use crate::var::live::live;
 
-/// Whether this process has a core to itself, as far as it knows.
+/// Whether this process has a core of its own, as far as it can be detected.
 #[derive(Debug)]
 pub(crate) struct Crowding {
     crowded: bool,
@@ -18,35 +18,36 @@ pub(crate) struct Crowding {
     fixed: bool,
     sleepless: bool,
     local_size: u32,
-    /// Ranks of other hosts that share this one's CPUs.
+    /// Ranks of other jobs or launchers that share this host's CPUs.
     beside: u32,
-    /// The core is wanted by others than ranks of this job.
+    /// Processes other than ranks of this job need the core.
     by_others: bool,
     launch_cpus: u32,
-    /// Time of the last look at the masks.
+    /// Time of the last check of the masks.
     looked: Option<Instant>,
     pressure: Pressure,
     link_checked: Option<Instant>,
-    /// Until when a yield is taken to last long.
+    /// Time until which a yield is assumed to last long.
     beside_work: Option<Instant>,
 }
 
-/// Finds out from the time that this process had to wait for a core whether others want it all the time. A daemon that
-/// runs now and then takes a quarter of a window once in a while; who shares the core for good takes half of each, or, where this
-/// process sleeps much, half of what is left.
+/// Detects from the time spent runnable without a core whether other processes need it all the time. A daemon that
+/// runs now and then takes a quarter of a window once in a while; a process that shares the core permanently takes
+/// half of each, or, if this process sleeps much, half of the rest.
 #[derive(Debug, Default)]
 struct Pressure {
-    /// Where the present window began: when, and what was counted until then.
+    /// Start of the present window: its time, and the counts at that time.
     began: Option<(Instant, CoreTimes)>,
-    /// Windows in a row that were over the mark.
+    /// Consecutive windows above the threshold.
     over: u32,
-    /// Until when the finding holds.
+    /// Time until which the result holds.
     until: Option<Instant>,
 }
 
 impl Pressure {
-    /// Takes in what was counted so far; answers whether others want the core: in some windows in a row it was delayed for more than
-    /// so many percent of the time in which it wanted one, and that was no short time. The finding holds for so long.
+    /// Takes the present counts; returns whether other processes need the core: in several consecutive windows this
+    /// process was delayed for more than `percent` of the time in which it needed one, and that time was not short. A
+    /// positive result holds for `holds`.
     fn note(&mut self, now: Instant, total: CoreTimes, percent: u64, holds: Duration) -> bool {
         let (then, before) = *self.began.get_or_insert((now, total));
         let elapsed = now - then;
@@ -66,7 +67,7 @@ impl Pressure {
 }
 
 impl Crowding {
-    /// `policy`: the place of the word in the variable RMPI_WAIT.
+    /// `policy`: index of the value of RMPI_WAIT.
     pub(crate) fn new(policy: u64) -> Self {
         Self {
             crowded: policy == 2,
@@ -84,10 +85,10 @@ impl Crowding {
         }
     }
 
-    /// Another policy holds from now on.
+    /// Changes the policy.
     pub(crate) fn follow(&mut self, policy: u64) {
         (self.fixed, self.sleepless) = (policy != 0, policy == 1);
-        // Nobody looks again where that is fixed.
+        // With a fixed policy no check resets this.
         self.by_others = false;
         self.crowded = match policy {
             0 => self.outnumbers_cores(),
@@ -96,7 +97,7 @@ impl Crowding {
         self.looked = None;
     }
 
-    /// What the launcher said: ranks on this node, ranks of other hosts `beside` them, and the CPUs that all these share.
+    /// Sets the launcher's data: ranks on this node, other ranks `beside` them, and the CPUs that all of these share.
     pub(crate) fn set_launch(&mut self, local_size: u32, beside: u32, mask: &[u64]) {
         (self.local_size, self.beside) = (local_size, beside);
         let mine = count(&wait::allowed_cpus());
@@ -112,29 +113,29 @@ impl Crowding {
         self.crowded
     }
 
-    /// Whether others than ranks of this job want the core.
+    /// Whether processes other than ranks of this job need the core.
     pub(crate) fn is_by_others(&self) -> bool {
         self.by_others
     }
 
-    /// Whether a control group grants less time than the CPUs have: time that is spent on waiting is taken from the job's work.
+    /// Whether a control group grants less time than the CPUs have: time spent spinning is lost to the job.
     pub(crate) fn is_rationed(&self) -> bool {
         self.rationed
     }
 
-    /// Whether those who share the core are seen when it is offered to them. Others than ranks of this node may not be: the system may
-    /// deal cores to sessions first (`sched_autogroup_enabled`) or to control groups, and then a yield lets nobody run but those of
-    /// the own one.
+    /// Whether a yield reveals the processes that share the core. It may not reveal those other than ranks of this
+    /// node: the scheduler may divide cores among sessions (`sched_autogroup_enabled`) or control groups first, and
+    /// then a yield only runs processes of the same one.
     pub(crate) fn sees_others(&self) -> bool {
         self.beside == 0 && !self.by_others
     }
 
-    /// Whether this process polls for ever, as it was told.
+    /// Whether the policy is to poll without end.
     pub(crate) fn is_sleepless(&self) -> bool {
         self.sleepless
     }
 
-    /// Looks again, if the last look is long ago; `true` if the answer has changed.
+    /// Checks again if the last check is long ago; `true` if the result has changed.
     pub(crate) fn assess(&mut self, now: Instant, fabric: &Fabric) -> bool {
         if self.fixed || self.looked.is_some_and(|last| now - last < LOOK_EVERY) {
             return false;
@@ -147,8 +148,8 @@ impl Crowding {
         before != (self.crowded, self.by_others)
     }
 
-    /// A yield that began at `start` is over. If it was long, whoever has the core computes, and takes it for whole slices of time: who
-    /// sleeps instead is given the core when it is woken.
+    /// Records the end of a yield that began at `start`. If it was long, another process computes on the core for
+    /// whole time slices: a process that sleeps instead gets the core when it is woken.
     #[inline]
     pub(crate) fn note_yield(&mut self, start: Instant) {
         let now = Instant::now();
@@ -157,13 +158,13 @@ impl Crowding {
         }
     }
 
-    /// Whether somebody computes on this core, as far as the last yields have shown.
+    /// Whether another process computes on this core, according to the last yields.
     #[inline]
     pub(crate) fn is_beside_work(&self, now: Instant) -> bool {
         self.beside_work.is_some_and(|until| now < until)
     }
 
-    /// Once a second at most.
+    /// Whether a check is due: once a second at most.
     pub(crate) fn is_time_to_check(&mut self) -> bool {
         let now = Instant::now();
         let due = self
@@ -193,12 +194,12 @@ impl Crowding {
             || self.outnumbers_cores()
     }
 
-    /// What the launcher said of that.
+    /// Whether the launcher's data show more ranks than cores.
     fn outnumbers_cores(&self) -> bool {
         self.local_size.saturating_add(self.beside) > self.cores(self.launch_cpus)
     }
 
-    /// Another job, the application's threads, a quota, a hypervisor.
+    /// Whether another job, the application's threads, a quota or a hypervisor takes the core.
     fn others_want_the_core(&mut self, now: Instant) -> bool {
         let (percent, holds) = (live(Variable::CrowdDelay), live(Variable::CrowdHold));
         let holds = Duration::from_millis(holds);
@@ -223,11 +224,11 @@ fn count(mask: &[u64]) -> u32 {
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// All ranks of a crowded node that only hand messages on have had their turn by then.
+/// Longer than all ranks of a crowded node need for one turn each, if they only pass on messages.
 const LONG_YIELD: Duration = Duration::from_millis(1);
-/// For so long yields are not tried again.
+/// Time for which yields are not tried again.
 const BESIDE_WORK: Duration = Duration::from_millis(100);
-/// Delays of less than this part of all time say nothing.
+/// Delays of less than this share of the time are ignored.
 const LEAST_PERCENT: u128 = 5;
 const WINDOW: Duration = Duration::from_millis(40);
 const WINDOWS_IN_A_ROW: u32 = 3;
@@ -236,7 +237,7 @@ const WINDOWS_IN_A_ROW: u32 = 3;
 mod tests {
     use super::*;
 
-    /// What was counted of a process that polls all the time, and was delayed for so long of `all`.
+    /// The counts of a process that polls all the time, and was delayed for so long of `all`.
     fn polling(delayed_ns: u64, all: Duration) -> CoreTimes {
         let all_ns = u64::try_from(all.as_nanos()).unwrap();
         CoreTimes {
@@ -245,7 +246,8 @@ mod tests {
         }
     }
 
-    /// Looks every 20 ms at a process that polls and is delayed by `delays_ms` in each; answers after how many looks it was pressed.
+    /// Samples every 20 ms a process that polls and is delayed by `delays_ms` in each; returns the sample at which
+    /// pressure is detected.
     fn pressed_after(pressure: &mut Pressure, start: Instant, delays_ms: &[u64]) -> Option<usize> {
         let mut delayed_ns = 0;
         (0..delays_ms.len()).find(|at| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A turn of progress, and what a process that waits does between two turns.
+//! A turn of progress, and what a waiting process does between two turns.
 
 use transport::seat::Awaited;
 
@@ -9,14 +9,14 @@ use crate::var::live;
 use crate::waiting::{Around, Rested, WaitPolicy, WaitProgress};
 
 impl Universe {
-    /// One bounded turn: looks at the transport and posts what waits. `true` if anything happened.
+    /// One bounded turn: polls the transport and posts waiting frames. `true` if anything happened.
     #[inline]
     pub fn progress(&mut self) -> bool {
         self.messages.pump.fabric.poll(&mut self.completions);
         self.take_in_all()
     }
 
-    /// The same, but for the messages that the fast path of waiting takes in one by one.
+    /// The same, except for messages that the fast path of waiting takes in one by one.
     #[inline(never)]
     pub(crate) fn progress_beside_first(&mut self) {
         self.messages
@@ -26,7 +26,7 @@ impl Universe {
         self.take_in_all();
     }
 
-    /// Takes in what a poll has found, and does the rest of a turn.
+    /// Takes in the completions of a poll, and does the rest of a turn.
     #[inline(always)]
     fn take_in_all(&mut self) -> bool {
         let count = self.completions.len();
@@ -65,7 +65,7 @@ impl Universe {
         }
     }
 
-    /// What follows from all of them leaves together.
+    /// The frames that all of them cause are posted together.
     #[inline(never)]
     fn take_in_many(&mut self, count: usize) {
         (0..count).for_each(|index| self.take_in_one(index));
@@ -75,7 +75,7 @@ impl Universe {
         self.messages.pump.fabric.uncork();
     }
 
-    /// Makes a turn of progress in one of some calls at hand.
+    /// Makes a turn of progress in one of [`CALLS_PER_TURN`] calls on the fast path.
     #[inline]
     pub fn turn_at_hand(&mut self) {
         self.calls_at_hand = self.calls_at_hand.wrapping_add(1);
@@ -84,7 +84,7 @@ impl Universe {
         }
     }
 
-    /// Whether something is under way here that only turns of progress end.
+    /// Whether an operation is in progress here that only turns of progress complete.
     pub(crate) fn wants_turns(&self) -> bool {
         self.messages.pump.engine.busy_peers() != 0
             || self.channels.own.is_busy()
@@ -93,8 +93,8 @@ impl Universe {
             || self.network.wants_turns() && self.network.has_something(&self.messages.pump)
     }
 
-    /// What to do after a turn in which nothing happened: spin while a core is free for it, else let others have it. `what` tells
-    /// which function waits for what.
+    /// To be called after a turn in which nothing happened: spins while the core is free, else yields or sleeps.
+    /// `what` names the calling function and what it waits for.
     #[inline]
     pub fn rest(&mut self, wait: &mut WaitProgress, what: impl FnOnce() -> (&'static str, Awaits)) {
         if self.waiting.spins(wait, &self.messages.pump.fabric) {
@@ -112,7 +112,7 @@ impl Universe {
         }
     }
 
-    /// How this process waits, and what it looks at before it sleeps.
+    /// The wait policy, and what it checks before it sleeps.
     fn waiting_around(&mut self) -> (&mut WaitPolicy, Around<'_>) {
         let around = Around {
             messages: &mut self.messages,
@@ -122,8 +122,8 @@ impl Universe {
         (&mut self.waiting, around)
     }
 
-    /// Sleeps once for what another rank of the node will do at a board, if ranks share cores. Whatever else comes wakes it too, and is looked
-    /// at. Answers whether it has happened.
+    /// Sleeps once for another rank's store to a board, if ranks share cores. Any other event also wakes it, and is
+    /// taken in. Returns whether the store has happened.
     pub(crate) fn sleep_at_board(&mut self, what: &Awaited) -> bool {
         let (waiting, mut around) = self.waiting_around();
         if !waiting.shares_core(around.fabric()) {
@@ -135,7 +135,7 @@ impl Universe {
         what.has_happened()
     }
 
-    /// Takes, from time to time, what the daemon says that is not expected: also that it is gone.
+    /// Takes, from time to time, unsolicited messages of the daemon; also the end of the connection.
     fn check_link(&mut self) {
         if self.waiting.crowding.is_time_to_check() {
             while let Some(news) = self.network.next_news() {
@@ -144,7 +144,8 @@ impl Universe {
         }
     }
 
-    /// What a long poll does. `true`: it has given up the core, so that another turn may find something.
+    /// The rest of a long series of test calls. `true`: it has yielded the core, so that another turn may find
+    /// something.
     pub(crate) fn rest_of_poll(&mut self) -> bool {
         let (waiting, mut around) = self.waiting_around();
         let rested = waiting.rest_of_poll(&mut around);
@@ -155,7 +156,7 @@ impl Universe {
     }
 }
 
-/// Calls at hand for one turn of progress.
+/// Fast-path calls for one turn of progress.
 const CALLS_PER_TURN: u32 = 32;
 
 #[cfg(test)]

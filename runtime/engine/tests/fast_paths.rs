@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fast paths decide nothing of their own: an engine that tries them first and one that never does see the same
-//! messages matched in the same order (promise E1), with receives from any source and of any tag, persistent, cancelled,
+//! The fast paths make no decisions of their own: an engine that tries them first and one that never does match the
+//! same messages in the same order (promise E1), with receives from any source and of any tag, persistent, cancelled,
 //! freed and too short ones between them, and probes.
 
 #![allow(clippy::cast_possible_truncation, reason = "small random numbers")]
@@ -27,26 +27,26 @@ impl Random {
     }
 }
 
-/// What a receive got: its buffer, the message's number, whether it was too long, its tag and its bytes.
+/// The outcome of a receive: its buffer, the message's number, whether it was too long, its tag and its bytes.
 type Got = (u64, u64, bool, i32, u64);
 
-/// In the place of a message's number: the receive was cancelled.
+/// Instead of a message's number: the receive was cancelled.
 const CANCELLED: u64 = u64::MAX;
 
-/// One engine, and what became of its receives.
+/// One engine, and the outcomes of its receives.
 struct Side {
     engine: Engine,
     fast: bool,
     /// Token and buffer of each open receive.
     open: Vec<(u32, u64)>,
-    /// Number of the message that lies at each buffer address.
+    /// Number of the message in each buffer.
     memory: Vec<Option<u64>>,
     got: Vec<Got>,
     /// How often each fast path was taken while other receives were posted: post, arrive for, arrive.
     taken_in_company: [u32; 3],
 }
 
-/// What a receive, a probe or a message says.
+/// The parameters of a receive, a probe or a message.
 #[derive(Clone, Copy)]
 struct Asked {
     context: ContextId,
@@ -161,7 +161,7 @@ impl Side {
         (state == RequestState::Posted).then_some(request)
     }
 
-    /// The program gives a posted receive up; its message is still taken in.
+    /// Frees a posted receive; its message is still taken in.
     fn free(&mut self, request: RequestId) {
         let token = self.engine.arena().token(request);
         self.open.retain(|(open, _)| *open != token);
@@ -175,7 +175,7 @@ impl Side {
         Some((found.peer, found.tag, found.bytes))
     }
 
-    /// Collects everything that is complete, by either way.
+    /// Collects everything that is complete, by either path.
     fn collect(&mut self) {
         for (token, buffer) in std::mem::take(&mut self.open) {
             match self.collect_one(token) {
@@ -213,7 +213,7 @@ impl Side {
     }
 }
 
-/// One act of a random program, done on both sides.
+/// One operation of a random program, made on both sides.
 fn act(random: &mut Random, number: u64, fast: &mut Side, ordinary: &mut Side) {
     let context = ContextId(CONTEXT.0 + u32::from(random.below(6) == 0));
     let peer = random.below(u64::from(PEERS)) as u32;
@@ -291,7 +291,7 @@ fn s3_5_the_fast_paths_match_what_the_ordinary_ones_match() {
     assert!(taken.iter().all(|count| *count > 500), "{taken:?}");
 }
 
-/// Receives that the slots show as posted: in the first context and in the second.
+/// Number of receives whose slots are posted, in the first context and in the second.
 fn posted_by_slots(engine: &Engine) -> [u64; 2] {
     let all = engine.arena().iter().map(|id| engine.arena().fields(id));
     let posted = all.filter(|fields| {
@@ -303,7 +303,7 @@ fn posted_by_slots(engine: &Engine) -> [u64; 2] {
     })
 }
 
-/// Begins to watch the posted receives of a context, or ends it.
+/// Starts or stops observing the posted receives of a context.
 fn turn_watch(engine: &mut Engine, watch: &mut Option<usize>, context: ContextId) {
     *watch = match watch.take() {
         None => engine.watch_queue(Queued::Posted, context),
@@ -345,7 +345,7 @@ fn posted_receives_are_counted_whatever_posts_and_takes_them() {
             *sum += one;
         }
     }
-    // The fast paths are taken again where nobody watches any more.
+    // The fast paths are taken again after the last observer has gone.
     assert!(taken.iter().all(|count| *count > 20), "{taken:?}");
     assert!(compared > 1000, "{compared}");
 }
@@ -396,7 +396,7 @@ fn s3_5_a_receive_from_any_source_takes_what_a_later_one_waits_for() {
     assert!(matches!(taken, Some(Output::Deliver { request, .. }) if request == wild));
 }
 
-/// More slots than at first bring more bins: every receive must be found in its new one, by every way.
+/// More slots than at first bring more bins: every receive must be found in its new one, by every path.
 #[test]
 fn receives_are_found_after_the_bins_have_grown() {
     const RECEIVES: u32 = 3000;
@@ -404,7 +404,7 @@ fn receives_are_found_after_the_bins_have_grown() {
     let mut tokens = Vec::new();
     for number in 0..RECEIVES {
         let (context, buffer) = (number / 3, u64::from(number));
-        // The short way until it has no slot at hand, which the ordinary one then gets.
+        // The fast path until no slot is free, which the general path then gets.
         let short = engine.post_first(ContextId(context), Peer(2), 7, (BYTES, 0), buffer);
         tokens.push(short.unwrap_or_else(|| {
             let wanted = receive_of(Some(2), context, buffer);
@@ -446,7 +446,7 @@ fn an_old_token_takes_nothing_that_its_slot_waits_for_now() {
     for stale in [old, new + 1, new ^ 1 << 27, 0, u32::MAX] {
         assert_eq!(engine.arrive_for(stale, Peer(1), word, BYTES), None);
     }
-    // What is wrong with a message leaves the receive alone.
+    // An invalid message does not affect the receive.
     assert_eq!(engine.arrive_for(new, Peer(2), word, BYTES), None);
     assert_eq!(engine.arrive_for(new, Peer(1), word ^ 1, BYTES), None);
     assert_eq!(engine.arrive_for(new, Peer(1), word ^ 1 << 32, BYTES), None);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How sends whose data a peer may read give the right back, and what becomes of operations whose peer is lost.
+//! Release of the remote keys of sends, and the outcome of operations whose peer is lost.
 #![allow(clippy::unwrap_used, reason = "test code may panic")]
 
 use engine::{
@@ -45,7 +45,7 @@ fn receive(peer: Option<Peer>) -> Receive {
     }
 }
 
-/// Posts all that waits for the peer; the kinds of its frames.
+/// Posts all frames that wait for the peer; returns their kinds.
 fn post_all(engine: &mut Engine) -> Vec<u8> {
     std::iter::from_fn(|| {
         let frame = engine.next_frame(PEER)?;
@@ -76,7 +76,7 @@ fn answer(engine: &mut Engine, kind: u8, send: RequestId, words: &[u64]) {
     assert_eq!(arrive(engine, kind, word, words), None);
 }
 
-/// The key and nothing else is given back.
+/// The key of the send is released, and no other.
 fn assert_returned(engine: &mut Engine) {
     assert_eq!(engine.take_back(), Some((PEER, KEY)));
     assert_eq!(engine.take_back(), None);

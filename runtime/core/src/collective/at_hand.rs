@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocking collectives of few bytes that end at once or soon: the way over the [board](super::board) or the
-//! [queue](super::bcast_queue), without a future, where nothing is special about the call.
+//! The fast path of blocking collectives of few bytes that end at once or soon: over the [board](super::board) or the
+//! [queue](super::bcast_queue), without a future.
 //!
-//! A process that owes others something takes the ordinary way, and one call in some makes a turn of progress first
-//! ([`Universe::turn_at_hand`]): nobody can keep others waiting by calls that all end here.
+//! A process with unsent frames takes the general path, and one call in `CALLS_PER_TURN` makes a turn of progress
+//! first ([`Universe::turn_at_hand`]): a program whose calls all end here still makes progress for its peers.
 //!
-//! What this does not end the ordinary way does from the start, or goes on with: it finds the round that was begun here
-//! ([`Comm::begun_at_hand`]). So ranks may go different ways in one call, and results are the same, bit by bit.
+//! A call that does not end here is made by the general path from the start, or continued there: it finds the round
+//! that was begun here ([`Comm::begun_at_hand`]). So ranks may take different paths in one call, with results that are
+//! equal bit by bit.
 
 mod near;
 mod various;
@@ -30,7 +31,7 @@ use crate::comm::Comm;
 use crate::var::{events, pvars};
 use crate::{Universe, UserMemory};
 
-/// A call about which nothing is special so far. Each way of it answers `None` where the ordinary way must end it.
+/// A call that may take the fast path. Its methods return `None` if the general path must complete it.
 #[derive(Debug)]
 pub struct AtHand<'a> {
     comm: &'a Comm,
@@ -38,9 +39,9 @@ pub struct AtHand<'a> {
     shape: &'a CollectiveTuning,
     /// The number of the call.
     number: u32,
-    /// How often to look whether the others are there.
+    /// Number of polls for the arrival of the others.
     looks: u32,
-    /// Which of `queue_layout::COLLECTIVES` it is.
+    /// Its number in `queue_layout::COLLECTIVES`.
     collective: usize,
 }
 
@@ -99,7 +100,7 @@ impl<'a> AtHand<'a> {
         self.end()
     }
 
-    /// As [`scatter_equal`](super::scatter_equal); `all` is the root's alone, which is this rank or `root`.
+    /// As [`scatter_equal`](super::scatter_equal); `all` exists at the root only, which is this rank or `root`.
     #[must_use]
     pub fn scatter(&self, all: Option<UserMemory>, mut mine: UserMemory, root: u32) -> Option<()> {
         let block = mine.bytes();
@@ -120,7 +121,7 @@ impl<'a> AtHand<'a> {
         self.end()
     }
 
-    /// As [`reduce`](super::reduce); `output` is the root's alone.
+    /// As [`reduce`](super::reduce); `output` exists at the root only.
     #[must_use]
     pub fn reduce(
         &self,
@@ -156,7 +157,7 @@ impl<'a> AtHand<'a> {
         self.end()
     }
 
-    /// As [`reduce_scatter`](super::reduce_scatter), of which this rank gets the bytes from `at` on.
+    /// As [`reduce_scatter`](super::reduce_scatter); this rank gets the bytes from `at` on.
     #[must_use]
     pub fn reduce_scatter(
         &self,
@@ -200,7 +201,7 @@ impl<'a> AtHand<'a> {
         self.end()
     }
 
-    /// As [`allgather_bytes`](super::allgather_bytes), with the own block apart.
+    /// As [`allgather_bytes`](super::allgather_bytes), with the own block separate.
     #[must_use]
     pub fn allgather(&self, mine: UserMemory, mut all: UserMemory) -> Option<()> {
         let (block, ranks) = (mine.bytes(), self.size() as usize);
@@ -213,7 +214,7 @@ impl<'a> AtHand<'a> {
         self.end()
     }
 
-    /// As [`alltoall_bytes`](super::alltoall_bytes), with the blocks that go and those that come apart.
+    /// As [`alltoall_bytes`](super::alltoall_bytes), with separate send and receive blocks.
     #[must_use]
     pub fn alltoall(&self, out: UserMemory, mut into: UserMemory) -> Option<()> {
         let ranks = self.size();
@@ -230,7 +231,7 @@ impl<'a> AtHand<'a> {
         self.end()
     }
 
-    /// As [`gather_equal`](super::gather_equal); `all` is the root's alone.
+    /// As [`gather_equal`](super::gather_equal); `all` exists at the root only.
     #[must_use]
     pub fn gather(&self, mine: UserMemory, all: Option<UserMemory>) -> Option<()> {
         if mine.bytes() > gather_most(self.shape) {
@@ -256,10 +257,10 @@ impl<'a> AtHand<'a> {
         BoardNote::of_call(self.number, kind, bytes)
     }
 
-    /// Tells all others, who need not be there.
+    /// Puts an entry for all others into the broadcast queue; they need not have entered the call.
     fn tell(&self, kind: RoundKind, bytes: &[u8]) -> Option<()> {
         let queue = self.seat.bcast_queue();
-        // What was told by others is of calls that this rank missed.
+        // Pending entries are of calls that this rank missed.
         if queue.told().is_some() || !queue.has_room(bytes.len()) {
             return None;
         }
@@ -268,7 +269,7 @@ impl<'a> AtHand<'a> {
         Some(())
     }
 
-    /// What the root told, of `total` bytes those from `at` on, if it comes soon.
+    /// Reads the root's entry, of `total` bytes those from `at` on, if it comes soon.
     fn hear(
         &self,
         kind: RoundKind,
@@ -287,7 +288,7 @@ impl<'a> AtHand<'a> {
         Some(())
     }
 
-    /// What was told next, if it comes soon.
+    /// The next entry, if it comes soon.
     fn entry(&self) -> Option<Entry> {
         let queue = self.seat.bcast_queue();
         (0..self.looks).find_map(|_| {
@@ -305,14 +306,15 @@ impl<'a> AtHand<'a> {
         arrive(self.seat, self.rank(), self.told(kind, bytes.len()), bytes)
     }
 
-    /// Arrives with its bytes, and waits for those of all others, but not long.
+    /// Arrives with its bytes, and waits briefly for those of all others.
     fn meet(&self, kind: RoundKind, bytes: &[u8]) -> Option<RoundContributions<'_>> {
         let round = self.arrive(kind, bytes)?;
         self.wait_for_all(round)?;
         Some(RoundContributions::new(self.seat, round, bytes.len()))
     }
 
-    /// Arrives, and waits for the bytes of all others. No other reads those of this rank, so they stay where they are.
+    /// Arrives, and waits briefly for the bytes of all others. No other rank reads those of this one, so they stay in
+    /// its memory.
     fn meet_with_own(&self, kind: RoundKind, own: UserMemory) -> Option<RoundContributions<'_>> {
         let bytes = own.bytes();
         let round = RoundSpace::of(bytes).begin(self.seat)?;
@@ -321,7 +323,7 @@ impl<'a> AtHand<'a> {
         Some(RoundContributions::new(self.seat, round, bytes).with_own(self.rank(), own))
     }
 
-    /// Waits until all have arrived and do the same, but not long.
+    /// Waits briefly until all have arrived with the same call.
     #[inline]
     fn wait_for_all(&self, round: Round) -> Option<()> {
         for _ in 0..self.looks {
@@ -337,12 +339,12 @@ impl<'a> AtHand<'a> {
         None
     }
 
-    /// Arrives with its bytes, and waits for those of all lower ranks, but not long.
+    /// Arrives with its bytes, and waits briefly for those of all lower ranks.
     fn meet_lower(&self, kind: RoundKind, own: UserMemory) -> Option<RoundContributions<'_>> {
         let bytes = own.bytes();
         let round = RoundSpace::of(bytes).begin(self.seat)?;
         let parts = RoundContributions::new(self.seat, round, bytes);
-        // Nobody reads what the last one has.
+        // The bytes of the last rank are not read by any other.
         if self.rank() + 1 < self.size() {
             parts.put(self.rank(), own.as_slice());
         }
@@ -363,13 +365,13 @@ impl<'a> AtHand<'a> {
         None
     }
 
-    /// Whether all lower ranks do the same.
+    /// Whether all lower ranks make the same call.
     fn is_alike_below(&self, round: Round) -> bool {
         let own = self.seat.note(round, self.rank());
         (0..self.rank()).all(|rank| self.seat.note(round, rank) == own)
     }
 
-    /// Meets all, and combines what they gave.
+    /// Waits for all, and combines their contributions.
     fn fold(
         &self,
         kind: RoundKind,
@@ -388,14 +390,15 @@ impl<'a> AtHand<'a> {
     }
 }
 
-/// Whether somebody watches the calls of this process, or something is under way that only turns of progress end.
+/// Whether calls of this process must be recorded, or an operation is in progress that only turns of progress
+/// complete.
 #[inline]
 fn is_special(universe: &Universe) -> bool {
     let is_watched = events::wanted().any() || pvars::are_calls_timed();
     is_watched || !universe.tasks.is_empty() || universe.wants_turns()
 }
 
-/// Whether data of this size of each rank go over a board here, as they do in the ordinary way.
+/// Whether data of this size from each rank go over the board, as in the general path.
 #[inline]
 fn goes(shape: &CollectiveTuning, seat: &Seat, bytes: usize, wish: BoardChoice) -> Option<()> {
     let goes = match wish {
@@ -409,7 +412,7 @@ fn goes(shape: &CollectiveTuning, seat: &Seat, bytes: usize, wish: BoardChoice) 
     (goes && limit > 0 && fits).then_some(())
 }
 
-/// Arrives at a board, where this rank has this place, with its bytes.
+/// Arrives at a board with its bytes; `place` is this rank's index there.
 #[inline]
 fn arrive(seat: &Seat, place: u32, told: BoardNote, bytes: &[u8]) -> Option<Round> {
     let round = RoundSpace::of(bytes.len()).begin(seat)?;
@@ -418,7 +421,7 @@ fn arrive(seat: &Seat, place: u32, told: BoardNote, bytes: &[u8]) -> Option<Roun
     Some(round)
 }
 
-/// How often to look whether the others are there.
+/// Number of polls for the arrival of the others.
 #[inline]
 fn looks(universe: &Universe) -> u32 {
     match universe.messages.pump.fabric.is_attentive() {
@@ -427,7 +430,7 @@ fn looks(universe: &Universe) -> u32 {
     }
 }
 
-/// Looks before the ordinary way goes on, which makes progress between them: about as long as a message takes.
+/// Polls before the general path continues, which makes progress between them: about as long as a message takes.
 const LOOKS: u32 = 200;
-/// The most bytes of each rank here, and of a root's data.
+/// Most bytes of each rank here, and of a root's data.
 const MOST_BYTES: usize = 4 << 10;

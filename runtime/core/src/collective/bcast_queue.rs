@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one rank of a node tells all others without a message, over the [broadcast queue](transport::bcast_queue) of their
-//! board: the root puts its bytes there once, entry by entry, and goes on; each other rank copies what it needs when it comes to
-//! it. So a root that calls again and again runs ahead of the others, many bytes are read by all while they are in the cache,
-//! and nobody waits for all.
+//! Broadcast within a node without messages, over the [broadcast queue](transport::bcast_queue) of the ranks' board:
+//! the root writes its bytes once, entry by entry, and returns; each other rank copies what it needs when it reaches
+//! the call. So a root that calls repeatedly runs ahead of the others, large data are read by all while they are in
+//! the cache, and no rank waits for all.
 //!
-//! Only blocking collectives go this way, as over the board, and an entry has the number of its call for the same reason: a rank
-//! passes over entries of calls that it missed. Who waits here looks from time to time at what others do at the board, where they
-//! would wait for it: if they are at an earlier call, or the root is at another collective, it arrives there too, so that they are
-//! told. A rank that missed a call announces which one it is at; so those that wait for its entry learn that it will not come. As
-//! the root it meets all others in a round before it tells anything, for until then the root of an earlier call might.
+//! Only blocking collectives use it, as with the board, and an entry has the number of its call for the same reason: a
+//! rank skips entries of calls that it missed. A rank that waits here polls from time to time for what others do at
+//! the board, where they may wait for it: if they are in an earlier call, or the root is in another collective, it
+//! arrives there too, so that they detect the mismatch. A rank that missed a call announces the number of its present
+//! call; so those that wait for its entry find that it will not come. As the root it first meets all others in a
+//! round, since until then the root of an earlier call might still write entries.
 
 use std::ops::Range;
 
@@ -28,21 +29,21 @@ use crate::{Error, Payload, Visit};
 pub(super) struct BcastQueueCall<'a, V>(BoardCall<'a, V>);
 
 impl<'a, V: Visit> BcastQueueCall<'a, V> {
-    /// That of the ranks of this call, if it may go over one.
+    /// The queue of the ranks of this call, if the call may use one.
     #[inline]
     pub(super) fn of(line: &'a CollectiveCall<V>) -> Option<Self> {
         let seat = line.seat()?;
         Some(Self(BoardCall { line, seat }))
     }
 
-    /// This rank's bytes to all. It waits for room, and not for them.
+    /// Sends this rank's bytes to all. Waits for room, not for the readers.
     pub(super) async fn tell(&self, kind: RoundKind, bytes: &[u8]) -> Result<(), Error> {
         let told = BoardNote::new(self.0.line, kind, bytes.len());
         self.begin_to_tell(told).await?;
         self.tell_as(told, told, bytes).await
     }
 
-    /// A [parcel](super::parcels), whose length the others do not know.
+    /// Sends a [parcel](super::parcels), whose length the others do not know.
     pub(super) async fn tell_parcel(&self, kind: RoundKind, bytes: &[u8]) -> Result<(), Error> {
         let told = BoardNote::new(self.0.line, kind, bytes.len());
         let expected = BoardNote::new(self.0.line, kind, 0);
@@ -50,7 +51,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.tell_as(told, expected, bytes).await
     }
 
-    /// Blocks that lie in the half of the board in the next round, each in its reader's place; the entry has their lengths.
+    /// Announces blocks in the half of the board in the next round, each in its reader's place; the entry has their
+    /// lengths.
     pub(super) async fn tell_on_board(
         &self,
         kind: RoundKind,
@@ -61,7 +63,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         let lengths = all.iter().map(Payload::bytes);
         let lengths = lengths.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         let table: Vec<u8> = lengths.flat_map(u32::to_ne_bytes).collect();
-        // Before it arrives: afterwards it would not see who waits for it in that round.
+        // Before it arrives: afterwards it would not detect ranks that wait for it in that round.
         if !self.words().has_room(table.len()) {
             self.wait_for_room(expected, table.len()).await?;
         }
@@ -76,12 +78,12 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.tell_as(told, expected, &table).await
     }
 
-    /// Before it tells, a rank meets those that wait for it elsewhere.
+    /// Before its first entry, a root meets the ranks that wait for it elsewhere.
     async fn begin_to_tell(&self, expected: BoardNote) -> Result<(), Error> {
         if self.0.line.comm().has_missed() {
             self.meet_all(expected).await?;
         }
-        // What was told is of calls that this rank missed.
+        // Pending entries are of calls that this rank missed.
         while let Some(earlier) = self.words().told() {
             self.0.seat.take_entry(&earlier);
         }
@@ -104,7 +106,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         Ok(())
     }
 
-    /// The root's bytes, of which this rank needs those from `at` on: all, unless `total` is more.
+    /// Receives the root's bytes, of which this rank needs those from `at` on: all, unless `total` is more.
     pub(super) async fn hear(
         &self,
         kind: RoundKind,
@@ -133,8 +135,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         Ok(())
     }
 
-    /// This rank's block of the root's [parcel](super::parcels), which nobody else knows the length of. `false`: it comes as a
-    /// message.
+    /// Receives this rank's block of the root's [parcel](super::parcels), whose length only the root knows. `false`:
+    /// it comes as a message.
     pub(super) async fn hear_block(
         &self,
         kind: RoundKind,
@@ -145,7 +147,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         let entry = self.entry(root, ours).await?;
         let theirs = BoardNote::of(entry.note);
         if entry.place != root || !theirs.is_alike(&ours) {
-            // It may differ in anything but the length.
+            // The notes may differ in anything but the length.
             let ours = ours.as_long_as(&theirs);
             return self.pass_over(&entry, ours).await.map(|()| true);
         }
@@ -181,7 +183,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
     ) -> Result<bool, Error> {
         let seat = self.0.seat;
         let [last, next] = [seat.last(), seat.upcoming()].map(|round| self.0.turn(round, ours));
-        // This rank may have attended the round already, where it saw the root and not yet the entry.
+        // This rank may have attended the round already, having seen the root there but not yet the entry.
         let was_there = last.is_alike(root) && last.is_alike(self.0.line.rank());
         let mut attended = (was_there && !next.is_alike(root)).then_some(last);
         loop {
@@ -203,7 +205,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
                 }
                 return Ok(true);
             }
-            // The round of a call that this rank missed; or the root has gone on, whatever is wrong.
+            // The round of a call that this rank missed; or the root has continued after an error.
             if !turn.is_later_than(root) {
                 return Err(ours.dispute(None));
             }
@@ -214,7 +216,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.0.seat.bcast_queue()
     }
 
-    /// Waits until all are at this call: none of them tells an entry of an earlier one then.
+    /// Waits until all are in this call: then none of them writes an entry of an earlier one.
     #[cold]
     async fn meet_all(&self, told: BoardNote) -> Result<(), Error> {
         self.0.announce(true);
@@ -242,7 +244,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         }
     }
 
-    /// The next entry of this call; those of calls that this rank missed are passed over.
+    /// The next entry of this call; those of calls that this rank missed are skipped.
     async fn entry(&self, root: u32, ours: BoardNote) -> Result<Entry, Error> {
         loop {
             let entry = match self.words().told() {
@@ -277,7 +279,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         self.0.wait(next, told, doubt).await
     }
 
-    /// What others do that says that this rank waits in vain, or that they wait for it at the board.
+    /// Whether other ranks' notes show that this rank waits in vain, or that they wait for it at the board.
     #[cold]
     fn doubt(&self, root: Option<u32>, ours: BoardNote) -> Option<BcastWaitEnd> {
         let (seat, line) = (self.0.seat, self.0.line);
@@ -287,7 +289,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
             if (1..u32::MAX / 4).contains(&ahead) {
                 return Some(BcastWaitEnd::Gone(root));
             }
-            // It waits for all before it tells.
+            // The root waits for all before its first entry.
             if ahead == 0 && tells && seat.note(seat.begin_in_lines()?, root).is_some() {
                 return Some(BcastWaitEnd::Behind);
             }
@@ -310,7 +312,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         None
     }
 
-    /// Does what is left to do where what this rank waits for did not happen.
+    /// Handles a wait that ended without the awaited entry.
     #[cold]
     async fn answer(&self, seen: BcastWaitEnd, ours: BoardNote) -> Result<(), Error> {
         match seen {
@@ -326,14 +328,14 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         }
     }
 
-    /// Arrives in the round that others are in, to be seen there.
+    /// Arrives in the round that others are in, so that they see its note.
     fn attend(&self, ours: BoardNote) {
         if let Some(round) = self.0.seat.begin_in_lines() {
             self.0.seat.arrive(round, ours.note());
         }
     }
 
-    /// Others do something else in the same call: this rank arrives there too, so that all are told.
+    /// Others make a different collective in the same call: this rank arrives there too, so that all detect it.
     #[cold]
     async fn meet_in_dispute(&self, ours: BoardNote) -> Error {
         let met = async {
@@ -347,7 +349,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         }
     }
 
-    /// Takes all entries of a call that is not like this one, and notes what is wrong.
+    /// Consumes all entries of a call that differs from this one, and records the error.
     #[cold]
     async fn pass_over(&self, entry: &Entry, ours: BoardNote) -> Result<(), Error> {
         let theirs = BoardNote::of(entry.note);
@@ -368,7 +370,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
     }
 }
 
-/// Where in an entry that is a parcel of so many bytes the block of one of so many ranks lies.
+/// The range of the block of one rank within an entry that is a parcel.
 #[inline]
 pub(super) fn block_in(
     words: &Words,
@@ -384,7 +386,7 @@ pub(super) fn block_in(
     parcels::block_of(read, ranks, of).filter(|block| block.end <= bytes)
 }
 
-/// The most bytes that go over a queue where usually `usual` at most do; none do where there are no boards.
+/// Most bytes that go over a queue, `usual` by default; 0 where there are no boards.
 #[inline]
 pub(super) fn limit(shape: &CollectiveTuning, usual: usize, wish: BoardChoice) -> usize {
     match wish {
@@ -394,10 +396,10 @@ pub(super) fn limit(shape: &CollectiveTuning, usual: usize, wish: BoardChoice) -
     }
 }
 
-/// What an entry tells whose blocks lie on the board: more bytes than anybody else tells.
+/// The byte count of an entry whose blocks are on the board: more than any other entry has.
 pub(super) const ON_BOARD: usize = 1 << 20;
 
-/// Whether an entry tells of blocks on the board.
+/// Whether an entry announces blocks on the board.
 pub(super) fn is_on_board(told: &BoardNote) -> bool {
     told.bytes as usize == ON_BOARD && (told.is(RoundKind::Scatter) || told.is(RoundKind::Scatterv))
 }
@@ -408,13 +410,13 @@ enum BcastWaitEnd {
     Room,
     /// Others wait for this rank at the board, in an earlier call.
     Behind,
-    /// This rank is at a later call, and what is waited for will not come.
+    /// This rank is in a later call, and the awaited entry will not come.
     Gone(u32),
-    /// Others do something else in this call.
+    /// Others make a different collective in this call.
     Other,
 }
 
-/// The parts of data that are one entry each: at least one, so that those who expect more hear of it.
+/// The parts of data that are one entry each: at least one, so that ranks that expect more detect it.
 pub(super) fn chunks(bytes: usize) -> impl Iterator<Item = Range<usize>> {
     let count = bytes.div_ceil(CHUNK_BYTES).max(1);
     (0..count).map(move |at| at * CHUNK_BYTES..bytes.min((at + 1) * CHUNK_BYTES))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Collectives that move blocks: gather, scatter, allgather and all-to-all, with one size or with many.
 //!
-//! Two forms of each: on [`Payload`]s, one block a rank of any size and shape (that is the `w` form, [what](super::various) is
-//! large of the `v` forms and
-//! whatever else is large, and of intercommunicators); and on dense bytes with equal blocks, where small ones are sent on together.
+//! Two forms of each: on [`Payload`]s, one block per rank of any size and layout (the `w` form, large blocks of the
+//! `v` [forms](super::various), other large blocks, and intercommunicators); and on dense bytes with equal blocks,
+//! where small ones are forwarded together.
 
 use transport::seat::LINE_BODY_BYTES;
 
@@ -44,8 +44,8 @@ pub async fn gather<V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// As [`gather`], of equal blocks among the ranks of one group. Where these have a board, each tells there what it gives, and puts
-/// it there if it is few bytes: so the root knows what comes as a message.
+/// As [`gather`], of equal blocks among the ranks of one group. If these have a board, each writes its block's size
+/// there, and the block itself if it is small: so the root knows which blocks come as messages.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -60,7 +60,7 @@ pub async fn gather_equal<V: Visit>(
     };
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
     let (shape, wish) = (line.shape(), gather_wish(&line.shape()));
-    // Of any size, so that ranks that do not agree about it go the same way.
+    // For any size, so that ranks that disagree about it use the same algorithm.
     if let Some(nodes) = by_node::nodes_of(line, shape.choice.gather.by_node(shape.boards)) {
         return Box::pin(by_node::gather(line, nodes, mine, all, root)).await;
     }
@@ -102,7 +102,7 @@ pub async fn gather_equal<V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// Takes what others give as messages, which have told another length than the root, so that they come to an end.
+/// Receives the messages of ranks whose length differs from the root's, so that they complete.
 #[cold]
 async fn take_messages<V: Visit>(
     line: &CollectiveCall<V>,
@@ -124,8 +124,8 @@ async fn take_messages<V: Visit>(
     }
 }
 
-/// The most bytes that a rank puts on a board to be collected. More go as messages, with which it runs ahead of the root; so do all
-/// that do not fit lines where ranks share cores.
+/// Most bytes that a rank puts on a board to be gathered. Larger blocks are messages, with which it runs ahead of the
+/// root; so are all that do not fit lines where ranks share cores.
 pub(super) fn gather_most(shape: &CollectiveTuning) -> usize {
     match shape.flat {
         true => LINE_BODY_BYTES,
@@ -134,7 +134,7 @@ pub(super) fn gather_most(shape: &CollectiveTuning) -> usize {
     .min(shape.board_bytes)
 }
 
-/// Whether few bytes are gathered over a board.
+/// Whether small blocks are gathered over a board.
 pub(super) fn gather_wish(shape: &CollectiveTuning) -> BoardChoice {
     match shape.choice.gather {
         choice::Gather::Auto | choice::Gather::Nodes => BoardChoice::AsUsual,
@@ -142,7 +142,7 @@ pub(super) fn gather_wish(shape: &CollectiveTuning) -> BoardChoice {
     }
 }
 
-/// Deals the root's blocks out, one per rank. Without `mine`, the own block stays where it is.
+/// Scatters the root's blocks, one per rank. Without `mine`, the own block stays in place.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -169,7 +169,7 @@ pub async fn scatter<V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// As [`scatter`], of equal blocks among the ranks of one group: if they are few bytes, all at once over a broadcast queue.
+/// As [`scatter`], of equal blocks among the ranks of one group: small ones all at once over a broadcast queue.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -216,7 +216,7 @@ pub async fn scatter_equal<V: Visit>(
     Payload::Dense(UserMemory::of_const(&bytes)).copy_to(own)
 }
 
-/// Whether few bytes are dealt out over a queue.
+/// Whether small blocks are scattered over a queue.
 pub(super) fn scatter_wish(shape: &CollectiveTuning) -> BoardChoice {
     match shape.choice.scatter {
         choice::Scatter::Auto | choice::Scatter::Nodes => BoardChoice::AsUsual,
@@ -224,7 +224,7 @@ pub(super) fn scatter_wish(shape: &CollectiveTuning) -> BoardChoice {
     }
 }
 
-/// Collects one block per rank everywhere. Without `mine`, the own block is in place.
+/// Collects one block per rank at every rank. Without `mine`, the own block is in place.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -233,7 +233,7 @@ pub async fn allgather<V: Visit>(
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
-    // The others wait for this rank's block, whatever is wrong with its place here.
+    // The others wait for this rank's block, even if its place here is wrong.
     if let Err(error) = put_own(line, mine, all) {
         line.note(error);
     }
@@ -261,7 +261,7 @@ pub async fn allgather_equal<V: Visit>(
     allgather_as(line, mine, all, line.shape().choice.allgather.board()).await
 }
 
-/// As [`allgather`], over a board if large blocks go better that way.
+/// As [`allgather`], over a board if that is faster for large blocks.
 pub(super) async fn allgather_as<V: Visit>(
     line: &CollectiveCall<V>,
     mine: Option<&Payload>,
@@ -279,7 +279,8 @@ pub(super) async fn allgather_as<V: Visit>(
     Box::pin(allgather(line, mine, all)).await
 }
 
-/// As [`allgather`] among the ranks of one group, where blocks go round a ring: a rank has one message under way each way.
+/// As [`allgather`] among the ranks of one group, where blocks go round a ring: a rank has one message in flight in
+/// each direction.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -288,7 +289,7 @@ pub async fn allgather_ring<V: Visit>(
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
-    // The others wait for this rank's block, whatever is wrong with its place here.
+    // The others wait for this rank's block, even if its place here is wrong.
     if let Err(error) = put_own(line, mine, all) {
         line.note(error);
     }
@@ -303,7 +304,7 @@ pub async fn allgather_ring<V: Visit>(
     Ok(())
 }
 
-/// Block `i` of `out` goes to rank `i`; block `i` of `into` comes from rank `i`.
+/// Sends block `i` of `out` to rank `i` and receives block `i` of `into` from rank `i`.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -313,7 +314,7 @@ pub async fn alltoall<V: Visit>(
     into: &[Payload],
 ) -> Result<(), Error> {
     let (rank, partners) = (line.rank() % line.partners(), line.partners());
-    // Between groups there is no own block, and the numbers of ranks differ.
+    // Between groups there is no own block, and the groups differ in size.
     let (first, window) = match line.is_inter() {
         true => (0, usize::MAX),
         false => (1, line.shape().window_ranks),
@@ -359,7 +360,7 @@ pub async fn allgather_bytes<V: Visit>(
     allgather_plain(line, all).await
 }
 
-/// As [`allgather_bytes`], not by node.
+/// As [`allgather_bytes`], without regard to nodes.
 pub(super) async fn allgather_plain<V: Visit>(
     line: &CollectiveCall<V>,
     all: &mut [u8],
@@ -380,8 +381,8 @@ pub(super) async fn allgather_plain<V: Visit>(
     }
 }
 
-/// Rounds of doubling: a rank knows its own block and those of the ranks behind it, and tells them all to one before it
-/// (J. Bruck and others, 1997).
+/// Doubling rounds: a rank has its own block and those of the ranks behind it, and sends them all to one before it (J.
+/// Bruck and others, 1997).
 async fn allgather_bruck<V: Visit>(line: &CollectiveCall<V>, all: &mut [u8]) -> Result<(), Error> {
     let (rank, size) = (line.rank(), line.size());
     let bytes = all.len() / size as usize;
@@ -403,8 +404,8 @@ async fn allgather_bruck<V: Visit>(line: &CollectiveCall<V>, all: &mut [u8]) -> 
     Ok(())
 }
 
-/// As [`alltoall`], of small equal blocks of dense bytes: in a logarithmic number of rounds, blocks are carried along by
-/// ranks between (J. Bruck and others, 1997).
+/// As [`alltoall`], of small equal blocks of dense bytes: in a logarithmic number of rounds, in which ranks forward
+/// each other's blocks (J. Bruck and others, 1997).
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -424,7 +425,7 @@ pub async fn alltoall_bytes<V: Visit>(
     alltoall_plain(line, out, into).await
 }
 
-/// As [`alltoall_bytes`], not by node.
+/// As [`alltoall_bytes`], without regard to nodes.
 pub(super) async fn alltoall_plain<V: Visit>(
     line: &CollectiveCall<V>,
     out: &[u8],
@@ -449,7 +450,7 @@ pub(super) async fn alltoall_plain<V: Visit>(
         return Box::pin(alltoall(line, &out, &into)).await;
     }
     let at = |block: u32| block as usize * bytes..(block as usize + 1) * bytes;
-    // Block `d` is the one that still has to go `d` ranks further.
+    // Block `d` is the one that still has to travel `d` ranks further.
     let mut blocks = Vec::with_capacity(out.len());
     blocks.extend_from_slice(&out[rank as usize * bytes..]);
     blocks.extend_from_slice(&out[..rank as usize * bytes]);
@@ -484,7 +485,7 @@ pub(super) fn blocks_of(all: &mut [u8], block: usize) -> Vec<Payload> {
         .collect()
 }
 
-/// The blocks of the other ranks, beginning with the next one, so that not all turn to the same rank first.
+/// The blocks of the other ranks, beginning with the next one, so that not all ranks address the same one first.
 pub(super) fn others<'a, V: Visit>(
     line: &CollectiveCall<V>,
     all: &'a [Payload],

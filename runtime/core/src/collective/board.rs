@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collectives of ranks of one node without messages, over a [board](transport::seat): each rank puts its data there, arrives,
-//! and reads what it needs when all have arrived. A rank waits once, or twice where all data are cut in slices, and touches few
-//! cache lines besides its data; so this is what is fast when many ranks share few cores, and when they do not.
+//! Collectives of ranks of one node without messages, over a [board](transport::seat): each rank puts its data there,
+//! arrives, and reads what it needs when all have arrived. A rank waits once, or twice if the data are combined in
+//! slices, and touches few cache lines besides its data; so this is fast when many ranks share few cores, and when
+//! they do not.
 //!
-//! Only blocking collectives go this way: those of a communicator have an order, and so have the rounds of a board.
+//! Only blocking collectives use it: those of a communicator have an order, and so have the rounds of a board.
 //!
-//! A call whose arguments were wrong on one rank is a round without that rank for the others, and it comes too late when it
-//! makes its next call. So what a rank tells has the number of its call, and a rank that missed one is careful: it waits for
-//! the end of its round, whatever it does, and does it again in the next one if another rank was at an earlier call. The
-//! others, which were at that one, get an error or have no need of the rank that was missing. Where the call that was missed
-//! goes over the [queue](super::bcast_queue), those that wait there come to the round, so that it ends.
+//! If the arguments of a call were wrong on one rank, the others make a round without it, and its next call comes too
+//! late for them. So a rank's note has the number of its call, and a rank that missed a call is careful: it waits for
+//! the end of its round, whatever it does, and repeats it in the next one if another rank was in an earlier call. The
+//! others, which were in that call, get an error or do not need the missing rank. If the missed call goes over the
+//! [queue](super::bcast_queue), the ranks that wait there come to the round, so that it ends.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -26,14 +27,14 @@ use super::{CollectiveCall, Reducer};
 use crate::waiting::AtBoard;
 use crate::{Error, UserMemory, Visit};
 
-/// Whether a call uses the board, as a setting says.
+/// Whether a call uses the board, according to a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BoardChoice {
-    /// Where that is the usual way.
+    /// If it is the default algorithm.
     AsUsual,
-    /// Where there is one.
+    /// If there is one.
     Yes,
-    /// It does not.
+    /// Never.
     No,
 }
 
@@ -44,7 +45,7 @@ pub(super) struct BoardCall<'a, V> {
 }
 
 impl<'a, V: Visit> BoardCall<'a, V> {
-    /// The board for `bytes` bytes of each rank, if they go over one.
+    /// The board for `bytes` bytes of each rank, if the call uses one.
     #[inline]
     pub(super) fn of(line: &'a CollectiveCall<V>, bytes: usize, wish: BoardChoice) -> Option<Self> {
         let shape = line.shape();
@@ -58,12 +59,12 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         fits.then_some(Self { line, seat })
     }
 
-    /// The board for parcels, if they go over one.
+    /// The board for parcels, if the call uses one.
     pub(super) fn of_parcels(line: &'a CollectiveCall<V>, wish: BoardChoice) -> Option<Self> {
         Self::of(line, 0, wish).filter(|board| parcels::have_room(board.seat))
     }
 
-    /// All have entered before any leaves.
+    /// A barrier: all ranks have entered before any leaves.
     pub(super) async fn barrier(&self) -> Result<(), Error> {
         loop {
             let turn = self.give(RoundKind::Barrier, &[]).await?;
@@ -73,7 +74,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         }
     }
 
-    /// All have entered before one of them leaves, which waits; the others do not.
+    /// A rank with `waits` leaves only after all have entered; the others do not wait.
     pub(super) async fn arrive(&self, waits: bool) -> Result<(), Error> {
         loop {
             let turn = self.give(RoundKind::Barrier, &[]).await?;
@@ -87,8 +88,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         }
     }
 
-    /// Combines the bytes of all at the root, in the order of ranks, which alone has an `output`: it may be the same memory. The
-    /// others do not wait.
+    /// Combines the bytes of all in rank order at the root, which alone has an `output`: it may be the same memory.
+    /// The others do not wait.
     pub(super) async fn reduce(
         &self,
         input: UserMemory,
@@ -106,7 +107,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         };
         let told = BoardNote::new(self.line, RoundKind::Reduce, input.bytes());
         let turn = loop {
-            // Nobody else reads what the root has.
+            // The root's bytes are not read by any other rank.
             let turn = self
                 .arrive_as(told, RoundSpace::of(input.bytes()), &[])
                 .await?;
@@ -119,7 +120,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Combines the bytes of all, which are few; each rank does it for itself.
+    /// Combines the bytes of all, which are few; each rank does so for itself.
     pub(super) async fn allreduce(&self, bytes: &mut [u8], op: &impl Reducer) -> Result<(), Error> {
         let size = self.line.size();
         let turn = self.give_all(RoundKind::Allreduce, bytes).await?;
@@ -127,7 +128,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Combines of the bytes of all, which are few, those from byte `at` on. Both may be the same memory.
+    /// Combines those of the bytes of all from byte `at` on; they are few. Both may be the same memory.
     pub(super) async fn reduce_scatter(
         &self,
         input: UserMemory,
@@ -143,7 +144,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Combines the bytes of the first `ranks` ranks, of which this one may be the last. It waits for no higher one.
+    /// Combines the bytes of the first `ranks` ranks, of which this one may be the last. Does not wait for higher
+    /// ones.
     pub(super) async fn combine_first(
         &self,
         bytes: &mut [u8],
@@ -152,7 +154,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
     ) -> Result<(), Error> {
         let own = UserMemory::of(bytes);
         let told = BoardNote::new(self.line, RoundKind::Scan, bytes.len());
-        // Nobody reads what the last one has.
+        // The bytes of the last rank are not read by any other.
         let is_last = self.line.rank() + 1 == self.line.size();
         let given: &[u8] = if is_last { &[] } else { &*bytes };
         let turn = loop {
@@ -169,7 +171,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// One block of each rank to all; the own one is in place.
+    /// Collects one block of each rank at all ranks; the own one is in place.
     pub(super) async fn allgather(&self, all: &mut [u8]) -> Result<(), Error> {
         let block = all.len() / self.line.size() as usize;
         let own = self.line.rank() as usize * block;
@@ -180,7 +182,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Gives a block of so many bytes to be gathered: `few` are the bytes, if they go over the board. Does not wait.
+    /// Contributes a block of so many bytes to a gather: `few` are the bytes, if they go over the board. Does not
+    /// wait.
     pub(super) async fn give_block(&self, bytes: usize, few: &[u8]) -> Result<(), Error> {
         let (told, space) = (
             BoardNote::new(self.line, RoundKind::Gather, bytes),
@@ -190,9 +193,9 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Waits until all have told what they give, of which so many bytes are expected. Whatever is wrong is noted; `take` is
-    /// called for each rank whose block is on the board, which `on_board` says of the bytes that it gives. Answers those whose
-    /// blocks come as messages.
+    /// Waits until the notes of all are there, and records an error for each that does not have the expected number of
+    /// bytes; calls `take` for each rank whose block is on the board, which `on_board` decides by its number of bytes.
+    /// Returns the ranks whose blocks come as messages.
     pub(super) async fn gather_blocks(
         &self,
         bytes: usize,
@@ -226,7 +229,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(messages)
     }
 
-    /// Block `i` of `out` goes to rank `i`; block `i` of `into` comes from rank `i`.
+    /// Sends block `i` of `out` to rank `i` and receives block `i` of `into` from rank `i`.
     pub(super) async fn alltoall(&self, out: &[u8], into: &mut [u8]) -> Result<(), Error> {
         let turn = self.give_all(RoundKind::Alltoall, out).await?;
         turn.parts().exchange(self.line.rank(), into);
@@ -246,7 +249,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.begin_as(told, RoundSpace::Half).await
     }
 
-    /// The same, of what this rank tells, when the board has room for its data.
+    /// The same with a given note, when the board has room for the data.
     pub(super) async fn begin_as(
         &self,
         told: BoardNote,
@@ -276,7 +279,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
             .await
     }
 
-    /// The same of what this rank tells.
+    /// The same with a given note.
     async fn arrive_as(
         &self,
         told: BoardNote,
@@ -291,7 +294,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.arrive_with(told, space, put).await
     }
 
-    /// Begins a round, puts this rank's parcel there and arrives; `None`: what it gives comes as messages.
+    /// Begins a round, puts this rank's parcel there and arrives; `None`: its data come as messages.
     pub(super) async fn give_parcel(
         &self,
         kind: RoundKind,
@@ -300,7 +303,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.give_parcel_in(kind, PLACE_BYTES, parcel).await
     }
 
-    /// The same where each rank has a place of so many bytes.
+    /// The same if each rank has a place of so many bytes.
     pub(super) async fn give_parcel_in(
         &self,
         kind: RoundKind,
@@ -313,7 +316,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.arrive_with(told, given.space(), put).await
     }
 
-    /// The same of blocks of such lengths, which it gives in later rounds.
+    /// The same for blocks of these lengths, which follow in later rounds.
     pub(super) async fn give_lengths(
         &self,
         kind: RoundKind,
@@ -324,7 +327,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.arrive_with(told, RoundSpace::Half, put).await
     }
 
-    /// The same of what `put` puts there; unless that was done [at hand](super::at_hand) already.
+    /// The same with `put` to write the data; unless the [fast path](super::at_hand) has already done it.
     async fn arrive_with(
         &self,
         told: BoardNote,
@@ -339,19 +342,19 @@ impl<'a, V: Visit> BoardCall<'a, V> {
             self.announce(false);
         }
         let turn = self.begin_as(told, space).await?;
-        // Others that are at an earlier call may read there already what its root has put, and do not wait for this rank.
+        // Ranks in an earlier call may already be reading its root's data there, and do not wait for this rank.
         if !comm.has_missed() || !turn.is_early() {
             put(&turn);
         }
         turn.arrive();
         if comm.has_missed() {
-            // Those that sleep for an entry that will not come look again.
+            // Ranks that sleep for an entry that will not come check again.
             self.seat.wake_sleepers();
         }
         Ok(turn)
     }
 
-    /// The same, and waits for those of all others.
+    /// The same, and waits for the data of all others.
     async fn give_all(&self, kind: RoundKind, bytes: &[u8]) -> Result<BoardRound<'_, V>, Error> {
         loop {
             let turn = self.give(kind, bytes).await?;
@@ -361,8 +364,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         }
     }
 
-    /// Waits until something has happened at the board, or `doubt` says that it never will, or a rank is
-    /// lost without which it will not.
+    /// Waits until `happened` at the board; ends early if `doubt` finds that it never will, or if a rank is dead
+    /// without which it will not.
     pub(super) async fn wait<T>(
         &self,
         event: BoardEvent,
@@ -384,7 +387,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
                 return Poll::Ready(Ok(happened));
             }
             if let Some(seen) = doubt() {
-                // What others did before that is there to be seen.
+                // Stores that others made before that are visible now.
                 return Poll::Ready(Ok(happened().unwrap_or(seen)));
             }
             looks = looks.wrapping_add(1);
@@ -403,7 +406,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         ended
     }
 
-    /// This rank missed a call, and says which one it is at; `tells`: it is about to tell entries of the broadcast queue.
+    /// Announces the number of this rank's call, after it missed one; `tells`: it is about to write entries to the
+    /// broadcast queue.
     #[cold]
     pub(super) fn announce(&self, tells: bool) {
         let call = self.line.number(u32::MAX);
@@ -411,7 +415,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.seat.wake_sleepers();
     }
 
-    /// A rank of the communicator that is lost.
+    /// A dead rank of the communicator.
     #[cold]
     fn lost(&self) -> Option<Error> {
         let group = self.line.comm().partners();
@@ -428,7 +432,7 @@ pub(super) struct BoardRound<'a, V> {
 }
 
 impl<V: Visit> BoardRound<'_, V> {
-    /// Puts bytes into the half of the board, where all ranks put `all` together.
+    /// Puts bytes into the half of the board, where all ranks together put `all`.
     pub(super) fn put(&self, all: usize, at: usize, bytes: &[u8]) {
         self.board.seat.put(self.round, all, at, bytes);
     }
@@ -437,29 +441,29 @@ impl<V: Visit> BoardRound<'_, V> {
         self.board.seat.read(self.round, all, at, into);
     }
 
-    /// What each rank gives, as much as this one tells.
+    /// The contributions of all ranks, each as long as this one's.
     fn parts(&self) -> RoundContributions<'_> {
         let bytes = BoardNote::of(self.note).bytes as usize;
         RoundContributions::new(self.board.seat, self.round, bytes)
     }
 
-    /// What each rank gives, if they do not know of each other how much.
+    /// The contributions of ranks that do not know each other's lengths.
     pub(super) fn parcels(&self) -> Parcels<'_> {
         Parcels::new(self.board.seat, self.round)
     }
 
-    /// The same where each rank has a place of so many bytes.
+    /// The same if each rank has a place of so many bytes.
     pub(super) fn parcels_in(&self, place: usize) -> Parcels<'_> {
         Parcels::with_places(self.board.seat, self.round, place)
     }
 
-    /// Whether another rank does the same, as far as it has told.
+    /// Whether another rank makes the same call, according to its note.
     pub(super) fn is_alike(&self, rank: u32) -> bool {
         let note = self.board.seat.note(self.round, rank);
         note.is_some_and(|note| BoardNote::of(note).is_alike(&BoardNote::of(self.note)))
     }
 
-    /// Whether another rank is at an earlier call in this round, so that a later one is meant.
+    /// Whether another rank is in an earlier call in this round, so that this call needs a later one.
     pub(super) fn is_later_than(&self, rank: u32) -> bool {
         let note = self.board.seat.note(self.round, rank);
         note.is_some_and(|note| BoardNote::of(note).is_before(&BoardNote::of(self.note)))
@@ -469,7 +473,7 @@ impl<V: Visit> BoardRound<'_, V> {
         self.board.seat.arrive(self.round, self.note);
     }
 
-    /// Waits until all have arrived. `false`: others were at an earlier call, and this one is for another round.
+    /// Waits until all have arrived. `false`: others were in an earlier call, and this one needs another round.
     pub(super) async fn all(&self) -> Result<bool, Error> {
         let seat = self.board.seat;
         let over = || seat.is_over(self.round).then_some(());
@@ -478,7 +482,7 @@ impl<V: Visit> BoardRound<'_, V> {
         let comm = self.board.line.comm();
         let is_disputed = seat.is_disputed(self.round);
         if comm.has_missed() || is_disputed {
-            // This rank missed their call, or went past it over the broadcast queue.
+            // This rank missed their call, or skipped it over the broadcast queue.
             if self.is_early() {
                 return Ok(false);
             }
@@ -490,7 +494,8 @@ impl<V: Visit> BoardRound<'_, V> {
         }
     }
 
-    /// Waits until all lower ranks have arrived, and for the others only if something is wrong. `false`: as [`all`](Self::all).
+    /// Waits until all lower ranks have arrived, and for the others only after an error. `false`: as
+    /// [`all`](Self::all).
     async fn lower(&self) -> Result<bool, Error> {
         let (seat, rank) = (self.board.seat, self.board.line.rank());
         if self.board.line.comm().has_missed() {
@@ -512,16 +517,16 @@ impl<V: Visit> BoardRound<'_, V> {
         }
     }
 
-    /// Goes on without waiting, unless this rank must be careful. `false`: as [`all`](Self::all).
+    /// Continues without waiting, unless this rank must be careful. `false`: as [`all`](Self::all).
     pub(super) async fn leave(&self) -> bool {
         if !self.board.line.comm().has_missed() {
             return true;
         }
-        // What else others did is told by them.
+        // The other ranks report any other mismatch.
         !matches!(self.all().await, Ok(false))
     }
 
-    /// Whether anybody is at an earlier call in this round, as far as they have told.
+    /// Whether any rank is in an earlier call in this round, according to the notes.
     #[cold]
     fn is_early(&self) -> bool {
         let mine = BoardNote::of(self.note);
@@ -537,5 +542,5 @@ impl<V: Visit> BoardRound<'_, V> {
     }
 }
 
-/// A rank that waits asks once in so many looks whether it waits in vain.
+/// Polls of a waiting rank between two checks whether it waits in vain.
 const LOOKS_PER_DOUBT: u32 = 8;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What ranks that meet at a [board](super::board) tell each other of what they do: the collective, its bytes and the number of the
-//! call, in the 32 bits of a note, so that calls that do not belong together are noticed.
+//! Notes on a [board](super::board): the collective that a rank calls, its bytes and the number of the call, in 32
+//! bits, so that mismatched calls are detected.
 
 use transport::seat::RoundNote;
 
@@ -11,19 +11,19 @@ use crate::{Error, Visit};
 #[derive(Clone, Copy)]
 pub(super) struct BoardNote {
     kind: u8,
-    /// How many, up to [`MOST_BYTES`]; of more, a number that is different where they are.
+    /// Number of bytes, up to [`MOST_BYTES`]; of more, a hash that differs for different numbers.
     pub(super) bytes: u32,
     /// The number of the call, below [`CALLS`].
     call: u32,
 }
 
 impl BoardNote {
-    /// Of a call, which does something with so many bytes.
+    /// The note of a call with so many bytes.
     pub(super) fn new<V: Visit>(line: &CollectiveCall<V>, kind: RoundKind, bytes: usize) -> Self {
         Self::of_call(line.number(CALLS - 1), kind, bytes)
     }
 
-    /// Of the call of this number.
+    /// The note of the call of this number.
     #[inline]
     pub(super) fn of_call(number: u32, kind: RoundKind, bytes: usize) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl BoardNote {
         }
     }
 
-    /// What is wrong where another rank tells something else.
+    /// The error if another rank has a different note.
     #[cold]
     pub(super) fn dispute(self, theirs: Option<(u32, Self)>) -> Error {
         match theirs {
@@ -85,37 +85,37 @@ impl BoardNote {
         }
     }
 
-    /// The number of bytes, or the largest that is told exactly.
+    /// The number of bytes, or the largest that a note can hold exactly.
     fn at_least(&self) -> u32 {
         self.bytes.min(MOST_BYTES)
     }
 
-    /// Whether it is this collective.
+    /// Whether it is a note of this collective.
     pub(super) fn is(&self, kind: RoundKind) -> bool {
         self.kind == kind as u8
     }
 
-    /// Whether both do the same, with any number of bytes.
+    /// Whether both make the same call, with any number of bytes.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
         self.kind == other.kind && self.call == other.call
     }
 
-    /// Numbers begin again after the last; those less than half of all ahead are later.
+    /// Numbers wrap around; those less than half the range ahead are later.
     pub(super) fn is_before(&self, other: &Self) -> bool {
         (1..CALLS / 2).contains(&(other.call.wrapping_sub(self.call) % CALLS))
     }
 }
 
-/// Of the kind in a note.
+/// Bits of the kind in a note.
 const KIND_BITS: u32 = 4;
-/// Of the number of bytes.
+/// Bits of the number of bytes.
 const BYTES_BITS: u32 = 21;
-/// The most bytes that a note tells exactly: the largest [`Variable::BoardLimit`](crate::var::Variable).
+/// Most bytes that a note holds exactly: the largest [`Variable::BoardLimit`](crate::var::Variable).
 const MOST_BYTES: u32 = 1 << (BYTES_BITS - 1);
-/// Numbers of calls: 8 bits for the kind and 24 for the bytes are there, and these have the rest.
+/// Number of call numbers: of 8 bits for the kind and 24 for the bytes, these have the rest.
 const CALLS: u32 = 1 << (8 - KIND_BITS + 24 - BYTES_BITS);
 
-/// A number that is hardly ever the same for two others.
+/// A hash of a number of bytes.
 #[allow(clippy::cast_possible_truncation, reason = "the upper half")]
 fn scattered(bytes: usize) -> u32 {
     ((bytes as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
@@ -139,7 +139,7 @@ pub(super) enum RoundKind {
     Scatterv,
     Allgatherv,
     Alltoallv,
-    /// A gather in rounds, which is no other gather: who gives a block otherwise does not send it as a message.
+    /// A gather in rounds, distinct from other gathers: a rank in it sends no message.
     GatherPieces,
 }
 
@@ -147,7 +147,7 @@ pub(super) enum RoundKind {
 const _: () = assert!((RoundKind::GatherPieces as u32) < 1 << KIND_BITS);
 
 impl RoundKind {
-    /// The name of a number that another process told.
+    /// The name of a kind in another process's note.
     pub(super) fn name(kind: u8) -> &'static str {
         let names = [
             "a barrier",

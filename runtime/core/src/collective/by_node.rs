@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collectives of ranks on several nodes: what one node has to say to another goes over the network once. One rank of each node
-//! speaks for it, its *leader*; the ranks of a node do their part over a board, or by messages in shared memory, and the leaders
-//! theirs by messages, each as if it were a collective of its own.
+//! Collectives of ranks on several nodes, which send data between two nodes once. One rank of each node is its
+//! *leader*; the ranks of a node do their part over a board, or by messages in shared memory, and the leaders theirs
+//! by messages, each as if it were a collective of its own.
 //!
-//! The leader is the rank of the node that comes first in the communicator; on the root's node, the root. All ranks know who leads:
-//! they have the same map of the nodes ([`CommNodes`]).
+//! The leader is the first rank of the node in the communicator; on the root's node, the root. All ranks compute the
+//! same leaders, since they have the same map of the nodes ([`CommNodes`]).
 //!
-//! Reductions combine the data of a node before those of the next one. Where the ranks of a node do not follow each other, that is
-//! another order than that of ranks, so operations that may not commute go the way of the whole communicator. The same ranks on the
-//! same nodes get the same bits.
+//! Reductions combine the data of a node before those of the next one. If the ranks of a node are not consecutive, the
+//! order of combination is not the rank order, so operations that may not commute use the algorithms for the whole
+//! communicator. The same ranks on the same nodes get bitwise equal results.
 
 mod blocks;
 mod exchange;
@@ -34,7 +34,7 @@ pub(super) use reductions::{
 };
 pub(super) use rooted::{gather, scatter};
 
-/// How the ranks of this call are spread over nodes, if it goes by node.
+/// The distribution of this call's ranks over nodes, if it goes by node.
 #[inline]
 pub(super) fn nodes_of<V: Visit>(line: &CollectiveCall<V>, goes: bool) -> Option<Rc<CommNodes>> {
     if !goes || line.is_part() || line.comm().has_board() {
@@ -43,7 +43,7 @@ pub(super) fn nodes_of<V: Visit>(line: &CollectiveCall<V>, goes: bool) -> Option
     line.visit(|universe| universe.nodes_of(line.comm()))
 }
 
-/// The same of a call that combines data: not where their order counts and that of the nodes is another one.
+/// The same for a reduction: `None` if the order of ranks matters and differs from that of the nodes.
 pub(super) fn nodes_in_order<V: Visit>(
     line: &CollectiveCall<V>,
     goes: bool,
@@ -52,23 +52,23 @@ pub(super) fn nodes_in_order<V: Visit>(
     nodes_of(line, goes).filter(|nodes| nodes.are_in_order() || op.commutes())
 }
 
-/// Whether blocks of so many bytes, one for each two ranks, are carried by the leaders where nothing is chosen.
+/// Whether blocks of so many bytes, one for each pair of ranks, are sent through the leaders by default.
 pub(super) fn carries(shape: &CollectiveTuning, block: usize) -> bool {
     shape.boards && block <= shape.node_bytes
 }
 
-/// The same of blocks whose lengths only the two ranks know. Others have to be told them first; where each rank has a core, that takes
-/// longer than the messages would.
+/// The same for blocks whose lengths only the two ranks know. The leaders have to exchange these first; if each rank
+/// has a core, that takes longer than direct messages.
 pub(super) fn carries_various(shape: &CollectiveTuning, ranks: u32) -> bool {
     shape.boards && shape.flat && ranks <= exchange::TABLED_RANKS
 }
 
-/// Whether data of so many bytes of each rank, which the ranks of a node combine twice, go by node where nothing is chosen.
+/// Whether data of so many bytes of each rank, which the ranks of a node combine twice, go by node by default.
 pub(super) fn combines(shape: &CollectiveTuning, bytes: usize) -> bool {
     shape.boards && (1..=shape.board_bytes).contains(&bytes)
 }
 
-/// Who talks to other nodes in a reduction that goes by node.
+/// Which ranks communicate with other nodes in a reduction by node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Across {
     /// One rank of each node, for all.
@@ -80,7 +80,7 @@ pub(super) enum Across {
 }
 
 impl Across {
-    /// In an allreduce of so many bytes of so many ranks.
+    /// For an allreduce of so many bytes of so many ranks.
     pub(super) fn of_allreduce(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
@@ -91,7 +91,7 @@ impl Across {
         Self::of(shape, nodes, size, is_auto && op.commutes(), 1)
     }
 
-    /// In a reduce.
+    /// For a reduce.
     pub(super) fn of_reduce(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
@@ -102,14 +102,14 @@ impl Across {
         Self::of(shape, nodes, size, is_auto && op.commutes(), 2)
     }
 
-    /// In a reduce-scatter in parts of these lengths.
+    /// For a reduce-scatter in parts of these lengths.
     fn of_reduce_scatter(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
         lengths: &[usize],
         op: &impl Reducer,
     ) -> Self {
-        // Who combines a long part needs several times its room.
+        // A rank that combines a long part needs several times its size in memory.
         if !are_alike(lengths) {
             return Self::Leaders;
         }
@@ -122,7 +122,8 @@ impl Across {
         }
     }
 
-    /// `times`: slices pay from so many times the usual length on, where a call saves less by them than an allreduce.
+    /// `times`: slices pay from so many times the usual length on, in a call that saves less by them than an
+    /// allreduce.
     fn of(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
@@ -140,7 +141,7 @@ impl Across {
     }
 }
 
-/// How a reduce-scatter in parts of these lengths goes, if it goes by node.
+/// The distribution and the communicating ranks of a reduce-scatter in parts of these lengths, if it goes by node.
 pub(super) fn of_reduce_scatter<V: Visit>(
     line: &CollectiveCall<V>,
     lengths: &[usize],
@@ -164,12 +165,12 @@ struct ByNodeCall<'a, V> {
     near: CollectiveCall<V>,
     /// The leaders, in the order of the nodes.
     across: CollectiveCall<V>,
-    /// The place of this node's leader among the ranks near it.
+    /// The index of this node's leader among its ranks.
     leader: u32,
 }
 
 impl<'a, V: Visit> ByNodeCall<'a, V> {
-    /// `root`: the rank that leads its node, if it matters who does.
+    /// `root`: the rank that leads its node, if it matters which does.
     async fn of(
         line: &'a CollectiveCall<V>,
         nodes: Rc<CommNodes>,
@@ -203,12 +204,12 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         })
     }
 
-    /// Whether this rank speaks for its node.
+    /// Whether this rank is the leader of its node.
     fn leads(&self) -> bool {
         self.near.rank() == self.leader
     }
 
-    /// The leader as a root of the ranks near it.
+    /// The leader as the root of this node's ranks.
     fn root(&self) -> CollectiveRoot {
         match self.leads() {
             true => CollectiveRoot::Here,
@@ -216,19 +217,19 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         }
     }
 
-    /// The node of a rank, as a place among the leaders.
+    /// The node of a rank, as an index among the leaders.
     fn node_of(&self, rank: u32) -> u32 {
         let peer = self.line.comm().group.peer(rank);
         peer.and_then(|peer| self.nodes.place_of(peer)).unwrap_or(0)
     }
 
-    /// The place of a rank of this node among those near it.
+    /// The index of a rank of this node among this node's ranks.
     fn place_near(&self, rank: u32) -> u32 {
         let (near, _) = self.nodes.near();
         place_of_root(self.line.comm(), near, Some(rank)).unwrap_or(0)
     }
 
-    /// The ranks of each node, by the places of the nodes among the leaders.
+    /// The ranks of each node, by the index of the node among the leaders.
     fn members(&self) -> Vec<Vec<u32>> {
         let mut members = vec![Vec::new(); self.across.size() as usize];
         for rank in 0..self.line.size() {
@@ -237,7 +238,8 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         members
     }
 
-    /// The ranks that have the place of this one on their nodes, in the order of the nodes: if all nodes have such a place.
+    /// The ranks with the same index as this one on their nodes, in the order of the nodes, if all nodes have such a
+    /// rank.
     fn same_place(&self) -> Option<CollectiveCall<V>> {
         if self.near.rank() >= self.nodes.common_places() {
             return None;
@@ -251,7 +253,7 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         }))
     }
 
-    /// The other nodes, by their places among the leaders, with their ranks.
+    /// The other nodes, by index among the leaders, with their ranks.
     fn other_nodes(&self) -> impl Iterator<Item = (u32, Vec<u32>)> {
         let here = self.across.rank();
         let nodes = (0..).zip(self.members());
@@ -263,13 +265,13 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         (0..self.near.size()).map(|place| self.near.name_of(place))
     }
 
-    /// The blocks of the ranks near this one.
+    /// The blocks of this node's ranks.
     fn of_ranks_near(&self, all: &[Payload]) -> Vec<Payload> {
         let near = self.ranks_near();
         near.map(|rank| all[rank as usize].clone()).collect()
     }
 
-    /// What is wrong on one node is to be heard on all others: they wait for its leader, which goes on and sends nothing but that.
+    /// An error on one node must reach all others: they wait for its leader, which continues and sends only that.
     fn go_on(&self, ended: Result<(), Error>) -> Result<(), Error> {
         match ended {
             Err(lost @ Error::Lost { .. }) => Err(lost),
@@ -281,7 +283,7 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         }
     }
 
-    /// The leader's bytes go to the ranks near it; none, if something is wrong, which they notice.
+    /// Sends the leader's bytes to this node's ranks; after an error none, which they detect.
     async fn tell_near(&self, bytes: &mut [u8]) -> Result<(), Error> {
         match self.leads() && self.line.has_fault() {
             true => tree::tell_of_fault(&self.near, bytes).await,
@@ -289,7 +291,7 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         }
     }
 
-    /// Combines the `input` of the ranks near this one in the leader's `output`, which is nowhere else.
+    /// Combines the `input` of this node's ranks in the leader's `output`; other ranks have none.
     async fn reduce_near(
         &self,
         input: UserMemory,
@@ -301,13 +303,13 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
     }
 }
 
-/// The root's place among the ranks near this one, whom it leads then: nothing where it is on another node, or there is none.
+/// The root's index among this node's ranks, which it leads: `None` if it is on another node, or there is none.
 pub(super) fn place_of_root(comm: &Comm, near: &Group, root: Option<u32>) -> Option<u32> {
     near.rank_of(comm.group.peer(root?)?)
 }
 
-/// The ranks of each node find out once whether they have a board. The word about it is of no call: one that could not take part in the
-/// first finds it in a later one.
+/// The ranks of each node agree once on whether they have a board. The message about it belongs to no call: a rank
+/// that could not take part in the first one receives it in a later one.
 async fn settle<V: Visit>(line: &CollectiveCall<V>, nodes: &CommNodes) -> Result<(), Error> {
     if nodes.is_settled() || !line.is_blocking() {
         return Ok(());
@@ -336,7 +338,7 @@ async fn settle<V: Visit>(line: &CollectiveCall<V>, nodes: &CommNodes) -> Result
     } else {
         are_wanted
     };
-    // Where they share no memory that they may use, they give the board back.
+    // If they share no usable memory, they release the board.
     let take = || line.visit(|universe| universe.take_near_seat(comm, near));
     nodes.settle(is_there.then(take).flatten());
     Ok(())
@@ -355,7 +357,7 @@ pub(super) async fn barrier<V: Visit>(
     by.tell_near(&mut []).await
 }
 
-/// As [`bcast`](super::bcast), at another rank than the root.
+/// As [`bcast`](super::bcast), at a rank other than the root.
 pub(super) async fn bcast<V: Visit>(
     line: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,

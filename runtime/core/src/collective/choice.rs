@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which algorithm each collective takes: the words of its variable, the same on all ranks. The first word leaves it to
-//! sizes and ranks.
+//! The algorithm of each collective: the values of its variable, the same on all ranks. The first value leaves the
+//! choice to sizes and ranks.
 
 use super::board::BoardChoice;
 use crate::var::{Variable, VariableValues};
 
-/// The ways of one collective, and their words in the table of variables. `auto` is the first, and a board, where there is
-/// one, the second.
+/// The algorithms of one collective, and their names in the table of variables. `auto` is the first, and a board,
+/// where there is one, the second.
 macro_rules! ways {
     ($($(#[$doc:meta])* $name:ident { $($way:ident = $word:literal),+ })+) => {$(
         $(#[$doc])*
@@ -18,7 +18,7 @@ macro_rules! ways {
         }
 
         impl $name {
-            /// The words, in the order of the ways.
+            /// The names, in the order of the algorithms.
             pub const WORDS: &'static [&'static str] = &[$($word),+];
 
             fn of(values: &VariableValues, variable: Variable) -> Self {
@@ -30,11 +30,11 @@ macro_rules! ways {
     )+};
 }
 
-/// Those that may go by node.
+/// Collectives with an algorithm by node.
 macro_rules! nodes {
     ($($name:ident)+) => {$(
         impl $name {
-            /// Whether ranks of several nodes go by node; `usual`: where nothing is chosen.
+            /// Whether a call over several nodes goes by node; `usual`: the default.
             pub(super) fn by_node(self, usual: bool) -> bool {
                 match self {
                     Self::Auto => usual,
@@ -46,11 +46,11 @@ macro_rules! nodes {
     )+};
 }
 
-/// Those that may go over a board.
+/// Collectives with an algorithm over a board.
 macro_rules! boards {
     ($($name:ident)+) => {$(
         impl $name {
-            /// Whether a board is to be taken.
+            /// Whether a board is used.
             pub(super) fn board(self) -> BoardChoice {
                 match self {
                     Self::Auto | Self::Nodes => BoardChoice::AsUsual,
@@ -112,7 +112,7 @@ ways! {
 nodes!(Barrier Bcast Reduce Allreduce ReduceScatter Scan Gather Scatter Allgather Allgatherv Alltoall);
 boards!(Barrier Bcast Reduce Allreduce ReduceScatter Scan Allgather Alltoall);
 
-/// The algorithms that were chosen.
+/// The algorithms selected by the settings.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "each is that of one collective")]
 pub struct Choices {

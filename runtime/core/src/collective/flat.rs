@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Small collectives where ranks outnumber CPUs: then waiting costs, not messages, and so all of them go through one rank,
-//! and each other rank waits once.
+//! Small collectives where ranks outnumber CPUs: there waits are expensive, not messages, so all of them go through
+//! one rank, and each other rank waits once.
 //!
-//! One leader for each CPU, so that the CPUs work side by side, was tried with 64 ranks on two CPUs: the leaders wait for
-//! each other once more, which is another turn of all ranks, and took 1.3 times as long.
+//! One leader for each CPU, so that the CPUs work in parallel, was measured with 64 ranks on two CPUs: the leaders
+//! wait for each other once more, which is another turn of all ranks, and it took 1.3 times as long.
 
 use super::{CollectiveCall, Reducer};
 use crate::{Error, Visit};
 
-/// All have entered before rank 0 leaves.
+/// All ranks have entered before rank 0 leaves.
 pub(super) async fn arrive<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
     if line.rank() != 0 {
         return line.send(0, &[]).await;
@@ -19,7 +19,7 @@ pub(super) async fn arrive<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Err
     Ok(())
 }
 
-/// All have entered before any leaves.
+/// All ranks have entered before any leaves.
 pub(super) async fn barrier<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
     arrive(line).await?;
     match line.rank() {
@@ -28,7 +28,7 @@ pub(super) async fn barrier<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Er
     }
 }
 
-/// This rank's bytes to all.
+/// Sends this rank's bytes to all.
 pub(super) async fn bcast<V: Visit>(line: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
     let (rank, size) = (line.rank(), line.size());
     let mut pending = line.pending();
@@ -38,7 +38,7 @@ pub(super) async fn bcast<V: Visit>(line: &CollectiveCall<V>, bytes: &[u8]) -> R
     pending.finish().await
 }
 
-/// Combines the bytes of all at the root, in the order of ranks.
+/// Combines the bytes of all at the root, in rank order.
 pub(super) async fn reduce<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -62,7 +62,7 @@ pub(super) async fn reduce<V: Visit>(
     Ok(())
 }
 
-/// One block of bytes of each rank to all; the own one is in place.
+/// Collects one block of bytes of each rank at all ranks; the own one is in place.
 pub(super) async fn allgather<V: Visit>(
     line: &CollectiveCall<V>,
     all: &mut [u8],

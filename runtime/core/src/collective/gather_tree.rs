@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gather and scatter of equal blocks along a binomial tree: a rank handles the blocks of those below it together, so the root has
-//! few messages, and most data travel several times.
+//! Gather and scatter of equal blocks along a binomial tree: a rank forwards the blocks of those below it together, so
+//! the root has few messages, and most data are copied several times.
 
 use super::tree::{place_of, rank_at};
 use super::{CollectiveCall, CollectiveRoot};
@@ -35,7 +35,7 @@ pub async fn gather_tree<V: Visit>(
         let part = &mut blocks[at..at + count as usize * block];
         pending.receive(rank_at(child, root, size), part);
     }
-    // The own block is copied while the others are on their way.
+    // The own block is copied while the others are in flight.
     let copied = match (me, mine, all.get(root as usize)) {
         (0, Some(mine), Some(place)) => mine.copy_to(place),
         (0, ..) => Ok(()),
@@ -103,7 +103,7 @@ pub async fn scatter_tree<V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// The root's rank, and the own block; `None` where this rank has no part.
+/// The root's rank, and the own block; `None` if this rank does not take part.
 pub(super) fn of_root<'a, V: Visit>(
     line: &CollectiveCall<V>,
     mine: Option<&'a Payload>,
@@ -117,12 +117,12 @@ pub(super) fn of_root<'a, V: Visit>(
     }
 }
 
-/// The lowest bit of a place, which is not 0.
+/// The lowest set bit of a position, which is not 0.
 fn lowest(place: u32) -> u32 {
     1 << place.trailing_zeros()
 }
 
-/// The places at and below a place in a tree of `size` places: they are consecutive.
+/// The number of positions at and below a position in a tree of `size`: they are consecutive.
 fn below(place: u32, size: u32) -> u32 {
     match place {
         0 => size,
@@ -130,7 +130,7 @@ fn below(place: u32, size: u32) -> u32 {
     }
 }
 
-/// The places directly below a place, those with most below them first, and how many these are with itself.
+/// The positions directly below a position, with the sizes of their subtrees, largest first.
 fn children(place: u32, size: u32) -> impl Iterator<Item = (u32, u32)> {
     let span = match place {
         0 => size.next_power_of_two(),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collectives of intercommunicators that are not messages alone (MPI 5.0 section 6.2.3): each group does its part among
-//! itself, and the ranks 0 speak for their groups.
+//! Collectives of intercommunicators that need more than messages between the groups (MPI 5.0 section 6.2.3): each
+//! group does its part internally, and the ranks 0 exchange the results.
 
 use super::{CollectiveCall, CollectiveRoot, Reducer, reduce};
 use crate::{Error, Payload, UserMemory, Visit};
 
-/// Nobody leaves before all of both groups have entered.
+/// A barrier: no rank leaves before all of both groups have entered.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -29,7 +29,7 @@ pub async fn bcast_from_here<V: Visit>(
     line.send(0, bytes).await
 }
 
-/// The root's bytes go to all of the other group.
+/// Sends the root's bytes to all ranks of the other group.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -50,7 +50,7 @@ pub async fn bcast<V: Visit>(
     }
 }
 
-/// The combination of the other group's bytes comes to the root. Those who give theirs have them used up.
+/// Combines the other group's bytes at the root. The contents of a contributor's buffer are destroyed.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -73,7 +73,7 @@ pub async fn reduce_to<V: Visit>(
     }
 }
 
-/// Each group gets the combination of the other's `bytes` in `result`; `bytes` are used up.
+/// Each group gets the combination of the other's `bytes` in `result`; the contents of `bytes` are destroyed.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -87,7 +87,7 @@ pub async fn allreduce<V: Visit>(
     super::bcast(&line.local(), result, 0).await
 }
 
-/// As [`allreduce`], but each rank gets its part alone; `lengths` has the bytes of the parts of this group.
+/// As [`allreduce`], but each rank gets only its part; `lengths` has the bytes of the parts of this group.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -114,7 +114,7 @@ pub async fn reduce_scatter<V: Visit>(
     super::scatter(&line.local(), &parts, Some(&mine), root).await
 }
 
-/// Rank 0 of each group gets what the other group has combined.
+/// Exchanges the combined data of the groups between their ranks 0.
 async fn swap<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &mut [u8],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Algorithms for many bytes: what each rank sends and receives is about as much as the data, however many ranks there are.
+//! Algorithms for large data: each rank sends and receives about as much as the data, however many ranks there are.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub(super) async fn pass<V: Visit>(line: &CollectiveCall<V>, bytes: &[u8]) -> Re
     pending.finish().await
 }
 
-/// The others' part: a segment goes on while the next one comes.
+/// The part of the others: a segment is forwarded while the next one arrives.
 pub(super) async fn pass_on<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -51,8 +51,8 @@ pub(super) async fn pass_on<V: Visit>(
     ended.and(sent.finish().await)
 }
 
-/// The root's part of a broadcast in slices: each other rank gets one, and all others tell theirs to each other
-/// (R. van de Geijn and others, 1994, with direct messages).
+/// The root's part of a broadcast in slices: each other rank gets one, and sends it to all others (R. van de Geijn and
+/// others, 1994, with direct messages).
 pub(super) async fn tell_slices<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &[u8],
@@ -65,7 +65,7 @@ pub(super) async fn tell_slices<V: Visit>(
     pending.finish().await
 }
 
-/// The others' part.
+/// The part of the others.
 pub(super) async fn hear_slices<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -113,7 +113,7 @@ pub(super) async fn reduce_ring<V: Visit>(
     collect_slices(line, &combined, (bytes, &lengths), root).await
 }
 
-/// Each rank's slice, of these lengths, comes to the root, into `bytes`.
+/// Collects each rank's slice, of these lengths, in the root's `bytes`.
 async fn collect_slices<V: Visit>(
     line: &CollectiveCall<V>,
     mine: &[u8],
@@ -136,8 +136,8 @@ async fn collect_slices<V: Visit>(
     super::gather(line, Some(&mine), &all, root).await
 }
 
-/// Round a ring twice: first the partial results of slices, then the results. What is combined with what depends on the slice, so
-/// the operation must commute.
+/// Round a ring twice: first the partial results of slices, then the results. The order of combination depends on the
+/// slice, so the operation must commute.
 pub(super) async fn allreduce_ring<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -174,8 +174,8 @@ pub(super) async fn reduce_scatter_ring<V: Visit>(
     Ok(())
 }
 
-/// Slice by slice, beginning with number `first`, this rank's partial results go to the next rank, and those of the rank before
-/// come; the last that comes is complete here.
+/// Slice by slice, beginning with number `first`, sends this rank's partial results to the next rank and receives
+/// those of the previous one; the last one received is complete here.
 async fn combine_round<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -202,9 +202,9 @@ fn neighbours<V: Visit>(line: &CollectiveCall<V>) -> (u32, u32) {
     ((rank + 1) % size, (rank + size - 1) % size)
 }
 
-/// Halves of halves are combined by pairs of ranks ever further apart, and told back the same way (R. Rabenseifner, 2004). The
-/// ranks of a partial result are consecutive, so their order is kept. Where their number is no power of two, the first ranks join in
-/// pairs before, and tell each other after.
+/// Recursive halving by pairs of ranks at growing distance, then doubling in reverse (R. Rabenseifner, 2004). The
+/// ranks of a partial result are consecutive, so their order is kept. If their number is no power of two, the first
+/// ranks are folded in pairs before, and get the result afterwards.
 pub(super) async fn allreduce_halves<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -252,7 +252,7 @@ pub(super) async fn allreduce_halves<V: Visit>(
     }
 }
 
-/// `mine` becomes its combination with the `other`, in the order of ranks.
+/// Combines `mine` with `other` into `mine`, in rank order.
 pub(super) fn combine(mine: &mut [u8], other: &mut [u8], mine_first: bool, op: &impl Reducer) {
     if mine_first {
         op.reduce(mine, other);
@@ -268,7 +268,7 @@ pub(super) struct FoldedRanks {
     /// The largest power of two that is not larger than the number of ranks.
     pub(super) power: u32,
     paired: u32,
-    /// The place of this rank, or of its pair.
+    /// The index of this rank, or of its pair.
     pub(super) me: u32,
 }
 
@@ -288,12 +288,12 @@ impl FoldedRanks {
         }
     }
 
-    /// Whether the next rank stands for this one too.
+    /// Whether the next rank acts for this one too.
     pub(super) fn sits_out(&self) -> bool {
         self.rank < self.paired && self.rank & 1 == 0
     }
 
-    /// Whether this rank stands for the one before too.
+    /// Whether this rank acts for the previous one too.
     pub(super) fn stands_for_two(&self) -> bool {
         self.rank < self.paired && self.rank & 1 != 0
     }
@@ -312,13 +312,13 @@ fn of_others(bytes: usize, size: u32) -> impl Iterator<Item = Range<usize>> {
     ranges(&lengths).into_iter()
 }
 
-/// Segments of data, at least one, so that those who expect too much hear of it.
+/// Segments of data, at least one, so that ranks that expect more detect it.
 fn segments(bytes: usize, segment: usize) -> impl Iterator<Item = Range<usize>> {
     let count = bytes.div_ceil(segment).max(1);
     (0..count).map(move |at| at * segment..bytes.min((at + 1) * segment))
 }
 
-/// Where parts of these lengths lie.
+/// The ranges of parts of these lengths.
 fn ranges(lengths: &[usize]) -> Vec<Range<usize>> {
     let part = |start: &mut usize, length: &usize| {
         let from = *start;

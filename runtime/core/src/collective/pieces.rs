@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reductions of many bytes over a [board](super::board): each rank combines its part of the data of all, and the parts of others
-//! come back. Data pass over the board piece by piece, so that they stay in the cache however many they are: in each round a rank
-//! puts a piece of every other rank's part there, and the combined piece of its own from the round before.
+//! Reductions of large data over a [board](super::board): each rank combines its part of the data of all, and the
+//! parts of others come back. Data go over the board piece by piece, so that they stay in the cache: in each round a
+//! rank puts a piece of every other rank's part there, and the combined piece of its own from the previous round.
 //!
-//! Partial results are combined in the order of ranks, element by element, whatever the size of a piece is and whoever combines it.
+//! Partial results are combined in rank order, element by element, whatever the size of a piece and whichever rank
+//! combines it.
 
 use std::ops::Range;
 
@@ -14,28 +15,28 @@ use super::reduce::slices;
 use super::{CollectiveCall, Reducer};
 use crate::{Error, UserMemory, Visit};
 
-/// The way of one call: which part of the data each rank combines, and how much of it in a round.
+/// One call: the part of the data that each rank combines, and how much of it in a round.
 pub(super) struct Pieces<'a, V> {
     board: BoardCall<'a, V>,
     parts: Vec<Range<usize>>,
     piece: usize,
-    /// From one piece to the next on the board: whole cache lines.
+    /// Distance between pieces on the board: whole cache lines.
     stride: usize,
 }
 
-/// Which combined parts are told, and which of them this rank wants.
+/// Which combined parts are published, and which of them this rank needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Results {
-    /// All are told, and this rank wants them here. The memory may be that of the input.
+    /// All are published, and this rank needs them here. The memory may be that of the input.
     All(UserMemory),
-    /// All are told, to others.
+    /// All are published, for other ranks.
     None,
-    /// None are told, and this rank wants its own here, which is other memory than the input.
+    /// None are published, and this rank needs its own here, in other memory than the input.
     Own(UserMemory),
 }
 
 impl<'a, V: Visit> Pieces<'a, V> {
-    /// The way over a board, if these data go over one, where rank `i` combines `lengths[i]` bytes, in order. No item is cut.
+    /// For these data, if they go over a board, where rank `i` combines `lengths[i]` bytes, in order. No item is cut.
     pub(super) fn of(
         line: &'a CollectiveCall<V>,
         lengths: &[usize],
@@ -68,7 +69,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         })
     }
 
-    /// The same where each rank combines as much as the others.
+    /// The same with equal parts.
     pub(super) fn of_even(
         line: &'a CollectiveCall<V>,
         bytes: usize,
@@ -91,7 +92,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         let is_told = !matches!(results, Results::Own(_));
         let longest = self.parts.iter().map(Range::len).max().unwrap_or(0);
         let rounds = longest.div_ceil(self.piece).max(1);
-        // The own piece of the round before, where there is no place for it in the results.
+        // The own piece of the previous round, if the results have no place for it.
         let mut aside = Vec::new();
         let mut before = UserMemory::nothing();
         for round in 0..rounds + usize::from(is_told) {
@@ -133,7 +134,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         Ok(())
     }
 
-    /// Where the result of an own piece goes, if this rank wants it.
+    /// The destination of an own piece, if this rank needs it.
     fn place_in(&self, results: Results, own: Range<usize>) -> Option<UserMemory> {
         match results {
             Results::All(all) => Some(all.part(own)),
@@ -145,7 +146,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         }
     }
 
-    /// What of a rank's part belongs to a round.
+    /// The range of a rank's part that belongs to a round.
     fn piece_of(&self, rank: u32, round: usize) -> Option<Range<usize>> {
         let part = &self.parts[rank as usize];
         let start = part.start + round * self.piece;
@@ -159,7 +160,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
             .filter_map(move |rank| Some((rank, self.piece_of(rank, round)?)))
     }
 
-    /// Where on the board data of rank `from` lie that rank `to` combines.
+    /// Offset on the board of the data of rank `from` that rank `to` combines.
     fn place(&self, from: u32, to: u32) -> usize {
         (from as usize * self.parts.len() + to as usize) * self.stride
     }
@@ -174,8 +175,8 @@ impl<'a, V: Visit> Pieces<'a, V> {
         self.place(rank, rank)
     }
 
-    /// Combines this rank's piece of the data of all, few bytes at a time, so that these stay in the first cache. `own` and
-    /// `result` may be the same memory.
+    /// Combines this rank's piece of the data of all, a few bytes at a time, so that these stay in the L1 cache. `own`
+    /// and `result` may be the same memory.
     fn fold(
         &self,
         turn: &BoardRound<'_, V>,
@@ -208,8 +209,8 @@ impl<'a, V: Visit> Pieces<'a, V> {
         }
     }
 
-    /// In the order of ranks, of operations that commute: which operand is on the left depends on the rank, so of a zero and a
-    /// negative zero the smallest may be either.
+    /// In rank order, for operations that commute: which operand is on the left depends on the rank, so the minimum of
+    /// zero and negative zero may be either.
     fn fold_either_way(
         &self,
         own: &[u8],
@@ -219,7 +220,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         op: &impl Reducer,
     ) {
         let me = self.board.line.rank();
-        // What is read first lies where the sum does: no copy of the own data is needed.
+        // The first operand is read into the result: no copy of the own data is needed.
         read(u32::from(me == 0), sum);
         if me == 0 {
             op.reduce(own, sum);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reductions (MPI 5.0 sections 6.9 to 6.11). Which partial results are combined when depends on the number of ranks and
-//! of bytes only, so the same ranks with the same data get the same bits; and always lower ranks first, so that operations need
-//! not commute, but where one is known to.
+//! Reductions (MPI 5.0 sections 6.9 to 6.11). The order of combination depends on the number of ranks and of bytes
+//! only, so the same ranks with the same data get bitwise equal results; and lower ranks always come first, so that
+//! operations need not commute, except in algorithms for those known to.
 
 use super::board::BoardCall;
 use super::board_note::RoundKind;
@@ -27,7 +27,7 @@ pub trait Reducer {
     }
 }
 
-/// Combines the `input` of all ranks. `output` is at the root, where it may be the same memory, and nowhere else.
+/// Combines the `input` of all ranks. Only the root has an `output`, which may be the same memory.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -64,7 +64,7 @@ pub async fn reduce<V: Visit>(
     reduce_plain(line, input, output, root, op).await
 }
 
-/// As [`reduce`], not by node.
+/// As [`reduce`], without regard to nodes.
 pub(super) async fn reduce_plain<V: Visit>(
     line: &CollectiveCall<V>,
     input: UserMemory,
@@ -97,7 +97,7 @@ pub(super) async fn reduce_plain<V: Visit>(
     }
 }
 
-/// Combines the bytes of all ranks; the result is in the root's `bytes`. The others' `bytes` are used up.
+/// Combines the bytes of all ranks in the root's `bytes`. The contents of the others' `bytes` are destroyed.
 pub(super) async fn reduce_bytes<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -116,7 +116,7 @@ pub(super) async fn reduce_bytes<V: Visit>(
     Box::pin(reduce_messages(line, bytes, root, op)).await
 }
 
-/// As [`reduce_bytes`], not over a board.
+/// As [`reduce_bytes`], without a board.
 pub(super) async fn reduce_messages<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -147,7 +147,7 @@ pub(super) async fn reduce_messages<V: Visit>(
     }
 }
 
-/// Combines the `input` of all ranks; the `output`, which may be the same memory, is everywhere.
+/// Combines the `input` of all ranks in the `output` of each, which may be the same memory.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -186,11 +186,11 @@ pub async fn allreduce<V: Visit>(
         return Box::pin(ended).await;
     }
     output.copy_from(input);
-    // Apart, so that who meets at a board does not carry the room that the longest of the ways needs.
+    // Boxed, so that the future of a call over a board does not have the size of the largest algorithm.
     Box::pin(allreduce_messages(line, output.as_mut_slice(), op)).await
 }
 
-/// As [`allreduce`], not over a board.
+/// As [`allreduce`], without a board.
 pub(super) async fn allreduce_messages<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -283,7 +283,7 @@ pub(super) fn are_alike(lengths: &[usize]) -> bool {
     longest <= 2 * lengths.iter().sum::<usize>() / lengths.len().max(1)
 }
 
-/// As [`reduce_scatter`], not over a board; `bytes` are used up.
+/// As [`reduce_scatter`], without a board; the contents of `bytes` are destroyed.
 pub(super) async fn reduce_scatter_messages<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -293,7 +293,7 @@ pub(super) async fn reduce_scatter_messages<V: Visit>(
 ) -> Result<(), Error> {
     use choice::ReduceScatter::{Auto, Board as OverBoard, Nodes, Ring, Rooted, Slices};
     let shape = line.shape();
-    // Who combines a part needs room for that of every rank.
+    // A rank that combines a part needs room for that of every rank.
     let even = are_alike(lengths);
     let in_slices = match shape.choice.reduce_scatter {
         Auto | OverBoard | Nodes => even && shape.is_sliced(bytes.len(), line.size()),
@@ -338,7 +338,7 @@ async fn combine_at_zero<V: Visit>(
         if rank + span < size {
             higher.resize(bytes.len(), 0);
             line.receive(rank + span, &mut higher).await?;
-            // mine op higher, in this order, belongs into `bytes`.
+            // mine op higher, in this order, with the result in `bytes`.
             op.reduce(bytes, &mut higher);
             bytes.copy_from_slice(&higher);
         }
@@ -347,8 +347,8 @@ async fn combine_at_zero<V: Visit>(
     Ok(())
 }
 
-/// Recursive doubling. Where the number of ranks is no power of two, the first ranks join in pairs before, and tell each
-/// other after.
+/// Recursive doubling. If the number of ranks is no power of two, the first ranks are folded in pairs before, and get
+/// the result afterwards.
 async fn allreduce_doubling<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -377,7 +377,7 @@ async fn allreduce_doubling<V: Visit>(
     }
 }
 
-/// Each rank combines one slice of all ranks' data, and all tell all.
+/// Each rank combines one slice of all ranks' data, and sends it to all.
 async fn allreduce_sliced<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -437,7 +437,7 @@ pub(super) fn fold<'a>(all: &'a mut [u8], length: usize, op: &impl Reducer) -> &
     &all[at - length..]
 }
 
-/// Combines the first half of the blocks with the second, and so on until one is left, the last; answers where it ends.
+/// Combines the first half of the blocks with the second, and so on until one is left, the last; returns its end.
 fn fold_halves(all: &mut [u8], length: usize, op: &impl Reducer) -> usize {
     let mut left = all;
     let end = left.len();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scan and exscan (MPI 5.0 section 6.11): a rank gets the combination of the data of all ranks up to itself, or below itself.
+//! Scan and exscan (MPI 5.0 section 6.11): a rank gets the combined data of all ranks up to itself, or below itself.
 
 use std::rc::Rc;
 
@@ -26,7 +26,7 @@ pub async fn scan<V: Visit>(
     scan_plain(line, input, output, op).await
 }
 
-/// As [`scan`], not by node.
+/// As [`scan`], without regard to nodes.
 pub(super) async fn scan_plain<V: Visit>(
     line: &CollectiveCall<V>,
     input: UserMemory,
@@ -50,7 +50,8 @@ pub(super) async fn scan_plain<V: Visit>(
     Ok(())
 }
 
-/// Combines the `input` of all ranks below this one. The `output` may be the same memory; that of rank 0 stays as it is.
+/// Combines the `input` of all ranks below this one. The `output` may be the same memory; that of rank 0 is not
+/// changed.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -66,7 +67,7 @@ pub async fn exscan<V: Visit>(
     exscan_plain(line, input, output, op).await
 }
 
-/// As [`exscan`], not by node.
+/// As [`exscan`], without regard to nodes.
 pub(super) async fn exscan_plain<V: Visit>(
     line: &CollectiveCall<V>,
     input: UserMemory,
@@ -92,21 +93,21 @@ pub(super) async fn exscan_plain<V: Visit>(
     Ok(())
 }
 
-/// The nodes of a call that goes by node: of few bytes, as the ranks of a node do it twice.
+/// The nodes of a call that goes by node: for small data, as the ranks of a node do it twice.
 fn nodes_of<V: Visit>(line: &CollectiveCall<V>, bytes: usize) -> Option<Rc<CommNodes>> {
     let shape = line.shape();
     let goes = shape.choice.scan.by_node(by_node::combines(&shape, bytes));
     by_node::nodes_of(line, goes && bytes > 0).filter(|nodes| nodes.are_in_order())
 }
 
-/// Whether each rank waits for the one before: few messages, and many steps.
+/// Whether each rank waits for the previous one: few messages, and many steps.
 fn goes_along_chain(shape: &CollectiveTuning, bytes: usize, ranks: u32) -> bool {
     match shape.choice.scan {
         choice::Scan::Chain => true,
         choice::Scan::Auto | choice::Scan::Nodes if shape.flat && ranks > 2 => {
             bytes > shape.board_bytes
         }
-        // In rounds, data travel as often as the logarithm of the ranks, but fewer one after the other.
+        // In rounds, data are sent as often as the logarithm of the ranks, but fewer times in sequence.
         choice::Scan::Auto | choice::Scan::Nodes => {
             bytes > shape.board_bytes && bytes / PIECE_BYTES >= ranks as usize / 2
         }
@@ -114,7 +115,7 @@ fn goes_along_chain(shape: &CollectiveTuning, bytes: usize, ranks: u32) -> bool 
     }
 }
 
-/// A rank tells the next one what it has, piece by piece, and does not wait for it before the end.
+/// A rank sends its result to the next one, piece by piece, and waits for that only at the end.
 async fn scan_along_chain<V: Visit>(
     line: &CollectiveCall<V>,
     input: UserMemory,
@@ -140,14 +141,15 @@ async fn scan_along_chain<V: Visit>(
     chain.end().await
 }
 
-/// The same of what lies below a rank, which tells the next one more than it keeps.
+/// The same for the ranks below: a rank sends more to the next one than it keeps.
 async fn exscan_along_chain<V: Visit>(
     line: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    // What was told is lent until the chain has waited for it. No piece but the last is so short that it goes without a request.
+    // A piece that was sent is lent until the chain has waited for it. Only the last piece can be so short that it is
+    // sent without a request.
     let mut sums = vec![Vec::new(); AHEAD];
     let mut chain = Chain::of(line);
     if !chain.begin(input.bytes(), op.item_bytes()).await {
@@ -176,7 +178,8 @@ async fn exscan_along_chain<V: Visit>(
     chain.end().await
 }
 
-/// A rank's place in a chain. Whatever goes wrong, it waits for what it has told, whose memory is lent until then.
+/// A rank's place in a chain. After an error too, it waits for the messages that it has sent, whose memory is lent
+/// until then.
 struct Chain<'a, V> {
     line: &'a CollectiveCall<V>,
     told: PendingMessages<'a, V>,
@@ -196,8 +199,9 @@ impl<'a, V: Visit> Chain<'a, V> {
         self.line.rank() + 1 == self.line.size()
     }
 
-    /// Tells the next one how many bytes it will hear, and hears it from the one before. `false`: these are others than here, and
-    /// were taken, so that no rank waits for ever; or that rank is lost. One piece alone says itself how long it is.
+    /// Sends the next rank the number of bytes that will follow, and receives it from the previous one. `false`: the
+    /// lengths differ, and the previous rank's messages were received and dropped, so that no rank waits for ever; or
+    /// that rank is dead. A single piece needs no announcement.
     async fn begin(&mut self, bytes: usize, item_bytes: usize) -> bool {
         if bytes <= PIECE_BYTES {
             return true;
@@ -228,7 +232,7 @@ impl<'a, V: Visit> Chain<'a, V> {
         false
     }
 
-    /// Tells the next one as many bytes as it expects, and no more.
+    /// Sends the next rank as many bytes as it expects, and no more.
     async fn give_up(mut self, input: UserMemory, item_bytes: usize) -> Result<(), Error> {
         if self.ended.is_ok() {
             for piece in pieces(input.bytes(), item_bytes) {
@@ -238,7 +242,7 @@ impl<'a, V: Visit> Chain<'a, V> {
         self.end().await
     }
 
-    /// What the rank before tells; the first one hears nothing. `false`: it is lost.
+    /// Receives from the previous rank; nothing at the first one. `false`: that rank is dead.
     async fn hear(&mut self, lower: &mut Vec<u8>, bytes: usize) -> bool {
         let Some(before) = self.line.rank().checked_sub(1) else {
             return true;
@@ -253,7 +257,7 @@ impl<'a, V: Visit> Chain<'a, V> {
         is_heard
     }
 
-    /// Tells the next one.
+    /// Sends to the next rank.
     async fn tell(&mut self, bytes: UserMemory) {
         if !self.is_last() {
             self.make_room().await;
@@ -261,7 +265,7 @@ impl<'a, V: Visit> Chain<'a, V> {
         }
     }
 
-    /// Waits until fewer than [`AHEAD`] pieces are under way.
+    /// Waits until fewer than [`AHEAD`] pieces are in flight.
     async fn make_room(&mut self) {
         if self.told.count() >= AHEAD {
             let told = std::mem::replace(&mut self.told, self.line.pending());
@@ -276,7 +280,7 @@ impl<'a, V: Visit> Chain<'a, V> {
     }
 }
 
-/// The parts of so many bytes that are told at a time, none of which ends inside an item; one, if there are no bytes.
+/// The pieces of so many bytes that are sent at a time, none of which ends inside an item; one, if there are no bytes.
 fn pieces(bytes: usize, item_bytes: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     let item = item_bytes.max(1);
     let piece = (PIECE_BYTES / item).max(1) * item;
@@ -317,7 +321,7 @@ async fn before_in_rounds<V: Visit>(
     Ok(before)
 }
 
-/// What is told at a time.
+/// Bytes that are sent at a time.
 const PIECE_BYTES: usize = 64 << 10;
-/// Pieces that a rank has told and does not wait for.
+/// Pieces that a rank may have in flight.
 const AHEAD: usize = 8;

@@ -12,10 +12,10 @@ use super::{CollectiveCall, CollectiveTuning, by_node, flat, large};
 use crate::nodes::CommNodes;
 use crate::{Error, Visit};
 
-/// All ranks have entered before any leaves (MPI 5.0 section 6.3).
+/// A barrier: all ranks have entered before any leaves (MPI 5.0 section 6.3).
 ///
-/// Over a board; by node where there are several; else flat where ranks share cores; else the ranks tell each other in a logarithmic
-/// number of rounds (dissemination).
+/// Over a board; by node if there are several; else flat if ranks share cores; else by dissemination, in a logarithmic
+/// number of rounds.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -43,7 +43,7 @@ pub(super) async fn barrier_messages<V: Visit>(line: &CollectiveCall<V>) -> Resu
     }
 }
 
-/// All have entered before rank 0 leaves; the others wait for those below them in a tree at most.
+/// All ranks have entered before rank 0 leaves; the others wait at most for those below them in a tree.
 pub(super) async fn arrive<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
     let shape = line.shape();
     if let Some(board) = BoardCall::of(line, 0, shape.choice.barrier.board()) {
@@ -55,7 +55,7 @@ pub(super) async fn arrive<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Err
     }
 }
 
-/// Up a binomial tree, and down again: each rank but a few talks to few others.
+/// Up a binomial tree, and down again: each rank but a few communicates with few others.
 async fn climb<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
     let span = climb_up(line).await?;
     let rank = line.rank();
@@ -65,7 +65,7 @@ async fn climb<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
     send_on(line, &[], 0, span).await
 }
 
-/// Up a binomial tree; answers how many places of it begin with this rank: so far below it is the one that it has told.
+/// Up a binomial tree; returns the size of this rank's subtree: the rank that it has sent to is so far below it.
 async fn climb_up<V: Visit>(line: &CollectiveCall<V>) -> Result<u32, Error> {
     let (rank, size) = (line.rank(), line.size());
     let mut span = 1;
@@ -93,8 +93,8 @@ async fn disseminate<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Copies the root's bytes to all ranks (MPI 5.0 section 6.4): over a board; by node where there are several; else flat if they are
-/// few and ranks share cores, else along a binomial tree, or in slices if they are many.
+/// Copies the root's bytes to all ranks (MPI 5.0 section 6.4): over a board; by node if there are several; else flat
+/// if they are few and ranks share cores, else along a binomial tree, or in slices if they are many.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -112,7 +112,7 @@ pub async fn bcast<V: Visit>(
     bcast_plain(line, bytes, root).await
 }
 
-/// As [`bcast`], not by node.
+/// As [`bcast`], without regard to nodes.
 pub(super) async fn bcast_plain<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -143,7 +143,7 @@ pub async fn bcast_from_here<V: Visit>(
     tell_plain(line, bytes).await
 }
 
-/// As [`bcast_from_here`], not by node.
+/// As [`bcast_from_here`], without regard to nodes.
 pub(super) async fn tell_plain<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &[u8],
@@ -154,14 +154,14 @@ pub(super) async fn tell_plain<V: Visit>(
     Box::pin(tell_messages(line, bytes)).await
 }
 
-/// What the root tells those who expect so many bytes, where something is wrong with these: it goes the same way, and has no bytes.
+/// Sends the signal for an error in a broadcast of so many bytes: an empty one on the same path.
 pub(super) async fn tell_of_fault<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &[u8],
 ) -> Result<(), Error> {
     match queue_of(line, bytes.len()) {
         Some(queue) => queue.tell(RoundKind::Bcast, &[]).await,
-        // After a fault messages have none.
+        // After an error messages are empty.
         None => Box::pin(tell_messages(line, bytes)).await,
     }
 }
@@ -178,7 +178,7 @@ fn queue_of<V: Visit>(line: &CollectiveCall<V>, bytes: usize) -> Option<BcastQue
     (limit > 0 && bytes <= limit).then(|| BcastQueueCall::of(line))?
 }
 
-/// The most bytes of a broadcast that go over a queue.
+/// Most bytes of a broadcast that go over a queue.
 #[inline]
 pub(super) fn queue_limit(shape: &CollectiveTuning, wish: BoardChoice) -> usize {
     let limit = match shape.flat {
@@ -188,7 +188,7 @@ pub(super) fn queue_limit(shape: &CollectiveTuning, wish: BoardChoice) -> usize 
     bcast_queue::limit(shape, limit, wish)
 }
 
-/// As [`bcast`], not over a board.
+/// As [`bcast`], without a board.
 pub(super) async fn bcast_messages<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &mut [u8],
@@ -203,7 +203,7 @@ pub(super) async fn bcast_messages<V: Visit>(
         BcastAlgorithm::Chain => large::pass_on(line, bytes, root).await,
         BcastAlgorithm::Slices => large::hear_slices(line, bytes, root).await,
         BcastAlgorithm::Tree => {
-            // The lowest bit says from whom, and to how many others.
+            // The lowest set bit determines the sender, and the number of ranks below this one.
             let span = 1 << me.trailing_zeros();
             line.receive(rank_at(me - span, root, size), bytes).await?;
             send_on(line, bytes, root, span).await
@@ -211,7 +211,7 @@ pub(super) async fn bcast_messages<V: Visit>(
     }
 }
 
-/// As [`bcast_from_here`], not over a board.
+/// As [`bcast_from_here`], without a board.
 async fn tell_messages<V: Visit>(line: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
     match BcastAlgorithm::of(line, bytes.len()) {
         BcastAlgorithm::Flat => flat::bcast(line, bytes).await,
@@ -223,7 +223,7 @@ async fn tell_messages<V: Visit>(line: &CollectiveCall<V>, bytes: &[u8]) -> Resu
     }
 }
 
-/// How a broadcast goes by messages.
+/// The algorithm of a broadcast by messages.
 enum BcastAlgorithm {
     Flat,
     Tree,
@@ -246,7 +246,7 @@ impl BcastAlgorithm {
     }
 }
 
-/// To the ranks below this one in a binomial tree, which has `span` places from here on.
+/// Sends to the ranks below this one in a binomial tree, of which `span` positions begin here.
 async fn send_on<V: Visit>(
     line: &CollectiveCall<V>,
     bytes: &[u8],
@@ -275,7 +275,7 @@ fn start_on<V: Visit>(
     }
 }
 
-/// Begins to send the bytes to those that this rank tells in a broadcast of so many: all others where it is flat, else those below it.
+/// Starts the sends of a broadcast of so many bytes: to all others if it is flat, else to those below this rank.
 pub(super) fn start_below<V: Visit>(
     pending: &mut PendingMessages<'_, V>,
     line: &CollectiveCall<V>,
@@ -296,7 +296,7 @@ pub(super) fn start_below<V: Visit>(
     start_on(pending, line, bytes, (root, span));
 }
 
-/// The rank that tells this one in a broadcast of so many bytes.
+/// The rank from which this one receives a broadcast of so many bytes.
 pub(super) fn above<V: Visit>(line: &CollectiveCall<V>, bytes: usize, root: u32) -> u32 {
     let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
     match line.shape().is_flat(bytes) || me == 0 {
@@ -305,12 +305,12 @@ pub(super) fn above<V: Visit>(line: &CollectiveCall<V>, bytes: usize, root: u32)
     }
 }
 
-/// Place of a rank in a tree whose root has place 0.
+/// Position of a rank in a tree whose root has position 0.
 pub(super) fn place_of(rank: u32, root: u32, size: u32) -> u32 {
     (rank + size - root) % size
 }
 
-/// Rank at a place.
+/// Rank at a position.
 pub(super) fn rank_at(place: u32, root: u32, size: u32) -> u32 {
     (place + root) % size
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocks of as many lengths as there are ranks: the `v` forms of gather, scatter, allgather and all-to-all. Where the ranks have a
-//! board, each tells there how much it gives and puts it there if it is few bytes ([`super::parcels`]); the rest are messages as
-//! of [`super::blocks`].
+//! Blocks of different lengths: the `v` forms of gather, scatter, allgather and all-to-all. If the ranks have a board,
+//! each writes there how much it contributes, and the data themselves if they are small ([`super::parcels`]); the rest
+//! are messages as in [`super::blocks`].
 //!
-//! Which of them it is only the rank knows that gives: the others read it. So ranks that do not agree about a length all come to
-//! an end, and those that notice get an error.
+//! The contributing rank alone decides between the two; the others read its decision. So ranks that disagree about a
+//! length all complete, and those that detect it get an error.
 
 use transport::Seat;
 
@@ -104,7 +104,7 @@ pub async fn scatter_various<V: Visit>(
     scatter_as(line, RoundKind::Scatterv, all, mine, root).await
 }
 
-/// The same in the name of `kind`.
+/// The same with another `kind` in the notes.
 pub(super) async fn scatter_as<V: Visit>(
     line: &CollectiveCall<V>,
     kind: RoundKind,
@@ -173,7 +173,7 @@ pub async fn allgather_various<V: Visit>(
             .await?;
         let met = match parcel {
             Some(_) => turn.all().await?,
-            // The others see in the lines of this rank that they get messages.
+            // The other ranks read in this rank's lines that they get messages.
             None => turn.leave().await,
         };
         if met {
@@ -197,7 +197,7 @@ pub async fn allgather_various<V: Visit>(
     copied
 }
 
-/// As [`alltoall`], of blocks whose lengths two ranks each know.
+/// As [`alltoall`], of blocks whose lengths only sender and receiver know.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -232,7 +232,7 @@ pub async fn alltoall_various<V: Visit>(
         }
     };
     let turn = give().await?;
-    // These need nobody to wait for.
+    // These sends do not wait for any rank.
     let sends = parcel.is_none() && !later && line.size() as usize <= shape.window_ranks;
     let mut pending = line.pending();
     for (to, block) in others(line, out).filter(|_| sends) {
@@ -260,7 +260,7 @@ pub async fn alltoall_various<V: Visit>(
     }
 }
 
-/// Waits for the others in the round that this rank has arrived in, or in a later one if they were at an earlier call.
+/// Waits for the others in the round that this rank has arrived in, or in a later one if they were in an earlier call.
 async fn meet<'a, V: Visit>(
     first: BoardRound<'a, V>,
     give: impl AsyncFn() -> Result<BoardRound<'a, V>, Error>,
@@ -272,8 +272,8 @@ async fn meet<'a, V: Visit>(
     Ok(turn)
 }
 
-/// Takes the blocks for this rank out of the others' parcels, and the rest as messages. `out`: what it still has to send, if its own
-/// are messages too.
+/// Reads the blocks for this rank from the others' parcels, and receives the rest as messages. `out`: blocks that it
+/// still has to send, if its own are messages too.
 async fn exchange<'a, V: Visit>(
     line: &'a CollectiveCall<V>,
     turn: &BoardRound<'_, V>,
@@ -314,7 +314,7 @@ fn take(parcels: Parcels<'_>, from: u32, bytes: usize, place: &Payload) -> Resul
     })
 }
 
-/// Puts `given` bytes, which `read` reads, into their place.
+/// Reads `given` bytes with `read` into their place.
 pub(super) fn read_into(
     place: &Payload,
     given: usize,
@@ -338,7 +338,7 @@ pub(super) fn unequal(given: usize, place: &Payload) -> Error {
     Error::Unequal { given, expected }
 }
 
-/// The most bytes of a rank that all collect over a board at once. Larger blocks come in rounds where they do at all.
+/// Largest block that an allgather puts on a board in one round. Larger blocks go in several rounds, or as messages.
 pub(super) fn allgatherv_most(shape: &CollectiveTuning, ranks: u32) -> usize {
     match shape.flat || ranks == 2 {
         true => parcels::PLACE_BYTES,
@@ -361,12 +361,12 @@ fn packed(blocks: &[Payload], most: usize) -> Option<Vec<u8>> {
     Some(parcel)
 }
 
-/// The most bytes of all blocks and their table that are dealt out over a queue; 0: none are.
+/// Most bytes of all blocks and their table that are scattered over a queue; 0: none are.
 pub(super) fn scatter_limit(shape: &CollectiveTuning) -> usize {
     bcast_queue::limit(shape, SCATTER_BYTES, scatter_wish(shape)).min(SCATTER_BYTES)
 }
 
-/// The most bytes that a rank puts on a board to be collected: as [`gather_most`], beside the length.
+/// Largest block that a rank puts on a board to be gathered: as [`gather_most`], besides the length.
 pub(super) fn gatherv_most(shape: &CollectiveTuning) -> usize {
     match shape.flat {
         true => parcels::IN_LINES_BYTES,
@@ -374,7 +374,7 @@ pub(super) fn gatherv_most(shape: &CollectiveTuning) -> usize {
     }
 }
 
-/// Bytes of the place that each rank has where blocks of many lengths are collected. Where ranks share cores only long ones lie there.
+/// Bytes of each rank's place for a gather of different lengths. Where ranks share cores only long blocks are there.
 pub(super) fn gatherv_place(shape: &CollectiveTuning, ranks: u32) -> usize {
     match shape.flat {
         true => Seat::place_bytes(ranks),
@@ -382,7 +382,7 @@ pub(super) fn gatherv_place(shape: &CollectiveTuning, ranks: u32) -> usize {
     }
 }
 
-/// The most bytes that a rank puts on a board for all others together; more go faster as messages.
+/// Most bytes that a rank puts on a board for all others together; more are faster as messages.
 pub(super) fn alltoall_most(shape: &CollectiveTuning) -> usize {
     match shape.flat {
         true => parcels::TABLED_BYTES,
@@ -390,10 +390,10 @@ pub(super) fn alltoall_most(shape: &CollectiveTuning) -> usize {
     }
 }
 
-/// Most bytes of what is dealt out over a queue: copied twice, as messages are, but one after the other.
+/// Most bytes that are scattered over a queue: copied twice, as messages are, but sequentially.
 const SCATTER_BYTES: usize = 4 << 10;
 
-/// Whether few bytes are collected everywhere over a board.
+/// Whether small blocks of an allgather go over a board.
 pub(super) fn allgather_wish(shape: &CollectiveTuning) -> BoardChoice {
     match shape.choice.allgatherv {
         choice::Allgatherv::Auto | choice::Allgatherv::Nodes => BoardChoice::AsUsual,

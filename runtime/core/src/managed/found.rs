@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which launcher has started this process, by the variables that it left.
+//! Detects which launcher has started this process, by its environment variables.
 //!
-//! The order, where several are set: a socket of PMI that is open, PMIx, a port of PMI. Variables are inherited by programs that start
-//! launchers, a descriptor that is open is not.
+//! The order of precedence: an open PMI socket, PMIx, a PMI port. Programs that start launchers inherit variables, but
+//! not an open descriptor.
 
 use std::os::fd::OwnedFd;
 
@@ -16,7 +16,7 @@ pub(crate) enum PmiSetting {
     One,
     Two,
     Pmix,
-    /// The process is alone.
+    /// The process is a singleton.
     Nobody,
 }
 
@@ -32,7 +32,7 @@ impl PmiSetting {
     }
 }
 
-/// How the process manager's server is reached.
+/// The address of the process manager's server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PmiAddress {
     /// Over an inherited socket.
@@ -42,15 +42,15 @@ pub(crate) enum PmiAddress {
         rank: u32,
         size: u32,
     },
-    /// Where it listens.
+    /// A host and port on which it listens.
     Port { port: String, id: u32 },
-    /// Through the library.
+    /// Through the PMIx library.
     Pmix,
     /// There is none.
     Nobody,
 }
 
-/// What a process inherits.
+/// The process's inherited state.
 pub(crate) trait Inherited {
     /// A variable of the environment.
     fn text(&self, variable: &str) -> Option<String>;
@@ -59,12 +59,13 @@ pub(crate) trait Inherited {
 }
 
 impl PmiAddress {
-    /// Looks.
+    /// Detects the server.
     ///
     /// # Errors
-    /// When the process is one of several and cannot reach the others, with what to do.
+    /// When the process is one of several and cannot reach the others; the message has the remedy.
     pub(crate) fn look(setting: PmiSetting, around: &impl Inherited) -> Result<Self, Error> {
-        // A child process of a rank has inherited its variables; the socket was closed for it, and a launcher's own child has another.
+        // A child process of a rank has inherited its variables; the socket was closed for it, and a launcher's own
+        // child has another.
         let is_child = around
             .text(USED_VARIABLE)
             .is_some_and(|text| text == used(around));
@@ -102,7 +103,7 @@ impl PmiAddress {
         }
     }
 
-    /// The same for people; `None` where there is none.
+    /// The same for display; `None` if there is none.
     pub(crate) fn words(&self, around: &impl Inherited) -> Option<String> {
         let text = |name: &str| around.text(name).unwrap_or_default();
         match self {
@@ -130,7 +131,7 @@ impl PmiAddress {
         }
     }
 
-    /// How many processes the job has, as far as that is known before the server is asked.
+    /// Number of processes of the job, as far as it is known before the server is contacted.
     pub(crate) fn size(&self, around: &impl Inherited) -> u32 {
         match self {
             Self::Socket { size, .. } => *size,
@@ -142,10 +143,10 @@ impl PmiAddress {
         }
     }
 
-    /// Says hello to the server. `own` takes an inherited descriptor over.
+    /// Connects to the server. `own` takes an inherited descriptor over.
     ///
     /// # Errors
-    /// When it does not answer as one.
+    /// When its reply is invalid.
     pub(crate) fn begin(
         self,
         own: impl FnOnce(i32) -> Option<OwnedFd>,
@@ -177,7 +178,7 @@ impl PmiAddress {
     }
 }
 
-/// What tells this process's place in its job from those of other jobs: the variables of all launchers.
+/// Identifies this process's place in its job: the values of all launchers' variables.
 pub(crate) fn used(around: &impl Inherited) -> String {
     const NAMES: [&str; 10] = [
         "PMI_FD",
@@ -195,7 +196,7 @@ pub(crate) fn used(around: &impl Inherited) -> String {
     values.join(",")
 }
 
-/// Where a rank leaves [`used`] for its child processes.
+/// The variable in which a rank stores [`used`] for its child processes.
 pub(crate) const USED_VARIABLE: &str = "RMPI_PMI_USED";
 
 fn number<T: std::str::FromStr>(around: &impl Inherited, variable: &str) -> Option<T> {
@@ -225,7 +226,7 @@ fn port(around: &impl Inherited) -> Option<PmiAddress> {
     Some(PmiAddress::Port { port, id })
 }
 
-/// Whether this process is one of several although no server is there: then each would be a job of its own, rank 0 of 1.
+/// Whether this process is one of several without a server: each would be a job of its own, rank 0 of 1.
 fn companions(around: &impl Inherited) -> Option<String> {
     let alone = "with RMPI_PMI=none each of them is a job of its own";
     let count = |name: &str| number::<u32>(around, name).filter(|count| *count > 1);
@@ -236,7 +237,7 @@ fn companions(around: &impl Inherited) -> Option<String> {
             around.text("PMI_FD").unwrap_or_else(|| "(none)".to_owned()),
         ));
     }
-    // A batch script has them too, but for the number of its step's tasks.
+    // A batch script has them too, except for the number of its step's tasks.
     let has_step = around.text("SLURM_PROCID").is_some() && around.text("SLURM_STEP_ID").is_some();
     let count = count(STEP_TASKS).filter(|_| has_step)?;
     Some(format!(
@@ -359,7 +360,7 @@ mod tests {
         assert_eq!(said(PmiSetting::Auto, child), "Nobody");
         assert_eq!(said(PmiSetting::Two, child), "Nobody");
         assert_eq!(used(&Around(child)), "12,2,4,,,,,,,");
-        // The same numbers by chance, and another rank.
+        // The same numbers by coincidence, and another rank.
         let started: &[(&str, &str)] = &[
             ("PMI_FD", "11"),
             ("PMI_RANK", "2"),

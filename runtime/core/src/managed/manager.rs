@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server of a launcher, whichever language it speaks: what a process leaves for the others of its job, and finds of them.
+//! The server of a launcher, over any of its protocols: the key-value store through which the processes of a job
+//! exchange data.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -12,7 +13,7 @@ use crate::Error;
 pub(crate) enum PmiClient {
     /// Over a socket.
     Pmi(pmi::Client),
-    /// Through the library of PMIx.
+    /// Through the PMIx library.
     Pmix(Box<pmix::Client>),
 }
 
@@ -31,7 +32,7 @@ impl PmiClient {
         }
     }
 
-    /// Which program of the command line.
+    /// Index of this process's program on the command line.
     pub(crate) fn app(&self) -> u32 {
         match self {
             Self::Pmi(client) => client.app(),
@@ -39,7 +40,7 @@ impl PmiClient {
         }
     }
 
-    /// What the launcher calls the job: no two that run on a host at a time are called the same.
+    /// The launcher's name of the job: unique among the jobs that run on a host at a time.
     pub(crate) fn job(&self) -> String {
         match self {
             Self::Pmi(client) => client.job().to_owned(),
@@ -47,7 +48,7 @@ impl PmiClient {
         }
     }
 
-    /// Leaves something of this rank for the others.
+    /// Stores a value of this rank for the others.
     pub(crate) fn put(&mut self, what: &str, value: &str) -> Result<(), Error> {
         let key = key(self.rank(), what);
         match self {
@@ -56,7 +57,7 @@ impl PmiClient {
         }
     }
 
-    /// What a rank has left before the last fence.
+    /// A value that a rank stored before the last fence.
     pub(crate) fn get(&mut self, rank: u32, what: &str) -> Result<Option<String>, Error> {
         let key = key(rank, what);
         match self {
@@ -65,7 +66,7 @@ impl PmiClient {
         }
     }
 
-    /// Begins to wait for all ranks of the job.
+    /// Enters a fence of all ranks of the job.
     pub(crate) fn begin_fence(&mut self) -> Result<(), Error> {
         match self {
             Self::Pmi(client) => client.begin_fence().map_err(failed),
@@ -73,7 +74,7 @@ impl PmiClient {
         }
     }
 
-    /// Whether all have begun; never waits.
+    /// Whether all have entered it; never blocks.
     pub(crate) fn is_fence_over(&mut self) -> Result<bool, Error> {
         match self {
             Self::Pmi(client) => client.is_fence_over().map_err(failed),
@@ -81,7 +82,8 @@ impl PmiClient {
         }
     }
 
-    /// Rests until the server says something, or somebody knocks at the door; or, where the server cannot wake this process, a little.
+    /// Waits until the server sends, or a rank connects at `door`; for a short time if the server cannot wake this
+    /// process.
     pub(crate) fn rest(&self, door: Option<BorrowedFd<'_>>) {
         let mut sources: Vec<PollFd<'_>> = Vec::with_capacity(2);
         sources.extend(door.map(|door| PollFd::from_borrowed_fd(door, PollFlags::IN)));
@@ -93,7 +95,7 @@ impl PmiClient {
             }
             Self::Pmix(_) => Some(NAP),
         };
-        // Whatever it says: who rests looks again.
+        // Whatever the outcome: the caller polls again.
         let _ = poll(&mut sources, patience.as_ref());
     }
 
@@ -105,7 +107,7 @@ impl PmiClient {
         }
     }
 
-    /// This process is through.
+    /// Leaves the job.
     pub(crate) fn finalize(&mut self) -> Result<(), Error> {
         match self {
             Self::Pmi(client) => client.finalize().map_err(failed),
@@ -123,7 +125,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Boot(error.to_string())
 }
 
-/// Between two looks for what a thread of a library does.
+/// Time between two polls for the work of a library's thread.
 const NAP: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 200_000,

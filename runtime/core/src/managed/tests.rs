@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that a simulated server of PMI-1 has started, each a thread of this process.
+//! Ranks started by a simulated PMI-1 server, each a thread of this process.
 
 use super::*;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use std::io::{BufRead, BufReader, Write};
 
-/// A server for some ranks, whose name is of one test alone.
+/// A server for some ranks, with a name unique to one test.
 struct Server {
     name: String,
     size: u32,
@@ -70,7 +70,7 @@ impl Server {
         PmiClient::Pmi(client.unwrap())
     }
 
-    /// All ranks, born on one node.
+    /// All ranks, joined on one node.
     fn births(self: &Arc<Self>) -> Vec<Born> {
         let births: Vec<JoinHandle<Born>> = (0..self.size)
             .map(|rank| {
@@ -105,7 +105,7 @@ fn ranks_of_a_node_share_one_segment_and_know_each_other() {
     assert_eq!(files.len(), 1);
 }
 
-/// What a rank hears, in the end.
+/// The final message that a rank receives.
 fn hears(managed: &mut Managed) -> ToRank {
     let since = std::time::Instant::now();
     while since.elapsed().as_secs() < 20 {
@@ -123,7 +123,7 @@ fn a_rank_that_ends_without_a_word_is_lost_to_its_neighbours_alone() {
     let mut births = server.births();
     let leader = births[0].boot.leader.unwrap();
     let guests: Vec<u32> = (0..4).filter(|rank| *rank != leader).collect();
-    // One says that it is through, another one does not.
+    // One reports that it has finalized MPI, another one does not.
     births[guests[0] as usize].managed.finalized().unwrap();
     let place = |births: &[Born], rank| births.iter().position(|born| born.boot.rank == rank);
     for rank in [guests[0], guests[1]] {
@@ -138,7 +138,7 @@ fn a_rank_that_ends_without_a_word_is_lost_to_its_neighbours_alone() {
         };
         assert_eq!(hears(&mut births[place].managed), expected);
     }
-    // The leader is through, and then ends.
+    // The leader finalizes MPI, and then exits.
     let of_leader = place(&births, leader).unwrap();
     births[of_leader].managed.finalized().unwrap();
     drop(births.remove(of_leader));
@@ -159,7 +159,7 @@ fn a_leader_that_ends_without_a_word_is_lost() {
 
 #[test]
 fn ranks_of_other_nodes_are_found_by_what_they_left_with_the_server() {
-    // Each is alone on its node, as their names there tell.
+    // Each is alone on its node, as their host names there tell.
     let server = Server::new("nodes", 3);
     let places: Vec<JoinHandle<Managed>> = (0..3)
         .map(|rank| {

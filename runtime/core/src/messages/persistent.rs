@@ -55,7 +55,7 @@ impl Messages {
             true => wire::NO_KEY,
             false => self.pump.export(peer, buffer, bytes),
         };
-        // Asked at each start: a request may live long.
+        // Determined at each start: a request may live long.
         let early = self.pump.goes_early(peer, bytes, key);
         self.pump.engine.restart_send(request, key, early);
         self.pump.lend(request, key);
@@ -81,7 +81,7 @@ impl Messages {
         Ok(request)
     }
 
-    /// Makes an inactive persistent receive of structured data.
+    /// Makes an inactive persistent receive of noncontiguous data.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -114,7 +114,7 @@ impl Messages {
     }
 }
 
-/// Where the persistent send with these fields goes.
+/// The target of the persistent send with these fields.
 fn target_of(fields: &RequestFields) -> SendTarget {
     SendTarget {
         context: ContextId(fields.context),
@@ -123,7 +123,7 @@ fn target_of(fields: &RequestFields) -> SendTarget {
     }
 }
 
-/// What the persistent receive with these fields asks for.
+/// The source of the persistent receive with these fields.
 fn source_of(fields: &RequestFields) -> ReceiveSource {
     ReceiveSource {
         context: ContextId(fields.context),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which network is opened, and jobs of a few ranks on a fake one, with a daemon that does what the test wants.
+//! The selection of a network, and jobs of a few ranks on a fake one, with a daemon that the test controls.
 
 use std::collections::VecDeque;
 
@@ -91,20 +91,20 @@ fn a_network_needs_the_key_of_the_launcher() {
     );
 }
 
-/// Ranks of one process, and their daemon.
+/// Ranks in one process, and their daemon.
 struct Job {
     net: FakeNet,
     ranks: Vec<Universe>,
-    /// The daemon's ends of the lines.
+    /// The daemon's ends of the connections.
     lines: Vec<OwnedFd>,
     records: Vec<Option<Record>>,
-    /// Who asks for whom.
+    /// Requests for records: from which rank, for which.
     questions: VecDeque<(usize, u32)>,
-    /// All that were asked.
+    /// All requests so far.
     asked: Vec<(usize, u32)>,
-    /// Ranks whose record the daemon keeps to itself, for now.
+    /// Ranks whose record the daemon withholds for now.
     late: Vec<u32>,
-    /// Ranks that say that they are quiet.
+    /// Number of ranks that have reported quiescence.
     quiet: usize,
 }
 
@@ -136,7 +136,7 @@ impl Job {
         }
     }
 
-    /// Everybody has a turn.
+    /// One turn of every rank and the daemon.
     fn turn(&mut self) {
         for universe in &mut self.ranks {
             universe.progress();
@@ -223,7 +223,7 @@ impl Job {
         panic!("request {request:?} of rank {at} does not end");
     }
 
-    /// The words of the error of a request that ends with one.
+    /// The message of the error of a request that ends with one.
     fn error(&mut self, at: u32, request: RequestId) -> String {
         let status = self.wait(at, request);
         status.error.expect("it cannot have worked").to_string()
@@ -240,7 +240,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..251_u8).cycle().take(bytes).collect()
 }
 
-/// More than any of these jobs needs, and less than for ever.
+/// More than any of these jobs needs, but finite.
 const MOST_TURNS: u32 = 1_000_000;
 
 #[test]
@@ -354,7 +354,7 @@ fn a_rank_that_is_known_to_have_died_is_not_waited_for() {
     while !job.ranks[0].is_drained() {
         job.turn();
     }
-    // The others go on, and what they say to it last arrives nowhere.
+    // The others continue, and the last messages to it are lost.
     job.net.vanish(1);
     std::mem::forget(job.ranks.remove(1));
     let line = job.lines.remove(1);
@@ -423,7 +423,7 @@ fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
             true => job.net.port_up(0),
             false => job.net.port_down(0),
         }
-        // Nothing is said twice, whatever the device does.
+        // Nothing is reported twice, whatever the device does.
         for _ in 0..1_000 {
             job.turn();
         }
@@ -499,7 +499,7 @@ fn limits_are_those_of_the_settings() {
     assert_eq!(values.net_limits(), wanted);
 }
 
-/// Two jobs of one rank each, with keys of their own, that have met: either knows the other as 1.
+/// Two jobs of one rank each, with keys of their own, each of which has the other as peer 1.
 fn two_jobs(net: &FakeNet) -> [Universe; 2] {
     let keys = [0xa, 0xb];
     let mut both = keys.map(|key| {

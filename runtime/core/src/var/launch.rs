@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long the phases of this process's start took, for tools: those of the launcher, as it has told, and those of `MPI_Init`.
+//! Durations of the phases of this process's start, for tools: those of the launcher, as it has reported them, and
+//! those of `MPI_Init`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use transport::wait::monotonic_ns;
 use wireup::Launch;
 
-/// A phase, in their order. What each holds is said by its performance variable.
+/// The phases, in order. Each is described by its performance variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is explained by its variable")]
 pub enum Lap {
@@ -25,7 +26,7 @@ static TOOK_NS: [AtomicU64; LAPS] = [const { AtomicU64::new(0) }; LAPS];
 static BEGAN_NS: AtomicU64 = AtomicU64::new(0);
 static LAP_NS: AtomicU64 = AtomicU64::new(0);
 
-/// How long a phase took; 0 before it is over, and where nobody has said it.
+/// Duration of a phase; 0 before it is over, or if it was not reported.
 pub(super) fn took_ns(phase: Lap) -> u64 {
     TOOK_NS[phase as usize].load(Relaxed)
 }
@@ -34,20 +35,20 @@ fn took(phase: Lap, nanoseconds: u64) {
     TOOK_NS[phase as usize].store(nanoseconds, Relaxed);
 }
 
-/// MPI is being initialized from now on.
+/// Records the start of the initialization of MPI.
 pub(crate) fn begin() {
     let now = monotonic_ns();
     BEGAN_NS.store(now, Relaxed);
     LAP_NS.store(now, Relaxed);
 }
 
-/// A phase of it is over, and the next one begins.
+/// Records the end of a phase, and the start of the next one.
 pub fn end(phase: Lap) {
     let now = monotonic_ns();
     took(phase, now.saturating_sub(LAP_NS.swap(now, Relaxed)));
 }
 
-/// What the launcher has told.
+/// Records the launcher's times.
 pub(crate) fn tell(launch: &Launch) {
     let began = BEGAN_NS.load(Relaxed);
     for (phase, nanoseconds) in [

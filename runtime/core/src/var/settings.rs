@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The settings of this process: what the environment says, what a tool writes before MPI is initialized, and what holds
-//! from then on.
+//! The settings of this process: values from the environment, values that a tool writes before MPI is initialized, and
+//! the values in force from then on.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{ControlVariable, MOST_TEXT_BYTES, ROWS, Range, Scope, VariableValues, live};
 
-/// The rows that are control variables, in the order of their indices: those that are not for other programs.
+/// The rows that are control variables, in the order of their indices: without those for other programs.
 pub fn controls() -> impl Iterator<Item = &'static ControlVariable> {
     ROWS.iter().filter(|row| row.range != Range::Foreign)
 }
@@ -22,7 +22,7 @@ pub fn control(index: usize) -> Option<&'static ControlVariable> {
 pub enum CvarValue {
     /// Of [`Range::Number`].
     Number(u64),
-    /// Of [`Range::Words`]: the place of the word.
+    /// Of [`Range::Words`]: the index of the word.
     Word(usize),
     /// Of a list.
     Text(String),
@@ -31,15 +31,15 @@ pub enum CvarValue {
 /// Why a control variable was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CvarRefusal {
-    /// MPI is initialized: what steers it is fixed.
+    /// MPI is initialized: the value is fixed.
     NotNow,
-    /// The environment alone sets it.
+    /// Only the environment sets it.
     Never,
-    /// No value of this variable.
+    /// Not a value of this variable.
     Invalid,
 }
 
-/// Room for the longest value of a list, its final NUL among it; `None` for what is no text.
+/// Size of the longest value of a list, including its final NUL; `None` if the variable is not a text.
 #[must_use]
 pub fn text_bytes(row: &ControlVariable) -> Option<usize> {
     match row.range {
@@ -49,12 +49,12 @@ pub fn text_bytes(row: &ControlVariable) -> Option<usize> {
     }
 }
 
-/// The values that a tool has written, and those that hold.
+/// The values that a tool has written, and those in force.
 #[derive(Debug)]
 struct CvarSettings {
-    /// In the order in which it was written: row, value and text.
+    /// In the order of the writes: row, value and text.
     written: Vec<(usize, u64, String)>,
-    /// Since MPI is initialized.
+    /// Set once MPI is initialized.
     fixed: Option<VariableValues>,
 }
 
@@ -64,7 +64,7 @@ fn settings() -> MutexGuard<'static, CvarSettings> {
     SETTINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The value of a control variable: the one that holds, or before MPI is initialized the one that would.
+/// The value of a control variable: the one in force, or before MPI is initialized the one that would be.
 #[must_use]
 pub fn read(row: &ControlVariable) -> CvarValue {
     settings().read(row, environment)
@@ -77,7 +77,7 @@ pub fn read(row: &ControlVariable) -> CvarValue {
 pub fn write(row: &ControlVariable, value: &CvarValue) -> Result<(), CvarRefusal> {
     let mut settings = settings();
     settings.write(row, value)?;
-    // Under the lock, so that what holds is what is read.
+    // Under the lock, so that the value in force is the one that is read.
     if let (Scope::Any, Some((number, _))) = (row.scope, parsed(row, value)) {
         live::change(row.variable, number);
         live::set_stale(true);
@@ -85,7 +85,7 @@ pub fn write(row: &ControlVariable, value: &CvarValue) -> Result<(), CvarRefusal
     Ok(())
 }
 
-/// MPI is being initialized: the values that hold from now on, and a sentence for each that was not understood.
+/// Fixes the values when MPI is initialized: returns them, and a warning for each that is invalid.
 #[must_use]
 pub fn fix() -> (VariableValues, Vec<String>) {
     let fixed = settings().fix(environment());
@@ -144,7 +144,7 @@ impl CvarSettings {
         (values, complaints)
     }
 
-    /// What a tool has written comes before what the environment says.
+    /// Values written by a tool take precedence over the environment.
     fn values(&self, environment: Vec<(String, String)>) -> (VariableValues, Vec<String>) {
         let (mut values, complaints) = VariableValues::from_environment(environment.into_iter());
         for (at, number, text) in &self.written {

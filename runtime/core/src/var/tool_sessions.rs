@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and handles of performance variables. Making and freeing them takes a lock and memory; all else is done with
+//! Sessions and handles of performance variables. Making and freeing them takes a lock and allocates; all else uses
 //! atomic loads and stores alone, for signal handlers.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -18,9 +18,9 @@ pub enum PvarRefusal {
     Session,
     /// No handle, one that was freed or is of another session, or its communicator was freed.
     Handle,
-    /// No variable has this place.
+    /// There is no variable with this index.
     Index,
-    /// A parameter that makes no sense.
+    /// An invalid parameter.
     Invalid,
     /// It always runs.
     StartStop,
@@ -28,18 +28,18 @@ pub enum PvarRefusal {
     Write,
     /// It cannot be read and reset in one step.
     Atomic,
-    /// No more handles.
+    /// Too many handles.
     Handles,
-    /// No more sessions.
+    /// Too many sessions.
     Sessions,
 }
 
-/// A session or a handle: its place, and the generation of that.
+/// A session or a handle: the index of its entry, and its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionKey {
-    /// The place.
+    /// Index of the entry.
     pub index: usize,
-    /// Counts the uses of the place.
+    /// Counts the uses of the entry.
     pub generation: u8,
 }
 
@@ -48,19 +48,19 @@ pub struct SessionKey {
 pub enum PvarBinding {
     /// No object.
     Nothing,
-    /// A communicator, and the watch of its queue where the variable is the length of one.
+    /// A communicator, and the observer of its queue if the variable is the length of one.
     Comm(&'static CommRow, Option<usize>),
 }
 
 /// All sessions and handles of the process.
 static TOOL_SESSIONS: OnceLock<ToolSessions> = OnceLock::new();
 
-/// Takes the memory that signal handlers need.
+/// Allocates the memory that signal handlers need.
 pub fn open() -> &'static ToolSessions {
     TOOL_SESSIONS.get_or_init(|| ToolSessions::new(Arc::clone(pvars::tally())))
 }
 
-/// What [`open`] has made.
+/// The sessions that [`open`] has made.
 #[must_use]
 pub fn get() -> Option<&'static ToolSessions> {
     TOOL_SESSIONS.get()
@@ -70,18 +70,18 @@ pub fn get() -> Option<&'static ToolSessions> {
 #[derive(Debug)]
 pub struct ToolSessions {
     tally: Arc<EngineCounters>,
-    /// Twice the generation, and 1 while it is in use.
+    /// Twice the generation, plus 1 while it is in use.
     sessions: Vec<AtomicU32>,
-    /// Chunks of rising size, which never move.
+    /// Chunks of growing size, which never move.
     pvar_handles: [OnceLock<Box<[PvarHandle]>>; CHUNKS],
-    /// The rows that handles were bound to; rows are used again, so there are not many.
+    /// The rows that handles were bound to; rows are reused, so there are few.
     rows: Vec<OnceLock<&'static CommRow>>,
     making: Mutex<Making>,
 }
 
 #[derive(Debug, Default)]
 struct Making {
-    /// Handles that exist.
+    /// Number of handles allocated.
     made: usize,
     free: Vec<usize>,
 }
@@ -91,7 +91,7 @@ const CHUNKS: usize = 12;
 const FIRST_HANDLES: usize = 128;
 const ROWS: usize = 1024;
 
-/// Chunk and place of a handle.
+/// Chunk and index of a handle.
 fn place(index: usize) -> (usize, usize) {
     let chunk = ((index + FIRST_HANDLES) / FIRST_HANDLES).ilog2() as usize;
     (chunk, index + FIRST_HANDLES - (FIRST_HANDLES << chunk))
@@ -151,13 +151,13 @@ impl ToolSessions {
             let life = life.load(Relaxed);
             let generation = generation(life);
             if life & 1 != 0 {
-                // It is there: just seen.
+                // Cannot fail: it was just found.
                 let _ = self.free_session(SessionKey { index, generation });
             }
         }
     }
 
-    /// What names one use of a session's place in its handles.
+    /// The number by which handles identify one use of a session's entry.
     fn session(&self, key: SessionKey) -> Result<u32, PvarRefusal> {
         let life = self.sessions.get(key.index).ok_or(PvarRefusal::Session)?;
         let life = life.load(Relaxed);
@@ -168,7 +168,7 @@ impl ToolSessions {
         Ok(place << 8 | u32::from(key.generation))
     }
 
-    /// Makes a handle of the variable at a place of [`PVARS`]. One that always runs has begun.
+    /// Makes a handle of the variable at an index of [`PVARS`]. A continuous one is started.
     ///
     /// # Errors
     /// When the session or the variable does not exist, the object is not what it needs, or there are too many handles.
@@ -212,7 +212,7 @@ impl ToolSessions {
         Ok(index)
     }
 
-    /// What a handle keeps of its object: a watch, or a row, the use of the row and a watch.
+    /// The binding as a handle stores it: an observer, or a row, the use of the row and an observer.
     fn object(&self, pvar: &PerformanceVariable, bound: PvarBinding) -> Result<u64, PvarRefusal> {
         pvars::is_read(pvar);
         match (pvar.source, bound) {
@@ -281,7 +281,7 @@ impl ToolSessions {
         is_it.then_some(pvar_handle).ok_or(PvarRefusal::Handle)
     }
 
-    /// What the source of a number of a handle shows now.
+    /// The present value of the source of a handle's value.
     fn now(
         &self,
         pvar_handle: &PvarHandle,
@@ -304,7 +304,7 @@ impl ToolSessions {
         Ok((pvar, now))
     }
 
-    /// The row that a handle is bound to, as long as its communicator lives.
+    /// The row that a handle is bound to, as long as its communicator exists.
     fn row(&self, pvar_handle: &PvarHandle) -> Result<&'static CommRow, PvarRefusal> {
         let object = pvar_handle.object();
         let at = object >> ROW_SHIFT & ROW_MASK;
@@ -315,7 +315,7 @@ impl ToolSessions {
         is_it.then_some(*row).ok_or(PvarRefusal::Handle)
     }
 
-    /// Starts a handle; `None`: all of the session that can be.
+    /// Starts a handle; `None`: all of the session that can be started.
     ///
     /// # Errors
     /// When there is no such session or handle, or it always runs.
@@ -335,7 +335,7 @@ impl ToolSessions {
         })
     }
 
-    /// Stops a handle; `None`: all of the session that can be.
+    /// Stops a handle; `None`: all of the session that can be stopped.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -351,7 +351,7 @@ impl ToolSessions {
         })
     }
 
-    /// Sets a handle to its first value; `None`: all of the session that can be.
+    /// Resets a handle to its starting value; `None`: all of the session that can be reset.
     ///
     /// # Errors
     /// When there is no such session or handle, or it is read-only.
@@ -368,7 +368,7 @@ impl ToolSessions {
         })
     }
 
-    /// Of all handles, those are passed over that refuse.
+    /// For `None`, handles that refuse are skipped.
     fn each(
         &self,
         session: SessionKey,
@@ -392,12 +392,12 @@ impl ToolSessions {
         Ok(())
     }
 
-    /// As [`now`](Self::now), of a handle that was just seen to be right.
+    /// As [`now`](Self::now), for a handle that was just validated.
     fn shows(&self, pvar_handle: &PvarHandle, at: usize) -> u64 {
         self.now(pvar_handle, at).map_or(0, |(_, now)| now)
     }
 
-    /// How many numbers a handle has.
+    /// Number of values of a handle.
     ///
     /// # Errors
     /// When there is no such session or handle.
@@ -405,7 +405,7 @@ impl ToolSessions {
         Ok(self.find(session, handle)?.count())
     }
 
-    /// A number of a handle.
+    /// A value of a handle.
     ///
     /// # Errors
     /// When there is no such session or handle.
@@ -433,7 +433,7 @@ impl ToolSessions {
         PVARS.get(pvar_handle.pvar()).ok_or(PvarRefusal::Handle)
     }
 
-    /// Sets a number of a handle.
+    /// Sets a value of a handle.
     ///
     /// # Errors
     /// When there is no such session or handle, or it is read-only.
@@ -450,7 +450,7 @@ impl ToolSessions {
             .map(|_| ())
     }
 
-    /// A number of a handle, which is reset in the same step.
+    /// Reads a value of a handle and resets it in the same step.
     ///
     /// # Errors
     /// When there is no such session or handle, or it is read-only.
@@ -469,7 +469,7 @@ impl ToolSessions {
         Ok((pvar, value))
     }
 
-    /// Another value, or the first one; answers what it was.
+    /// Sets another value, or the starting value; returns the previous one.
     fn exchange(
         &self,
         pvar_handle: &PvarHandle,
@@ -503,7 +503,7 @@ fn generation(life: u32) -> u8 {
     (life >> 1) as u8
 }
 
-/// The object of a handle: the use of a row in the low half, then its place, then a watch.
+/// The binding of a handle: the use of a row in the low half, then its index, then an observer.
 const ROW_SHIFT: u32 = 32;
 const ROW_MASK: u64 = 0xffff;
 const WATCH_SHIFT: u32 = 48;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rows of waiting, memory and protocols within a rank that are numbers for who tunes.
+//! The rows of waiting, memory and protocols within a rank that are numbers for tuning.
 
 use super::{Category, ControlVariable, Range, Scope, Variable, Verbosity};
 

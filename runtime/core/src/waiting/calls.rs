@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a debugger is told of calls that wait (`queue_layout::CallTable`): written only once a call has waited for a while.
+//! Records of waiting calls for debuggers (`queue_layout::CallTable`): written only once a call has waited for a
+//! while.
 
 use std::cell::Cell;
 
@@ -14,7 +15,7 @@ use crate::comm::of_messages;
 use crate::{ContextId, Messages, RequestId};
 
 impl WaitPolicy {
-    /// Notes that this thread waits in a call of `function`. The answer is the number of the note, if there is room for one.
+    /// Records that this thread waits in a call of `function`. Returns the index of the record, if a row was free.
     #[cold]
     pub(crate) fn note_call(
         &self,
@@ -77,7 +78,7 @@ fn tell_requests<const N: usize>(
     }
 }
 
-/// The system's number of this thread, which is asked for once.
+/// The system's thread id, cached.
 fn thread() -> u32 {
     thread_local! {
         static NUMBER: Cell<u32> = const { Cell::new(0) };

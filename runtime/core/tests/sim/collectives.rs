@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The collective of a phase, and what each rank must find afterwards.
+//! The collective of a phase, and the expected result of each rank.
 
 use runtime::collective::{self, CollectiveRoot, Reducer, choice};
 use runtime::{CollectiveCall, Comm, Payload, UserMemory, Visit};
@@ -65,7 +65,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Block `to` of what rank `from` brings.
+    /// Block `to` of rank `from`.
     fn block(&self, from: u32, to: u32) -> &'static [u8] {
         content(
             self.name | u64::from(from) << 8 | u64::from(to),
@@ -118,7 +118,7 @@ impl Call<'_> {
         assert!(bytes == self.block(self.it.root, 0), "bcast");
     }
 
-    /// Of the ranks below `end`, in order.
+    /// The combined data of the ranks below `end`, in order.
     fn combined(&self, end: u32) -> Vec<u8> {
         let mut total = self.block(end - 1, 0).to_vec();
         for rank in (0..end - 1).rev() {
@@ -156,7 +156,7 @@ impl Call<'_> {
     fn reduce_scatter<V: Visit>(&self, visit: V) {
         let items = self.bytes() / 16;
         let size = self.comm.size() as usize;
-        // As long as each other, or of unequal length and some of none.
+        // All of one length, or of different lengths, some of them 0.
         let end = |rank: usize| match self.it.root % 2 {
             0 => (items * rank / size) * 16,
             _ => (items * rank * rank / (size * size)) * 16,
@@ -264,7 +264,7 @@ impl Call<'_> {
                 choice::Allgatherv::Ring => {
                     collective::allgather_ring(line, Some(&mine), &blocks).await
                 }
-                // All blocks lie one after the other.
+                // All blocks are adjacent.
                 _ => collective::allgather_various(line, Some(&mine), &blocks).await,
             });
         }
@@ -306,7 +306,7 @@ impl Call<'_> {
 
     fn alltoall_various<V: Visit>(&self, visit: V) {
         let (ranks, me) = (self.comm.size(), self.comm.rank);
-        // How much of its block a rank gets from another one.
+        // Number of bytes of its block that a rank gets from another one.
         let bytes = |from: u32, to: u32| self.part_bytes(from + 2 * to);
         let part = |block: Payload, bytes| match block {
             Payload::Dense(memory) => Payload::Dense(memory.part(0..bytes)),
@@ -331,7 +331,7 @@ impl Call<'_> {
         assert!(into == expected, "alltoallv");
     }
 
-    /// Runs one collective, which must end well.
+    /// Runs one collective, which must succeed.
     fn run<V: Visit>(
         &self,
         visit: V,
@@ -340,7 +340,7 @@ impl Call<'_> {
         CollectiveCall::run(visit, self.comm, body).unwrap();
     }
 
-    /// Which form of two: the same on all ranks.
+    /// Selects one of two forms: the same on all ranks.
     fn travels_together(&self) -> bool {
         self.it.bytes <= 512
     }
@@ -349,7 +349,7 @@ impl Call<'_> {
         self.bytes() * self.comm.size() as usize
     }
 
-    /// One block a rank, where there are any.
+    /// One block a rank, if there are any.
     fn blocks(&self, all: &mut [u8]) -> Vec<Payload> {
         if all.is_empty() && self.bytes() > 0 {
             return Vec::new();
@@ -363,12 +363,12 @@ impl Call<'_> {
         (0..self.comm.size()).map(block).collect()
     }
 
-    /// How much of its block a rank has in a form with many lengths: all, some or nothing.
+    /// Number of bytes of its block that a rank has in a form with different lengths: all, some or none.
     fn part_bytes(&self, rank: u32) -> usize {
         self.bytes() * ((rank + self.it.root + 1) as usize % 3) / 2
     }
 
-    /// The first part of each block, where there are any.
+    /// The first part of each block, if there are any.
     fn parts(&self, all: &mut [u8]) -> Vec<Payload> {
         let blocks = (0..).zip(self.blocks(all));
         let part = |(rank, block): (u32, Payload)| match block {
@@ -407,8 +407,7 @@ fn lent_to(bytes: &mut [u8]) -> Payload {
 /// Operations on items of two words.
 #[derive(Clone, Copy)]
 enum Op {
-    /// An item is the map `x -> a x + b`, and the operation does one map after the other: associative, and another result in
-    /// another order.
+    /// An item is the map `x -> a x + b`, and the operation composes maps: associative, but not commutative.
     After,
     /// Both words are added.
     Sum,

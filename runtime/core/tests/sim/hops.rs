@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What collectives cost where a way between nodes costs more than one inside a node: four nodes of sixteen ranks, each with one adapter. Time
-//! is simulated, and ranks need none of it for themselves: what is measured is the shape of an algorithm, its steps one after the other
-//! and how many packets queue at an adapter. No way may take less time than the one that is chosen. The table is printed:
+//! Cost of collectives if a message between nodes costs more than one inside a node: four nodes of sixteen ranks, each
+//! with one adapter. Time is simulated, and ranks need none of it for themselves: the measurement shows the structure
+//! of an algorithm, its sequential steps and how many packets queue at an adapter. No algorithm may take less time
+//! than the selected one. The table is printed:
 //!
 //! ```text
 //! cargo test -p runtime --test sim hops -- --nocapture
@@ -23,13 +24,13 @@ use crate::rank::{Hand, Seat};
 const NODES: u32 = 4;
 const EACH: u32 = 16;
 const RANKS: u32 = NODES * EACH;
-/// Calls of one measurement with so many bytes, each by another root.
+/// Calls of one measurement with so many bytes, each with another root.
 fn calls(bytes: usize) -> u32 {
     if bytes < 512 << 10 { 2 } else { 1 }
 }
 
-/// Inside a node some 300 ns; between nodes 2 us more, 100 ns a packet and 12.5 GB/s. A core takes 100 ns
-/// for each message that it gets, and copies 10 GB/s.
+/// Inside a node some 300 ns; between nodes 2 us more, 100 ns a packet and 12.5 GB/s. A core takes 100 ns for each
+/// message received, and copies 10 GB/s.
 fn net() -> SimConfig {
     SimConfig {
         least_delay_ns: 300,
@@ -62,7 +63,7 @@ enum Call {
 }
 
 impl Call {
-    /// The variable that chooses its way.
+    /// The variable that selects its algorithm.
     fn variable(self) -> &'static str {
         match self {
             Self::Barrier => "RMPI_BARRIER",
@@ -100,7 +101,7 @@ impl Reducer for Sum {
     }
 }
 
-/// What a call takes on average.
+/// Average cost of a call.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     us: f64,
@@ -150,7 +151,7 @@ fn cost(call: Call, bytes: usize, way: &str) -> Cost {
     let mut ranks: Vec<Coroutine<(), (), ()>> = (0..RANKS).map(rank).collect();
     let position = || (net.stats().packets, *ends.borrow());
     while ranks.iter().any(|rank| !rank.done()) {
-        // All do what they can before time goes on.
+        // All ranks make all possible steps before time advances.
         let mut quiet = 0;
         while quiet < 2 {
             let before = position();
@@ -289,10 +290,10 @@ fn blocks(all: &mut [u8], bytes: usize) -> Vec<Payload> {
     blocks.map(Payload::Dense).collect()
 }
 
-/// So many times as long may take what is chosen as another way.
+/// Factor by which the selected algorithm may be slower than another one.
 fn noise(call: Call, bytes: usize) -> f64 {
     match call {
-        // The lengths of blocks go ahead, so that ranks that do not agree about them come to an end.
+        // The lengths of blocks are sent first, so that ranks that disagree about them complete.
         Call::Gather | Call::Scatter if bytes > 1 << 10 => 1.2,
         _ => 1.05,
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! At hand, blocks of as many lengths as there are ranks: see [`super::super::various`], which ends what does not end here. A rank
-//! that finds anything else than it expects leaves it to that, which reads the same lines again and knows the words for it.
+//! Fast path of collectives with blocks of different lengths: see [`super::super::various`], which completes what does
+//! not end here. A rank that finds anything unexpected leaves the call to it: it reads the same lines again and
+//! reports the error.
 
 use transport::seat::Round;
 
@@ -16,7 +17,7 @@ use super::AtHand;
 use crate::UserMemory;
 
 impl AtHand<'_> {
-    /// As [`gather_various`](super::super::gather_various), of a rank that is not the root.
+    /// As [`gather_various`](super::super::gather_various), at a rank that is not the root.
     #[must_use]
     pub fn gatherv(&self, mine: UserMemory) -> Option<()> {
         self.goes_in_parcels(gather_wish(self.shape))?;
@@ -27,7 +28,7 @@ impl AtHand<'_> {
         self.end()
     }
 
-    /// The root's part: the block of each rank gets into its `place`; without `mine` the own one is there.
+    /// The root's part: the block of each rank is copied to its `place`; without `mine` the own block is in place.
     #[must_use]
     pub fn gatherv_here(
         &self,
@@ -49,7 +50,7 @@ impl AtHand<'_> {
         self.end()
     }
 
-    /// As [`scatter_various`](super::super::scatter_various), of a rank that is not the `root`.
+    /// As [`scatter_various`](super::super::scatter_various), at a rank that is not the `root`.
     #[must_use]
     pub fn scatterv(&self, mut mine: UserMemory, root: u32) -> Option<()> {
         if scatter_limit(self.shape) == 0 {
@@ -74,7 +75,7 @@ impl AtHand<'_> {
         self.end()
     }
 
-    /// The root's part; without `mine` the own block stays where it is.
+    /// The root's part; without `mine` the own block stays in place.
     #[must_use]
     pub fn scatterv_here(
         &self,
@@ -162,7 +163,7 @@ impl AtHand<'_> {
         })
     }
 
-    /// Arrives with what `put` gives, if that is a parcel.
+    /// Arrives with the parcel that `put` writes, if it does.
     #[inline]
     fn arrive_with(
         &self,
@@ -179,7 +180,7 @@ impl AtHand<'_> {
         Some(round)
     }
 
-    /// Reads what some ranks gave to a round; if anything is not as expected, the ordinary way goes on.
+    /// Reads the contributions of some ranks to a round; if anything is unexpected, the general path continues.
     #[inline]
     fn all_of(
         &self,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocks that all ranks get, by node: allgather and all-to-all. A block crosses to a node once, in a message of the leaders.
+//! Allgather and all-to-all by node. A block is sent to a node once, in a message between leaders.
 
 use std::rc::Rc;
 
@@ -59,7 +59,7 @@ pub(in super::super) async fn allgather_various<V: Visit>(
     let by = ByNodeCall::of(line, nodes, None).await?;
     let members = by.members();
     let order = || members.iter().flatten().map(|rank| &all[*rank as usize]);
-    // Node by node: where the program has them like that, or aside.
+    // In node order: in the application's buffers if they are in that order, or in a copy.
     let mut aside = Vec::new();
     let in_place = one_after_the_other(order());
     let whole = in_place.unwrap_or_else(|| {
@@ -95,7 +95,7 @@ pub(in super::super) async fn allgather_various<V: Visit>(
     Ok(())
 }
 
-/// Blocks that lie one after the other, as one.
+/// Adjacent blocks, as one.
 fn one_after_the_other<'a>(blocks: impl Iterator<Item = &'a Payload>) -> Option<UserMemory> {
     let mut whole: Option<UserMemory> = None;
     for block in blocks {
@@ -121,7 +121,7 @@ fn parts_of_lengths(whole: UserMemory, lengths: impl Iterator<Item = u64>) -> Ve
     parts.collect()
 }
 
-/// The leaders tell each other the blocks of their nodes, which lie node by node; the own ones are there.
+/// The leaders exchange the blocks of their nodes, which are stored in node order; the own ones are in place.
 async fn exchange_all<V: Visit>(
     by: &ByNodeCall<'_, V>,
     members: &[Vec<u32>],
@@ -178,7 +178,7 @@ pub(in super::super) async fn alltoall<V: Visit>(
     scatter_equal(&by.near, &near, Some(&taken), CollectiveRoot::Here).await
 }
 
-/// The leaders exchange what their nodes have for each other, which is as much in both directions.
+/// The leaders exchange their nodes' blocks for each other, which are as long in both directions.
 async fn exchange_parcels<V: Visit>(
     by: &ByNodeCall<'_, V>,
     members: &[Vec<u32>],
@@ -195,7 +195,7 @@ async fn exchange_parcels<V: Visit>(
     blocks::alltoall(&by.across, &out, &into).await
 }
 
-/// Bytes in so many parts of one length, which may be 0.
+/// `count` parts of the same length, which may be 0.
 fn parts_of(bytes: &mut [u8], count: usize) -> Vec<Payload> {
     let each = bytes.len() / count;
     cut_mut(bytes, &vec![each; count]).map(dense).collect()

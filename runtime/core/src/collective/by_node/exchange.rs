@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All-to-all by node of blocks whose lengths only the two ranks know that have them: what a node has for another one goes in two messages of
-//! their leaders, not in one for each pair of ranks.
+//! All-to-all by node of blocks whose lengths only sender and receiver know: the blocks from one node to another go in
+//! two messages between their leaders, not in one for each pair of ranks.
 //!
-//! Blocks for ranks of the own node go there directly. Of the others a rank gives its leader a table of their lengths, and the blocks
-//! behind it. The first message between two leaders has the lengths (a row for each sender, in it an entry for each receiver), the second one
-//! the blocks in the same order. Then each rank gets the lengths of what is for it, and the blocks. A block of more than `RMPI_NODE_LIMIT`
-//! goes straight to its rank, and only its length goes this way: a receiver follows the lengths, and not what it expects, so that all
-//! come to an end if some disagree.
+//! Blocks for ranks of the own node are sent directly. Of the others a rank gives its leader a table of their lengths,
+//! and the blocks behind it. The first message between two leaders has the lengths (a row for each sender, with an
+//! entry for each receiver), the second one the blocks in the same order. Then each rank gets the lengths of the
+//! blocks for it, and the blocks. A block of more than `RMPI_NODE_LIMIT` is sent directly to its rank, and only its
+//! length through the leaders: a receiver follows these lengths, not those that it expects, so that all complete if
+//! some disagree.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -36,7 +37,7 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
         true => lead(&by, &far, given).await,
         false => follow(&by, &far, given).await,
     }?;
-    // Behind those of the leaders, from whom others may come too.
+    // After the messages of the leaders, which may also send such blocks.
     let mut alone = line.pending();
     let mut rest = &got.blocks[..];
     for (rank, bytes) in far.ranks.iter().zip(&got.lengths) {
@@ -56,7 +57,7 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
             alone.send_payload(*rank, block);
         }
     }
-    // What is wrong on this node is not to keep the lengths from others, which tell them what comes.
+    // After an error on this node its lengths are still sent, since other nodes need them to know what follows.
     let (near_out, near_into) = (by.of_ranks_near(out), by.of_ranks_near(into));
     let near = Box::pin(various::alltoall_various(&by.near, &near_out, &near_into)).await;
     near.and(alone.finish().await)
@@ -66,9 +67,9 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
 struct RemoteRanks {
     /// Node by node.
     ranks: Vec<u32>,
-    /// Each node's place among the leaders, and where its ranks stand.
+    /// Each node's index among the leaders, and the range of its ranks.
     nodes: Vec<(u32, Range<usize>)>,
-    /// Most bytes of a block that travels with others.
+    /// Largest block that is sent together with others.
     limit: u64,
 }
 
@@ -87,20 +88,20 @@ impl RemoteRanks {
         far
     }
 
-    /// The bytes of a block that travels with others; `None`: it travels alone.
+    /// The bytes of a block that is sent together with others; `None`: it is sent directly.
     fn together(&self, bytes: u64) -> Option<usize> {
         let bytes = usize::try_from(bytes).ok()?;
         (bytes as u64 <= self.limit).then_some(bytes)
     }
 
-    /// What has these lengths, with room for the blocks that travel together.
+    /// A parcel with these lengths, with room for the blocks that are sent together.
     fn parcel(&self, table: &[u8]) -> Parcel {
         let lengths = from_bytes(table);
         let blocks = vec![0; self.sum(&lengths)];
         Parcel { lengths, blocks }
     }
 
-    /// The bytes of the blocks of these lengths that travel together.
+    /// The bytes of the blocks of these lengths that are sent together.
     fn sum(&self, lengths: &[u64]) -> usize {
         lengths
             .iter()
@@ -109,14 +110,14 @@ impl RemoteRanks {
     }
 }
 
-/// Blocks that travel together, and the lengths of these and of those that do not.
+/// Blocks that are sent together, and the lengths of all blocks.
 #[derive(Clone, Debug, Default)]
 struct Parcel {
     lengths: Vec<u64>,
     blocks: Vec<u8>,
 }
 
-/// A rank that does not lead gives what it has for others, and gets what they have for it.
+/// The part of a rank that is not the leader: gives its blocks for other nodes to the leader, and gets those for it.
 async fn follow<V: Visit>(
     by: &ByNodeCall<'_, V>,
     far: &RemoteRanks,
@@ -136,7 +137,7 @@ async fn follow<V: Visit>(
     Ok(got)
 }
 
-/// The leader of a node hands on what its ranks have for others, and what others have for them.
+/// The part of a leader: forwards the blocks of its node's ranks, and those for them.
 async fn lead<V: Visit>(
     by: &ByNodeCall<'_, V>,
     far: &RemoteRanks,
@@ -158,7 +159,7 @@ async fn lead<V: Visit>(
     deal_out(by, got).await
 }
 
-/// What each rank of the node has for others.
+/// Collects the blocks of each rank of the node for other nodes.
 async fn collect<V: Visit>(
     by: &ByNodeCall<'_, V>,
     far: &RemoteRanks,
@@ -179,7 +180,7 @@ async fn collect<V: Visit>(
     Ok(given)
 }
 
-/// Exchanges what the ranks of the node have for others with the other leaders: of each other node, a row of lengths for each of its ranks.
+/// Exchanges these with the other leaders: for each other node, a row of lengths for each of its ranks.
 async fn exchange<V: Visit>(
     by: &ByNodeCall<'_, V>,
     far: &RemoteRanks,
@@ -226,7 +227,7 @@ async fn exchange<V: Visit>(
     ended.and(sent).map(|()| come)
 }
 
-/// Gives each rank of the node what has come for it.
+/// Gives each rank of the node the blocks for it.
 async fn deal_out<V: Visit>(by: &ByNodeCall<'_, V>, mut got: Vec<Parcel>) -> Result<Parcel, Error> {
     let mut tables: Vec<Vec<u8>> = got.iter().map(|parcel| to_bytes(&parcel.lengths)).collect();
     let places: Vec<Payload> = tables.iter_mut().map(|table| dense(table)).collect();
@@ -254,5 +255,5 @@ fn from_bytes(table: &[u8]) -> Vec<u64> {
 }
 
 const LENGTH_BYTES: usize = size_of::<u64>();
-/// Most ranks of which each has a table of the lengths of its blocks.
+/// Most ranks for which each has a table of the lengths of its blocks.
 pub(in super::super) const TABLED_RANKS: u32 = 4096;

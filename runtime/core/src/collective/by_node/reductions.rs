@@ -36,9 +36,9 @@ pub(in super::super) async fn reduce<V: Visit>(
     reduce_messages(&by.across, combined.as_mut_slice(), by.node_of(root), op).await
 }
 
-/// As [`reduce`](super::super::reduce), of so many bytes that one rank of a node would take long to talk to other nodes for all: each
-/// combines a slice of the data of its node, and those of the root's node with the ranks that have the same slice on other nodes; the
-/// root collects them.
+/// As [`reduce`](super::super::reduce), of so many bytes that a single leader would take long to exchange them: each
+/// rank combines a slice of the data of its node, and those of the root's node combine it with the ranks of the same
+/// slice on other nodes; the root collects the slices.
 pub(in super::super) async fn reduce_in_slices<V: Visit>(
     line: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
@@ -84,8 +84,9 @@ pub(in super::super) async fn allreduce<V: Visit>(
     by.tell_near(output.as_mut_slice()).await
 }
 
-/// As [`allreduce`], of so many bytes that one rank of a node would take long to talk to other nodes for all: each combines a slice of the
-/// data of its node, then with the ranks that have the same slice on other nodes, and tells it those near it.
+/// As [`allreduce`], of so many bytes that a single leader would take long to exchange them: each rank combines a
+/// slice of the data of its node, then with the ranks of the same slice on other nodes, and sends it to the other
+/// ranks of its node.
 pub(in super::super) async fn allreduce_in_slices<V: Visit>(
     line: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
@@ -105,7 +106,8 @@ pub(in super::super) async fn allreduce_in_slices<V: Visit>(
     various::allgather_various(&by.near, Some(&mine), &all).await
 }
 
-/// As [`reduce_scatter`](super::super::reduce_scatter) of `input` in parts of these lengths. The ranks of each node follow each other.
+/// As [`reduce_scatter`](super::super::reduce_scatter) of `input` in parts of these lengths. The ranks of each node
+/// are consecutive.
 pub(in super::super) async fn reduce_scatter<V: Visit>(
     line: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
@@ -135,8 +137,9 @@ pub(in super::super) async fn reduce_scatter<V: Visit>(
     various::scatter_various(&by.near, &parts, Some(&mine), by.root()).await
 }
 
-/// As [`reduce_scatter`], of so many bytes that one rank of a node would take long to talk to other nodes for all: each combines the parts
-/// of all ranks at its place, of the data of its node, then with these ranks. There are as many on each node.
+/// As [`reduce_scatter`], of so many bytes that a single leader would take long to exchange them: each rank combines
+/// the parts of all ranks with its index, of the data of its node, then with these ranks. All nodes have equally many
+/// ranks.
 pub(in super::super) async fn reduce_scatter_in_slices<V: Visit>(
     line: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
@@ -175,7 +178,7 @@ pub(in super::super) async fn reduce_scatter_in_slices<V: Visit>(
     .await
 }
 
-/// As [`scan`](super::super::scan). The ranks of each node follow each other.
+/// As [`scan`](super::super::scan). The ranks of each node are consecutive.
 pub(in super::super) async fn scan<V: Visit>(
     line: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
@@ -192,7 +195,7 @@ pub(in super::super) async fn scan<V: Visit>(
     Ok(())
 }
 
-/// As [`exscan`](super::super::exscan). The ranks of each node follow each other.
+/// As [`exscan`](super::super::exscan). The ranks of each node are consecutive.
 pub(in super::super) async fn exscan<V: Visit>(
     line: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
@@ -213,8 +216,8 @@ pub(in super::super) async fn exscan<V: Visit>(
 }
 
 impl<V: Visit> ByNodeCall<'_, V> {
-    /// Combines a slice of the data of this node: the lengths of all slices, and this rank's. There are as many as each node has ranks
-    /// for; others get nothing.
+    /// Combines a slice of the data of this node; returns the lengths of all slices, and this rank's. There are as
+    /// many slices as the smallest node has ranks; further ranks get nothing.
     async fn combine_slice(
         &self,
         input: UserMemory,
@@ -230,7 +233,7 @@ impl<V: Visit> ByNodeCall<'_, V> {
     }
 }
 
-/// At the leader: the combination of what all ranks of the nodes before this one have.
+/// At the leader: the combined data of all ranks on earlier nodes.
 async fn before_node<V: Visit>(
     by: &ByNodeCall<'_, V>,
     input: UserMemory,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gather and scatter by node, of blocks whose lengths the root alone knows. The ranks of the root's node and the root do as they would
-//! among themselves. Those of another node have a [slot](super::slots) each: a leader has the slots of its node in one message, and in a
-//! second one the blocks that have no room there; blocks of more than `RMPI_NODE_GATHER_LIMIT` go straight between the root and their rank.
+//! Gather and scatter by node, of blocks whose lengths the root alone knows. The ranks of the root's node communicate
+//! directly with the root. Those of another node have a [slot](super::slots) each: a leader exchanges the slots of its
+//! node in one message, and in a second one the blocks that do not fit their slots; blocks of more than
+//! `RMPI_NODE_GATHER_LIMIT` are sent directly between the root and their rank.
 //!
-//! A rank follows what a slot says, and not what it expects: so those that do not agree about a length all come to an end, and who notices
-//! gets an error. What should come alone is expected from the beginning, so that it does not wait for the slots; it is given up where
-//! these say that it comes in another way.
+//! A rank follows the contents of a slot, not its own expectation: so ranks that disagree about a length all complete,
+//! and the one that detects it gets an error. A receive for a block expected directly is posted at the beginning, so
+//! that it does not wait for the slots; it is cancelled if these say that the block comes otherwise.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -39,7 +40,7 @@ pub(in super::super) async fn gather<V: Visit>(
     }
 }
 
-/// A rank gives its block.
+/// The part of a rank: gives its block.
 async fn give<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
     let mut slot = by.slots(1);
     slot.put(0, own);
@@ -52,7 +53,7 @@ async fn give<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Res
     }
 }
 
-/// The leader of a node hands on what its ranks give.
+/// The part of a leader: forwards the blocks of its node's ranks.
 async fn pass_up<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
     let (mut slot, mut all) = (by.slots(1), by.slots(by.near.size() as usize));
     slot.put(0, own);
@@ -82,7 +83,7 @@ async fn pass_up<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> 
     sent.finish().await
 }
 
-/// The root collects what all give.
+/// The part of the root: collects the blocks of all.
 async fn collect<V: Visit>(
     by: &ByNodeCall<'_, V>,
     mine: Option<&Payload>,
@@ -94,7 +95,7 @@ async fn collect<V: Visit>(
     let mut early = BTreeMap::new();
     for (node, ranks, slots) in &mut others {
         coming.receive(*node, slots.bytes());
-        // Those of the leader, the first one, come behind its other messages.
+        // Those of the leader, the first one, come after its other messages.
         for rank in ranks.iter().skip(1) {
             if let Some(pending) = expect_alone(by, *rank, &all[*rank as usize]) {
                 early.insert(*rank, pending);
@@ -163,7 +164,7 @@ pub(in super::super) async fn scatter<V: Visit>(
     }
 }
 
-/// The root deals out what all get.
+/// The part of the root: sends the blocks of all.
 async fn deal_out<V: Visit>(
     by: &ByNodeCall<'_, V>,
     all: &[Payload],
@@ -198,7 +199,7 @@ async fn deal_out<V: Visit>(
     told.and(sent).and(alone.finish().await)
 }
 
-/// The leader of a node hands on what its ranks get.
+/// The part of a leader: forwards the blocks for its node's ranks.
 async fn pass_down<V: Visit>(
     by: &ByNodeCall<'_, V>,
     own: &Payload,
@@ -228,7 +229,7 @@ async fn pass_down<V: Visit>(
     sent.finish().await.and(own)
 }
 
-/// A rank gets its block.
+/// The part of a rank: gets its block.
 async fn get<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
     let mut slot = by.slots(1);
     let early = expect_alone(by, root, own);
@@ -258,7 +259,7 @@ impl<V: Visit> ByNodeCall<'_, V> {
         ExchangeSlots::new(ranks, self.together_bytes())
     }
 
-    /// Most bytes of a block that travels with others.
+    /// Largest block that is sent together with others.
     fn together_bytes(&self) -> u64 {
         self.line.shape().node_gather_bytes as u64
     }
@@ -273,7 +274,7 @@ impl<V: Visit> ByNodeCall<'_, V> {
     }
 }
 
-/// Begins to receive a block from a rank on another node, if it is so long that it should travel alone.
+/// Posts a receive for a block from a rank on another node, if it is so long that it should be sent directly.
 fn expect_alone<'a, V: Visit>(
     by: &'a ByNodeCall<'_, V>,
     from: u32,
@@ -287,15 +288,15 @@ fn expect_alone<'a, V: Visit>(
     })
 }
 
-/// Ends what was expected and does not come.
+/// Cancels receives whose messages do not come.
 #[cold]
 async fn give_up<V: Visit>(pending: PendingMessages<'_, V>) {
     pending.take_back();
-    // Who gives up says why.
+    // The caller reports the error.
     _ = pending.finish().await;
 }
 
-/// Takes a block that did not travel alone; `part`: where it lies if it is not in its slot.
+/// Takes a block that was not sent directly; `part`: its location if it is not in its slot.
 fn take(slots: &ExchangeSlots, at: usize, part: &Payload, place: &Payload) -> Result<(), Error> {
     match slots.travels(at) {
         Travels::InSlot => slots.take(at, place),

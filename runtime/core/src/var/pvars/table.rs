@@ -14,7 +14,7 @@ use super::{
     Verbosity,
 };
 
-/// How much of the memory for unexpected data is in use: at most 1, as bits.
+/// The used fraction of the budget for unexpected data: at most 1, as bits.
 fn budget_used(tally: &EngineCounters) -> u64 {
     let (kept, budget) = (tally.kept_bytes.get(), BUDGET.load(Relaxed));
     #[allow(clippy::cast_precision_loss, reason = "a share")]
@@ -25,17 +25,17 @@ fn budget_used(tally: &EngineCounters) -> u64 {
     share.min(1.0).to_bits()
 }
 
-/// What the transport counts between ranks of the node.
+/// A counter of the transport between ranks of the node.
 fn shm(number: fn(&FabricStats) -> u64) -> u64 {
     traffic().map_or(0, |traffic| number(&traffic.ledger().stats()))
 }
 
-/// What it counts over a network.
+/// A counter of the transport over a network.
 fn net(number: fn(&(FabricStats, NetStats)) -> u64) -> u64 {
     traffic().map_or(0, |traffic| number(&traffic.ledger().net()))
 }
 
-/// What channels count.
+/// A counter of channels.
 fn channels(number: fn(&ChannelCounters) -> u64) -> u64 {
     traffic().map_or(0, |traffic| number(&traffic.channels()))
 }
@@ -133,8 +133,8 @@ macro_rules! timed {
     };
 }
 
-/// The table. A variable keeps its place: new ones come last. What counts calls of a collective counts those of its
-/// nonblocking and persistent forms as well.
+/// The table. A variable keeps its index: new ones come last. Counters of calls of a collective include its
+/// nonblocking and persistent forms.
 pub const PVARS: &[PerformanceVariable] = &[
     pvar(
         "process_phase",
@@ -870,7 +870,7 @@ mod tests {
             let same = |other: &PerformanceVariable| other.name == name;
             assert!(!PVARS[..at].iter().any(same), "{name}");
             assert!(pvar.text.ends_with('.') && pvar.category.place().is_some());
-            // Who searches finds it alone.
+            // A description is displayed without those of other rows.
             for word in [
                 " those.",
                 "that queue",
