@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One rank: carries its script out with blocking and nonblocking calls, as the C layer would.
+//! One rank: carries out its script with blocking and nonblocking calls, as the C layer would.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -17,19 +17,19 @@ use crate::memory::Buffer;
 use crate::plan::{Ending, Plan, ReceiveHow, Script, SendHow, Step};
 use crate::random::{Random, content};
 
-/// A rank's process, and when it hands over.
+/// A rank's process, and its scheduling.
 #[derive(Debug)]
 pub struct Seat {
     pub universe: RefCell<Universe>,
     random: RefCell<Random>,
-    /// Chance that a visit is preceded by others' turns, of 100.
+    /// Percentage of visits that are preceded by turns of others.
     interruptions: u64,
-    /// Things done; a job in which this number stands still everywhere does not move.
+    /// Number of events; a job in which this number is constant everywhere makes no progress.
     pub done: Cell<u64>,
 }
 
 impl Seat {
-    /// One whose visits no others precede.
+    /// A seat whose visits no turns of others precede.
     pub fn undisturbed(universe: Universe) -> Self {
         Self {
             interruptions: 0,
@@ -48,7 +48,8 @@ impl Seat {
     }
 }
 
-/// Access to a seat from inside the rank: each visit may be preceded by others' turns, each wait is made of them.
+/// Access to a seat from inside the rank: each visit may be preceded by turns of others, and each wait consists of
+/// them.
 #[derive(Clone, Copy)]
 pub struct Hand<'a> {
     seat: &'a Seat,
@@ -74,7 +75,7 @@ impl Visit for Hand<'_> {
         visit(&mut self.seat.universe.borrow_mut())
     }
 
-    /// So that `wait_until` asks to let others do something instead of resting itself.
+    /// So that `wait_until` gives others a turn instead of resting itself.
     fn is_shared(self) -> bool {
         true
     }
@@ -84,7 +85,7 @@ impl Visit for Hand<'_> {
     }
 }
 
-/// What all ranks of a job see.
+/// State shared by all ranks of a job.
 #[derive(Debug)]
 pub struct Shared {
     pub plan: Plan,
@@ -94,7 +95,7 @@ pub struct Shared {
     pub entered: RefCell<HashMap<usize, u32>>,
 }
 
-/// A rank at work.
+/// A running rank.
 pub struct Rank<'a> {
     hand: Hand<'a>,
     shared: &'a Shared,
@@ -117,9 +118,9 @@ struct Open {
 enum What {
     Send(Option<Buffer>),
     PersistentSend,
-    /// Place in the log.
+    /// Index in the log.
     Receive(usize),
-    /// Template, place in the log.
+    /// Template, index in the log.
     PersistentReceive(usize, usize),
     Exchange(Option<Buffer>, usize),
     Flush,
@@ -240,7 +241,7 @@ impl<'a> Rank<'a> {
         self.hand.visit(sent).unwrap()
     }
 
-    /// A send was started; `None`: it is complete, and its buffer is used for something else at once.
+    /// Records the start of a send; `None`: it is complete, and its buffer is reused at once.
     fn note_send(&mut self, id: usize, request: Option<RequestId>, buffer: Option<Buffer>) {
         self.log.sent.push(id);
         match request {
@@ -252,7 +253,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Scribbles over the buffer of a send that is complete: whoever still reads it is caught.
+    /// Overwrites the buffer of a complete send, to detect later reads.
     fn reuse(&mut self, buffer: Option<Buffer>) {
         if let Some(mut buffer) = buffer {
             buffer.fill(&vec![0x55; buffer.bytes as usize]);
@@ -260,7 +261,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Cancels and waits (MPI 5.0 section 3.8.4); whether it worked.
+    /// Cancels and waits (MPI 5.0 section 3.8.4); returns whether it was cancelled.
     fn cancel(&self, request: RequestId) -> bool {
         self.hand.visit(|universe| universe.cancel(request));
         self.hand.wait_for(request);
@@ -408,7 +409,7 @@ impl<'a> Rank<'a> {
         let claimed = receive.how == ReceiveHow::Claimed;
         let exact = self.source(receive.comm, Some(found.peer.0), Some(found.tag));
         if claimed {
-            // Between the probe and the claim others had no turn: the same visit looks again.
+            // Others had no turn between the probe and the claim: both are made in one visit.
             let claim = |universe: &mut Universe| {
                 let found = universe.messages.find_message(source)?;
                 universe.messages.claim(found);
@@ -575,7 +576,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// The contents of a persistent receive's buffer move to the log, and the buffer starts anew.
+    /// Moves the contents of a persistent receive's buffer to the log, and clears the buffer.
     fn take_persistent(&mut self, template: usize, place: usize) {
         let (_, buffer) = self.persistent_receives.get_mut(&template).unwrap();
         let buffer = buffer.as_mut().unwrap();
@@ -628,7 +629,7 @@ impl<'a> Rank<'a> {
         self.finalize();
     }
 
-    /// As `MPI_Finalize` does; afterwards nobody makes progress here any more.
+    /// As `MPI_Finalize`; afterwards no progress is made here any more.
     fn finalize(&self) {
         let world = &self.comms[0];
         self.hand
