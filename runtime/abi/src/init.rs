@@ -129,7 +129,7 @@ fn join(level: c_int) -> Result<()> {
     });
     process::set_phase(ProcessPhase::Running);
     express_lanes::open();
-    launch::end(launch::Lap::Rest);
+    launch::end(launch::LaunchPhase::Rest);
     Ok(())
 }
 
@@ -172,7 +172,7 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
         Err(error) => return Err(error.into()),
     }
     mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
-    mpi.state(|state| state.universe.network.say_quiet());
+    mpi.state(|state| state.universe.network.report_quiescence());
     mpi.wait_until(Awaits::Other, |universe| universe.network.may_leave());
     process::set_world(World::Finalized);
     if mpi.state(|state| state.sessions.is_empty()) {
@@ -200,7 +200,7 @@ fn linger(mpi: Mpi) {
     if mpi.state(|state| state.universe.network.may_leave()) {
         return;
     }
-    mpi.state(|state| state.universe.network.say_quiet());
+    mpi.state(|state| state.universe.network.report_quiescence());
     let since = Instant::now();
     mpi.wait_until(Awaits::Other, |universe| {
         universe.network.may_leave() || since.elapsed() > LINGER

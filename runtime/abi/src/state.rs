@@ -274,7 +274,7 @@ impl Visit for Mpi {
     }
 
     #[inline(always)]
-    fn tell_tools(self) {
+    fn deliver_events(self) {
         if runtime::var::events::wanted().any() {
             tool_event::within_wait(self);
         }

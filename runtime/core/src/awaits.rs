@@ -45,7 +45,7 @@ impl AwaitedCollective {
     }
 
     /// Its bytes, in the form that debuggers read.
-    pub(crate) fn told_bytes(self) -> u64 {
+    pub(crate) fn recorded_bytes(self) -> u64 {
         self.bytes.unwrap_or(NO_BYTES)
     }
 }

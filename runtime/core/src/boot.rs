@@ -23,12 +23,12 @@ use wireup::{Boot, ToDaemon, ToRank};
 use transport::Fabric;
 
 use crate::Error;
-use crate::managed::{Born, Inherited, Managed, PmiAddress, PmiSetting, USED_VARIABLE, used};
+use crate::managed::{Inherited, JoinedJob, Managed, PmiAddress, PmiSetting, USED_VARIABLE, used};
 use crate::var::{ROWS, Variable, VariableValues, launch, settings};
 
 /// The initial state of a process, from its launcher.
 #[derive(Debug)]
-pub struct Birth {
+pub struct LaunchState {
     /// The job; `None` for a program that was started without the launcher.
     pub boot: Option<Boot>,
     /// The connection to the daemon.
@@ -64,10 +64,10 @@ pub(crate) enum ControlInput {
     End,
 }
 
-impl Birth {
+impl LaunchState {
     /// Number of ranks of the job that this process will join in `MPI_Init`, as far as it is known before.
     #[must_use]
-    pub fn size_to_come() -> u32 {
+    pub fn expected_size() -> u32 {
         if let Ok(text) = std::env::var(wireup::BOOT_VARIABLE) {
             return Boot::parse(&text).map_or(1, |boot| boot.size);
         }
@@ -102,7 +102,7 @@ impl Birth {
         let boot = Boot::parse(&text).map_err(|error| Error::Boot(error.to_string()))?;
         let inherited = (own_socket(boot.control_fd), own_segment(&boot));
         allow_single_copy(boot.daemon_pid);
-        let (link, segment) = greet(&boot, inherited, publishes(&boot))?;
+        let (link, segment) = send_hello(&boot, inherited, publishes(&boot))?;
         Ok(Self {
             boot: Some(boot),
             link: Some(link),
@@ -136,7 +136,7 @@ const OF_PMI: [&str; 5] = [
     "MPI_LOCALNRANKS",
 ];
 
-impl Birth {
+impl LaunchState {
     /// Joins the job of another launcher, if one has started this process.
     fn from_another(setting: PmiSetting) -> Result<Self, Error> {
         let found = PmiAddress::look(setting, &Environment)?;
@@ -151,12 +151,12 @@ impl Birth {
                 segment: None,
             });
         };
-        let born = Managed::join(manager)?;
-        let Born {
+        let joined = Managed::join(manager)?;
+        let JoinedJob {
             boot,
             managed,
             segment,
-        } = born;
+        } = joined;
         allow_single_copy(boot.daemon_pid);
         let link = DaemonLink {
             rank: boot.rank,
@@ -170,11 +170,11 @@ impl Birth {
     }
 
     /// Records for tools how long it took to join the job, and the times that the launcher has reported.
-    pub(crate) fn tell_launch(&self) {
+    pub(crate) fn record_launch(&self) {
         if let Some(launch) = self.boot.as_ref().and_then(|boot| boot.launch) {
-            launch::tell(&launch);
+            launch::record(&launch);
         }
-        launch::end(launch::Lap::Job);
+        launch::end(launch::LaunchPhase::Job);
     }
 
     /// Aborts the job because this process cannot join it: the other ranks would wait for it.
@@ -263,7 +263,7 @@ fn lock_soon(managed: &Mutex<Managed>) -> Result<MutexGuard<'_, Managed>, Error>
 
 /// Sends the hello message over the inherited socket, or over a new connection if that socket was lost, or was closed
 /// for writing by an earlier MPI program of this rank: then the segment is another one too.
-fn greet(
+fn send_hello(
     boot: &Boot,
     inherited: (Option<OwnedFd>, Option<OwnedFd>),
     publishes: bool,
@@ -279,8 +279,8 @@ fn greet(
     {
         return Ok((DaemonLink::new(socket, rank), segment));
     }
-    let (socket, segment) = ask(boot)?;
-    say(&socket, &hello)?;
+    let (socket, segment) = request_descriptors(boot)?;
+    report(&socket, &hello)?;
     Ok((DaemonLink::new(socket, rank), segment))
 }
 
@@ -342,8 +342,8 @@ impl DaemonLink {
         match &self.to {
             To::Managed(managed) => lock(managed).finalized(),
             To::Daemon(socket) => {
-                say(socket, &ToDaemon::Finalized { rank: self.rank })?;
-                // For the next MPI program of this rank, see `greet`; a closed socket needs no shutdown.
+                report(socket, &ToDaemon::Finalized { rank: self.rank })?;
+                // For the next MPI program of this rank, see `send_hello`; a closed socket needs no shutdown.
                 let _ = rustix::net::shutdown(socket, Shutdown::Write);
                 Ok(())
             }
@@ -359,7 +359,7 @@ impl DaemonLink {
             To::Managed(managed) => lock_soon(managed)?.abort(code, "MPI_Abort was called"),
             To::Daemon(socket) => {
                 let (rank, message) = (self.rank, String::new());
-                say(
+                report(
                     socket,
                     &ToDaemon::Abort {
                         rank,
@@ -380,7 +380,7 @@ impl DaemonLink {
             To::Managed(managed) => lock_soon(managed)?.abort(code, error),
             To::Daemon(socket) => {
                 let (rank, message) = (self.rank, error.to_owned());
-                say(
+                report(
                     socket,
                     &ToDaemon::Fatal {
                         rank,
@@ -402,15 +402,15 @@ impl DaemonLink {
             To::Managed(_) => Err(Error::Boot("another launcher has no ear for it".to_owned())),
             To::Daemon(socket) => {
                 let (rank, function) = (self.rank, function.to_owned());
-                say(socket, &ToDaemon::Missing { rank, function })
+                report(socket, &ToDaemon::Missing { rank, function })
             }
         }
     }
 
     /// Takes the next message from the daemon; never blocks. After the segment has arrived this is the only reader.
-    pub(crate) fn hear(&self) -> ControlInput {
+    pub(crate) fn receive(&self) -> ControlInput {
         let socket = match &self.to {
-            To::Managed(managed) => return lock(managed).hear(),
+            To::Managed(managed) => return lock(managed).receive(),
             To::Daemon(socket) => socket,
         };
         let mut bytes = [0u8; wireup::MAX_DATAGRAM_BYTES];
@@ -424,8 +424,8 @@ impl DaemonLink {
         }
     }
 
-    /// Sends a message if the socket has room for it. [`hear`](Self::hear) detects a closed connection.
-    pub(crate) fn try_say(&self, words: &ToDaemon) -> bool {
+    /// Sends a message if the socket has room for it. [`receive`](Self::receive) detects a closed connection.
+    pub(crate) fn try_send(&self, words: &ToDaemon) -> bool {
         let socket = match &self.to {
             To::Managed(managed) => {
                 lock(managed).take(words);
@@ -434,12 +434,12 @@ impl DaemonLink {
             To::Daemon(socket) => socket,
         };
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let said = rustix::net::send(socket, &words.encode(), flags);
-        !matches!(said, Err(Errno::AGAIN | Errno::INTR))
+        let sent = rustix::net::send(socket, &words.encode(), flags);
+        !matches!(sent, Err(Errno::AGAIN | Errno::INTR))
     }
 }
 
-fn say(socket: &OwnedFd, words: &ToDaemon) -> Result<(), Error> {
+fn report(socket: &OwnedFd, words: &ToDaemon) -> Result<(), Error> {
     send(socket, words)
         .map_err(|error| Error::Boot(format!("the launcher's daemon does not answer: {error}")))
 }
@@ -480,7 +480,7 @@ const END_SECONDS: libc::c_uint = 3;
 const FLUSH_TIME: Duration = Duration::from_millis(300);
 
 /// Requests the descriptors from the daemon over its socket.
-fn ask(boot: &Boot) -> Result<(OwnedFd, OwnedFd), Error> {
+fn request_descriptors(boot: &Boot) -> Result<(OwnedFd, OwnedFd), Error> {
     let failed = |what: &str, error: io::Error| {
         Error::Boot(format!(
             "rank {} has no usable inherited descriptors and {what} the daemon (process {}): {error}",

@@ -157,7 +157,7 @@ impl Universe {
     /// Starts an inactive persistent request. `false`: nothing was done; it is not one, or gates are in use.
     #[inline]
     pub fn start_at_hand(&mut self, token: u32) -> bool {
-        if self.messages.gates.minds_sends() || self.messages.gates.minds_receives() {
+        if self.messages.gates.tracks_sends() || self.messages.gates.tracks_receives() {
             return false;
         }
         let Some(request) = self.messages.find_request(token) else {

@@ -47,13 +47,13 @@ impl ProcessChannels {
         end: ChannelSpec,
         memory: ChannelMemory,
     ) -> Option<Result<ChannelId, ChannelError>> {
-        let way = ChannelKey {
+        let key = ChannelKey {
             direction: end.direction,
             peer: carrier(comm.group.peer(end.rank)?),
             context: comm.context.0,
             class: end.class,
         };
-        Some(self.own.declare(&mut messages.pump.fabric, way, memory))
+        Some(self.own.declare(&mut messages.pump.fabric, key, memory))
     }
 
     /// Starts all of these, the receives first; or none.
@@ -139,7 +139,7 @@ impl ProcessChannels {
 
     /// The channels' part of a turn. `true`: something was posted.
     #[inline(never)]
-    pub(crate) fn tend(&mut self, fabric: &mut Fabric) -> bool {
+    pub(crate) fn turn(&mut self, fabric: &mut Fabric) -> bool {
         self.own.progress(fabric)
     }
 }

@@ -180,7 +180,7 @@ struct CommCalls {
     /// The number of the next call, if this rank has already arrived for it at the board, and the round.
     begun: Cell<Option<(u32, Round)>>,
     /// A call that the fast path began, and how many of its broadcast queue entries were taken there.
-    heard: Cell<(u32, usize)>,
+    read_entries: Cell<(u32, usize)>,
 }
 
 impl Comm {
@@ -323,14 +323,14 @@ impl Comm {
     }
 
     /// Records that this rank has taken so many entries for the call of this number, which the general path continues.
-    pub(crate) fn hear_at_hand(&self, number: u32, entries: usize) {
-        self.calls.heard.set((number, entries));
+    pub(crate) fn record_read_entries(&self, number: u32, entries: usize) {
+        self.calls.read_entries.set((number, entries));
     }
 
-    /// How many entries were [taken](Self::hear_at_hand) for the call of this number; once.
-    pub(crate) fn heard_at_hand(&self, number: u32) -> usize {
-        let (heard, entries) = self.calls.heard.take();
-        if heard == number { entries } else { 0 }
+    /// How many entries were [taken](Self::record_read_entries) for the call of this number; once.
+    pub(crate) fn take_read_entries(&self, number: u32) -> usize {
+        let (read_entries, entries) = self.calls.read_entries.take();
+        if read_entries == number { entries } else { 0 }
     }
 
     /// The round that was [begun](Self::begin_at_hand) for the call of this number; once.
@@ -418,14 +418,14 @@ impl Comm {
 
 /// A collective call in progress.
 #[derive(Debug)]
-pub struct Within {
+pub struct CallGuard {
     begun: Option<(&'static CommRow, u32)>,
     collective: usize,
     /// Its start, if a tool measures the duration.
     at: Option<Instant>,
 }
 
-impl Within {
+impl CallGuard {
     /// Records, until it is dropped, that a call of a collective (a number of `queue_layout::COLLECTIVES`) is in
     /// progress on the communicator of a row.
     #[must_use]
@@ -440,7 +440,7 @@ impl Within {
     }
 }
 
-impl Drop for Within {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         if let Some((row, begun)) = self.begun {
             row.end(self.collective, begun);

@@ -17,14 +17,14 @@ pub(crate) struct CommRows {
     /// The rows in use by context, with the groups that they point into.
     used: FxHashMap<u32, (&'static CommRow, [Option<Group>; 2])>,
     /// Where communicators are counted.
-    tally: Arc<EngineCounters>,
+    counters: Arc<EngineCounters>,
 }
 
 impl CommRows {
-    /// An empty table that counts its communicators in `tally`.
-    pub(crate) fn counting(tally: Arc<EngineCounters>) -> Self {
+    /// An empty table that counts its communicators in `counters`.
+    pub(crate) fn with_counters(counters: Arc<EngineCounters>) -> Self {
         Self {
-            tally,
+            counters,
             ..Self::default()
         }
     }
@@ -55,8 +55,8 @@ impl CommRows {
         let groups = [Some(comm.group.clone()), comm.remote.clone()];
         self.used.insert(comm.context.0, (row, groups));
         self.table.changed();
-        self.tally.communicators.add(1);
-        self.tally.communicators_made.add(1);
+        self.counters.communicators.add(1);
+        self.counters.communicators_made.add(1);
         comm.row = Some(row);
     }
 
@@ -80,7 +80,7 @@ impl CommRows {
     pub(crate) fn close(&mut self, context: u32) {
         if let Some((row, _)) = self.used.remove(&context) {
             row.close();
-            self.tally.communicators.sub(1);
+            self.counters.communicators.sub(1);
             self.free.push(row);
             self.table.changed();
         }

@@ -46,11 +46,11 @@ impl Comms {
         roster: &Roster,
         fabric: &Fabric,
         values: &VariableValues,
-        tally: Arc<EngineCounters>,
+        counters: Arc<EngineCounters>,
     ) -> Self {
         let (me, size) = (Peer(roster.rank()), roster.size());
         let led = u32::try_from(values.get(Variable::LeaderContexts)).unwrap_or(u32::MAX);
-        let mut rows = CommRows::counting(tally);
+        let mut rows = CommRows::with_counters(counters);
         let mut world = Comm::new(WORLD_CONTEXT, Group::world(size), me.0);
         // At the board of all ranks, if they are on one node.
         take_seat(&mut world, fabric, NODE_BOARD);

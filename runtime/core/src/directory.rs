@@ -15,7 +15,7 @@ use crate::boot::{ControlInput, DaemonLink};
 pub(crate) struct Directory {
     /// Messages that the socket has not taken yet; at most a record, a request for each peer, a remark, and the report
     /// of quiescence.
-    unsaid: VecDeque<ToDaemon>,
+    outgoing: VecDeque<ToDaemon>,
     /// Requests without a reply.
     open: u32,
     /// Turns since the last request or reply.
@@ -26,7 +26,7 @@ pub(crate) struct Directory {
 
 /// A message from the daemon about other processes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum DirectoryNews {
+pub(crate) enum DaemonEvent {
     /// The address record of a rank.
     Record(u32, Record),
     /// There is no address record of that rank, for this reason.
@@ -42,38 +42,42 @@ pub(crate) enum DirectoryNews {
 impl Directory {
     /// Publishes the address record of this process.
     pub(crate) fn publish(&mut self, rank: u32, record: Record) {
-        self.unsaid.push_back(ToDaemon::Publish { rank, record });
+        self.outgoing.push_back(ToDaemon::Publish { rank, record });
     }
 
     /// Requests the address record of another rank; to be called once for each.
-    pub(crate) fn ask(&mut self, rank: u32, of: u32) {
-        self.unsaid.push_back(ToDaemon::LookUp { rank, of });
+    pub(crate) fn request_record(&mut self, rank: u32, of: u32) {
+        self.outgoing.push_back(ToDaemon::LookUp { rank, of });
         self.open += 1;
         self.stir();
     }
 
     /// Sends a remark that the user should see once per job.
     pub(crate) fn remark(&mut self, rank: u32, words: String) {
-        self.unsaid.push_back(ToDaemon::Remark { rank, words });
+        self.outgoing.push_back(ToDaemon::Remark { rank, words });
     }
 
     /// Reports that everything this process has sent over a network has arrived.
-    pub(crate) fn say_quiet(&mut self, rank: u32) {
-        self.unsaid.push_back(ToDaemon::Quiet { rank });
+    pub(crate) fn report_quiescence(&mut self, rank: u32) {
+        self.outgoing.push_back(ToDaemon::Quiet { rank });
         self.open += 1;
         self.stir();
     }
 
     /// Whether there is nothing to send and no reply to wait for.
     pub(crate) fn is_idle(&self) -> bool {
-        self.open == 0 && self.unsaid.is_empty()
+        self.open == 0 && self.outgoing.is_empty()
     }
 
     /// A turn of the progress loop: sends what is queued and polls for replies, if any is expected. A long wait is for
     /// a rank that has not called `MPI_Init`; polls are rare then.
-    pub(crate) fn turn(&mut self, link: &DaemonLink) -> Option<DirectoryNews> {
-        while self.unsaid.front().is_some_and(|words| link.try_say(words)) {
-            self.unsaid.pop_front();
+    pub(crate) fn turn(&mut self, link: &DaemonLink) -> Option<DaemonEvent> {
+        while self
+            .outgoing
+            .front()
+            .is_some_and(|words| link.try_send(words))
+        {
+            self.outgoing.pop_front();
         }
         if self.open == 0 {
             return None;
@@ -82,29 +86,27 @@ impl Directory {
         if self.turns > EAGER_TURNS && !self.turns.is_multiple_of(EAGER_TURNS) {
             return None;
         }
-        self.hear(link)
+        self.receive(link)
     }
 
     /// The next message from the daemon, whether one is expected or not.
-    pub(crate) fn hear(&mut self, link: &DaemonLink) -> Option<DirectoryNews> {
-        let news = match link.hear() {
+    pub(crate) fn receive(&mut self, link: &DaemonLink) -> Option<DaemonEvent> {
+        let event = match link.receive() {
             ControlInput::Words(ToRank::Record { rank, record }) => {
-                DirectoryNews::Record(rank, record)
+                DaemonEvent::Record(rank, record)
             }
-            ControlInput::Words(ToRank::NoRecord { rank, why }) => {
-                DirectoryNews::NoRecord(rank, why)
-            }
-            ControlInput::Words(ToRank::AllQuiet) => DirectoryNews::AllQuiet,
+            ControlInput::Words(ToRank::NoRecord { rank, why }) => DaemonEvent::NoRecord(rank, why),
+            ControlInput::Words(ToRank::AllQuiet) => DaemonEvent::AllQuiet,
             // Unsolicited messages.
             ControlInput::Words(ToRank::Lost { rank, why }) => {
-                return Some(DirectoryNews::Lost(rank, why));
+                return Some(DaemonEvent::Lost(rank, why));
             }
-            ControlInput::End => return Some(DirectoryNews::End),
+            ControlInput::End => return Some(DaemonEvent::End),
             ControlInput::Words(_) | ControlInput::Nothing => return None,
         };
         self.open = self.open.saturating_sub(1);
         self.stir();
-        Some(news)
+        Some(event)
     }
 
     /// How long the process may sleep: no message of the daemon wakes it. After that it polls.
@@ -151,13 +153,13 @@ mod tests {
     }
 
     /// The next message that the daemon receives.
-    fn heard(daemon: &OwnedFd) -> Option<ToDaemon> {
+    fn received(daemon: &OwnedFd) -> Option<ToDaemon> {
         let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
         let (length, _) = rustix::net::recv(daemon, &mut bytes[..], RecvFlags::empty()).ok()?;
         ToDaemon::decode(&bytes[..length]).ok()
     }
 
-    fn say(daemon: &OwnedFd, words: &ToRank) {
+    fn send(daemon: &OwnedFd, words: &ToRank) {
         rustix::net::send(daemon, &words.encode(), SendFlags::empty()).unwrap();
     }
 
@@ -167,20 +169,20 @@ mod tests {
         let mut directory = Directory::default();
         assert!(directory.is_idle());
         directory.publish(3, record(3));
-        directory.ask(3, 5);
+        directory.request_record(3, 5);
         assert!(!directory.is_idle());
         assert_eq!(directory.turn(&link), None);
         let record_of_3 = record(3);
         assert_eq!(
-            heard(&daemon),
+            received(&daemon),
             Some(ToDaemon::Publish {
                 rank: 3,
                 record: record_of_3
             })
         );
-        assert_eq!(heard(&daemon), Some(ToDaemon::LookUp { rank: 3, of: 5 }));
+        assert_eq!(received(&daemon), Some(ToDaemon::LookUp { rank: 3, of: 5 }));
         let (rank, answer) = (5, record(5));
-        say(
+        send(
             &daemon,
             &ToRank::Record {
                 rank,
@@ -189,7 +191,7 @@ mod tests {
         );
         assert_eq!(
             directory.turn(&link),
-            Some(DirectoryNews::Record(5, record(5)))
+            Some(DaemonEvent::Record(5, record(5)))
         );
         assert!(directory.is_idle());
     }
@@ -202,7 +204,7 @@ mod tests {
         directory.remark(3, words.clone());
         assert!(!directory.is_idle());
         assert_eq!(directory.turn(&link), None);
-        assert_eq!(heard(&daemon), Some(ToDaemon::Remark { rank: 3, words }));
+        assert_eq!(received(&daemon), Some(ToDaemon::Remark { rank: 3, words }));
         assert!(directory.is_idle());
     }
 
@@ -211,33 +213,33 @@ mod tests {
         let (link, daemon) = line();
         let mut directory = Directory::default();
         for of in 0..10_000 {
-            directory.ask(3, of);
+            directory.request_record(3, of);
         }
         assert_eq!(directory.turn(&link), None);
-        assert!(!directory.unsaid.is_empty());
+        assert!(!directory.outgoing.is_empty());
         for of in 0..10_000 {
-            if directory.unsaid.front() == Some(&ToDaemon::LookUp { rank: 3, of }) {
+            if directory.outgoing.front() == Some(&ToDaemon::LookUp { rank: 3, of }) {
                 assert_eq!(directory.turn(&link), None);
             }
-            assert_eq!(heard(&daemon), Some(ToDaemon::LookUp { rank: 3, of }));
+            assert_eq!(received(&daemon), Some(ToDaemon::LookUp { rank: 3, of }));
         }
-        assert!(directory.unsaid.is_empty() && !directory.is_idle());
+        assert!(directory.outgoing.is_empty() && !directory.is_idle());
     }
 
     #[test]
     fn a_late_answer_is_found_by_rare_looks() {
         let (link, daemon) = line();
         let mut directory = Directory::default();
-        directory.ask(3, 5);
+        directory.request_record(3, 5);
         for _ in 0..10 * EAGER_TURNS {
             assert_eq!(directory.turn(&link), None);
         }
         let why = "it has ended".to_owned();
-        say(&daemon, &ToRank::NoRecord { rank: 5, why });
+        send(&daemon, &ToRank::NoRecord { rank: 5, why });
         let turns = (0..=EAGER_TURNS).find_map(|_| directory.turn(&link));
         assert_eq!(
             turns,
-            Some(DirectoryNews::NoRecord(5, "it has ended".to_owned()))
+            Some(DaemonEvent::NoRecord(5, "it has ended".to_owned()))
         );
     }
 
@@ -245,12 +247,12 @@ mod tests {
     fn a_nap_is_followed_by_a_look() {
         let (link, daemon) = line();
         let mut directory = Directory::default();
-        directory.ask(3, 5);
+        directory.request_record(3, 5);
         for _ in 0..EAGER_TURNS {
             assert_eq!(directory.turn(&link), None);
         }
         let (rank, answer) = (5, record(5));
-        say(
+        send(
             &daemon,
             &ToRank::Record {
                 rank,
@@ -261,7 +263,7 @@ mod tests {
         directory.patience(Instant::now());
         assert_eq!(
             directory.turn(&link),
-            Some(DirectoryNews::Record(5, record(5)))
+            Some(DaemonEvent::Record(5, record(5)))
         );
     }
 
@@ -270,7 +272,7 @@ mod tests {
         let mut directory = Directory::default();
         let start = Instant::now();
         assert_eq!(directory.patience(start), Duration::MAX);
-        directory.ask(3, 5);
+        directory.request_record(3, 5);
         assert_eq!(directory.patience(start), SHORTEST_NAP);
         let later = start + Duration::from_millis(8);
         assert_eq!(directory.patience(later), Duration::from_millis(1));
@@ -282,8 +284,8 @@ mod tests {
     fn the_end_of_the_daemon_is_news() {
         let (link, daemon) = line();
         let mut directory = Directory::default();
-        assert_eq!(directory.hear(&link), None);
+        assert_eq!(directory.receive(&link), None);
         drop(daemon);
-        assert_eq!(directory.hear(&link), Some(DirectoryNews::End));
+        assert_eq!(directory.receive(&link), Some(DaemonEvent::End));
     }
 }

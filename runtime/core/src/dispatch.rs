@@ -10,7 +10,7 @@ use engine::{EventType, Peer};
 use transport::{Arrived, Completion, Owner, WorkId, WorkOutcome};
 
 use crate::carrier::carrier;
-use crate::directory::DirectoryNews;
+use crate::directory::DaemonEvent;
 use crate::pump::ENGINE;
 use crate::{Universe, gates};
 
@@ -98,49 +98,49 @@ impl Universe {
 
     /// A turn for the network, if there is one.
     #[inline(always)]
-    pub(crate) fn tend_network(&mut self) {
-        if self.network.has_something(&self.messages.pump) {
-            self.tend_network_now();
+    pub(crate) fn turn_network(&mut self) {
+        if self.network.has_work(&self.messages.pump) {
+            self.turn_network_now();
         }
     }
 
     #[inline(never)]
-    fn tend_network_now(&mut self) {
+    fn turn_network_now(&mut self) {
         let pump = &mut self.messages.pump;
         self.network.end_lost(&mut pump.engine, &self.comms);
         pump.withdraw_keys();
         if pump.fabric.has_network_news() {
-            self.network.tell_news(pump);
+            self.network.report_network_events(pump);
         }
         if self.network.is_asking() {
-            self.listen();
+            self.exchange_with_daemon();
         }
     }
 
     /// Sends queued messages to the daemon, and takes its messages if a reply is expected.
     #[cold]
-    pub(crate) fn listen(&mut self) {
-        while let Some(news) = self.network.next_answer() {
-            self.take_news(news);
+    pub(crate) fn exchange_with_daemon(&mut self) {
+        while let Some(event) = self.network.next_reply() {
+            self.take_in_daemon_event(event);
         }
     }
 
     #[cold]
-    pub(crate) fn take_news(&mut self, news: DirectoryNews) {
-        match news {
-            DirectoryNews::Record(rank, record) => {
+    pub(crate) fn take_in_daemon_event(&mut self, event: DaemonEvent) {
+        match event {
+            DaemonEvent::Record(rank, record) => {
                 let fabric = &mut self.messages.pump.fabric;
                 fabric.learn_address(transport::Peer(rank), record.bytes());
             }
-            DirectoryNews::NoRecord(rank, why) => self.lose(Peer(rank), &why),
-            DirectoryNews::Lost(rank, why) => {
+            DaemonEvent::NoRecord(rank, why) => self.lose(Peer(rank), &why),
+            DaemonEvent::Lost(rank, why) => {
                 // Messages that it sent before its end have arrived.
                 self.progress();
                 self.lose(Peer(rank), &why);
                 self.network.end_job_without(rank, &why);
             }
-            DirectoryNews::AllQuiet => self.network.let_go(),
-            DirectoryNews::End => {
+            DaemonEvent::AllQuiet => self.network.let_go(),
+            DaemonEvent::End => {
                 // Without the daemon nothing would end this process.
                 eprintln!("rank {}: the launcher is gone; this rank ends", self.rank());
                 crate::boot::leave(1);

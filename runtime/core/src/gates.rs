@@ -12,7 +12,7 @@
 //! The engine still decides all matching. A receive with a gate is posted as any other; a message that is sent in
 //! frames takes the next number too, and finds the receive in its place. Whatever could match another receive first -
 //! a receive that is not of the class but could match, a probe, a cancel - ends the class before
-//! ([`MessageGates::mind_receive`]). That is local: the receiver revokes its gate, or finds that the message has
+//! ([`MessageGates::before_receive`]). That is local: the receiver revokes its gate, or finds that the message has
 //! arrived or is about to; then it sends UNBIND to the sender, which sends the waiting messages in frames. A sender
 //! may leave as well (LEFT).
 //!
@@ -122,13 +122,13 @@ impl MessageGates {
 
     /// Whether ordinary sends must be reported here.
     #[inline(always)]
-    pub(crate) fn minds_sends(&self) -> bool {
+    pub(crate) fn tracks_sends(&self) -> bool {
         self.bound_out != 0
     }
 
     /// Whether ordinary receives and probes, and each message that arrives, must be reported here.
     #[inline(always)]
-    pub(crate) fn minds_receives(&self) -> bool {
+    pub(crate) fn tracks_receives(&self) -> bool {
         self.bound_into != 0
     }
 
@@ -209,7 +209,7 @@ impl MessageGates {
     /// To be called before a receive outside the class, or a probe, looks for a message that may belong to a class.
     #[cold]
     #[inline(never)]
-    pub(crate) fn mind_receive(&mut self, pump: &mut Pump, source: ReceiveSource) {
+    pub(crate) fn before_receive(&mut self, pump: &mut Pump, source: ReceiveSource) {
         if let (Some(peer), Some(tag)) = (source.peer, source.tag) {
             let name = GateName {
                 context: source.context.0,
@@ -231,11 +231,11 @@ impl MessageGates {
     }
 
     /// To be called before a request is cancelled.
-    pub(crate) fn mind_cancel(&mut self, pump: &mut Pump, request: RequestId) {
+    pub(crate) fn before_cancel(&mut self, pump: &mut Pump, request: RequestId) {
         let fields = pump.engine.arena().fields(request);
         match fields.kind {
             engine::RequestKind::Receive => self.withdraw_receive(pump, request),
-            engine::RequestKind::Send if self.minds_sends() => {
+            engine::RequestKind::Send if self.tracks_sends() => {
                 let name = GateName {
                     context: fields.context,
                     peer: fields.peer,
@@ -324,7 +324,7 @@ impl MessageGates {
 
     /// The gates' part of a turn. `true`: something was moved.
     #[inline(never)]
-    pub(crate) fn tend(&mut self, pump: &mut Pump) -> bool {
+    pub(crate) fn turn(&mut self, pump: &mut Pump) -> bool {
         let mut moved = self.settle_open(pump);
         if !self.waiting.is_empty() {
             moved |= self.send_waiting(pump);
@@ -336,7 +336,7 @@ impl MessageGates {
     }
 
     /// The last check before this process sleeps: whether an awaited gate has been opened or passed.
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn has_arrivals(&self) -> bool {
         let is_written = |class: &u32| self.into[*class as usize].is_written();
         let is_open = |class: &u32| self.out[*class as usize].is_open();
         self.open.iter().any(is_written)
@@ -351,13 +351,13 @@ fn tell(pump: &mut Pump, kind: u8, name: GateName, inlet: InletName) {
         kind,
         ..wire::eager(ContextId(name.context), name.tag)
     };
-    pump.engine.tell(name.peer(), head, &inlet);
+    pump.engine.queue_frame(name.peer(), head, &inlet);
 }
 
 /// Completes a receive whose bytes were written; `bytes` is the sender's count.
 fn end_receive(pump: &mut Pump, request: RequestId, bytes: u64) {
     let room = pump.engine.arena().fields(request).bytes;
-    pump.engine.received_beside(request, bytes.min(room));
+    pump.engine.received_by_gate(request, bytes.min(room));
 }
 
 /// An index into a table of classes.

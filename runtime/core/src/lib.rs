@@ -64,10 +64,10 @@ pub mod thread {
 }
 
 pub use awaits::{AwaitedCollective, Awaits, RequestList};
-pub use boot::{Birth, DaemonLink, flush_output, leave, started_by};
+pub use boot::{DaemonLink, LaunchState, flush_output, leave, started_by};
 pub use brief::Ended;
 pub use collective::CollectiveCall;
-pub use comm::{Comm, Group, GroupComparison, Within};
+pub use comm::{CallGuard, Comm, Group, GroupComparison};
 pub use comms::{Comms, PREDEFINED};
 pub use datatype::{Datatype, TypeSignature};
 pub use engine::{

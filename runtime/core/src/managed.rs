@@ -39,7 +39,7 @@ pub(crate) struct Managed {
     manager: PmiClient,
     neighbours: NodeRole,
     /// Messages that this process has not taken yet.
-    unheard: VecDeque<ToRank>,
+    incoming: VecDeque<ToRank>,
     /// This process is quiescent, and waits for the others.
     is_quiet: bool,
     is_through: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Managed {
 }
 
 /// The initial state of a process.
-pub(crate) struct Born {
+pub(crate) struct JoinedJob {
     pub(crate) boot: Boot,
     pub(crate) managed: Managed,
     pub(crate) segment: Option<OwnedFd>,
@@ -58,9 +58,9 @@ impl Managed {
     ///
     /// # Errors
     /// When the server fails, or the ranks of the node cannot connect.
-    pub(crate) fn join(mut manager: PmiClient) -> Result<Born, Error> {
+    pub(crate) fn join(mut manager: PmiClient) -> Result<JoinedJob, Error> {
         match Self::meet(&mut manager) {
-            Ok((neighbours, boot, segment)) => Ok(Born {
+            Ok((neighbours, boot, segment)) => Ok(JoinedJob {
                 boot,
                 managed: Self::new(manager, neighbours),
                 segment,
@@ -88,24 +88,24 @@ impl Managed {
         manager.begin_fence()?;
         while !manager.is_fence_over()? {
             entered.admit(size)?;
-            manager.rest(entered.door());
+            manager.rest(entered.listener());
         }
         let (neighbours, boot, segment) = match entered {
             NodeEntry::Leader(mut leader) => {
                 // Each has connected before it entered the barrier.
                 leader.admit(size)?;
-                leader.close_door();
+                leader.close_listener();
                 let keys = manager.get(0, "keys")?.unwrap_or_default();
                 let keys = JobKeys::parse(&keys)?;
                 let ranks = leader.ranks();
                 let boot = boot_of(manager, (&ranks, leader.cpus()), &keys)?;
                 let segment = node_segment::make(keys.job, boot.local_size());
                 let segment = segment.map_err(Error::Boot)?;
-                leader.tell(|other| boot_like(&boot, other), Some(&segment))?;
+                leader.send_boot(|other| boot_like(&boot, other), Some(&segment))?;
                 (NodeRole::Leader(leader), boot, segment)
             }
             NodeEntry::Guest(mut guest) => {
-                let (boot, segment) = guest.hear()?;
+                let (boot, segment) = guest.receive_first()?;
                 let app = manager.app();
                 (NodeRole::Guest(guest), Boot { app, ..boot }, segment)
             }
@@ -117,7 +117,7 @@ impl Managed {
         Self {
             manager,
             neighbours,
-            unheard: VecDeque::new(),
+            incoming: VecDeque::new(),
             is_quiet: false,
             is_through: false,
             process: std::process::id(),
@@ -144,13 +144,13 @@ impl Managed {
         }
         match &mut self.neighbours {
             NodeRole::Guest(guest) => {
-                let more = guest.hear_more()?;
+                let more = guest.receive_second()?;
                 (boot.crowded, boot.nodes) = (more.crowded, more.nodes);
             }
             NodeRole::None => (boot.crowded, boot.nodes) = survey(&mut self.manager)?,
             NodeRole::Leader(leader) => {
                 (boot.crowded, boot.nodes) = survey(&mut self.manager)?;
-                leader.tell(|other| boot_like(boot, other), None)?;
+                leader.send_boot(|other| boot_like(boot, other), None)?;
             }
         }
         Ok(())
@@ -161,12 +161,12 @@ impl Managed {
         match words {
             ToDaemon::LookUp { of, .. } => {
                 let answer = self.look_up(*of);
-                self.unheard.push_back(answer);
+                self.incoming.push_back(answer);
             }
             ToDaemon::Quiet { .. } => {
                 self.is_quiet = self.manager.begin_fence().is_ok();
                 if !self.is_quiet {
-                    self.unheard.push_back(ToRank::AllQuiet);
+                    self.incoming.push_back(ToRank::AllQuiet);
                 }
             }
             // The other ranks have the same remark.
@@ -192,8 +192,8 @@ impl Managed {
     }
 
     /// The next message that a daemon would send.
-    pub(crate) fn hear(&mut self) -> ControlInput {
-        if let Some(words) = self.unheard.pop_front() {
+    pub(crate) fn receive(&mut self) -> ControlInput {
+        if let Some(words) = self.incoming.pop_front() {
             return ControlInput::Words(words);
         }
         if self.is_quiet {

@@ -161,16 +161,19 @@ impl Messages {
     }
 
     /// Records for debuggers the collective (a number of `queue_layout::COLLECTIVES`) of a request.
-    pub fn tell_collective(
+    pub fn record_collective(
         &mut self,
         request: RequestId,
         collective: usize,
         meeting: AwaitedCollective,
     ) {
         let number = u16::try_from(collective + 1).unwrap_or(0);
-        self.pump
-            .engine
-            .tell_collective(request, number, meeting.envelope(), meeting.told_bytes());
+        self.pump.engine.record_collective(
+            request,
+            number,
+            meeting.envelope(),
+            meeting.recorded_bytes(),
+        );
     }
 
     /// Whether a frame is waiting in the ring that is polled first.

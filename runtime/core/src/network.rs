@@ -15,10 +15,10 @@ use transport::{
 use wireup::{Boot, Record};
 
 use crate::Error;
-use crate::boot::{Birth, DaemonLink};
+use crate::boot::{DaemonLink, LaunchState};
 use crate::comm::{self, Group};
 use crate::comms::Comms;
-use crate::directory::{Directory, DirectoryNews};
+use crate::directory::{DaemonEvent, Directory};
 use crate::pump::Pump;
 use crate::var::{self, Variable, VariableValues};
 
@@ -62,11 +62,11 @@ impl JobNetwork {
     }
 
     /// Publishes the address record of this process, if the other ranks were promised one.
-    pub(crate) fn join(&mut self, pump: &mut Pump, is_promised: bool) {
+    pub(crate) fn join(&mut self, pump: &mut Pump, will_publish: bool) {
         let record = pump.fabric.network_record();
         self.is_used = record.is_some();
         pump.takes_back = self.is_used;
-        if is_promised {
+        if will_publish {
             let record = Record::new(record.as_deref().unwrap_or_default());
             self.directory
                 .publish(self.rank, record.unwrap_or_default());
@@ -75,9 +75,9 @@ impl JobNetwork {
 
     /// Reports that all that this process has sent has arrived and that it sends nothing more. Until it [may
     /// leave](Self::may_leave) it must keep sending acknowledgements: its peers need them, and they may be lost.
-    pub fn say_quiet(&mut self) {
+    pub fn report_quiescence(&mut self) {
         if self.is_used {
-            self.directory.say_quiet(self.rank);
+            self.directory.report_quiescence(self.rank);
         }
     }
 
@@ -94,13 +94,13 @@ impl JobNetwork {
 
     /// Whether each turn has work here.
     #[inline(always)]
-    pub(crate) fn wants_turns(&self) -> bool {
+    pub(crate) fn needs_turns(&self) -> bool {
         self.is_used || !self.lost.is_empty()
     }
 
     /// Whether this turn has anything to do: most have not.
     #[inline(always)]
-    pub(crate) fn has_something(&self, pump: &Pump) -> bool {
+    pub(crate) fn has_work(&self, pump: &Pump) -> bool {
         !self.lost.is_empty()
             || !self.directory.is_idle()
             || pump.engine.has_returned()
@@ -117,7 +117,7 @@ impl JobNetwork {
 
     /// Passes on the transport's events about the network.
     #[cold]
-    pub(crate) fn tell_news(&mut self, pump: &mut Pump) {
+    pub(crate) fn report_network_events(&mut self, pump: &mut Pump) {
         let Pump { engine, fabric, .. } = pump;
         while let Some(words) = fabric.next_complaint() {
             eprintln!("rmpi: rank {}: {words}", self.rank);
@@ -138,7 +138,7 @@ impl JobNetwork {
             engine.note(event, [rail, port, change.serving.into(), 0, 0]);
         }
         while let Some(peer) = fabric.wanted_address() {
-            self.directory.ask(self.rank, peer.0);
+            self.directory.request_record(self.rank, peer.0);
         }
     }
 
@@ -148,13 +148,13 @@ impl JobNetwork {
     }
 
     /// Sends queued messages to the daemon, and returns its next message, if a reply is expected.
-    pub(crate) fn next_answer(&mut self) -> Option<DirectoryNews> {
+    pub(crate) fn next_reply(&mut self) -> Option<DaemonEvent> {
         self.directory.turn(self.link.as_ref()?)
     }
 
     /// The next message of the daemon, expected or not; also the end of the connection.
-    pub(crate) fn next_news(&mut self) -> Option<DirectoryNews> {
-        self.directory.hear(self.link.as_ref()?)
+    pub(crate) fn next_event(&mut self) -> Option<DaemonEvent> {
+        self.directory.receive(self.link.as_ref()?)
     }
 
     /// Ends the job of another launcher because a rank has ended without `MPI_Finalize`, as our daemon would. Few
@@ -236,8 +236,8 @@ pub(crate) fn is_needed(boot: &Boot, values: &VariableValues) -> bool {
 }
 
 /// Opens the transports to all other ranks.
-pub(crate) fn open(birth: &Birth, values: &VariableValues) -> Result<Fabric, Error> {
-    let Some(boot) = &birth.boot else {
+pub(crate) fn open(launch: &LaunchState, values: &VariableValues) -> Result<Fabric, Error> {
+    let Some(boot) = &launch.boot else {
         return Ok(Fabric::open(Config::alone())?);
     };
     let providers = providers(values);
@@ -246,7 +246,7 @@ pub(crate) fn open(birth: &Birth, values: &VariableValues) -> Result<Fabric, Err
         let peers = ranks.map(|rank| transport::Peer(*rank)).collect();
         Node::attach(segment.as_fd(), boot.job, boot.local_rank, peers)
     };
-    let node = match &birth.segment {
+    let node = match &launch.segment {
         Some(segment) if boot.local_size() > 1 && providers.shm => Some(attach(segment)?),
         // Only to report how it waits.
         Some(segment) => attach(segment).ok(),

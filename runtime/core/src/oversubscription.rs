@@ -19,7 +19,7 @@ pub(crate) struct Crowding {
     sleepless: bool,
     local_size: u32,
     /// Ranks of other jobs or launchers that share this host's CPUs.
-    beside: u32,
+    other_ranks: u32,
     /// Processes other than ranks of this job need the core.
     by_others: bool,
     launch_cpus: u32,
@@ -28,7 +28,7 @@ pub(crate) struct Crowding {
     pressure: Pressure,
     link_checked: Option<Instant>,
     /// Time until which a yield is assumed to last long.
-    beside_work: Option<Instant>,
+    busy_until: Option<Instant>,
 }
 
 /// Detects from the time spent runnable without a core whether other processes need it all the time. A daemon that
@@ -75,13 +75,13 @@ impl Crowding {
             fixed: policy != 0,
             sleepless: policy == 1,
             local_size: 1,
-            beside: 0,
+            other_ranks: 0,
             by_others: false,
             launch_cpus: u32::MAX,
             looked: None,
             pressure: Pressure::default(),
             link_checked: None,
-            beside_work: None,
+            busy_until: None,
         }
     }
 
@@ -97,9 +97,9 @@ impl Crowding {
         self.looked = None;
     }
 
-    /// Sets the launcher's data: ranks on this node, other ranks `beside` them, and the CPUs that all of these share.
-    pub(crate) fn set_launch(&mut self, local_size: u32, beside: u32, mask: &[u64]) {
-        (self.local_size, self.beside) = (local_size, beside);
+    /// Sets the launcher's data: ranks on this node, ranks of other launchers on this host, and the CPUs that all of these.
+    pub(crate) fn set_launch(&mut self, local_size: u32, other_ranks: u32, mask: &[u64]) {
+        (self.local_size, self.other_ranks) = (local_size, other_ranks);
         let mine = count(&wait::allowed_cpus());
         self.launch_cpus = if mask.is_empty() { mine } else { count(mask) };
         self.rationed = self.cores(self.launch_cpus) < self.launch_cpus;
@@ -126,8 +126,8 @@ impl Crowding {
     /// Whether a yield reveals the processes that share the core. It may not reveal those other than ranks of this
     /// node: the scheduler may divide cores among sessions (`sched_autogroup_enabled`) or control groups first, and
     /// then a yield only runs processes of the same one.
-    pub(crate) fn sees_others(&self) -> bool {
-        self.beside == 0 && !self.by_others
+    pub(crate) fn yield_reveals_others(&self) -> bool {
+        self.other_ranks == 0 && !self.by_others
     }
 
     /// Whether the policy is to poll without end.
@@ -143,7 +143,7 @@ impl Crowding {
         self.looked = Some(now);
         let before = (self.crowded, self.by_others);
         let own = self.ranks_outnumber_cores(fabric);
-        self.by_others = !own && self.others_want_the_core(now);
+        self.by_others = !own && self.is_core_contended(now);
         self.crowded = own || self.by_others;
         before != (self.crowded, self.by_others)
     }
@@ -154,14 +154,14 @@ impl Crowding {
     pub(crate) fn note_yield(&mut self, start: Instant) {
         let now = Instant::now();
         if now - start > LONG_YIELD {
-            self.beside_work = Some(now + BESIDE_WORK);
+            self.busy_until = Some(now + BUSY_TIME);
         }
     }
 
     /// Whether another process computes on this core, according to the last yields.
     #[inline]
-    pub(crate) fn is_beside_work(&self, now: Instant) -> bool {
-        self.beside_work.is_some_and(|until| now < until)
+    pub(crate) fn is_core_busy(&self, now: Instant) -> bool {
+        self.busy_until.is_some_and(|until| now < until)
     }
 
     /// Whether a check is due: once a second at most.
@@ -196,11 +196,11 @@ impl Crowding {
 
     /// Whether the launcher's data show more ranks than cores.
     fn outnumbers_cores(&self) -> bool {
-        self.local_size.saturating_add(self.beside) > self.cores(self.launch_cpus)
+        self.local_size.saturating_add(self.other_ranks) > self.cores(self.launch_cpus)
     }
 
     /// Whether another job, the application's threads, a quota or a hypervisor takes the core.
-    fn others_want_the_core(&mut self, now: Instant) -> bool {
+    fn is_core_contended(&mut self, now: Instant) -> bool {
         let (percent, holds) = (live(Variable::CrowdDelay), live(Variable::CrowdHold));
         let holds = Duration::from_millis(holds);
         wait::core_times().is_some_and(|total| self.pressure.note(now, total, percent, holds))
@@ -227,7 +227,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Longer than all ranks of a crowded node need for one turn each, if they only pass on messages.
 const LONG_YIELD: Duration = Duration::from_millis(1);
 /// Time for which yields are not tried again.
-const BESIDE_WORK: Duration = Duration::from_millis(100);
+const BUSY_TIME: Duration = Duration::from_millis(100);
 /// Delays of less than this share of the time are ignored.
 const LEAST_PERCENT: u128 = 5;
 const WINDOW: Duration = Duration::from_millis(40);
@@ -309,9 +309,11 @@ mod tests {
     fn what_others_want_is_forgotten_with_another_policy() {
         let mut crowding = Crowding::new(0);
         (crowding.crowded, crowding.by_others) = (true, true);
-        assert!(!crowding.sees_others());
+        assert!(!crowding.yield_reveals_others());
         crowding.follow(2);
-        assert!(crowding.is_crowded() && crowding.sees_others() && !crowding.is_by_others());
+        assert!(
+            crowding.is_crowded() && crowding.yield_reveals_others() && !crowding.is_by_others()
+        );
     }
 
     #[test]
@@ -319,11 +321,11 @@ mod tests {
         let mut crowding = Crowding::new(2);
         let start = Instant::now();
         crowding.note_yield(start);
-        assert!(!crowding.is_beside_work(start));
+        assert!(!crowding.is_core_busy(start));
         crowding.note_yield(start.checked_sub(2 * LONG_YIELD).unwrap());
         let now = Instant::now();
-        assert!(crowding.is_beside_work(now));
-        assert!(!crowding.is_beside_work(now + BESIDE_WORK));
+        assert!(crowding.is_core_busy(now));
+        assert!(!crowding.is_core_busy(now + BUSY_TIME));
     }
 
     #[test]

@@ -74,14 +74,14 @@ impl Structured {
         );
     }
 
-    fn walk(&self, position: u64, packed: *mut u8, bytes: usize, way: PackDirection) {
+    fn walk(&self, position: u64, packed: *mut u8, bytes: usize, direction: PackDirection) {
         if position >= self.bytes {
             return;
         }
         let mut cursor = PackCursor {
             packed,
             left: bytes,
-            way,
+            direction,
         };
         cursor.walk(&self.layout, position, self.base.base());
     }
@@ -100,7 +100,7 @@ enum PackDirection {
 struct PackCursor {
     packed: *mut u8,
     left: usize,
-    way: PackDirection,
+    direction: PackDirection,
 }
 
 impl PackCursor {
@@ -196,7 +196,7 @@ impl PackCursor {
     #[inline(always)]
     fn repeat_fixed<const N: usize>(&mut self, count: u64, stride: i64, base: *mut u8) -> *mut u8 {
         let stride = isize::try_from(stride).unwrap_or(0);
-        match self.way {
+        match self.direction {
             PackDirection::Out => self.repeat_blocks::<N, false>(count, stride, base),
             PackDirection::In => self.repeat_blocks::<N, true>(count, stride, base),
         }
@@ -250,7 +250,7 @@ impl PackCursor {
     }
 
     fn ends(&self, place: *mut u8) -> (*const u8, *mut u8) {
-        match self.way {
+        match self.direction {
             PackDirection::Out => (place, self.packed),
             PackDirection::In => (self.packed, place),
         }

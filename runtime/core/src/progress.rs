@@ -6,7 +6,7 @@ use transport::seat::Awaited;
 use crate::Universe;
 use crate::awaits::Awaits;
 use crate::var::live;
-use crate::waiting::{Around, Rested, WaitPolicy, WaitProgress};
+use crate::waiting::{Rested, WaitContext, WaitPolicy, WaitProgress};
 
 impl Universe {
     /// One bounded turn: polls the transport and posts waiting frames. `true` if anything happened.
@@ -42,18 +42,18 @@ impl Universe {
         if live::is_stale() {
             self.renew_settings();
         }
-        if self.network.wants_turns() {
-            self.tend_network();
+        if self.network.needs_turns() {
+            self.turn_network();
         }
         if !self.messages.bundles.is_idle() {
             self.messages.settle_bundles();
         }
         let mut moved = count != 0;
         if self.channels.own.is_busy() {
-            moved |= self.channels.tend(&mut self.messages.pump.fabric);
+            moved |= self.channels.turn(&mut self.messages.pump.fabric);
         }
         if self.messages.gates.is_busy() {
-            moved |= self.messages.gates.tend(&mut self.messages.pump);
+            moved |= self.messages.gates.turn(&mut self.messages.pump);
         }
         moved
     }
@@ -85,12 +85,12 @@ impl Universe {
     }
 
     /// Whether an operation is in progress here that only turns of progress complete.
-    pub(crate) fn wants_turns(&self) -> bool {
+    pub(crate) fn needs_turns(&self) -> bool {
         self.messages.pump.engine.busy_peers() != 0
             || self.channels.own.is_busy()
             || self.messages.gates.is_busy()
             || !self.messages.bundles.is_idle()
-            || self.network.wants_turns() && self.network.has_something(&self.messages.pump)
+            || self.network.needs_turns() && self.network.has_work(&self.messages.pump)
     }
 
     /// To be called after a turn in which nothing happened: spins while the core is free, else yields or sleeps.
@@ -106,30 +106,30 @@ impl Universe {
 
     #[inline(never)]
     fn rest_long(&mut self, wait: &mut WaitProgress, what: (&'static str, Awaits)) {
-        let (waiting, mut around) = self.waiting_around();
-        if waiting.rest_long(wait, what, &mut around) {
+        let (waiting, mut context) = self.wait_context();
+        if waiting.rest_long(wait, what, &mut context) {
             self.check_link();
         }
     }
 
     /// The wait policy, and what it checks before it sleeps.
-    fn waiting_around(&mut self) -> (&mut WaitPolicy, Around<'_>) {
-        let around = Around {
+    fn wait_context(&mut self) -> (&mut WaitPolicy, WaitContext<'_>) {
+        let context = WaitContext {
             messages: &mut self.messages,
             channels: &mut self.channels.own,
             network: &mut self.network,
         };
-        (&mut self.waiting, around)
+        (&mut self.waiting, context)
     }
 
     /// Sleeps once for another rank's store to a board, if ranks share cores. Any other event also wakes it, and is
     /// taken in. Returns whether the store has happened.
     pub(crate) fn sleep_at_board(&mut self, what: &Awaited) -> bool {
-        let (waiting, mut around) = self.waiting_around();
-        if !waiting.shares_core(around.fabric()) {
+        let (waiting, mut context) = self.wait_context();
+        if !waiting.shares_core(context.fabric()) {
             return false;
         }
-        if !waiting.sleep_at_board(what.clone(), &mut around) {
+        if !waiting.sleep_at_board(what.clone(), &mut context) {
             self.progress();
         }
         what.has_happened()
@@ -138,8 +138,8 @@ impl Universe {
     /// Takes, from time to time, unsolicited messages of the daemon; also the end of the connection.
     fn check_link(&mut self) {
         if self.waiting.crowding.is_time_to_check() {
-            while let Some(news) = self.network.next_news() {
-                self.take_news(news);
+            while let Some(event) = self.network.next_event() {
+                self.take_in_daemon_event(event);
             }
         }
     }
@@ -147,8 +147,8 @@ impl Universe {
     /// The rest of a long series of test calls. `true`: it has yielded the core, so that another turn may find
     /// something.
     pub(crate) fn rest_of_poll(&mut self) -> bool {
-        let (waiting, mut around) = self.waiting_around();
-        let rested = waiting.rest_of_poll(&mut around);
+        let (waiting, mut context) = self.wait_context();
+        let rested = waiting.rest_of_poll(&mut context);
         if rested == Rested::Asleep {
             self.check_link();
         }

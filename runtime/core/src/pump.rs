@@ -73,14 +73,14 @@ impl Pump {
         fabric: Fabric,
         (me, size): (Peer, u32),
         values: &VariableValues,
-        tally: Arc<EngineCounters>,
+        counters: Arc<EngineCounters>,
         channels: Arc<ChannelLedger>,
     ) -> Self {
         let most_bytes = fabric.max_send_bytes() as u64;
         let config = engine_config(values, most_bytes);
         let traffic = PeerTraffic::new(size, fabric.ledger(), channels);
         Self {
-            engine: Engine::counting(config, size, tally),
+            engine: Engine::with_counters(config, size, counters),
             fabric,
             sides: RequestDataTable::default(),
             limits: SendLimits::of(&config, most_bytes),
@@ -354,9 +354,9 @@ impl Pump {
     }
 
     fn count_streamed(&self, bytes: u64) {
-        let tally = self.engine.tally();
-        tally.streamed.add(1);
-        tally.streamed_bytes.add(bytes);
+        let counters = self.engine.live_counters();
+        counters.streamed.add(1);
+        counters.streamed_bytes.add(bytes);
     }
 
     /// Takes in the completion of a read of the sender's memory.
@@ -370,9 +370,9 @@ impl Pump {
             WorkOutcome::Done => {
                 let fields = self.engine.arena().fields(request);
                 let bytes = fields.matched_bytes.min(fields.bytes);
-                let tally = self.engine.tally();
-                tally.pulled.add(1);
-                tally.pulled_bytes.add(bytes);
+                let counters = self.engine.live_counters();
+                counters.pulled.add(1);
+                counters.pulled_bytes.add(bytes);
                 self.engine.pulled(request);
             }
             WorkOutcome::Unreachable => {
@@ -542,7 +542,7 @@ impl Pump {
 
     /// Counts an invalid frame of a peer.
     pub(crate) fn refuse(&mut self) {
-        self.engine.tally().refused.add(1);
+        self.engine.live_counters().refused.add(1);
     }
 
     /// Drops the data kept for a collected request; a persistent one keeps them for the next start.

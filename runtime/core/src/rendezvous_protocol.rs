@@ -92,7 +92,7 @@ fn class(bytes: u64) -> u32 {
 /// The measurements by which one peer's protocol is selected.
 #[derive(Debug)]
 struct ProtocolChoice {
-    way: RendezvousProtocol,
+    protocol: RendezvousProtocol,
     under_way: u32,
     /// Of the present period: its start, and the bytes that have arrived in it.
     began: Instant,
@@ -106,7 +106,7 @@ struct ProtocolChoice {
 impl ProtocolChoice {
     fn new(now: Instant) -> Self {
         Self {
-            way: RendezvousProtocol::Pull,
+            protocol: RendezvousProtocol::Pull,
             under_way: 0,
             began: now,
             arrived: 0,
@@ -125,7 +125,7 @@ impl ProtocolChoice {
             self.open(now, trial_every);
         }
         self.under_way += 1;
-        self.way
+        self.protocol
     }
 
     fn end(&mut self, bytes: u64, now: Instant) {
@@ -143,7 +143,7 @@ impl ProtocolChoice {
             RendezvousProtocol::Pull
         };
         let turn = self.periods % trial_every;
-        self.way = match turn {
+        self.protocol = match turn {
             _ if self.pull.count() < KNOWN => RendezvousProtocol::Pull,
             _ if self.stream.count() < KNOWN => RendezvousProtocol::Stream,
             0 | 1 => better.other(),
@@ -158,7 +158,7 @@ impl ProtocolChoice {
         let Some(ps_per_byte) = taken.saturating_mul(1000).checked_div(self.arrived) else {
             return;
         };
-        match self.way {
+        match self.protocol {
             RendezvousProtocol::Pull => self.pull.note(ps_per_byte),
             RendezvousProtocol::Stream => self.stream.note(ps_per_byte),
         }
@@ -214,66 +214,66 @@ mod tests {
     use super::*;
 
     /// Moves `count` messages of 64 KiB; returns how many were pulled.
-    fn moved(ways: &mut RendezvousChoices, count: u32, pull_us: u64, stream_us: u64) -> u32 {
+    fn moved(choices: &mut RendezvousChoices, count: u32, pull_us: u64, stream_us: u64) -> u32 {
         let (mut now, mut pulled) = (Instant::now(), 0);
         for _ in 0..count {
-            let way = ways.begin_at(Peer(1), 65536, now);
-            pulled += u32::from(way == RendezvousProtocol::Pull);
-            now += Duration::from_micros(if way == RendezvousProtocol::Pull {
+            let protocol = choices.begin_at(Peer(1), 65536, now);
+            pulled += u32::from(protocol == RendezvousProtocol::Pull);
+            now += Duration::from_micros(if protocol == RendezvousProtocol::Pull {
                 pull_us
             } else {
                 stream_us
             });
-            ways.end_at(Peer(1), 65536, now);
+            choices.end_at(Peer(1), 65536, now);
         }
         pulled
     }
 
     #[test]
     fn the_faster_way_is_found_and_found_again_when_things_change() {
-        let mut ways = RendezvousChoices::new(0, 128);
-        assert!(moved(&mut ways, 1000, 5, 8) > 970);
-        assert!(moved(&mut ways, 1000, 8, 5) < 200);
-        assert!(moved(&mut ways, 1000, 5, 8) > 800);
+        let mut choices = RendezvousChoices::new(0, 128);
+        assert!(moved(&mut choices, 1000, 5, 8) > 970);
+        assert!(moved(&mut choices, 1000, 8, 5) < 200);
+        assert!(moved(&mut choices, 1000, 5, 8) > 800);
     }
 
     #[test]
     fn two_of_so_many_go_the_slower_way_as_the_setting_says() {
         for (trial_every, slower) in [(8, 200..=260), (128, 12..=20), (1 << 30, 2..=4)] {
-            let mut ways = RendezvousChoices::new(0, trial_every);
-            let pulled = moved(&mut ways, 1000, 5, 8);
+            let mut choices = RendezvousChoices::new(0, trial_every);
+            let pulled = moved(&mut choices, 1000, 5, 8);
             assert!(slower.contains(&(1000 - pulled)), "{trial_every}: {pulled}");
         }
     }
 
     #[test]
     fn one_interrupted_transfer_changes_nothing() {
-        let mut ways = RendezvousChoices::new(0, 128);
-        moved(&mut ways, 500, 5, 8);
-        moved(&mut ways, 1, 20_000, 20_000);
-        assert!(moved(&mut ways, 100, 5, 8) >= 98);
+        let mut choices = RendezvousChoices::new(0, 128);
+        moved(&mut choices, 500, 5, 8);
+        moved(&mut choices, 1, 20_000, 20_000);
+        assert!(moved(&mut choices, 100, 5, 8) >= 98);
     }
 
     #[test]
     fn transfers_that_overlap_go_one_way_and_are_timed_together() {
-        let mut ways = RendezvousChoices::new(0, 128);
+        let mut choices = RendezvousChoices::new(0, 128);
         let mut now = Instant::now();
         for _ in 0..50 {
-            let first = ways.begin_at(Peer(1), 65536, now);
-            assert!((0..63).all(|_| ways.begin_at(Peer(1), 65536, now) == first));
+            let first = choices.begin_at(Peer(1), 65536, now);
+            assert!((0..63).all(|_| choices.begin_at(Peer(1), 65536, now) == first));
             now += Duration::from_micros(if first == RendezvousProtocol::Pull {
                 640
             } else {
                 320
             });
-            (0..64).for_each(|_| ways.end_at(Peer(1), 65536, now));
+            (0..64).for_each(|_| choices.end_at(Peer(1), 65536, now));
         }
         assert_eq!(
-            ways.begin_at(Peer(1), 65536, now),
+            choices.begin_at(Peer(1), 65536, now),
             RendezvousProtocol::Stream
         );
         assert_eq!(
-            ways.begin_at(Peer(2), 65536, now),
+            choices.begin_at(Peer(2), 65536, now),
             RendezvousProtocol::Pull,
             "a peer for itself"
         );
@@ -281,19 +281,19 @@ mod tests {
 
     #[test]
     fn who_is_never_idle_is_judged_all_the_same() {
-        let mut ways = RendezvousChoices::new(0, 128);
+        let mut choices = RendezvousChoices::new(0, 128);
         let mut now = Instant::now();
-        ways.begin_at(Peer(1), 1 << 20, now);
+        choices.begin_at(Peer(1), 1 << 20, now);
         let mut streamed = 0;
         for _ in 0..2000 {
-            let way = ways.begin_at(Peer(1), 1 << 20, now);
-            streamed += u32::from(way == RendezvousProtocol::Stream);
-            now += Duration::from_micros(if way == RendezvousProtocol::Pull {
+            let protocol = choices.begin_at(Peer(1), 1 << 20, now);
+            streamed += u32::from(protocol == RendezvousProtocol::Stream);
+            now += Duration::from_micros(if protocol == RendezvousProtocol::Pull {
                 400
             } else {
                 100
             });
-            ways.end_at(Peer(1), 1 << 20, now);
+            choices.end_at(Peer(1), 1 << 20, now);
         }
         assert!(streamed > 1200, "{streamed}");
     }

@@ -27,12 +27,12 @@
 //! 2. Communicators: [`reserve_context`](Universe::reserve_context), [`adopt`](Universe::adopt), ..., [`forget`](Universe::forget).
 //! 3. Operations: [`sending`](Universe::sending) before a send, [`restart_other`](Universe::restart_other); else the parts' own.
 //! 4. Turns (`progress.rs`): [`progress`](Universe::progress) polls the transport, dispatches the completions
-//! (`dispatch.rs`: `take_in`, and `take_news` for messages of the daemon), and lets each part that has work continue.
+//! (`dispatch.rs`: `take_in`, and `take_in_daemon_event` for messages of the daemon), and lets each part that has work continue.
 //! After a turn in which nothing happened, [`rest`](Universe::rest) follows. `visit.rs` makes turns and rests for a
 //! waiting call. The fast paths of requests make shorter turns (`brief.rs`).
 //! 5. Completion: [`status`](Universe::status), [`collect`](Universe::collect), [`cancel`](Universe::cancel),
 //! [`free`](Universe::free).
-//! 6. Leaving: [`is_drained`](Universe::is_drained), then [`JobNetwork::say_quiet`] and [`JobNetwork::may_leave`].
+//! 6. Leaving: [`is_drained`](Universe::is_drained), then [`JobNetwork::report_quiescence`] and [`JobNetwork::may_leave`].
 //!
 //! At any time: the members of the job ([`rank`](Universe::rank), [`size`](Universe::size), ...;
 //! [`attach`](Universe::attach) adds more), and [`renew_settings`](Universe::renew_settings).
@@ -46,7 +46,7 @@ use transport::seat::NODE_BOARD;
 use transport::{Completions, Fabric, ForeignPeer, Node, Seat};
 
 use crate::Error;
-use crate::boot::Birth;
+use crate::boot::LaunchState;
 use crate::carrier::carrier;
 use crate::channels::ProcessChannels;
 use crate::collective::{CollectiveTuning, CommPlacement};
@@ -99,17 +99,17 @@ impl Universe {
     pub fn from_environment() -> Result<Self, Error> {
         launch::begin();
         let (values, complaints) = settings::fix();
-        let is_promised = |boot: &wireup::Boot| network::is_needed(boot, &values);
-        let mut birth = Birth::from_environment(&values, is_promised)?;
-        birth.tell_launch();
-        let opened = network::open(&birth, &values);
-        let opened = opened.and_then(|fabric| birth.meet_others(&fabric).map(|()| fabric));
-        let fabric = opened.inspect_err(|why| birth.give_up(why))?;
-        launch::end(launch::Lap::Network);
-        let roster = birth.boot.as_ref().map_or_else(Roster::alone, Roster::of);
-        let tally = Arc::clone(pvars::tally());
-        let mut universe = Self::counting(fabric, roster, &values, tally);
-        if let Some(boot) = &birth.boot {
+        let will_publish = |boot: &wireup::Boot| network::is_needed(boot, &values);
+        let mut launch = LaunchState::from_environment(&values, will_publish)?;
+        launch.record_launch();
+        let opened = network::open(&launch, &values);
+        let opened = opened.and_then(|fabric| launch.meet_others(&fabric).map(|()| fabric));
+        let fabric = opened.inspect_err(|why| launch.give_up(why))?;
+        launch::end(launch::LaunchPhase::Network);
+        let roster = launch.boot.as_ref().map_or_else(Roster::alone, Roster::of);
+        let counters = Arc::clone(pvars::engine_counters());
+        let mut universe = Self::with_counters(fabric, roster, &values, counters);
+        if let Some(boot) = &launch.boot {
             if boot.debugged {
                 universe.messages.keep_sends();
             }
@@ -121,16 +121,16 @@ impl Universe {
         }
         traffic::show(&universe.messages.pump.traffic);
         pvars::set_unexpected_budget(values.get(Variable::UnexpectedBudget));
-        universe.network.set_link(birth.link);
+        universe.network.set_link(launch.link);
         universe.complaints = complaints;
         let patience = u32::try_from(values.get(Variable::Standstill)).unwrap_or(0);
         universe.messages.pump.fabric.announce_patience(patience);
-        let is_promised = birth.boot.as_ref().is_some_and(is_promised);
+        let will_publish = launch.boot.as_ref().is_some_and(will_publish);
         universe
             .network
-            .join(&mut universe.messages.pump, is_promised);
-        if is_promised {
-            universe.listen();
+            .join(&mut universe.messages.pump, will_publish);
+        if will_publish {
+            universe.exchange_with_daemon();
         }
         if universe.waiting.crowding.is_sleepless() {
             universe.messages.pump.fabric.set_sleepless(true);
@@ -138,7 +138,7 @@ impl Universe {
         let Self {
             waiting, messages, ..
         } = &mut universe;
-        waiting.tell_crowding(&mut messages.pump.fabric);
+        waiting.update_crowding(&mut messages.pump.fabric);
         Ok(universe)
     }
 
@@ -147,7 +147,7 @@ impl Universe {
     #[must_use]
     pub fn new(fabric: Fabric, me: Peer, size: u32, values: &VariableValues) -> Self {
         let roster = Roster::of_one_node(0, me.0, size);
-        Self::counting(fabric, roster, values, Arc::default())
+        Self::with_counters(fabric, roster, values, Arc::default())
     }
 
     /// The same in a job over several nodes, with the map that a launcher would send to all its ranks.
@@ -158,17 +158,17 @@ impl Universe {
     }
 
     /// The same, with counters that others read.
-    fn counting(
+    fn with_counters(
         fabric: Fabric,
         roster: Roster,
         values: &VariableValues,
-        tally: Arc<EngineCounters>,
+        counters: Arc<EngineCounters>,
     ) -> Self {
-        let comms = Comms::new(&roster, &fabric, values, Arc::clone(&tally));
+        let comms = Comms::new(&roster, &fabric, values, Arc::clone(&counters));
         let channels = ProcessChannels::new();
         let ledger = Arc::clone(channels.own.ledger());
         let me = (Peer(roster.rank()), roster.size());
-        let pump = Pump::new(fabric, me, values, tally, ledger);
+        let pump = Pump::new(fabric, me, values, counters, ledger);
         Self {
             messages: Messages::new(pump, values),
             comms,
@@ -483,8 +483,8 @@ impl Universe {
     #[must_use]
     pub fn is_drained(&mut self) -> bool {
         let Messages { pump, bundles, .. } = &mut self.messages;
-        let owes_nothing = pump.engine.owes_nothing() && self.channels.own.is_drained();
-        owes_nothing && !bundles.owes_copies(pump.engine.arena()) && pump.fabric.is_quiet()
+        let may_exit = pump.engine.may_exit() && self.channels.own.is_drained();
+        may_exit && !bundles.has_unfinished_copies(pump.engine.arena()) && pump.fabric.is_quiet()
     }
 }
 

@@ -49,7 +49,7 @@ pub trait Visit: Copy {
                 self.end_note(&rest);
                 // A call that never has to wait must poll them too.
                 if tasks {
-                    self.tend();
+                    self.progress_briefly();
                 }
                 return;
             }
@@ -76,7 +76,7 @@ pub trait Visit: Copy {
         loop {
             if let Poll::Ready(done) = future.as_mut().poll(&mut waker) {
                 self.end_note(&rest);
-                self.tend();
+                self.progress_briefly();
                 return done;
             }
             // Not between a turn and the following poll: a turn may complete what is awaited without any arrival, as
@@ -108,7 +108,7 @@ pub trait Visit: Copy {
     }
 
     /// A turn of progress, and of a few of the background tasks, if there are any: for calls that do not wait.
-    fn tend(self) {
+    fn progress_briefly(self) {
         let tasks =
             self.visit(|universe| !universe.tasks.is_empty() && (universe.progress(), true).1);
         if tasks {
@@ -118,7 +118,7 @@ pub trait Visit: Copy {
 
     /// Delivers events to tools, between two visits.
     #[inline(always)]
-    fn tell_tools(self) {}
+    fn deliver_events(self) {}
 
     /// A turn for a test call that has found nothing so far. A rank that tests repeatedly in vain yields the core, if
     /// others need it, and then takes another turn.
@@ -163,11 +163,11 @@ pub trait Visit: Copy {
     /// The rest of a wait after a turn.
     #[doc(hidden)]
     fn rest_unless(self, moved: bool, rest: &mut WaitProgress, awaits: Awaits) {
-        self.tell_tools();
+        self.deliver_events();
         if moved {
             rest.begin_anew();
         } else if self.is_shared() {
-            if rest.becomes_long_beside_others() {
+            if rest.becomes_long_shared() {
                 let function = self.function();
                 let note = |universe: &mut Universe| {
                     let (waiting, messages) = (&universe.waiting, &universe.messages);
@@ -175,7 +175,7 @@ pub trait Visit: Copy {
                 };
                 rest.set_note(self.visit(note));
             }
-            if rest.is_to_be_told_beside_others() {
+            if rest.is_report_due_shared() {
                 self.visit(|universe| rest.tell(&universe.messages.pump.fabric, true));
             }
             let company = self.has_company();
@@ -191,8 +191,8 @@ pub trait Visit: Copy {
     fn end_note(self, rest: &WaitProgress) {
         if rest.is_long() {
             self.visit(|universe| {
-                let tally = universe.messages.engine().tally();
-                universe.waiting.end_long(rest, tally);
+                let counters = universe.messages.engine().live_counters();
+                universe.waiting.end_long(rest, counters);
             });
         }
     }
@@ -382,12 +382,12 @@ mod tests {
         }
         assert!(polls.iter().all(|polls| polls.get() == 2), "{polls:?}");
         for _ in 0..3 {
-            hand.tend();
+            hand.progress_briefly();
         }
         assert!(polls.iter().all(|polls| polls.get() == 3), "{polls:?}");
         change(Variable::TasksPerCall, 4);
         for _ in 0..3 {
-            hand.tend();
+            hand.progress_briefly();
         }
         change(Variable::TasksPerCall, 8);
         let four = polls.iter().filter(|polls| polls.get() == 4);

@@ -48,23 +48,23 @@ pub struct WaitPolicy {
 pub(crate) struct AtBoard {
     pub(crate) what: Awaited,
     /// The leader of this node waits for other nodes first: longer than all ranks of this node need for one turn each.
-    pub(crate) is_from_afar: bool,
+    pub(crate) is_from_other_nodes: bool,
 }
 
 /// What a wait checks before it sleeps, and its counters.
-pub(crate) struct Around<'a> {
+pub(crate) struct WaitContext<'a> {
     pub(crate) messages: &'a mut Messages,
     pub(crate) channels: &'a mut Channels,
     pub(crate) network: &'a mut JobNetwork,
 }
 
-impl Around<'_> {
+impl WaitContext<'_> {
     pub(crate) fn fabric(&mut self) -> &mut Fabric {
         &mut self.messages.pump.fabric
     }
 
-    fn tally(&self) -> &EngineCounters {
-        self.messages.pump.engine.tally()
+    fn counters(&self) -> &EngineCounters {
+        self.messages.pump.engine.live_counters()
     }
 
     /// Whether a frame waits for room, whose return rings no doorbell. Before the address record of a peer has arrived
@@ -77,7 +77,7 @@ impl Around<'_> {
     }
 
     fn offer_core(&self) {
-        self.tally().yields.add(1);
+        self.counters().yields.add(1);
         wait::yield_core();
     }
 
@@ -91,7 +91,7 @@ impl Around<'_> {
             self.offer_core();
             return false;
         }
-        if has_happened() || self.has_news() {
+        if has_happened() || self.has_arrivals() {
             self.fabric().stay_awake();
             return false;
         }
@@ -107,8 +107,8 @@ impl Around<'_> {
     }
 
     /// The last check before this process sleeps, for arrivals that ring no doorbell.
-    fn has_news(&mut self) -> bool {
-        self.channels.has_news() || self.messages.gates.has_news()
+    fn has_arrivals(&mut self) -> bool {
+        self.channels.has_news() || self.messages.gates.has_arrivals()
     }
 }
 
@@ -119,7 +119,7 @@ pub struct WaitProgress {
     yields: u32,
     since: Option<Instant>,
     /// It is visible to observers outside the process.
-    told: bool,
+    is_reported: bool,
     /// More yields before sleeping: in collectives that every rank of the node enters.
     patient: bool,
     /// Other processes ran on this core at the last yield.
@@ -170,7 +170,7 @@ impl WaitProgress {
     }
 
     /// Whether it has just become long, if other threads wait for this process too. `true` once.
-    pub(crate) fn becomes_long_beside_others(&mut self) -> bool {
+    pub(crate) fn becomes_long_shared(&mut self) -> bool {
         let becomes = self.polls >= live_u32(Variable::ThreadSpins) && self.long_since.is_none();
         if becomes {
             self.long_since = Some(Instant::now());
@@ -180,17 +180,17 @@ impl WaitProgress {
 
     /// Reports that this wait continues, to observers of the job's activity.
     pub(crate) fn tell(&mut self, fabric: &Fabric, beside_others: bool) {
-        let begins = !std::mem::replace(&mut self.told, true);
+        let begins = !std::mem::replace(&mut self.is_reported, true);
         fabric.tell_wait(begins, beside_others);
     }
 
     /// Whether the wait is due to be reported outside the process, if other threads wait for this process too.
-    pub(crate) fn is_to_be_told_beside_others(&self) -> bool {
+    pub(crate) fn is_report_due_shared(&self) -> bool {
         self.polls > SHORT_YIELDS && self.polls.is_multiple_of(SHORT_YIELDS)
     }
 
     /// Whether one more yield is due before sleeping, if other threads wait for this process too.
-    pub(crate) fn yields_beside_others(&mut self) -> bool {
+    pub(crate) fn yields_shared(&mut self) -> bool {
         self.yields = self.yields.saturating_add(1);
         self.yields < SHORT_YIELDS
     }
@@ -224,11 +224,11 @@ impl WaitPolicy {
     pub(crate) fn follow(&mut self, policy: u64, fabric: &mut Fabric) {
         self.crowding.follow(policy);
         fabric.set_sleepless(self.crowding.is_sleepless());
-        self.tell_crowding(fabric);
+        self.update_crowding(fabric);
     }
 
     /// Passes on to the providers whether ranks share cores.
-    pub(crate) fn tell_crowding(&self, fabric: &mut Fabric) {
+    pub(crate) fn update_crowding(&self, fabric: &mut Fabric) {
         fabric.set_attentive(!self.crowding.is_crowded());
         fabric.set_lacks_core(self.crowding.is_by_others());
     }
@@ -254,7 +254,7 @@ impl WaitPolicy {
         &mut self,
         wait: &mut WaitProgress,
         (function, awaits): (&'static str, Awaits),
-        around: &mut Around<'_>,
+        context: &mut WaitContext<'_>,
     ) -> bool {
         let is_new = wait.long_since.is_none();
         if is_new {
@@ -262,27 +262,27 @@ impl WaitPolicy {
         }
         // Where ranks share cores most waits end before the core comes back for the first time.
         if wait.noted.is_none() && !(is_new && self.crowding.is_crowded()) {
-            wait.noted = self.note_call(around.messages, function, awaits);
+            wait.noted = self.note_call(context.messages, function, awaits);
         }
         // Where the kernel processes the network packets, polling takes CPU time from this process's own messages.
-        let is_needed = !self.crowding.is_sleepless() && around.fabric().needs_cores();
+        let is_needed = !self.crowding.is_sleepless() && context.fabric().needs_cores();
         if is_needed || self.crowding.is_crowded() {
-            return self.rest_crowded(wait, around);
+            return self.rest_crowded(wait, context);
         }
         let now = Instant::now();
         let since = *wait.since.get_or_insert(now);
-        self.assess(now, around.fabric());
-        if now - since < awake_time(around.fabric()) || self.crowding.is_sleepless() {
+        self.assess(now, context.fabric());
+        if now - since < awake_time(context.fabric()) || self.crowding.is_sleepless() {
             let is_sleepless = self.crowding.is_sleepless();
             if is_sleepless {
-                wait.tell(around.fabric(), false);
+                wait.tell(context.fabric(), false);
             }
-            around.offer_core();
+            context.offer_core();
             is_sleepless
         } else {
             let longest = Duration::from_millis(live(Variable::LongSleep));
-            let slept = self.sleep(longest, Some(wait), around);
-            if !slept && !around.fabric().is_woken_by_network() {
+            let slept = self.sleep(longest, Some(wait), context);
+            if !slept && !context.fabric().is_woken_by_network() {
                 // Something has arrived, if only for the network, and what follows would find the process asleep.
                 wait.since = None;
                 return true;
@@ -305,20 +305,20 @@ impl WaitPolicy {
 
     /// Records the end of a long wait.
     #[cold]
-    pub(crate) fn end_long(&self, wait: &WaitProgress, tally: &EngineCounters) {
+    pub(crate) fn end_long(&self, wait: &WaitProgress, counters: &EngineCounters) {
         if let Some(number) = wait.noted {
             self.calls.end(number);
         }
         let time = wait.long_since.map(|since| since.elapsed());
-        count_wait(tally, time.unwrap_or_default());
+        count_wait(counters, time.unwrap_or_default());
     }
 
     /// Yields the core, or sleeps if it is busy. As long as no other process needs the core this rank stays awake, up
     /// to `RMPI_SPIN_TIME`: waking a rank on an idle core costs several times as much as on a busy one. `true`: it
     /// slept.
-    fn rest_crowded(&mut self, wait: &mut WaitProgress, around: &mut Around<'_>) -> bool {
-        match self.yield_or_sleep(wait, around) {
-            Some(longest) => self.sleep(longest, Some(wait), around),
+    fn rest_crowded(&mut self, wait: &mut WaitProgress, context: &mut WaitContext<'_>) -> bool {
+        match self.yield_or_sleep(wait, context) {
+            Some(longest) => self.sleep(longest, Some(wait), context),
             None => false,
         }
     }
@@ -327,36 +327,39 @@ impl WaitPolicy {
     fn yield_or_sleep(
         &mut self,
         wait: &mut WaitProgress,
-        around: &mut Around<'_>,
+        context: &mut WaitContext<'_>,
     ) -> Option<Duration> {
         let yields = live_u32(match wait.patient {
             true => Variable::PatientYields,
             false => Variable::Yields,
         });
         let now = Instant::now();
-        let is_from_afar = self.awaited.as_ref().is_some_and(|it| it.is_from_afar);
-        let is_from_afar = is_from_afar && self.crowding.is_crowded();
-        let yields_well = !is_from_afar && !self.crowding.is_beside_work(now);
+        let is_from_other_nodes = self
+            .awaited
+            .as_ref()
+            .is_some_and(|it| it.is_from_other_nodes);
+        let is_from_other_nodes = is_from_other_nodes && self.crowding.is_crowded();
+        let yields_well = !is_from_other_nodes && !self.crowding.is_core_busy(now);
         if yields_well && wait.yields < yields {
             wait.yields += 1;
-            around.offer_core();
+            context.offer_core();
             self.crowding.note_yield(now);
             return None;
         }
         let since = *wait.since.get_or_insert(now);
-        self.assess(now, around.fabric());
-        let stay_time = match wait.patient && around.fabric().has_network() {
+        self.assess(now, context.fabric());
+        let stay_time = match wait.patient && context.fabric().has_network() {
             // Several ranks of a node may wait for others, and the scheduler moves no work to a core that seems busy.
-            true => awake_time(around.fabric()) / 20,
-            false => awake_time(around.fabric()),
+            true => awake_time(context.fabric()) / 20,
+            false => awake_time(context.fabric()),
         };
         let stays = yields_well && !wait.contended && now - since < stay_time;
         if stays
-            && self.crowding.sees_others()
+            && self.crowding.yield_reveals_others()
             && !self.crowding.is_rationed()
-            && !around.fabric().needs_cores()
+            && !context.fabric().needs_cores()
         {
-            around.tally().yields.add(1);
+            context.counters().yields.add(1);
             wait.contended = wait::yield_to_others();
             return None;
         }
@@ -369,20 +372,20 @@ impl WaitPolicy {
         &mut self,
         longest: Duration,
         wait: Option<&mut WaitProgress>,
-        around: &mut Around<'_>,
+        context: &mut WaitContext<'_>,
     ) -> bool {
         // No doorbell rings when room comes back or a helper thread finishes: no long sleep then.
-        let timeout = match around.waits_for_room() {
+        let timeout = match context.waits_for_room() {
             false => longest,
             true => longest.min(short_sleep()),
         };
-        let timeout = timeout.min(around.network.patience());
+        let timeout = timeout.min(context.network.patience());
         match &self.awaited {
-            None => around.sleep_unless(timeout, wait, || false),
+            None => context.sleep_unless(timeout, wait, || false),
             Some(awaited) => {
                 let mut slept = false;
                 let sleep = |it: &Awaited| {
-                    slept = around.sleep_unless(timeout, wait, || it.has_happened());
+                    slept = context.sleep_unless(timeout, wait, || it.has_happened());
                 };
                 awaited.what.doze(sleep);
                 slept
@@ -397,26 +400,26 @@ impl WaitPolicy {
     }
 
     /// Sleeps once for a store at a board that takes long. `false`: it did not sleep, since something has arrived.
-    pub(crate) fn sleep_at_board(&mut self, what: Awaited, around: &mut Around<'_>) -> bool {
+    pub(crate) fn sleep_at_board(&mut self, what: Awaited, context: &mut WaitContext<'_>) -> bool {
         self.awaited = Some(AtBoard {
             what,
-            is_from_afar: true,
+            is_from_other_nodes: true,
         });
         let since = Instant::now();
         let slept = self.sleep(
             Duration::from_millis(live(Variable::LongSleep)),
             None,
-            around,
+            context,
         );
         self.awaited = None;
-        count_wait(around.tally(), since.elapsed());
+        count_wait(context.counters(), since.elapsed());
         slept
     }
 
     /// Checks whether ranks share cores, if the last check is long ago.
     fn assess(&mut self, now: Instant, fabric: &mut Fabric) {
         if self.crowding.assess(now, fabric) {
-            self.tell_crowding(fabric);
+            self.update_crowding(fabric);
         }
     }
 }
@@ -437,10 +440,10 @@ fn awake_time(fabric: &Fabric) -> Duration {
 }
 
 /// Counts a long wait that has ended.
-fn count_wait(tally: &EngineCounters, time: Duration) {
-    tally.waits.add(1);
+fn count_wait(counters: &EngineCounters, time: Duration) {
+    counters.waits.add(1);
     let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    tally.waited_ns.add(ns);
+    counters.waited_ns.add(ns);
 }
 
 /// Longest sleep if no doorbell would ring.
@@ -466,7 +469,7 @@ mod tests {
         let mut waiting = WaitPolicy::new(0);
         let (mut messages, mut channels) = (messages_alone(), Channels::new());
         let mut network = JobNetwork::new(0);
-        let mut around = Around {
+        let mut context = WaitContext {
             messages: &mut messages,
             channels: &mut channels,
             network: &mut network,
@@ -474,20 +477,20 @@ mod tests {
         change(Variable::Spins, spins);
         change(Variable::SpinTime, spin_micros);
         let mut wait = WaitProgress::default();
-        while waiting.spins(&mut wait, around.fabric()) {}
-        waiting.rest_long(&mut wait, ("", Awaits::Other), &mut around);
+        while waiting.spins(&mut wait, context.fabric()) {}
+        waiting.rest_long(&mut wait, ("", Awaits::Other), &mut context);
         assert!(wait.is_long());
-        (wait.polls, around.tally().yields.get())
+        (wait.polls, context.counters().yields.get())
     }
 
     /// Whether a process waits for room.
     fn waits_for_room(universe: &mut Universe) -> bool {
-        let around = Around {
+        let context = WaitContext {
             messages: &mut universe.messages,
             channels: &mut universe.channels.own,
             network: &mut universe.network,
         };
-        around.waits_for_room()
+        context.waits_for_room()
     }
 
     #[test]

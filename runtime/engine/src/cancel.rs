@@ -12,7 +12,7 @@ impl Engine {
     /// Marks a request for cancellation. Local; whether it succeeded is in the flags when the request completes.
     pub fn cancel(&mut self, request: RequestId) {
         let fields = *self.arena.fields(request);
-        self.tally.cancels.add(1);
+        self.counters.cancels.add(1);
         match (fields.kind, fields.state) {
             (RequestKind::Receive, RequestState::Posted) => {
                 self.matching.remove_posted(&mut self.arena, request);

@@ -138,7 +138,7 @@ impl Engine {
     /// has freed is in progress (it must still arrive, MPI 5.0 section 11.2.2). THROTTLE and RELEASE need not arrive
     /// any more.
     #[must_use]
-    pub fn owes_nothing(&self) -> bool {
+    pub fn may_exit(&self) -> bool {
         let is_advice = |outgoing: &PendingFrame| {
             matches!(outgoing, PendingFrame::Control { head, .. }
                 if matches!(head.kind, wire::THROTTLE | wire::RELEASE))
@@ -183,8 +183,8 @@ impl Engine {
                         fields.state = RequestState::Moving;
                         fields.bytes
                     });
-                    self.tally.early.add(1);
-                    self.tally.early_bytes.add(bytes);
+                    self.counters.early.add(1);
+                    self.counters.early_bytes.add(bytes);
                     return self.replace_front(peer, PendingFrame::More { request, offset: 0 });
                 } else {
                     self.posted_announcement(request);
@@ -239,8 +239,8 @@ impl Engine {
             fields.scratch[MARK] = 0;
             fields.bytes
         });
-        self.tally.announced.add(1);
-        self.tally.announced_bytes.add(bytes);
+        self.counters.announced.add(1);
+        self.counters.announced_bytes.add(bytes);
         self.note_request(EventType::RendezvousSendBegin, request);
     }
 
@@ -329,11 +329,11 @@ impl Engine {
         self.set_clear(peer, clear);
         match (before, on) {
             (false, true) => {
-                self.tally.throttled.add(1);
+                self.counters.throttled.add(1);
                 self.note_peer(EventType::CreditStallBegin, peer, 0);
             }
             (true, false) => {
-                self.tally.released.add(1);
+                self.counters.released.add(1);
                 self.note_peer(EventType::CreditStallEnd, peer, 0);
             }
             _ => {}
@@ -343,15 +343,15 @@ impl Engine {
 
     /// Accounts for unexpected data that arrived; past the budget, sends THROTTLE to their sender.
     pub(crate) fn charge(&mut self, peer: Peer, bytes: u64) {
-        let tally = &self.tally;
-        tally.kept_bytes.add(bytes + KEPT_OVERHEAD_BYTES);
-        let kept_bytes = tally.kept_bytes.get();
-        let peak = tally.kept_bytes_peak.get().max(kept_bytes);
-        tally.kept_bytes_peak.set(peak);
+        let counters = &self.counters;
+        counters.kept_bytes.add(bytes + KEPT_OVERHEAD_BYTES);
+        let kept_bytes = counters.kept_bytes.get();
+        let peak = counters.kept_bytes_peak.get().max(kept_bytes);
+        counters.kept_bytes_peak.set(peak);
         let over_budget = kept_bytes > self.config.unexpected_budget_bytes;
-        let crowded = tally.unexpected_length.get() > self.config.unexpected_messages;
+        let crowded = counters.unexpected_length.get() > self.config.unexpected_messages;
         if (over_budget || crowded) && !self.throttling.contains(&peer) {
-            tally.throttles.add(1);
+            counters.throttles.add(1);
             self.throttling.push(peer);
             self.put_off_control(peer, control(wire::THROTTLE, 0), &[]);
             self.note_peer(EventType::SenderThrottled, peer, kept_bytes);
@@ -360,7 +360,7 @@ impl Engine {
 
     /// Accounts for unexpected data that were delivered.
     pub(crate) fn refund(&mut self, bytes: u64) {
-        self.tally.kept_bytes.sub(bytes + KEPT_OVERHEAD_BYTES);
+        self.counters.kept_bytes.sub(bytes + KEPT_OVERHEAD_BYTES);
         self.relax();
     }
 
@@ -369,12 +369,16 @@ impl Engine {
         let config = &self.config;
         let part = |limit: u64| u128::from(limit) * u128::from(config.release_percent) / 100;
         if !self.throttling.is_empty()
-            && u128::from(self.tally.kept_bytes.get()) <= part(config.unexpected_budget_bytes)
-            && u128::from(self.tally.unexpected_length.get()) <= part(config.unexpected_messages)
+            && u128::from(self.counters.kept_bytes.get()) <= part(config.unexpected_budget_bytes)
+            && u128::from(self.counters.unexpected_length.get()) <= part(config.unexpected_messages)
         {
             for peer in std::mem::take(&mut self.throttling) {
                 self.put_off_control(peer, control(wire::RELEASE, 0), &[]);
-                self.note_peer(EventType::SenderReleased, peer, self.tally.kept_bytes.get());
+                self.note_peer(
+                    EventType::SenderReleased,
+                    peer,
+                    self.counters.kept_bytes.get(),
+                );
             }
         }
     }
@@ -534,14 +538,14 @@ mod tests {
     /// The number of unexpected messages at which a sender is throttled, and the number at which it is released.
     fn throttled_and_released(config: Config) -> (u64, u64) {
         let mut engine = Engine::new(config, 2);
-        let count = |engine: &Engine| engine.tally.unexpected_length.get();
+        let count = |engine: &Engine| engine.counters.unexpected_length.get();
         while engine.throttling.is_empty() {
-            engine.tally.unexpected_length.add(1);
+            engine.counters.unexpected_length.add(1);
             engine.charge(Peer(1), 0);
         }
         let most = count(&engine);
         while !engine.throttling.is_empty() {
-            engine.tally.unexpected_length.sub(1);
+            engine.counters.unexpected_length.sub(1);
             engine.refund(0);
         }
         (most, count(&engine))

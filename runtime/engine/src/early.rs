@@ -124,7 +124,7 @@ impl Engine {
         if self.is_incoming(message) {
             return None;
         }
-        let token = wire::low(self.arena.fields(message).scratch[WAITS]);
+        let token = wire::low(self.arena.fields(message).scratch[WAITING_RECEIVE]);
         let request = self.arena.find(token).filter(|_| token != 0)?;
         self.complete(request);
         let fields = self.arena.fields(request);
@@ -136,13 +136,13 @@ impl Engine {
     }
 
     /// Whether data of a matched kept message are still to come; if so, records that `request` waits for them.
-    pub(crate) fn waits_for_rest(&mut self, request: RequestId, message: RequestId) -> bool {
+    pub(crate) fn is_incomplete(&mut self, request: RequestId, message: RequestId) -> bool {
         let waits = self.is_incoming(message);
         if waits {
             // As in `receive_early`: stale scratch words would admit a stream.
             self.arena.private(request).scratch = [0; 5];
             let token = self.arena.token(request);
-            self.arena.private(message).scratch[WAITS] = u64::from(token);
+            self.arena.private(message).scratch[WAITING_RECEIVE] = u64::from(token);
         }
         waits
     }
@@ -155,7 +155,7 @@ impl Engine {
             return;
         };
         let fields = self.arena.fields(message);
-        if fields.scratch[WAITS] != 0 {
+        if fields.scratch[WAITING_RECEIVE] != 0 {
             return self.drop_message(message);
         }
         let bytes = fields.bytes;
@@ -183,4 +183,4 @@ impl Engine {
 }
 
 /// The scratch word of a kept message with the token of the receive that waits for the rest of its data.
-const WAITS: usize = 3;
+const WAITING_RECEIVE: usize = 3;

@@ -47,7 +47,7 @@ pub(crate) struct Journal {
     records: EventRecordList,
     most: usize,
     /// There are records, or dropped records, to take.
-    has_news: bool,
+    has_records: bool,
 }
 
 impl Journal {
@@ -56,14 +56,14 @@ impl Journal {
             clock: || 0,
             most,
             records: EventRecordList::default(),
-            has_news: false,
+            has_records: false,
         }
     }
 
     #[cold]
     #[inline(never)]
     fn add(&mut self, event: EventType, words: [u64; WORDS]) {
-        self.has_news = true;
+        self.has_records = true;
         // Once a record has been dropped, all that follow are dropped too: a reader must be able to rely on the order.
         let has_room = self.records.list.len() < self.most;
         if has_room {
@@ -84,7 +84,7 @@ impl Engine {
     /// Records an event if a tool has subscribed to it.
     #[inline(always)]
     pub fn note(&mut self, event: EventType, words: [u64; WORDS]) {
-        if self.tally.wanted.has(event) {
+        if self.counters.subscribed.has(event) {
             self.journal.add(event, words);
         }
     }
@@ -92,19 +92,19 @@ impl Engine {
     /// Whether [`take_records`](Self::take_records) has something to return.
     #[must_use]
     pub fn has_records(&self) -> bool {
-        self.journal.has_news
+        self.journal.has_records
     }
 
     /// The records since the last call.
     pub fn take_records(&mut self) -> EventRecordList {
-        self.journal.has_news = false;
+        self.journal.has_records = false;
         std::mem::take(&mut self.journal.records)
     }
 
     /// Records an event of a message: context, peer, tag, bytes and one further word.
     #[inline(always)]
     pub(crate) fn note_message(&mut self, event: EventType, of: impl FnOnce(&Self) -> Message) {
-        if self.tally.wanted.has(event) {
+        if self.counters.subscribed.has(event) {
             let message = of(self);
             self.journal.add(event, words_of(message));
         }
@@ -113,7 +113,7 @@ impl Engine {
     /// Records an event of the message that a request sends or has received.
     #[inline(always)]
     pub(crate) fn note_request(&mut self, event: EventType, request: crate::RequestId) {
-        if self.tally.wanted.has(event) {
+        if self.counters.subscribed.has(event) {
             self.note_end(event, request);
         }
     }
@@ -171,7 +171,7 @@ mod tests {
         let mut engine = Engine::new(config, 2);
         engine.note_peer(EventType::PeerLost, Peer(1), 0);
         assert!(!engine.has_records());
-        engine.tally.wanted.set(EventType::PeerLost.bit());
+        engine.counters.subscribed.set(EventType::PeerLost.bit());
         engine.set_clock(|| 42);
         for more in 0..MOST as u64 + 3 {
             engine.note_peer(EventType::PeerLost, Peer(1), more);

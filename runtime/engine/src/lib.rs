@@ -37,10 +37,10 @@
 //! Not synchronized: one thread at a time calls it; the owner holds the lock.
 #![forbid(unsafe_code)]
 
-mod beside;
 mod cancel;
 mod credit;
 mod early;
+mod gated;
 mod journal;
 mod lost;
 mod matching;
@@ -304,7 +304,7 @@ pub struct Engine {
     marks: synchronous::Marks,
     sequence: u64,
     config: Config,
-    tally: Arc<EngineCounters>,
+    counters: Arc<EngineCounters>,
     journal: journal::Journal,
 }
 
@@ -312,15 +312,15 @@ impl Engine {
     /// The engine of a process with `peers` peers, itself included. More can be [added](Self::add_peers).
     #[must_use]
     pub fn new(config: Config, peers: u32) -> Self {
-        Self::counting(config, peers, Arc::default())
+        Self::with_counters(config, peers, Arc::default())
     }
 
     /// As [`new`](Self::new), with counters that others can read.
     #[must_use]
-    pub fn counting(config: Config, peers: u32, tally: Arc<EngineCounters>) -> Self {
+    pub fn with_counters(config: Config, peers: u32, counters: Arc<EngineCounters>) -> Self {
         Self {
             arena: RequestArena::new(),
-            matching: Matching::new(Arc::clone(&tally)),
+            matching: Matching::new(Arc::clone(&counters)),
             outboxes: (0..peers).map(|_| Outbox::default()).collect(),
             blocked: 0,
             busy: VecDeque::new(),
@@ -331,7 +331,7 @@ impl Engine {
             marks: synchronous::Marks::default(),
             sequence: 0,
             config,
-            tally,
+            counters,
             journal: journal::Journal::with_room(config.most_records),
         }
     }
@@ -394,22 +394,22 @@ impl Engine {
             let fields = self.arena.fields(*id);
             (fields.kind, fields.state) == (RequestKind::Receive, RequestState::Posted)
         };
-        let tally = &self.tally;
+        let counters = &self.counters;
         Counters {
-            refused: tally.refused.get(),
-            unexpected: tally.unexpected.get(),
-            kept_bytes: tally.kept_bytes.get(),
-            kept_bytes_peak: tally.kept_bytes_peak.get(),
+            refused: counters.refused.get(),
+            unexpected: counters.unexpected.get(),
+            kept_bytes: counters.kept_bytes.get(),
+            kept_bytes_peak: counters.kept_bytes_peak.get(),
             posted_length: self.arena.iter().filter(is_posted).count() as u64,
-            unexpected_length: tally.unexpected_length.get(),
-            match_attempts: tally.match_attempts.get(),
+            unexpected_length: counters.unexpected_length.get(),
+            match_attempts: counters.match_attempts.get(),
         }
     }
 
     /// The counters themselves, which may be read at any time.
     #[must_use]
-    pub fn tally(&self) -> &Arc<EngineCounters> {
-        &self.tally
+    pub fn live_counters(&self) -> &Arc<EngineCounters> {
+        &self.counters
     }
 
     /// Begins to count the length of a queue of one context; `None`: too many are counted. The result is an index into
@@ -425,7 +425,7 @@ impl Engine {
             fields.kind == RequestKind::Unexpected && is_queued && fields.context == context.0
         };
         let length = self.arena.iter().filter(waits).count();
-        let queues = self.tally.queues(kind);
+        let queues = self.counters.queues(kind);
         queues.watch(context.0, length as u64)
     }
 
@@ -445,7 +445,7 @@ impl Engine {
 
     #[cold]
     fn refuse(&mut self) -> Option<Output> {
-        self.tally.refused.add(1);
+        self.counters.refused.add(1);
         None
     }
 

@@ -35,7 +35,7 @@ impl Engine {
             if state == RequestState::Queued && fields.flags & FLAG_CANCELLED != 0 {
                 return;
             }
-            self.tally.lost.add(1);
+            self.counters.lost.add(1);
             fields.error = RequestFailure::Lost as u8;
             if kind == RequestKind::Receive {
                 fields.matched_peer = peer.0;

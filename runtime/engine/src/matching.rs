@@ -40,16 +40,16 @@ pub(crate) struct Matching {
     /// The number of bins, a power of two, less one.
     mask: u32,
     /// Unexpected messages for each kind of wildcard.
-    wide: [BinnedQueues; Wild::ALL.len()],
+    wide: [BinnedQueues; Wildcard::ALL.len()],
     /// Number of unexpected messages.
     unexpected: u32,
     /// Posted receives with a wildcard, plus one while the fast paths are [guarded](Self::guard).
     wild: u32,
     /// Posted receives with each kind of wildcard.
-    wild_kinds: [u32; Wild::ALL.len()],
+    wild_kinds: [u32; Wildcard::ALL.len()],
     /// Whether posted receives are counted by their context: then the fast paths are guarded, and no posted receive is plain.
     by_context: bool,
-    tally: Arc<EngineCounters>,
+    counters: Arc<EngineCounters>,
 }
 
 /// The envelope of a message, or the one that a receive matches.
@@ -64,13 +64,13 @@ pub(crate) struct Envelope {
 
 /// The wildcards of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wild {
+enum Wildcard {
     Peer,
     Tag,
     Both,
 }
 
-impl Wild {
+impl Wildcard {
     const ALL: [Self; 3] = [Self::Peer, Self::Tag, Self::Both];
 }
 
@@ -93,25 +93,25 @@ impl Envelope {
 
     /// The wildcards of a receive's envelope.
     #[inline(always)]
-    fn wild(&self) -> Option<Wild> {
+    fn wild(&self) -> Option<Wildcard> {
         match (self.peer == ANY_PEER, self.tag == ANY_TAG) {
             (false, false) => None,
-            (true, false) => Some(Wild::Peer),
-            (false, true) => Some(Wild::Tag),
-            (true, true) => Some(Wild::Both),
+            (true, false) => Some(Wildcard::Peer),
+            (false, true) => Some(Wildcard::Tag),
+            (true, true) => Some(Wildcard::Both),
         }
     }
 
     /// The envelope of the receives with these wildcards that match a message of this envelope.
-    fn seen_by(&self, wild: Wild) -> Self {
+    fn seen_by(&self, wild: Wildcard) -> Self {
         Self {
             context: self.context,
-            peer: if wild == Wild::Tag {
+            peer: if wild == Wildcard::Tag {
                 self.peer
             } else {
                 ANY_PEER
             },
-            tag: if wild == Wild::Peer {
+            tag: if wild == Wildcard::Peer {
                 self.tag
             } else {
                 ANY_TAG
@@ -130,16 +130,16 @@ impl Envelope {
 }
 
 impl Matching {
-    pub(crate) fn new(tally: Arc<EngineCounters>) -> Self {
+    pub(crate) fn new(counters: Arc<EngineCounters>) -> Self {
         Self {
             bins: vec![Bin::default(); FIRST_BINS].into(),
             mask: mask(FIRST_BINS),
-            wide: Wild::ALL.map(BinnedQueues::of),
+            wide: Wildcard::ALL.map(BinnedQueues::of),
             unexpected: 0,
             wild: 0,
-            wild_kinds: [0; Wild::ALL.len()],
+            wild_kinds: [0; Wildcard::ALL.len()],
             by_context: false,
-            tally,
+            counters,
         }
     }
 
@@ -213,8 +213,8 @@ impl Matching {
         message: Envelope,
         named: Option<RequestId>,
     ) -> Option<RequestId> {
-        let posted = |wild: &Wild| self.wild_kinds[*wild as usize] != 0;
-        let wild = Wild::ALL.into_iter().filter(posted);
+        let posted = |wild: &Wildcard| self.wild_kinds[*wild as usize] != 0;
+        let wild = Wildcard::ALL.into_iter().filter(posted);
         let wild = wild.filter_map(|wild| self.find_posted(arena, &message.seen_by(wild)));
         let all = wild.chain(named);
         all.min_by_key(|id| arena.fields(*id).sequence)
@@ -238,7 +238,7 @@ impl Matching {
     ) -> Option<RequestId> {
         let mut at = head;
         while at != 0 {
-            self.tally.match_attempts.add(1);
+            self.counters.match_attempts.add(1);
             let fields = arena.fields(RequestId(at));
             if fits(fields) {
                 return Some(RequestId(at));
@@ -271,7 +271,7 @@ impl Matching {
     #[cold]
     #[inline(never)]
     fn posted_in(&mut self, context: u32) {
-        let queues = self.tally.queues(Queued::Posted);
+        let queues = self.counters.queues(Queued::Posted);
         if queues.are_watched() {
             return queues.arrived(context);
         }
@@ -296,7 +296,7 @@ impl Matching {
         }
         let is_in = |id: &&RequestId| arena.fields(**id).context == context;
         let length = posted.iter().filter(is_in).count();
-        let queues = self.tally.queues(Queued::Posted);
+        let queues = self.counters.queues(Queued::Posted);
         queues.watch(context, length as u64)
     }
 
@@ -315,7 +315,7 @@ impl Matching {
             self.wild_kinds[wild as usize] -= 1;
         }
         if self.by_context {
-            self.tally.queues(Queued::Posted).left(fields.context);
+            self.counters.queues(Queued::Posted).left(fields.context);
         }
         let bin = fields.bin as usize;
         remove(arena, &mut self.bins[bin].posted, id);
@@ -354,14 +354,14 @@ impl Matching {
         &mut self,
         arena: &RequestArena,
         wanted: Envelope,
-        wild: Wild,
+        wild: Wildcard,
         fits: impl Fn(&RequestFields) -> bool,
     ) -> Option<RequestId> {
         if !self.wide[wild as usize].is_used() {
             self.build_wide(arena, |wide| wide.wild == wild);
         }
         self.wide[wild as usize].find(arena, wanted, |fields| {
-            self.tally.match_attempts.add(1);
+            self.counters.match_attempts.add(1);
             Envelope::of(fields).seen_by(wild) == wanted && fits(fields)
         })
     }
@@ -694,10 +694,10 @@ mod tests {
 
     /// Number of entries inspected while `what` runs.
     fn attempts(both: &mut Both, what: impl FnOnce(&mut Both)) -> u64 {
-        let tally = Arc::clone(&both.matching.tally);
-        let before = tally.match_attempts.get();
+        let counters = Arc::clone(&both.matching.counters);
+        let before = counters.match_attempts.get();
         what(both);
-        tally.match_attempts.get() - before
+        counters.match_attempts.get() - before
     }
 
     fn envelope(peer: u32, tag: i32) -> Envelope {

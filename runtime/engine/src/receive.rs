@@ -50,7 +50,7 @@ impl Engine {
 
     /// Posts a receive with a definite tag if no unexpected message is in its bin, no receive with a wildcard is
     /// posted and a slot is free. The fast path of [`start_receive`](Self::start_receive); returns the request's
-    /// token. `None`: nothing was done. `datatype` as in [`tell_datatype`](Self::tell_datatype).
+    /// token. `None`: nothing was done. `datatype` as in [`record_datatype`](Self::record_datatype).
     #[inline(always)]
     pub fn post_first(
         &mut self,
@@ -68,7 +68,7 @@ impl Engine {
         let (bin, place) = self.matching.quiet_bin(wanted)?;
         let mut fields = self.arena.take_at_hand()?.begin_change();
         self.sequence += 1;
-        fields.tell_datatype(datatype);
+        fields.record_datatype(datatype);
         fields.state = RequestState::Posted;
         fields.kind = RequestKind::Receive;
         fields.flags = FLAG_PLAIN;
@@ -101,7 +101,7 @@ impl Engine {
             return None;
         }
         let (_, slot) = self.matching.take_head(&mut self.arena, message)?;
-        self.tally.match_attempts.add(1);
+        self.counters.match_attempts.add(1);
         let mut fields = slot.begin_change();
         fields.state = RequestState::Complete;
         fields.matched_peer = message.peer;
@@ -109,7 +109,7 @@ impl Engine {
         fields.matched_bytes = bytes;
         if bytes > fields.bytes {
             fields.error = RequestFailure::Truncated as u8;
-            self.tally.truncated.add(1);
+            self.counters.truncated.add(1);
         }
         Some((fields.buffer, bytes.min(fields.bytes)))
     }
@@ -225,7 +225,7 @@ impl Engine {
             fields.matched_bytes = bytes;
             if bytes > fields.bytes {
                 fields.error = RequestFailure::Truncated as u8;
-                self.tally.truncated.add(1);
+                self.counters.truncated.add(1);
             }
             bytes.min(fields.bytes)
         })
@@ -250,7 +250,7 @@ impl Engine {
         state: RequestState,
     ) -> Option<RequestId> {
         let Ok(id) = self.arena.take() else {
-            self.tally.refused.add(1);
+            self.counters.refused.add(1);
             return None;
         };
         let sequence = self.next_sequence();
@@ -265,9 +265,9 @@ impl Engine {
             fields.sequence = sequence;
         });
         self.matching.add_unexpected(&mut self.arena, id);
-        self.tally.unexpected.add(1);
-        self.tally.unexpected_length.add(1);
-        self.tally
+        self.counters.unexpected.add(1);
+        self.counters.unexpected_length.add(1);
+        self.counters
             .queues(Queued::Unexpected)
             .arrived(message.context);
         self.note_message(EventType::UnexpectedMessage, |_| {
@@ -385,7 +385,7 @@ impl Engine {
             // A debugger must not show it beside the receive that it was matched with, however long its data take.
             self.arena
                 .change(message, |fields| fields.state = RequestState::Claimed);
-            if self.waits_for_rest(request, message) {
+            if self.is_incomplete(request, message) {
                 self.matched(request, envelope, fields.bytes, RequestState::Moving);
                 return None;
             }
@@ -414,9 +414,9 @@ impl Engine {
 
     pub(crate) fn unlink_unexpected(&mut self, message: RequestId) {
         self.matching.remove_unexpected(&mut self.arena, message);
-        self.tally.unexpected_length.sub(1);
+        self.counters.unexpected_length.sub(1);
         let context = self.arena.fields(message).context;
-        self.tally.queues(Queued::Unexpected).left(context);
+        self.counters.queues(Queued::Unexpected).left(context);
         self.note_message(EventType::UnexpectedMatched, |engine| {
             let fields = engine.arena.fields(message);
             (context, fields.peer, fields.tag, fields.bytes, 0)

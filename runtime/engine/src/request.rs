@@ -122,7 +122,7 @@ impl RequestArena {
     pub(crate) fn take(&mut self) -> Result<RequestId, Exhausted> {
         match self.take_at_hand() {
             Some(slot) => {
-                slot.tell_datatype(0);
+                slot.record_datatype(0);
                 Ok(RequestId(slot.fields().token))
             }
             None => self.take_new(),

@@ -147,9 +147,9 @@ impl Engine {
     }
 
     /// Completes a request of kind [`RequestKind::Other`]; `status_of` is a complete receive whose status it takes over.
-    pub fn finish_other(&mut self, request: RequestId, speaker: Option<RequestId>) {
-        if let Some(speaker) = speaker {
-            let from = *self.arena.fields(speaker);
+    pub fn finish_other(&mut self, request: RequestId, status_of: Option<RequestId>) {
+        if let Some(status_of) = status_of {
+            let from = *self.arena.fields(status_of);
             self.arena.change(request, |fields| {
                 fields.kind = from.kind;
                 fields.flags |= from.flags & FLAG_CANCELLED;
@@ -165,13 +165,13 @@ impl Engine {
     }
 
     /// Records for debuggers the datatype that the application named for a request, by its handle.
-    pub fn tell_datatype(&mut self, request: RequestId, handle: u32) {
-        self.arena.slot(request).tell_datatype(handle);
+    pub fn record_datatype(&mut self, request: RequestId, handle: u32) {
+        self.arena.slot(request).record_datatype(handle);
     }
 
     /// Records for debuggers the collective of a request: its number plus 1, its root (or `ANY_PEER`) and the sequence
     /// number of the call.
-    pub fn tell_collective(
+    pub fn record_collective(
         &mut self,
         request: RequestId,
         number: u16,
@@ -185,9 +185,9 @@ impl Engine {
     }
 
     /// Copies the datatype recorded for another request.
-    pub fn take_over_datatype(&mut self, request: RequestId, of: RequestId) {
+    pub fn copy_datatype(&mut self, request: RequestId, of: RequestId) {
         let handle = self.arena.slot(of).datatype();
-        self.tell_datatype(request, handle);
+        self.record_datatype(request, handle);
     }
 
     /// Collects a complete request: frees the slot, or makes it inactive if the request is persistent.

@@ -308,7 +308,7 @@ fn turn_watch(engine: &mut Engine, watch: &mut Option<usize>, context: ContextId
     *watch = match watch.take() {
         None => engine.watch_queue(Queued::Posted, context),
         Some(at) => {
-            engine.tally().queues(Queued::Posted).unwatch(at);
+            engine.live_counters().queues(Queued::Posted).unwatch(at);
             None
         }
     };
@@ -334,7 +334,7 @@ fn posted_receives_are_counted_whatever_posts_and_takes_them() {
             }
             let expected = posted_by_slots(&fast.engine);
             assert_eq!(expected, posted_by_slots(&ordinary.engine));
-            let queues = fast.engine.tally().queues(Queued::Posted);
+            let queues = fast.engine.live_counters().queues(Queued::Posted);
             for (watch, expected) in watches.iter().zip(&expected) {
                 let Some(at) = watch else { continue };
                 assert_eq!(queues.length(*at), *expected, "seed {seed}, act {number}");

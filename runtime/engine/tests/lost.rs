@@ -193,7 +193,7 @@ fn operations_with_a_lost_peer_fail_and_those_with_others_do_not() {
     for request in [announced, queued, named] {
         assert_eq!(failure(&engine, request), LOST);
     }
-    assert_eq!(engine.tally().lost.get(), 3);
+    assert_eq!(engine.live_counters().lost.get(), 3);
     assert_eq!(engine.arena().fields(named).matched_peer, PEER.0);
     for request in [any, elsewhere, from_other] {
         assert_eq!(failure(&engine, request), None);
@@ -230,7 +230,7 @@ fn a_cancelled_send_that_has_not_left_is_no_failure() {
     engine.cancel(request);
     engine.lose(PEER, |_, _| false);
     assert_eq!(failure(&engine, request), Some(0));
-    assert_eq!(engine.tally().lost.get(), 0);
+    assert_eq!(engine.live_counters().lost.get(), 0);
 }
 
 /// The word of an announcement or first frame.

@@ -296,7 +296,7 @@ pub struct EngineCounters {
     /// Communicators since the start.
     pub communicators_made: OwnedCounter,
     /// Event types that tools have subscribed to.
-    pub wanted: EventMask,
+    pub subscribed: EventMask,
 }
 
 impl EngineCounters {

@@ -174,7 +174,7 @@ impl RequestSlot {
 
     /// Records the datatype. It may be set after the other fields: it is informative, and nothing depends on it.
     #[inline(always)]
-    pub fn tell_datatype(&mut self, handle: u32) {
+    pub fn record_datatype(&mut self, handle: u32) {
         self.datatype = handle;
     }
 
@@ -222,10 +222,10 @@ pub struct SlotWriteGuard<'a> {
 }
 
 impl SlotWriteGuard<'_> {
-    /// As [`RequestSlot::tell_datatype`].
+    /// As [`RequestSlot::record_datatype`].
     #[inline(always)]
-    pub fn tell_datatype(&mut self, handle: u32) {
-        self.slot.tell_datatype(handle);
+    pub fn record_datatype(&mut self, handle: u32) {
+        self.slot.record_datatype(handle);
     }
 }
 

@@ -19,7 +19,7 @@ use transport::bcast_queue::BcastEntryHead as Entry;
 use transport::seat::Round;
 
 use super::bcast_queue;
-use super::blocks::{gather_most, gather_wish, scatter_wish};
+use super::blocks::{gather_choice, gather_most, scatter_choice};
 use super::board::BoardChoice;
 use super::board_note::{BoardNote, RoundKind};
 use super::parts::{RoundContributions, RoundSpace};
@@ -88,14 +88,14 @@ impl<'a> AtHand<'a> {
     #[must_use]
     pub fn bcast(&self, mut memory: UserMemory, root: u32) -> Option<()> {
         let bytes = memory.bytes();
-        let wish = self.shape.choice.bcast.board();
-        let limit = queue_limit(self.shape, wish).min(MOST_BYTES);
+        let board_choice = self.shape.choice.bcast.board();
+        let limit = queue_limit(self.shape, board_choice).min(MOST_BYTES);
         if bytes > limit {
             return None;
         }
         match self.rank() == root {
-            true => self.tell(RoundKind::Bcast, memory.as_slice())?,
-            false => self.hear(RoundKind::Bcast, root, bytes, 0, memory.as_mut_slice())?,
+            true => self.send(RoundKind::Bcast, memory.as_slice())?,
+            false => self.receive(RoundKind::Bcast, root, bytes, 0, memory.as_mut_slice())?,
         }
         self.end()
     }
@@ -105,18 +105,18 @@ impl<'a> AtHand<'a> {
     pub fn scatter(&self, all: Option<UserMemory>, mut mine: UserMemory, root: u32) -> Option<()> {
         let block = mine.bytes();
         let total = block * self.size() as usize;
-        let limit = bcast_queue::limit(self.shape, usize::MAX, scatter_wish(self.shape));
+        let limit = bcast_queue::limit(self.shape, usize::MAX, scatter_choice(self.shape));
         if total > limit.min(MOST_BYTES) {
             return None;
         }
         let at = self.rank() as usize * block;
         match all {
             Some(all) => {
-                self.tell(RoundKind::Scatter, all.as_slice())?;
+                self.send(RoundKind::Scatter, all.as_slice())?;
                 mine.as_mut_slice()
                     .copy_from_slice(&all.as_slice()[at..at + block]);
             }
-            None => self.hear(RoundKind::Scatter, root, total, at, mine.as_mut_slice())?,
+            None => self.receive(RoundKind::Scatter, root, total, at, mine.as_mut_slice())?,
         }
         self.end()
     }
@@ -237,7 +237,7 @@ impl<'a> AtHand<'a> {
         if mine.bytes() > gather_most(self.shape) {
             return None;
         }
-        self.goes(mine.bytes(), gather_wish(self.shape))?;
+        self.goes(mine.bytes(), gather_choice(self.shape))?;
         match all {
             None => self.give(RoundKind::Gather, mine.as_slice())?,
             Some(mut all) => {
@@ -249,28 +249,28 @@ impl<'a> AtHand<'a> {
     }
 
     /// As [`goes`], over the board of the communicator.
-    fn goes(&self, bytes: usize, wish: BoardChoice) -> Option<()> {
-        goes(self.shape, self.seat, bytes, wish)
+    fn goes(&self, bytes: usize, board_choice: BoardChoice) -> Option<()> {
+        goes(self.shape, self.seat, bytes, board_choice)
     }
 
-    fn told(&self, kind: RoundKind, bytes: usize) -> BoardNote {
+    fn note(&self, kind: RoundKind, bytes: usize) -> BoardNote {
         BoardNote::of_call(self.number, kind, bytes)
     }
 
     /// Puts an entry for all others into the broadcast queue; they need not have entered the call.
-    fn tell(&self, kind: RoundKind, bytes: &[u8]) -> Option<()> {
+    fn send(&self, kind: RoundKind, bytes: &[u8]) -> Option<()> {
         let queue = self.seat.bcast_queue();
         // Pending entries are of calls that this rank missed.
         if queue.told().is_some() || !queue.has_room(bytes.len()) {
             return None;
         }
-        queue.tell(self.told(kind, bytes.len()).note(), bytes);
+        queue.tell(self.note(kind, bytes.len()).encode(), bytes);
         self.seat.wake_readers();
         Some(())
     }
 
     /// Reads the root's entry, of `total` bytes those from `at` on, if it comes soon.
-    fn hear(
+    fn receive(
         &self,
         kind: RoundKind,
         root: u32,
@@ -279,12 +279,12 @@ impl<'a> AtHand<'a> {
         into: &mut [u8],
     ) -> Option<()> {
         let queue = self.seat.bcast_queue();
-        let told = self.entry()?;
-        if told.place != root || told.note != self.told(kind, total).note() {
+        let entry = self.entry()?;
+        if entry.place != root || entry.note != self.note(kind, total).encode() {
             return None;
         }
-        queue.read(&told, total, at, into);
-        self.seat.take_entry(&told);
+        queue.read(&entry, total, at, into);
+        self.seat.take_entry(&entry);
         Some(())
     }
 
@@ -303,7 +303,7 @@ impl<'a> AtHand<'a> {
     }
 
     fn arrive(&self, kind: RoundKind, bytes: &[u8]) -> Option<Round> {
-        arrive(self.seat, self.rank(), self.told(kind, bytes.len()), bytes)
+        arrive(self.seat, self.rank(), self.note(kind, bytes.len()), bytes)
     }
 
     /// Arrives with its bytes, and waits briefly for those of all others.
@@ -318,7 +318,7 @@ impl<'a> AtHand<'a> {
     fn meet_with_own(&self, kind: RoundKind, own: UserMemory) -> Option<RoundContributions<'_>> {
         let bytes = own.bytes();
         let round = RoundSpace::of(bytes).begin(self.seat)?;
-        self.seat.arrive(round, self.told(kind, bytes).note());
+        self.seat.arrive(round, self.note(kind, bytes).encode());
         self.wait_for_all(round)?;
         Some(RoundContributions::new(self.seat, round, bytes).with_own(self.rank(), own))
     }
@@ -348,12 +348,12 @@ impl<'a> AtHand<'a> {
         if self.rank() + 1 < self.size() {
             parts.put(self.rank(), own.as_slice());
         }
-        self.seat.arrive(round, self.told(kind, bytes).note());
+        self.seat.arrive(round, self.note(kind, bytes).encode());
         self.seat.wake_those_of_rounds();
-        let mut told = 0;
+        let mut first_missing = 0;
         for _ in 0..self.looks {
-            match self.seat.first_to_tell(round, told..self.rank()) {
-                Some(missing) => told = missing,
+            match self.seat.first_to_tell(round, first_missing..self.rank()) {
+                Some(missing) => first_missing = missing,
                 None if self.is_alike_below(round) => {
                     return Some(parts.with_own(self.rank(), own));
                 }
@@ -395,13 +395,18 @@ impl<'a> AtHand<'a> {
 #[inline]
 fn is_special(universe: &Universe) -> bool {
     let is_watched = events::wanted().any() || pvars::are_calls_timed();
-    is_watched || !universe.tasks.is_empty() || universe.wants_turns()
+    is_watched || !universe.tasks.is_empty() || universe.needs_turns()
 }
 
 /// Whether data of this size from each rank go over the board, as in the general path.
 #[inline]
-fn goes(shape: &CollectiveTuning, seat: &Seat, bytes: usize, wish: BoardChoice) -> Option<()> {
-    let goes = match wish {
+fn goes(
+    shape: &CollectiveTuning,
+    seat: &Seat,
+    bytes: usize,
+    board_choice: BoardChoice,
+) -> Option<()> {
+    let goes = match board_choice {
         BoardChoice::AsUsual => shape.boards,
         BoardChoice::Yes => true,
         BoardChoice::No => false,
@@ -414,10 +419,10 @@ fn goes(shape: &CollectiveTuning, seat: &Seat, bytes: usize, wish: BoardChoice) 
 
 /// Arrives at a board with its bytes; `place` is this rank's index there.
 #[inline]
-fn arrive(seat: &Seat, place: u32, told: BoardNote, bytes: &[u8]) -> Option<Round> {
+fn arrive(seat: &Seat, place: u32, note: BoardNote, bytes: &[u8]) -> Option<Round> {
     let round = RoundSpace::of(bytes.len()).begin(seat)?;
     RoundContributions::new(seat, round, bytes.len()).put(place, bytes);
-    seat.arrive(round, told.note());
+    seat.arrive(round, note.encode());
     Some(round)
 }
 

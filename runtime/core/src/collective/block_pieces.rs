@@ -22,7 +22,7 @@ pub(super) struct BlockPieces<'a, V> {
     board: BoardCall<'a, V>,
     kind: RoundKind,
     /// The size on which all ranks agree: of a block, or of all.
-    told: usize,
+    agreed_bytes: usize,
     /// Bytes that a rank puts on the board in a round.
     place: usize,
 }
@@ -30,43 +30,50 @@ pub(super) struct BlockPieces<'a, V> {
 impl<'a, V: Visit> BlockPieces<'a, V> {
     /// For these blocks, if this algorithm is selected and all ranks collect them.
     pub(super) fn of_all(
-        line: &'a CollectiveCall<V>,
+        call: &'a CollectiveCall<V>,
         all: &[Payload],
-        wish: BoardChoice,
+        board_choice: BoardChoice,
     ) -> Option<Self> {
         let longest = all.iter().map(Payload::bytes).max()?;
         let total = all.iter().map(Payload::bytes).sum::<u64>();
         // If lengths differ, the longest one determines the number of rounds.
-        let told = match all.iter().all(|block| block.bytes() == longest) {
+        let agreed_bytes = match all.iter().all(|block| block.bytes() == longest) {
             true => total,
             false => total.wrapping_mul(31).wrapping_add(longest) | 1 << 40,
         };
-        let goes = longest > PLACE_BYTES as u64 && !line.is_inter();
-        goes.then(|| Self::of(line, RoundKind::Allgather, (longest, told), wish))?
+        let goes = longest > PLACE_BYTES as u64 && !call.is_inter();
+        goes.then(|| {
+            Self::of(
+                call,
+                RoundKind::Allgather,
+                (longest, agreed_bytes),
+                board_choice,
+            )
+        })?
     }
 
     /// For blocks of equal size, if this algorithm is selected and one rank collects them.
     pub(super) fn of_equal(
-        line: &'a CollectiveCall<V>,
+        call: &'a CollectiveCall<V>,
         bytes: u64,
-        wish: BoardChoice,
+        board_choice: BoardChoice,
     ) -> Option<Self> {
-        let goes = bytes > Seat::place_bytes(line.size()) as u64;
-        goes.then(|| Self::of(line, RoundKind::GatherPieces, (bytes, bytes), wish))?
+        let goes = bytes > Seat::place_bytes(call.size()) as u64;
+        goes.then(|| Self::of(call, RoundKind::GatherPieces, (bytes, bytes), board_choice))?
     }
 
     fn of(
-        line: &'a CollectiveCall<V>,
+        call: &'a CollectiveCall<V>,
         kind: RoundKind,
-        (longest, told): (u64, u64),
-        wish: BoardChoice,
+        (longest, agreed_bytes): (u64, u64),
+        board_choice: BoardChoice,
     ) -> Option<Self> {
-        let place = Seat::place_bytes(line.size());
-        let fits = goes(&line.shape(), line.size()) && longest <= MOST_ROUNDS * place as u64;
+        let place = Seat::place_bytes(call.size());
+        let fits = goes(&call.shape(), call.size()) && longest <= MOST_ROUNDS * place as u64;
         Some(Self {
-            board: BoardCall::of_parcels(line, wish).filter(|_| fits)?,
+            board: BoardCall::of_parcels(call, board_choice).filter(|_| fits)?,
             kind,
-            told: usize::try_from(told).unwrap_or(usize::MAX),
+            agreed_bytes: usize::try_from(agreed_bytes).unwrap_or(usize::MAX),
             place,
         })
     }
@@ -125,9 +132,9 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
     }
 
     async fn put(&self, mine: &Payload, round: u64) -> Result<BoardRound<'_, V>, Error> {
-        let turn = self.board.begin(self.kind, self.told).await?;
+        let turn = self.board.begin(self.kind, self.agreed_bytes).await?;
         turn.parcels_in(self.place).put_piece(
-            self.board.line.rank(),
+            self.board.call.rank(),
             mine,
             self.piece(mine.bytes(), round),
         );
@@ -137,10 +144,10 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
 
     /// Reads the others' pieces of a round.
     fn read(&self, turn: &BoardRound<'_, V>, all: &[Payload], round: u64) {
-        for (from, place) in others(self.board.line, all) {
+        for (from, place) in others(self.board.call, all) {
             let piece = self.piece(place.bytes(), round);
             if !turn.parcels_in(self.place).take_piece(from, place, piece) {
-                self.board.line.note(unequal(0, place));
+                self.board.call.note(unequal(0, place));
             }
         }
     }
@@ -157,12 +164,12 @@ pub(super) struct Swap {
 
 impl Swap {
     /// From the lengths of a complete round. Records an error for each block whose length differs from its place.
-    pub(super) fn told<V: Visit>(
-        line: &CollectiveCall<V>,
+    pub(super) fn from_lengths<V: Visit>(
+        call: &CollectiveCall<V>,
         turn: &BoardRound<'_, V>,
         into: &[Payload],
     ) -> Self {
-        let (parcels, me) = (turn.parcels(), line.rank());
+        let (parcels, me) = (turn.parcels(), call.rank());
         let mut longest = 0;
         let mut length = |from: u32| {
             if parcels.given(from) != Given::Later {
@@ -172,18 +179,18 @@ impl Swap {
             longest = longest.max(of_all);
             let place = &into[from as usize];
             if length != place.bytes() {
-                line.note(unequal(usize::try_from(length).unwrap_or(0), place));
+                call.note(unequal(usize::try_from(length).unwrap_or(0), place));
                 return 0;
             }
             length
         };
-        let lengths = (0..line.size()).map(&mut length).collect();
+        let lengths = (0..call.size()).map(&mut length).collect();
         Self {
             gives: parcels.given(me) == Given::Later,
             lengths,
             // Bounded, in case another process has corrupted the lengths.
             rounds: longest
-                .div_ceil(swapped_bytes(line.size()) as u64)
+                .div_ceil(swapped_bytes(call.size()) as u64)
                 .min(2 * MOST_ROUNDS),
         }
     }
@@ -195,25 +202,25 @@ impl Swap {
         out: &[Payload],
         into: &[Payload],
     ) -> Result<(), Error> {
-        let (line, bytes) = (board.line, swapped_bytes(board.line.size()));
-        let place = Seat::place_bytes(line.size());
+        let (call, bytes) = (board.call, swapped_bytes(board.call.size()));
+        let place = Seat::place_bytes(call.size());
         let piece = |length: u64, round: u64| part_of(length, round, bytes as u64);
         for round in 0..self.rounds {
             let turn = loop {
                 let turn = board.begin(RoundKind::Alltoallv, 0).await?;
-                for (to, block) in others(line, out).filter(|_| self.gives) {
+                for (to, block) in others(call, out).filter(|_| self.gives) {
                     let piece = piece(block.bytes(), round);
                     turn.parcels_in(place)
-                        .put_at(line.rank(), to as usize * bytes, block, piece);
+                        .put_at(call.rank(), to as usize * bytes, block, piece);
                 }
                 turn.arrive();
                 if turn.all().await? {
                     break turn;
                 }
             };
-            for (from, block) in others(line, into) {
+            for (from, block) in others(call, into) {
                 let piece = piece(self.lengths[from as usize], round);
-                let at = line.rank() as usize * bytes;
+                let at = call.rank() as usize * bytes;
                 turn.parcels_in(place).take_at(from, at, block, piece);
             }
         }
@@ -248,7 +255,7 @@ pub(super) fn are_gathered(shape: &CollectiveTuning, bytes: usize, ranks: u32) -
 /// Whether blocks of at most `longest` bytes, and about so many on average, are scattered in one round at a board. To
 /// a rank with a core of its own a message is faster; so are short ones elsewhere, unless they would take most of the
 /// sender's buffers, since then it waits for the readers of earlier ones.
-pub(super) fn are_dealt_out(
+pub(super) fn are_scattered(
     shape: &CollectiveTuning,
     longest: usize,
     usual: usize,
@@ -259,7 +266,7 @@ pub(super) fn are_dealt_out(
 }
 
 /// Whether the root announces in an entry of the broadcast queue how it scatters blocks of so many bytes.
-pub(super) fn are_told_of(shape: &CollectiveTuning, bytes: usize) -> bool {
+pub(super) fn are_announced(shape: &CollectiveTuning, bytes: usize) -> bool {
     shape.flat && bytes > EAGER_BYTES
 }
 

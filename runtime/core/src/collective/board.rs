@@ -40,28 +40,35 @@ pub(super) enum BoardChoice {
 
 /// One collective call over a board.
 pub(super) struct BoardCall<'a, V> {
-    pub(super) line: &'a CollectiveCall<V>,
+    pub(super) call: &'a CollectiveCall<V>,
     pub(super) seat: &'a Rc<Seat>,
 }
 
 impl<'a, V: Visit> BoardCall<'a, V> {
     /// The board for `bytes` bytes of each rank, if the call uses one.
     #[inline]
-    pub(super) fn of(line: &'a CollectiveCall<V>, bytes: usize, wish: BoardChoice) -> Option<Self> {
-        let shape = line.shape();
-        let (seat, limit) = match wish {
-            BoardChoice::AsUsual if shape.boards => (line.seat()?, shape.board_bytes),
-            BoardChoice::Yes => (line.seat()?, shape.board_bytes),
+    pub(super) fn of(
+        call: &'a CollectiveCall<V>,
+        bytes: usize,
+        board_choice: BoardChoice,
+    ) -> Option<Self> {
+        let shape = call.shape();
+        let (seat, limit) = match board_choice {
+            BoardChoice::AsUsual if shape.boards => (call.seat()?, shape.board_bytes),
+            BoardChoice::Yes => (call.seat()?, shape.board_bytes),
             _ => return None,
         };
         let all = bytes.checked_mul(seat.members() as usize)?;
         let fits = limit > 0 && bytes <= limit && all <= seat.room_bytes();
-        fits.then_some(Self { line, seat })
+        fits.then_some(Self { call, seat })
     }
 
     /// The board for parcels, if the call uses one.
-    pub(super) fn of_parcels(line: &'a CollectiveCall<V>, wish: BoardChoice) -> Option<Self> {
-        Self::of(line, 0, wish).filter(|board| parcels::have_room(board.seat))
+    pub(super) fn of_parcels(
+        call: &'a CollectiveCall<V>,
+        board_choice: BoardChoice,
+    ) -> Option<Self> {
+        Self::of(call, 0, board_choice).filter(|board| parcels::have_room(board.seat))
     }
 
     /// A barrier: all ranks have entered before any leaves.
@@ -105,24 +112,24 @@ impl<'a, V: Visit> BoardCall<'a, V> {
             {}
             return Ok(());
         };
-        let told = BoardNote::new(self.line, RoundKind::Reduce, input.bytes());
+        let note = BoardNote::new(self.call, RoundKind::Reduce, input.bytes());
         let turn = loop {
             // The root's bytes are not read by any other rank.
             let turn = self
-                .arrive_as(told, RoundSpace::of(input.bytes()), &[])
+                .arrive_as(note, RoundSpace::of(input.bytes()), &[])
                 .await?;
             if turn.all().await? {
                 break turn;
             }
         };
-        let parts = turn.parts().with_own(self.line.rank(), input);
-        parts.fold(0..self.line.size(), 0, output.as_mut_slice(), op);
+        let parts = turn.parts().with_own(self.call.rank(), input);
+        parts.fold(0..self.call.size(), 0, output.as_mut_slice(), op);
         Ok(())
     }
 
     /// Combines the bytes of all, which are few; each rank does so for itself.
     pub(super) async fn allreduce(&self, bytes: &mut [u8], op: &impl Reducer) -> Result<(), Error> {
-        let size = self.line.size();
+        let size = self.call.size();
         let turn = self.give_all(RoundKind::Allreduce, bytes).await?;
         turn.parts().fold(0..size, 0, bytes, op);
         Ok(())
@@ -136,7 +143,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         mut output: UserMemory,
         op: &impl Reducer,
     ) -> Result<(), Error> {
-        let size = self.line.size();
+        let size = self.call.size();
         let turn = self
             .give_all(RoundKind::ReduceScatter, input.as_slice())
             .await?;
@@ -153,28 +160,28 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         op: &impl Reducer,
     ) -> Result<(), Error> {
         let own = UserMemory::of(bytes);
-        let told = BoardNote::new(self.line, RoundKind::Scan, bytes.len());
+        let note = BoardNote::new(self.call, RoundKind::Scan, bytes.len());
         // The bytes of the last rank are not read by any other.
-        let is_last = self.line.rank() + 1 == self.line.size();
+        let is_last = self.call.rank() + 1 == self.call.size();
         let given: &[u8] = if is_last { &[] } else { &*bytes };
         let turn = loop {
             let turn = self
-                .arrive_as(told, RoundSpace::of(own.bytes()), given)
+                .arrive_as(note, RoundSpace::of(own.bytes()), given)
                 .await?;
             self.seat.wake_those_of_rounds();
             if turn.lower().await? {
                 break turn;
             }
         };
-        let parts = turn.parts().with_own(self.line.rank(), own);
+        let parts = turn.parts().with_own(self.call.rank(), own);
         parts.fold(0..ranks, 0, bytes, op);
         Ok(())
     }
 
     /// Collects one block of each rank at all ranks; the own one is in place.
     pub(super) async fn allgather(&self, all: &mut [u8]) -> Result<(), Error> {
-        let block = all.len() / self.line.size() as usize;
-        let own = self.line.rank() as usize * block;
+        let block = all.len() / self.call.size() as usize;
+        let own = self.call.rank() as usize * block;
         let turn = self
             .give_all(RoundKind::Allgather, &all[own..own + block])
             .await?;
@@ -185,11 +192,11 @@ impl<'a, V: Visit> BoardCall<'a, V> {
     /// Contributes a block of so many bytes to a gather: `few` are the bytes, if they go over the board. Does not
     /// wait.
     pub(super) async fn give_block(&self, bytes: usize, few: &[u8]) -> Result<(), Error> {
-        let (told, space) = (
-            BoardNote::new(self.line, RoundKind::Gather, bytes),
+        let (note, space) = (
+            BoardNote::new(self.call, RoundKind::Gather, bytes),
             RoundSpace::of(few.len()),
         );
-        while !self.arrive_as(told, space, few).await?.leave().await {}
+        while !self.arrive_as(note, space, few).await?.leave().await {}
         Ok(())
     }
 
@@ -202,23 +209,23 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         on_board: impl Fn(usize) -> bool,
         mut take: impl FnMut(u32, RoundContributions<'_>),
     ) -> Result<Vec<u32>, Error> {
-        let told = BoardNote::new(self.line, RoundKind::Gather, bytes);
+        let note = BoardNote::new(self.call, RoundKind::Gather, bytes);
         let turn = loop {
-            let turn = self.arrive_as(told, RoundSpace::Lines, &[]).await?;
+            let turn = self.arrive_as(note, RoundSpace::Lines, &[]).await?;
             match turn.all().await {
                 Ok(true) => break turn,
                 Ok(false) => {}
                 Err(error) => {
-                    self.line.note(error);
+                    self.call.note(error);
                     break turn;
                 }
             }
         };
-        let others = (0..self.line.size()).filter(|rank| *rank != self.line.rank());
+        let others = (0..self.call.size()).filter(|rank| *rank != self.call.rank());
         let theirs = others
             .filter_map(|rank| Some((rank, BoardNote::of(self.seat.note(turn.round, rank)?))));
         let mut messages = Vec::new();
-        for (rank, theirs) in theirs.filter(|(_, theirs)| theirs.is_alike(&told)) {
+        for (rank, theirs) in theirs.filter(|(_, theirs)| theirs.is_alike(&note)) {
             let given = theirs.bytes as usize;
             if !on_board(given) {
                 messages.push(rank);
@@ -232,7 +239,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
     /// Sends block `i` of `out` to rank `i` and receives block `i` of `into` from rank `i`.
     pub(super) async fn alltoall(&self, out: &[u8], into: &mut [u8]) -> Result<(), Error> {
         let turn = self.give_all(RoundKind::Alltoall, out).await?;
-        turn.parts().exchange(self.line.rank(), into);
+        turn.parts().exchange(self.call.rank(), into);
         Ok(())
     }
 
@@ -242,17 +249,17 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         kind: RoundKind,
         bytes: usize,
     ) -> Result<BoardRound<'_, V>, Error> {
-        if self.line.comm().has_missed() {
+        if self.call.comm().has_missed() {
             self.announce(false);
         }
-        let told = BoardNote::new(self.line, kind, bytes);
-        self.begin_as(told, RoundSpace::Half).await
+        let note = BoardNote::new(self.call, kind, bytes);
+        self.begin_as(note, RoundSpace::Half).await
     }
 
     /// The same with a given note, when the board has room for the data.
     pub(super) async fn begin_as(
         &self,
-        told: BoardNote,
+        note: BoardNote,
         space: RoundSpace,
     ) -> Result<BoardRound<'_, V>, Error> {
         let seat = self.seat;
@@ -261,37 +268,37 @@ impl<'a, V: Visit> BoardCall<'a, V> {
             Some(round) => round,
             None => self.wait(space.room(seat), begin, || None).await?,
         };
-        Ok(self.turn(round, told))
+        Ok(self.turn(round, note))
     }
 
-    pub(super) fn turn(&self, round: Round, told: BoardNote) -> BoardRound<'_, V> {
+    pub(super) fn turn(&self, round: Round, note: BoardNote) -> BoardRound<'_, V> {
         BoardRound {
             board: self,
             round,
-            note: told.note(),
+            note: note.encode(),
         }
     }
 
     /// Begins a round, puts this rank's bytes there and arrives.
     async fn give(&self, kind: RoundKind, bytes: &[u8]) -> Result<BoardRound<'_, V>, Error> {
-        let told = BoardNote::new(self.line, kind, bytes.len());
-        self.arrive_as(told, RoundSpace::of(bytes.len()), bytes)
+        let note = BoardNote::new(self.call, kind, bytes.len());
+        self.arrive_as(note, RoundSpace::of(bytes.len()), bytes)
             .await
     }
 
     /// The same with a given note.
     async fn arrive_as(
         &self,
-        told: BoardNote,
+        note: BoardNote,
         space: RoundSpace,
         bytes: &[u8],
     ) -> Result<BoardRound<'_, V>, Error> {
         let put = |turn: &BoardRound<'_, V>| {
             if !bytes.is_empty() {
-                turn.parts().put(self.line.rank(), bytes);
+                turn.parts().put(self.call.rank(), bytes);
             }
         };
-        self.arrive_with(told, space, put).await
+        self.arrive_with(note, space, put).await
     }
 
     /// Begins a round, puts this rank's parcel there and arrives; `None`: its data come as messages.
@@ -310,10 +317,10 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         place: usize,
         parcel: Option<&[u8]>,
     ) -> Result<BoardRound<'_, V>, Error> {
-        let told = BoardNote::new(self.line, kind, 0);
+        let note = BoardNote::new(self.call, kind, 0);
         let given = parcel.map_or(Given::Messages, |parcel| Given::of(parcel.len(), place));
-        let put = |turn: &BoardRound<'_, V>| turn.parcels_in(place).put(self.line.rank(), parcel);
-        self.arrive_with(told, given.space(), put).await
+        let put = |turn: &BoardRound<'_, V>| turn.parcels_in(place).put(self.call.rank(), parcel);
+        self.arrive_with(note, given.space(), put).await
     }
 
     /// The same for blocks of these lengths, which follow in later rounds.
@@ -322,26 +329,26 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         kind: RoundKind,
         lengths: &[u64],
     ) -> Result<BoardRound<'_, V>, Error> {
-        let told = BoardNote::new(self.line, kind, 0);
-        let put = |turn: &BoardRound<'_, V>| turn.parcels().put_lengths(self.line.rank(), lengths);
-        self.arrive_with(told, RoundSpace::Half, put).await
+        let note = BoardNote::new(self.call, kind, 0);
+        let put = |turn: &BoardRound<'_, V>| turn.parcels().put_lengths(self.call.rank(), lengths);
+        self.arrive_with(note, RoundSpace::Half, put).await
     }
 
     /// The same with `put` to write the data; unless the [fast path](super::at_hand) has already done it.
     async fn arrive_with(
         &self,
-        told: BoardNote,
+        note: BoardNote,
         space: RoundSpace,
         put: impl FnOnce(&BoardRound<'_, V>),
     ) -> Result<BoardRound<'_, V>, Error> {
-        let comm = self.line.comm();
-        if let Some(round) = comm.begun_at_hand(self.line.number(u32::MAX)) {
-            return Ok(self.turn(round, told));
+        let comm = self.call.comm();
+        if let Some(round) = comm.begun_at_hand(self.call.number(u32::MAX)) {
+            return Ok(self.turn(round, note));
         }
         if comm.has_missed() {
             self.announce(false);
         }
-        let turn = self.begin_as(told, space).await?;
+        let turn = self.begin_as(note, space).await?;
         // Ranks in an earlier call may already be reading its root's data there, and do not wait for this rank.
         if !comm.has_missed() || !turn.is_early() {
             put(&turn);
@@ -377,9 +384,10 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         }
         let awaited = Some(AtBoard {
             what: Awaited::new(self.seat, event),
-            is_from_afar: matches!(event, BoardEvent::Entry(_)) && self.line.hears_from_afar(),
+            is_from_other_nodes: matches!(event, BoardEvent::Entry(_))
+                && self.call.is_from_other_nodes(),
         });
-        self.line
+        self.call
             .visit(|universe| universe.waiting.awaited = awaited);
         let mut looks = 0u32;
         let ended = poll_fn(|_| {
@@ -399,7 +407,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
             }
         })
         .await;
-        self.line.visit(|universe| {
+        self.call.visit(|universe| {
             universe.waiting.awaited = None;
             universe.turned_up = universe.turned_up.wrapping_add(1);
         });
@@ -410,16 +418,16 @@ impl<'a, V: Visit> BoardCall<'a, V> {
     /// broadcast queue.
     #[cold]
     pub(super) fn announce(&self, tells: bool) {
-        let call = self.line.number(u32::MAX);
-        self.seat.bcast_queue().announce(call, tells);
+        let number = self.call.number(u32::MAX);
+        self.seat.bcast_queue().announce(number, tells);
         self.seat.wake_sleepers();
     }
 
     /// A dead rank of the communicator.
     #[cold]
     fn lost(&self) -> Option<Error> {
-        let group = self.line.comm().partners();
-        self.line
+        let group = self.call.comm().partners();
+        self.call
             .visit(|universe| universe.network.lost_among(group))
     }
 }
@@ -479,7 +487,7 @@ impl<V: Visit> BoardRound<'_, V> {
         let over = || seat.is_over(self.round).then_some(());
         let over = self.board.wait(BoardEvent::Over(self.round), over, || None);
         over.await?;
-        let comm = self.board.line.comm();
+        let comm = self.board.call.comm();
         let is_disputed = seat.is_disputed(self.round);
         if comm.has_missed() || is_disputed {
             // This rank missed their call, or skipped it over the broadcast queue.
@@ -490,21 +498,21 @@ impl<V: Visit> BoardRound<'_, V> {
         }
         match is_disputed {
             false => Ok(true),
-            true => Err(self.dispute(seat.who_differs(self.round, self.note))),
+            true => Err(self.mismatch(seat.who_differs(self.round, self.note))),
         }
     }
 
     /// Waits until all lower ranks have arrived, and for the others only after an error. `false`: as
     /// [`all`](Self::all).
     async fn lower(&self) -> Result<bool, Error> {
-        let (seat, rank) = (self.board.seat, self.board.line.rank());
-        if self.board.line.comm().has_missed() {
+        let (seat, rank) = (self.board.seat, self.board.call.rank());
+        if self.board.call.comm().has_missed() {
             return self.all().await;
         }
-        let told = Cell::new(0);
-        let lower = || match seat.first_to_tell(self.round, told.get()..rank) {
+        let first_missing = Cell::new(0);
+        let lower = || match seat.first_to_tell(self.round, first_missing.get()..rank) {
             Some(missing) => {
-                told.set(missing);
+                first_missing.set(missing);
                 None
             }
             None => Some(()),
@@ -519,7 +527,7 @@ impl<V: Visit> BoardRound<'_, V> {
 
     /// Continues without waiting, unless this rank must be careful. `false`: as [`all`](Self::all).
     pub(super) async fn leave(&self) -> bool {
-        if !self.board.line.comm().has_missed() {
+        if !self.board.call.comm().has_missed() {
             return true;
         }
         // The other ranks report any other mismatch.
@@ -530,15 +538,15 @@ impl<V: Visit> BoardRound<'_, V> {
     #[cold]
     fn is_early(&self) -> bool {
         let mine = BoardNote::of(self.note);
-        (0..self.board.line.size())
+        (0..self.board.call.size())
             .filter_map(|rank| self.board.seat.note(self.round, rank))
             .any(|note| BoardNote::of(note).is_before(&mine))
     }
 
-    fn dispute(&self, theirs: Option<(u32, RoundNote)>) -> Error {
-        let name = |rank| self.board.line.name_of(rank);
+    fn mismatch(&self, theirs: Option<(u32, RoundNote)>) -> Error {
+        let name = |rank| self.board.call.name_of(rank);
         let theirs = theirs.map(|(rank, note)| (name(rank), BoardNote::of(note)));
-        BoardNote::of(self.note).dispute(theirs)
+        BoardNote::of(self.note).mismatch(theirs)
     }
 }
 

@@ -19,8 +19,8 @@ pub(super) struct BoardNote {
 
 impl BoardNote {
     /// The note of a call with so many bytes.
-    pub(super) fn new<V: Visit>(line: &CollectiveCall<V>, kind: RoundKind, bytes: usize) -> Self {
-        Self::of_call(line.number(CALLS - 1), kind, bytes)
+    pub(super) fn new<V: Visit>(call: &CollectiveCall<V>, kind: RoundKind, bytes: usize) -> Self {
+        Self::of_call(call.number(CALLS - 1), kind, bytes)
     }
 
     /// The note of the call of this number.
@@ -46,30 +46,31 @@ impl BoardNote {
 
     /// The error if another rank has a different note.
     #[cold]
-    pub(super) fn dispute(self, theirs: Option<(u32, Self)>) -> Error {
+    pub(super) fn mismatch(self, theirs: Option<(u32, Self)>) -> Error {
         match theirs {
-            Some((rank, told)) if self.is_before(&told) => Error::Absent { rank },
-            Some((_, told))
-                if told.kind == self.kind
-                    && told.bytes != self.bytes
-                    && told.bytes.min(self.bytes) <= MOST_BYTES =>
+            Some((rank, theirs)) if self.is_before(&theirs) => Error::Absent { rank },
+            Some((_, theirs))
+                if theirs.kind == self.kind
+                    && theirs.bytes != self.bytes
+                    && theirs.bytes.min(self.bytes) <= MOST_BYTES =>
             {
                 Error::Unequal {
-                    given: told.at_least().into(),
+                    given: theirs.at_least().into(),
                     expected: self.at_least().into(),
                 }
             }
             theirs => Error::Disputed {
                 ours: RoundKind::name(self.kind),
                 our_bytes: self.at_least().into(),
-                theirs: theirs
-                    .map(|(rank, told)| (rank, RoundKind::name(told.kind), told.at_least().into())),
+                theirs: theirs.map(|(rank, theirs)| {
+                    (rank, RoundKind::name(theirs.kind), theirs.at_least().into())
+                }),
             },
         }
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "four bits")]
-    pub(super) fn note(&self) -> RoundNote {
+    pub(super) fn encode(&self) -> RoundNote {
         RoundNote {
             kind: self.kind | (self.call << KIND_BITS) as u8,
             bytes: self.bytes | (self.call >> (8 - KIND_BITS)) << BYTES_BITS,
@@ -179,10 +180,13 @@ mod tests {
     fn a_note_says_what_was_put_into_it() {
         for call in 0..CALLS {
             let (kind, bytes) = (RoundKind::Alltoall as u8, 1 << 20);
-            let note = BoardNote { kind, bytes, call }.note();
+            let note = BoardNote { kind, bytes, call }.encode();
             assert!(note.bytes < 1 << 24);
-            let told = BoardNote::of(note);
-            assert_eq!((told.kind, told.bytes, told.call), (kind, bytes, call));
+            let theirs = BoardNote::of(note);
+            assert_eq!(
+                (theirs.kind, theirs.bytes, theirs.call),
+                (kind, bytes, call)
+            );
         }
     }
 

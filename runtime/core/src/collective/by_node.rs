@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 use super::collective_call::Subgroup;
 use super::reduce::{are_alike, cut, cut_mut, reduce_plain};
-use super::tree::{self, barrier_messages, bcast_plain, tell_plain};
+use super::tree::{self, barrier_messages, bcast_plain, send_plain};
 use super::{CollectiveCall, CollectiveRoot, CollectiveTuning, Reducer, choice, flat};
 use crate::comm::{Comm, Group, WORLD_CONTEXT};
 use crate::nodes::CommNodes;
@@ -36,20 +36,20 @@ pub(super) use rooted::{gather, scatter};
 
 /// The distribution of this call's ranks over nodes, if it goes by node.
 #[inline]
-pub(super) fn nodes_of<V: Visit>(line: &CollectiveCall<V>, goes: bool) -> Option<Rc<CommNodes>> {
-    if !goes || line.is_part() || line.comm().has_board() {
+pub(super) fn nodes_of<V: Visit>(call: &CollectiveCall<V>, goes: bool) -> Option<Rc<CommNodes>> {
+    if !goes || call.is_part() || call.comm().has_board() {
         return None;
     }
-    line.visit(|universe| universe.nodes_of(line.comm()))
+    call.visit(|universe| universe.nodes_of(call.comm()))
 }
 
 /// The same for a reduction: `None` if the order of ranks matters and differs from that of the nodes.
 pub(super) fn nodes_in_order<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     goes: bool,
     op: &impl Reducer,
 ) -> Option<Rc<CommNodes>> {
-    nodes_of(line, goes).filter(|nodes| nodes.are_in_order() || op.commutes())
+    nodes_of(call, goes).filter(|nodes| nodes.are_in_order() || op.commutes())
 }
 
 /// Whether blocks of so many bytes, one for each pair of ranks, are sent through the leaders by default.
@@ -143,15 +143,15 @@ impl Across {
 
 /// The distribution and the communicating ranks of a reduce-scatter in parts of these lengths, if it goes by node.
 pub(super) fn of_reduce_scatter<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     lengths: &[usize],
     op: &impl Reducer,
 ) -> Option<(Rc<CommNodes>, Across)> {
-    let shape = line.shape();
+    let shape = call.shape();
     let choice = shape.choice.reduce_scatter;
     let bytes = lengths.iter().sum();
     let goes = choice.by_node(shape.boards) && bytes > 0;
-    let nodes = nodes_of(line, goes).filter(|nodes| nodes.are_in_order())?;
+    let nodes = nodes_of(call, goes).filter(|nodes| nodes.are_in_order())?;
     let across = Across::of_reduce_scatter(&shape, &nodes, lengths, op);
     let goes = across != Across::Leaders || choice.by_node(combines(&shape, bytes));
     goes.then_some((nodes, across))
@@ -159,7 +159,7 @@ pub(super) fn of_reduce_scatter<V: Visit>(
 
 /// One collective call by nodes: first within each node, then between the nodes' leaders.
 struct ByNodeCall<'a, V> {
-    line: &'a CollectiveCall<V>,
+    call: &'a CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     /// The ranks of this node.
     near: CollectiveCall<V>,
@@ -172,31 +172,31 @@ struct ByNodeCall<'a, V> {
 impl<'a, V: Visit> ByNodeCall<'a, V> {
     /// `root`: the rank that leads its node, if it matters which does.
     async fn of(
-        line: &'a CollectiveCall<V>,
+        call: &'a CollectiveCall<V>,
         nodes: Rc<CommNodes>,
         root: Option<u32>,
     ) -> Result<Self, Error> {
-        settle(line, &nodes).await?;
+        settle(call, &nodes).await?;
         let (near, place) = nodes.near();
-        let near_root = place_of_root(line.comm(), near, root);
-        let root = root.and_then(|root| line.comm().group.peer(root));
-        let near = line.among(Subgroup {
+        let near_root = place_of_root(call.comm(), near, root);
+        let root = root.and_then(|root| call.comm().group.peer(root));
+        let near = call.among(Subgroup {
             group: near.clone(),
             place,
             stand_in: None,
             seat: nodes.seat(),
-            hears_from_afar: near_root.is_none(),
+            is_from_other_nodes: near_root.is_none(),
         });
         let (leaders, node) = nodes.leaders();
-        let across = line.among(Subgroup {
+        let across = call.among(Subgroup {
             group: leaders.clone(),
             place: node,
             stand_in: root.and_then(|root| Some((nodes.place_of(root)?, root))),
             seat: None,
-            hears_from_afar: false,
+            is_from_other_nodes: false,
         });
         Ok(Self {
-            line,
+            call,
             nodes,
             near,
             across,
@@ -219,20 +219,20 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
 
     /// The node of a rank, as an index among the leaders.
     fn node_of(&self, rank: u32) -> u32 {
-        let peer = self.line.comm().group.peer(rank);
+        let peer = self.call.comm().group.peer(rank);
         peer.and_then(|peer| self.nodes.place_of(peer)).unwrap_or(0)
     }
 
     /// The index of a rank of this node among this node's ranks.
     fn place_near(&self, rank: u32) -> u32 {
         let (near, _) = self.nodes.near();
-        place_of_root(self.line.comm(), near, Some(rank)).unwrap_or(0)
+        place_of_root(self.call.comm(), near, Some(rank)).unwrap_or(0)
     }
 
     /// The ranks of each node, by the index of the node among the leaders.
     fn members(&self) -> Vec<Vec<u32>> {
         let mut members = vec![Vec::new(); self.across.size() as usize];
-        for rank in 0..self.line.size() {
+        for rank in 0..self.call.size() {
             members[self.node_of(rank) as usize].push(rank);
         }
         members
@@ -244,12 +244,12 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         if self.near.rank() >= self.nodes.common_places() {
             return None;
         }
-        Some(self.line.among(Subgroup {
-            group: self.nodes.same_place(&self.line.comm().group).clone(),
+        Some(self.call.among(Subgroup {
+            group: self.nodes.same_place(&self.call.comm().group).clone(),
             place: self.across.rank(),
             stand_in: None,
             seat: None,
-            hears_from_afar: false,
+            is_from_other_nodes: false,
         }))
     }
 
@@ -276,7 +276,7 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         match ended {
             Err(lost @ Error::Lost { .. }) => Err(lost),
             Err(error) => {
-                self.line.note(error);
+                self.call.note(error);
                 Ok(())
             }
             Ok(()) => Ok(()),
@@ -284,9 +284,9 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
     }
 
     /// Sends the leader's bytes to this node's ranks; after an error none, which they detect.
-    async fn tell_near(&self, bytes: &mut [u8]) -> Result<(), Error> {
-        match self.leads() && self.line.has_fault() {
-            true => tree::tell_of_fault(&self.near, bytes).await,
+    async fn send_near(&self, bytes: &mut [u8]) -> Result<(), Error> {
+        match self.leads() && self.call.has_fault() {
+            true => tree::send_fault(&self.near, bytes).await,
             false => bcast_plain(&self.near, bytes, self.leader).await,
         }
     }
@@ -310,26 +310,26 @@ pub(super) fn place_of_root(comm: &Comm, near: &Group, root: Option<u32>) -> Opt
 
 /// The ranks of each node agree once on whether they have a board. The message about it belongs to no call: a rank
 /// that could not take part in the first one receives it in a later one.
-async fn settle<V: Visit>(line: &CollectiveCall<V>, nodes: &CommNodes) -> Result<(), Error> {
-    if nodes.is_settled() || !line.is_blocking() {
+async fn settle<V: Visit>(call: &CollectiveCall<V>, nodes: &CommNodes) -> Result<(), Error> {
+    if nodes.is_settled() || !call.is_blocking() {
         return Ok(());
     }
     let (near, place) = nodes.near();
-    let (comm, shape) = (line.comm(), line.shape());
+    let (comm, shape) = (call.comm(), call.shape());
     let can_meet = near.size() > 1 && !comm.shares_context();
     let are_wanted = can_meet && shape.boards && shape.board_bytes > 0;
     let is_there = if are_wanted && comm.context != WORLD_CONTEXT {
-        let near = line.among(Subgroup {
+        let near = call.among(Subgroup {
             group: near.clone(),
             place,
             stand_in: None,
             seat: None,
-            hears_from_afar: false,
+            is_from_other_nodes: false,
         });
         let near = near.of_no_call();
         let mut claimed = [0];
         if place == 0 {
-            claimed[0] = u8::from(line.visit(|universe| universe.claim_near_board(comm)));
+            claimed[0] = u8::from(call.visit(|universe| universe.claim_near_board(comm)));
             flat::bcast(&near, &claimed).await?;
         } else {
             near.receive(0, &mut claimed).await?;
@@ -339,55 +339,55 @@ async fn settle<V: Visit>(line: &CollectiveCall<V>, nodes: &CommNodes) -> Result
         are_wanted
     };
     // If they share no usable memory, they release the board.
-    let take = || line.visit(|universe| universe.take_near_seat(comm, near));
+    let take = || call.visit(|universe| universe.take_near_seat(comm, near));
     nodes.settle(is_there.then(take).flatten());
     Ok(())
 }
 
 /// As [`barrier`](super::barrier).
 pub(super) async fn barrier<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(call, nodes, None).await?;
     by.go_on(tree::arrive(&by.near).await)?;
     if by.leads() {
         barrier_messages(&by.across).await?;
     }
-    by.tell_near(&mut []).await
+    by.send_near(&mut []).await
 }
 
 /// As [`bcast`](super::bcast), at a rank other than the root.
 pub(super) async fn bcast<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     bytes: &mut [u8],
     root: u32,
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, Some(root)).await?;
+    let by = ByNodeCall::of(call, nodes, Some(root)).await?;
     if !by.leads() {
-        return by.tell_near(bytes).await;
+        return by.send_near(bytes).await;
     }
     let (across, root) = (&by.across, by.node_of(root));
     let from = tree::above(across, bytes.len(), root);
     across.receive(from, bytes).await?;
     let mut sent = across.pending();
     tree::start_below(&mut sent, across, bytes, root);
-    let told = by.tell_near(bytes).await;
-    sent.finish().await.and(told)
+    let sent_near = by.send_near(bytes).await;
+    sent.finish().await.and(sent_near)
 }
 
 /// As [`bcast_from_here`](super::bcast_from_here).
 pub(super) async fn bcast_from_here<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     bytes: &[u8],
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, Some(line.rank())).await?;
+    let by = ByNodeCall::of(call, nodes, Some(call.rank())).await?;
     let mut sent = by.across.pending();
     tree::start_below(&mut sent, &by.across, bytes, by.across.rank());
-    let told = tell_plain(&by.near, bytes).await;
-    sent.finish().await.and(told)
+    let sent_near = send_plain(&by.near, bytes).await;
+    sent.finish().await.and(sent_near)
 }
 
 fn dense(bytes: &mut [u8]) -> Payload {

@@ -7,14 +7,14 @@ use crate::var::{Variable, VariableValues};
 
 /// The algorithms of one collective, and their names in the table of variables. `auto` is the first, and a board,
 /// where there is one, the second.
-macro_rules! ways {
-    ($($(#[$doc:meta])* $name:ident { $($way:ident = $word:literal),+ })+) => {$(
+macro_rules! algorithms {
+    ($($(#[$doc:meta])* $name:ident { $($variant:ident = $word:literal),+ })+) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[allow(missing_docs, reason = "the text of the variable explains them")]
         pub enum $name {
             #[default]
-            $($way),+
+            $($variant),+
         }
 
         impl $name {
@@ -22,7 +22,7 @@ macro_rules! ways {
             pub const WORDS: &'static [&'static str] = &[$($word),+];
 
             fn of(values: &VariableValues, variable: Variable) -> Self {
-                const ALL: &[$name] = &[$($name::$way),+];
+                const ALL: &[$name] = &[$($name::$variant),+];
                 let place = usize::try_from(values.get(variable)).unwrap_or(0);
                 ALL.get(place).copied().unwrap_or_default()
             }
@@ -62,7 +62,7 @@ macro_rules! boards {
     )+};
 }
 
-ways! {
+algorithms! {
     /// `MPI_Barrier`.
     Barrier {
         Auto = "auto", Board = "board", Flat = "flat", Rounds = "rounds", Tree = "tree",
@@ -154,14 +154,14 @@ mod tests {
     #[test]
     fn each_word_names_its_way() {
         let given = |word: &str| [("RMPI_ALLREDUCE".to_owned(), word.to_owned())];
-        for (word, way) in [
+        for (word, algorithm) in [
             ("auto", Allreduce::Auto),
             ("board", Allreduce::Board),
             ("Ring", Allreduce::Ring),
         ] {
             let (values, complaints) = VariableValues::from_environment(given(word).into_iter());
             assert!(complaints.is_empty(), "{complaints:?}");
-            assert_eq!(Choices::new(&values).allreduce, way);
+            assert_eq!(Choices::new(&values).allreduce, algorithm);
         }
         let (values, complaints) = VariableValues::from_environment(given("tree").into_iter());
         assert!(complaints[0].contains("one of auto, board, rooted"));

@@ -27,7 +27,7 @@ pub(super) struct Subgroup {
     /// The seat of this process at a board of these ranks.
     pub(super) seat: Option<Rc<Seat>>,
     /// Their leader gets from other nodes what it provides to them.
-    pub(super) hears_from_afar: bool,
+    pub(super) is_from_other_nodes: bool,
 }
 
 /// One call of a collective, from the order of calls (MPI 5.0 section 6.14) to its end.
@@ -83,13 +83,13 @@ impl<V: Visit> CollectiveCall<V> {
         (root, bytes): (Option<Peer>, Option<u64>),
         body: impl AsyncFnOnce(&Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let line = Self {
+        let call = Self {
             blocking: true,
             ..Self::new(visit, comm)
         };
         let whole_job = visit.visit(|universe| universe.size()) == comm.size();
-        let ended = visit.block_on(whole_job, line.meeting(root, bytes), body(&line));
-        line.end(ended)
+        let ended = visit.block_on(whole_job, call.meeting(root, bytes), body(&call));
+        call.end(ended)
     }
 
     /// The record of this call for debuggers.
@@ -207,8 +207,10 @@ impl<V: Visit> CollectiveCall<V> {
     }
 
     /// Whether the data come from another node.
-    pub(super) fn hears_from_afar(&self) -> bool {
-        self.part.as_ref().is_some_and(|part| part.hears_from_afar)
+    pub(super) fn is_from_other_nodes(&self) -> bool {
+        self.part
+            .as_ref()
+            .is_some_and(|part| part.is_from_other_nodes)
     }
 
     /// Whether only some ranks of the communicator take part here.
@@ -280,7 +282,7 @@ impl<V: Visit> CollectiveCall<V> {
     /// A set of concurrent messages.
     pub(crate) fn pending(&self) -> PendingMessages<'_, V> {
         PendingMessages {
-            line: self,
+            call: self,
             requests: Vec::new(),
             error: None,
         }
@@ -405,7 +407,7 @@ const OF_NO_CALL: i32 = i32::MAX;
 /// Messages of a collective call that are not complete. All of them must be waited for, even after an error: their
 /// memory is lent until then.
 pub(crate) struct PendingMessages<'a, V> {
-    line: &'a CollectiveCall<V>,
+    call: &'a CollectiveCall<V>,
     /// With the size that a received one must have.
     requests: Vec<(RequestId, Option<u64>)>,
     error: Option<Error>,
@@ -413,31 +415,31 @@ pub(crate) struct PendingMessages<'a, V> {
 
 impl<V: Visit> PendingMessages<'_, V> {
     pub(crate) fn send(&mut self, to: u32, bytes: &[u8]) {
-        let started = self.line.start_send(to, bytes);
+        let started = self.call.start_send(to, bytes);
         self.keep(started, None);
     }
 
     pub(crate) fn receive(&mut self, from: u32, bytes: &mut [u8]) {
-        let started = self.line.start_receive(from, bytes);
+        let started = self.call.start_receive(from, bytes);
         self.keep(started.map(Some), Some(bytes.len() as u64));
     }
 
     pub(crate) fn send_payload(&mut self, to: u32, data: &Payload) {
         // Signals an error in this part to the receiver.
         let nothing = Payload::Dense(UserMemory::nothing());
-        let is_wrong = self.line.is_part() && self.line.has_fault();
+        let is_wrong = self.call.is_part() && self.call.has_fault();
         let data = if is_wrong { &nothing } else { data };
-        let (target, mode) = (self.line.target(to), SendMode::Direct(Mode::Standard));
+        let (target, mode) = (self.call.target(to), SendMode::Direct(Mode::Standard));
         let started = self
-            .line
+            .call
             .visit
             .visit(|universe| universe.sending().send_payload(target, data, mode));
         self.keep(started, None);
     }
 
     pub(crate) fn receive_payload(&mut self, from: u32, data: &Payload) {
-        let source = self.line.source(from);
-        let started = self.line.visit.visit(|universe| match data {
+        let source = self.call.source(from);
+        let started = self.call.visit.visit(|universe| match data {
             Payload::Dense(memory) => universe.messages.receive(source, *memory),
             Payload::Structured(data) => universe.messages.receive_structured(source, data.clone()),
         });
@@ -453,7 +455,7 @@ impl<V: Visit> PendingMessages<'_, V> {
     #[cold]
     pub(crate) fn take_back(&self) {
         for (request, _) in &self.requests {
-            self.line.visit.visit(|universe| {
+            self.call.visit.visit(|universe| {
                 if !universe.messages.is_complete(*request) {
                     universe.cancel(*request);
                 }
@@ -466,7 +468,7 @@ impl<V: Visit> PendingMessages<'_, V> {
         let mut ended = self.error.map_or(Ok(()), Err);
         for (request, bytes) in self.requests {
             // All of them: their buffers are lent until then.
-            ended = ended.and(self.line.finish(request, bytes).await);
+            ended = ended.and(self.call.finish(request, bytes).await);
         }
         ended
     }

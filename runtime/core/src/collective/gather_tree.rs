@@ -11,25 +11,25 @@ use crate::{Error, Payload, UserMemory, Visit};
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn gather_tree<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
     root: CollectiveRoot,
 ) -> Result<(), Error> {
-    let size = line.size();
-    let Some((root, own)) = of_root(line, mine, all, root) else {
+    let size = call.size();
+    let Some((root, own)) = of_root(call, mine, all, root) else {
         return Ok(());
     };
-    let me = place_of(line.rank(), root, size);
+    let me = place_of(call.rank(), root, size);
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
     let below = below(me, size);
     if me != 0 && below == 1 {
-        let mut pending = line.pending();
+        let mut pending = call.pending();
         pending.send_payload(rank_at(me - lowest(me), root, size), own);
         return pending.finish().await;
     }
     let mut blocks = vec![0u8; block * below as usize];
-    let mut pending = line.pending();
+    let mut pending = call.pending();
     for (child, count) in children(me, size) {
         let at = (child - me) as usize * block;
         let part = &mut blocks[at..at + count as usize * block];
@@ -46,7 +46,7 @@ pub async fn gather_tree<V: Visit>(
     };
     pending.finish().await?;
     if me != 0 {
-        return line
+        return call
             .send(rank_at(me - lowest(me), root, size), &blocks)
             .await;
     }
@@ -63,19 +63,19 @@ pub async fn gather_tree<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn scatter_tree<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     all: &[Payload],
     mine: Option<&Payload>,
     root: CollectiveRoot,
 ) -> Result<(), Error> {
-    let size = line.size();
-    let Some((root, own)) = of_root(line, mine, all, root) else {
+    let size = call.size();
+    let Some((root, own)) = of_root(call, mine, all, root) else {
         return Ok(());
     };
-    let me = place_of(line.rank(), root, size);
+    let me = place_of(call.rank(), root, size);
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
     let below = below(me, size);
-    let mut pending = line.pending();
+    let mut pending = call.pending();
     let mut blocks = Vec::new();
     if me != 0 && below == 1 {
         pending.receive_payload(rank_at(me - lowest(me), root, size), own);
@@ -87,7 +87,7 @@ pub async fn scatter_tree<V: Visit>(
         }
     } else {
         blocks.resize(block * below as usize, 0);
-        line.receive(rank_at(me - lowest(me), root, size), &mut blocks)
+        call.receive(rank_at(me - lowest(me), root, size), &mut blocks)
             .await?;
     }
     for (child, count) in children(me, size) {
@@ -105,13 +105,13 @@ pub async fn scatter_tree<V: Visit>(
 
 /// The root's rank, and the own block; `None` if this rank does not take part.
 pub(super) fn of_root<'a, V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     mine: Option<&'a Payload>,
     all: &'a [Payload],
     root: CollectiveRoot,
 ) -> Option<(u32, &'a Payload)> {
     match root {
-        CollectiveRoot::Here => Some((line.rank(), all.get(line.rank() as usize)?)),
+        CollectiveRoot::Here => Some((call.rank(), all.get(call.rank() as usize)?)),
         CollectiveRoot::There(root) => Some((root, mine?)),
         CollectiveRoot::Aside => None,
     }

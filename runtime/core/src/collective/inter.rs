@@ -9,11 +9,11 @@ use crate::{Error, Payload, UserMemory, Visit};
 ///
 /// # Errors
 /// When a message could not be sent or received.
-pub async fn barrier<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
-    let local = line.local();
+pub async fn barrier<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
+    let local = call.local();
     super::barrier(&local).await?;
-    if line.rank() == 0 {
-        line.exchange(0, &[], 0, &mut []).await?;
+    if call.rank() == 0 {
+        call.exchange(0, &[], 0, &mut []).await?;
     }
     super::barrier(&local).await
 }
@@ -23,10 +23,10 @@ pub async fn barrier<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
 /// # Errors
 /// When a message could not be sent.
 pub async fn bcast_from_here<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &[u8],
 ) -> Result<(), Error> {
-    line.send(0, bytes).await
+    call.send(0, bytes).await
 }
 
 /// Sends the root's bytes to all ranks of the other group.
@@ -34,18 +34,18 @@ pub async fn bcast_from_here<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn bcast<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: CollectiveRoot,
 ) -> Result<(), Error> {
     match root {
         CollectiveRoot::Aside => Ok(()),
-        CollectiveRoot::Here => bcast_from_here(line, bytes).await,
+        CollectiveRoot::Here => bcast_from_here(call, bytes).await,
         CollectiveRoot::There(root) => {
-            if line.rank() == 0 {
-                line.receive(root, bytes).await?;
+            if call.rank() == 0 {
+                call.receive(root, bytes).await?;
             }
-            super::bcast(&line.local(), bytes, 0).await
+            super::bcast(&call.local(), bytes, 0).await
         }
     }
 }
@@ -55,18 +55,18 @@ pub async fn bcast<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn reduce_to<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: CollectiveRoot,
     op: &impl Reducer,
 ) -> Result<(), Error> {
     match root {
         CollectiveRoot::Aside => Ok(()),
-        CollectiveRoot::Here => line.receive(0, bytes).await,
+        CollectiveRoot::Here => call.receive(0, bytes).await,
         CollectiveRoot::There(root) => {
-            reduce::reduce_bytes(&line.local(), bytes, 0, op).await?;
-            match line.rank() {
-                0 => line.send(root, bytes).await,
+            reduce::reduce_bytes(&call.local(), bytes, 0, op).await?;
+            match call.rank() {
+                0 => call.send(root, bytes).await,
                 _ => Ok(()),
             }
         }
@@ -78,13 +78,13 @@ pub async fn reduce_to<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn allreduce<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     result: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    swap(line, bytes, result, op).await?;
-    super::bcast(&line.local(), result, 0).await
+    swap(call, bytes, result, op).await?;
+    super::bcast(&call.local(), result, 0).await
 }
 
 /// As [`allreduce`], but each rank gets only its part; `lengths` has the bytes of the parts of this group.
@@ -92,38 +92,38 @@ pub async fn allreduce<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn reduce_scatter<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     lengths: &[usize],
     mine: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
     let mut result = vec![0u8; lengths.iter().sum()];
-    swap(line, bytes, &mut result, op).await?;
-    let parts: Vec<Payload> = match line.rank() {
+    swap(call, bytes, &mut result, op).await?;
+    let parts: Vec<Payload> = match call.rank() {
         0 => reduce::cut(&result, lengths)
             .map(|part| Payload::Dense(UserMemory::of_const(part)))
             .collect(),
         _ => Vec::new(),
     };
-    let root = match line.rank() {
+    let root = match call.rank() {
         0 => CollectiveRoot::Here,
         _ => CollectiveRoot::There(0),
     };
     let mine = Payload::Dense(UserMemory::of(mine));
-    super::scatter(&line.local(), &parts, Some(&mine), root).await
+    super::scatter(&call.local(), &parts, Some(&mine), root).await
 }
 
 /// Exchanges the combined data of the groups between their ranks 0.
 async fn swap<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     result: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    reduce::reduce_bytes(&line.local(), bytes, 0, op).await?;
-    match line.rank() {
-        0 => line.exchange(0, bytes, 0, result).await,
+    reduce::reduce_bytes(&call.local(), bytes, 0, op).await?;
+    match call.rank() {
+        0 => call.exchange(0, bytes, 0, result).await,
         _ => Ok(()),
     }
 }

@@ -49,11 +49,11 @@ impl Neighbourhood {
     /// When a message could not be sent or received.
     pub async fn exchange<V: Visit>(
         &self,
-        line: &CollectiveCall<V>,
+        call: &CollectiveCall<V>,
         out: &[Payload],
         into: &[Payload],
     ) -> Result<(), Error> {
-        let mut pending = line.pending();
+        let mut pending = call.pending();
         for place in &self.order {
             let source = self.neighbours.sources.get(*place).copied().flatten();
             if let (Some(source), Some(block)) = (source, into.get(*place)) {

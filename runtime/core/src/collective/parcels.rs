@@ -71,11 +71,11 @@ impl<'a> Parcels<'a> {
             return self.seat.put_in_lines(self.round, &length(usize::MAX));
         };
         if parcel.len() <= IN_LINES_BYTES {
-            let mut line = [0; LINE_BODY_BYTES];
-            let line = &mut line[..HEAD_BYTES + parcel.len()];
-            line[..HEAD_BYTES].copy_from_slice(&length(parcel.len()));
-            line[HEAD_BYTES..].copy_from_slice(parcel);
-            return self.seat.put_in_lines(self.round, line);
+            let mut call = [0; LINE_BODY_BYTES];
+            let call = &mut call[..HEAD_BYTES + parcel.len()];
+            call[..HEAD_BYTES].copy_from_slice(&length(parcel.len()));
+            call[HEAD_BYTES..].copy_from_slice(parcel);
+            return self.seat.put_in_lines(self.round, call);
         }
         self.seat.put_in_lines(self.round, &length(parcel.len()));
         let at = rank as usize * self.place;

@@ -38,19 +38,19 @@ pub(super) enum Results {
 impl<'a, V: Visit> Pieces<'a, V> {
     /// For these data, if they go over a board, where rank `i` combines `lengths[i]` bytes, in order. No item is cut.
     pub(super) fn of(
-        line: &'a CollectiveCall<V>,
+        call: &'a CollectiveCall<V>,
         lengths: &[usize],
         item_bytes: usize,
-        wish: BoardChoice,
+        board_choice: BoardChoice,
     ) -> Option<Self> {
-        let goes = match wish {
-            BoardChoice::AsUsual => line.shape().boards,
+        let goes = match board_choice {
+            BoardChoice::AsUsual => call.shape().boards,
             BoardChoice::Yes => true,
             BoardChoice::No => false,
         };
-        let seat = line
+        let seat = call
             .seat()
-            .filter(|_| goes && line.shape().board_bytes > 0)?;
+            .filter(|_| goes && call.shape().board_bytes > 0)?;
         let members = seat.members() as usize;
         let stride = seat.half_bytes() / (members * members) / LINE * LINE;
         let longest = lengths.iter().copied().max().unwrap_or(0);
@@ -62,7 +62,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
             Some(from..*start)
         });
         (piece > 0).then(|| Self {
-            board: BoardCall { line, seat },
+            board: BoardCall { call, seat },
             parts: parts.collect(),
             piece,
             stride,
@@ -71,13 +71,13 @@ impl<'a, V: Visit> Pieces<'a, V> {
 
     /// The same with equal parts.
     pub(super) fn of_even(
-        line: &'a CollectiveCall<V>,
+        call: &'a CollectiveCall<V>,
         bytes: usize,
         item_bytes: usize,
-        wish: BoardChoice,
+        board_choice: BoardChoice,
     ) -> Option<Self> {
-        let lengths = || slices(bytes, line.size() as usize, item_bytes);
-        Self::of(line, &lengths(), item_bytes, wish)
+        let lengths = || slices(bytes, call.size() as usize, item_bytes);
+        Self::of(call, &lengths(), item_bytes, board_choice)
     }
 
     /// Combines the bytes of all.
@@ -88,7 +88,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         results: Results,
         op: &impl Reducer,
     ) -> Result<(), Error> {
-        let me = self.board.line.rank();
+        let me = self.board.call.rank();
         let is_told = !matches!(results, Results::Own(_));
         let longest = self.parts.iter().map(Range::len).max().unwrap_or(0);
         let rounds = longest.div_ceil(self.piece).max(1);
@@ -139,7 +139,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         match results {
             Results::All(all) => Some(all.part(own)),
             Results::Own(part) => {
-                let start = self.parts[self.board.line.rank() as usize].start;
+                let start = self.parts[self.board.call.rank() as usize].start;
                 Some(part.part(own.start - start..own.end - start))
             }
             Results::None => None,
@@ -154,9 +154,9 @@ impl<'a, V: Visit> Pieces<'a, V> {
     }
 
     fn of_others(&self, round: usize) -> impl Iterator<Item = (u32, Range<usize>)> {
-        let line = self.board.line;
-        (1..line.size())
-            .map(move |step| (line.rank() + step) % line.size())
+        let call = self.board.call;
+        (1..call.size())
+            .map(move |step| (call.rank() + step) % call.size())
             .filter_map(move |rank| Some((rank, self.piece_of(rank, round)?)))
     }
 
@@ -184,7 +184,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         result: &mut [u8],
         op: &impl Reducer,
     ) {
-        let me = self.board.line.rank();
+        let me = self.board.call.rank();
         let item = op.item_bytes().max(1);
         let at_once = (PIECE_BYTES / item).max(1) * item;
         let mut kept = vec![0; at_once.min(own.bytes())];
@@ -219,13 +219,13 @@ impl<'a, V: Visit> Pieces<'a, V> {
         read: impl Fn(u32, &mut [u8]),
         op: &impl Reducer,
     ) {
-        let me = self.board.line.rank();
+        let me = self.board.call.rank();
         // The first operand is read into the result: no copy of the own data is needed.
         read(u32::from(me == 0), sum);
         if me == 0 {
             op.reduce(own, sum);
         }
-        for rank in 1 + u32::from(me == 0)..self.board.line.size() {
+        for rank in 1 + u32::from(me == 0)..self.board.call.size() {
             if rank == me {
                 op.reduce(own, sum);
             } else {
@@ -243,8 +243,8 @@ impl<'a, V: Visit> Pieces<'a, V> {
         read: impl Fn(u32, &mut [u8]),
         op: &impl Reducer,
     ) {
-        let me = self.board.line.rank();
-        for rank in 0..self.board.line.size() {
+        let me = self.board.call.rank();
+        for rank in 0..self.board.call.size() {
             match rank == me {
                 true => next.copy_from_slice(own),
                 false => read(rank, next),

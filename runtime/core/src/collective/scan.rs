@@ -15,35 +15,35 @@ use crate::{Error, UserMemory, Visit};
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn scan<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    if let Some(nodes) = nodes_of(line, input.bytes()) {
-        return Box::pin(by_node::scan(line, nodes, input, output, op)).await;
+    if let Some(nodes) = nodes_of(call, input.bytes()) {
+        return Box::pin(by_node::scan(call, nodes, input, output, op)).await;
     }
-    scan_plain(line, input, output, op).await
+    scan_plain(call, input, output, op).await
 }
 
 /// As [`scan`], without regard to nodes.
 pub(super) async fn scan_plain<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let shape = line.shape();
-    if goes_along_chain(&shape, input.bytes(), line.size()) {
-        return Box::pin(scan_along_chain(line, input, output, op)).await;
+    let shape = call.shape();
+    if goes_along_chain(&shape, input.bytes(), call.size()) {
+        return Box::pin(scan_along_chain(call, input, output, op)).await;
     }
     let mut output = output;
     output.copy_from(input);
-    if let Some(board) = BoardCall::of(line, input.bytes(), shape.choice.scan.board()) {
+    if let Some(board) = BoardCall::of(call, input.bytes(), shape.choice.scan.board()) {
         let bytes = output.as_mut_slice();
-        return board.combine_first(bytes, line.rank() + 1, op).await;
+        return board.combine_first(bytes, call.rank() + 1, op).await;
     }
-    let before = Box::pin(before_in_rounds(line, output.as_slice(), op)).await?;
+    let before = Box::pin(before_in_rounds(call, output.as_slice(), op)).await?;
     if let Some(before) = before {
         op.reduce(&before, output.as_mut_slice());
     }
@@ -56,37 +56,37 @@ pub(super) async fn scan_plain<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn exscan<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    if let Some(nodes) = nodes_of(line, input.bytes()) {
-        return Box::pin(by_node::exscan(line, nodes, input, output, op)).await;
+    if let Some(nodes) = nodes_of(call, input.bytes()) {
+        return Box::pin(by_node::exscan(call, nodes, input, output, op)).await;
     }
-    exscan_plain(line, input, output, op).await
+    exscan_plain(call, input, output, op).await
 }
 
 /// As [`exscan`], without regard to nodes.
 pub(super) async fn exscan_plain<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let shape = line.shape();
-    if goes_along_chain(&shape, input.bytes(), line.size()) {
-        return Box::pin(exscan_along_chain(line, input, output, op)).await;
+    let shape = call.shape();
+    if goes_along_chain(&shape, input.bytes(), call.size()) {
+        return Box::pin(exscan_along_chain(call, input, output, op)).await;
     }
     let mut bytes = input.as_slice().to_vec();
-    if let Some(board) = BoardCall::of(line, bytes.len(), shape.choice.scan.board()) {
-        board.combine_first(&mut bytes, line.rank(), op).await?;
-        if line.rank() > 0 {
+    if let Some(board) = BoardCall::of(call, bytes.len(), shape.choice.scan.board()) {
+        board.combine_first(&mut bytes, call.rank(), op).await?;
+        if call.rank() > 0 {
             output.copy_from(UserMemory::of_const(&bytes));
         }
         return Ok(());
     }
-    let before = Box::pin(before_in_rounds(line, &bytes, op)).await?;
+    let before = Box::pin(before_in_rounds(call, &bytes, op)).await?;
     if let Some(before) = before {
         output.copy_from(UserMemory::of_const(&before));
     }
@@ -94,10 +94,10 @@ pub(super) async fn exscan_plain<V: Visit>(
 }
 
 /// The nodes of a call that goes by node: for small data, as the ranks of a node do it twice.
-fn nodes_of<V: Visit>(line: &CollectiveCall<V>, bytes: usize) -> Option<Rc<CommNodes>> {
-    let shape = line.shape();
+fn nodes_of<V: Visit>(call: &CollectiveCall<V>, bytes: usize) -> Option<Rc<CommNodes>> {
+    let shape = call.shape();
     let goes = shape.choice.scan.by_node(by_node::combines(&shape, bytes));
-    by_node::nodes_of(line, goes && bytes > 0).filter(|nodes| nodes.are_in_order())
+    by_node::nodes_of(call, goes && bytes > 0).filter(|nodes| nodes.are_in_order())
 }
 
 /// Whether each rank waits for the previous one: few messages, and many steps.
@@ -117,12 +117,12 @@ fn goes_along_chain(shape: &CollectiveTuning, bytes: usize, ranks: u32) -> bool 
 
 /// A rank sends its result to the next one, piece by piece, and waits for that only at the end.
 async fn scan_along_chain<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let mut chain = Chain::of(line);
+    let mut chain = Chain::of(call);
     if !chain.begin(input.bytes(), op.item_bytes()).await {
         return chain.give_up(input, op.item_bytes()).await;
     }
@@ -130,20 +130,20 @@ async fn scan_along_chain<V: Visit>(
     for piece in pieces(input.bytes(), op.item_bytes()) {
         let mut sum = output.part(piece.clone());
         sum.copy_from(input.part(piece));
-        if !chain.hear(&mut lower, sum.bytes()).await {
+        if !chain.receive(&mut lower, sum.bytes()).await {
             break;
         }
         if !lower.is_empty() {
             op.reduce(&lower, sum.as_mut_slice());
         }
-        chain.tell(sum).await;
+        chain.send(sum).await;
     }
     chain.end().await
 }
 
 /// The same for the ranks below: a rank sends more to the next one than it keeps.
 async fn exscan_along_chain<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
@@ -151,14 +151,14 @@ async fn exscan_along_chain<V: Visit>(
     // A piece that was sent is lent until the chain has waited for it. Only the last piece can be so short that it is
     // sent without a request.
     let mut sums = vec![Vec::new(); AHEAD];
-    let mut chain = Chain::of(line);
+    let mut chain = Chain::of(call);
     if !chain.begin(input.bytes(), op.item_bytes()).await {
         return chain.give_up(input, op.item_bytes()).await;
     }
     let mut lower = Vec::new();
     for (index, piece) in pieces(input.bytes(), op.item_bytes()).enumerate() {
         let own = input.part(piece.clone());
-        if !chain.hear(&mut lower, own.bytes()).await {
+        if !chain.receive(&mut lower, own.bytes()).await {
             break;
         }
         if !chain.is_last() {
@@ -169,7 +169,7 @@ async fn exscan_along_chain<V: Visit>(
             if !lower.is_empty() {
                 op.reduce(&lower, sum);
             }
-            chain.tell(UserMemory::of(sum)).await;
+            chain.send(UserMemory::of(sum)).await;
         }
         if !lower.is_empty() {
             output.part(piece).copy_from(UserMemory::of_const(&lower));
@@ -181,22 +181,22 @@ async fn exscan_along_chain<V: Visit>(
 /// A rank's place in a chain. After an error too, it waits for the messages that it has sent, whose memory is lent
 /// until then.
 struct Chain<'a, V> {
-    line: &'a CollectiveCall<V>,
-    told: PendingMessages<'a, V>,
+    call: &'a CollectiveCall<V>,
+    sent: PendingMessages<'a, V>,
     ended: Result<(), Error>,
 }
 
 impl<'a, V: Visit> Chain<'a, V> {
-    fn of(line: &'a CollectiveCall<V>) -> Self {
+    fn of(call: &'a CollectiveCall<V>) -> Self {
         Self {
-            line,
-            told: line.pending(),
+            call,
+            sent: call.pending(),
             ended: Ok(()),
         }
     }
 
     fn is_last(&self) -> bool {
-        self.line.rank() + 1 == self.line.size()
+        self.call.rank() + 1 == self.call.size()
     }
 
     /// Sends the next rank the number of bytes that will follow, and receives it from the previous one. `false`: the
@@ -208,10 +208,10 @@ impl<'a, V: Visit> Chain<'a, V> {
         }
         if !self.is_last() {
             let word = (bytes as u64).to_ne_bytes();
-            self.ended = self.line.send(self.line.rank() + 1, &word).await;
+            self.ended = self.call.send(self.call.rank() + 1, &word).await;
         }
         let mut word = Vec::new();
-        if !self.hear(&mut word, 8).await {
+        if !self.receive(&mut word, 8).await {
             return false;
         }
         let Ok(word) = <[u8; 8]>::try_from(word) else {
@@ -222,10 +222,10 @@ impl<'a, V: Visit> Chain<'a, V> {
         if given == expected {
             return true;
         }
-        self.line.note(Error::Unequal { given, expected });
+        self.call.note(Error::Unequal { given, expected });
         let mut taken = Vec::new();
         for piece in pieces(usize::try_from(given).unwrap_or(0), item_bytes) {
-            if !self.hear(&mut taken, piece.len()).await {
+            if !self.receive(&mut taken, piece.len()).await {
                 break;
             }
         }
@@ -236,47 +236,47 @@ impl<'a, V: Visit> Chain<'a, V> {
     async fn give_up(mut self, input: UserMemory, item_bytes: usize) -> Result<(), Error> {
         if self.ended.is_ok() {
             for piece in pieces(input.bytes(), item_bytes) {
-                self.tell(input.part(piece)).await;
+                self.send(input.part(piece)).await;
             }
         }
         self.end().await
     }
 
     /// Receives from the previous rank; nothing at the first one. `false`: that rank is dead.
-    async fn hear(&mut self, lower: &mut Vec<u8>, bytes: usize) -> bool {
-        let Some(before) = self.line.rank().checked_sub(1) else {
+    async fn receive(&mut self, lower: &mut Vec<u8>, bytes: usize) -> bool {
+        let Some(before) = self.call.rank().checked_sub(1) else {
             return true;
         };
         lower.resize(bytes, 0);
-        let heard = self.line.receive(before, lower).await;
-        let is_heard = heard.is_ok();
-        if !is_heard {
-            self.told.take_back();
-            self.ended = heard;
+        let received = self.call.receive(before, lower).await;
+        let is_received = received.is_ok();
+        if !is_received {
+            self.sent.take_back();
+            self.ended = received;
         }
-        is_heard
+        is_received
     }
 
     /// Sends to the next rank.
-    async fn tell(&mut self, bytes: UserMemory) {
+    async fn send(&mut self, bytes: UserMemory) {
         if !self.is_last() {
             self.make_room().await;
-            self.told.send(self.line.rank() + 1, bytes.as_slice());
+            self.sent.send(self.call.rank() + 1, bytes.as_slice());
         }
     }
 
     /// Waits until fewer than [`AHEAD`] pieces are in flight.
     async fn make_room(&mut self) {
-        if self.told.count() >= AHEAD {
-            let told = std::mem::replace(&mut self.told, self.line.pending());
-            let ended = told.finish().await;
+        if self.sent.count() >= AHEAD {
+            let sent = std::mem::replace(&mut self.sent, self.call.pending());
+            let ended = sent.finish().await;
             self.ended = std::mem::replace(&mut self.ended, Ok(())).and(ended);
         }
     }
 
     async fn end(self) -> Result<(), Error> {
-        let told = self.told.finish().await;
-        self.ended.and(told)
+        let sent = self.sent.finish().await;
+        self.ended.and(sent)
     }
 }
 
@@ -290,18 +290,18 @@ fn pieces(bytes: usize, item_bytes: usize) -> impl Iterator<Item = std::ops::Ran
 
 /// The combination of all lower ranks' bytes by recursive doubling; `None` at rank 0.
 async fn before_in_rounds<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &[u8],
     op: &impl Reducer,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let (rank, size) = (line.rank(), line.size());
+    let (rank, size) = (call.rank(), call.size());
     // Of consecutive ranks, this one the last.
     let mut partial = bytes.to_vec();
     let mut before: Option<Vec<u8>> = None;
     let mut span = 1;
     while span < size {
         let mut lower = vec![0u8; bytes.len()];
-        let mut pending = line.pending();
+        let mut pending = call.pending();
         if rank >= span {
             pending.receive(rank - span, &mut lower);
         }

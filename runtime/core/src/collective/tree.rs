@@ -19,75 +19,75 @@ use crate::{Error, Visit};
 ///
 /// # Errors
 /// When a message could not be sent or received.
-pub async fn barrier<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
-    let shape = line.shape();
-    if let Some(board) = BoardCall::of(line, 0, shape.choice.barrier.board()) {
+pub async fn barrier<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
+    let shape = call.shape();
+    if let Some(board) = BoardCall::of(call, 0, shape.choice.barrier.board()) {
         return board.barrier().await;
     }
     let goes = shape.choice.barrier.by_node(shape.boards);
-    if let Some(nodes) = by_node::nodes_of(line, goes) {
-        return Box::pin(by_node::barrier(line, nodes)).await;
+    if let Some(nodes) = by_node::nodes_of(call, goes) {
+        return Box::pin(by_node::barrier(call, nodes)).await;
     }
-    barrier_messages(line).await
+    barrier_messages(call).await
 }
 
 /// As [`barrier`], by messages between any two.
-pub(super) async fn barrier_messages<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
+pub(super) async fn barrier_messages<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     use choice::Barrier::{Auto, Board as OverBoard, Flat, Nodes, Rounds, Tree};
-    let shape = line.shape();
+    let shape = call.shape();
     match shape.choice.barrier {
-        Flat => flat::barrier(line).await,
-        Auto | OverBoard | Nodes if shape.flat => flat::barrier(line).await,
-        Auto | OverBoard | Nodes | Rounds => disseminate(line).await,
-        Tree => climb(line).await,
+        Flat => flat::barrier(call).await,
+        Auto | OverBoard | Nodes if shape.flat => flat::barrier(call).await,
+        Auto | OverBoard | Nodes | Rounds => disseminate(call).await,
+        Tree => climb(call).await,
     }
 }
 
 /// All ranks have entered before rank 0 leaves; the others wait at most for those below them in a tree.
-pub(super) async fn arrive<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
-    let shape = line.shape();
-    if let Some(board) = BoardCall::of(line, 0, shape.choice.barrier.board()) {
-        return board.arrive(line.rank() == 0).await;
+pub(super) async fn arrive<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
+    let shape = call.shape();
+    if let Some(board) = BoardCall::of(call, 0, shape.choice.barrier.board()) {
+        return board.arrive(call.rank() == 0).await;
     }
     match shape.flat {
-        true => flat::arrive(line).await,
-        false => climb_up(line).await.map(|_| ()),
+        true => flat::arrive(call).await,
+        false => climb_up(call).await.map(|_| ()),
     }
 }
 
 /// Up a binomial tree, and down again: each rank but a few communicates with few others.
-async fn climb<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
-    let span = climb_up(line).await?;
-    let rank = line.rank();
+async fn climb<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
+    let span = climb_up(call).await?;
+    let rank = call.rank();
     if rank != 0 {
-        line.receive(rank - span, &mut []).await?;
+        call.receive(rank - span, &mut []).await?;
     }
-    send_on(line, &[], 0, span).await
+    send_on(call, &[], 0, span).await
 }
 
 /// Up a binomial tree; returns the size of this rank's subtree: the rank that it has sent to is so far below it.
-async fn climb_up<V: Visit>(line: &CollectiveCall<V>) -> Result<u32, Error> {
-    let (rank, size) = (line.rank(), line.size());
+async fn climb_up<V: Visit>(call: &CollectiveCall<V>) -> Result<u32, Error> {
+    let (rank, size) = (call.rank(), call.size());
     let mut span = 1;
     while span < size {
         if rank & span != 0 {
-            line.send(rank - span, &[]).await?;
+            call.send(rank - span, &[]).await?;
             break;
         }
         if rank + span < size {
-            line.receive(rank + span, &mut []).await?;
+            call.receive(rank + span, &mut []).await?;
         }
         span <<= 1;
     }
     Ok(span)
 }
 
-async fn disseminate<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
-    let (rank, size) = (line.rank(), line.size());
+async fn disseminate<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
+    let (rank, size) = (call.rank(), call.size());
     let mut span = 1;
     while span < size {
         let (to, from) = ((rank + span) % size, (rank + size - span) % size);
-        line.exchange(to, &[], from, &mut []).await?;
+        call.exchange(to, &[], from, &mut []).await?;
         span <<= 1;
     }
     Ok(())
@@ -99,34 +99,34 @@ async fn disseminate<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn bcast<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
 ) -> Result<(), Error> {
-    if line.rank() == root {
-        return bcast_from_here(line, bytes).await;
+    if call.rank() == root {
+        return bcast_from_here(call, bytes).await;
     }
-    if let Some(nodes) = nodes_of(line) {
-        return Box::pin(by_node::bcast(line, nodes, bytes, root)).await;
+    if let Some(nodes) = nodes_of(call) {
+        return Box::pin(by_node::bcast(call, nodes, bytes, root)).await;
     }
-    bcast_plain(line, bytes, root).await
+    bcast_plain(call, bytes, root).await
 }
 
 /// As [`bcast`], without regard to nodes.
 pub(super) async fn bcast_plain<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
 ) -> Result<(), Error> {
-    if line.rank() == root {
-        return tell_plain(line, bytes).await;
+    if call.rank() == root {
+        return send_plain(call, bytes).await;
     }
-    if let Some(queue) = queue_of(line, bytes.len()) {
+    if let Some(queue) = queue_of(call, bytes.len()) {
         return queue
-            .hear(RoundKind::Bcast, root, bytes.len(), 0, bytes)
+            .receive(RoundKind::Bcast, root, bytes.len(), 0, bytes)
             .await;
     }
-    Box::pin(bcast_messages(line, bytes, root)).await
+    Box::pin(bcast_messages(call, bytes, root)).await
 }
 
 /// The root's part of [`bcast`]: other calls may read the same memory meanwhile.
@@ -134,91 +134,91 @@ pub(super) async fn bcast_plain<V: Visit>(
 /// # Errors
 /// When a message could not be sent.
 pub async fn bcast_from_here<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &[u8],
 ) -> Result<(), Error> {
-    if let Some(nodes) = nodes_of(line) {
-        return Box::pin(by_node::bcast_from_here(line, nodes, bytes)).await;
+    if let Some(nodes) = nodes_of(call) {
+        return Box::pin(by_node::bcast_from_here(call, nodes, bytes)).await;
     }
-    tell_plain(line, bytes).await
+    send_plain(call, bytes).await
 }
 
 /// As [`bcast_from_here`], without regard to nodes.
-pub(super) async fn tell_plain<V: Visit>(
-    line: &CollectiveCall<V>,
+pub(super) async fn send_plain<V: Visit>(
+    call: &CollectiveCall<V>,
     bytes: &[u8],
 ) -> Result<(), Error> {
-    if let Some(queue) = queue_of(line, bytes.len()) {
-        return queue.tell(RoundKind::Bcast, bytes).await;
+    if let Some(queue) = queue_of(call, bytes.len()) {
+        return queue.send(RoundKind::Bcast, bytes).await;
     }
-    Box::pin(tell_messages(line, bytes)).await
+    Box::pin(send_messages(call, bytes)).await
 }
 
 /// Sends the signal for an error in a broadcast of so many bytes: an empty one on the same path.
-pub(super) async fn tell_of_fault<V: Visit>(
-    line: &CollectiveCall<V>,
+pub(super) async fn send_fault<V: Visit>(
+    call: &CollectiveCall<V>,
     bytes: &[u8],
 ) -> Result<(), Error> {
-    match queue_of(line, bytes.len()) {
-        Some(queue) => queue.tell(RoundKind::Bcast, &[]).await,
+    match queue_of(call, bytes.len()) {
+        Some(queue) => queue.send(RoundKind::Bcast, &[]).await,
         // After an error messages are empty.
-        None => Box::pin(tell_messages(line, bytes)).await,
+        None => Box::pin(send_messages(call, bytes)).await,
     }
 }
 
-fn nodes_of<V: Visit>(line: &CollectiveCall<V>) -> Option<Rc<CommNodes>> {
-    let shape = line.shape();
-    by_node::nodes_of(line, shape.choice.bcast.by_node(shape.boards))
+fn nodes_of<V: Visit>(call: &CollectiveCall<V>) -> Option<Rc<CommNodes>> {
+    let shape = call.shape();
+    by_node::nodes_of(call, shape.choice.bcast.by_node(shape.boards))
 }
 
-fn queue_of<V: Visit>(line: &CollectiveCall<V>, bytes: usize) -> Option<BcastQueueCall<'_, V>> {
-    let shape = line.shape();
-    let wish = shape.choice.bcast.board();
-    let limit = queue_limit(&shape, wish);
-    (limit > 0 && bytes <= limit).then(|| BcastQueueCall::of(line))?
+fn queue_of<V: Visit>(call: &CollectiveCall<V>, bytes: usize) -> Option<BcastQueueCall<'_, V>> {
+    let shape = call.shape();
+    let board_choice = shape.choice.bcast.board();
+    let limit = queue_limit(&shape, board_choice);
+    (limit > 0 && bytes <= limit).then(|| BcastQueueCall::of(call))?
 }
 
 /// Most bytes of a broadcast that go over a queue.
 #[inline]
-pub(super) fn queue_limit(shape: &CollectiveTuning, wish: BoardChoice) -> usize {
+pub(super) fn queue_limit(shape: &CollectiveTuning, board_choice: BoardChoice) -> usize {
     let limit = match shape.flat {
         true => usize::MAX,
         false => shape.board_bcast_bytes,
     };
-    bcast_queue::limit(shape, limit, wish)
+    bcast_queue::limit(shape, limit, board_choice)
 }
 
 /// As [`bcast`], without a board.
 pub(super) async fn bcast_messages<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
 ) -> Result<(), Error> {
-    if line.rank() == root {
-        return tell_messages(line, bytes).await;
+    if call.rank() == root {
+        return send_messages(call, bytes).await;
     }
-    let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
-    match BcastAlgorithm::of(line, bytes.len()) {
-        BcastAlgorithm::Flat => line.receive(root, bytes).await,
-        BcastAlgorithm::Chain => large::pass_on(line, bytes, root).await,
-        BcastAlgorithm::Slices => large::hear_slices(line, bytes, root).await,
+    let (size, me) = (call.size(), place_of(call.rank(), root, call.size()));
+    match BcastAlgorithm::of(call, bytes.len()) {
+        BcastAlgorithm::Flat => call.receive(root, bytes).await,
+        BcastAlgorithm::Chain => large::pass_on(call, bytes, root).await,
+        BcastAlgorithm::Slices => large::receive_slices(call, bytes, root).await,
         BcastAlgorithm::Tree => {
             // The lowest set bit determines the sender, and the number of ranks below this one.
             let span = 1 << me.trailing_zeros();
-            line.receive(rank_at(me - span, root, size), bytes).await?;
-            send_on(line, bytes, root, span).await
+            call.receive(rank_at(me - span, root, size), bytes).await?;
+            send_on(call, bytes, root, span).await
         }
     }
 }
 
 /// As [`bcast_from_here`], without a board.
-async fn tell_messages<V: Visit>(line: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
-    match BcastAlgorithm::of(line, bytes.len()) {
-        BcastAlgorithm::Flat => flat::bcast(line, bytes).await,
-        BcastAlgorithm::Chain => large::pass(line, bytes).await,
-        BcastAlgorithm::Slices => large::tell_slices(line, bytes).await,
+async fn send_messages<V: Visit>(call: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
+    match BcastAlgorithm::of(call, bytes.len()) {
+        BcastAlgorithm::Flat => flat::bcast(call, bytes).await,
+        BcastAlgorithm::Chain => large::pass(call, bytes).await,
+        BcastAlgorithm::Slices => large::send_slices(call, bytes).await,
         BcastAlgorithm::Tree => {
-            send_on(line, bytes, line.rank(), line.size().next_power_of_two()).await
+            send_on(call, bytes, call.rank(), call.size().next_power_of_two()).await
         }
     }
 }
@@ -232,13 +232,13 @@ enum BcastAlgorithm {
 }
 
 impl BcastAlgorithm {
-    fn of<V: Visit>(line: &CollectiveCall<V>, bytes: usize) -> Self {
+    fn of<V: Visit>(call: &CollectiveCall<V>, bytes: usize) -> Self {
         use choice::Bcast::{Auto, Board as OverBoard, Chain, Flat, Nodes, Slices, Tree};
-        let shape = line.shape();
+        let shape = call.shape();
         match shape.choice.bcast {
             Flat => Self::Flat,
             Auto | OverBoard | Nodes if shape.is_flat(bytes) => Self::Flat,
-            Auto | OverBoard | Nodes if shape.is_scattered(bytes, line.size()) => Self::Slices,
+            Auto | OverBoard | Nodes if shape.is_scattered(bytes, call.size()) => Self::Slices,
             Auto | OverBoard | Nodes | Tree => Self::Tree,
             Chain => Self::Chain,
             Slices => Self::Slices,
@@ -248,24 +248,24 @@ impl BcastAlgorithm {
 
 /// Sends to the ranks below this one in a binomial tree, of which `span` positions begin here.
 async fn send_on<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &[u8],
     root: u32,
     span: u32,
 ) -> Result<(), Error> {
-    let mut pending = line.pending();
-    start_on(&mut pending, line, bytes, (root, span));
+    let mut pending = call.pending();
+    start_on(&mut pending, call, bytes, (root, span));
     pending.finish().await
 }
 
 fn start_on<V: Visit>(
     pending: &mut PendingMessages<'_, V>,
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &[u8],
     (root, span): (u32, u32),
 ) {
-    let size = line.size();
-    let me = place_of(line.rank(), root, size);
+    let size = call.size();
+    let me = place_of(call.rank(), root, size);
     let mut span = span >> 1;
     while span > 0 {
         if me + span < size {
@@ -278,12 +278,12 @@ fn start_on<V: Visit>(
 /// Starts the sends of a broadcast of so many bytes: to all others if it is flat, else to those below this rank.
 pub(super) fn start_below<V: Visit>(
     pending: &mut PendingMessages<'_, V>,
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &[u8],
     root: u32,
 ) {
-    let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
-    if line.shape().is_flat(bytes.len()) {
+    let (size, me) = (call.size(), place_of(call.rank(), root, call.size()));
+    if call.shape().is_flat(bytes.len()) {
         if me == 0 {
             (1..size).for_each(|place| pending.send(rank_at(place, root, size), bytes));
         }
@@ -293,13 +293,13 @@ pub(super) fn start_below<V: Visit>(
         0 => size.next_power_of_two(),
         _ => 1 << me.trailing_zeros(),
     };
-    start_on(pending, line, bytes, (root, span));
+    start_on(pending, call, bytes, (root, span));
 }
 
 /// The rank from which this one receives a broadcast of so many bytes.
-pub(super) fn above<V: Visit>(line: &CollectiveCall<V>, bytes: usize, root: u32) -> u32 {
-    let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
-    match line.shape().is_flat(bytes) || me == 0 {
+pub(super) fn above<V: Visit>(call: &CollectiveCall<V>, bytes: usize, root: u32) -> u32 {
+    let (size, me) = (call.size(), place_of(call.rank(), root, call.size()));
+    match call.shape().is_flat(bytes) || me == 0 {
         true => root,
         false => rank_at(me - (1 << me.trailing_zeros()), root, size),
     }

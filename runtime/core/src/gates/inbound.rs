@@ -276,7 +276,7 @@ impl MessageGates {
 
     /// Counts a message that has arrived in a frame, after all that came through gates. Returns its class, if that is
     /// bound.
-    pub(crate) fn mind_message(&mut self, pump: &mut Pump, arrived: &Arrived) -> Option<u32> {
+    pub(crate) fn count_message(&mut self, pump: &mut Pump, arrived: &Arrived) -> Option<u32> {
         let class = *self.into_names.get(&GateName::of(arrived))?;
         if !self.into[class as usize].is_bound() {
             return None;
@@ -319,7 +319,7 @@ impl MessageGates {
         let (Some(request), Some(inlet)) = (into.queue.pop_front(), into.inlet.take()) else {
             return;
         };
-        pump.engine.receiving_beside(request);
+        pump.engine.receiving_by_gate(request);
         let peer = self.into[class as usize].name.peer;
         self.moving.push(ClaimedReceive {
             inlet,

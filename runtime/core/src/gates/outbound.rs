@@ -132,9 +132,9 @@ impl MessageGates {
         if passage == ClaimOutcome::Done {
             out.number += 1;
             out.misses = 0;
-            let tally = pump.engine.tally();
-            tally.gated.add(1);
-            tally.gated_bytes.add(memory.bytes() as u64);
+            let counters = pump.engine.live_counters();
+            counters.gated.add(1);
+            counters.gated_bytes.add(memory.bytes() as u64);
         }
         passage
     }
@@ -159,7 +159,7 @@ impl MessageGates {
         let mut moved = false;
         while let Some(first) = self.out[class as usize].waiting.front().copied() {
             match self.pass_gate(pump, first, class) {
-                ClaimOutcome::Done => pump.engine.sent_beside(first),
+                ClaimOutcome::Done => pump.engine.sent_by_gate(first),
                 ClaimOutcome::Closed if !is_kept(pump, first) => return moved,
                 ClaimOutcome::Closed | ClaimOutcome::Barred => {
                     self.flush(pump, self.out[class as usize].name);
@@ -212,7 +212,7 @@ impl MessageGates {
     /// To be called before a send outside the class: it takes a number if it is a message of a class.
     #[cold]
     #[inline(never)]
-    pub(crate) fn mind_send(&mut self, pump: &mut Pump, target: SendTarget) {
+    pub(crate) fn before_send(&mut self, pump: &mut Pump, target: SendTarget) {
         let name = GateName {
             context: target.context.0,
             peer: target.peer.0,
@@ -232,7 +232,7 @@ impl MessageGates {
 
     /// Takes in a BIND.
     pub(super) fn take_bind(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
-        if pump.engine.is_drowned(name.peer()) {
+        if pump.engine.is_backlogged(name.peer()) {
             return pump.refuse();
         }
         let class = self.out_names.get(&name).copied();

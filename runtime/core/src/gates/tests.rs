@@ -499,7 +499,7 @@ fn frames_that_make_no_sense_change_nothing() {
                         .messages
                         .pump
                         .engine
-                        .tell(Peer(other), head, words);
+                        .queue_frame(Peer(other), head, words);
                 }
                 let head = engine::FrameHead {
                     kind,
@@ -510,7 +510,7 @@ fn frames_that_make_no_sense_change_nothing() {
                     .messages
                     .pump
                     .engine
-                    .tell(to, head, words);
+                    .queue_frame(to, head, words);
             }
         }
         world.rest();
@@ -542,7 +542,7 @@ fn a_class_ends_with_its_requests_and_the_fast_paths_are_open_again() {
     assert!(
         gates
             .iter()
-            .all(|it| !it.minds_sends() && !it.minds_receives())
+            .all(|it| !it.tracks_sends() && !it.tracks_receives())
     );
     assert!(gates.iter().all(|it| !it.is_busy() || it.moving.is_empty()));
 }

@@ -252,9 +252,9 @@ const STEP_TASKS: &str = "SLURM_STEP_NUM_TASKS";
 mod tests {
     use super::*;
 
-    struct Around(&'static [(&'static str, &'static str)]);
+    struct FakeEnvironment(&'static [(&'static str, &'static str)]);
 
-    impl Inherited for Around {
+    impl Inherited for FakeEnvironment {
         fn text(&self, variable: &str) -> Option<String> {
             let found = self.0.iter().find(|(name, _)| *name == variable)?;
             Some(found.1.to_owned())
@@ -271,8 +271,8 @@ mod tests {
         ("SLURM_STEP_NUM_TASKS", "4"),
     ];
 
-    fn said(setting: PmiSetting, around: &'static [(&'static str, &'static str)]) -> String {
-        match PmiAddress::look(setting, &Around(around)) {
+    fn described(setting: PmiSetting, around: &'static [(&'static str, &'static str)]) -> String {
+        match PmiAddress::look(setting, &FakeEnvironment(around)) {
             Ok(found) => format!("{found:?}"),
             Err(error) => error.to_string(),
         }
@@ -288,10 +288,13 @@ mod tests {
             ("PMIX_RANK", "0"),
         ];
         let socket = "Socket { number: 11, version: One, rank: 2, size: 4 }";
-        assert_eq!(said(PmiSetting::Auto, both), socket);
-        assert_eq!(said(PmiSetting::Two, both), socket.replace("One", "Two"));
-        assert_eq!(said(PmiSetting::Pmix, both), "Pmix");
-        assert_eq!(said(PmiSetting::Nobody, both), "Nobody");
+        assert_eq!(described(PmiSetting::Auto, both), socket);
+        assert_eq!(
+            described(PmiSetting::Two, both),
+            socket.replace("One", "Two")
+        );
+        assert_eq!(described(PmiSetting::Pmix, both), "Pmix");
+        assert_eq!(described(PmiSetting::Nobody, both), "Nobody");
         let stale: &[(&str, &str)] = &[
             ("PMI_FD", "12"),
             ("PMI_RANK", "2"),
@@ -299,19 +302,19 @@ mod tests {
             ("PMIX_NAMESPACE", "prterun-n0-140@0"),
             ("PMIX_RANK", "0"),
         ];
-        assert_eq!(said(PmiSetting::Auto, stale), "Pmix");
+        assert_eq!(described(PmiSetting::Auto, stale), "Pmix");
         let port: &[(&str, &str)] = &[("PMI_PORT", "vm:41907"), ("PMI_ID", "3")];
         assert_eq!(
-            said(PmiSetting::Auto, port),
+            described(PmiSetting::Auto, port),
             "Port { port: \"vm:41907\", id: 3 }"
         );
-        assert_eq!(said(PmiSetting::Auto, &[]), "Nobody");
+        assert_eq!(described(PmiSetting::Auto, &[]), "Nobody");
     }
 
     #[test]
     fn people_are_told_by_what_a_process_finds_others() {
         let words = |setting, around: &'static [(&'static str, &'static str)]| {
-            let around = Around(around);
+            let around = FakeEnvironment(around);
             PmiAddress::look(setting, &around).unwrap().words(&around)
         };
         let srun: &[(&str, &str)] = &[("PMI_FD", "11"), ("PMI_RANK", "2"), ("PMI_SIZE", "4")];
@@ -330,22 +333,28 @@ mod tests {
 
     #[test]
     fn one_of_several_that_cannot_find_the_others_says_what_to_do() {
-        let words = said(PmiSetting::Auto, SLURM);
+        let words = described(PmiSetting::Auto, SLURM);
         assert!(
             words.contains("srun has started 4") && words.contains("--mpi=pmi2"),
             "{words}"
         );
-        assert_eq!(said(PmiSetting::Nobody, SLURM), "Nobody");
+        assert_eq!(described(PmiSetting::Nobody, SLURM), "Nobody");
         // A batch script.
-        assert_eq!(said(PmiSetting::Auto, &SLURM[..1]), "Nobody");
+        assert_eq!(described(PmiSetting::Auto, &SLURM[..1]), "Nobody");
         let closed: &[(&str, &str)] = &[("PMI_FD", "12"), ("PMI_RANK", "2"), ("PMI_SIZE", "4")];
-        assert!(said(PmiSetting::Auto, closed).contains("descriptor 12, which is no open socket"));
+        assert!(
+            described(PmiSetting::Auto, closed).contains("descriptor 12, which is no open socket")
+        );
         for (setting, words) in [
             (PmiSetting::One, "asks for pmi1"),
             (PmiSetting::Two, "asks for pmi2"),
             (PmiSetting::Pmix, "asks for pmix"),
         ] {
-            assert!(said(setting, &[]).contains(words), "{}", said(setting, &[]));
+            assert!(
+                described(setting, &[]).contains(words),
+                "{}",
+                described(setting, &[])
+            );
         }
     }
 
@@ -357,9 +366,9 @@ mod tests {
             ("PMI_SIZE", "4"),
             ("RMPI_PMI_USED", "12,2,4,,,,,,,"),
         ];
-        assert_eq!(said(PmiSetting::Auto, child), "Nobody");
-        assert_eq!(said(PmiSetting::Two, child), "Nobody");
-        assert_eq!(used(&Around(child)), "12,2,4,,,,,,,");
+        assert_eq!(described(PmiSetting::Auto, child), "Nobody");
+        assert_eq!(described(PmiSetting::Two, child), "Nobody");
+        assert_eq!(used(&FakeEnvironment(child)), "12,2,4,,,,,,,");
         // The same numbers by coincidence, and another rank.
         let started: &[(&str, &str)] = &[
             ("PMI_FD", "11"),
@@ -367,20 +376,20 @@ mod tests {
             ("PMI_SIZE", "4"),
             ("RMPI_PMI_USED", "11,2,4,,,,,,,"),
         ];
-        assert!(said(PmiSetting::Auto, started).starts_with("Socket"));
+        assert!(described(PmiSetting::Auto, started).starts_with("Socket"));
         let other: &[(&str, &str)] = &[
             ("PMIX_NAMESPACE", "job"),
             ("PMIX_RANK", "3"),
             ("RMPI_PMI_USED", ",,,,,job,2,,,"),
         ];
-        assert_eq!(said(PmiSetting::Auto, other), "Pmix");
+        assert_eq!(described(PmiSetting::Auto, other), "Pmix");
     }
 
     #[test]
     fn the_size_of_the_job_is_known_before_the_server_is_asked() {
-        let around = Around(&[("OMPI_COMM_WORLD_SIZE", "5")]);
+        let around = FakeEnvironment(&[("OMPI_COMM_WORLD_SIZE", "5")]);
         assert_eq!(PmiAddress::Pmix.size(&around), 5);
-        assert_eq!(PmiAddress::Pmix.size(&Around(SLURM)), 4);
+        assert_eq!(PmiAddress::Pmix.size(&FakeEnvironment(SLURM)), 4);
         assert_eq!(PmiAddress::Nobody.size(&around), 1);
     }
 }

@@ -49,8 +49,8 @@ impl PmiClient {
     }
 
     /// Stores a value of this rank for the others.
-    pub(crate) fn put(&mut self, what: &str, value: &str) -> Result<(), Error> {
-        let key = key(self.rank(), what);
+    pub(crate) fn put(&mut self, item: &str, value: &str) -> Result<(), Error> {
+        let key = key(self.rank(), item);
         match self {
             Self::Pmi(client) => client.put(&key, value).map_err(failed),
             Self::Pmix(client) => client.put(&key, value).map_err(failed),
@@ -58,8 +58,8 @@ impl PmiClient {
     }
 
     /// A value that a rank stored before the last fence.
-    pub(crate) fn get(&mut self, rank: u32, what: &str) -> Result<Option<String>, Error> {
-        let key = key(rank, what);
+    pub(crate) fn get(&mut self, rank: u32, item: &str) -> Result<Option<String>, Error> {
+        let key = key(rank, item);
         match self {
             Self::Pmi(client) => client.get(&key).map_err(failed),
             Self::Pmix(client) => client.get(rank, &key).map_err(failed),
@@ -82,11 +82,11 @@ impl PmiClient {
         }
     }
 
-    /// Waits until the server sends, or a rank connects at `door`; for a short time if the server cannot wake this
+    /// Waits until the server sends, or a rank connects at `listener`; for a short time if the server cannot wake this
     /// process.
-    pub(crate) fn rest(&self, door: Option<BorrowedFd<'_>>) {
+    pub(crate) fn rest(&self, listener: Option<BorrowedFd<'_>>) {
         let mut sources: Vec<PollFd<'_>> = Vec::with_capacity(2);
-        sources.extend(door.map(|door| PollFd::from_borrowed_fd(door, PollFlags::IN)));
+        sources.extend(listener.map(|listener| PollFd::from_borrowed_fd(listener, PollFlags::IN)));
         let patience = match self {
             Self::Pmi(client) => {
                 let server = client.as_fd();
@@ -116,8 +116,8 @@ impl PmiClient {
     }
 }
 
-fn key(rank: u32, what: &str) -> String {
-    format!("rmpi-{rank}-{what}")
+fn key(rank: u32, item: &str) -> String {
+    format!("rmpi-{rank}-{item}")
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "it is mapped over")]

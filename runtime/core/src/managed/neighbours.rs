@@ -48,7 +48,7 @@ pub(super) enum NodeRole {
 pub(super) struct Leader {
     rank: u32,
     /// The listening socket, until all guests have connected.
-    door: Option<OwnedFd>,
+    listener: Option<OwnedFd>,
     guests: Vec<GuestSeat>,
     lost: VecDeque<(u32, String)>,
 }
@@ -86,7 +86,7 @@ impl NodeRole {
     pub(super) fn part(&self, rank: u32) {
         match self {
             Self::None => {}
-            Self::Leader(leader) => leader.say(&ToRank::Finalized { rank }),
+            Self::Leader(leader) => leader.broadcast(&ToRank::Finalized { rank }),
             Self::Guest(guest) => {
                 let words = ToDaemon::Finalized { rank }.encode();
                 // A leader that has exited needs no message.
@@ -106,13 +106,13 @@ impl NodeEntry {
         let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(failed("name"))?;
         let since = Instant::now();
         loop {
-            let door = socket(SocketFlags::NONBLOCK)?;
-            match rustix::net::bind(&door, &address) {
+            let listener = socket(SocketFlags::NONBLOCK)?;
+            match rustix::net::bind(&listener, &address) {
                 Ok(()) => {
-                    rustix::net::listen(&door, MOST_WAITING).map_err(failed("listen"))?;
+                    rustix::net::listen(&listener, MOST_WAITING).map_err(failed("listen"))?;
                     return Ok(Self::Leader(Leader {
                         rank,
-                        door: Some(door),
+                        listener: Some(listener),
                         guests: Vec::new(),
                         lost: VecDeque::new(),
                     }));
@@ -144,9 +144,9 @@ impl NodeEntry {
     }
 
     /// Readable when a guest connects.
-    pub(super) fn door(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn listener(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Leader(leader) => leader.door.as_ref().map(AsFd::as_fd),
+            Self::Leader(leader) => leader.listener.as_ref().map(AsFd::as_fd),
             Self::Guest(_) => None,
         }
     }
@@ -155,8 +155,8 @@ impl NodeEntry {
 impl Leader {
     /// Accepts guests that have connected, and takes their hello messages.
     pub(super) fn admit(&mut self, size: u32) -> Result<(), Error> {
-        while let Some(door) = &self.door {
-            let socket = match rustix::net::accept_with(door, SocketFlags::CLOEXEC) {
+        while let Some(listener) = &self.listener {
+            let socket = match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
                 Ok(socket) => socket,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
@@ -169,10 +169,10 @@ impl Leader {
             let patience = Some(Duration::from_secs(10));
             let _ = set_socket_timeout(&socket, Timeout::Recv, patience);
             let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
-            let heard = rustix::io::retry_on_intr(|| {
+            let received = rustix::io::retry_on_intr(|| {
                 rustix::net::recv(&socket, &mut bytes[..], RecvFlags::empty())
             });
-            let length = heard.map_or(0, |(length, _)| length);
+            let length = received.map_or(0, |(length, _)| length);
             let hello = ToDaemon::decode(&bytes[..length]);
             let Ok(ToDaemon::Hello { rank, .. }) = hello else {
                 continue;
@@ -190,8 +190,8 @@ impl Leader {
     }
 
     /// Closes the listening socket, when all have connected.
-    pub(super) fn close_door(&mut self) {
-        self.door = None;
+    pub(super) fn close_listener(&mut self) {
+        self.listener = None;
     }
 
     /// CPUs that the ranks of this node may use, bit `c % 64` of word `c / 64` for CPU `c`.
@@ -213,7 +213,7 @@ impl Leader {
     ///
     /// # Errors
     /// When a send fails for another reason than the exit of a guest.
-    pub(super) fn tell(
+    pub(super) fn send_boot(
         &self,
         words: impl Fn(u32) -> Boot,
         segment: Option<&OwnedFd>,
@@ -243,8 +243,8 @@ impl Leader {
         let mut place = 0;
         while let Some(seat) = self.guests.get(place) {
             let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
-            let heard = rustix::net::recv(&seat.socket, &mut bytes[..], RecvFlags::DONTWAIT);
-            let is_over = match heard {
+            let received = rustix::net::recv(&seat.socket, &mut bytes[..], RecvFlags::DONTWAIT);
+            let is_over = match received {
                 Err(Errno::AGAIN | Errno::INTR) => {
                     place += 1;
                     continue;
@@ -258,7 +258,7 @@ impl Leader {
             let GuestSeat { rank, .. } = self.guests.swap_remove(place);
             if !is_over {
                 let why = ENDED.to_owned();
-                self.say(&ToRank::Lost {
+                self.broadcast(&ToRank::Lost {
                     rank,
                     why: why.clone(),
                 });
@@ -267,7 +267,7 @@ impl Leader {
         }
     }
 
-    fn say(&self, words: &ToRank) {
+    fn broadcast(&self, words: &ToRank) {
         let words = words.encode();
         for seat in &self.guests {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -304,7 +304,7 @@ impl NodeGuest {
     ///
     /// # Errors
     /// When it has exited, or sends something else.
-    pub(super) fn hear(&mut self) -> Result<(Boot, OwnedFd), Error> {
+    pub(super) fn receive_first(&mut self) -> Result<(Boot, OwnedFd), Error> {
         let (boot, segment) = self.receive()?;
         self.leader = boot.leader;
         let without = || Error::Boot("the leader of this node has sent no segment".to_owned());
@@ -318,7 +318,7 @@ impl NodeGuest {
     ///
     /// # Errors
     /// When it has exited, or sends something else.
-    pub(super) fn hear_more(&self) -> Result<Boot, Error> {
+    pub(super) fn receive_second(&self) -> Result<Boot, Error> {
         self.receive().map(|(boot, _)| boot)
     }
 
@@ -354,8 +354,8 @@ impl NodeGuest {
             return None;
         }
         let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
-        let heard = rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT);
-        let length = match heard {
+        let received = rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT);
+        let length = match received {
             Err(Errno::AGAIN | Errno::INTR) => return None,
             Ok((length, _)) => length,
             Err(_) => 0,

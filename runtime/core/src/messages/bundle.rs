@@ -29,7 +29,7 @@ struct Bundle {
     request: RequestId,
     parts: Vec<RequestId>,
     /// The part whose status is the bundle's.
-    speaker: Option<RequestId>,
+    status_part: Option<RequestId>,
     /// Also waits until this buffer has no messages.
     flush: Option<u64>,
 }
@@ -87,7 +87,7 @@ impl Bundles {
     }
 
     /// Whether sends are in progress that only this process itself will collect.
-    pub(crate) fn owes_copies(&self, arena: &RequestArena) -> bool {
+    pub(crate) fn has_unfinished_copies(&self, arena: &RequestArena) -> bool {
         let is_send = |request: &RequestId| arena.fields(*request).kind == RequestKind::Send;
         !self.buffered.is_empty() || self.given_up.iter().any(is_send)
     }
@@ -179,7 +179,7 @@ impl Messages {
             _ => None,
         };
         if let Some(part) = part {
-            self.pump.engine.take_over_datatype(part, request);
+            self.pump.engine.copy_datatype(part, request);
         }
         self.pump.engine.restart_other(request);
         match part {
@@ -188,7 +188,7 @@ impl Messages {
                 self.bundles.open.push(Bundle {
                     request,
                     parts: vec![part],
-                    speaker: None,
+                    status_part: None,
                     flush: None,
                 });
             }
@@ -203,7 +203,7 @@ impl Messages {
     pub fn bundle(
         &mut self,
         parts: Vec<RequestId>,
-        speaker: Option<RequestId>,
+        status_part: Option<RequestId>,
     ) -> Result<RequestId, Error> {
         let request = self
             .pump
@@ -213,7 +213,7 @@ impl Messages {
         self.bundles.open.push(Bundle {
             request,
             parts,
-            speaker,
+            status_part,
             flush: None,
         });
         Ok(request)
@@ -233,7 +233,7 @@ impl Messages {
         self.bundles.open.push(Bundle {
             request,
             parts: Vec::new(),
-            speaker: None,
+            status_part: None,
             flush,
         });
         Ok(request)
@@ -291,7 +291,7 @@ impl Messages {
                 let bundle = self.bundles.open.swap_remove(at);
                 self.pump
                     .engine
-                    .finish_other(bundle.request, bundle.speaker);
+                    .finish_other(bundle.request, bundle.status_part);
                 bundle.parts.into_iter().for_each(|part| self.release(part));
             } else {
                 at += 1;

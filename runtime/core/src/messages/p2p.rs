@@ -29,8 +29,8 @@ impl Messages {
         memory: UserMemory,
         mode: Mode,
     ) -> Result<Option<RequestId>, Error> {
-        if self.gates.minds_sends() {
-            self.gates.mind_send(&mut self.pump, target);
+        if self.gates.tracks_sends() {
+            self.gates.before_send(&mut self.pump, target);
         }
         let small = self.pump.limits.sends_at_once(memory.bytes() as u64);
         if small && mode == Mode::Standard && self.pump.engine.is_clear(target.peer) {
@@ -112,7 +112,7 @@ impl Messages {
     }
 
     /// The fast path of receiving: posts a receive if no special handling is needed, and returns its token. `None`:
-    /// nothing was done. `datatype` as in [`tell_datatype`](Self::tell_datatype).
+    /// nothing was done. `datatype` as in [`record_datatype`](Self::record_datatype).
     #[inline(always)]
     pub fn receive_first(
         &mut self,
@@ -128,8 +128,8 @@ impl Messages {
     }
 
     /// Records for debuggers the datatype that the application named for a request, by its handle.
-    pub fn tell_datatype(&mut self, request: RequestId, handle: u32) {
-        self.pump.engine.tell_datatype(request, handle);
+    pub fn record_datatype(&mut self, request: RequestId, handle: u32) {
+        self.pump.engine.record_datatype(request, handle);
     }
 
     #[inline(never)]
@@ -169,8 +169,8 @@ impl Messages {
             }
             return self.send_owned(target, data.pack(), mode);
         }
-        if self.gates.minds_sends() {
-            self.gates.mind_send(&mut self.pump, target);
+        if self.gates.tracks_sends() {
+            self.gates.before_send(&mut self.pump, target);
         }
         let send = Send {
             peer: target.peer,
@@ -195,7 +195,7 @@ impl Messages {
     /// Posts noncontiguous data at once, if no frame waits. `false`: nothing was done.
     fn send_packed(&mut self, target: SendTarget, data: &Structured) -> bool {
         let bytes = data.bytes();
-        let is_free = !self.gates.minds_sends() && self.pump.engine.is_clear(target.peer);
+        let is_free = !self.gates.tracks_sends() && self.pump.engine.is_clear(target.peer);
         if !is_free || !self.pump.limits.sends_at_once(bytes) {
             return false;
         }
@@ -243,8 +243,8 @@ impl Messages {
         source: ReceiveSource,
         memory: UserMemory,
     ) -> Result<RequestId, Error> {
-        if self.gates.minds_receives() {
-            self.gates.mind_receive(&mut self.pump, source);
+        if self.gates.tracks_receives() {
+            self.gates.before_receive(&mut self.pump, source);
         }
         let receive = wanted(source, memory);
         let (request, output) = self
@@ -267,8 +267,8 @@ impl Messages {
         source: ReceiveSource,
         data: Structured,
     ) -> Result<RequestId, Error> {
-        if self.gates.minds_receives() {
-            self.gates.mind_receive(&mut self.pump, source);
+        if self.gates.tracks_receives() {
+            self.gates.before_receive(&mut self.pump, source);
         }
         let (request, output) = self
             .pump
@@ -284,8 +284,8 @@ impl Messages {
 
     /// The earliest message that such a receive would match, of those taken in so far.
     pub fn find_message(&mut self, source: ReceiveSource) -> Option<ProbedMessage> {
-        if self.gates.minds_receives() {
-            self.gates.mind_receive(&mut self.pump, source);
+        if self.gates.tracks_receives() {
+            self.gates.before_receive(&mut self.pump, source);
         }
         self.pump
             .engine
@@ -341,7 +341,7 @@ impl Messages {
 
     /// Marks a request for cancellation. The outcome is known after further turns of progress.
     pub(crate) fn cancel(&mut self, request: RequestId) {
-        self.gates.mind_cancel(&mut self.pump, request);
+        self.gates.before_cancel(&mut self.pump, request);
         self.pump.engine.cancel(request);
         self.pump.drain();
     }
@@ -385,8 +385,8 @@ impl Messages {
     /// Takes in a frame of the engine's.
     #[inline(always)]
     pub(crate) fn take_in_message(&mut self, arrived: &Arrived) {
-        if self.gates.minds_receives() {
-            return self.take_in_minded(arrived);
+        if self.gates.tracks_receives() {
+            return self.take_in_gated(arrived);
         }
         self.pump.take_in(arrived);
     }
@@ -394,10 +394,10 @@ impl Messages {
     /// Takes in a frame that may be a message of a class that has gates.
     #[cold]
     #[inline(never)]
-    fn take_in_minded(&mut self, arrived: &Arrived) {
+    fn take_in_gated(&mut self, arrived: &Arrived) {
         let is_message = matches!(arrived.head.kind, wire::EAGER | wire::RTS | wire::FIRST);
         let class = is_message
-            .then(|| self.gates.mind_message(&mut self.pump, arrived))
+            .then(|| self.gates.count_message(&mut self.pump, arrived))
             .flatten();
         self.pump.take_in(arrived);
         if let Some(class) = class {

@@ -39,9 +39,9 @@ impl Messages {
         self.pump.traffic.count(Peer(fields.peer), fields.bytes);
         match self.gates.class_of(request) {
             Some(class) if self.gates.restart_out(&mut self.pump, request, class) => return,
-            None if self.gates.minds_sends() => {
+            None if self.gates.tracks_sends() => {
                 let target = target_of(self.pump.engine.arena().fields(request));
-                self.gates.mind_send(&mut self.pump, target);
+                self.gates.before_send(&mut self.pump, target);
             }
             _ => {}
         }
@@ -104,9 +104,9 @@ impl Messages {
         if let Some(class) = self.gates.class_of(request) {
             return self.gates.restart_into(&mut self.pump, request, class);
         }
-        if self.gates.minds_receives() {
+        if self.gates.tracks_receives() {
             let source = source_of(self.pump.engine.arena().fields(request));
-            self.gates.mind_receive(&mut self.pump, source);
+            self.gates.before_receive(&mut self.pump, source);
         }
         if let Some(output) = self.pump.engine.restart_receive(request) {
             self.pump.carry_out_at_once(output);

@@ -33,21 +33,21 @@ fn values(providers: &str) -> VariableValues {
 }
 
 fn opened(boot: Boot, providers: &str) -> String {
-    let birth = Birth {
+    let launch = LaunchState {
         boot: Some(boot),
         link: None,
         segment: None,
     };
-    open(&birth, &values(providers)).unwrap_err().to_string()
+    open(&launch, &values(providers)).unwrap_err().to_string()
 }
 
 #[test]
 fn a_lost_rank_of_a_group_is_told_with_its_number_there_and_the_first_reason() {
     let mut network = JobNetwork::new(0);
-    assert!(!network.wants_turns());
+    assert!(!network.needs_turns());
     assert!(network.add_lost(Peer(3), "it was killed"));
     assert!(!network.add_lost(Peer(3), "it does not answer"));
-    assert!(network.wants_turns());
+    assert!(network.needs_turns());
     assert_eq!(network.why_lost(Peer(3)), Some("it was killed"));
     assert_eq!(network.why_lost(Peer(2)), None);
     let lost = network.lost_among(&Group::of(vec![Peer(2), Peer(3)]));
@@ -99,9 +99,9 @@ struct Job {
     lines: Vec<OwnedFd>,
     records: Vec<Option<Record>>,
     /// Requests for records: from which rank, for which.
-    questions: VecDeque<(usize, u32)>,
+    requests: VecDeque<(usize, u32)>,
     /// All requests so far.
-    asked: Vec<(usize, u32)>,
+    requested: Vec<(usize, u32)>,
     /// Ranks whose record the daemon withholds for now.
     late: Vec<u32>,
     /// Number of ranks that have reported quiescence.
@@ -120,7 +120,7 @@ impl Job {
             let (ours, theirs) = line.unwrap();
             universe.network.set_link(Some(DaemonLink::new(ours, rank)));
             universe.network.join(&mut universe.messages.pump, true);
-            universe.listen();
+            universe.exchange_with_daemon();
             (universe, theirs)
         });
         let (universes, lines) = pairs.unzip();
@@ -129,8 +129,8 @@ impl Job {
             ranks: universes,
             lines,
             records: vec![None; ranks as usize],
-            questions: VecDeque::new(),
-            asked: Vec::new(),
+            requests: VecDeque::new(),
+            requested: Vec::new(),
             late: Vec::new(),
             quiet: 0,
         }
@@ -142,27 +142,27 @@ impl Job {
             universe.progress();
         }
         for rank in 0..self.lines.len() {
-            while let Some(words) = heard(&self.lines[rank]) {
-                self.hear(rank, words);
+            while let Some(words) = received(&self.lines[rank]) {
+                self.take_in(rank, words);
             }
         }
-        for _ in 0..self.questions.len() {
+        for _ in 0..self.requests.len() {
             self.answer_next();
         }
         let _ = self.net.advance() || self.net.advance_until(self.net.now_ns() + 1_000_000);
     }
 
-    fn hear(&mut self, rank: usize, words: ToDaemon) {
+    fn take_in(&mut self, rank: usize, words: ToDaemon) {
         match words {
             ToDaemon::Publish { record, .. } => self.records[rank] = Some(record),
             ToDaemon::LookUp { of, .. } => {
-                self.questions.push_back((rank, of));
-                self.asked.push((rank, of));
+                self.requests.push_back((rank, of));
+                self.requested.push((rank, of));
             }
             ToDaemon::Quiet { .. } => {
                 self.quiet += 1;
                 if self.quiet == self.ranks.len() {
-                    (0..self.quiet).for_each(|rank| self.say(rank, &ToRank::AllQuiet));
+                    (0..self.quiet).for_each(|rank| self.answer(rank, &ToRank::AllQuiet));
                 }
             }
             other => panic!("{other:?}"),
@@ -170,19 +170,19 @@ impl Job {
     }
 
     fn answer_next(&mut self) {
-        let Some((rank, of)) = self.questions.pop_front() else {
+        let Some((rank, of)) = self.requests.pop_front() else {
             return;
         };
         match &self.records[of as usize] {
             Some(record) if !self.late.contains(&of) => {
                 let record = record.clone();
-                self.say(rank, &ToRank::Record { rank: of, record });
+                self.answer(rank, &ToRank::Record { rank: of, record });
             }
-            _ => self.questions.push_back((rank, of)),
+            _ => self.requests.push_back((rank, of)),
         }
     }
 
-    fn say(&self, rank: usize, words: &ToRank) {
+    fn answer(&self, rank: usize, words: &ToRank) {
         rustix::net::send(&self.lines[rank], &words.encode(), SendFlags::empty()).unwrap();
     }
 
@@ -230,7 +230,7 @@ impl Job {
     }
 }
 
-fn heard(line: &OwnedFd) -> Option<ToDaemon> {
+fn received(line: &OwnedFd) -> Option<ToDaemon> {
     let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
     let (length, _) = rustix::net::recv(line, &mut bytes[..], RecvFlags::empty()).ok()?;
     ToDaemon::decode(&bytes[..length]).ok()
@@ -250,7 +250,7 @@ fn ranks_find_each_other_when_they_have_something_to_say() {
         job.turn();
     }
     assert!(job.records.iter().all(Option::is_some));
-    assert_eq!(job.asked, [], "nobody has said anything");
+    assert_eq!(job.requested, [], "nobody has said anything");
     for bytes in [8, 5000, 300_000] {
         let (mut out, mut into) = (pattern(bytes), vec![0; bytes]);
         let sent = job.send(0, 1, &mut out);
@@ -262,15 +262,15 @@ fn ranks_find_each_other_when_they_have_something_to_say() {
         }
         assert_eq!(into, out, "{bytes} bytes");
     }
-    job.asked.sort_unstable();
-    job.asked.dedup();
-    assert!(job.asked.iter().all(|(rank, of)| *rank < 2 && *of < 2));
+    job.requested.sort_unstable();
+    job.requested.dedup();
+    assert!(job.requested.iter().all(|(rank, of)| *rank < 2 && *of < 2));
     for rank in 0..3 {
         while !job.ranks[rank].is_drained() {
             job.turn();
         }
         assert!(!job.ranks[rank].network.may_leave());
-        job.ranks[rank].network.say_quiet();
+        job.ranks[rank].network.report_quiescence();
     }
     while !job.ranks.iter().all(|rank| rank.network.may_leave()) {
         job.turn();
@@ -315,7 +315,7 @@ fn what_needs_a_rank_without_an_address_fails_with_the_reason() {
     }
     assert!(!job.ranks[0].messages.is_complete(send));
     let why = "it has ended".to_owned();
-    job.say(0, &ToRank::NoRecord { rank: 1, why });
+    job.answer(0, &ToRank::NoRecord { rank: 1, why });
     for request in [send, named, any] {
         assert_eq!(
             job.error(0, request),
@@ -365,9 +365,9 @@ fn a_rank_that_is_known_to_have_died_is_not_waited_for() {
     }
     let began_ns = job.net.now_ns();
     let why = "it was killed".to_owned();
-    job.say(0, &ToRank::Lost { rank: 1, why });
-    while let Some(news) = job.ranks[0].network.next_news() {
-        job.ranks[0].take_news(news);
+    job.answer(0, &ToRank::Lost { rank: 1, why });
+    while let Some(event) = job.ranks[0].network.next_event() {
+        job.ranks[0].take_in_daemon_event(event);
     }
     while !job.ranks[0].is_drained() {
         job.turn();
@@ -384,7 +384,12 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
     let mut job = Job::new(2);
     let (mut out, mut into) = (pattern(300_000), vec![0; 300_000]);
     let events = EventType::MemoryNotRegistered.bit() | EventType::PeerLost.bit();
-    job.ranks[0].messages.engine().tally().wanted.set(events);
+    job.ranks[0]
+        .messages
+        .engine()
+        .live_counters()
+        .subscribed
+        .set(events);
     for refused in [0, 1000] {
         job.net.fail_registers(0, refused);
         into.fill(0);
@@ -416,7 +421,12 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
 fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
     let mut job = Job::new(2);
     let events = EventType::PortDown.bit() | EventType::PortUp.bit();
-    job.ranks[0].messages.engine().tally().wanted.set(events);
+    job.ranks[0]
+        .messages
+        .engine()
+        .live_counters()
+        .subscribed
+        .set(events);
     let mut noted = Vec::new();
     for is_up in [false, true, false, true] {
         match is_up {

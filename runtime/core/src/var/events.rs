@@ -96,19 +96,19 @@ impl EventDescription {
 }
 
 /// The event types with listeners.
-static WANTED: EventMask = EventMask::none();
+static SUBSCRIBED: EventMask = EventMask::none();
 
 /// The event types with listeners.
 #[inline(always)]
 #[must_use]
 pub fn wanted() -> &'static EventMask {
-    &WANTED
+    &SUBSCRIBED
 }
 
 /// Replaces the set of event types to be recorded, as bits.
 pub fn want(bits: u32) {
-    pvars::tally().wanted.set(bits);
-    WANTED.set(bits);
+    pvars::engine_counters().subscribed.set(bits);
+    SUBSCRIBED.set(bits);
 }
 
 const fn element(name: &'static str, kind: ElementType, from: ElementOrigin) -> Element {

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 use queue_layout::{CommRow, EngineCounters, Queued, WatermarkCounter};
 
-use crate::boot::Birth;
+use crate::boot::LaunchState;
 
 pub use table::PVARS;
 
@@ -104,7 +104,7 @@ impl PerformanceVariable {
         match (self.source, traffic()) {
             (PvarSource::Ranks(_), Some(traffic)) => traffic.size(),
             // Before `MPI_Init`: the number that there will be.
-            (PvarSource::Ranks(_), None) => Birth::size_to_come() as usize,
+            (PvarSource::Ranks(_), None) => LaunchState::expected_size() as usize,
             _ => 1,
         }
     }
@@ -151,7 +151,7 @@ static BUDGET: AtomicU64 = AtomicU64::new(0);
 
 /// The counters of this process. The first call allocates, so it must not be made in a signal handler.
 #[must_use]
-pub fn tally() -> &'static Arc<EngineCounters> {
+pub fn engine_counters() -> &'static Arc<EngineCounters> {
     &TALLY
 }
 

@@ -57,7 +57,7 @@ static TOOL_SESSIONS: OnceLock<ToolSessions> = OnceLock::new();
 
 /// Allocates the memory that signal handlers need.
 pub fn open() -> &'static ToolSessions {
-    TOOL_SESSIONS.get_or_init(|| ToolSessions::new(Arc::clone(pvars::tally())))
+    TOOL_SESSIONS.get_or_init(|| ToolSessions::new(Arc::clone(pvars::engine_counters())))
 }
 
 /// The sessions that [`open`] has made.
@@ -69,7 +69,7 @@ pub fn get() -> Option<&'static ToolSessions> {
 /// The sessions of MPI_T, their handles of performance variables, and the communicators that those are bound to.
 #[derive(Debug)]
 pub struct ToolSessions {
-    tally: Arc<EngineCounters>,
+    counters: Arc<EngineCounters>,
     /// Twice the generation, plus 1 while it is in use.
     sessions: Vec<AtomicU32>,
     /// Chunks of growing size, which never move.
@@ -98,9 +98,9 @@ fn place(index: usize) -> (usize, usize) {
 }
 
 impl ToolSessions {
-    fn new(tally: Arc<EngineCounters>) -> Self {
+    fn new(counters: Arc<EngineCounters>) -> Self {
         Self {
-            tally,
+            counters,
             sessions: (0..SESSIONS).map(|_| AtomicU32::new(0)).collect(),
             pvar_handles: [const { OnceLock::new() }; CHUNKS],
             rows: (0..ROWS).map(|_| OnceLock::new()).collect(),
@@ -219,7 +219,7 @@ impl ToolSessions {
             (PvarSource::Process(_) | PvarSource::Ranks(_), _) => Ok(0),
             (PvarSource::Extreme(level), _) => {
                 let is_lowest = pvar.class == pvars::PvarClass::LowWatermark;
-                let watch = level(&self.tally).watch(is_lowest);
+                let watch = level(&self.counters).watch(is_lowest);
                 watch
                     .map(|watch| watch.0 as u64)
                     .ok_or(PvarRefusal::Handles)
@@ -256,8 +256,12 @@ impl ToolSessions {
 
     fn close(&self, making: &mut Making, index: usize, pvar_handle: &PvarHandle) {
         match PVARS.get(pvar_handle.pvar()).map(|pvar| pvar.source) {
-            Some(PvarSource::Extreme(level)) => level(&self.tally).unwatch(watch_of(pvar_handle)),
-            Some(PvarSource::Queue(kind)) => self.tally.queues(kind).unwatch(queue_of(pvar_handle)),
+            Some(PvarSource::Extreme(level)) => {
+                level(&self.counters).unwatch(watch_of(pvar_handle))
+            }
+            Some(PvarSource::Queue(kind)) => {
+                self.counters.queues(kind).unwatch(queue_of(pvar_handle))
+            }
             _ => {}
         }
         pvar_handle.close();
@@ -289,12 +293,12 @@ impl ToolSessions {
     ) -> Result<(&'static PerformanceVariable, u64), PvarRefusal> {
         let pvar = PVARS.get(pvar_handle.pvar()).ok_or(PvarRefusal::Handle)?;
         let now = match pvar.source {
-            PvarSource::Process(read) => read(&self.tally),
-            PvarSource::Extreme(level) => level(&self.tally).extreme(watch_of(pvar_handle)),
+            PvarSource::Process(read) => read(&self.counters),
+            PvarSource::Extreme(level) => level(&self.counters).extreme(watch_of(pvar_handle)),
             PvarSource::Comm(read, what) => read(self.row(pvar_handle)?, what),
             PvarSource::Queue(kind) => {
                 self.row(pvar_handle)?;
-                self.tally.queues(kind).length(queue_of(pvar_handle))
+                self.counters.queues(kind).length(queue_of(pvar_handle))
             }
             PvarSource::Ranks(read) => {
                 let now = |traffic: &Arc<PeerTraffic>| read(traffic, at);
@@ -481,7 +485,7 @@ impl ToolSessions {
         match pvar.source {
             _ if pvar.is_read_only() => Err(PvarRefusal::Write),
             PvarSource::Extreme(level) => {
-                let level = level(&self.tally);
+                let level = level(&self.counters);
                 let value = value.unwrap_or_else(|| level.get());
                 Ok(level.set_extreme(watch_of(pvar_handle), value))
             }
@@ -543,18 +547,18 @@ mod tests {
         let at = find("unexpected_messages");
         let first = sessions.alloc(one, at, PvarBinding::Nothing).unwrap();
         let second = sessions.alloc(two, at, PvarBinding::Nothing).unwrap();
-        sessions.tally.unexpected.add(5);
+        sessions.counters.unexpected.add(5);
         sessions.start(one, Some(first)).unwrap();
-        sessions.tally.unexpected.add(2);
+        sessions.counters.unexpected.add(2);
         sessions.start(two, None).unwrap();
-        sessions.tally.unexpected.add(1);
+        sessions.counters.unexpected.add(1);
         assert_eq!(
             (value(&sessions, one, first), value(&sessions, two, second)),
             (3, 1)
         );
         sessions.stop(two, Some(second)).unwrap();
         sessions.reset(one, None).unwrap();
-        sessions.tally.unexpected.add(9);
+        sessions.counters.unexpected.add(9);
         assert_eq!(
             (value(&sessions, one, first), value(&sessions, two, second)),
             (9, 1)
@@ -565,7 +569,7 @@ mod tests {
         );
         assert_eq!(sessions.read_reset(one, first, 0).unwrap().1, 9);
         sessions.write(one, first, 0, 40).unwrap();
-        sessions.tally.unexpected.add(2);
+        sessions.counters.unexpected.add(2);
         assert_eq!(value(&sessions, one, first), 42);
     }
 
@@ -639,8 +643,8 @@ mod tests {
         let sessions = sessions();
         let session = sessions.create_session().unwrap();
         let level = |more: u64, less: u64| {
-            sessions.tally.kept_bytes.add(more);
-            sessions.tally.kept_bytes.sub(less);
+            sessions.counters.kept_bytes.add(more);
+            sessions.counters.kept_bytes.sub(less);
         };
         let (high, low) = (
             "unexpected_recvq_buffer_size_high",
@@ -702,12 +706,12 @@ mod tests {
         let _ = row.begin(queue_layout::collective("Bcast"));
         assert_eq!(value(&sessions, session, handle), 1);
         let queue = find("MPI_T_UMQ_LENGTH");
-        let watch = sessions.tally.queues(Queued::Unexpected).watch(4, 3);
+        let watch = sessions.counters.queues(Queued::Unexpected).watch(4, 3);
         let length = sessions
             .alloc(session, queue, PvarBinding::Comm(row, watch))
             .unwrap();
         sessions.start(session, Some(length)).unwrap();
-        sessions.tally.queues(Queued::Unexpected).arrived(4);
+        sessions.counters.queues(Queued::Unexpected).arrived(4);
         assert_eq!(value(&sessions, session, length), 4);
         row.close();
         row.open(&facts);

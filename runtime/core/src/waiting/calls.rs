@@ -54,7 +54,7 @@ impl WaitPolicy {
                 facts.waits_for = CALL_RANKS;
                 facts.context = of_messages(meeting.context).0;
                 facts.envelope = meeting.envelope();
-                facts.bytes = meeting.told_bytes();
+                facts.bytes = meeting.recorded_bytes();
             }
             Awaits::Other => {}
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use transport::{Fabric, wait};
 
-use super::{Around, WaitPolicy, WaitProgress, short_sleep};
+use super::{WaitContext, WaitPolicy, WaitProgress, short_sleep};
 use crate::var::Variable;
 use crate::var::live::live;
 
@@ -125,9 +125,9 @@ impl WaitPolicy {
     }
 
     /// The rest of a poll in a long series. After a yield or sleep, another turn may find something.
-    pub(crate) fn rest_of_poll(&mut self, around: &mut Around<'_>) -> Rested {
+    pub(crate) fn rest_of_poll(&mut self, context: &mut WaitContext<'_>) -> Rested {
         let now = Instant::now();
-        let fabric = &mut around.messages.pump.fabric;
+        let fabric = &mut context.messages.pump.fabric;
         self.assess(now, fabric);
         let is_free = !self.crowding.is_crowded() && !fabric.needs_cores();
         if is_free || self.crowding.is_sleepless() || self.polling.has_computed(now) {
@@ -135,11 +135,11 @@ impl WaitPolicy {
         }
         let mut rested = Rested::Awake;
         let mut wait = std::mem::take(&mut self.polling.wait);
-        if self.yield_or_sleep(&mut wait, around).is_some() {
+        if self.yield_or_sleep(&mut wait, context).is_some() {
             match self.polling.next_sleep() {
                 Some(longest) => {
                     self.polling.slept = true;
-                    if self.sleep(longest, None, around) {
+                    if self.sleep(longest, None, context) {
                         rested = Rested::Asleep;
                     }
                 }
@@ -158,7 +158,7 @@ impl WaitPolicy {
         if is_free || self.polling.has_computed(now) {
             return None;
         }
-        match self.polling.wait.yields_beside_others() {
+        match self.polling.wait.yields_shared() {
             true => Some(Pause::Yield),
             false => Some(Pause::Sleep(short_sleep())),
         }

@@ -174,13 +174,13 @@ fn run(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
     let mine = vec![me as u8; bytes];
     let mut out = vec![0; bytes];
     let ended = match call {
-        Call::Barrier => {
-            CollectiveCall::run(hand, comm, async |line| collective::barrier(line).await)
-        }
+        Call::Barrier => CollectiveCall::run(hand, comm, async |started| {
+            collective::barrier(started).await
+        }),
         Call::Bcast => {
             out.copy_from_slice(&vec![root as u8 + u8::from(me != root); bytes]);
-            let ended = CollectiveCall::run(hand, comm, async |line| {
-                collective::bcast(line, &mut out, root).await
+            let ended = CollectiveCall::run(hand, comm, async |started| {
+                collective::bcast(started, &mut out, root).await
             });
             assert!(out.iter().all(|byte| *byte == root as u8), "bcast");
             ended
@@ -191,8 +191,8 @@ fn run(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
         Call::Allgather => {
             let mut all = vec![0; bytes * ranks];
             all[me as usize * bytes..][..bytes].copy_from_slice(&mine);
-            let ended = CollectiveCall::run(hand, comm, async |line| {
-                collective::allgather_bytes(line, &mut all).await
+            let ended = CollectiveCall::run(hand, comm, async |started| {
+                collective::allgather_bytes(started, &mut all).await
             });
             for (rank, block) in all.chunks_exact(bytes).enumerate() {
                 assert!(block.iter().all(|byte| *byte == rank as u8), "allgather");
@@ -201,8 +201,8 @@ fn run(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
         }
         Call::Alltoall => {
             let (out, mut into) = (vec![me as u8; bytes * ranks], vec![0; bytes * ranks]);
-            let ended = CollectiveCall::run(hand, comm, async |line| {
-                collective::alltoall_bytes(line, &out, &mut into).await
+            let ended = CollectiveCall::run(hand, comm, async |started| {
+                collective::alltoall_bytes(started, &out, &mut into).await
             });
             for (rank, block) in into.chunks_exact(bytes).enumerate() {
                 assert!(block.iter().all(|byte| *byte == rank as u8), "alltoall");
@@ -224,13 +224,13 @@ fn combine(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
         _ => vec![0; bytes],
     };
     let (input, output) = (UserMemory::of_const(&mine), UserMemory::of(&mut out));
-    let ended = CollectiveCall::run(hand, comm, async |line| match call {
+    let ended = CollectiveCall::run(hand, comm, async |started| match call {
         Call::Reduce => {
             let output = (me == root).then_some(output);
-            collective::reduce(line, input, output, root, &Sum).await
+            collective::reduce(started, input, output, root, &Sum).await
         }
-        Call::Allreduce => collective::allreduce(line, input, output, &Sum).await,
-        _ => collective::reduce_scatter(line, input, &lengths, output, &Sum).await,
+        Call::Allreduce => collective::allreduce(started, input, output, &Sum).await,
+        _ => collective::reduce_scatter(started, input, &lengths, output, &Sum).await,
     });
     ended.unwrap();
     let is_here = call != Call::Reduce || me == root;
@@ -249,11 +249,12 @@ fn deal(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
         let mut all = vec![0; bytes * ranks];
         let blocks = blocks(&mut all, bytes);
         let mine = Payload::Dense(UserMemory::of_const(&mine));
-        let ended =
-            CollectiveCall::run(hand, comm, async |line| match line.shape().choice.gather {
-                Gather::Tree => collective::gather_tree(line, Some(&mine), &blocks, to).await,
-                _ => collective::gather_equal(line, Some(&mine), &blocks, to).await,
-            });
+        let ended = CollectiveCall::run(hand, comm, async |started| {
+            match started.shape().choice.gather {
+                Gather::Tree => collective::gather_tree(started, Some(&mine), &blocks, to).await,
+                _ => collective::gather_equal(started, Some(&mine), &blocks, to).await,
+            }
+        });
         for (rank, block) in all.chunks_exact(bytes).enumerate() {
             let is_right = block.iter().all(|byte| *byte == rank as u8);
             assert!(me != root || is_right, "gather");
@@ -266,12 +267,13 @@ fn deal(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
             .collect();
         let blocks = blocks(&mut all, bytes);
         let place = Payload::Dense(UserMemory::of(&mut out));
-        let ended =
-            CollectiveCall::run(hand, comm, async |line| match line.shape().choice.scatter {
-                Scatter::Tree => collective::scatter_tree(line, &blocks, Some(&place), to).await,
-                Scatter::Direct => collective::scatter(line, &blocks, Some(&place), to).await,
-                _ => collective::scatter_equal(line, &blocks, Some(&place), to).await,
-            });
+        let ended = CollectiveCall::run(hand, comm, async |started| {
+            match started.shape().choice.scatter {
+                Scatter::Tree => collective::scatter_tree(started, &blocks, Some(&place), to).await,
+                Scatter::Direct => collective::scatter(started, &blocks, Some(&place), to).await,
+                _ => collective::scatter_equal(started, &blocks, Some(&place), to).await,
+            }
+        });
         assert_eq!(out, mine, "scatter");
         ended
     };

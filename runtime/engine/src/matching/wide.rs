@@ -6,13 +6,13 @@
 
 use queue_layout::RequestFields;
 
-use super::{Envelope, MatchQueue, Wild};
+use super::{Envelope, MatchQueue, Wildcard};
 use crate::request::{RequestArena, RequestId};
 
 /// The queues of one kind of wildcard, in bins. There are no bins before the first use.
 #[derive(Debug)]
 pub(super) struct BinnedQueues {
-    pub(super) wild: Wild,
+    pub(super) wild: Wildcard,
     bins: Box<[MatchQueue]>,
     /// Links of each message, by slot index.
     links: Vec<QueueLinks>,
@@ -26,7 +26,7 @@ struct QueueLinks {
 }
 
 impl BinnedQueues {
-    pub(super) fn of(wild: Wild) -> Self {
+    pub(super) fn of(wild: Wildcard) -> Self {
         Self {
             wild,
             bins: Box::default(),

@@ -660,7 +660,7 @@ impl Program {
             assert_eq!(counters.posted_length, side.posted.len() as u64);
             if let Some(watch) = watch {
                 let is_watched = |at: &&usize| self.receives[**at].context == CONTEXTS[0];
-                let length = engine.tally().queues(Queued::Posted).length(*watch);
+                let length = engine.live_counters().queues(Queued::Posted).length(*watch);
                 assert_eq!(length, side.posted.iter().filter(is_watched).count() as u64);
             }
             assert_eq!(counters.unexpected_length, side.unexpected.len() as u64);

@@ -60,14 +60,14 @@ impl<'a> NearHand<'a> {
     pub fn barrier(mut self) -> Option<()> {
         let choice = self.shape.choice.barrier;
         let leader = self.leader(None)?;
-        self.hears(0)?;
+        self.can_receive(0)?;
         let round = self.give(
             choice.by_node(self.shape.boards),
             choice.board(),
             RoundKind::Barrier,
             &[],
         )?;
-        self.hear(leader, &mut [], Some(round))
+        self.receive(leader, &mut [], Some(round))
     }
 
     /// As [`bcast`](super::super::bcast), at a rank other than the root.
@@ -75,8 +75,8 @@ impl<'a> NearHand<'a> {
     pub fn bcast(mut self, mut memory: UserMemory, root: u32) -> Option<()> {
         let goes = self.shape.choice.bcast.by_node(self.shape.boards);
         let leader = self.leader(Some(root)).filter(|_| goes)?;
-        self.hears(memory.bytes())?;
-        self.hear(leader, memory.as_mut_slice(), None)
+        self.can_receive(memory.bytes())?;
+        self.receive(leader, memory.as_mut_slice(), None)
     }
 
     /// As [`reduce`](super::super::reduce), at a rank other than the root.
@@ -107,7 +107,7 @@ impl<'a> NearHand<'a> {
         if Across::of_allreduce(&self.shape, self.nodes, size, op) != Across::Leaders {
             return None;
         }
-        self.hears(input.bytes())?;
+        self.can_receive(input.bytes())?;
         let goes = choice.allreduce.by_node(self.shape.boards);
         let round = self.give(
             goes,
@@ -115,7 +115,7 @@ impl<'a> NearHand<'a> {
             RoundKind::Reduce,
             input.as_slice(),
         )?;
-        self.hear(leader, output.as_mut_slice(), Some(round))
+        self.receive(leader, output.as_mut_slice(), Some(round))
     }
 
     /// The index of this node's leader; `None`: it is this rank, or there is no such root.
@@ -134,7 +134,7 @@ impl<'a> NearHand<'a> {
     }
 
     /// Whether the leader sends so many bytes over the queue of the board.
-    fn hears(&self, bytes: usize) -> Option<()> {
+    fn can_receive(&self, bytes: usize) -> Option<()> {
         let limit = queue_limit(&self.shape, self.shape.choice.bcast.board());
         (limit > 0 && bytes <= limit).then_some(())
     }
@@ -143,41 +143,42 @@ impl<'a> NearHand<'a> {
     fn give(
         &self,
         by_node: bool,
-        wish: BoardChoice,
+        board_choice: BoardChoice,
         kind: RoundKind,
         bytes: &[u8],
     ) -> Option<Round> {
-        goes(&self.shape, &self.seat, bytes.len(), wish).filter(|()| by_node)?;
+        goes(&self.shape, &self.seat, bytes.len(), board_choice).filter(|()| by_node)?;
         let (_, place) = self.nodes.near();
-        let told = BoardNote::of_call(self.number, kind, bytes.len());
-        arrive(&self.seat, place, told, bytes)
+        let note = BoardNote::of_call(self.number, kind, bytes.len());
+        arrive(&self.seat, place, note, bytes)
     }
 
     /// Reads the leader's entry, if it comes before anything else happens. `given`: the round in which this rank has
     /// arrived.
-    fn hear(&mut self, leader: u32, into: &mut [u8], given: Option<Round>) -> Option<()> {
-        let note = BoardNote::of_call(self.number, RoundKind::Bcast, into.len()).note();
-        for (heard, chunk) in chunks(into.len()).enumerate() {
-            let told = match self.is_told() {
+    fn receive(&mut self, leader: u32, into: &mut [u8], given: Option<Round>) -> Option<()> {
+        let note = BoardNote::of_call(self.number, RoundKind::Bcast, into.len()).encode();
+        for (received, chunk) in chunks(into.len()).enumerate() {
+            let entry = match self.waits_for_entry() {
                 true => self.seat.bcast_queue().told(),
                 false => None,
             };
-            let Some(told) = told.filter(|told| told.place == leader && told.note == note) else {
-                self.comm.hear_at_hand(self.number, heard);
+            let Some(entry) = entry.filter(|entry| entry.place == leader && entry.note == note)
+            else {
+                self.comm.record_read_entries(self.number, received);
                 if let Some(round) = given {
                     self.comm.begin_at_hand(self.number, round);
                 }
                 return None;
             };
             let queue = self.seat.bcast_queue();
-            queue.read(&told, chunk.len(), 0, &mut into[chunk]);
-            self.seat.take_entry(&told);
+            queue.read(&entry, chunk.len(), 0, &mut into[chunk]);
+            self.seat.take_entry(&entry);
         }
         self.end()
     }
 
     /// Waits until the next entry is in the queue. `false`: something else happened first.
-    fn is_told(&mut self) -> bool {
+    fn waits_for_entry(&mut self) -> bool {
         let queue = self.seat.bcast_queue();
         let next = queue.next();
         let comes_soon = (0..looks(self.universe)).any(|_| {

@@ -14,17 +14,17 @@ use super::{
 
 /// As [`allgather_bytes`](super::super::allgather_bytes).
 pub(in super::super) async fn allgather<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     all: &mut [u8],
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, None).await?;
-    let block = all.len() / line.size() as usize;
+    let by = ByNodeCall::of(call, nodes, None).await?;
+    let block = all.len() / call.size() as usize;
     let at = |rank: u32| rank as usize * block..(rank as usize + 1) * block;
     if !by.leads() {
-        let mine = dense(&mut all[at(line.rank())]);
+        let mine = dense(&mut all[at(call.rank())]);
         by.go_on(gather_equal(&by.near, Some(&mine), &[], by.root()).await)?;
-        return by.tell_near(all).await;
+        return by.send_near(all).await;
     }
     let near: Vec<Payload> = by
         .ranks_near()
@@ -43,20 +43,20 @@ pub(in super::super) async fn allgather<V: Visit>(
             all[at(rank)].copy_from_slice(bytes);
         }
     }
-    by.tell_near(all).await
+    by.send_near(all).await
 }
 
 /// As [`allgather_various`](super::super::allgather_various).
 pub(in super::super) async fn allgather_various<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
-    let Some(given) = mine.or_else(|| own(line, all)) else {
+    let Some(given) = mine.or_else(|| own(call, all)) else {
         return Ok(());
     };
-    let by = ByNodeCall::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(call, nodes, None).await?;
     let members = by.members();
     let order = || members.iter().flatten().map(|rank| &all[*rank as usize]);
     // In node order: in the application's buffers if they are in that order, or in a copy.
@@ -86,8 +86,8 @@ pub(in super::super) async fn allgather_various<V: Visit>(
     } else {
         by.go_on(gather_various(&by.near, Some(given), &[], by.root()).await)?;
     }
-    let mut told = whole;
-    by.tell_near(told.as_mut_slice()).await?;
+    let mut result = whole;
+    by.send_near(result.as_mut_slice()).await?;
     if in_place.is_none() {
         let mut copies = parts.iter().zip(order());
         copies.try_for_each(|(part, place)| part.copy_to(place))?;
@@ -130,7 +130,7 @@ async fn exchange_all<V: Visit>(
     if by.nodes.are_even() {
         return allgather_plain(&by.across, all).await;
     }
-    let block = all.len() / by.line.size() as usize;
+    let block = all.len() / by.call.size() as usize;
     let lengths: Vec<usize> = members.iter().map(|ranks| ranks.len() * block).collect();
     let parts: Vec<Payload> = cut_mut(all, &lengths).map(dense).collect();
     blocks::allgather(&by.across, None, &parts).await
@@ -138,12 +138,12 @@ async fn exchange_all<V: Visit>(
 
 /// As [`alltoall_bytes`](super::super::alltoall_bytes).
 pub(in super::super) async fn alltoall<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     out: &[u8],
     into: &mut [u8],
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(call, nodes, None).await?;
     let given = Payload::Dense(UserMemory::of_const(out));
     let taken = dense(into);
     if !by.leads() {
@@ -155,7 +155,7 @@ pub(in super::super) async fn alltoall<V: Visit>(
     let near = parts_of(&mut rows, count);
     by.go_on(gather_equal(&by.near, Some(&given), &near, CollectiveRoot::Here).await)?;
     let members = by.members();
-    let block = out.len() / line.size() as usize;
+    let block = out.len() / call.size() as usize;
     // From each rank near this one to each rank of a node, node by node.
     let mut packed = Vec::with_capacity(rows.len());
     for ranks in &members {
@@ -188,7 +188,7 @@ async fn exchange_parcels<V: Visit>(
     if by.nodes.are_even() {
         return alltoall_plain(&by.across, packed, come).await;
     }
-    let each = packed.len() / by.line.size() as usize;
+    let each = packed.len() / by.call.size() as usize;
     let lengths: Vec<usize> = members.iter().map(|ranks| ranks.len() * each).collect();
     let out: Vec<Payload> = cut_mut(packed, &lengths).map(dense).collect();
     let into: Vec<Payload> = cut_mut(come, &lengths).map(dense).collect();

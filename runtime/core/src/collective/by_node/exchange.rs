@@ -18,12 +18,12 @@ use super::{ByNodeCall, CollectiveCall, CollectiveRoot, CommNodes, Error, Payloa
 
 /// As [`alltoall_various`](super::super::alltoall_various).
 pub(in super::super) async fn alltoall_various<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     out: &[Payload],
     into: &[Payload],
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(call, nodes, None).await?;
     let far = RemoteRanks::of(&by);
     let mut given = Parcel::default();
     for rank in &far.ranks {
@@ -38,7 +38,7 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
         false => follow(&by, &far, given).await,
     }?;
     // After the messages of the leaders, which may also send such blocks.
-    let mut alone = line.pending();
+    let mut alone = call.pending();
     let mut rest = &got.blocks[..];
     for (rank, bytes) in far.ranks.iter().zip(&got.lengths) {
         let place = &into[*rank as usize];
@@ -47,7 +47,7 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
             Some(bytes) => {
                 let block = rest.split_off(..bytes).unwrap_or(&[]);
                 let taken = read_into(place, block.len(), |into| into.copy_from_slice(block));
-                taken.unwrap_or_else(|error| line.note(error));
+                taken.unwrap_or_else(|error| call.note(error));
             }
         }
     }
@@ -78,7 +78,7 @@ impl RemoteRanks {
         let mut far = Self {
             ranks: Vec::new(),
             nodes: Vec::new(),
-            limit: by.line.shape().node_bytes as u64,
+            limit: by.call.shape().node_bytes as u64,
         };
         for (node, ranks) in by.other_nodes() {
             let start = far.ranks.len();
@@ -156,7 +156,7 @@ async fn lead<V: Visit>(
             }
         }
     }
-    deal_out(by, got).await
+    distribute(by, got).await
 }
 
 /// Collects the blocks of each rank of the node for other nodes.
@@ -193,7 +193,7 @@ async fn exchange<V: Visit>(
     for ((node, _), table) in far.nodes.iter().zip(&mut tables) {
         coming.receive(*node, table);
     }
-    let is_wrong = by.line.has_fault();
+    let is_wrong = by.call.has_fault();
     let mut messages = Vec::new();
     for (_, ranks) in &far.nodes {
         let (mut table, mut blocks) = (Vec::new(), Vec::new());
@@ -228,7 +228,10 @@ async fn exchange<V: Visit>(
 }
 
 /// Gives each rank of the node the blocks for it.
-async fn deal_out<V: Visit>(by: &ByNodeCall<'_, V>, mut got: Vec<Parcel>) -> Result<Parcel, Error> {
+async fn distribute<V: Visit>(
+    by: &ByNodeCall<'_, V>,
+    mut got: Vec<Parcel>,
+) -> Result<Parcel, Error> {
     let mut tables: Vec<Vec<u8>> = got.iter().map(|parcel| to_bytes(&parcel.lengths)).collect();
     let places: Vec<Payload> = tables.iter_mut().map(|table| dense(table)).collect();
     by.go_on(scatter_equal(&by.near, &places, None, CollectiveRoot::Here).await)?;

@@ -22,16 +22,16 @@ use super::{
 
 /// As [`gather`](super::super::gather).
 pub(in super::super) async fn gather<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     mine: Option<&Payload>,
     all: &[Payload],
     root: CollectiveRoot,
 ) -> Result<(), Error> {
-    let Some((to, own)) = of_root(line, mine, all, root) else {
+    let Some((to, own)) = of_root(call, mine, all, root) else {
         return Ok(());
     };
-    let by = ByNodeCall::of(line, nodes, Some(to)).await?;
+    let by = ByNodeCall::of(call, nodes, Some(to)).await?;
     match (by.is_with(to), by.leads()) {
         (true, true) => collect(&by, mine, all).await,
         (true, false) => gather_various(&by.near, Some(own), &[], by.root()).await,
@@ -49,7 +49,7 @@ async fn give<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Res
     match slot.travels(0) {
         Travels::InSlot => Ok(()),
         Travels::Together => send_to(&by.near, by.leader, own).await,
-        Travels::Alone => send_to(by.line, root, own).await,
+        Travels::Alone => send_to(by.call, root, own).await,
     }
 }
 
@@ -67,7 +67,7 @@ async fn pass_up<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> 
             coming.receive(rank, part);
         } else if !part.is_empty() {
             let copied = own.copy_to(&dense(part));
-            copied.unwrap_or_else(|error| by.line.note(error));
+            copied.unwrap_or_else(|error| by.call.note(error));
         }
     }
     by.go_on(coming.finish().await)?;
@@ -110,7 +110,7 @@ async fn collect<V: Visit>(
         }
         return Err(lost);
     }
-    let (mut coming, mut alone) = (by.across.pending(), by.line.pending());
+    let (mut coming, mut alone) = (by.across.pending(), by.call.pending());
     let mut messages = Vec::new();
     for (node, ranks, slots) in &others {
         let lengths = slots.together();
@@ -138,7 +138,7 @@ async fn collect<V: Visit>(
         let parts = cut_mut(&mut packed, &lengths).map(dense);
         for ((at, place), part) in places.enumerate().zip(parts) {
             let taken = take(&slots, at, &part, place);
-            taken.unwrap_or_else(|error| by.line.note(error));
+            taken.unwrap_or_else(|error| by.call.note(error));
         }
     }
     Ok(())
@@ -146,18 +146,18 @@ async fn collect<V: Visit>(
 
 /// As [`scatter`](super::super::scatter).
 pub(in super::super) async fn scatter<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     all: &[Payload],
     mine: Option<&Payload>,
     root: CollectiveRoot,
 ) -> Result<(), Error> {
-    let Some((from, own)) = of_root(line, mine, all, root) else {
+    let Some((from, own)) = of_root(call, mine, all, root) else {
         return Ok(());
     };
-    let by = ByNodeCall::of(line, nodes, Some(from)).await?;
+    let by = ByNodeCall::of(call, nodes, Some(from)).await?;
     match (by.is_with(from), by.leads()) {
-        (true, true) => deal_out(&by, all, mine).await,
+        (true, true) => distribute(&by, all, mine).await,
         (true, false) => scatter_various(&by.near, &[], Some(own), by.root()).await,
         (false, true) => pass_down(&by, own, from).await,
         (false, false) => get(&by, own, from).await,
@@ -165,14 +165,14 @@ pub(in super::super) async fn scatter<V: Visit>(
 }
 
 /// The part of the root: sends the blocks of all.
-async fn deal_out<V: Visit>(
+async fn distribute<V: Visit>(
     by: &ByNodeCall<'_, V>,
     all: &[Payload],
     mine: Option<&Payload>,
 ) -> Result<(), Error> {
     let near = by.of_ranks_near(all);
     let mut others = by.others();
-    let (mut sent, mut alone) = (by.across.pending(), by.line.pending());
+    let (mut sent, mut alone) = (by.across.pending(), by.call.pending());
     let mut messages = Vec::new();
     for (node, ranks, slots) in &mut others {
         let mut packed = Vec::new();
@@ -194,9 +194,9 @@ async fn deal_out<V: Visit>(
         }
         messages.push(packed);
     }
-    let told = scatter_various(&by.near, &near, mine, CollectiveRoot::Here).await;
+    let sent_near = scatter_various(&by.near, &near, mine, CollectiveRoot::Here).await;
     let sent = sent.finish().await;
-    told.and(sent).and(alone.finish().await)
+    sent_near.and(sent).and(alone.finish().await)
 }
 
 /// The part of a leader: forwards the blocks for its node's ranks.
@@ -234,18 +234,18 @@ async fn get<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Resu
     let mut slot = by.slots(1);
     let early = expect_alone(by, root, own);
     let one = slot.whole();
-    let told = by.go_on(scatter_equal(&by.near, &[], Some(&one), by.root()).await);
-    let comes_alone = told.is_ok() && slot.travels(0) == Travels::Alone;
+    let received = by.go_on(scatter_equal(&by.near, &[], Some(&one), by.root()).await);
+    let comes_alone = received.is_ok() && slot.travels(0) == Travels::Alone;
     match early {
         Some(pending) if comes_alone => return pending.finish().await,
         Some(pending) => give_up(pending).await,
         None => {}
     }
-    told?;
+    received?;
     match slot.travels(0) {
         Travels::InSlot => slot.take(0, own),
         Travels::Together => receive_from(&by.near, by.leader, own).await,
-        Travels::Alone => receive_from(by.line, root, own).await,
+        Travels::Alone => receive_from(by.call, root, own).await,
     }
 }
 
@@ -261,7 +261,7 @@ impl<V: Visit> ByNodeCall<'_, V> {
 
     /// Largest block that is sent together with others.
     fn together_bytes(&self) -> u64 {
-        self.line.shape().node_gather_bytes as u64
+        self.call.shape().node_gather_bytes as u64
     }
 
     /// The other nodes, with their ranks and slots for these.
@@ -282,7 +282,7 @@ fn expect_alone<'a, V: Visit>(
 ) -> Option<PendingMessages<'a, V>> {
     let travels = Travels::of(place.bytes(), by.together_bytes());
     (travels == Travels::Alone).then(|| {
-        let mut pending = by.line.pending();
+        let mut pending = by.call.pending();
         pending.receive_payload(from, place);
         pending
     })
@@ -305,18 +305,18 @@ fn take(slots: &ExchangeSlots, at: usize, part: &Payload, place: &Payload) -> Re
     }
 }
 
-async fn send_to<V: Visit>(line: &CollectiveCall<V>, to: u32, data: &Payload) -> Result<(), Error> {
-    let mut pending = line.pending();
+async fn send_to<V: Visit>(call: &CollectiveCall<V>, to: u32, data: &Payload) -> Result<(), Error> {
+    let mut pending = call.pending();
     pending.send_payload(to, data);
     pending.finish().await
 }
 
 async fn receive_from<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     from: u32,
     place: &Payload,
 ) -> Result<(), Error> {
-    let mut pending = line.pending();
+    let mut pending = call.pending();
     pending.receive_payload(from, place);
     pending.finish().await
 }

@@ -27,13 +27,13 @@ impl Engine {
     }
 
     /// Queues a frame of the owner's, in order with the messages to `peer`. Its kind is none of the engine's.
-    pub fn tell(&mut self, peer: Peer, head: FrameHead, words: &[u64]) {
+    pub fn queue_frame(&mut self, peer: Peer, head: FrameHead, words: &[u64]) {
         self.put_off_control(peer, head, words);
     }
 
     /// Whether so many frames wait for `peer` that requests of the peer that need an answer should be refused.
     #[must_use]
-    pub fn is_drowned(&self, peer: Peer) -> bool {
+    pub fn is_backlogged(&self, peer: Peer) -> bool {
         self.is_flooded(peer)
     }
 
@@ -55,7 +55,7 @@ impl Engine {
 
     /// Completes a posted receive whose data have been placed in its buffer, as many as fit.
     #[inline]
-    pub fn received_beside(&mut self, request: RequestId, bytes: u64) {
+    pub fn received_by_gate(&mut self, request: RequestId, bytes: u64) {
         let fields = self.arena.fields(request);
         let message = envelope(fields);
         if fields.state == RequestState::Posted {
@@ -65,9 +65,9 @@ impl Engine {
         self.complete(request);
     }
 
-    /// Records that a posted receive is matched and its data are in flight; [`received_beside`](Self::received_beside)
+    /// Records that a posted receive is matched and its data are in flight; [`received_by_gate`](Self::received_by_gate)
     /// follows.
-    pub fn receiving_beside(&mut self, request: RequestId) {
+    pub fn receiving_by_gate(&mut self, request: RequestId) {
         let message = envelope(self.arena.fields(request));
         self.matching.remove_posted(&mut self.arena, request);
         self.matched(request, message, 0, RequestState::Moving);
@@ -75,7 +75,7 @@ impl Engine {
         self.arena.private(request).scratch = [0; 5];
     }
 
-    /// Starts an inactive persistent send without queueing it: it waits for [`sent_beside`](Self::sent_beside) or
+    /// Starts an inactive persistent send without queueing it: it waits for [`sent_by_gate`](Self::sent_by_gate) or
     /// [`queue_waiting`](Self::queue_waiting).
     pub fn restart_waiting(&mut self, request: RequestId) {
         self.restart(request, RequestState::Queued, |fields| {
@@ -84,7 +84,7 @@ impl Engine {
     }
 
     /// Completes a waiting send whose data have been delivered.
-    pub fn sent_beside(&mut self, request: RequestId) {
+    pub fn sent_by_gate(&mut self, request: RequestId) {
         self.complete(request);
     }
 
