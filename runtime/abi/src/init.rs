@@ -104,7 +104,7 @@ fn join(level: c_int) -> Result<()> {
     };
     process::set_identity(identity);
     if universe.rank() == 0 {
-        let complaints = universe.take_complaints();
+        let complaints = universe.take_warnings();
         for complaint in complaints.into_iter().chain(qmpi::take_complaints()) {
             eprintln!("rmpi: {complaint}");
         }
@@ -136,7 +136,7 @@ fn join(level: c_int) -> Result<()> {
 fn note_first_communicators(universe: &mut Universe) {
     for (handle, comm) in [
         (MPI_Comm::WORLD, universe.comms.world()),
-        (MPI_Comm::SELF, universe.comms.myself()),
+        (MPI_Comm::SELF, universe.comms.self_comm()),
     ] {
         let (size, rank) = (comm.size().into(), comm.rank.into());
         let words = [handle.0 as u64, size, rank, 0, 0];

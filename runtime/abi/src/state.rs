@@ -132,7 +132,7 @@ impl LibraryState {
         };
         Self {
             world: object(universe.comms.world(), 0),
-            myself: object(universe.comms.myself(), 1),
+            myself: object(universe.comms.self_comm(), 1),
             universe,
             comms: HandleRegistry::new(),
             groups: Groups::default(),

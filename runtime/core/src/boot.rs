@@ -75,7 +75,7 @@ impl LaunchState {
             settings::CvarValue::Word(place) => PmiSetting::of(place as u64),
             _ => PmiSetting::Auto,
         };
-        let found = PmiAddress::look(setting, &Environment);
+        let found = PmiAddress::detect(setting, &Environment);
         found.map_or(1, |found| found.size(&Environment))
     }
 
@@ -122,7 +122,7 @@ pub fn started_by(values: &VariableValues) -> Result<Option<String>, String> {
         let (rank, size) = (boot.rank, boot.size);
         return Ok(Some(format!("rmpiexec, as rank {rank} of {size}")));
     }
-    let found = PmiAddress::look(PmiSetting::of(values.get(Variable::Pmi)), &Environment);
+    let found = PmiAddress::detect(PmiSetting::of(values.get(Variable::Pmi)), &Environment);
     let found = found.map_err(|error| error.to_string())?;
     Ok(found.words(&Environment))
 }
@@ -139,8 +139,8 @@ const OF_PMI: [&str; 5] = [
 impl LaunchState {
     /// Joins the job of another launcher, if one has started this process.
     fn from_another(setting: PmiSetting) -> Result<Self, Error> {
-        let found = PmiAddress::look(setting, &Environment)?;
-        if found != PmiAddress::Nobody {
+        let found = PmiAddress::detect(setting, &Environment)?;
+        if found != PmiAddress::None {
             // SAFETY: as for the boot variable, and before a library begins threads of its own.
             unsafe { std::env::set_var(USED_VARIABLE, used(&Environment)) };
         }
@@ -190,7 +190,7 @@ impl LaunchState {
     ///
     /// # Errors
     /// When the launcher's server fails.
-    pub(crate) fn meet_others(&mut self, fabric: &Fabric) -> Result<(), Error> {
+    pub(crate) fn exchange_records(&mut self, fabric: &Fabric) -> Result<(), Error> {
         let (Some(link), Some(boot)) = (&self.link, &mut self.boot) else {
             return Ok(());
         };
@@ -198,7 +198,7 @@ impl LaunchState {
             return Ok(());
         };
         match fabric.network_record() {
-            Some(record) => lock(managed).meet_others(boot, &record),
+            Some(record) => lock(managed).exchange_records(boot, &record),
             None => Ok(()),
         }
     }

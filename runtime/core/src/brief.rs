@@ -37,7 +37,7 @@ impl Universe {
         match self.messages.pump.take_in_small(token) {
             Ok(ended) => Some(ended),
             Err(Small::Longer) => self.wait_for_long(token),
-            Err(Small::Other) => self.look_around(token),
+            Err(Small::Other) => self.wait_for_other(token),
         }
     }
 
@@ -46,18 +46,18 @@ impl Universe {
     fn wait_for_long(&mut self, token: u32) -> Option<ReceivedMessage> {
         match self.messages.pump.take_in_long(token) {
             Some(received) => Some(received),
-            None => self.look_around(token),
+            None => self.wait_for_other(token),
         }
     }
 
     /// The third part of [`wait_briefly`](Self::wait_briefly): the message is longer, the receive is complete already,
     /// or another frame comes first.
     #[inline(never)]
-    fn look_around(&mut self, token: u32) -> Option<ReceivedMessage> {
+    fn wait_for_other(&mut self, token: u32) -> Option<ReceivedMessage> {
         if !self.messages.pump.sides.is_empty() {
             return None;
         }
-        for _ in 0..BRIEF_LOOKS {
+        for _ in 0..BRIEF_POLLS {
             match self.messages.pump.engine.collect_plain(token) {
                 CollectOutcome::Done(received) => return Some(received),
                 CollectOutcome::NotYet => {}
@@ -76,8 +76,8 @@ impl Universe {
                 PolledFrame::Other if self.messages.pump.fabric.has_run_out() => {
                     self.progress_beside_first()
                 }
-                PolledFrame::Other if self.looks_far() => {
-                    if let Some(ended) = self.look_far(token) {
+                PolledFrame::Other if self.polls_network() => {
+                    if let Some(ended) = self.poll_network(token) {
                         return Some(ended);
                     }
                 }
@@ -90,16 +90,16 @@ impl Universe {
     /// Polls the network, several times if no other transport is in use. Takes in the frames found, and collects the
     /// receive of `token` if one is its message of eight bytes.
     #[inline(always)]
-    fn look_far(&mut self, token: u32) -> Option<ReceivedMessage> {
+    fn poll_network(&mut self, token: u32) -> Option<ReceivedMessage> {
         let looks = if self.messages.pump.fabric.is_all_networked() {
-            FAR_LOOKS
+            NETWORK_POLLS
         } else {
             1
         };
         for _ in 0..looks {
             match self.messages.pump.fabric.look_far() {
                 FarLook::Nothing => {}
-                FarLook::Word(far) => return self.take_in_far(token, far),
+                FarLook::Word(far) => return self.take_in_network_word(token, far),
                 FarLook::Frame(arrived) => {
                     self.take_in_one_far(&arrived);
                     break;
@@ -116,8 +116,12 @@ impl Universe {
     /// Takes in a network frame with a body of eight bytes; collects the receive of `token` if it is the message for
     /// it.
     #[inline(always)]
-    pub(crate) fn take_in_far(&mut self, token: u32, far: FarWord) -> Option<ReceivedMessage> {
-        self.turned_up = self.turned_up.wrapping_add(1);
+    pub(crate) fn take_in_network_word(
+        &mut self,
+        token: u32,
+        far: FarWord,
+    ) -> Option<ReceivedMessage> {
+        self.completions_seen = self.completions_seen.wrapping_add(1);
         let (peer, head) = (Peer(far.peer.0), far.head);
         if head.kind == wire::EAGER
             && head.flags == 0
@@ -137,7 +141,7 @@ impl Universe {
     /// Takes in a network frame, and posts the frames that it has released.
     #[inline(never)]
     fn take_in_one_far(&mut self, arrived: &Arrived) {
-        self.turned_up = self.turned_up.wrapping_add(1);
+        self.completions_seen = self.completions_seen.wrapping_add(1);
         self.take_in_frame(arrived);
         if self.messages.pump.engine.busy_peers() != 0 {
             self.messages.pump.drain();
@@ -150,7 +154,7 @@ impl Universe {
     }
 
     /// Whether a wait polls the network without leaving the fast path: if the core is not needed by other processes.
-    fn looks_far(&self) -> bool {
+    fn polls_network(&self) -> bool {
         self.messages.pump.fabric.has_network() && !self.waiting.crowding.is_crowded()
     }
 
@@ -182,14 +186,14 @@ impl Universe {
         if !self.messages.pump.sides.is_empty() {
             return None;
         }
-        for _ in 0..BRIEF_LOOKS {
+        for _ in 0..BRIEF_POLLS {
             match self.messages.pump.engine.collect_persistent(token) {
                 CollectOutcome::Done(received) => return Some(Ended::Received(received)),
                 CollectOutcome::Sent => return Some(Ended::Sent),
                 CollectOutcome::NotYet => {}
                 CollectOutcome::Special => return None,
             }
-            if !self.look_at_first() {
+            if !self.poll_first() {
                 return None;
             }
         }
@@ -199,7 +203,7 @@ impl Universe {
     /// One poll of a wait. `false`: the next frame needs the general path, or there is none and the core may be needed
     /// by other processes.
     #[inline]
-    fn look_at_first(&mut self) -> bool {
+    fn poll_first(&mut self) -> bool {
         match self.messages.pump.take_in_first(NO_TOKEN) {
             PolledFrame::Taken | PolledFrame::Awaited(..) => true,
             PolledFrame::Nothing if self.messages.pump.fabric.is_attentive() => {
@@ -233,7 +237,7 @@ impl Universe {
         if !self.messages.pump.sides.is_empty() {
             return false;
         }
-        let taken = (0..BRIEF_LOOKS)
+        let taken = (0..BRIEF_POLLS)
             .take_while(|_| self.messages.pump.take_in_first(NO_TOKEN) == PolledFrame::Taken);
         let has_taken = taken.count() != 0;
         if has_taken {
@@ -288,8 +292,8 @@ impl Universe {
 }
 
 /// Consecutive polls of the network if no other transport is in use.
-const FAR_LOOKS: u32 = 16;
+const NETWORK_POLLS: u32 = 16;
 /// Polls of the fast path before the general wait, which polls everything, takes over.
-const BRIEF_LOOKS: u32 = 64;
+const BRIEF_POLLS: u32 = 64;
 /// The token of no request.
 const NO_TOKEN: u32 = 0;

@@ -78,7 +78,7 @@ impl Comms {
 
     /// `MPI_COMM_SELF`.
     #[must_use]
-    pub fn myself(&self) -> Comm {
+    pub fn self_comm(&self) -> Comm {
         self.predefined[1].clone()
     }
 

@@ -110,13 +110,13 @@ impl Directory {
     }
 
     /// How long the process may sleep: no message of the daemon wakes it. After that it polls.
-    pub(crate) fn patience(&mut self, now: Instant) -> Duration {
+    pub(crate) fn sleep_limit(&mut self, now: Instant) -> Duration {
         if self.is_idle() {
             return Duration::MAX;
         }
         self.turns = 0;
         let since = *self.since.get_or_insert(now);
-        ((now - since) / 8).clamp(SHORTEST_NAP, LONGEST_NAP)
+        ((now - since) / 8).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
     }
 
     fn stir(&mut self) {
@@ -127,8 +127,8 @@ impl Directory {
 /// Turns that poll every time; later turns poll once in this many.
 const EAGER_TURNS: u32 = 64;
 /// Shortest and longest sleep between two polls: at first, and after a long wait.
-const SHORTEST_NAP: Duration = Duration::from_micros(50);
-const LONGEST_NAP: Duration = Duration::from_millis(20);
+const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
@@ -260,7 +260,7 @@ mod tests {
             },
         );
         assert_eq!(directory.turn(&link), None, "looks are rare now");
-        directory.patience(Instant::now());
+        directory.sleep_limit(Instant::now());
         assert_eq!(
             directory.turn(&link),
             Some(DaemonEvent::Record(5, record(5)))
@@ -271,13 +271,13 @@ mod tests {
     fn naps_grow_with_the_wait_and_an_idle_directory_has_no_say() {
         let mut directory = Directory::default();
         let start = Instant::now();
-        assert_eq!(directory.patience(start), Duration::MAX);
+        assert_eq!(directory.sleep_limit(start), Duration::MAX);
         directory.request_record(3, 5);
-        assert_eq!(directory.patience(start), SHORTEST_NAP);
+        assert_eq!(directory.sleep_limit(start), SHORTEST_SLEEP);
         let later = start + Duration::from_millis(8);
-        assert_eq!(directory.patience(later), Duration::from_millis(1));
+        assert_eq!(directory.sleep_limit(later), Duration::from_millis(1));
         let much_later = start + Duration::from_secs(60);
-        assert_eq!(directory.patience(much_later), LONGEST_NAP);
+        assert_eq!(directory.sleep_limit(much_later), LONGEST_SLEEP);
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl Universe {
         if pump.fabric.has_network_news() {
             self.network.report_network_events(pump);
         }
-        if self.network.is_asking() {
+        if self.network.has_traffic() {
             self.exchange_with_daemon();
         }
     }

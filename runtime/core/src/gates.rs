@@ -167,8 +167,7 @@ impl MessageGates {
             peer: peer.0,
             tag,
         };
-        if self.is_off || (self.into.len() >= MOST_CLASSES && !self.into_names.contains_key(&name))
-        {
+        if self.is_off || (self.into.len() >= MAX_CLASSES && !self.into_names.contains_key(&name)) {
             return;
         }
         let next = self.into.len();
@@ -188,7 +187,7 @@ impl MessageGates {
             peer: fields.peer,
             tag: fields.tag,
         };
-        if self.is_off || (self.out.len() >= MOST_CLASSES && !self.out_names.contains_key(&name)) {
+        if self.is_off || (self.out.len() >= MAX_CLASSES && !self.out_names.contains_key(&name)) {
             return;
         }
         let next = self.out.len();
@@ -366,7 +365,7 @@ fn index(at: usize) -> u32 {
 }
 
 /// Limit of the classes in each direction.
-const MOST_CLASSES: usize = 1 << 16;
+const MAX_CLASSES: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests;

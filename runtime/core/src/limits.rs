@@ -75,7 +75,7 @@ pub(crate) fn engine_config(values: &VariableValues, most_bytes: u64) -> EngineC
         stream_chunk_bytes: values.get(Variable::StreamChunk).min(most_bytes),
         unexpected_messages: values.get(Variable::UnexpectedMessages),
         release_percent: values.get(Variable::UnexpectedRelease),
-        most_records: usize::try_from(values.get(Variable::EventRecords)).unwrap_or(1024),
+        max_records: usize::try_from(values.get(Variable::EventRecords)).unwrap_or(1024),
     }
 }
 

@@ -129,7 +129,7 @@ impl Managed {
     ///
     /// # Errors
     /// When the server fails.
-    pub(crate) fn meet_others(&mut self, boot: &mut Boot, record: &[u8]) -> Result<(), Error> {
+    pub(crate) fn exchange_records(&mut self, boot: &mut Boot, record: &[u8]) -> Result<(), Error> {
         let first = boot.ranks.as_slice()[0];
         let card = format!("{first}.{}", hex(record));
         self.manager.put("at", &card)?;

@@ -43,7 +43,7 @@ pub struct Messages {
     pub(crate) gates: MessageGates,
     pub(crate) bundles: Bundles,
     /// Sends since the last poll for arrivals.
-    pub(crate) sends_unlooked: u32,
+    pub(crate) sends_since_poll: u32,
 }
 
 impl Messages {
@@ -55,15 +55,15 @@ impl Messages {
                 values.get(Variable::GateStarts),
             ),
             bundles: Bundles::default(),
-            sends_unlooked: 0,
+            sends_since_poll: 0,
         }
     }
 
     /// Counts a send. `true`: arrivals must be polled before it starts.
     #[inline(always)]
-    pub(crate) fn is_look_due(&mut self) -> bool {
-        self.sends_unlooked += 1;
-        self.sends_unlooked >= live_u32(Variable::SendsPerLook)
+    pub(crate) fn is_poll_due(&mut self) -> bool {
+        self.sends_since_poll += 1;
+        self.sends_since_poll >= live_u32(Variable::SendsPerLook)
     }
 
     /// Gives every send a request until it is collected, so that a debugger also sees completed ones.

@@ -108,11 +108,11 @@ impl JobNetwork {
     }
 
     /// How long the process may sleep: no message of the daemon wakes it.
-    pub(crate) fn patience(&mut self) -> Duration {
+    pub(crate) fn sleep_limit(&mut self) -> Duration {
         if self.directory.is_idle() {
             return Duration::MAX;
         }
-        self.directory.patience(Instant::now())
+        self.directory.sleep_limit(Instant::now())
     }
 
     /// Passes on the transport's events about the network.
@@ -143,7 +143,7 @@ impl JobNetwork {
     }
 
     /// Whether a message to the daemon is queued or a reply expected.
-    pub(crate) fn is_asking(&self) -> bool {
+    pub(crate) fn has_traffic(&self) -> bool {
         !self.directory.is_idle()
     }
 

@@ -137,7 +137,7 @@ impl Crowding {
 
     /// Checks again if the last check is long ago; `true` if the result has changed.
     pub(crate) fn assess(&mut self, now: Instant, fabric: &Fabric) -> bool {
-        if self.fixed || self.looked.is_some_and(|last| now - last < LOOK_EVERY) {
+        if self.fixed || self.looked.is_some_and(|last| now - last < SAMPLE_EVERY) {
             return false;
         }
         self.looked = Some(now);
@@ -223,7 +223,7 @@ fn count(mask: &[u64]) -> u32 {
     mask.iter().map(|word| word.count_ones()).sum()
 }
 
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 /// Longer than all ranks of a crowded node need for one turn each, if they only pass on messages.
 const LONG_YIELD: Duration = Duration::from_millis(1);
 /// Time for which yields are not tried again.
@@ -252,8 +252,8 @@ mod tests {
         let mut delayed_ns = 0;
         (0..delays_ms.len()).find(|at| {
             delayed_ns += delays_ms[*at] * 1_000_000;
-            let passed = LOOK_EVERY * u32::try_from(*at).unwrap();
-            let total = polling(delayed_ns, passed + LOOK_EVERY);
+            let passed = SAMPLE_EVERY * u32::try_from(*at).unwrap();
+            let total = polling(delayed_ns, passed + SAMPLE_EVERY);
             pressure.note(start + passed, total, 25, Duration::from_secs(1))
         })
     }
@@ -266,10 +266,15 @@ mod tests {
         {
             let (mut pressure, start) = (Pressure::default(), Instant::now());
             let mut total = CoreTimes::default();
-            let found = (0..50_u32).any(|look| {
+            let found = (0..50_u32).any(|sample| {
                 total.ran_ns += ran_us * 1000;
                 total.delayed_ns += delayed_us * 1000;
-                pressure.note(start + LOOK_EVERY * look, total, 25, Duration::from_secs(1))
+                pressure.note(
+                    start + SAMPLE_EVERY * sample,
+                    total,
+                    25,
+                    Duration::from_secs(1),
+                )
             });
             assert_eq!(found, pressed, "{ran_us} {delayed_us}");
         }
@@ -335,12 +340,12 @@ mod tests {
             let holds = Duration::from_millis(holds_ms);
             let mut delayed_ns = 0;
             // Half of the time it waits for its core.
-            for look in 0..20 {
-                let total = polling(delayed_ns, LOOK_EVERY * look);
-                pressure.note(start + LOOK_EVERY * look, total, percent, holds);
+            for sample in 0..20 {
+                let total = polling(delayed_ns, SAMPLE_EVERY * sample);
+                pressure.note(start + SAMPLE_EVERY * sample, total, percent, holds);
                 delayed_ns += 10_000_000;
             }
-            let later = LOOK_EVERY * 19 + Duration::from_millis(300);
+            let later = SAMPLE_EVERY * 19 + Duration::from_millis(300);
             let total = polling(delayed_ns, later);
             assert_eq!(pressure.note(start + later, total, percent, holds), pressed);
         }

@@ -30,7 +30,7 @@ impl Universe {
     #[inline(always)]
     fn take_in_all(&mut self) -> bool {
         let count = self.completions.len();
-        self.turned_up = self.turned_up.wrapping_add(count as u64);
+        self.completions_seen = self.completions_seen.wrapping_add(count as u64);
         match count {
             0 => {}
             1 => self.take_in_one(0),
@@ -177,7 +177,7 @@ mod tests {
             change(Variable::SendsPerLook, looks);
             let mut counts = (0..looks).map(|_| {
                 universe.sending();
-                u64::from(universe.messages.sends_unlooked)
+                u64::from(universe.messages.sends_since_poll)
             });
             assert!((1..looks).all(|sends| counts.next() == Some(sends)));
             assert_eq!(counts.next(), Some(0));

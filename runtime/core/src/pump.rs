@@ -546,7 +546,7 @@ impl Pump {
     }
 
     /// Drops the data kept for a collected request; a persistent one keeps them for the next start.
-    pub(crate) fn drop_side(&mut self, request: RequestId) {
+    pub(crate) fn drop_data(&mut self, request: RequestId) {
         let arena = self.engine.arena();
         if arena.fields(request).flags & queue_layout::FLAG_PERSISTENT == 0 {
             self.sides.remove(arena.token(request));

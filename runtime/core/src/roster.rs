@@ -73,15 +73,15 @@ impl Roster {
     }
 
     /// Adds a process of another job, which shares a segment with this one and gets the next number.
-    pub(crate) fn meet(&mut self, name: ProcessName) {
+    pub(crate) fn add(&mut self, name: ProcessName) {
         self.numbers.insert(name, self.next());
         self.others.push(name);
     }
 
     /// The same for a process reached over a network.
-    pub(crate) fn meet_far(&mut self, name: ProcessName) {
+    pub(crate) fn add_remote(&mut self, name: ProcessName) {
         self.far.push(self.next());
-        self.meet(name);
+        self.add(name);
     }
 
     /// The number of the next process added.
@@ -176,9 +176,9 @@ mod tests {
     fn of_those_that_are_met_later_some_are_on_this_node() {
         let name = |rank| ProcessName { job: 9, rank };
         let mut roster = Roster::of_one_node(7, 0, 1);
-        roster.meet(name(0));
-        roster.meet_far(name(1));
-        roster.meet(name(2));
+        roster.add(name(0));
+        roster.add_remote(name(1));
+        roster.add(name(2));
         let near = [1, 2, 3].map(|peer| roster.are_near(&Group::of(vec![Peer(0), Peer(peer)])));
         assert_eq!(near, [true, false, true]);
         assert_eq!(roster.peer(name(1)), Some(Peer(2)));
@@ -188,8 +188,8 @@ mod tests {
     fn each_process_has_a_number_and_a_name() {
         let name = |job, rank| ProcessName { job, rank };
         let mut roster = Roster::of_one_node(7, 1, 2);
-        roster.meet(name(9, 1));
-        roster.meet(name(8, 0));
+        roster.add(name(9, 1));
+        roster.add(name(8, 0));
         for (number, name) in [name(7, 0), name(7, 1), name(9, 1), name(8, 0)]
             .into_iter()
             .enumerate()

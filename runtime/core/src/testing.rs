@@ -31,7 +31,11 @@ pub(crate) fn messages_alone() -> Messages {
 
 /// Two processes of different jobs, which have each other as peer 1, exchange messages of these lengths in a
 /// communicator of both. `advance` lets the transport between them progress.
-pub(crate) fn talk(both: &mut [Universe; 2], lengths: &[usize], mut advance: impl FnMut()) {
+pub(crate) fn exchange_messages(
+    both: &mut [Universe; 2],
+    lengths: &[usize],
+    mut advance: impl FnMut(),
+) {
     let context = ContextId(40);
     for (rank, universe) in (0..).zip(&mut *both) {
         // The same order for both.

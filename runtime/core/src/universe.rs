@@ -23,7 +23,7 @@
 //! The universe's own methods need several parts. In the order in which they are called:
 //!
 //! 1. Opening: [`from_environment`](Universe::from_environment), or [`new`](Universe::new) over a given transport;
-//!    [`take_complaints`](Universe::take_complaints).
+//!    [`take_warnings`](Universe::take_warnings).
 //! 2. Communicators: [`reserve_context`](Universe::reserve_context), [`adopt`](Universe::adopt), ..., [`forget`](Universe::forget).
 //! 3. Operations: [`sending`](Universe::sending) before a send, [`restart_other`](Universe::restart_other); else the parts' own.
 //! 4. Turns (`progress.rs`): [`progress`](Universe::progress) polls the transport, dispatches the completions
@@ -74,7 +74,7 @@ pub struct Universe {
     /// Its gated channels.
     pub channels: ProcessChannels,
     /// Completions taken in, to detect whether there were any.
-    pub(crate) turned_up: u64,
+    pub(crate) completions_seen: u64,
     /// Collectives tried on the fast path.
     pub(crate) calls_at_hand: u32,
     /// Its communicators.
@@ -87,7 +87,7 @@ pub struct Universe {
     /// How it waits.
     pub waiting: WaitPolicy,
     roster: Roster,
-    complaints: Vec<String>,
+    warnings: Vec<String>,
 }
 
 impl Universe {
@@ -98,12 +98,12 @@ impl Universe {
     /// When the launcher's settings cannot be used.
     pub fn from_environment() -> Result<Self, Error> {
         launch::begin();
-        let (values, complaints) = settings::fix();
+        let (values, warnings) = settings::fix();
         let will_publish = |boot: &wireup::Boot| network::is_needed(boot, &values);
         let mut launch = LaunchState::from_environment(&values, will_publish)?;
         launch.record_launch();
         let opened = network::open(&launch, &values);
-        let opened = opened.and_then(|fabric| launch.meet_others(&fabric).map(|()| fabric));
+        let opened = opened.and_then(|fabric| launch.exchange_records(&fabric).map(|()| fabric));
         let fabric = opened.inspect_err(|why| launch.give_up(why))?;
         launch::end(launch::LaunchPhase::Network);
         let roster = launch.boot.as_ref().map_or_else(Roster::alone, Roster::of);
@@ -122,7 +122,7 @@ impl Universe {
         traffic::show(&universe.messages.pump.traffic);
         pvars::set_unexpected_budget(values.get(Variable::UnexpectedBudget));
         universe.network.set_link(launch.link);
-        universe.complaints = complaints;
+        universe.warnings = warnings;
         let patience = u32::try_from(values.get(Variable::Standstill)).unwrap_or(0);
         universe.messages.pump.fabric.announce_patience(patience);
         let will_publish = launch.boot.as_ref().is_some_and(will_publish);
@@ -174,14 +174,14 @@ impl Universe {
             comms,
             completions: Completions::new(),
             channels,
-            turned_up: 0,
+            completions_seen: 0,
             calls_at_hand: 0,
             tasks: Tasks::default(),
             shape: CollectiveTuning::new(values, false),
             network: JobNetwork::new(roster.rank()),
             waiting: WaitPolicy::new(values.get(Variable::Wait)),
             roster,
-            complaints: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 
@@ -193,7 +193,7 @@ impl Universe {
     pub fn attach(&mut self, node: Node, names: &[ProcessName]) -> Result<(), Error> {
         let pump = &mut self.messages.pump;
         pump.fabric.attach(node)?;
-        names.iter().for_each(|name| self.roster.meet(*name));
+        names.iter().for_each(|name| self.roster.add(*name));
         pump.make_room_for_peers();
         Ok(())
     }
@@ -203,7 +203,7 @@ impl Universe {
     ///
     /// # Errors
     /// When this process has opened no network, or the key in `far` is invalid.
-    pub fn meet_far(
+    pub fn add_remote(
         &mut self,
         name: ProcessName,
         far: ForeignPeer,
@@ -211,7 +211,7 @@ impl Universe {
     ) -> Result<Peer, Error> {
         let pump = &mut self.messages.pump;
         let peer = pump.fabric.add_far(far, Some(record))?;
-        self.roster.meet_far(name);
+        self.roster.add_remote(name);
         pump.make_room_for_peers();
         Ok(Peer(peer.0))
     }
@@ -250,16 +250,16 @@ impl Universe {
     /// sends, and never waits, would otherwise never receive a THROTTLE.
     #[inline(always)]
     pub fn sending(&mut self) -> &mut Messages {
-        if self.messages.is_look_due() {
-            self.look_between_sends();
+        if self.messages.is_poll_due() {
+            self.poll_between_sends();
         }
         &mut self.messages
     }
 
     #[cold]
     #[inline(never)]
-    fn look_between_sends(&mut self) {
-        self.messages.sends_unlooked = 0;
+    fn poll_between_sends(&mut self) {
+        self.messages.sends_since_poll = 0;
         self.progress();
     }
 
@@ -397,8 +397,8 @@ impl Universe {
     }
 
     /// Warnings about invalid settings in the environment; empty after the first call.
-    pub fn take_complaints(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.complaints)
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
     /// A context that no communicator of the job has, for one whose leader is this process. `None`: it has none left.
@@ -503,7 +503,7 @@ mod tests {
 
     use super::*;
     use crate::operation::ReceiveSource;
-    use crate::testing::{segment, talk};
+    use crate::testing::{exchange_messages, segment};
     use crate::user_buf::UserMemory;
 
     #[test]
@@ -552,7 +552,7 @@ mod tests {
     fn jobs_that_meet_later_send_to_each_other_in_a_communicator_of_both() {
         let joint = segment(9, 2);
         let mut both = [0, 1].map(|place| process(&joint, place));
-        talk(&mut both, &[8, 5000, 3_000_000], || {});
+        exchange_messages(&mut both, &[8, 5000, 3_000_000], || {});
         assert_eq!(both[0].messages.pump.traffic.size(), 1);
     }
 }

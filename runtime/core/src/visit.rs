@@ -203,7 +203,7 @@ pub trait Visit: Copy {
     #[inline]
     fn renew_note(self, rest: &mut WaitProgress) {
         if rest.is_noted() {
-            self.visit(|universe| universe.waiting.renew_note(rest, universe.turned_up));
+            self.visit(|universe| universe.waiting.renew_note(rest, universe.completions_seen));
         }
     }
 
@@ -240,14 +240,14 @@ fn go_on<V: Visit>(visit: V) -> bool {
 
 /// The same for those from number `from` on.
 fn go_on_from<V: Visit>(visit: V, from: u64) -> bool {
-    let before = visit.visit(|universe| universe.turned_up);
+    let before = visit.visit(|universe| universe.completions_seen);
     let (mut any, mut from) = (false, from);
     while let Some((number, task)) = visit.visit(|universe| universe.tasks.take(from)) {
         any |= poll(visit, number, task);
         from = number + 1;
     }
     // A send of a task may have made the process poll the transport.
-    any || visit.visit(|universe| universe.turned_up) != before
+    any || visit.visit(|universe| universe.completions_seen) != before
 }
 
 /// The same for the new ones from number `from` on, and now and then for all: a program that starts many must not poll

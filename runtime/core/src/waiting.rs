@@ -68,7 +68,7 @@ impl WaitContext<'_> {
     }
 
     /// Whether a frame waits for room, whose return rings no doorbell. Before the address record of a peer has arrived
-    /// there is no room either; then the process wakes up within the [patience](Network::patience) for the reply.
+    /// there is no room either; then the process wakes up within the [patience](Network::sleep_limit) for the reply.
     fn waits_for_room(&self) -> bool {
         let Pump { engine, fabric, .. } = &self.messages.pump;
         let mut busy = engine.busy();
@@ -127,7 +127,7 @@ pub struct WaitProgress {
     /// Index of its record for debuggers, once it has lasted for a while.
     noted: Option<usize>,
     /// Number of completions when the record was last renewed.
-    turned_up: Option<u64>,
+    completions_seen: Option<u64>,
     /// When it became long.
     long_since: Option<Instant>,
 }
@@ -147,7 +147,7 @@ impl WaitProgress {
             patient: self.patient,
             noted: self.noted,
             long_since: self.long_since,
-            turned_up: self.turned_up,
+            completions_seen: self.completions_seen,
             ..Self::default()
         };
     }
@@ -292,12 +292,12 @@ impl WaitPolicy {
     }
 
     /// Renews the record for debuggers of a wait in a collective, which may have many steps, if anything has arrived
-    /// since the last time: `turned_up` is the number of completions so far.
+    /// since the last time: `completions_seen` is the number of completions so far.
     #[cold]
-    pub(crate) fn renew_note(&self, wait: &mut WaitProgress, turned_up: u64) {
-        let before = wait.turned_up.replace(turned_up);
+    pub(crate) fn renew_note(&self, wait: &mut WaitProgress, completions_seen: u64) {
+        let before = wait.completions_seen.replace(completions_seen);
         if let Some(number) = wait.noted
-            && before.is_some_and(|before| before != turned_up)
+            && before.is_some_and(|before| before != completions_seen)
         {
             self.calls.renew(number);
         }
@@ -379,7 +379,7 @@ impl WaitPolicy {
             false => longest,
             true => longest.min(short_sleep()),
         };
-        let timeout = timeout.min(context.network.patience());
+        let timeout = timeout.min(context.network.sleep_limit());
         match &self.awaited {
             None => context.sleep_unless(timeout, wait, || false),
             Some(awaited) => {
@@ -534,8 +534,8 @@ mod tests {
         let mut wait = WaitProgress::default();
         wait.set_note(Some(number));
         let mut waits = Vec::new();
-        for turned_up in [5, 5, 6, 6, 9] {
-            waiting.renew_note(&mut wait, turned_up);
+        for completions_seen in [5, 5, 6, 6, 9] {
+            waiting.renew_note(&mut wait, completions_seen);
             waits.push(waiting.call_table().rows[number].wait());
         }
         assert_eq!(waits, [1, 1, 2, 2, 3]);

@@ -302,7 +302,7 @@ impl Engine {
         if let Some(PendingFrame::Control { head, words, count }) =
             self.outboxes[peer.0 as usize].waiting.back_mut()
             && head.kind == wire::FIN
-            && head.flags < wire::MOST_FURTHER
+            && head.flags < wire::MAX_FURTHER_TOKENS
         {
             *count = wire::put_further(words, head.flags, token);
             head.flags += 1;
@@ -314,7 +314,7 @@ impl Engine {
     /// Whether more frames wait for `peer` than can wait for one that still receives. Its frames that need an answer
     /// are then refused, or the answers would fill the memory.
     pub(crate) fn is_flooded(&self, peer: Peer) -> bool {
-        self.outboxes[peer.0 as usize].waiting.len() > MOST_WAITING
+        self.outboxes[peer.0 as usize].waiting.len() > MAX_WAITING
     }
 
     /// Whether frames from `peer` may be answered: it exists, and receives what is sent to it.
@@ -395,7 +395,7 @@ impl Engine {
         let fields = self.arena.fields(request);
         let wanted = fields.flags & (FLAG_EARLY | FLAG_SYNCHRONOUS) == FLAG_EARLY;
         wanted
-            && fields.bytes <= self.config.early_limit_bytes.min(wire::MOST_EARLY_BYTES)
+            && fields.bytes <= self.config.early_limit_bytes.min(wire::MAX_EARLY_BYTES)
             && fields.bytes > 0
             && !self.outboxes[peer.0 as usize].throttled
     }
@@ -520,7 +520,7 @@ impl Engine {
 /// nothing.
 const KEPT_OVERHEAD_BYTES: u64 = 192;
 /// One message for each request slot of this process, and two answers for each slot of the peer.
-const MOST_WAITING: usize = 3 * MAX_CHUNKS * CHUNK_SLOTS;
+const MAX_WAITING: usize = 3 * MAX_CHUNKS * CHUNK_SLOTS;
 
 pub(crate) fn control(kind: u8, word: u64) -> FrameHead {
     FrameHead {

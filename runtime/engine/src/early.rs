@@ -34,7 +34,7 @@ impl Engine {
         let bytes = arrival.words[0];
         let known = self.incoming.contains_key(&arrival.peer);
         // Kept data must be bounded whatever the frame contains; but the sender's limit may differ from this rank's.
-        let sensible = (1..=wire::MOST_EARLY_BYTES).contains(&bytes);
+        let sensible = (1..=wire::MAX_EARLY_BYTES).contains(&bytes);
         if arrival.bytes != 8 || tag < 0 || known || !sensible {
             return self.refuse();
         }
@@ -136,7 +136,7 @@ impl Engine {
     }
 
     /// Whether data of a matched kept message are still to come; if so, records that `request` waits for them.
-    pub(crate) fn is_incomplete(&mut self, request: RequestId, message: RequestId) -> bool {
+    pub(crate) fn wait_if_incomplete(&mut self, request: RequestId, message: RequestId) -> bool {
         let waits = self.is_incoming(message);
         if waits {
             // As in `receive_early`: stale scratch words would admit a stream.

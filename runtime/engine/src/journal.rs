@@ -165,7 +165,7 @@ mod tests {
     fn what_nobody_wants_is_not_noted_and_what_finds_no_room_is_counted() {
         const MOST: usize = 70;
         let config = Config {
-            most_records: MOST,
+            max_records: MOST,
             ..Config::default()
         };
         let mut engine = Engine::new(config, 2);

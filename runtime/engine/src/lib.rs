@@ -90,7 +90,7 @@ pub struct Config {
     /// At this share of both limits, in percent, it releases them.
     pub release_percent: u64,
     /// Event records that may wait for the owner.
-    pub most_records: usize,
+    pub max_records: usize,
 }
 
 impl Default for Config {
@@ -100,15 +100,15 @@ impl Default for Config {
             early_limit_bytes: 64 * 1024,
             unexpected_budget_bytes: 64 << 20,
             stream_chunk_bytes: 8 * 1024,
-            unexpected_messages: MOST_UNEXPECTED,
+            unexpected_messages: MAX_UNEXPECTED,
             release_percent: 50,
-            most_records: 1024,
+            max_records: 1024,
         }
     }
 }
 
 /// Default and upper bound of [`Config::unexpected_messages`]: half of all slots.
-pub const MOST_UNEXPECTED: u64 = 1 << 18;
+pub const MAX_UNEXPECTED: u64 = 1 << 18;
 
 /// A send to start.
 #[derive(Clone, Copy, Debug)]
@@ -332,7 +332,7 @@ impl Engine {
             sequence: 0,
             config,
             counters,
-            journal: journal::Journal::with_room(config.most_records),
+            journal: journal::Journal::with_room(config.max_records),
         }
     }
 

@@ -385,7 +385,7 @@ impl Engine {
             // A debugger must not show it beside the receive that it was matched with, however long its data take.
             self.arena
                 .change(message, |fields| fields.state = RequestState::Claimed);
-            if self.is_incomplete(request, message) {
+            if self.wait_if_incomplete(request, message) {
                 self.matched(request, envelope, fields.bytes, RequestState::Moving);
                 return None;
             }

@@ -27,7 +27,7 @@ impl Engine {
         }
         let place = self.marks.next;
         // Also if that mark is in use: a send that waits long must not block all others.
-        self.marks.next = (place + 1) % MOST_MARKS;
+        self.marks.next = (place + 1) % MAX_MARKS;
         match self.marks.tokens.get(place).copied() {
             Some(token) if self.marked(place, token).is_some() => return 0,
             Some(_) => {}
@@ -87,4 +87,4 @@ pub(crate) const MARK: usize = 3;
 /// The scratch word of a kept message that holds its mark, or 0.
 pub(crate) const KEPT_MARK: usize = 2;
 /// Small synchronous sends with a mark at a time; more are announced.
-const MOST_MARKS: usize = 256;
+const MAX_MARKS: usize = 256;

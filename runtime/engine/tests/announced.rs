@@ -14,7 +14,7 @@ use engine::{
 const CONTEXT: ContextId = ContextId(4);
 const BYTES: u64 = 1 << 16;
 /// Most tokens of one FIN.
-const MOST: usize = 1 + wire::MOST_FURTHER as usize;
+const MOST: usize = 1 + wire::MAX_FURTHER_TOKENS as usize;
 
 /// A sender, 0, and a receiver, 1.
 struct Two {

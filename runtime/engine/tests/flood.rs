@@ -19,7 +19,7 @@ const EAGER: u64 = 1000;
 const ROOM: usize = 64;
 
 /// Upper bound of the memory of a message beside its body.
-const MOST_OVERHEAD: u64 = 400;
+const MAX_OVERHEAD_BYTES: u64 = 400;
 
 fn world(ranks: u32, reads: Reads) -> World {
     let config = Config {
@@ -105,7 +105,7 @@ fn flood(senders: u32, count: usize, bytes: u64, reads: Reads) {
                 world.step();
             }
         }
-        world.news.clear();
+        world.events.clear();
     }
     for from in 1..=senders {
         open.extend(send(&mut world, from, 2, 77).map(|request| (from, request)));
@@ -118,7 +118,7 @@ fn flood(senders: u32, count: usize, bytes: u64, reads: Reads) {
             "the awaited message is not here"
         );
     }
-    let slack = u64::from(senders) * (4 * ROOM as u64) * (bytes.min(EAGER) + MOST_OVERHEAD);
+    let slack = u64::from(senders) * (4 * ROOM as u64) * (bytes.min(EAGER) + MAX_OVERHEAD_BYTES);
     assert!(
         most <= BUDGET + slack,
         "{most} bytes kept, budget {BUDGET}, slack {slack}"
@@ -132,7 +132,7 @@ fn flood(senders: u32, count: usize, bytes: u64, reads: Reads) {
         world.settle();
         assert!(world.engines[0].is_complete(request));
         world.engines[0].collect(request);
-        world.news.clear();
+        world.events.clear();
     }
     for (from, request) in open {
         assert!(world.engines[from as usize].is_complete(request));
@@ -183,7 +183,7 @@ fn slots_do_not_run_out_before_the_budget() {
         assert!(send(&mut world, 1, 1, 0).is_none());
     }
     world.deliver_all(0);
-    world.news.clear();
+    world.events.clear();
     world.settle();
     assert!(!world.engines[1].is_clear(Peer(0)), "nobody braked");
     assert_eq!(world.engines[0].counters().refused, 0);

@@ -10,7 +10,7 @@
 
 mod common;
 
-use common::{News, Random, Reads, World, for_seeds, key, pattern};
+use common::{Random, Reads, WireEvent, World, for_seeds, key, pattern};
 use engine::{
     ArrivedFrame, Config, ContextId, FrameHead, Output, Peer, Receive, RequestId, RequestKind,
     Send, wire,
@@ -58,19 +58,19 @@ impl Scene {
 
     fn act(&mut self) {
         match self.random.below(8) {
-            0 => self.talk(VICTIM, FRIEND),
-            1 => self.talk(FRIEND, VICTIM),
+            0 => self.exchange_message(VICTIM, FRIEND),
+            1 => self.exchange_message(FRIEND, VICTIM),
             2 => self.open_up(),
             3 => {
                 self.world.step();
             }
             _ => self.attack(),
         }
-        self.world.news.clear();
+        self.world.events.clear();
     }
 
     /// One regular message; its receive has no wildcard and is posted before or after it.
-    fn talk(&mut self, from: u32, to: u32) {
+    fn exchange_message(&mut self, from: u32, to: u32) {
         let bytes = self.random.pick(&[0, 8, 64, 500, 3000]);
         let number = self.messages;
         self.messages += 1;
@@ -395,9 +395,9 @@ fn a_sender_that_does_not_exist_is_refused() {
     assert_eq!(world.engines[0].arena().live(), 0);
     assert!(
         !world
-            .news
+            .events
             .iter()
-            .any(|news| matches!(news, News::Posted { .. }))
+            .any(|events| matches!(events, WireEvent::Posted { .. }))
     );
 }
 

@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{News, Reads, World, key, pattern};
+use common::{Reads, WireEvent, World, key, pattern};
 use engine::{
     Config, ContextId, Engine, Output, Peer, Receive, RequestFailure, RequestId, RequestState,
     Send, wire,
@@ -162,10 +162,9 @@ fn s3_4_a_synchronous_send_ends_after_its_match_and_not_before() {
 
 /// The frames that one rank has posted, by kind, and how many of them had flags.
 fn posted(world: &mut World, from: u32, kind: u8) -> (usize, usize) {
-    let is_it = |news: &&News| matches!(news, News::Posted { from: rank, frame, .. } if *rank == from && frame.head.kind == kind);
-    let found: Vec<_> = world.news.iter().filter(is_it).collect();
-    let has_flags =
-        |news: &&&News| matches!(news, News::Posted { frame, .. } if frame.head.flags != 0);
+    let is_it = |events: &&WireEvent| matches!(events, WireEvent::Posted { from: rank, frame, .. } if *rank == from && frame.head.kind == kind);
+    let found: Vec<_> = world.events.iter().filter(is_it).collect();
+    let has_flags = |events: &&&WireEvent| matches!(events, WireEvent::Posted { frame, .. } if frame.head.flags != 0);
     (found.len(), found.iter().filter(has_flags).count())
 }
 
@@ -175,7 +174,7 @@ fn s3_4_a_small_synchronous_send_takes_two_frames_and_no_more_than_some_at_once(
     const MARKS: usize = 256;
     let mut world = world(Reads::Work);
     for round in 0..3 {
-        world.news.clear();
+        world.events.clear();
         let sent: Vec<_> = (0..MANY)
             .map(|tag| send(&mut world, 0, 1, tag as i32, 60, true))
             .collect();
@@ -201,7 +200,7 @@ fn s3_4_a_synchronous_send_that_waits_for_long_is_in_nobodys_way() {
     let mut world = world(Reads::Work);
     send(&mut world, 0, 1, 1, 8, true);
     world.settle();
-    world.news.clear();
+    world.events.clear();
     for _ in 0..600 {
         let sent = send(&mut world, 0, 1, 2, 8, true);
         let request = receive(&mut world, 1, Some(0), Some(2), 8);

@@ -226,7 +226,7 @@ impl CommRow {
     }
 
     /// Records the communicator's handle.
-    pub fn know_handle(&self, handle: u32) {
+    pub fn set_handle(&self, handle: u32) {
         self.change(|| self.handle.store(handle, Relaxed));
     }
 

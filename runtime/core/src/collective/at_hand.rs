@@ -40,7 +40,7 @@ pub struct AtHand<'a> {
     /// The number of the call.
     number: u32,
     /// Number of polls for the arrival of the others.
-    looks: u32,
+    poll_limit: u32,
     /// Its number in `queue_layout::COLLECTIVES`.
     collective: usize,
 }
@@ -59,7 +59,7 @@ impl<'a> AtHand<'a> {
             seat,
             shape: universe.shape(),
             number,
-            looks: looks(universe),
+            poll_limit: poll_limit(universe),
             collective,
         })
     }
@@ -89,7 +89,7 @@ impl<'a> AtHand<'a> {
     pub fn bcast(&self, mut memory: UserMemory, root: u32) -> Option<()> {
         let bytes = memory.bytes();
         let board_choice = self.shape.choice.bcast.board();
-        let limit = queue_limit(self.shape, board_choice).min(MOST_BYTES);
+        let limit = queue_limit(self.shape, board_choice).min(MAX_BYTES);
         if bytes > limit {
             return None;
         }
@@ -106,7 +106,7 @@ impl<'a> AtHand<'a> {
         let block = mine.bytes();
         let total = block * self.size() as usize;
         let limit = bcast_queue::limit(self.shape, usize::MAX, scatter_choice(self.shape));
-        if total > limit.min(MOST_BYTES) {
+        if total > limit.min(MAX_BYTES) {
             return None;
         }
         let at = self.rank() as usize * block;
@@ -291,7 +291,7 @@ impl<'a> AtHand<'a> {
     /// The next entry, if it comes soon.
     fn entry(&self) -> Option<Entry> {
         let queue = self.seat.bcast_queue();
-        (0..self.looks).find_map(|_| {
+        (0..self.poll_limit).find_map(|_| {
             std::hint::spin_loop();
             queue.told()
         })
@@ -326,7 +326,7 @@ impl<'a> AtHand<'a> {
     /// Waits briefly until all have arrived with the same call.
     #[inline]
     fn wait_for_all(&self, round: Round) -> Option<()> {
-        for _ in 0..self.looks {
+        for _ in 0..self.poll_limit {
             if self.seat.is_over(round) {
                 if self.seat.is_disputed(round) {
                     break;
@@ -351,7 +351,7 @@ impl<'a> AtHand<'a> {
         self.seat.arrive(round, self.note(kind, bytes).encode());
         self.seat.wake_those_of_rounds();
         let mut first_missing = 0;
-        for _ in 0..self.looks {
+        for _ in 0..self.poll_limit {
             match self.seat.first_to_tell(round, first_missing..self.rank()) {
                 Some(missing) => first_missing = missing,
                 None if self.is_alike_below(round) => {
@@ -411,7 +411,7 @@ fn goes(
         BoardChoice::Yes => true,
         BoardChoice::No => false,
     };
-    let limit = shape.board_bytes.min(MOST_BYTES);
+    let limit = shape.board_bytes.min(MAX_BYTES);
     let all = bytes.saturating_mul(seat.members() as usize);
     let fits = bytes <= limit && all <= seat.room_bytes();
     (goes && limit > 0 && fits).then_some(())
@@ -428,14 +428,14 @@ fn arrive(seat: &Seat, place: u32, note: BoardNote, bytes: &[u8]) -> Option<Roun
 
 /// Number of polls for the arrival of the others.
 #[inline]
-fn looks(universe: &Universe) -> u32 {
+fn poll_limit(universe: &Universe) -> u32 {
     match universe.messages.pump.fabric.is_attentive() {
-        true => LOOKS,
+        true => POLLS,
         false => 1,
     }
 }
 
 /// Polls before the general path continues, which makes progress between them: about as long as a message takes.
-const LOOKS: u32 = 200;
+const POLLS: u32 = 200;
 /// Most bytes of each rank here, and of a root's data.
-const MOST_BYTES: usize = 4 << 10;
+const MAX_BYTES: usize = 4 << 10;

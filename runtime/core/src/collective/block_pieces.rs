@@ -69,7 +69,7 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
         board_choice: BoardChoice,
     ) -> Option<Self> {
         let place = Seat::place_bytes(call.size());
-        let fits = goes(&call.shape(), call.size()) && longest <= MOST_ROUNDS * place as u64;
+        let fits = goes(&call.shape(), call.size()) && longest <= MAX_ROUNDS * place as u64;
         Some(Self {
             board: BoardCall::of_parcels(call, board_choice).filter(|_| fits)?,
             kind,
@@ -191,7 +191,7 @@ impl Swap {
             // Bounded, in case another process has corrupted the lengths.
             rounds: longest
                 .div_ceil(swapped_bytes(call.size()) as u64)
-                .min(2 * MOST_ROUNDS),
+                .min(2 * MAX_ROUNDS),
         }
     }
 
@@ -243,7 +243,7 @@ fn part_of(bytes: u64, round: u64, most: u64) -> Range<u64> {
 pub(super) fn are_swapped(shape: &CollectiveTuning, longest: u64, ranks: u32) -> bool {
     let few_enough = ranks as usize <= PLACE_BYTES / LINE_BYTES;
     let all = longest.saturating_mul(ranks.into());
-    goes(shape, ranks) && few_enough && all <= MOST_ROUNDS * Seat::place_bytes(ranks) as u64
+    goes(shape, ranks) && few_enough && all <= MAX_ROUNDS * Seat::place_bytes(ranks) as u64
 }
 
 /// Whether blocks of so many bytes are gathered in one round at a board. Smaller ones are eager messages, which do not
@@ -276,7 +276,7 @@ fn goes(shape: &CollectiveTuning, ranks: u32) -> bool {
 }
 
 /// Blocks that would take more rounds are sent as messages, which copy data once.
-const MOST_ROUNDS: u64 = 8;
+const MAX_ROUNDS: u64 = 8;
 const LINE_BYTES: usize = 64;
 /// Messages up to this size do not wait,
 const EAGER_BYTES: usize = 8 << 10;

@@ -399,7 +399,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
                 return Poll::Ready(Ok(happened().unwrap_or(seen)));
             }
             looks = looks.wrapping_add(1);
-            match looks.is_multiple_of(LOOKS_PER_DOUBT) {
+            match looks.is_multiple_of(POLLS_PER_CHECK) {
                 true => self
                     .lost()
                     .map_or(Poll::Pending, |lost| Poll::Ready(Err(lost))),
@@ -409,7 +409,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         .await;
         self.call.visit(|universe| {
             universe.waiting.awaited = None;
-            universe.turned_up = universe.turned_up.wrapping_add(1);
+            universe.completions_seen = universe.completions_seen.wrapping_add(1);
         });
         ended
     }
@@ -551,4 +551,4 @@ impl<V: Visit> BoardRound<'_, V> {
 }
 
 /// Polls of a waiting rank between two checks whether it waits in vain.
-const LOOKS_PER_DOUBT: u32 = 8;
+const POLLS_PER_CHECK: u32 = 8;

@@ -11,7 +11,7 @@ use crate::{Error, Visit};
 #[derive(Clone, Copy)]
 pub(super) struct BoardNote {
     kind: u8,
-    /// Number of bytes, up to [`MOST_BYTES`]; of more, a hash that differs for different numbers.
+    /// Number of bytes, up to [`MAX_BYTES`]; of more, a hash that differs for different numbers.
     pub(super) bytes: u32,
     /// The number of the call, below [`CALLS`].
     call: u32,
@@ -29,8 +29,8 @@ impl BoardNote {
         Self {
             kind: kind as u8,
             bytes: match u32::try_from(bytes) {
-                Ok(bytes @ ..=MOST_BYTES) => bytes,
-                _ => MOST_BYTES + 1 + scattered(bytes) % (MOST_BYTES - 1),
+                Ok(bytes @ ..=MAX_BYTES) => bytes,
+                _ => MAX_BYTES + 1 + scattered(bytes) % (MAX_BYTES - 1),
             },
             call: number % CALLS,
         }
@@ -52,7 +52,7 @@ impl BoardNote {
             Some((_, theirs))
                 if theirs.kind == self.kind
                     && theirs.bytes != self.bytes
-                    && theirs.bytes.min(self.bytes) <= MOST_BYTES =>
+                    && theirs.bytes.min(self.bytes) <= MAX_BYTES =>
             {
                 Error::Unequal {
                     given: theirs.at_least().into(),
@@ -88,7 +88,7 @@ impl BoardNote {
 
     /// The number of bytes, or the largest that a note can hold exactly.
     fn at_least(&self) -> u32 {
-        self.bytes.min(MOST_BYTES)
+        self.bytes.min(MAX_BYTES)
     }
 
     /// Whether it is a note of this collective.
@@ -112,7 +112,7 @@ const KIND_BITS: u32 = 4;
 /// Bits of the number of bytes.
 const BYTES_BITS: u32 = 21;
 /// Most bytes that a note holds exactly: the largest [`Variable::BoardLimit`](crate::var::Variable).
-const MOST_BYTES: u32 = 1 << (BYTES_BITS - 1);
+const MAX_BYTES: u32 = 1 << (BYTES_BITS - 1);
 /// Number of call numbers: of 8 bits for the kind and 24 for the bytes, these have the rest.
 const CALLS: u32 = 1 << (8 - KIND_BITS + 24 - BYTES_BITS);
 

@@ -159,12 +159,12 @@ mod tests {
             ("board", Allreduce::Board),
             ("Ring", Allreduce::Ring),
         ] {
-            let (values, complaints) = VariableValues::from_environment(given(word).into_iter());
-            assert!(complaints.is_empty(), "{complaints:?}");
+            let (values, warnings) = VariableValues::from_environment(given(word).into_iter());
+            assert!(warnings.is_empty(), "{warnings:?}");
             assert_eq!(Choices::new(&values).allreduce, algorithm);
         }
-        let (values, complaints) = VariableValues::from_environment(given("tree").into_iter());
-        assert!(complaints[0].contains("one of auto, board, rooted"));
+        let (values, warnings) = VariableValues::from_environment(given("tree").into_iter());
+        assert!(warnings[0].contains("one of auto, board, rooted"));
         assert_eq!(Choices::new(&values).allreduce, Allreduce::Auto);
     }
 }

@@ -54,7 +54,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         let members = seat.members() as usize;
         let stride = seat.half_bytes() / (members * members) / LINE * LINE;
         let longest = lengths.iter().copied().max().unwrap_or(0);
-        let stride = stride.min(longest.next_multiple_of(LINE)).min(MOST_BYTES);
+        let stride = stride.min(longest.next_multiple_of(LINE)).min(MAX_BYTES);
         let piece = stride / item_bytes.max(1) * item_bytes;
         let parts = lengths.iter().scan(0, |start, length| {
             let from = *start;
@@ -203,7 +203,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
             let read =
                 |rank, into: &mut [u8]| turn.read(self.all(), self.place(rank, me) + at, into);
             match op.commutes() {
-                true => self.fold_either_way(own.as_slice(), sum, next, read, op),
+                true => self.fold_commutative(own.as_slice(), sum, next, read, op),
                 false => self.fold_in_order(own.as_slice(), sum, next, read, op),
             }
         }
@@ -211,7 +211,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
 
     /// In rank order, for operations that commute: which operand is on the left depends on the rank, so the minimum of
     /// zero and negative zero may be either.
-    fn fold_either_way(
+    fn fold_commutative(
         &self,
         own: &[u8],
         sum: &mut [u8],
@@ -259,4 +259,4 @@ impl<'a, V: Visit> Pieces<'a, V> {
 
 const LINE: usize = 64;
 /// Most bytes of a rank's part in one round.
-const MOST_BYTES: usize = 32 << 10;
+const MAX_BYTES: usize = 32 << 10;

@@ -122,7 +122,7 @@ impl MessageGates {
         if !is_bound {
             into.starts += 1;
             if into.standing == InboundState::Loose && into.starts >= into.wanted {
-                self.ask_for(pump, request, class);
+                self.send_bind(pump, request, class);
             }
         } else if pump.engine.arena().fields(request).state == RequestState::Posted {
             into.queue.push_back(request);
@@ -147,7 +147,7 @@ impl MessageGates {
     }
 
     /// Sends BIND for a class, if the sender can reach the memory of this receive.
-    fn ask_for(&mut self, pump: &mut Pump, request: RequestId, class: u32) {
+    fn send_bind(&mut self, pump: &mut Pump, request: RequestId, class: u32) {
         if !self.give_place(pump, request, class) {
             let into = &mut self.into[class as usize];
             return into.wait_longer();

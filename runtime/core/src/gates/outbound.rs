@@ -107,8 +107,8 @@ impl MessageGates {
     #[inline]
     fn try_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> ClaimOutcome {
         let out = &self.out[class as usize];
-        let is_patient = out.misses < MOST_MISSES && pump.fabric.is_attentive();
-        for _ in 0..if is_patient { SHORT_LOOKS } else { 1 } {
+        let is_patient = out.misses < MAX_MISSES && pump.fabric.is_attentive();
+        for _ in 0..if is_patient { SHORT_POLLS } else { 1 } {
             let passage = self.pass_gate(pump, request, class);
             if passage != ClaimOutcome::Closed {
                 return passage;
@@ -225,7 +225,7 @@ impl MessageGates {
         let out = &mut self.out[class as usize];
         out.skip();
         out.others += 1;
-        if out.others > MOST_OTHERS {
+        if out.others > MAX_OTHERS {
             self.leave(pump, class, true);
         }
     }
@@ -297,8 +297,8 @@ fn is_kept(pump: &Pump, request: RequestId) -> bool {
 /// Persistent sends of a class before a BIND is accepted.
 const LEAST_STARTS: u32 = 3;
 /// Polls of a gate before a message that need not wait for it is sent in a frame: some 100 ns.
-const SHORT_LOOKS: u32 = 50;
+const SHORT_POLLS: u32 = 50;
 /// Consecutive closed gates from which on a gate is polled once.
-const MOST_MISSES: u32 = 8;
+const MAX_MISSES: u32 = 8;
 /// Messages of a class other than persistent sends, before its sender leaves it.
-const MOST_OTHERS: u32 = 8;
+const MAX_OTHERS: u32 = 8;

@@ -17,7 +17,7 @@ pub(crate) enum PmiSetting {
     Two,
     Pmix,
     /// The process is a singleton.
-    Nobody,
+    Disabled,
 }
 
 impl PmiSetting {
@@ -26,7 +26,7 @@ impl PmiSetting {
             1 => Self::One,
             2 => Self::Two,
             3 => Self::Pmix,
-            4 => Self::Nobody,
+            4 => Self::Disabled,
             _ => Self::Auto,
         }
     }
@@ -47,7 +47,7 @@ pub(crate) enum PmiAddress {
     /// Through the PMIx library.
     Pmix,
     /// There is none.
-    Nobody,
+    None,
 }
 
 /// The process's inherited state.
@@ -63,20 +63,20 @@ impl PmiAddress {
     ///
     /// # Errors
     /// When the process is one of several and cannot reach the others; the message has the remedy.
-    pub(crate) fn look(setting: PmiSetting, around: &impl Inherited) -> Result<Self, Error> {
+    pub(crate) fn detect(setting: PmiSetting, around: &impl Inherited) -> Result<Self, Error> {
         // A child process of a rank has inherited its variables; the socket was closed for it, and a launcher's own
         // child has another.
         let is_child = around
             .text(USED_VARIABLE)
             .is_some_and(|text| text == used(around));
         let found = match setting {
-            PmiSetting::Nobody => return Ok(Self::Nobody),
+            PmiSetting::Disabled => return Ok(Self::None),
             _ if is_child => {
                 let version = match setting {
                     PmiSetting::Two => pmi::Version::Two,
                     _ => pmi::Version::One,
                 };
-                return Ok(socket(around, version).unwrap_or(Self::Nobody));
+                return Ok(socket(around, version).unwrap_or(Self::None));
             }
             PmiSetting::Auto => socket(around, pmi::Version::One)
                 .or_else(|| pmix(around))
@@ -89,7 +89,7 @@ impl PmiAddress {
             (Some(found), _) => Ok(found),
             (None, PmiSetting::Auto) => match companions(around) {
                 Some(words) => Err(Error::Boot(words)),
-                None => Ok(Self::Nobody),
+                None => Ok(Self::None),
             },
             (None, _) => Err(Error::Boot(format!(
                 "RMPI_PMI asks for {}, and no launcher has told how it is reached",
@@ -127,7 +127,7 @@ impl PmiAddress {
                 text("PMIX_RANK"),
                 text("PMIX_NAMESPACE")
             )),
-            Self::Nobody => None,
+            Self::None => None,
         }
     }
 
@@ -135,7 +135,7 @@ impl PmiAddress {
     pub(crate) fn size(&self, around: &impl Inherited) -> u32 {
         match self {
             Self::Socket { size, .. } => *size,
-            Self::Nobody => 1,
+            Self::None => 1,
             Self::Port { .. } | Self::Pmix => ["OMPI_COMM_WORLD_SIZE", STEP_TASKS]
                 .iter()
                 .find_map(|name| number(around, name))
@@ -153,7 +153,7 @@ impl PmiAddress {
     ) -> Result<Option<PmiClient>, Error> {
         let failed = |error: pmi::Error| Error::Boot(error.to_string());
         match self {
-            Self::Nobody => Ok(None),
+            Self::None => Ok(None),
             Self::Pmix => {
                 let client = pmix::Client::begin();
                 let client = client.map_err(|error| Error::Boot(error.to_string()))?;
@@ -272,7 +272,7 @@ mod tests {
     ];
 
     fn described(setting: PmiSetting, around: &'static [(&'static str, &'static str)]) -> String {
-        match PmiAddress::look(setting, &FakeEnvironment(around)) {
+        match PmiAddress::detect(setting, &FakeEnvironment(around)) {
             Ok(found) => format!("{found:?}"),
             Err(error) => error.to_string(),
         }
@@ -294,7 +294,7 @@ mod tests {
             socket.replace("One", "Two")
         );
         assert_eq!(described(PmiSetting::Pmix, both), "Pmix");
-        assert_eq!(described(PmiSetting::Nobody, both), "Nobody");
+        assert_eq!(described(PmiSetting::Disabled, both), "None");
         let stale: &[(&str, &str)] = &[
             ("PMI_FD", "12"),
             ("PMI_RANK", "2"),
@@ -308,21 +308,21 @@ mod tests {
             described(PmiSetting::Auto, port),
             "Port { port: \"vm:41907\", id: 3 }"
         );
-        assert_eq!(described(PmiSetting::Auto, &[]), "Nobody");
+        assert_eq!(described(PmiSetting::Auto, &[]), "None");
     }
 
     #[test]
     fn people_are_told_by_what_a_process_finds_others() {
         let words = |setting, around: &'static [(&'static str, &'static str)]| {
             let around = FakeEnvironment(around);
-            PmiAddress::look(setting, &around).unwrap().words(&around)
+            PmiAddress::detect(setting, &around).unwrap().words(&around)
         };
         let srun: &[(&str, &str)] = &[("PMI_FD", "11"), ("PMI_RANK", "2"), ("PMI_SIZE", "4")];
         let one = "PMI-1 over descriptor 11, as rank 2 of 4";
         assert_eq!(words(PmiSetting::Auto, srun).as_deref(), Some(one));
         let two = one.replace("PMI-1", "PMI-2");
         assert_eq!(words(PmiSetting::Two, srun), Some(two));
-        assert_eq!(words(PmiSetting::Nobody, srun), None);
+        assert_eq!(words(PmiSetting::Disabled, srun), None);
         let port: &[(&str, &str)] = &[("PMI_PORT", "vm:41907"), ("PMI_ID", "3")];
         let at_port = "PMI-1 at vm:41907, as process 3";
         assert_eq!(words(PmiSetting::Auto, port).as_deref(), Some(at_port));
@@ -338,9 +338,9 @@ mod tests {
             words.contains("srun has started 4") && words.contains("--mpi=pmi2"),
             "{words}"
         );
-        assert_eq!(described(PmiSetting::Nobody, SLURM), "Nobody");
+        assert_eq!(described(PmiSetting::Disabled, SLURM), "None");
         // A batch script.
-        assert_eq!(described(PmiSetting::Auto, &SLURM[..1]), "Nobody");
+        assert_eq!(described(PmiSetting::Auto, &SLURM[..1]), "None");
         let closed: &[(&str, &str)] = &[("PMI_FD", "12"), ("PMI_RANK", "2"), ("PMI_SIZE", "4")];
         assert!(
             described(PmiSetting::Auto, closed).contains("descriptor 12, which is no open socket")
@@ -366,8 +366,8 @@ mod tests {
             ("PMI_SIZE", "4"),
             ("RMPI_PMI_USED", "12,2,4,,,,,,,"),
         ];
-        assert_eq!(described(PmiSetting::Auto, child), "Nobody");
-        assert_eq!(described(PmiSetting::Two, child), "Nobody");
+        assert_eq!(described(PmiSetting::Auto, child), "None");
+        assert_eq!(described(PmiSetting::Two, child), "None");
         assert_eq!(used(&FakeEnvironment(child)), "12,2,4,,,,,,,");
         // The same numbers by coincidence, and another rank.
         let started: &[(&str, &str)] = &[
@@ -390,6 +390,6 @@ mod tests {
         let around = FakeEnvironment(&[("OMPI_COMM_WORLD_SIZE", "5")]);
         assert_eq!(PmiAddress::Pmix.size(&around), 5);
         assert_eq!(PmiAddress::Pmix.size(&FakeEnvironment(SLURM)), 4);
-        assert_eq!(PmiAddress::Nobody.size(&around), 1);
+        assert_eq!(PmiAddress::None.size(&around), 1);
     }
 }

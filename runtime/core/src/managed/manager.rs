@@ -93,7 +93,7 @@ impl PmiClient {
                 sources.push(PollFd::from_borrowed_fd(server, PollFlags::IN));
                 None
             }
-            Self::Pmix(_) => Some(NAP),
+            Self::Pmix(_) => Some(POLL_INTERVAL),
         };
         // Whatever the outcome: the caller polls again.
         let _ = poll(&mut sources, patience.as_ref());
@@ -126,7 +126,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
 }
 
 /// Time between two polls for the work of a library's thread.
-const NAP: Timespec = Timespec {
+const POLL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 200_000,
 };

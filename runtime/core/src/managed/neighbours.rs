@@ -76,7 +76,7 @@ impl NodeRole {
             Self::None => None,
             Self::Guest(guest) => guest.next_lost(),
             Self::Leader(leader) => {
-                leader.look();
+                leader.check_guests();
                 leader.lost.pop_front()
             }
         }
@@ -109,7 +109,7 @@ impl NodeEntry {
             let listener = socket(SocketFlags::NONBLOCK)?;
             match rustix::net::bind(&listener, &address) {
                 Ok(()) => {
-                    rustix::net::listen(&listener, MOST_WAITING).map_err(failed("listen"))?;
+                    rustix::net::listen(&listener, MAX_WAITING).map_err(failed("listen"))?;
                     return Ok(Self::Leader(Leader {
                         rank,
                         listener: Some(listener),
@@ -124,7 +124,7 @@ impl NodeEntry {
             match rustix::net::connect(&guest, &address) {
                 Ok(()) => return NodeGuest::greet(guest, rank).map(Self::Guest),
                 // It does not listen yet; or it has exited meanwhile.
-                Err(Errno::CONNREFUSED | Errno::INTR) if since.elapsed() < PATIENCE => {
+                Err(Errno::CONNREFUSED | Errno::INTR) if since.elapsed() < CONNECT_TIMEOUT => {
                     sleep(Duration::from_millis(1));
                 }
                 Err(error) => return Err(failed("connect")(error)),
@@ -239,7 +239,7 @@ impl Leader {
     }
 
     /// Checks for guests that have exited, and informs the others.
-    fn look(&mut self) {
+    fn check_guests(&mut self) {
         let mut place = 0;
         while let Some(seat) = self.guests.get(place) {
             let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
@@ -419,8 +419,8 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
 const ENDED: &str = "its process has ended without MPI_Finalize";
 /// Backlog of guests that have connected and wait to be accepted; where the system allows fewer, others block in
 /// `connect`.
-const MOST_WAITING: i32 = 4096;
+const MAX_WAITING: i32 = 4096;
 /// A leader listens at once, unless its core is taken.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Room for the numbers of as many ranks as a node can have.
 const LONGEST_BOOT: usize = 1 << 19;

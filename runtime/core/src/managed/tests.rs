@@ -179,7 +179,7 @@ fn ranks_of_other_nodes_are_found_by_what_they_left_with_the_server() {
                 assert!(boot.over_hosts);
                 let mut managed = Managed::new(manager, NodeRole::None);
                 let record = vec![u8::try_from(rank).unwrap(); 200 * rank as usize / 2];
-                managed.meet_others(&mut boot, &record).unwrap();
+                managed.exchange_records(&mut boot, &record).unwrap();
                 // Rank 1 has no CPU of its own.
                 assert!(boot.crowded);
                 assert_eq!(boot.nodes.map(|nodes| nodes.to_string()).unwrap(), "0+3x1");

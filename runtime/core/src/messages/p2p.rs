@@ -87,10 +87,10 @@ impl Messages {
         }
         // The general path makes the last send before a poll for arrivals.
         if bytes > SLOT_BODY_BYTES as u64 {
-            if self.sends_unlooked + 1 >= live_u32(Variable::SendsPerLook) {
+            if self.sends_since_poll + 1 >= live_u32(Variable::SendsPerLook) {
                 return None;
             }
-            self.sends_unlooked += 1;
+            self.sends_since_poll += 1;
         }
         let head = pump::head(wire::eager(context, tag));
         let (to, body) = (carrier(peer), memory.as_slice());
@@ -350,7 +350,7 @@ impl Messages {
     pub(crate) fn free(&mut self, request: RequestId) {
         self.bundles.drop_replay(request, self.pump.engine.arena());
         self.gates.forget_member(&mut self.pump, request);
-        if !self.pump.sides.is_empty() && self.free_with_side(request) {
+        if !self.pump.sides.is_empty() && self.free_with_data(request) {
             return;
         }
         self.pump.engine.free(request);
@@ -359,7 +359,7 @@ impl Messages {
     /// Frees a request with data outside its slot: received data must still be unpacked, so the slot is freed only
     /// after that. `false`: no operation is in progress.
     #[cold]
-    fn free_with_side(&mut self, request: RequestId) -> bool {
+    fn free_with_data(&mut self, request: RequestId) -> bool {
         let token = self.pump.engine.arena().token(request);
         let state = self.pump.engine.arena().fields(request).state;
         if matches!(state, RequestState::Inactive | RequestState::Complete) {
@@ -377,7 +377,7 @@ impl Messages {
     #[inline]
     pub(crate) fn release(&mut self, request: RequestId) {
         if !self.pump.sides.is_empty() {
-            self.pump.drop_side(request);
+            self.pump.drop_data(request);
         }
         self.pump.engine.collect(request);
     }

@@ -15,7 +15,7 @@ use crate::boot::DaemonLink;
 use crate::comm::{Comm, WORLD_CONTEXT};
 use crate::operation::{MessageStatus, Mode, ReceiveSource, SendTarget};
 use crate::roster::ProcessName;
-use crate::testing::talk;
+use crate::testing::exchange_messages;
 use crate::user_buf::UserMemory;
 
 fn boot(size: u32, local_size: u32) -> Boot {
@@ -27,8 +27,8 @@ fn boot(size: u32, local_size: u32) -> Boot {
 
 fn values(providers: &str) -> VariableValues {
     let pair = ("RMPI_PROVIDERS".to_owned(), providers.to_owned());
-    let (values, complaints) = VariableValues::from_environment(std::iter::once(pair));
-    assert!(complaints.is_empty(), "{complaints:?}");
+    let (values, warnings) = VariableValues::from_environment(std::iter::once(pair));
+    assert!(warnings.is_empty(), "{warnings:?}");
     values
 }
 
@@ -214,7 +214,7 @@ impl Job {
 
     /// Takes turns until a request is complete, and collects it.
     fn wait(&mut self, at: u32, request: RequestId) -> MessageStatus {
-        for _ in 0..MOST_TURNS {
+        for _ in 0..MAX_TURNS {
             if self.ranks[at as usize].messages.is_complete(request) {
                 return self.ranks[at as usize].collect(request);
             }
@@ -241,7 +241,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
 }
 
 /// More than any of these jobs needs, but finite.
-const MOST_TURNS: u32 = 1_000_000;
+const MAX_TURNS: u32 = 1_000_000;
 
 #[test]
 fn ranks_find_each_other_when_they_have_something_to_say() {
@@ -477,8 +477,8 @@ fn limits_are_those_of_the_settings() {
         ("RMPI_NET_GID_INDEX", "3, 1"),
     ];
     let given = given.map(|(name, text)| (name.to_owned(), text.to_owned()));
-    let (values, complaints) = VariableValues::from_environment(given.into_iter());
-    assert!(complaints.is_empty(), "{complaints:?}");
+    let (values, warnings) = VariableValues::from_environment(given.into_iter());
+    assert!(warnings.is_empty(), "{warnings:?}");
     let wanted = NetLimits {
         pairs: 3,
         datagrams_first: 0,
@@ -529,7 +529,7 @@ fn two_jobs(net: &FakeNet) -> [Universe; 2] {
         };
         let record = both[other].messages.pump.fabric.network_record().unwrap();
         let name = ProcessName { job: 9, rank: 0 };
-        let peer = both[me].meet_far(name, far, &record).unwrap();
+        let peer = both[me].add_remote(name, far, &record).unwrap();
         assert_eq!((peer, both[me].roster().peer(name)), (Peer(1), Some(peer)));
     }
     both
@@ -541,7 +541,7 @@ fn jobs_that_meet_over_a_network_send_to_each_other_in_a_communicator_of_both() 
     let mut both = two_jobs(&net);
     let both_of_them = Comm::new(ContextId(44), Group::of(vec![Peer(0), Peer(1)]), 0);
     assert!(!both[0].is_on_one_node(&both_of_them));
-    talk(&mut both, &[8, 5000, 300_000, 3_000_000], || {
+    exchange_messages(&mut both, &[8, 5000, 300_000, 3_000_000], || {
         let _ = net.advance() || net.advance_until(net.now_ns() + 1_000_000);
     });
 }

@@ -156,13 +156,13 @@ mod tests {
     use super::*;
 
     /// All descending factorizations of a number.
-    fn all_ways(number: u32, count: usize, most: u32) -> Vec<Vec<u32>> {
+    fn all_factorizations(number: u32, count: usize, most: u32) -> Vec<Vec<u32>> {
         if count == 0 {
             return if number == 1 { vec![vec![]] } else { vec![] };
         }
         let fits = (1..=most.min(number)).filter(|factor| number.is_multiple_of(*factor));
         fits.flat_map(|factor| {
-            let rest = all_ways(number / factor, count - 1, factor);
+            let rest = all_factorizations(number / factor, count - 1, factor);
             rest.into_iter()
                 .map(move |tail| [vec![factor], tail].concat())
         })
@@ -173,8 +173,8 @@ mod tests {
     fn no_choice_is_better_balanced() {
         for number in 1..200 {
             for count in 1..5 {
-                let ways = all_ways(number, count, number);
-                let best = ways
+                let factorizations = all_factorizations(number, count, number);
+                let best = factorizations
                     .iter()
                     .min_by(|one, other| balance(one).cmp(&balance(other)));
                 assert_eq!(

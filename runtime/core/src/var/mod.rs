@@ -105,13 +105,13 @@ impl VariableValues {
         environment: impl Iterator<Item = (String, String)>,
     ) -> (Self, Vec<String>) {
         let mut values = Self::default();
-        let mut complaints = Vec::new();
+        let mut warnings = Vec::new();
         for (name, text) in environment.filter(|(name, _)| name.starts_with("RMPI_")) {
             match ROWS.iter().position(|row| row.name == name) {
-                None => complaints.push(unknown(&name)),
+                None => warnings.push(unknown(&name)),
                 Some(at) => match ROWS[at].range.parse(&text) {
                     Some(value) => values.set(at, value, text),
-                    None => complaints.push(format!(
+                    None => warnings.push(format!(
                         "{name} is \"{text}\", expected {}{}; the default is used",
                         ROWS[at].range.describe(),
                         ROWS[at].range.remark(&text)
@@ -119,7 +119,7 @@ impl VariableValues {
                 },
             }
         }
-        (values, complaints)
+        (values, warnings)
     }
 
     /// Changes the value of one row, which parsed to `value`.
@@ -183,10 +183,10 @@ impl Range {
                 .map(|at| at as u64),
             Self::Names { all, .. } => names(all, text).filter(|bits| *bits != 0),
             Self::List(item) => {
-                let fits = text.len() < MOST_TEXT_BYTES;
+                let fits = text.len() < MAX_TEXT_BYTES;
                 (fits && items(text).all(|text| item.is_one(text))).then_some(0)
             }
-            Self::Text(_) => (text.len() < MOST_TEXT_BYTES).then_some(0),
+            Self::Text(_) => (text.len() < MAX_TEXT_BYTES).then_some(0),
             Self::Foreign => Some(0),
         }
     }
@@ -275,12 +275,12 @@ impl ListItem {
 
 /// The error of a text that is valid except for its length.
 fn too_long(text: &str) -> String {
-    let (bytes, most) = (text.len(), MOST_TEXT_BYTES - 1);
+    let (bytes, most) = (text.len(), MAX_TEXT_BYTES - 1);
     format!("; it has {bytes} bytes, at most {most} are allowed")
 }
 
 /// Size of the text of a list, including its final NUL.
-pub const MOST_TEXT_BYTES: usize = 1024;
+pub const MAX_TEXT_BYTES: usize = 1024;
 
 /// The items of a list.
 pub fn items(text: &str) -> impl Iterator<Item = &str> {
@@ -365,34 +365,34 @@ mod tests {
 
     #[test]
     fn values_come_from_the_environment_with_suffixes() {
-        let (values, complaints) = read(&[
+        let (values, warnings) = read(&[
             ("RMPI_EAGER_LIMIT", "4K"),
             ("PATH", "/"),
             ("RMPI_RANK", "0"),
         ]);
         assert_eq!(values.get(Variable::EagerLimit), 4096);
-        assert!(complaints.is_empty(), "{complaints:?}");
+        assert!(warnings.is_empty(), "{warnings:?}");
     }
 
     #[test]
     fn a_wrong_value_keeps_the_default_and_says_the_range() {
-        let (values, complaints) = read(&[("RMPI_EAGER_LIMIT", "10G")]);
+        let (values, warnings) = read(&[("RMPI_EAGER_LIMIT", "10G")]);
         assert_eq!(values.get(Variable::EagerLimit), 8192);
         assert!(
-            complaints[0].contains("10G") && complaints[0].contains("from 0 to 8192"),
-            "{complaints:?}"
+            warnings[0].contains("10G") && warnings[0].contains("from 0 to 8192"),
+            "{warnings:?}"
         );
     }
 
     #[test]
     fn a_misspelt_name_brings_the_nearest() {
-        let (_, complaints) = read(&[("RMPI_EAGER_LIMITS", "1")]);
+        let (_, warnings) = read(&[("RMPI_EAGER_LIMITS", "1")]);
         assert_eq!(
-            complaints,
+            warnings,
             ["RMPI_EAGER_LIMITS is no variable of rmpi; did you mean RMPI_EAGER_LIMIT"]
         );
-        let (_, complaints) = read(&[("RMPI_ZZZZZZZZZZZZZZ", "1")]);
-        assert!(complaints[0].contains("docs/variables.md"));
+        let (_, warnings) = read(&[("RMPI_ZZZZZZZZZZZZZZ", "1")]);
+        assert!(warnings[0].contains("docs/variables.md"));
     }
 
     const PROVIDERS: Range = Range::Names {
@@ -452,18 +452,18 @@ mod tests {
 
     #[test]
     fn a_list_is_asked_for_its_names_and_for_its_text() {
-        let (values, complaints) = read(&[
+        let (values, warnings) = read(&[
             ("RMPI_PROVIDERS", "Verbs"),
             ("RMPI_NET_DEVICES", "mlx5_0:1, mlx5_1"),
         ]);
-        assert!(complaints.is_empty(), "{complaints:?}");
+        assert!(warnings.is_empty(), "{warnings:?}");
         assert!(values.has(Variable::Providers, "verbs"));
         assert!(!values.has(Variable::Providers, "shm"));
         assert_eq!(values.text(Variable::Providers), "Verbs");
         assert_eq!(values.text(Variable::NetDevices), "mlx5_0:1, mlx5_1");
-        let (values, complaints) = read(&[("RMPI_PROVIDERS", "shm,verb")]);
+        let (values, warnings) = read(&[("RMPI_PROVIDERS", "shm,verb")]);
         assert_eq!(
-            complaints,
+            warnings,
             [
                 "RMPI_PROVIDERS is \"shm,verb\", expected a list of some of self, shm, verbs, tcp, roce, dpdk (with commas between; default \
                  self,shm,verbs,tcp); verb is none of them, did you mean verbs; the default is used"

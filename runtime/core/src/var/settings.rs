@@ -4,7 +4,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{ControlVariable, MOST_TEXT_BYTES, ROWS, Range, Scope, VariableValues, live};
+use super::{ControlVariable, MAX_TEXT_BYTES, ROWS, Range, Scope, VariableValues, live};
 
 /// The rows that are control variables, in the order of their indices: without those for other programs.
 pub fn controls() -> impl Iterator<Item = &'static ControlVariable> {
@@ -44,7 +44,7 @@ pub enum CvarRefusal {
 pub fn text_bytes(row: &ControlVariable) -> Option<usize> {
     match row.range {
         Range::Names { all, .. } => Some(all.iter().map(|name| name.len() + 1).sum()),
-        Range::List(_) | Range::Text(_) => Some(MOST_TEXT_BYTES),
+        Range::List(_) | Range::Text(_) => Some(MAX_TEXT_BYTES),
         _ => None,
     }
 }
@@ -139,18 +139,18 @@ impl CvarSettings {
     }
 
     fn fix(&mut self, environment: Vec<(String, String)>) -> (VariableValues, Vec<String>) {
-        let (values, complaints) = self.values(environment);
+        let (values, warnings) = self.values(environment);
         self.fixed = Some(values.clone());
-        (values, complaints)
+        (values, warnings)
     }
 
     /// Values written by a tool take precedence over the environment.
     fn values(&self, environment: Vec<(String, String)>) -> (VariableValues, Vec<String>) {
-        let (mut values, complaints) = VariableValues::from_environment(environment.into_iter());
+        let (mut values, warnings) = VariableValues::from_environment(environment.into_iter());
         for (at, number, text) in &self.written {
             values.set(*at, *number, text.clone());
         }
-        (values, complaints)
+        (values, warnings)
     }
 }
 
@@ -217,8 +217,8 @@ mod tests {
         settings.write(limit, &CvarValue::Number(17)).unwrap();
         settings.write(limit, &CvarValue::Number(16)).unwrap();
         assert_eq!(settings.read(limit, given), CvarValue::Number(16));
-        let (values, complaints) = settings.fix(given());
-        assert!(complaints.is_empty() && values.get(Variable::EagerLimit) == 16);
+        let (values, warnings) = settings.fix(given());
+        assert!(warnings.is_empty() && values.get(Variable::EagerLimit) == 16);
         let rails = row(Variable::NetRails);
         let refused = settings.write(rails, &CvarValue::Number(1));
         assert_eq!(refused, Err(CvarRefusal::NotNow));
@@ -254,7 +254,7 @@ mod tests {
             (Variable::NetDevices, CvarValue::Text("a/b".to_owned())),
             (
                 Variable::NetDevices,
-                CvarValue::Text("a".repeat(MOST_TEXT_BYTES)),
+                CvarValue::Text("a".repeat(MAX_TEXT_BYTES)),
             ),
         ] {
             let before = settings.read(row(variable), Vec::new);
@@ -284,7 +284,7 @@ mod tests {
         let long = CvarValue::Text("a,".repeat(511));
         settings.write(devices, &long).unwrap();
         assert_eq!(settings.read(devices, Vec::new), long);
-        assert_eq!(text_bytes(devices), Some(MOST_TEXT_BYTES));
+        assert_eq!(text_bytes(devices), Some(MAX_TEXT_BYTES));
         assert_eq!(text_bytes(row(Variable::Wait)), None);
     }
 }

@@ -134,7 +134,7 @@ pub const ROWS: [ControlVariable; 98] = [
         scope: Scope::Any,
         range: Range::Number {
             least: 0,
-            most: engine::wire::MOST_EARLY_BYTES,
+            most: engine::wire::MAX_EARLY_BYTES,
             default: 64 << 10,
             unit: "bytes",
         },

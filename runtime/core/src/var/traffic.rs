@@ -89,16 +89,16 @@ impl PeerTraffic {
     /// Messages sent to a world rank.
     #[must_use]
     pub fn messages(&self, rank: usize) -> u64 {
-        self.look(rank, 0)
+        self.read(rank, 0)
     }
 
     /// Bytes sent to a world rank.
     #[must_use]
     pub fn bytes(&self, rank: usize) -> u64 {
-        self.look(rank, 1)
+        self.read(rank, 1)
     }
 
-    fn look(&self, rank: usize, what: usize) -> u64 {
+    fn read(&self, rank: usize, what: usize) -> u64 {
         let (Some(sent), Ok(peer)) = (self.peers.get(rank), u32::try_from(rank)) else {
             return 0;
         };

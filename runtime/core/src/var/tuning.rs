@@ -119,7 +119,7 @@ pub(super) const UNEXPECTED_MESSAGES: ControlVariable = number(
     Variable::UnexpectedMessages,
     "RMPI_UNEXPECTED_MESSAGES",
     (Category::Memory, Scope::Local),
-    (1, engine::MOST_UNEXPECTED, engine::MOST_UNEXPECTED),
+    (1, engine::MAX_UNEXPECTED, engine::MAX_UNEXPECTED),
     "messages",
     "Past so many unexpected messages, senders are asked to announce every message, whatever the memory.",
 );

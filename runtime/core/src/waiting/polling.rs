@@ -18,7 +18,7 @@ use crate::var::live::live;
 #[derive(Debug, Default)]
 pub(crate) struct Polling {
     /// Consecutive polls in which nothing happened.
-    vain: u32,
+    idle_polls: u32,
     /// When the last one of them returned; known where ranks share cores.
     returned: Option<Instant>,
     wait: WaitProgress,
@@ -53,8 +53,8 @@ impl Polling {
     /// Something has happened: restarts the count of polls in vain.
     #[inline]
     pub(crate) fn begin_anew(&mut self) {
-        if self.vain != 0 {
-            self.vain = 0;
+        if self.idle_polls != 0 {
+            self.idle_polls = 0;
             self.returned = None;
             self.wait = WaitProgress::default();
             // After a long series the next one may be long too: it does not begin with the shortest sleep.
@@ -79,8 +79,8 @@ impl Polling {
     /// Counts one more poll in vain; `true`: a check whether cores are shared is due.
     #[inline]
     fn count(&mut self) -> bool {
-        self.vain = self.vain.wrapping_add(1);
-        self.vain.is_multiple_of(POLLS_PER_LOOK)
+        self.idle_polls = self.idle_polls.wrapping_add(1);
+        self.idle_polls.is_multiple_of(POLLS_PER_CHECK)
     }
 
     /// Whether the application has computed since the last poll. Polls that follow are a new series.
@@ -166,7 +166,7 @@ impl WaitPolicy {
 }
 
 /// Polls in vain between two checks whether cores are shared, if they are not so far.
-const POLLS_PER_LOOK: u32 = 1024;
+const POLLS_PER_CHECK: u32 = 1024;
 /// An application that polls again after more than this has computed meanwhile.
 const COMPUTES: Duration = Duration::from_micros(20);
 /// Limit of the first sleep of a series.
@@ -184,7 +184,7 @@ mod tests {
 
     /// A poll in vain that sleeps until something arrives, or until its time is over; returns the duration.
     fn sleep_once(polling: &mut Polling, moved: bool) -> u128 {
-        polling.vain += 1;
+        polling.idle_polls += 1;
         polling.slept = true;
         let slept = micros(polling);
         polling.end_rest(moved);
@@ -200,7 +200,7 @@ mod tests {
         polling.begin_anew();
         assert_eq!(sleep_once(&mut polling, false), 1000);
         for _ in 0..5 {
-            polling.vain = 1;
+            polling.idle_polls = 1;
             polling.begin_anew();
         }
         assert_eq!(sleep_once(&mut polling, false), 250);
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn one_poll_in_many_looks_whether_cores_are_shared() {
         let mut polling = Polling::default();
-        let looks = (0..3 * POLLS_PER_LOOK).filter(|_| polling.count()).count();
+        let looks = (0..3 * POLLS_PER_CHECK).filter(|_| polling.count()).count();
         assert_eq!(looks, 3);
     }
 }

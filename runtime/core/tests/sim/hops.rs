@@ -125,8 +125,8 @@ fn cost(call: Call, bytes: usize, way: &str) -> Cost {
     let words = [(call.variable(), way), ("RMPI_SINGLE_COPY", "on")];
     let words = words.into_iter().chain(limits);
     let words = words.map(|(name, word)| (name.to_owned(), word.to_owned()));
-    let (values, complaints) = VariableValues::from_environment(words);
-    assert_eq!(complaints, Vec::<String>::new());
+    let (values, warnings) = VariableValues::from_environment(words);
+    assert_eq!(warnings, Vec::<String>::new());
     let net = SimNet::new(net());
     let map = NodeMap::new((0..RANKS).map(|rank| rank / EACH)).unwrap();
     let seat = |rank| {

@@ -109,7 +109,7 @@ impl Job {
                 true => (still.0 + 1, position),
                 false => (0, position),
             };
-            if still.0 > TURNS_WITHOUT_CHANGE || self.turns > MOST_TURNS {
+            if still.0 > TURNS_WITHOUT_CHANGE || self.turns > MAX_TURNS {
                 panic!("the job stands still:\n{}", self.describe());
             }
         }
@@ -147,7 +147,7 @@ impl Job {
                 moved |= seat.universe.borrow_mut().progress();
             }
             self.turns += 1;
-            assert!(self.turns < MOST_TURNS, "it never settles");
+            assert!(self.turns < MAX_TURNS, "it never settles");
             quiet = if moved { 0 } else { quiet + 1 };
         }
     }
@@ -250,8 +250,8 @@ fn values(settings: Settings) -> VariableValues {
     let chosen = choices(settings.choices);
     let words = words.map(|(name, text)| (name.to_owned(), text));
     let words = words.into_iter().chain(chosen);
-    let (values, complaints) = VariableValues::from_environment(words);
-    assert_eq!(complaints, Vec::<String>::new());
+    let (values, warnings) = VariableValues::from_environment(words);
+    assert_eq!(warnings, Vec::<String>::new());
     values
 }
 
@@ -298,5 +298,5 @@ fn choices(seed: u64) -> Vec<(String, String)> {
 }
 
 const TURNS_WITHOUT_CHANGE: u64 = 20_000;
-const MOST_TURNS: u64 = 5_000_000;
+const MAX_TURNS: u64 = 5_000_000;
 const QUIET_TURNS: u64 = 300;

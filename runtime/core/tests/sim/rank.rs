@@ -112,10 +112,10 @@ pub struct Rank<'a> {
 /// A request that was not collected yet.
 struct Open {
     request: RequestId,
-    what: What,
+    kind: OpenKind,
 }
 
-enum What {
+enum OpenKind {
     Send(Option<Buffer>),
     PersistentSend,
     /// Index in the log.
@@ -248,7 +248,7 @@ impl<'a> Rank<'a> {
             None => self.reuse(buffer),
             Some(request) => self.open.push(Open {
                 request,
-                what: What::Send(buffer),
+                kind: OpenKind::Send(buffer),
             }),
         }
     }
@@ -293,7 +293,7 @@ impl<'a> Rank<'a> {
         self.log.sent.push(id);
         self.open.push(Open {
             request,
-            what: What::PersistentSend,
+            kind: OpenKind::PersistentSend,
         });
     }
 
@@ -351,7 +351,7 @@ impl<'a> Rank<'a> {
     fn note_receive(&mut self, request: RequestId, place: usize) {
         self.open.push(Open {
             request,
-            what: What::Receive(place),
+            kind: OpenKind::Receive(place),
         });
     }
 
@@ -457,7 +457,7 @@ impl<'a> Rank<'a> {
         self.log.received.push(Received::new(receive, None));
         self.open.push(Open {
             request,
-            what: What::PersistentReceive(at, self.log.received.len() - 1),
+            kind: OpenKind::PersistentReceive(at, self.log.received.len() - 1),
         });
     }
 
@@ -472,8 +472,8 @@ impl<'a> Rank<'a> {
         let parts = [Some(posted), sent].into_iter().flatten().collect();
         let bundled = |universe: &mut Universe| universe.messages.bundle(parts, Some(posted));
         let request = self.hand.visit(bundled).unwrap();
-        let what = What::Exchange(Some(buffer), place);
-        self.open.push(Open { request, what });
+        let kind = OpenKind::Exchange(Some(buffer), place);
+        self.open.push(Open { request, kind });
     }
 
     fn lost_receive(&self, comm: usize) {
@@ -493,8 +493,8 @@ impl<'a> Rank<'a> {
         if ending == Ending::Later {
             let is_persistent = |open: &Open| {
                 matches!(
-                    open.what,
-                    What::PersistentSend | What::PersistentReceive(..)
+                    open.kind,
+                    OpenKind::PersistentSend | OpenKind::PersistentReceive(..)
                 )
             };
             let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.open)
@@ -558,18 +558,18 @@ impl<'a> Rank<'a> {
 
     fn collect(&mut self, open: Open) {
         self.seat_moves();
-        match open.what {
-            What::Send(buffer) => {
+        match open.kind {
+            OpenKind::Send(buffer) => {
                 self.collect_send(open.request);
                 self.reuse(buffer);
             }
-            What::PersistentSend | What::Flush => self.collect_send(open.request),
-            What::Receive(place) => self.collect_receive(open.request, place),
-            What::Exchange(buffer, place) => {
+            OpenKind::PersistentSend | OpenKind::Flush => self.collect_send(open.request),
+            OpenKind::Receive(place) => self.collect_receive(open.request, place),
+            OpenKind::Exchange(buffer, place) => {
                 self.collect_receive(open.request, place);
                 self.reuse(buffer);
             }
-            What::PersistentReceive(template, place) => {
+            OpenKind::PersistentReceive(template, place) => {
                 self.collect_receive(open.request, place);
                 self.take_persistent(template, place);
             }
@@ -606,7 +606,7 @@ impl<'a> Rank<'a> {
             .visit(|universe| universe.messages.flush_request(0));
         self.open.push(Open {
             request: flush.unwrap(),
-            what: What::Flush,
+            kind: OpenKind::Flush,
         });
         self.finish(Ending::Any);
         let sends = self.persistent_sends.values().map(|(request, _)| *request);

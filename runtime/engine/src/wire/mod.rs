@@ -72,7 +72,7 @@ pub const MATCHED: u8 = 12;
 pub const KINDS_END: u8 = MATCHED + 1;
 
 /// The longest message that FIRST may announce, whatever the ranks' own limits are.
-pub const MOST_EARLY_BYTES: u64 = 1 << 20;
+pub const MAX_EARLY_BYTES: u64 = 1 << 20;
 
 /// Flag of an RTS: the send is synchronous.
 pub const RTS_SYNCHRONOUS: u16 = 1;
@@ -80,8 +80,8 @@ pub const RTS_SYNCHRONOUS: u16 = 1;
 pub const WAS_CANCELLED: u16 = 1;
 
 /// Most tokens in the body of a FIN, beside the one in its head.
-pub const MOST_FURTHER: u16 = 12;
-const MOST_TOKENS: usize = 1 + MOST_FURTHER as usize;
+pub const MAX_FURTHER_TOKENS: u16 = 12;
+const MAX_TOKENS: usize = 1 + MAX_FURTHER_TOKENS as usize;
 
 /// Words of an RTS body: token, bytes, key.
 pub const RTS_WORDS: u8 = 5;
@@ -143,12 +143,12 @@ pub(crate) fn tokens(
     head: FrameHead,
     words: [u64; 6],
     bytes: u64,
-) -> Option<([u32; MOST_TOKENS], usize)> {
+) -> Option<([u32; MAX_TOKENS], usize)> {
     let further = head.flags;
-    if further > MOST_FURTHER || bytes != 8 * u64::from(words_of_further(further)) {
+    if further > MAX_FURTHER_TOKENS || bytes != 8 * u64::from(words_of_further(further)) {
         return None;
     }
-    let mut tokens = [0; MOST_TOKENS];
+    let mut tokens = [0; MAX_TOKENS];
     tokens[0] = low(head.word);
     for (number, token) in (0..further).zip(&mut tokens[1..]) {
         *token = match further_place(number) {

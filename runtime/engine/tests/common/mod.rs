@@ -31,7 +31,7 @@ pub struct World {
     /// The message that a send of a rank carries.
     labels: HashMap<(u32, RequestId), usize>,
     /// Frames posted or arrived since the last check.
-    pub news: Vec<News>,
+    pub events: Vec<WireEvent>,
 }
 
 /// Outcome of a pull.
@@ -62,7 +62,7 @@ struct Pull {
 
 /// A frame event on the wires.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum WireEvent {
     /// A rank has posted a frame to its wire.
     Posted { from: u32, to: u32, frame: Frame },
     /// A frame was taken in by its engine, with this output.
@@ -85,7 +85,7 @@ impl World {
             pulls: Vec::new(),
             reads,
             labels: HashMap::new(),
-            news: Vec::new(),
+            events: Vec::new(),
         }
     }
 
@@ -116,7 +116,7 @@ impl World {
             return false;
         }
         wire.push_back(frame.clone());
-        self.news.push(News::Posted { from, to, frame });
+        self.events.push(WireEvent::Posted { from, to, frame });
         true
     }
 
@@ -299,7 +299,7 @@ impl World {
             Some(other) => self.carry_out(to, other),
             None => {}
         }
-        self.news.push(News::Arrived {
+        self.events.push(WireEvent::Arrived {
             from,
             to,
             frame,

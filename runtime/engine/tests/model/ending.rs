@@ -133,7 +133,7 @@ impl Program {
     fn settle(&mut self) {
         for step in 0.. {
             let moved = self.world.step();
-            self.read_news();
+            self.read_events();
             if !moved && !self.world.is_under_way() {
                 return;
             }

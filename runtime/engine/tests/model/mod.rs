@@ -10,7 +10,7 @@ use engine::{
 };
 use queue_layout::{FLAG_CANCELLED, FLAG_PLAIN, Queued, RequestKind};
 
-use crate::common::{Frame, News, Random, Reads, World, key, pattern};
+use crate::common::{Frame, Random, Reads, WireEvent, World, key, pattern};
 
 /// A running program.
 pub struct Program {
@@ -151,7 +151,7 @@ impl Program {
             self.act();
             for _ in 0..self.random.below(pace + 1) {
                 self.world.step();
-                self.read_news();
+                self.read_events();
             }
             self.compare_counts();
         }
@@ -171,7 +171,7 @@ impl Program {
             15 if self.random.below(3) == 0 => self.free(),
             _ => self.collect_some(),
         }
-        self.read_news();
+        self.read_events();
     }
 
     fn tag(&mut self) -> i32 {
@@ -332,7 +332,7 @@ impl Program {
         match place {
             Some(place) => {
                 let message = side.unexpected.remove(place);
-                self.marry(number, message, output);
+                self.match_with(number, message, output);
             }
             None => {
                 assert_eq!(output, None, "a message that is not there");
@@ -342,7 +342,7 @@ impl Program {
     }
 
     /// Matches a receive with an earlier message.
-    fn marry(&mut self, number: usize, message: usize, output: Option<Output>) {
+    fn match_with(&mut self, number: usize, message: usize, output: Option<Output>) {
         let receive = &mut self.receives[number];
         receive.got = Some(message);
         let fits = self.messages[message].bytes.min(receive.bytes);
@@ -448,7 +448,7 @@ impl Program {
             cancelled: false,
             stage: Stage::Active,
         });
-        self.marry(self.receives.len() - 1, message, output);
+        self.match_with(self.receives.len() - 1, message, output);
     }
 
     fn cancel(&mut self) {
@@ -561,11 +561,11 @@ impl Program {
     }
 
     /// Applies the events of the wires to the model.
-    fn read_news(&mut self) {
-        for news in std::mem::take(&mut self.world.news) {
-            match news {
-                News::Posted { from, to, frame } => self.see_posted(from, to, &frame),
-                News::Arrived {
+    fn read_events(&mut self) {
+        for events in std::mem::take(&mut self.world.events) {
+            match events {
+                WireEvent::Posted { from, to, frame } => self.see_posted(from, to, &frame),
+                WireEvent::Arrived {
                     from,
                     to,
                     frame,

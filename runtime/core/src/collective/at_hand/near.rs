@@ -16,7 +16,7 @@ use super::super::by_node::{self, Across};
 use super::super::tree::queue_limit;
 use super::super::tuning::CollectiveTuning;
 use super::super::{Reducer, board::BoardChoice};
-use super::{arrive, goes, is_special, looks};
+use super::{arrive, goes, is_special, poll_limit};
 use crate::comm::Comm;
 use crate::nodes::CommNodes;
 use crate::{Universe, UserMemory};
@@ -181,7 +181,7 @@ impl<'a> NearHand<'a> {
     fn waits_for_entry(&mut self) -> bool {
         let queue = self.seat.bcast_queue();
         let next = queue.next();
-        let comes_soon = (0..looks(self.universe)).any(|_| {
+        let comes_soon = (0..poll_limit(self.universe)).any(|_| {
             std::hint::spin_loop();
             queue.is_told(next)
         });
