@@ -53,7 +53,7 @@ enum To {
     Managed(Arc<Mutex<Managed>>),
 }
 
-/// What one read of the control socket returned.
+/// The result of one read of the control socket.
 #[derive(Debug)]
 pub(crate) enum ControlInput {
     /// A message from the daemon.
@@ -96,7 +96,7 @@ impl LaunchState {
         // process of the rank would take itself for the rank.
         unsafe { std::env::remove_var(wireup::BOOT_VARIABLE) };
         for name in OF_PMI {
-            // SAFETY: as above; and for the same reason, as rmpiexec speaks PMI to other MPI libraries.
+            // SAFETY: as above; and for the same reason, as rmpiexec offers PMI to other MPI libraries.
             unsafe { std::env::remove_var(name) };
         }
         let boot = Boot::parse(&text).map_err(|error| Error::Boot(error.to_string()))?;
@@ -481,9 +481,9 @@ const FLUSH_TIME: Duration = Duration::from_millis(300);
 
 /// Requests the descriptors from the daemon over its socket.
 fn request_descriptors(boot: &Boot) -> Result<(OwnedFd, OwnedFd), Error> {
-    let failed = |what: &str, error: io::Error| {
+    let failed = |action: &str, error: io::Error| {
         Error::Boot(format!(
-            "rank {} has no usable inherited descriptors and {what} the daemon (process {}): {error}",
+            "rank {} has no usable inherited descriptors and {action} the daemon (process {}): {error}",
             boot.rank, boot.daemon_pid
         ))
     };

@@ -74,7 +74,7 @@ impl Universe {
                 }
                 // Every few frames: no reason to leave the fast path with the rest of a window.
                 PolledFrame::Other if self.messages.pump.fabric.has_run_out() => {
-                    self.progress_beside_first()
+                    self.progress_without_first()
                 }
                 PolledFrame::Other if self.polls_network() => {
                     if let Some(ended) = self.poll_network(token) {
@@ -211,7 +211,7 @@ impl Universe {
                 true
             }
             PolledFrame::Other if self.messages.pump.fabric.has_run_out() => {
-                self.progress_beside_first();
+                self.progress_without_first();
                 true
             }
             PolledFrame::Nothing | PolledFrame::Other => false,

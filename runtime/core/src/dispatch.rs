@@ -2,7 +2,7 @@
 //! Dispatch of completions to the protocols that share the fabric of a process, each with an [`Owner`] of its own.
 //!
 //! The kind of a frame, the id of a work request and an immediate contain the owner; it is decoded here and nowhere
-//! else. What has no owner was sent by a misbehaving peer: it is counted and changes nothing.
+//! else. Anything without an owner was sent by a misbehaving peer: it is counted and changes nothing.
 //!
 //! Messages of the daemon are dispatched here too, and so is the loss of a peer, which affects nearly every part.
 

@@ -6,12 +6,13 @@
 //! # How such a rank starts
 //! 1. It finds a server (`found.rs`), which gives its rank and the size of the job.
 //! 2. The ranks of a node connect at a name derived from the job's. The first to bind it leads; the others connect to
-//! it. Rank 0 stores the job's keys at the server. Then all ranks pass one barrier.
+//!    it. Rank 0 stores the job's keys at the server. Then all ranks pass one barrier.
 //! 3. The leader now has the ranks of its node. It makes the node segment, and sends each neighbour what a daemon
-//! would: a [`Boot`], and the descriptor of the segment. The segment has no name, so that nothing of it remains
-//! however the job ends.
+//!    would: a [`Boot`], and the descriptor of the segment. The segment has no name, so that nothing of it remains
+//!    however the job ends.
 //! 4. If the job has other nodes, each rank stores its network address record at the server, and the leader of each
-//! node the ranks on it; all pass a second barrier; then the leaders check whether any node has more ranks than CPUs.
+//!    node the ranks on it; all pass a second barrier; then the leaders check whether any node has more ranks than
+//!    CPUs.
 //!
 //! # Afterwards
 //! [`Managed`] substitutes for the daemon: it answers the messages to one ([`ToDaemon`]) with the replies of one
@@ -288,7 +289,7 @@ fn survey(manager: &mut PmiClient) -> Result<(bool, Option<NodeMap>), Error> {
     Ok((is_crowded, NodeMap::new(nodes)))
 }
 
-/// What a daemon would send this rank on a node with these ranks, which may use these CPUs.
+/// The message of a daemon to this rank on a node with these ranks, which may use these CPUs.
 fn boot_of(manager: &PmiClient, near: (&[u32], Vec<u64>), keys: &JobKeys) -> Result<Boot, Error> {
     let (rank, (ranks, cpus)) = (manager.rank(), near);
     let twice = || Error::Boot("the launcher has given two processes the same rank".to_owned());

@@ -179,7 +179,7 @@ impl Messages {
     /// Whether a frame is waiting in the ring that is polled first.
     #[inline(always)]
     #[must_use]
-    pub fn has_come_first(&mut self) -> bool {
+    pub fn has_first_frame(&mut self) -> bool {
         self.pump.fabric.first_frame().is_some()
     }
 

@@ -97,7 +97,8 @@ impl Crowding {
         self.looked = None;
     }
 
-    /// Sets the launcher's data: ranks on this node, ranks of other launchers on this host, and the CPUs that all of these.
+    /// Sets the launcher's data: ranks on this node, ranks of other launchers on this host, and the CPUs that all of
+    /// these.
     pub(crate) fn set_launch(&mut self, local_size: u32, other_ranks: u32, mask: &[u64]) {
         (self.local_size, self.other_ranks) = (local_size, other_ranks);
         let mine = count(&wait::allowed_cpus());

@@ -18,7 +18,7 @@ impl Universe {
 
     /// The same, except for messages that the fast path of waiting takes in one by one.
     #[inline(never)]
-    pub(crate) fn progress_beside_first(&mut self) {
+    pub(crate) fn progress_without_first(&mut self) {
         self.messages
             .pump
             .fabric

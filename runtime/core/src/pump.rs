@@ -37,7 +37,7 @@ pub(crate) enum Small {
     Other,
 }
 
-/// What polling for one frame found.
+/// The result of polling for one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PolledFrame {
     /// No frame is there.

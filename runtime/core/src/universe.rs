@@ -24,15 +24,18 @@
 //!
 //! 1. Opening: [`from_environment`](Universe::from_environment), or [`new`](Universe::new) over a given transport;
 //!    [`take_warnings`](Universe::take_warnings).
-//! 2. Communicators: [`reserve_context`](Universe::reserve_context), [`adopt`](Universe::adopt), ..., [`forget`](Universe::forget).
-//! 3. Operations: [`sending`](Universe::sending) before a send, [`restart_other`](Universe::restart_other); else the parts' own.
+//! 2. Communicators: [`reserve_context`](Universe::reserve_context), [`adopt`](Universe::adopt), ...,
+//!    [`forget`](Universe::forget).
+//! 3. Operations: [`sending`](Universe::sending) before a send, [`restart_other`](Universe::restart_other); else the
+//!    parts' own.
 //! 4. Turns (`progress.rs`): [`progress`](Universe::progress) polls the transport, dispatches the completions
-//! (`dispatch.rs`: `take_in`, and `take_in_daemon_event` for messages of the daemon), and lets each part that has work continue.
-//! After a turn in which nothing happened, [`rest`](Universe::rest) follows. `visit.rs` makes turns and rests for a
-//! waiting call. The fast paths of requests make shorter turns (`brief.rs`).
+//!    (`dispatch.rs`: `take_in`, and `take_in_daemon_event` for messages of the daemon), and lets each part that has
+//!    work continue. After a turn in which nothing happened, [`rest`](Universe::rest) follows. `visit.rs` makes turns
+//!    and rests for a waiting call. The fast paths of requests make shorter turns (`brief.rs`).
 //! 5. Completion: [`status`](Universe::status), [`collect`](Universe::collect), [`cancel`](Universe::cancel),
-//! [`free`](Universe::free).
-//! 6. Leaving: [`is_drained`](Universe::is_drained), then [`JobNetwork::report_quiescence`] and [`JobNetwork::may_leave`].
+//!    [`free`](Universe::free).
+//! 6. Leaving: [`is_drained`](Universe::is_drained), then [`JobNetwork::report_quiescence`] and
+//!    [`JobNetwork::may_leave`].
 //!
 //! At any time: the members of the job ([`rank`](Universe::rank), [`size`](Universe::size), ...;
 //! [`attach`](Universe::attach) adds more), and [`renew_settings`](Universe::renew_settings).

@@ -53,7 +53,7 @@ pub trait Visit: Copy {
                 }
                 return;
             }
-            let ended = tasks && go_on(self);
+            let ended = tasks && poll_tasks(self);
             if tasks {
                 self.renew_note(&mut rest);
             }
@@ -91,7 +91,7 @@ pub trait Visit: Copy {
     fn turn(self) -> bool {
         let (moved, tasks) =
             self.visit(|universe| (universe.progress(), !universe.tasks.is_empty()));
-        let ended = tasks && go_on(self);
+        let ended = tasks && poll_tasks(self);
         moved || ended
     }
 
@@ -99,12 +99,12 @@ pub trait Visit: Copy {
     /// these.
     fn turn_for_new(self, first: u64) {
         self.visit(Universe::progress);
-        go_on_new(self, first);
+        poll_new_tasks(self, first);
     }
 
     /// After task `number`, already polled once, was started: now and then a turn of all tasks.
     fn turn_for_tried(self, number: u64) {
-        go_on_at_times(self, number);
+        poll_tasks_at_times(self, number);
     }
 
     /// A turn of progress, and of a few of the background tasks, if there are any: for calls that do not wait.
@@ -112,7 +112,7 @@ pub trait Visit: Copy {
         let tasks =
             self.visit(|universe| !universe.tasks.is_empty() && (universe.progress(), true).1);
         if tasks {
-            go_on_some(self);
+            poll_some_tasks(self);
         }
     }
 
@@ -132,7 +132,7 @@ pub trait Visit: Copy {
                     .polling_is_long(moved, &universe.messages.pump.fabric),
             )
         });
-        let ended = tasks && go_on(self);
+        let ended = tasks && poll_tasks(self);
         if is_long && !ended {
             self.rest_of_poll();
         }
@@ -234,12 +234,12 @@ pub fn try_at_once<V: Visit>(visit: V, mut task: Task) -> Result<Result<Moved, E
 }
 
 /// Polls every task once that no other thread polls; `true` if one has ended, or anything else happened meanwhile.
-fn go_on<V: Visit>(visit: V) -> bool {
-    go_on_from(visit, 0)
+fn poll_tasks<V: Visit>(visit: V) -> bool {
+    poll_tasks_from(visit, 0)
 }
 
 /// The same for those from number `from` on.
-fn go_on_from<V: Visit>(visit: V, from: u64) -> bool {
+fn poll_tasks_from<V: Visit>(visit: V, from: u64) -> bool {
     let before = visit.visit(|universe| universe.completions_seen);
     let (mut any, mut from) = (false, from);
     while let Some((number, task)) = visit.visit(|universe| universe.tasks.take(from)) {
@@ -252,22 +252,22 @@ fn go_on_from<V: Visit>(visit: V, from: u64) -> bool {
 
 /// The same for the new ones from number `from` on, and now and then for all: a program that starts many must not poll
 /// all each time.
-fn go_on_new<V: Visit>(visit: V, from: u64) {
+fn poll_new_tasks<V: Visit>(visit: V, from: u64) {
     let next = visit.visit(|universe| universe.tasks.next_number());
     let all = from / ALL_EVERY != next / ALL_EVERY;
-    go_on_from(visit, if all { 0 } else { from });
+    poll_tasks_from(visit, if all { 0 } else { from });
 }
 
 /// Polls all tasks now and then: after start `number`, of a task already polled once.
-fn go_on_at_times<V: Visit>(visit: V, number: u64) {
+fn poll_tasks_at_times<V: Visit>(visit: V, number: u64) {
     if (number + 1).is_multiple_of(ALL_EVERY) {
         visit.visit(Universe::progress);
-        go_on_from(visit, 0);
+        poll_tasks_from(visit, 0);
     }
 }
 
 /// Polls a few tasks, others the next time.
-fn go_on_some<V: Visit>(visit: V) {
+fn poll_some_tasks<V: Visit>(visit: V) {
     let count = visit.visit(|universe| universe.tasks.count());
     let some = usize::try_from(live(Variable::TasksPerCall)).unwrap_or(usize::MAX);
     for _ in 0..count.min(some) {
@@ -400,7 +400,7 @@ mod tests {
         let hand = Hand(&universe);
         for bytes in [0, 1, 5 << 40] {
             let request = start(hand, Box::pin(async move { Ok(Moved { bytes }) }));
-            assert!(go_on(hand));
+            assert!(poll_tasks(hand));
             let status = hand.visit(|universe| {
                 assert!(universe.messages.is_complete(request));
                 assert_eq!(universe.status(request).bytes, bytes);
@@ -421,11 +421,11 @@ mod tests {
         let first = start(hand, waiting(&other));
         let (number, task) = hand.visit(|universe| universe.tasks.take(0)).unwrap();
         start(hand, waiting(&polls));
-        assert!(!go_on(hand));
+        assert!(!poll_tasks(hand));
         assert_eq!((other.get(), polls.get()), (0, 1));
         assert!(hand.visit(|universe| universe.tasks.is_running(first)));
         assert!(!poll(hand, number, task));
-        go_on(hand);
+        poll_tasks(hand);
         assert_eq!((other.get(), polls.get()), (2, 2));
     }
 

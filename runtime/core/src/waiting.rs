@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How this process waits when nothing happens: it spins while the core is free, yields the core, or sleeps until a
-//! doorbell wakes it. Nothing here makes progress: the waiting call does, and asks for a rest between turns.
+//! doorbell wakes it. Nothing here makes progress: the waiting call does, and rests here between turns.
 //!
 //! | topic | file |
 //! |------|-------|
@@ -46,12 +46,12 @@ pub struct WaitPolicy {
 /// A store at a board that a collective waits for.
 #[derive(Debug)]
 pub(crate) struct AtBoard {
-    pub(crate) what: Awaited,
+    pub(crate) target: Awaited,
     /// The leader of this node waits for other nodes first: longer than all ranks of this node need for one turn each.
     pub(crate) is_from_other_nodes: bool,
 }
 
-/// What a wait checks before it sleeps, and its counters.
+/// The parts of the process that a wait checks before it sleeps, and its counters.
 pub(crate) struct WaitContext<'a> {
     pub(crate) messages: &'a mut Messages,
     pub(crate) channels: &'a mut Channels,
@@ -179,9 +179,9 @@ impl WaitProgress {
     }
 
     /// Reports that this wait continues, to observers of the job's activity.
-    pub(crate) fn tell(&mut self, fabric: &Fabric, beside_others: bool) {
+    pub(crate) fn tell(&mut self, fabric: &Fabric, is_shared: bool) {
         let begins = !std::mem::replace(&mut self.is_reported, true);
-        fabric.tell_wait(begins, beside_others);
+        fabric.tell_wait(begins, is_shared);
     }
 
     /// Whether the wait is due to be reported outside the process, if other threads wait for this process too.
@@ -387,7 +387,7 @@ impl WaitPolicy {
                 let sleep = |it: &Awaited| {
                     slept = context.sleep_unless(timeout, wait, || it.has_happened());
                 };
-                awaited.what.doze(sleep);
+                awaited.target.doze(sleep);
                 slept
             }
         }
@@ -400,9 +400,13 @@ impl WaitPolicy {
     }
 
     /// Sleeps once for a store at a board that takes long. `false`: it did not sleep, since something has arrived.
-    pub(crate) fn sleep_at_board(&mut self, what: Awaited, context: &mut WaitContext<'_>) -> bool {
+    pub(crate) fn sleep_at_board(
+        &mut self,
+        target: Awaited,
+        context: &mut WaitContext<'_>,
+    ) -> bool {
         self.awaited = Some(AtBoard {
-            what,
+            target,
             is_from_other_nodes: true,
         });
         let since = Instant::now();

@@ -65,8 +65,8 @@ impl Engine {
         self.complete(request);
     }
 
-    /// Records that a posted receive is matched and its data are in flight; [`received_by_gate`](Self::received_by_gate)
-    /// follows.
+    /// Records that a posted receive is matched and its data are in flight;
+    /// [`received_by_gate`](Self::received_by_gate) follows.
     pub fn receiving_by_gate(&mut self, request: RequestId) {
         let message = envelope(self.arena.fields(request));
         self.matching.remove_posted(&mut self.arena, request);

@@ -47,7 +47,8 @@ pub(crate) struct Matching {
     wild: u32,
     /// Posted receives with each kind of wildcard.
     wild_kinds: [u32; Wildcard::ALL.len()],
-    /// Whether posted receives are counted by their context: then the fast paths are guarded, and no posted receive is plain.
+    /// Whether posted receives are counted by their context: then the fast paths are guarded, and no posted receive is
+    /// plain.
     by_context: bool,
     counters: Arc<EngineCounters>,
 }
@@ -103,7 +104,7 @@ impl Envelope {
     }
 
     /// The envelope of the receives with these wildcards that match a message of this envelope.
-    fn seen_by(&self, wild: Wildcard) -> Self {
+    fn with_wildcards(&self, wild: Wildcard) -> Self {
         Self {
             context: self.context,
             peer: if wild == Wildcard::Tag {
@@ -215,7 +216,7 @@ impl Matching {
     ) -> Option<RequestId> {
         let posted = |wild: &Wildcard| self.wild_kinds[*wild as usize] != 0;
         let wild = Wildcard::ALL.into_iter().filter(posted);
-        let wild = wild.filter_map(|wild| self.find_posted(arena, &message.seen_by(wild)));
+        let wild = wild.filter_map(|wild| self.find_posted(arena, &message.with_wildcards(wild)));
         let all = wild.chain(named);
         all.min_by_key(|id| arena.fields(*id).sequence)
     }
@@ -362,7 +363,7 @@ impl Matching {
         }
         self.wide[wild as usize].find(arena, wanted, |fields| {
             self.counters.match_attempts.add(1);
-            Envelope::of(fields).seen_by(wild) == wanted && fits(fields)
+            Envelope::of(fields).with_wildcards(wild) == wanted && fits(fields)
         })
     }
 

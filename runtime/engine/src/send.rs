@@ -146,7 +146,8 @@ impl Engine {
         });
     }
 
-    /// Completes a request of kind [`RequestKind::Other`]; `status_of` is a complete receive whose status it takes over.
+    /// Completes a request of kind [`RequestKind::Other`]; `status_of` is a complete receive whose status it takes
+    /// over.
     pub fn finish_other(&mut self, request: RequestId, status_of: Option<RequestId>) {
         if let Some(status_of) = status_of {
             let from = *self.arena.fields(status_of);

@@ -48,7 +48,7 @@ struct Side {
 
 /// The parameters of a receive, a probe or a message.
 #[derive(Clone, Copy)]
-struct Asked {
+struct Parameters {
     context: ContextId,
     peer: Option<u32>,
     tag: Option<i32>,
@@ -75,33 +75,38 @@ impl Side {
         }
     }
 
-    fn receive(&mut self, asked: Asked) {
+    fn receive(&mut self, parameters: Parameters) {
         let buffer = self.memory.len() as u64;
         self.memory.push(None);
-        let plain = asked.peer.zip(asked.tag);
-        let plain = plain.filter(|_| self.fast && !asked.persistent);
+        let plain = parameters.peer.zip(parameters.tag);
+        let plain = plain.filter(|_| self.fast && !parameters.persistent);
         let posted = plain.and_then(|(peer, tag)| {
-            self.engine
-                .post_first(asked.context, Peer(peer), tag, (asked.bytes, 0), buffer)
+            self.engine.post_first(
+                parameters.context,
+                Peer(peer),
+                tag,
+                (parameters.bytes, 0),
+                buffer,
+            )
         });
         if posted.is_some() {
             self.note(0);
         }
-        let token = posted.unwrap_or_else(|| self.start(asked, buffer));
+        let token = posted.unwrap_or_else(|| self.start(parameters, buffer));
         self.open.push((token, buffer));
     }
 
-    fn start(&mut self, asked: Asked, buffer: u64) -> u32 {
+    fn start(&mut self, parameters: Parameters, buffer: u64) -> u32 {
         let receive = Receive {
-            context: asked.context,
-            peer: asked.peer.map(Peer),
-            tag: asked.tag,
-            bytes: asked.bytes,
+            context: parameters.context,
+            peer: parameters.peer.map(Peer),
+            tag: parameters.tag,
+            bytes: parameters.bytes,
             buffer,
         };
-        let started = self.engine.start_receive(receive, asked.persistent);
+        let started = self.engine.start_receive(receive, parameters.persistent);
         let (request, mut output) = started.expect("a slot is left");
-        if asked.persistent {
+        if parameters.persistent {
             output = self.engine.restart_receive(request);
         }
         if let Some(Output::DeliverKept { message, .. }) = output {
@@ -113,7 +118,7 @@ impl Side {
         self.engine.arena().token(request)
     }
 
-    fn arrive(&mut self, message: Asked, number: u64, awaited: Option<u64>) {
+    fn arrive(&mut self, message: Parameters, number: u64, awaited: Option<u64>) {
         let (peer, tag) = message.peer.zip(message.tag).expect("of a message");
         let head = wire::eager(message.context, tag);
         let (peer, bytes) = (Peer(peer), message.bytes);
@@ -168,10 +173,12 @@ impl Side {
         self.engine.free(request);
     }
 
-    fn probe(&mut self, asked: Asked) -> Option<(Peer, i32, u64)> {
-        let found = self
-            .engine
-            .probe(asked.context, asked.peer.map(Peer), asked.tag)?;
+    fn probe(&mut self, parameters: Parameters) -> Option<(Peer, i32, u64)> {
+        let found = self.engine.probe(
+            parameters.context,
+            parameters.peer.map(Peer),
+            parameters.tag,
+        )?;
         Some((found.peer, found.tag, found.bytes))
     }
 
@@ -218,7 +225,7 @@ fn act(random: &mut Random, number: u64, fast: &mut Side, ordinary: &mut Side) {
     let context = ContextId(CONTEXT.0 + u32::from(random.below(6) == 0));
     let peer = random.below(u64::from(PEERS)) as u32;
     let tag = random.below(3) as i32;
-    let message = Asked {
+    let message = Parameters {
         context,
         peer: Some(peer),
         tag: Some(tag),
@@ -226,7 +233,7 @@ fn act(random: &mut Random, number: u64, fast: &mut Side, ordinary: &mut Side) {
         persistent: false,
     };
     let wild = random.below(8);
-    let asked = Asked {
+    let parameters = Parameters {
         peer: (wild != 0).then_some(peer),
         tag: (wild != 1).then_some(tag),
         persistent: random.below(10) == 0,
@@ -235,7 +242,7 @@ fn act(random: &mut Random, number: u64, fast: &mut Side, ordinary: &mut Side) {
     // One of the last receives.
     let recent = (fast.memory.len() as u64).wrapping_sub(1 + random.below(6));
     match random.below(24) {
-        0 | 1 => assert_eq!(fast.probe(asked), ordinary.probe(asked)),
+        0 | 1 => assert_eq!(fast.probe(parameters), ordinary.probe(parameters)),
         which @ 2..4 => {
             let (one, other) = (fast.posted(recent), ordinary.posted(recent));
             assert_eq!(one.is_some(), other.is_some(), "receive {recent}");
@@ -248,8 +255,8 @@ fn act(random: &mut Random, number: u64, fast: &mut Side, ordinary: &mut Side) {
             }
         }
         4..14 => {
-            fast.receive(asked);
-            ordinary.receive(asked);
+            fast.receive(parameters);
+            ordinary.receive(parameters);
         }
         _ => {
             let awaited = fast.open.get(random.below(4) as usize);

@@ -422,7 +422,7 @@ fn answers_that_nobody_asked_for_are_refused() {
     engine.next_frame(Peer(1)).unwrap();
     engine.posted(Peer(1));
     let token = u64::from(engine.arena().token(request));
-    let mut say = |kind, flags, word, words| {
+    let mut inject = |kind, flags, word, words| {
         let head = FrameHead { kind, flags, word };
         let arrival = ArrivedFrame {
             peer: Peer(1),
@@ -433,14 +433,18 @@ fn answers_that_nobody_asked_for_are_refused() {
         assert_eq!(engine.arrive(arrival), None);
         engine.counters().refused
     };
-    assert_eq!(say(wire::CANCELLED, wire::WAS_CANCELLED, token, 0), 1);
+    assert_eq!(inject(wire::CANCELLED, wire::WAS_CANCELLED, token, 0), 1);
     assert_eq!(
-        say(wire::CTS, 0, token, 1),
+        inject(wire::CTS, 0, token, 1),
         1 + 1,
         "more than the message has"
     );
-    assert_eq!(say(wire::FIN, 0, token ^ 1, 0), 3, "a token of another use");
-    assert_eq!(say(wire::RTS, 0, 4, 5), 4, "a message of 2^63 bytes");
+    assert_eq!(
+        inject(wire::FIN, 0, token ^ 1, 0),
+        3,
+        "a token of another use"
+    );
+    assert_eq!(inject(wire::RTS, 0, 4, 5), 4, "a message of 2^63 bytes");
     assert!(!engine.is_complete(request));
     assert_eq!(engine.probe(ContextId(4), None, None), None);
 }

@@ -14,7 +14,8 @@
 //!
 //! # Threads
 //! One thread at a time changes a slot or a row (the engine's owner). A reader is another process that has stopped this
-//! one, so only the compiler could reorder stores, and [`RequestSlot::change`] fences it. Numbers of a [`EngineCounters`] are read at any time.
+//! one, so only the compiler could reorder stores, and [`RequestSlot::change`] fences it. Numbers of a
+//! [`EngineCounters`] are read at any time.
 #![no_std]
 
 mod anchor;

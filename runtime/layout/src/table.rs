@@ -16,8 +16,9 @@ pub struct FieldRow {
     /// Structure: [`SLOT`], [`CHUNK`], [`COMM`], [`COMM_TABLE`], [`TYPE`], [`TYPE_TABLE`], [`CALL`],
     /// [`GROUP`] or [`GROUP_TABLE`].
     pub structure: u16,
-    /// Field number inside the structure: a constant of [`field`], [`comm_field`], [`comm_table_field`], [`type_field`],
-    /// [`type_table_field`], [`call_field`], [`group_field`] or [`group_table_field`]. Numbers are never used again for something else.
+    /// Field number inside the structure: a constant of [`field`], [`comm_field`], [`comm_table_field`],
+    /// [`type_field`], [`type_table_field`], [`call_field`], [`group_field`] or [`group_table_field`]. Numbers are
+    /// never used again for something else.
     pub field: u16,
     /// Byte offset from the structure's start.
     pub offset: u32,

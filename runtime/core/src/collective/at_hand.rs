@@ -79,7 +79,7 @@ impl<'a> AtHand<'a> {
     /// As [`barrier`](super::barrier).
     #[must_use]
     pub fn barrier(&self) -> Option<()> {
-        self.goes(0, self.shape.choice.barrier.board())?;
+        self.applies(0, self.shape.choice.barrier.board())?;
         self.meet(RoundKind::Barrier, &[])?;
         self.end()
     }
@@ -129,7 +129,7 @@ impl<'a> AtHand<'a> {
         output: Option<UserMemory>,
         op: &impl Reducer,
     ) -> Option<()> {
-        self.goes(input.bytes(), self.shape.choice.reduce.board())?;
+        self.applies(input.bytes(), self.shape.choice.reduce.board())?;
         match output {
             None => self.give(RoundKind::Reduce, input.as_slice())?,
             Some(mut output) => {
@@ -149,7 +149,7 @@ impl<'a> AtHand<'a> {
         op: &impl Reducer,
     ) -> Option<()> {
         let bytes = input.bytes();
-        self.goes(bytes, self.shape.choice.allreduce.board())?;
+        self.applies(bytes, self.shape.choice.allreduce.board())?;
         if bytes > self.shape.board_whole_bytes / self.size() as usize {
             return None;
         }
@@ -167,7 +167,7 @@ impl<'a> AtHand<'a> {
         op: &impl Reducer,
     ) -> Option<()> {
         let bytes = input.bytes();
-        self.goes(bytes, self.shape.choice.reduce_scatter.board())?;
+        self.applies(bytes, self.shape.choice.reduce_scatter.board())?;
         if bytes > WHOLE_BYTES || at + output.bytes() > bytes {
             return None;
         }
@@ -195,7 +195,7 @@ impl<'a> AtHand<'a> {
         mut output: UserMemory,
         op: &impl Reducer,
     ) -> Option<()> {
-        self.goes(input.bytes(), self.shape.choice.scan.board())?;
+        self.applies(input.bytes(), self.shape.choice.scan.board())?;
         let parts = self.meet_lower(RoundKind::Scan, input)?;
         parts.fold(0..ranks, 0, output.as_mut_slice(), op);
         self.end()
@@ -205,7 +205,7 @@ impl<'a> AtHand<'a> {
     #[must_use]
     pub fn allgather(&self, mine: UserMemory, mut all: UserMemory) -> Option<()> {
         let (block, ranks) = (mine.bytes(), self.size() as usize);
-        self.goes(block, self.shape.choice.allgather.board())?;
+        self.applies(block, self.shape.choice.allgather.board())?;
         if !self.shape.gathers_bytes(block, ranks, CommPlacement::Board) {
             return None;
         }
@@ -218,7 +218,7 @@ impl<'a> AtHand<'a> {
     #[must_use]
     pub fn alltoall(&self, out: UserMemory, mut into: UserMemory) -> Option<()> {
         let ranks = self.size();
-        self.goes(out.bytes(), self.shape.choice.alltoall.board())?;
+        self.applies(out.bytes(), self.shape.choice.alltoall.board())?;
         if !self.shape.exchanges_bytes(
             out.bytes() / ranks as usize,
             ranks as usize,
@@ -237,7 +237,7 @@ impl<'a> AtHand<'a> {
         if mine.bytes() > gather_most(self.shape) {
             return None;
         }
-        self.goes(mine.bytes(), gather_choice(self.shape))?;
+        self.applies(mine.bytes(), gather_choice(self.shape))?;
         match all {
             None => self.give(RoundKind::Gather, mine.as_slice())?,
             Some(mut all) => {
@@ -248,9 +248,9 @@ impl<'a> AtHand<'a> {
         self.end()
     }
 
-    /// As [`goes`], over the board of the communicator.
-    fn goes(&self, bytes: usize, board_choice: BoardChoice) -> Option<()> {
-        goes(self.shape, self.seat, bytes, board_choice)
+    /// As [`applies`], over the board of the communicator.
+    fn applies(&self, bytes: usize, board_choice: BoardChoice) -> Option<()> {
+        applies(self.shape, self.seat, bytes, board_choice)
     }
 
     fn note(&self, kind: RoundKind, bytes: usize) -> BoardNote {
@@ -400,13 +400,13 @@ fn is_special(universe: &Universe) -> bool {
 
 /// Whether data of this size from each rank go over the board, as in the general path.
 #[inline]
-fn goes(
+fn applies(
     shape: &CollectiveTuning,
     seat: &Seat,
     bytes: usize,
     board_choice: BoardChoice,
 ) -> Option<()> {
-    let goes = match board_choice {
+    let applies = match board_choice {
         BoardChoice::AsUsual => shape.boards,
         BoardChoice::Yes => true,
         BoardChoice::No => false,
@@ -414,7 +414,7 @@ fn goes(
     let limit = shape.board_bytes.min(MAX_BYTES);
     let all = bytes.saturating_mul(seat.members() as usize);
     let fits = bytes <= limit && all <= seat.room_bytes();
-    (goes && limit > 0 && fits).then_some(())
+    (applies && limit > 0 && fits).then_some(())
 }
 
 /// Arrives at a board with its bytes; `place` is this rank's index there.

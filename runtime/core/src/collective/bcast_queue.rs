@@ -284,13 +284,13 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
     fn doubt(&self, root: Option<u32>, ours: BoardNote) -> Option<BcastWaitEnd> {
         let (seat, call) = (self.0.seat, self.0.call);
         let announced = root.and_then(|root| Some((root, self.queue().announced(root)?)));
-        if let Some((root, (number, tells))) = announced {
+        if let Some((root, (number, sends))) = announced {
             let ahead = number.wrapping_sub(call.number(u32::MAX));
             if (1..u32::MAX / 4).contains(&ahead) {
                 return Some(BcastWaitEnd::Gone(root));
             }
             // The root waits for all before its first entry.
-            if ahead == 0 && tells && seat.note(seat.begin_in_lines()?, root).is_some() {
+            if ahead == 0 && sends && seat.note(seat.begin_in_lines()?, root).is_some() {
                 return Some(BcastWaitEnd::Behind);
             }
         }
@@ -404,7 +404,7 @@ pub(super) fn is_on_board(note: &BoardNote) -> bool {
     note.bytes as usize == ON_BOARD && (note.is(RoundKind::Scatter) || note.is(RoundKind::Scatterv))
 }
 
-/// What ended a wait at a broadcast queue.
+/// The event that ended a wait at a broadcast queue.
 enum BcastWaitEnd {
     Entry(BcastEntryHead),
     Room,

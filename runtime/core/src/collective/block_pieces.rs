@@ -41,8 +41,8 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
             true => total,
             false => total.wrapping_mul(31).wrapping_add(longest) | 1 << 40,
         };
-        let goes = longest > PLACE_BYTES as u64 && !call.is_inter();
-        goes.then(|| {
+        let applies = longest > PLACE_BYTES as u64 && !call.is_inter();
+        applies.then(|| {
             Self::of(
                 call,
                 RoundKind::Allgather,
@@ -58,8 +58,8 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
         bytes: u64,
         board_choice: BoardChoice,
     ) -> Option<Self> {
-        let goes = bytes > Seat::place_bytes(call.size()) as u64;
-        goes.then(|| Self::of(call, RoundKind::GatherPieces, (bytes, bytes), board_choice))?
+        let applies = bytes > Seat::place_bytes(call.size()) as u64;
+        applies.then(|| Self::of(call, RoundKind::GatherPieces, (bytes, bytes), board_choice))?
     }
 
     fn of(
@@ -69,7 +69,7 @@ impl<'a, V: Visit> BlockPieces<'a, V> {
         board_choice: BoardChoice,
     ) -> Option<Self> {
         let place = Seat::place_bytes(call.size());
-        let fits = goes(&call.shape(), call.size()) && longest <= MAX_ROUNDS * place as u64;
+        let fits = applies(&call.shape(), call.size()) && longest <= MAX_ROUNDS * place as u64;
         Some(Self {
             board: BoardCall::of_parcels(call, board_choice).filter(|_| fits)?,
             kind,
@@ -243,13 +243,13 @@ fn part_of(bytes: u64, round: u64, most: u64) -> Range<u64> {
 pub(super) fn are_swapped(shape: &CollectiveTuning, longest: u64, ranks: u32) -> bool {
     let few_enough = ranks as usize <= PLACE_BYTES / LINE_BYTES;
     let all = longest.saturating_mul(ranks.into());
-    goes(shape, ranks) && few_enough && all <= MAX_ROUNDS * Seat::place_bytes(ranks) as u64
+    applies(shape, ranks) && few_enough && all <= MAX_ROUNDS * Seat::place_bytes(ranks) as u64
 }
 
 /// Whether blocks of so many bytes are gathered in one round at a board. Smaller ones are eager messages, which do not
 /// wait.
 pub(super) fn are_gathered(shape: &CollectiveTuning, bytes: usize, ranks: u32) -> bool {
-    goes(shape, ranks) && bytes > EAGER_BYTES && bytes <= Seat::place_bytes(ranks)
+    applies(shape, ranks) && bytes > EAGER_BYTES && bytes <= Seat::place_bytes(ranks)
 }
 
 /// Whether blocks of at most `longest` bytes, and about so many on average, are scattered in one round at a board. To
@@ -262,7 +262,10 @@ pub(super) fn are_scattered(
     ranks: u32,
 ) -> bool {
     let has_room = longest <= Seat::place_bytes(ranks);
-    shape.flat && goes(shape, ranks) && has_room && (usual > EAGER_BYTES || ranks > MANY_MESSAGES)
+    shape.flat
+        && applies(shape, ranks)
+        && has_room
+        && (usual > EAGER_BYTES || ranks > MANY_MESSAGES)
 }
 
 /// Whether the root announces in an entry of the broadcast queue how it scatters blocks of so many bytes.
@@ -271,7 +274,7 @@ pub(super) fn are_announced(shape: &CollectiveTuning, bytes: usize) -> bool {
 }
 
 /// Whether large blocks go over a board for these ranks. More ranks with a core each have not been measured.
-fn goes(shape: &CollectiveTuning, ranks: u32) -> bool {
+fn applies(shape: &CollectiveTuning, ranks: u32) -> bool {
     (shape.flat || ranks == 2) && shape.board_bytes > 0
 }
 

@@ -192,8 +192,8 @@ pub async fn scatter_equal<V: Visit>(
     if block_pieces::are_announced(&shape, block) {
         return scatter_as(call, RoundKind::Scatter, all, mine, root).await;
     }
-    let goes = limit > 0 && total <= limit && total < bcast_queue::ON_BOARD;
-    let Some(queue) = goes.then(|| BcastQueueCall::of(call)).flatten() else {
+    let applies = limit > 0 && total <= limit && total < bcast_queue::ON_BOARD;
+    let Some(queue) = applies.then(|| BcastQueueCall::of(call)).flatten() else {
         return Box::pin(scatter(call, all, mine, root)).await;
     };
     if call.rank() == from {
@@ -355,8 +355,8 @@ pub async fn allgather_bytes<V: Visit>(
         return Ok(());
     }
     let shape = call.shape();
-    let goes = shape.choice.allgather.by_node(shape.boards);
-    if let Some(nodes) = by_node::nodes_of(call, goes) {
+    let applies = shape.choice.allgather.by_node(shape.boards);
+    if let Some(nodes) = by_node::nodes_of(call, applies) {
         return Box::pin(by_node::allgather(call, nodes, all)).await;
     }
     allgather_plain(call, all).await
@@ -417,11 +417,11 @@ pub async fn alltoall_bytes<V: Visit>(
     into: &mut [u8],
 ) -> Result<(), Error> {
     let (shape, block) = (call.shape(), out.len() / call.size() as usize);
-    let goes = shape
+    let applies = shape
         .choice
         .alltoall
         .by_node(by_node::carries(&shape, block));
-    if let Some(nodes) = by_node::nodes_of(call, goes && block > 0) {
+    if let Some(nodes) = by_node::nodes_of(call, applies && block > 0) {
         return Box::pin(by_node::alltoall(call, nodes, out, into)).await;
     }
     alltoall_plain(call, out, into).await

@@ -383,7 +383,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
             return Ok(happened);
         }
         let awaited = Some(AtBoard {
-            what: Awaited::new(self.seat, event),
+            target: Awaited::new(self.seat, event),
             is_from_other_nodes: matches!(event, BoardEvent::Entry(_))
                 && self.call.is_from_other_nodes(),
         });
@@ -414,12 +414,12 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         ended
     }
 
-    /// Announces the number of this rank's call, after it missed one; `tells`: it is about to write entries to the
+    /// Announces the number of this rank's call, after it missed one; `sends`: it is about to write entries to the
     /// broadcast queue.
     #[cold]
-    pub(super) fn announce(&self, tells: bool) {
+    pub(super) fn announce(&self, sends: bool) {
         let number = self.call.number(u32::MAX);
-        self.seat.bcast_queue().announce(number, tells);
+        self.seat.bcast_queue().announce(number, sends);
         self.seat.wake_sleepers();
     }
 

@@ -7,7 +7,7 @@ use transport::seat::RoundNote;
 use super::CollectiveCall;
 use crate::{Error, Visit};
 
-/// What a rank writes beside its data on the board: the call, what it does there, the size.
+/// A rank's record beside its data on the board: the kind of round, the size, and the number of the call.
 #[derive(Clone, Copy)]
 pub(super) struct BoardNote {
     kind: u8,

@@ -36,8 +36,8 @@ pub(super) use rooted::{gather, scatter};
 
 /// The distribution of this call's ranks over nodes, if it goes by node.
 #[inline]
-pub(super) fn nodes_of<V: Visit>(call: &CollectiveCall<V>, goes: bool) -> Option<Rc<CommNodes>> {
-    if !goes || call.is_part() || call.comm().has_board() {
+pub(super) fn nodes_of<V: Visit>(call: &CollectiveCall<V>, applies: bool) -> Option<Rc<CommNodes>> {
+    if !applies || call.is_part() || call.comm().has_board() {
         return None;
     }
     call.visit(|universe| universe.nodes_of(call.comm()))
@@ -46,10 +46,10 @@ pub(super) fn nodes_of<V: Visit>(call: &CollectiveCall<V>, goes: bool) -> Option
 /// The same for a reduction: `None` if the order of ranks matters and differs from that of the nodes.
 pub(super) fn nodes_in_order<V: Visit>(
     call: &CollectiveCall<V>,
-    goes: bool,
+    applies: bool,
     op: &impl Reducer,
 ) -> Option<Rc<CommNodes>> {
-    nodes_of(call, goes).filter(|nodes| nodes.are_in_order() || op.commutes())
+    nodes_of(call, applies).filter(|nodes| nodes.are_in_order() || op.commutes())
 }
 
 /// Whether blocks of so many bytes, one for each pair of ranks, are sent through the leaders by default.
@@ -150,11 +150,11 @@ pub(super) fn of_reduce_scatter<V: Visit>(
     let shape = call.shape();
     let choice = shape.choice.reduce_scatter;
     let bytes = lengths.iter().sum();
-    let goes = choice.by_node(shape.boards) && bytes > 0;
-    let nodes = nodes_of(call, goes).filter(|nodes| nodes.are_in_order())?;
+    let applies = choice.by_node(shape.boards) && bytes > 0;
+    let nodes = nodes_of(call, applies).filter(|nodes| nodes.are_in_order())?;
     let across = Across::of_reduce_scatter(&shape, &nodes, lengths, op);
-    let goes = across != Across::Leaders || choice.by_node(combines(&shape, bytes));
-    goes.then_some((nodes, across))
+    let applies = across != Across::Leaders || choice.by_node(combines(&shape, bytes));
+    applies.then_some((nodes, across))
 }
 
 /// One collective call by nodes: first within each node, then between the nodes' leaders.
@@ -272,7 +272,7 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
     }
 
     /// An error on one node must reach all others: they wait for its leader, which continues and sends only that.
-    fn go_on(&self, ended: Result<(), Error>) -> Result<(), Error> {
+    fn defer_error(&self, ended: Result<(), Error>) -> Result<(), Error> {
         match ended {
             Err(lost @ Error::Lost { .. }) => Err(lost),
             Err(error) => {
@@ -299,7 +299,7 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         op: &impl Reducer,
     ) -> Result<(), Error> {
         let ended = reduce_plain(&self.near, input, output, self.leader, op).await;
-        self.go_on(ended)
+        self.defer_error(ended)
     }
 }
 
@@ -350,7 +350,7 @@ pub(super) async fn barrier<V: Visit>(
     nodes: Rc<CommNodes>,
 ) -> Result<(), Error> {
     let by = ByNodeCall::of(call, nodes, None).await?;
-    by.go_on(tree::arrive(&by.near).await)?;
+    by.defer_error(tree::arrive(&by.near).await)?;
     if by.leads() {
         barrier_messages(&by.across).await?;
     }

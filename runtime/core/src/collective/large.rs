@@ -211,11 +211,11 @@ pub(super) async fn allreduce_halves<V: Visit>(
     op: &impl Reducer,
 ) -> Result<(), Error> {
     let pairs = FoldedRanks::of(call.rank(), call.size());
-    if pairs.sits_out() {
+    if pairs.is_folded() {
         call.send(call.rank() + 1, bytes).await?;
         return call.receive(call.rank() + 1, bytes).await;
     }
-    if pairs.stands_for_two() {
+    if pairs.acts_for_two() {
         let mut other = vec![0u8; bytes.len()];
         call.receive(call.rank() - 1, &mut other).await?;
         op.reduce(&other, bytes);
@@ -246,7 +246,7 @@ pub(super) async fn allreduce_halves<V: Visit>(
         pending.send(partner, &bytes[span_of(&mine)]);
         pending.finish().await?;
     }
-    match pairs.stands_for_two() {
+    match pairs.acts_for_two() {
         true => call.send(call.rank() - 1, bytes).await,
         false => Ok(()),
     }
@@ -289,12 +289,12 @@ impl FoldedRanks {
     }
 
     /// Whether the next rank acts for this one too.
-    pub(super) fn sits_out(&self) -> bool {
+    pub(super) fn is_folded(&self) -> bool {
         self.rank < self.paired && self.rank & 1 == 0
     }
 
     /// Whether this rank acts for the previous one too.
-    pub(super) fn stands_for_two(&self) -> bool {
+    pub(super) fn acts_for_two(&self) -> bool {
         self.rank < self.paired && self.rank & 1 != 0
     }
 
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn places_of_pairs_and_of_single_ranks_name_who_stands_there() {
         for size in 1..20 {
-            let active = (0..size).filter(|rank| !FoldedRanks::of(*rank, size).sits_out());
+            let active = (0..size).filter(|rank| !FoldedRanks::of(*rank, size).is_folded());
             let places = active.map(|rank| {
                 let pairs = FoldedRanks::of(rank, size);
                 assert_eq!(pairs.rank_of(pairs.me), rank, "of {size}");

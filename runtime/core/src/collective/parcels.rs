@@ -2,7 +2,7 @@
 //! *Parcels*: the data of one round at a board if each rank contributes a length of its own that the others do not
 //! know. The length is at the start of the member's own lines, so that a reader never reads beyond it; the parcel
 //! follows if it fits, or is in the member's place in the half of the board. A parcel too long for both comes as
-//! messages, and the lines say so.
+//! messages, and the lines record that.
 //!
 //! A parcel for all ranks has a block for each of them, behind a *table* of the blocks' ends.
 
@@ -59,7 +59,7 @@ impl<'a> Parcels<'a> {
         Self::with_places(seat, round, PLACE_BYTES)
     }
 
-    /// The same if each rank has a place of so many bytes in the half, which all of them know.
+    /// The same if each rank has a place of so many bytes in the half, which is the same on all of them.
     pub(super) fn with_places(seat: &'a Seat, round: Round, place: usize) -> Self {
         Self { seat, round, place }
     }
@@ -213,7 +213,8 @@ impl<'a> Parcels<'a> {
         true
     }
 
-    /// Reads the block for rank `of` from the parcel of rank `from`, which has `bytes` bytes. `false`: it is of another length.
+    /// Reads the block for rank `of` from the parcel of rank `from`, which has `bytes` bytes. `false`: it is of another
+    /// length.
     #[inline]
     pub(super) fn read_block(self, from: u32, bytes: usize, of: u32, into: &mut [u8]) -> bool {
         let block = self.block(from, bytes, of);

@@ -43,14 +43,14 @@ impl<'a, V: Visit> Pieces<'a, V> {
         item_bytes: usize,
         board_choice: BoardChoice,
     ) -> Option<Self> {
-        let goes = match board_choice {
+        let applies = match board_choice {
             BoardChoice::AsUsual => call.shape().boards,
             BoardChoice::Yes => true,
             BoardChoice::No => false,
         };
         let seat = call
             .seat()
-            .filter(|_| goes && call.shape().board_bytes > 0)?;
+            .filter(|_| applies && call.shape().board_bytes > 0)?;
         let members = seat.members() as usize;
         let stride = seat.half_bytes() / (members * members) / LINE * LINE;
         let longest = lengths.iter().copied().max().unwrap_or(0);
@@ -89,19 +89,19 @@ impl<'a, V: Visit> Pieces<'a, V> {
         op: &impl Reducer,
     ) -> Result<(), Error> {
         let me = self.board.call.rank();
-        let is_told = !matches!(results, Results::Own(_));
+        let is_published = !matches!(results, Results::Own(_));
         let longest = self.parts.iter().map(Range::len).max().unwrap_or(0);
         let rounds = longest.div_ceil(self.piece).max(1);
         // The own piece of the previous round, if the results have no place for it.
         let mut aside = Vec::new();
         let mut before = UserMemory::nothing();
-        for round in 0..rounds + usize::from(is_told) {
+        for round in 0..rounds + usize::from(is_published) {
             let turn = loop {
                 let turn = self.board.begin(kind, input.bytes()).await?;
                 for (to, piece) in self.of_others(round) {
                     turn.put(self.all(), self.place(me, to), input.part(piece).as_slice());
                 }
-                if is_told {
+                if is_published {
                     turn.put(self.all(), self.place_of_result(me), before.as_slice());
                 }
                 turn.arrive();

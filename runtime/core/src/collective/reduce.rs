@@ -39,8 +39,8 @@ pub async fn reduce<V: Visit>(
     op: &impl Reducer,
 ) -> Result<(), Error> {
     let shape = call.shape();
-    let goes = shape.choice.reduce.by_node(shape.boards) && input.bytes() > 0;
-    if let Some(nodes) = by_node::nodes_in_order(call, goes, op) {
+    let applies = shape.choice.reduce.by_node(shape.boards) && input.bytes() > 0;
+    if let Some(nodes) = by_node::nodes_in_order(call, applies, op) {
         let size = (input.bytes(), call.size());
         match Across::of_reduce(&shape, &nodes, size, op) {
             Across::Leaders => {
@@ -158,8 +158,8 @@ pub async fn allreduce<V: Visit>(
     op: &impl Reducer,
 ) -> Result<(), Error> {
     let shape = call.shape();
-    let goes = shape.choice.allreduce.by_node(shape.boards) && input.bytes() > 0;
-    if let Some(nodes) = by_node::nodes_in_order(call, goes, op) {
+    let applies = shape.choice.allreduce.by_node(shape.boards) && input.bytes() > 0;
+    if let Some(nodes) = by_node::nodes_in_order(call, applies, op) {
         match Across::of_allreduce(&shape, &nodes, (input.bytes(), call.size()), op) {
             Across::Leaders => {
                 return Box::pin(by_node::allreduce(call, nodes, input, output, op)).await;
@@ -222,8 +222,8 @@ pub(super) async fn allreduce_messages<V: Visit>(
     }
 }
 
-/// Combines the `input` of all ranks; `output` gets the part of this rank. `lengths` has the bytes of each rank's part, in
-/// order.
+/// Combines the `input` of all ranks; `output` gets the part of this rank. `lengths` has the bytes of each rank's part,
+/// in order.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -355,12 +355,12 @@ async fn allreduce_doubling<V: Visit>(
     op: &impl Reducer,
 ) -> Result<(), Error> {
     let (rank, pairs) = (call.rank(), FoldedRanks::of(call.rank(), call.size()));
-    if pairs.sits_out() {
+    if pairs.is_folded() {
         call.send(rank + 1, bytes).await?;
         return call.receive(rank + 1, bytes).await;
     }
     let mut other = vec![0u8; bytes.len()];
-    if pairs.stands_for_two() {
+    if pairs.acts_for_two() {
         call.receive(rank - 1, &mut other).await?;
         op.reduce(&other, bytes);
     }
@@ -371,7 +371,7 @@ async fn allreduce_doubling<V: Visit>(
         large::combine(bytes, &mut other, pairs.me & span == 0, op);
         span <<= 1;
     }
-    match pairs.stands_for_two() {
+    match pairs.acts_for_two() {
         true => call.send(rank - 1, bytes).await,
         false => Ok(()),
     }

@@ -96,8 +96,8 @@ pub(super) async fn exscan_plain<V: Visit>(
 /// The nodes of a call that goes by node: for small data, as the ranks of a node do it twice.
 fn nodes_of<V: Visit>(call: &CollectiveCall<V>, bytes: usize) -> Option<Rc<CommNodes>> {
     let shape = call.shape();
-    let goes = shape.choice.scan.by_node(by_node::combines(&shape, bytes));
-    by_node::nodes_of(call, goes && bytes > 0).filter(|nodes| nodes.are_in_order())
+    let applies = shape.choice.scan.by_node(by_node::combines(&shape, bytes));
+    by_node::nodes_of(call, applies && bytes > 0).filter(|nodes| nodes.are_in_order())
 }
 
 /// Whether each rank waits for the previous one: few messages, and many steps.

@@ -24,8 +24,8 @@ pub async fn barrier<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     if let Some(board) = BoardCall::of(call, 0, shape.choice.barrier.board()) {
         return board.barrier().await;
     }
-    let goes = shape.choice.barrier.by_node(shape.boards);
-    if let Some(nodes) = by_node::nodes_of(call, goes) {
+    let applies = shape.choice.barrier.by_node(shape.boards);
+    if let Some(nodes) = by_node::nodes_of(call, applies) {
         return Box::pin(by_node::barrier(call, nodes)).await;
     }
     barrier_messages(call).await

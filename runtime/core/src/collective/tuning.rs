@@ -230,19 +230,19 @@ mod tests {
             CollectiveTuning::new(&values, false),
             CollectiveTuning::new(&values, true),
         );
-        for (block, ranks, goes) in [(4096, 2, true), (4097, 2, false), (32768, 3, true)] {
+        for (block, ranks, applies) in [(4096, 2, true), (4097, 2, false), (32768, 3, true)] {
             assert_eq!(
                 alone.gathers_bytes(block, ranks, CommPlacement::Board),
-                goes,
+                applies,
                 "{block}"
             );
             assert!(!alone.gathers_bytes(block, ranks, CommPlacement::Apart));
         }
         assert!(!alone.gathers_bytes(32769, 8, CommPlacement::Board));
-        for (block, ranks, goes) in [(2048, 2, true), (2049, 2, false), (512, 8, true)] {
+        for (block, ranks, applies) in [(2048, 2, true), (2049, 2, false), (512, 8, true)] {
             assert_eq!(
                 alone.exchanges_bytes(block, ranks, CommPlacement::Board),
-                goes,
+                applies,
                 "{block}"
             );
         }

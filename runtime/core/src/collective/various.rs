@@ -44,9 +44,9 @@ pub async fn gather_various<V: Visit>(
     let place = gatherv_place(&shape, call.size());
     if call.rank() != to {
         let bytes = usize::try_from(given.bytes()).unwrap_or(usize::MAX);
-        let goes = bytes <= gatherv_most(&shape)
+        let applies = bytes <= gatherv_most(&shape)
             || bytes <= place && block_pieces::are_gathered(&shape, bytes, call.size());
-        let parcel = goes.then(|| given.to_dense());
+        let parcel = applies.then(|| given.to_dense());
         let parcel = parcel.as_deref();
         while !board
             .give_parcel_in(RoundKind::Gatherv, place, parcel)
@@ -207,11 +207,11 @@ pub async fn alltoall_various<V: Visit>(
     into: &[Payload],
 ) -> Result<(), Error> {
     let (shape, ranks) = (call.shape(), call.size());
-    let goes = shape
+    let applies = shape
         .choice
         .alltoall
         .by_node(by_node::carries_various(&shape, ranks));
-    if let Some(nodes) = by_node::nodes_of(call, goes) {
+    if let Some(nodes) = by_node::nodes_of(call, applies) {
         return Box::pin(by_node::alltoall_various(call, nodes, out, into)).await;
     }
     let board_choice = shape.choice.alltoall.board();

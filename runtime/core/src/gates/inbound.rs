@@ -35,9 +35,9 @@ pub(super) struct InboundClass {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InboundState {
     /// Its messages come in frames.
-    Loose,
+    Unbound,
     /// BIND was sent.
-    Asked,
+    Requested,
     Bound,
     /// It stays unbound.
     GivenUp,
@@ -48,7 +48,7 @@ impl InboundClass {
         Self {
             name,
             members: 0,
-            standing: InboundState::Loose,
+            standing: InboundState::Unbound,
             inlet: None,
             number: 0,
             queue: VecDeque::new(),
@@ -121,7 +121,7 @@ impl MessageGates {
         let into = &mut self.into[class as usize];
         if !is_bound {
             into.starts += 1;
-            if into.standing == InboundState::Loose && into.starts >= into.wanted {
+            if into.standing == InboundState::Unbound && into.starts >= into.wanted {
                 self.send_bind(pump, request, class);
             }
         } else if pump.engine.arena().fields(request).state == RequestState::Posted {
@@ -158,7 +158,7 @@ impl MessageGates {
         let Some(inlet) = &into.inlet else {
             return into.give_up();
         };
-        into.standing = InboundState::Asked;
+        into.standing = InboundState::Requested;
         let inlet = inlet.name();
         tell(pump, BIND, name, inlet);
         pump.drain_outbox(name.peer());
@@ -169,7 +169,7 @@ impl MessageGates {
         let Some(class) = self.named_into(name, inlet) else {
             return;
         };
-        if self.into[class as usize].standing != InboundState::Asked {
+        if self.into[class as usize].standing != InboundState::Requested {
             return pump.refuse();
         }
         let posted = pump
@@ -330,11 +330,11 @@ impl MessageGates {
     }
 
     /// Ends a class. Its receives stay posted, except those whose message has arrived or is being copied.
-    pub(super) fn unbind(&mut self, pump: &mut Pump, class: u32, tells: bool) {
+    pub(super) fn unbind(&mut self, pump: &mut Pump, class: u32, notify: bool) {
         let into = &self.into[class as usize];
         let (name, inlet) = (into.name, into.inlet.as_ref().map(Inlet::name));
         let was_bound = into.is_bound();
-        if !was_bound && into.standing != InboundState::Asked {
+        if !was_bound && into.standing != InboundState::Requested {
             return;
         }
         if was_bound && !self.settle(pump, class) {
@@ -342,7 +342,7 @@ impl MessageGates {
         }
         let into = &mut self.into[class as usize];
         into.queue.clear();
-        into.standing = InboundState::Loose;
+        into.standing = InboundState::Unbound;
         into.wait_longer();
         if let Some(inlet) = into.inlet.take() {
             self.inlets.give_back(inlet);
@@ -353,7 +353,7 @@ impl MessageGates {
                 pump.engine.guard_receives(false);
             }
         }
-        if let Some(inlet) = inlet.filter(|_| tells) {
+        if let Some(inlet) = inlet.filter(|_| notify) {
             tell(pump, UNBIND, name, inlet);
         }
     }

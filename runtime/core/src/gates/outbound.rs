@@ -270,7 +270,7 @@ impl MessageGates {
     }
 
     /// Ends a class: messages that wait are sent in frames, and so are all that follow.
-    pub(super) fn leave(&mut self, pump: &mut Pump, class: u32, tells: bool) {
+    pub(super) fn leave(&mut self, pump: &mut Pump, class: u32, notify: bool) {
         if self.out[class as usize].outlet.is_none() {
             return;
         }
@@ -282,7 +282,7 @@ impl MessageGates {
         if self.bound_out == 0 {
             pump.engine.guard_sends(false);
         }
-        if let Some((_, inlet)) = ended.filter(|_| tells) {
+        if let Some((_, inlet)) = ended.filter(|_| notify) {
             tell(pump, LEFT, name, inlet);
         }
     }

@@ -63,12 +63,12 @@ impl PmiAddress {
     ///
     /// # Errors
     /// When the process is one of several and cannot reach the others; the message has the remedy.
-    pub(crate) fn detect(setting: PmiSetting, around: &impl Inherited) -> Result<Self, Error> {
+    pub(crate) fn detect(setting: PmiSetting, environment: &impl Inherited) -> Result<Self, Error> {
         // A child process of a rank has inherited its variables; the socket was closed for it, and a launcher's own
         // child has another.
-        let is_child = around
+        let is_child = environment
             .text(USED_VARIABLE)
-            .is_some_and(|text| text == used(around));
+            .is_some_and(|text| text == used(environment));
         let found = match setting {
             PmiSetting::Disabled => return Ok(Self::None),
             _ if is_child => {
@@ -76,18 +76,18 @@ impl PmiAddress {
                     PmiSetting::Two => pmi::Version::Two,
                     _ => pmi::Version::One,
                 };
-                return Ok(socket(around, version).unwrap_or(Self::None));
+                return Ok(socket(environment, version).unwrap_or(Self::None));
             }
-            PmiSetting::Auto => socket(around, pmi::Version::One)
-                .or_else(|| pmix(around))
-                .or_else(|| port(around)),
-            PmiSetting::One => socket(around, pmi::Version::One).or_else(|| port(around)),
-            PmiSetting::Two => socket(around, pmi::Version::Two),
-            PmiSetting::Pmix => pmix(around),
+            PmiSetting::Auto => socket(environment, pmi::Version::One)
+                .or_else(|| pmix(environment))
+                .or_else(|| port(environment)),
+            PmiSetting::One => socket(environment, pmi::Version::One).or_else(|| port(environment)),
+            PmiSetting::Two => socket(environment, pmi::Version::Two),
+            PmiSetting::Pmix => pmix(environment),
         };
         match (found, setting) {
             (Some(found), _) => Ok(found),
-            (None, PmiSetting::Auto) => match companions(around) {
+            (None, PmiSetting::Auto) => match companions(environment) {
                 Some(words) => Err(Error::Boot(words)),
                 None => Ok(Self::None),
             },
@@ -104,8 +104,8 @@ impl PmiAddress {
     }
 
     /// The same for display; `None` if there is none.
-    pub(crate) fn words(&self, around: &impl Inherited) -> Option<String> {
-        let text = |name: &str| around.text(name).unwrap_or_default();
+    pub(crate) fn words(&self, environment: &impl Inherited) -> Option<String> {
+        let text = |name: &str| environment.text(name).unwrap_or_default();
         match self {
             Self::Socket {
                 number,
@@ -132,13 +132,13 @@ impl PmiAddress {
     }
 
     /// Number of processes of the job, as far as it is known before the server is contacted.
-    pub(crate) fn size(&self, around: &impl Inherited) -> u32 {
+    pub(crate) fn size(&self, environment: &impl Inherited) -> u32 {
         match self {
             Self::Socket { size, .. } => *size,
             Self::None => 1,
             Self::Port { .. } | Self::Pmix => ["OMPI_COMM_WORLD_SIZE", STEP_TASKS]
                 .iter()
-                .find_map(|name| number(around, name))
+                .find_map(|name| number(environment, name))
                 .unwrap_or(1),
         }
     }
@@ -179,7 +179,7 @@ impl PmiAddress {
 }
 
 /// Identifies this process's place in its job: the values of all launchers' variables.
-pub(crate) fn used(around: &impl Inherited) -> String {
+pub(crate) fn used(environment: &impl Inherited) -> String {
     const NAMES: [&str; 10] = [
         "PMI_FD",
         "PMI_RANK",
@@ -192,20 +192,24 @@ pub(crate) fn used(around: &impl Inherited) -> String {
         "SLURM_STEP_ID",
         "SLURM_PROCID",
     ];
-    let values = NAMES.map(|name| around.text(name).unwrap_or_default());
+    let values = NAMES.map(|name| environment.text(name).unwrap_or_default());
     values.join(",")
 }
 
 /// The variable in which a rank stores [`used`] for its child processes.
 pub(crate) const USED_VARIABLE: &str = "RMPI_PMI_USED";
 
-fn number<T: std::str::FromStr>(around: &impl Inherited, variable: &str) -> Option<T> {
-    around.text(variable)?.trim().parse().ok()
+fn number<T: std::str::FromStr>(environment: &impl Inherited, variable: &str) -> Option<T> {
+    environment.text(variable)?.trim().parse().ok()
 }
 
-fn socket(around: &impl Inherited, version: pmi::Version) -> Option<PmiAddress> {
-    let number_of = number(around, "PMI_FD").filter(|number| around.is_socket(*number))?;
-    let (rank, size) = (number(around, "PMI_RANK")?, number(around, "PMI_SIZE")?);
+fn socket(environment: &impl Inherited, version: pmi::Version) -> Option<PmiAddress> {
+    let number_of =
+        number(environment, "PMI_FD").filter(|number| environment.is_socket(*number))?;
+    let (rank, size) = (
+        number(environment, "PMI_RANK")?,
+        number(environment, "PMI_SIZE")?,
+    );
     (rank < size).then_some(PmiAddress::Socket {
         number: number_of,
         version,
@@ -214,31 +218,34 @@ fn socket(around: &impl Inherited, version: pmi::Version) -> Option<PmiAddress> 
     })
 }
 
-fn pmix(around: &impl Inherited) -> Option<PmiAddress> {
-    around.text("PMIX_NAMESPACE")?;
-    number::<u32>(around, "PMIX_RANK")?;
+fn pmix(environment: &impl Inherited) -> Option<PmiAddress> {
+    environment.text("PMIX_NAMESPACE")?;
+    number::<u32>(environment, "PMIX_RANK")?;
     Some(PmiAddress::Pmix)
 }
 
-fn port(around: &impl Inherited) -> Option<PmiAddress> {
-    let port = around.text("PMI_PORT")?;
-    let id = number(around, "PMI_ID")?;
+fn port(environment: &impl Inherited) -> Option<PmiAddress> {
+    let port = environment.text("PMI_PORT")?;
+    let id = number(environment, "PMI_ID")?;
     Some(PmiAddress::Port { port, id })
 }
 
 /// Whether this process is one of several without a server: each would be a job of its own, rank 0 of 1.
-fn companions(around: &impl Inherited) -> Option<String> {
+fn companions(environment: &impl Inherited) -> Option<String> {
     let alone = "with RMPI_PMI=none each of them is a job of its own";
-    let count = |name: &str| number::<u32>(around, name).filter(|count| *count > 1);
-    if let Some(count) = count("PMI_SIZE").filter(|_| around.text("PMI_RANK").is_some()) {
+    let count = |name: &str| number::<u32>(environment, name).filter(|count| *count > 1);
+    if let Some(count) = count("PMI_SIZE").filter(|_| environment.text("PMI_RANK").is_some()) {
         return Some(format!(
             "PMI_SIZE says that this is one of {count} processes, and PMI_FD that their launcher is reached over descriptor {}, which is \
              no open socket: what stands between the launcher and the program must leave it open; {alone}",
-            around.text("PMI_FD").unwrap_or_else(|| "(none)".to_owned()),
+            environment
+                .text("PMI_FD")
+                .unwrap_or_else(|| "(none)".to_owned()),
         ));
     }
     // A batch script has them too, except for the number of its step's tasks.
-    let has_step = around.text("SLURM_PROCID").is_some() && around.text("SLURM_STEP_ID").is_some();
+    let has_step =
+        environment.text("SLURM_PROCID").is_some() && environment.text("SLURM_STEP_ID").is_some();
     let count = count(STEP_TASKS).filter(|_| has_step)?;
     Some(format!(
         "srun has started {count} of this program, and has not told them how they find each other: start them by srun --mpi=pmi2, by \
@@ -271,8 +278,11 @@ mod tests {
         ("SLURM_STEP_NUM_TASKS", "4"),
     ];
 
-    fn described(setting: PmiSetting, around: &'static [(&'static str, &'static str)]) -> String {
-        match PmiAddress::detect(setting, &FakeEnvironment(around)) {
+    fn described(
+        setting: PmiSetting,
+        environment: &'static [(&'static str, &'static str)],
+    ) -> String {
+        match PmiAddress::detect(setting, &FakeEnvironment(environment)) {
             Ok(found) => format!("{found:?}"),
             Err(error) => error.to_string(),
         }
@@ -313,9 +323,11 @@ mod tests {
 
     #[test]
     fn people_are_told_by_what_a_process_finds_others() {
-        let words = |setting, around: &'static [(&'static str, &'static str)]| {
-            let around = FakeEnvironment(around);
-            PmiAddress::detect(setting, &around).unwrap().words(&around)
+        let words = |setting, environment: &'static [(&'static str, &'static str)]| {
+            let environment = FakeEnvironment(environment);
+            PmiAddress::detect(setting, &environment)
+                .unwrap()
+                .words(&environment)
         };
         let srun: &[(&str, &str)] = &[("PMI_FD", "11"), ("PMI_RANK", "2"), ("PMI_SIZE", "4")];
         let one = "PMI-1 over descriptor 11, as rank 2 of 4";
@@ -387,9 +399,9 @@ mod tests {
 
     #[test]
     fn the_size_of_the_job_is_known_before_the_server_is_asked() {
-        let around = FakeEnvironment(&[("OMPI_COMM_WORLD_SIZE", "5")]);
-        assert_eq!(PmiAddress::Pmix.size(&around), 5);
+        let environment = FakeEnvironment(&[("OMPI_COMM_WORLD_SIZE", "5")]);
+        assert_eq!(PmiAddress::Pmix.size(&environment), 5);
         assert_eq!(PmiAddress::Pmix.size(&FakeEnvironment(SLURM)), 4);
-        assert_eq!(PmiAddress::None.size(&around), 1);
+        assert_eq!(PmiAddress::None.size(&environment), 1);
     }
 }

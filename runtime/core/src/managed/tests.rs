@@ -166,7 +166,7 @@ fn a_leader_that_ends_without_a_word_is_lost() {
 
 #[test]
 fn ranks_of_other_nodes_are_found_by_what_they_left_with_the_server() {
-    // Each is alone on its node, as their host names there tell.
+    // Each is alone on its node, according to its host name there.
     let server = Server::new("nodes", 3);
     let places: Vec<JoinHandle<Managed>> = (0..3)
         .map(|rank| {

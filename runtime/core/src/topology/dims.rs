@@ -23,7 +23,7 @@ pub fn balanced_dims(number: u32, count: usize) -> Vec<u32> {
         best: None,
         chosen: Vec::new(),
     };
-    search.go(number, count, number);
+    search.search(number, count, number);
     let mut best = search.best.unwrap_or_default();
     best.resize(count, 1);
     best
@@ -39,7 +39,7 @@ struct Search {
 
 impl Search {
     /// Chooses `left` factors of `rest`, none above `most`, after those already chosen.
-    fn go(&mut self, rest: u32, left: usize, most: u32) {
+    fn search(&mut self, rest: u32, left: usize, most: u32) {
         if left == 1 || rest == 1 {
             if rest <= most {
                 self.finish(rest, left);
@@ -65,7 +65,7 @@ impl Search {
                 continue;
             }
             self.chosen.push(factor);
-            self.go(rest / factor, left - 1, factor);
+            self.search(rest / factor, left - 1, factor);
             self.chosen.pop();
         }
     }

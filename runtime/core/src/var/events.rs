@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn descriptions_name_the_elements() {
-        let told = EVENTS[EventType::PeerLost as usize].describe();
-        assert!(told.ends_with(" Elements: peer."), "{told}");
+        let description = EVENTS[EventType::PeerLost as usize].describe();
+        assert!(description.ends_with(" Elements: peer."), "{description}");
     }
 }

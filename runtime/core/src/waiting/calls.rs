@@ -35,11 +35,11 @@ impl WaitPolicy {
         };
         match awaits {
             Awaits::Request(request) => match messages.bundles.parts_of(request) {
-                [first, second] => tell_requests(messages, &mut facts, [*first, *second]),
-                [only] => tell_requests(messages, &mut facts, [*only]),
-                _ => tell_requests(messages, &mut facts, [request]),
+                [first, second] => record_requests(messages, &mut facts, [*first, *second]),
+                [only] => record_requests(messages, &mut facts, [*only]),
+                _ => record_requests(messages, &mut facts, [request]),
             },
-            Awaits::Both(first, second) => tell_requests(messages, &mut facts, [first, second]),
+            Awaits::Both(first, second) => record_requests(messages, &mut facts, [first, second]),
             Awaits::List(list) => {
                 facts.waits_for = CALL_LIST;
                 facts.list = (list.address as u64, list.count as u64, list.base as u64);
@@ -62,7 +62,7 @@ impl WaitPolicy {
     }
 }
 
-fn tell_requests<const N: usize>(
+fn record_requests<const N: usize>(
     messages: &Messages,
     facts: &mut CallFacts<'_>,
     requests: [RequestId; N],

@@ -115,14 +115,14 @@ impl std::fmt::Display for Cost {
     }
 }
 
-fn cost(call: Call, bytes: usize, way: &str) -> Cost {
-    let (way, limits) = match way {
+fn cost(call: Call, bytes: usize, algorithm: &str) -> Cost {
+    let (algorithm, limits) = match algorithm {
         "one leader" => ("nodes", Some(("RMPI_NODE_SLICE_LIMIT", "1024G"))),
         "all lead" => ("nodes", Some(("RMPI_NODE_SLICE_LIMIT", "0"))),
         "nodes' ring" => ("auto", Some(("RMPI_RING_LIMIT", "0"))),
-        way => (way, None),
+        algorithm => (algorithm, None),
     };
-    let words = [(call.variable(), way), ("RMPI_SINGLE_COPY", "on")];
+    let words = [(call.variable(), algorithm), ("RMPI_SINGLE_COPY", "on")];
     let words = words.into_iter().chain(limits);
     let words = words.map(|(name, word)| (name.to_owned(), word.to_owned()));
     let (values, warnings) = VariableValues::from_environment(words);
@@ -348,9 +348,9 @@ fn no_way_is_faster_between_nodes_than_the_one_that_is_chosen() {
             let chosen = cost(call, *bytes, "auto");
             let mut line = format!("{call:?} of {bytes} B: auto {chosen}");
             let mut least_us = f64::INFINITY;
-            for way in others {
-                let other = cost(call, *bytes, way);
-                line += &format!(", {way} {other}");
+            for algorithm in others {
+                let other = cost(call, *bytes, algorithm);
+                line += &format!(", {algorithm} {other}");
                 least_us = least_us.min(other.us);
             }
             println!("{line}");

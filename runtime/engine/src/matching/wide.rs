@@ -71,7 +71,7 @@ impl BinnedQueues {
         if self.links.len() <= id.index() {
             self.links.resize_with(id.index() + 1, QueueLinks::default);
         }
-        let bin = self.bin(Envelope::of(fields).seen_by(self.wild));
+        let bin = self.bin(Envelope::of(fields).with_wildcards(self.wild));
         let list = &mut self.bins[bin];
         let prev = if list.head == 0 { 0 } else { list.tail };
         self.links[id.index()] = QueueLinks { next: 0, prev };
@@ -83,7 +83,7 @@ impl BinnedQueues {
     }
 
     pub(super) fn remove(&mut self, id: RequestId, fields: &RequestFields) {
-        let bin = self.bin(Envelope::of(fields).seen_by(self.wild));
+        let bin = self.bin(Envelope::of(fields).with_wildcards(self.wild));
         let list = &mut self.bins[bin];
         let QueueLinks { next, prev } = self.links[id.index()];
         match prev {

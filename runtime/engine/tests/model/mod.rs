@@ -77,7 +77,7 @@ struct SendOp {
     message: usize,
     buffer: u64,
     persistent: bool,
-    /// The program has asked for its cancellation since its start.
+    /// The program has requested its cancellation since its start.
     unwanted: bool,
     stage: Stage,
 }
@@ -368,11 +368,11 @@ impl Program {
     }
 
     fn probe(&mut self, rank: u32) {
-        let (context, peer, tag) = self.wish();
-        self.look(rank, context, peer, tag);
+        let (context, peer, tag) = self.random_envelope();
+        self.probe_both(rank, context, peer, tag);
     }
 
-    fn wish(&mut self) -> (u32, Option<u32>, Option<i32>) {
+    fn random_envelope(&mut self) -> (u32, Option<u32>, Option<i32>) {
         let ranks = u64::from(self.world.ranks());
         let context = self.random.pick(&CONTEXTS);
         let peer = (self.random.below(2) != 0).then(|| self.random.below(ranks) as u32);
@@ -381,7 +381,7 @@ impl Program {
     }
 
     /// Compares the results of a probe in engine and model.
-    fn look(
+    fn probe_both(
         &mut self,
         rank: u32,
         context: u32,
@@ -407,8 +407,8 @@ impl Program {
     }
 
     fn claim(&mut self, rank: u32) {
-        let (context, peer, tag) = self.wish();
-        if let Some((found, message)) = self.look(rank, context, peer, tag) {
+        let (context, peer, tag) = self.random_envelope();
+        if let Some((found, message)) = self.probe_both(rank, context, peer, tag) {
             self.world.engines[rank as usize].claim(found);
             let side = &mut self.ranks[rank as usize];
             side.unexpected.retain(|other| *other != message);

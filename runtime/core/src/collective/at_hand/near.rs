@@ -16,7 +16,7 @@ use super::super::by_node::{self, Across};
 use super::super::tree::queue_limit;
 use super::super::tuning::CollectiveTuning;
 use super::super::{Reducer, board::BoardChoice};
-use super::{arrive, goes, is_special, poll_limit};
+use super::{applies, arrive, is_special, poll_limit};
 use crate::comm::Comm;
 use crate::nodes::CommNodes;
 use crate::{Universe, UserMemory};
@@ -73,8 +73,8 @@ impl<'a> NearHand<'a> {
     /// As [`bcast`](super::super::bcast), at a rank other than the root.
     #[must_use]
     pub fn bcast(mut self, mut memory: UserMemory, root: u32) -> Option<()> {
-        let goes = self.shape.choice.bcast.by_node(self.shape.boards);
-        let leader = self.leader(Some(root)).filter(|_| goes)?;
+        let applies = self.shape.choice.bcast.by_node(self.shape.boards);
+        let leader = self.leader(Some(root)).filter(|_| applies)?;
         self.can_receive(memory.bytes())?;
         self.receive(leader, memory.as_mut_slice(), None)
     }
@@ -88,8 +88,8 @@ impl<'a> NearHand<'a> {
         if Across::of_reduce(&self.shape, self.nodes, size, op) != Across::Leaders {
             return None;
         }
-        let goes = choice.by_node(self.shape.boards);
-        self.give(goes, choice.board(), RoundKind::Reduce, input.as_slice())?;
+        let applies = choice.by_node(self.shape.boards);
+        self.give(applies, choice.board(), RoundKind::Reduce, input.as_slice())?;
         self.end()
     }
 
@@ -108,9 +108,9 @@ impl<'a> NearHand<'a> {
             return None;
         }
         self.can_receive(input.bytes())?;
-        let goes = choice.allreduce.by_node(self.shape.boards);
+        let applies = choice.allreduce.by_node(self.shape.boards);
         let round = self.give(
-            goes,
+            applies,
             choice.reduce.board(),
             RoundKind::Reduce,
             input.as_slice(),
@@ -147,7 +147,7 @@ impl<'a> NearHand<'a> {
         kind: RoundKind,
         bytes: &[u8],
     ) -> Option<Round> {
-        goes(&self.shape, &self.seat, bytes.len(), board_choice).filter(|()| by_node)?;
+        applies(&self.shape, &self.seat, bytes.len(), board_choice).filter(|()| by_node)?;
         let (_, place) = self.nodes.near();
         let note = BoardNote::of_call(self.number, kind, bytes.len());
         arrive(&self.seat, place, note, bytes)
@@ -181,11 +181,11 @@ impl<'a> NearHand<'a> {
     fn waits_for_entry(&mut self) -> bool {
         let queue = self.seat.bcast_queue();
         let next = queue.next();
-        let comes_soon = (0..poll_limit(self.universe)).any(|_| {
+        let arrives_soon = (0..poll_limit(self.universe)).any(|_| {
             std::hint::spin_loop();
             queue.is_told(next)
         });
-        comes_soon || {
+        arrives_soon || {
             let entry = Awaited::new(&self.seat, BoardEvent::Entry(next));
             self.universe.sleep_at_board(&entry)
         }

@@ -153,7 +153,7 @@ impl AtHand<'_> {
     }
 
     fn goes_in_parcels(&self, board_choice: BoardChoice) -> Option<()> {
-        self.goes(0, board_choice)?;
+        self.applies(0, board_choice)?;
         parcels::have_room(self.seat).then_some(())
     }
 

@@ -23,14 +23,14 @@ pub(in super::super) async fn allgather<V: Visit>(
     let at = |rank: u32| rank as usize * block..(rank as usize + 1) * block;
     if !by.leads() {
         let mine = dense(&mut all[at(call.rank())]);
-        by.go_on(gather_equal(&by.near, Some(&mine), &[], by.root()).await)?;
+        by.defer_error(gather_equal(&by.near, Some(&mine), &[], by.root()).await)?;
         return by.send_near(all).await;
     }
     let near: Vec<Payload> = by
         .ranks_near()
         .map(|rank| dense(&mut all[at(rank)]))
         .collect();
-    by.go_on(gather_equal(&by.near, None, &near, CollectiveRoot::Here).await)?;
+    by.defer_error(gather_equal(&by.near, None, &near, CollectiveRoot::Here).await)?;
     let members = by.members();
     if by.nodes.are_in_order() {
         exchange_all(&by, &members, all).await?;
@@ -77,14 +77,14 @@ pub(in super::super) async fn allgather_various<V: Visit>(
         } else {
             Some(given)
         };
-        by.go_on(gather_various(&by.near, given, near, CollectiveRoot::Here).await)?;
+        by.defer_error(gather_various(&by.near, given, near, CollectiveRoot::Here).await)?;
         let mut parts = parts.iter();
         let of_node = |ranks: &Vec<u32>| parts.by_ref().take(ranks.len()).map(Payload::bytes).sum();
         let of_nodes: Vec<u64> = members.iter().map(of_node).collect();
         let nodes = parts_of_lengths(whole, of_nodes.into_iter());
         blocks::allgather(&by.across, None, &nodes).await?;
     } else {
-        by.go_on(gather_various(&by.near, Some(given), &[], by.root()).await)?;
+        by.defer_error(gather_various(&by.near, Some(given), &[], by.root()).await)?;
     }
     let mut result = whole;
     by.send_near(result.as_mut_slice()).await?;
@@ -147,13 +147,13 @@ pub(in super::super) async fn alltoall<V: Visit>(
     let given = Payload::Dense(UserMemory::of_const(out));
     let taken = dense(into);
     if !by.leads() {
-        by.go_on(gather_equal(&by.near, Some(&given), &[], by.root()).await)?;
+        by.defer_error(gather_equal(&by.near, Some(&given), &[], by.root()).await)?;
         return scatter_equal(&by.near, &[], Some(&taken), by.root()).await;
     }
     let count = by.near.size() as usize;
     let mut rows = vec![0; count * out.len()];
     let near = parts_of(&mut rows, count);
-    by.go_on(gather_equal(&by.near, Some(&given), &near, CollectiveRoot::Here).await)?;
+    by.defer_error(gather_equal(&by.near, Some(&given), &near, CollectiveRoot::Here).await)?;
     let members = by.members();
     let block = out.len() / call.size() as usize;
     // From each rank near this one to each rank of a node, node by node.

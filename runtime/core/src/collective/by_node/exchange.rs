@@ -125,14 +125,14 @@ async fn follow<V: Visit>(
 ) -> Result<Parcel, Error> {
     let mut table = to_bytes(&given.lengths);
     let place = dense(&mut table);
-    by.go_on(gather_equal(&by.near, Some(&place), &[], by.root()).await)?;
+    by.defer_error(gather_equal(&by.near, Some(&place), &[], by.root()).await)?;
     if !given.blocks.is_empty() {
-        by.go_on(by.near.send(by.leader, &given.blocks).await)?;
+        by.defer_error(by.near.send(by.leader, &given.blocks).await)?;
     }
-    by.go_on(scatter_equal(&by.near, &[], Some(&place), by.root()).await)?;
+    by.defer_error(scatter_equal(&by.near, &[], Some(&place), by.root()).await)?;
     let mut got = far.parcel(&table);
     if !got.blocks.is_empty() {
-        by.go_on(by.near.receive(by.leader, &mut got.blocks).await)?;
+        by.defer_error(by.near.receive(by.leader, &mut got.blocks).await)?;
     }
     Ok(got)
 }
@@ -167,7 +167,7 @@ async fn collect<V: Visit>(
 ) -> Result<Vec<Parcel>, Error> {
     let mut tables = vec![to_bytes(&own.lengths); by.near.size() as usize];
     let places: Vec<Payload> = tables.iter_mut().map(|table| dense(table)).collect();
-    by.go_on(gather_equal(&by.near, None, &places, CollectiveRoot::Here).await)?;
+    by.defer_error(gather_equal(&by.near, None, &places, CollectiveRoot::Here).await)?;
     let mut given: Vec<Parcel> = tables.iter().map(|table| far.parcel(table)).collect();
     let mut coming = by.near.pending();
     for (rank, parcel) in (0..).zip(&mut given) {
@@ -175,7 +175,7 @@ async fn collect<V: Visit>(
             coming.receive(rank, &mut parcel.blocks);
         }
     }
-    by.go_on(coming.finish().await)?;
+    by.defer_error(coming.finish().await)?;
     given[by.leader as usize] = own;
     Ok(given)
 }
@@ -210,7 +210,7 @@ async fn exchange<V: Visit>(
             sent.send(*node, blocks);
         }
     }
-    let lengths = by.go_on(coming.finish().await);
+    let lengths = by.defer_error(coming.finish().await);
     let mut come: Vec<Parcel> = tables.iter().map(|table| far.parcel(table)).collect();
     let mut coming = by.across.pending();
     for ((node, _), parcel) in far.nodes.iter().zip(&mut come) {
@@ -218,12 +218,12 @@ async fn exchange<V: Visit>(
             coming.receive(*node, &mut parcel.blocks);
         }
     }
-    let ended = lengths.and(by.go_on(coming.finish().await));
+    let ended = lengths.and(by.defer_error(coming.finish().await));
     if ended.is_err() {
         // Others have given up too, and receive nothing.
         sent.take_back();
     }
-    let sent = by.go_on(sent.finish().await);
+    let sent = by.defer_error(sent.finish().await);
     ended.and(sent).map(|()| come)
 }
 
@@ -234,7 +234,7 @@ async fn distribute<V: Visit>(
 ) -> Result<Parcel, Error> {
     let mut tables: Vec<Vec<u8>> = got.iter().map(|parcel| to_bytes(&parcel.lengths)).collect();
     let places: Vec<Payload> = tables.iter_mut().map(|table| dense(table)).collect();
-    by.go_on(scatter_equal(&by.near, &places, None, CollectiveRoot::Here).await)?;
+    by.defer_error(scatter_equal(&by.near, &places, None, CollectiveRoot::Here).await)?;
     let mut sent = by.near.pending();
     for (rank, parcel) in (0..).zip(&got) {
         if rank != by.leader && !parcel.blocks.is_empty() {

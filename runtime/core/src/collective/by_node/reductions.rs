@@ -163,7 +163,7 @@ pub(in super::super) async fn reduce_scatter_in_slices<V: Visit>(
     let place = by.near.rank() as usize;
     let mut slice = vec![0; of_places[place]];
     let (all, own) = (UserMemory::of_const(&by_place), UserMemory::of(&mut slice));
-    by.go_on(reduce_scatter_near(&by.near, all, &of_places, own, op).await)?;
+    by.defer_error(reduce_scatter_near(&by.near, all, &of_places, own, op).await)?;
     let of_nodes: Vec<usize> = at_place(place).map(|rank| lengths[rank]).collect();
     let Some(same_place) = by.same_place() else {
         return Ok(());
@@ -188,7 +188,7 @@ pub(in super::super) async fn scan<V: Visit>(
 ) -> Result<(), Error> {
     let by = ByNodeCall::of(call, nodes, None).await?;
     let before = before_node(&by, input, op).await?;
-    by.go_on(scan_plain(&by.near, input, output, op).await)?;
+    by.defer_error(scan_plain(&by.near, input, output, op).await)?;
     if let Some(before) = receive_before(&by, before, input.bytes()).await? {
         op.reduce(&before, output.as_mut_slice());
     }
@@ -205,7 +205,7 @@ pub(in super::super) async fn exscan<V: Visit>(
 ) -> Result<(), Error> {
     let by = ByNodeCall::of(call, nodes, None).await?;
     let before = before_node(&by, input, op).await?;
-    by.go_on(exscan_plain(&by.near, input, output, op).await)?;
+    by.defer_error(exscan_plain(&by.near, input, output, op).await)?;
     if let Some(before) = receive_before(&by, before, input.bytes()).await? {
         match by.near.rank() {
             0 => output.copy_from(UserMemory::of_const(&before)),
@@ -228,7 +228,7 @@ impl<V: Visit> ByNodeCall<'_, V> {
         lengths.resize(self.near.size() as usize, 0);
         let mut slice = vec![0; lengths[self.near.rank() as usize]];
         let own = UserMemory::of(&mut slice);
-        self.go_on(reduce_scatter_near(&self.near, input, &lengths, own, op).await)?;
+        self.defer_error(reduce_scatter_near(&self.near, input, &lengths, own, op).await)?;
         Ok((lengths, slice))
     }
 }

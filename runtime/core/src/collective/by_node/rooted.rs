@@ -6,7 +6,7 @@
 //!
 //! A rank follows the contents of a slot, not its own expectation: so ranks that disagree about a length all complete,
 //! and the one that detects it gets an error. A receive for a block expected directly is posted at the beginning, so
-//! that it does not wait for the slots; it is cancelled if these say that the block comes otherwise.
+//! that it does not wait for the slots; it is cancelled if the block comes otherwise according to these.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -45,7 +45,7 @@ async fn give<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Res
     let mut slot = by.slots(1);
     slot.put(0, own);
     let one = slot.whole();
-    by.go_on(gather_equal(&by.near, Some(&one), &[], by.root()).await)?;
+    by.defer_error(gather_equal(&by.near, Some(&one), &[], by.root()).await)?;
     match slot.travels(0) {
         Travels::InSlot => Ok(()),
         Travels::Together => send_to(&by.near, by.leader, own).await,
@@ -58,7 +58,7 @@ async fn pass_up<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> 
     let (mut slot, mut all) = (by.slots(1), by.slots(by.near.size() as usize));
     slot.put(0, own);
     let (one, places) = (slot.whole(), all.places());
-    by.go_on(gather_equal(&by.near, Some(&one), &places, CollectiveRoot::Here).await)?;
+    by.defer_error(gather_equal(&by.near, Some(&one), &places, CollectiveRoot::Here).await)?;
     let lengths = all.together();
     let mut packed = vec![0; lengths.iter().sum()];
     let mut coming = by.near.pending();
@@ -70,7 +70,7 @@ async fn pass_up<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> 
             copied.unwrap_or_else(|error| by.call.note(error));
         }
     }
-    by.go_on(coming.finish().await)?;
+    by.defer_error(coming.finish().await)?;
     let node = by.node_of(root);
     let mut sent = by.across.pending();
     sent.send(node, all.bytes());
@@ -104,7 +104,7 @@ async fn collect<V: Visit>(
     }
     let gathered = gather_various(&by.near, mine, &near, CollectiveRoot::Here).await;
     let come = coming.finish().await;
-    if let Err(lost) = by.go_on(gathered.and(come)) {
+    if let Err(lost) = by.defer_error(gathered.and(come)) {
         for pending in early.into_values() {
             give_up(pending).await;
         }
@@ -207,14 +207,14 @@ async fn pass_down<V: Visit>(
 ) -> Result<(), Error> {
     let (mut slot, mut all) = (by.slots(1), by.slots(by.near.size() as usize));
     let node = by.node_of(root);
-    by.go_on(by.across.receive(node, all.bytes()).await)?;
+    by.defer_error(by.across.receive(node, all.bytes()).await)?;
     let lengths = all.together();
     let mut packed = vec![0; lengths.iter().sum()];
     if !packed.is_empty() {
-        by.go_on(by.across.receive(node, &mut packed).await)?;
+        by.defer_error(by.across.receive(node, &mut packed).await)?;
     }
     let (one, places) = (slot.whole(), all.places());
-    by.go_on(scatter_equal(&by.near, &places, Some(&one), CollectiveRoot::Here).await)?;
+    by.defer_error(scatter_equal(&by.near, &places, Some(&one), CollectiveRoot::Here).await)?;
     let parts: Vec<Payload> = cut_mut(&mut packed, &lengths).map(dense).collect();
     let mut sent = by.near.pending();
     for (rank, part) in (0..).zip(&parts) {
@@ -234,7 +234,7 @@ async fn get<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Resu
     let mut slot = by.slots(1);
     let early = expect_alone(by, root, own);
     let one = slot.whole();
-    let received = by.go_on(scatter_equal(&by.near, &[], Some(&one), by.root()).await);
+    let received = by.defer_error(scatter_equal(&by.near, &[], Some(&one), by.root()).await);
     let comes_alone = received.is_ok() && slot.travels(0) == Travels::Alone;
     match early {
         Some(pending) if comes_alone => return pending.finish().await,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Blocks of the ranks of a node, whose lengths not all ranks know, in transit between the root and a leader. Each has
 //! a *slot*: its length, and behind it the block itself if that fits. Longer ones follow together in one message, and
-//! still longer ones are sent directly between the root and their rank. The reader of a slot can tell which applies.
+//! still longer ones are sent directly between the root and their rank. The length in the slot determines which
+//! applies.
 //!
 //! ```text
 //! bytes   what
