@@ -21,7 +21,7 @@ pub trait Visit: Copy {
     /// Whether other threads may visit between two visits of this one.
     fn is_shared(self) -> bool;
 
-    /// Whether other threads do.
+    /// Whether other threads are visiting as well.
     fn has_company(self) -> bool {
         false
     }
