@@ -448,7 +448,7 @@ fn send(socket: &OwnedFd, words: &ToDaemon) -> Result<(), Errno> {
     rustix::net::send(socket, &words.encode(), SendFlags::NOSIGNAL).map(drop)
 }
 
-/// Flushes the C library's output streams, but waits for that only [`FLUSH_TIME`]: another thread may hold a stream's
+/// Flushes the C library's output streams, but waits for that only `FLUSH_TIME`: another thread may hold a stream's
 /// lock for ever, or the reader may have stopped. What follows until the process exits is bounded too: a program that
 /// aborts in a signal handler may have been interrupted, or have crashed, while it held the lock of its heap.
 pub fn flush_output() {

@@ -3,9 +3,9 @@
 //! completes them.
 //!
 //! It has three parts. The [pump](Pump) contains engine and transport and moves the data as the engine decides;
-//! [gates](Gates) carry persistent requests past the engine and are informed of each operation that could interfere;
-//! [bundles](Bundles) are requests composed of others. Nothing here depends on communicators, tasks or how a process
-//! waits.
+//! [gates](MessageGates) carry persistent requests past the engine and are informed of each operation that could
+//! interfere; [bundles](Bundles) are requests composed of others. Nothing here depends on communicators, tasks or how a
+//! process waits.
 //!
 //! | topic | file |
 //! |------|-------|

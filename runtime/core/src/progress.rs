@@ -75,7 +75,7 @@ impl Universe {
         self.messages.pump.fabric.uncork();
     }
 
-    /// Makes a turn of progress in one of [`CALLS_PER_TURN`] calls on the fast path.
+    /// Makes a turn of progress in one of `CALLS_PER_TURN` calls on the fast path.
     #[inline]
     pub fn turn_at_hand(&mut self) {
         self.calls_at_hand = self.calls_at_hand.wrapping_add(1);

@@ -68,7 +68,7 @@ impl WaitContext<'_> {
     }
 
     /// Whether a frame waits for room, whose return rings no doorbell. Before the address record of a peer has arrived
-    /// there is no room either; then the process wakes up within the [patience](Network::sleep_limit) for the reply.
+    /// there is no room either; then the process wakes up within the [limit](JobNetwork::sleep_limit) for the reply.
     fn waits_for_room(&self) -> bool {
         let Pump { engine, fabric, .. } = &self.messages.pump;
         let mut busy = engine.busy();
