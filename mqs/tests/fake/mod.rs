@@ -142,7 +142,7 @@ impl Model {
     /// The operation of the last slot names a datatype.
     pub(crate) fn datatype(&mut self, handle: u32) {
         let at = (self.slots - 1) % queue_layout::CHUNK_SLOTS;
-        self.chunks.last_mut().unwrap().slots[at].tell_datatype(handle);
+        self.chunks.last_mut().unwrap().slots[at].record_datatype(handle);
     }
 
     /// The process that has this memory.

@@ -25,7 +25,7 @@ pub fn open(universe: &Universe, many_threads: bool) {
     let world = (universe.rank(), universe.size());
     for (comm, handle) in [
         (universe.comms.world(), MPI_Comm::WORLD),
-        (universe.comms.myself(), MPI_Comm::SELF),
+        (universe.comms.self_comm(), MPI_Comm::SELF),
     ] {
         know(&comm, handle);
     }
@@ -38,7 +38,7 @@ pub fn open(universe: &Universe, many_threads: bool) {
 /// A communicator has a handle.
 pub fn know(comm: &Comm, handle: MPI_Comm) {
     if let Some(row) = comm.row() {
-        row.know_handle(u32::try_from(handle.bits()).unwrap_or(0));
+        row.set_handle(u32::try_from(handle.bits()).unwrap_or(0));
     }
 }
 

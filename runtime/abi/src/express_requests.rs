@@ -436,7 +436,7 @@ unsafe fn take(request: MPI_Request, looks: bool) -> Option<(MPI_Status, bool)> 
     // SAFETY: the lane is open.
     let universe = unsafe { universe() };
     let mut ended = universe.collect_at_hand(token);
-    if ended.is_none() && looks && universe.messages.has_come_first() {
+    if ended.is_none() && looks && universe.messages.has_first_frame() {
         if let Some(received) = universe.take_if_first(token) {
             return Some((express::status_of(universe, received), false));
         }

@@ -286,7 +286,8 @@ fn environment(argv: &[CString]) -> InfoPairs {
         OsStr::from_bytes(&words.collect::<Vec<_>>().join(&b' ')),
     );
     // The same at any time: before MPI_Init the launcher's words tell it.
-    let size = process::world_size().unwrap_or_else(|| runtime::Birth::size_to_come() as usize);
+    let size =
+        process::world_size().unwrap_or_else(|| runtime::LaunchState::expected_size() as usize);
     pairs.set_known(c"maxprocs", OsStr::new(&size.to_string()));
     pairs.set_known(c"host", OsStr::new(&process::host()));
     pairs.set_known(c"arch", OsStr::new(env::consts::ARCH));

@@ -104,7 +104,7 @@ fn join(level: c_int) -> Result<()> {
     };
     process::set_identity(identity);
     if universe.rank() == 0 {
-        let complaints = universe.take_complaints();
+        let complaints = universe.take_warnings();
         for complaint in complaints.into_iter().chain(qmpi::take_complaints()) {
             eprintln!("rmpi: {complaint}");
         }
@@ -129,14 +129,14 @@ fn join(level: c_int) -> Result<()> {
     });
     process::set_phase(ProcessPhase::Running);
     express_lanes::open();
-    launch::end(launch::Lap::Rest);
+    launch::end(launch::LaunchPhase::Rest);
     Ok(())
 }
 
 fn note_first_communicators(universe: &mut Universe) {
     for (handle, comm) in [
         (MPI_Comm::WORLD, universe.comms.world()),
-        (MPI_Comm::SELF, universe.comms.myself()),
+        (MPI_Comm::SELF, universe.comms.self_comm()),
     ] {
         let (size, rank) = (comm.size().into(), comm.rank.into());
         let words = [handle.0 as u64, size, rank, 0, 0];
@@ -172,7 +172,7 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
         Err(error) => return Err(error.into()),
     }
     mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
-    mpi.state(|state| state.universe.network.say_quiet());
+    mpi.state(|state| state.universe.network.report_quiescence());
     mpi.wait_until(Awaits::Other, |universe| universe.network.may_leave());
     process::set_world(World::Finalized);
     if mpi.state(|state| state.sessions.is_empty()) {
@@ -200,7 +200,7 @@ fn linger(mpi: Mpi) {
     if mpi.state(|state| state.universe.network.may_leave()) {
         return;
     }
-    mpi.state(|state| state.universe.network.say_quiet());
+    mpi.state(|state| state.universe.network.report_quiescence());
     let since = Instant::now();
     mpi.wait_until(Awaits::Other, |universe| {
         universe.network.may_leave() || since.elapsed() > LINGER

@@ -130,7 +130,7 @@ fn look(
         })
     };
     if let Some(looked) = once()? {
-        mpi.tend();
+        mpi.progress_briefly();
         return Ok(Some(looked));
     }
     if wait {

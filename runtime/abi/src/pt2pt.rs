@@ -581,7 +581,7 @@ fn start_send(mpi: Mpi, call: Pt2ptCall, form: Form) -> Result<Option<RequestId>
         Ok::<_, Error>(started.inspect(|it| note(state, *it, &call)))
     })?;
     if started.is_none() {
-        mpi.tend();
+        mpi.progress_briefly();
     }
     Ok(started)
 }
@@ -620,7 +620,7 @@ fn start_receive(mpi: Mpi, call: Pt2ptCall) -> Result<Option<RequestId>> {
 /// Notes for debuggers what a request moves.
 pub(crate) fn note(state: &mut LibraryState, request: RequestId, call: &Pt2ptCall) {
     let messages = &mut state.universe.messages;
-    messages.tell_datatype(request, type_rows::number(call.datatype));
+    messages.record_datatype(request, type_rows::number(call.datatype));
 }
 
 fn check_send(mpi: Mpi, call: &Pt2ptCall) -> Result<()> {

@@ -681,7 +681,7 @@ fn look(mpi: Mpi, found: FoundRequest) -> MPI_Status {
 }
 
 fn find_all(mpi: Mpi, requests: &[MPI_Request]) -> Result<Vec<FoundRequest>> {
-    mpi.tend();
+    mpi.progress_briefly();
     let mut found = Vec::with_capacity(requests.len());
     for request in requests {
         found.push(look_up(mpi, *request)?);
@@ -691,7 +691,7 @@ fn find_all(mpi: Mpi, requests: &[MPI_Request]) -> Result<Vec<FoundRequest>> {
 
 /// Looks a request up, and carries on what is in the background: what the call finds may be complete, again and again.
 fn find(mpi: Mpi, request: MPI_Request) -> Result<FoundRequest> {
-    mpi.tend();
+    mpi.progress_briefly();
     look_up(mpi, request)
 }
 

@@ -309,7 +309,7 @@ fn pset(mpi: Mpi, name: &CStr) -> Result<Group> {
         return Ok(mpi.visit(|universe| universe.comms.world()).group);
     }
     if same(MYSELF) {
-        return Ok(mpi.visit(|universe| universe.comms.myself()).group);
+        return Ok(mpi.visit(|universe| universe.comms.self_comm()).group);
     }
     let detail = format!("{name:?} is no process set; there are {WORLD:?} and {MYSELF:?}");
     Err(Error::new(ErrorClass::ARG, detail))

@@ -132,7 +132,7 @@ impl LibraryState {
         };
         Self {
             world: object(universe.comms.world(), 0),
-            myself: object(universe.comms.myself(), 1),
+            myself: object(universe.comms.self_comm(), 1),
             universe,
             comms: HandleRegistry::new(),
             groups: Groups::default(),
@@ -274,7 +274,7 @@ impl Visit for Mpi {
     }
 
     #[inline(always)]
-    fn tell_tools(self) {
+    fn deliver_events(self) {
         if runtime::var::events::wanted().any() {
             tool_event::within_wait(self);
         }

@@ -153,7 +153,9 @@ pub fn handle_alloc(
     if let (Err(_), PvarBinding::Comm(_, Some(watch)), PvarSource::Queue(kind)) =
         (made, bound, pvar.source)
     {
-        runtime::var::pvars::tally().queues(kind).unwatch(watch);
+        runtime::var::pvars::engine_counters()
+            .queues(kind)
+            .unwatch(watch);
     }
     let key = made?;
     handle.set(MPI_T_pvar_handle(bits(

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a call waits for, in the words that a debugger is told.
+//! The operation that a call waits for, in the form that debuggers read.
 
 use queue_layout::{ANY_PEER, ANY_TAG, NO_BYTES};
 
 use crate::operation::ReceiveSource;
 use crate::{ContextId, Peer, RequestId};
 
-/// What a call waits for.
+/// The operation that a call waits for.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Awaits {
     /// One request.
     Request(RequestId),
     /// Both of two requests.
     Both(RequestId, RequestId),
-    /// Requests of a list of the program's.
+    /// Requests in an array of the application's.
     List(RequestList),
-    /// A message that the call does not take.
+    /// A message that the call does not receive (a probe).
     Message(ReceiveSource),
     /// The other ranks of a communicator.
     Ranks(AwaitedCollective),
@@ -29,34 +29,34 @@ pub enum Awaits {
 pub struct AwaitedCollective {
     /// A context of its communicator.
     pub context: ContextId,
-    /// Which of the communicator's calls it is: the same at all ranks that call in the same order.
+    /// Sequence number of the call on its communicator: the same at all ranks that call in the same order.
     pub call: Option<i32>,
-    /// Its root, where it has one.
+    /// Its root, if it has one.
     pub root: Option<Peer>,
-    /// Bytes of its data, where all ranks must name as many.
+    /// Bytes of its data, if all ranks must agree on them.
     pub bytes: Option<u64>,
 }
 
 impl AwaitedCollective {
-    /// World rank of the root and number of the call, as debuggers read them.
+    /// World rank of the root and number of the call, in the form that debuggers read.
     pub(crate) fn envelope(self) -> (u32, i32) {
         let root = self.root.map_or(ANY_PEER, |root| root.0);
         (root, self.call.unwrap_or(ANY_TAG))
     }
 
-    /// Its bytes, as debuggers read them.
-    pub(crate) fn told_bytes(self) -> u64 {
+    /// Its bytes, in the form that debuggers read.
+    pub(crate) fn recorded_bytes(self) -> u64 {
         self.bytes.unwrap_or(NO_BYTES)
     }
 }
 
-/// The program's list of request handles, which are eight bytes each.
+/// The application's array of request handles, eight bytes each.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestList {
-    /// Where it lies.
+    /// Its address.
     pub address: usize,
-    /// Handles in it.
+    /// Number of handles.
     pub count: usize,
-    /// What a handle is more than the token of its request.
+    /// Difference between a handle and the token of its request.
     pub base: usize,
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a process learns what job it belongs to, and its line to the daemon of its node, or to what stands in for it (`managed.rs`).
+//! How a process obtains the job that it belongs to, and its connection to the daemon of its node or to the substitute
+//! for it (`managed.rs`).
 //!
 //! # Safety
-//! Descriptors arrive as numbers in the environment. Each is checked to be what it should be before it is owned; from
-//! then on it is closed by its owner alone.
+//! Descriptors arrive as numbers in the environment. Each is checked to be of the expected kind before it is owned;
+//! from then on only its owner closes it.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -23,51 +24,51 @@ use wireup::{Boot, ToDaemon, ToRank};
 use transport::Fabric;
 
 use crate::Error;
-use crate::managed::{Born, Inherited, Managed, PmiAddress, PmiSetting, USED_VARIABLE, used};
+use crate::managed::{Inherited, JoinedJob, Managed, PmiAddress, PmiSetting, USED_VARIABLE, used};
 use crate::var::{ROWS, Variable, VariableValues, launch, settings};
 
-/// What a process is born with.
+/// The initial state of a process, from its launcher.
 #[derive(Debug)]
-pub struct Birth {
+pub struct LaunchState {
     /// The job; `None` for a program that was started without the launcher.
     pub boot: Option<Boot>,
-    /// The line to the daemon.
+    /// The connection to the daemon.
     pub link: Option<DaemonLink>,
     /// The node segment.
     pub segment: Option<OwnedFd>,
 }
 
-/// The connection to the daemon. Clones share it, for whoever cannot visit the process.
+/// The connection to the daemon. Clones share it, for code without access to the [`Universe`](crate::Universe).
 #[derive(Clone, Debug)]
 pub struct DaemonLink {
     to: To,
     rank: u32,
 }
 
-/// Who is at its other end.
+/// The other end of the connection.
 #[derive(Clone, Debug)]
 enum To {
     /// The daemon, over the control socket.
     Daemon(Arc<OwnedFd>),
-    /// Another launcher's server, in this process's own words.
+    /// The server of another launcher, through this process's substitute for a daemon.
     Managed(Arc<Mutex<Managed>>),
 }
 
-/// What one read of the control socket returned.
+/// The result of one read of the control socket.
 #[derive(Debug)]
 pub(crate) enum ControlInput {
-    /// The daemon said something.
+    /// A message from the daemon.
     Words(ToRank),
-    /// Nothing that makes sense, for now.
+    /// An invalid message, or none yet.
     Nothing,
-    /// The daemon is gone.
+    /// The daemon has closed the connection.
     End,
 }
 
-impl Birth {
-    /// Ranks of the job that this process will join in `MPI_Init`, as far as that can be known before.
+impl LaunchState {
+    /// Number of ranks of the job that this process will join in `MPI_Init`, as far as it is known before.
     #[must_use]
-    pub fn size_to_come() -> u32 {
+    pub fn expected_size() -> u32 {
         if let Ok(text) = std::env::var(wireup::BOOT_VARIABLE) {
             return Boot::parse(&text).map_or(1, |boot| boot.size);
         }
@@ -75,15 +76,15 @@ impl Birth {
             settings::CvarValue::Word(place) => PmiSetting::of(place as u64),
             _ => PmiSetting::Auto,
         };
-        let found = PmiAddress::look(setting, &Environment);
+        let found = PmiAddress::detect(setting, &Environment);
         found.map_or(1, |found| found.size(&Environment))
     }
 
-    /// Reads what the launcher left, takes the descriptors over, and says hello. `publishes` says whether the process will
-    /// tell where it is found on a network.
+    /// Reads the launcher's settings, takes over the inherited descriptors, and sends the hello message. `publishes`:
+    /// whether the process will publish its network address record.
     ///
     /// # Errors
-    /// When there is a launcher but what it left cannot be used.
+    /// When there is a launcher but its settings cannot be used.
     pub fn from_environment(
         values: &VariableValues,
         publishes: impl FnOnce(&Boot) -> bool,
@@ -96,13 +97,13 @@ impl Birth {
         // process of the rank would take itself for the rank.
         unsafe { std::env::remove_var(wireup::BOOT_VARIABLE) };
         for name in OF_PMI {
-            // SAFETY: as above; and for the same reason, as rmpiexec speaks PMI with libraries of another kind.
+            // SAFETY: as above; and for the same reason, as rmpiexec offers PMI to other MPI libraries.
             unsafe { std::env::remove_var(name) };
         }
         let boot = Boot::parse(&text).map_err(|error| Error::Boot(error.to_string()))?;
         let inherited = (own_socket(boot.control_fd), own_segment(&boot));
         allow_single_copy(boot.daemon_pid);
-        let (link, segment) = greet(&boot, inherited, publishes(&boot))?;
+        let (link, segment) = send_hello(&boot, inherited, publishes(&boot))?;
         Ok(Self {
             boot: Some(boot),
             link: Some(link),
@@ -111,22 +112,23 @@ impl Birth {
     }
 }
 
-/// By what a process that is started here would find the others of its job, for people; `None`: it would be alone.
+/// The launcher interface through which a process started here would find its job, for display; `None`: it would be a
+/// singleton.
 ///
 /// # Errors
-/// What it would say where it cannot find them.
+/// The error message when the interface cannot be used.
 pub fn started_by(values: &VariableValues) -> Result<Option<String>, String> {
     if let Ok(text) = std::env::var(wireup::BOOT_VARIABLE) {
         let boot = Boot::parse(&text).map_err(|error| error.to_string())?;
         let (rank, size) = (boot.rank, boot.size);
         return Ok(Some(format!("rmpiexec, as rank {rank} of {size}")));
     }
-    let found = PmiAddress::look(PmiSetting::of(values.get(Variable::Pmi)), &Environment);
+    let found = PmiAddress::detect(PmiSetting::of(values.get(Variable::Pmi)), &Environment);
     let found = found.map_err(|error| error.to_string())?;
     Ok(found.words(&Environment))
 }
 
-/// By which a library of MPICH's kind would take itself for the rank.
+/// Variables by which an MPICH derivative in a child process would take itself for the rank.
 const OF_PMI: [&str; 5] = [
     "PMI_FD",
     "PMI_RANK",
@@ -135,11 +137,11 @@ const OF_PMI: [&str; 5] = [
     "MPI_LOCALNRANKS",
 ];
 
-impl Birth {
+impl LaunchState {
     /// Joins the job of another launcher, if one has started this process.
     fn from_another(setting: PmiSetting) -> Result<Self, Error> {
-        let found = PmiAddress::look(setting, &Environment)?;
-        if found != PmiAddress::Nobody {
+        let found = PmiAddress::detect(setting, &Environment)?;
+        if found != PmiAddress::None {
             // SAFETY: as for the boot variable, and before a library begins threads of its own.
             unsafe { std::env::set_var(USED_VARIABLE, used(&Environment)) };
         }
@@ -150,12 +152,12 @@ impl Birth {
                 segment: None,
             });
         };
-        let born = Managed::join(manager)?;
-        let Born {
+        let joined = Managed::join(manager)?;
+        let JoinedJob {
             boot,
             managed,
             segment,
-        } = born;
+        } = joined;
         allow_single_copy(boot.daemon_pid);
         let link = DaemonLink {
             rank: boot.rank,
@@ -168,28 +170,28 @@ impl Birth {
         })
     }
 
-    /// The process knows its job: tools see how long that took, and what the launcher has told of the time before.
-    pub(crate) fn tell_launch(&self) {
+    /// Records for tools how long it took to join the job, and the times that the launcher has reported.
+    pub(crate) fn record_launch(&self) {
         if let Some(launch) = self.boot.as_ref().and_then(|boot| boot.launch) {
-            launch::tell(&launch);
+            launch::record(&launch);
         }
-        launch::end(launch::Lap::Job);
+        launch::end(launch::LaunchPhase::Job);
     }
 
-    /// The process cannot join: the others are not to wait for it.
+    /// Aborts the job because this process cannot join it: the other ranks would wait for it.
     pub(crate) fn give_up(&self, why: &Error) {
         if let Some(To::Managed(managed)) = self.link.as_ref().map(|link| &link.to) {
-            // Where nobody hears that, the end of this process has to do.
+            // If the abort is not delivered, the end of this process must do.
             let _ = lock(managed).abort(1, &why.to_string());
         }
     }
 
-    /// Tells the others where this process is found on a network that it has opened, where no daemon does it later. To be called by all
-    /// ranks; all of them have opened one, or none.
+    /// Publishes this process's network address record to the other ranks if no daemon does so later. Collective over
+    /// the job; either all ranks have opened a network, or none.
     ///
     /// # Errors
     /// When the launcher's server fails.
-    pub(crate) fn meet_others(&mut self, fabric: &Fabric) -> Result<(), Error> {
+    pub(crate) fn exchange_records(&mut self, fabric: &Fabric) -> Result<(), Error> {
         let (Some(link), Some(boot)) = (&self.link, &mut self.boot) else {
             return Ok(());
         };
@@ -197,13 +199,13 @@ impl Birth {
             return Ok(());
         };
         match fabric.network_record() {
-            Some(record) => lock(managed).meet_others(boot, &record),
+            Some(record) => lock(managed).exchange_records(boot, &record),
             None => Ok(()),
         }
     }
 }
 
-/// The environment of this process.
+/// The process environment.
 struct Environment;
 
 impl Inherited for Environment {
@@ -215,13 +217,14 @@ impl Inherited for Environment {
         if number < 3 {
             return false;
         }
-        // SAFETY: only asked about, for the time of this call; a number that is not open gives EBADF, not harm.
+        // SAFETY: borrowed for the time of this call; a number that is not open gives EBADF, not harm.
         let file = unsafe { BorrowedFd::borrow_raw(number) };
         rustix::net::sockopt::socket_type(file) == Ok(SocketType::STREAM)
     }
 }
 
-/// User and process at the other end of a socket of this host. The process is `None` where it is in no PID namespace of this one.
+/// User and process at the other end of a socket of this host. The process is `None` if it is not visible in this PID
+/// namespace.
 pub(crate) fn other_end(socket: &OwnedFd) -> Option<(u32, Option<i32>)> {
     let mut found = libc::ucred {
         pid: 0,
@@ -231,7 +234,7 @@ pub(crate) fn other_end(socket: &OwnedFd) -> Option<(u32, Option<i32>)> {
     let mut bytes = libc::socklen_t::try_from(size_of::<libc::ucred>()).ok()?;
     let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
     let place: *mut libc::c_void = (&raw mut found).cast();
-    // SAFETY: an open descriptor, and room for as many bytes as is said.
+    // SAFETY: an open descriptor, and room for the stated number of bytes.
     let got = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, place, &raw mut bytes) };
     (got == 0).then_some((found.uid, (found.pid > 0).then_some(found.pid)))
 }
@@ -240,7 +243,7 @@ fn lock(managed: &Mutex<Managed>) -> MutexGuard<'_, Managed> {
     managed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same for a process that wants to end, and may have been interrupted where it holds the lock.
+/// As `lock`, for a process that is about to exit and may have been interrupted while it holds the lock.
 fn lock_soon(managed: &Mutex<Managed>) -> Result<MutexGuard<'_, Managed>, Error> {
     let since = Instant::now();
     loop {
@@ -259,9 +262,9 @@ fn lock_soon(managed: &Mutex<Managed>) -> Result<MutexGuard<'_, Managed>, Error>
     }
 }
 
-/// Says hello over what was inherited, or over a new connection where that was lost, or was closed for writing by an MPI
-/// program that this rank ran before: then the segment is another one too.
-fn greet(
+/// Sends the hello message over the inherited socket, or over a new connection if that socket was lost, or was closed
+/// for writing by an earlier MPI program of this rank: then the segment is another one too.
+fn send_hello(
     boot: &Boot,
     inherited: (Option<OwnedFd>, Option<OwnedFd>),
     publishes: bool,
@@ -277,13 +280,13 @@ fn greet(
     {
         return Ok((DaemonLink::new(socket, rank), segment));
     }
-    let (socket, segment) = ask(boot)?;
-    say(&socket, &hello)?;
+    let (socket, segment) = request_descriptors(boot)?;
+    report(&socket, &hello)?;
     Ok((DaemonLink::new(socket, rank), segment))
 }
 
-/// Where the Yama module lets only ancestors read a process's memory, lets the daemon and its descendants: the other
-/// ranks. Elsewhere the call is refused and nothing is needed.
+/// Where the Yama module lets only ancestors read a process's memory, grants access to the daemon and its descendants:
+/// the other ranks. Elsewhere the call fails, and is not needed.
 fn allow_single_copy(daemon_pid: u32) {
     if let Some(daemon) = Pid::from_raw(daemon_pid.cast_signed()) {
         let _ = set_ptracer(PTracer::ProcessID(daemon));
@@ -296,14 +299,14 @@ impl DaemonLink {
         Self { to, rank }
     }
 
-    /// Whether a daemon of ours is at the other end, which says to the user what happens to the job.
+    /// Whether a daemon of ours is at the other end, which reports the fate of the job to the user.
     #[must_use]
     pub fn has_daemon(&self) -> bool {
         matches!(self.to, To::Daemon(_))
     }
 
-    /// The process ends, by `exit` or the return of its `main`, with this code. Where no daemon of ours sees that it has not finalized, this
-    /// ends the job: some launchers let the others wait.
+    /// To be called when the process exits with this code without `MPI_Finalize`. If no daemon of ours detects that,
+    /// this ends the job: some launchers leave the other ranks waiting.
     pub fn ends(&self, code: i32) {
         let To::Managed(managed) = &self.to else {
             return;
@@ -314,18 +317,18 @@ impl DaemonLink {
         if managed.may_end() {
             return;
         }
-        // As in `flush_output`: where the server does not answer, the process ends all the same.
+        // As in `flush_output`: the process exits even if the server does not answer.
         // SAFETY: the default action is no function.
         unsafe { libc::signal(libc::SIGALRM, libc::SIG_DFL) };
         // SAFETY: takes a number.
         unsafe { libc::alarm(END_SECONDS) };
         let rank = self.rank;
         eprintln!("rmpi: rank {rank} ends with exit code {code} before MPI_Finalize; the job ends");
-        // Where nobody hears that, nothing can be done.
+        // If the abort is not delivered, nothing else can be done.
         let _ = managed.abort(code.max(1), "a rank has ended before MPI_Finalize");
     }
 
-    /// Says that this rank is through with MPI: from now on it may exit.
+    /// Reports that this rank has finalized MPI: from now on it may exit.
     ///
     /// # Errors
     /// When the launcher is gone.
@@ -333,15 +336,15 @@ impl DaemonLink {
         match &self.to {
             To::Managed(managed) => lock(managed).finalized(),
             To::Daemon(socket) => {
-                say(socket, &ToDaemon::Finalized { rank: self.rank })?;
-                // For the next MPI program of this rank, see `greet`; a socket that is gone needs no closing.
+                report(socket, &ToDaemon::Finalized { rank: self.rank })?;
+                // For the next MPI program of this rank, see `send_hello`; a closed socket needs no shutdown.
                 let _ = rustix::net::shutdown(socket, Shutdown::Write);
                 Ok(())
             }
         }
     }
 
-    /// Asks for the end of the job, as `MPI_Abort`.
+    /// Requests the end of the job, as `MPI_Abort`.
     ///
     /// # Errors
     /// When the launcher is gone.
@@ -350,7 +353,7 @@ impl DaemonLink {
             To::Managed(managed) => lock_soon(managed)?.abort(code, "MPI_Abort was called"),
             To::Daemon(socket) => {
                 let (rank, message) = (self.rank, String::new());
-                say(
+                report(
                     socket,
                     &ToDaemon::Abort {
                         rank,
@@ -362,7 +365,7 @@ impl DaemonLink {
         }
     }
 
-    /// Asks for the end of the job because of an error, whose words stand behind "was ended by".
+    /// Requests the end of the job because of an error, whose message follows "was ended by".
     ///
     /// # Errors
     /// When the launcher is gone.
@@ -371,7 +374,7 @@ impl DaemonLink {
             To::Managed(managed) => lock_soon(managed)?.abort(code, error),
             To::Daemon(socket) => {
                 let (rank, message) = (self.rank, error.to_owned());
-                say(
+                report(
                     socket,
                     &ToDaemon::Fatal {
                         rank,
@@ -383,7 +386,8 @@ impl DaemonLink {
         }
     }
 
-    /// Says that a function was called that this library does not have: the launcher says it again if the job fails.
+    /// Reports a call of a function that this library does not implement: the launcher repeats it to the user if the
+    /// job fails.
     ///
     /// # Errors
     /// When the daemon is gone, or there is none.
@@ -392,21 +396,21 @@ impl DaemonLink {
             To::Managed(_) => Err(Error::Boot("another launcher has no ear for it".to_owned())),
             To::Daemon(socket) => {
                 let (rank, function) = (self.rank, function.to_owned());
-                say(socket, &ToDaemon::Missing { rank, function })
+                report(socket, &ToDaemon::Missing { rank, function })
             }
         }
     }
 
-    /// Takes the next thing that the daemon has said; never waits. After the segment has come this is the only reader.
-    pub(crate) fn hear(&self) -> ControlInput {
+    /// Takes the next message from the daemon; never blocks. After the segment has arrived this is the only reader.
+    pub(crate) fn receive(&self) -> ControlInput {
         let socket = match &self.to {
-            To::Managed(managed) => return lock(managed).hear(),
+            To::Managed(managed) => return lock(managed).receive(),
             To::Daemon(socket) => socket,
         };
         let mut bytes = [0u8; wireup::MAX_DATAGRAM_BYTES];
         match rustix::net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
             Ok((0, _)) | Err(Errno::CONNRESET) => ControlInput::End,
-            // What makes no sense is dropped.
+            // An invalid message is dropped.
             Ok((length, _)) => {
                 ToRank::decode(&bytes[..length]).map_or(ControlInput::Nothing, ControlInput::Words)
             }
@@ -414,8 +418,8 @@ impl DaemonLink {
         }
     }
 
-    /// Says something if the socket takes it now. Who cannot be told anything is found out by [`hear`](Self::hear).
-    pub(crate) fn try_say(&self, words: &ToDaemon) -> bool {
+    /// Sends a message if the socket has room for it. [`receive`](Self::receive) detects a closed connection.
+    pub(crate) fn try_send(&self, words: &ToDaemon) -> bool {
         let socket = match &self.to {
             To::Managed(managed) => {
                 lock(managed).take(words);
@@ -424,12 +428,12 @@ impl DaemonLink {
             To::Daemon(socket) => socket,
         };
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let said = rustix::net::send(socket, &words.encode(), flags);
-        !matches!(said, Err(Errno::AGAIN | Errno::INTR))
+        let sent = rustix::net::send(socket, &words.encode(), flags);
+        !matches!(sent, Err(Errno::AGAIN | Errno::INTR))
     }
 }
 
-fn say(socket: &OwnedFd, words: &ToDaemon) -> Result<(), Error> {
+fn report(socket: &OwnedFd, words: &ToDaemon) -> Result<(), Error> {
     send(socket, words)
         .map_err(|error| Error::Boot(format!("the launcher's daemon does not answer: {error}")))
 }
@@ -438,9 +442,9 @@ fn send(socket: &OwnedFd, words: &ToDaemon) -> Result<(), Errno> {
     rustix::net::send(socket, &words.encode(), SendFlags::NOSIGNAL).map(drop)
 }
 
-/// Writes what the program has printed and C's library still holds, but waits for that only so long: another thread may
-/// have a stream locked for ever, or nobody reads. What follows until the end of the process is bounded too: a program
-/// that aborts in a signal handler may have been interrupted, or have crashed, where it holds the lock of its heap.
+/// Flushes the C library's output streams, but waits for that only `FLUSH_TIME`: another thread may hold a stream's
+/// lock for ever, or the reader may have stopped. What follows until the process exits is bounded too: a program that
+/// aborts in a signal handler may have been interrupted, or have crashed, while it held the lock of its heap.
 pub fn flush_output() {
     // SAFETY: the default action is no function.
     unsafe { libc::signal(libc::SIGALRM, libc::SIG_DFL) };
@@ -450,7 +454,7 @@ pub fn flush_output() {
     let flush = move || {
         // SAFETY: a null pointer asks for all streams; each is locked while it is written.
         unsafe { libc::fflush(std::ptr::null_mut()) };
-        // The one who waits may have given up.
+        // The waiting thread may have given up.
         let _ = done.send(());
     };
     if std::thread::Builder::new().spawn(flush).is_ok() {
@@ -458,23 +462,22 @@ pub fn flush_output() {
     }
 }
 
-/// Ends this process at once: nothing runs that the program registered for its exit, since that may well call MPI or wait
-/// for other threads.
+/// Exits at once, without the application's exit handlers, since these may call MPI or wait for other threads.
 pub fn leave(code: i32) -> ! {
     // SAFETY: takes a number and does not return; nothing that is skipped is needed for memory safety.
     unsafe { libc::_exit(code) }
 }
 
-/// A process that wants to end and cannot is killed by SIGALRM after so long.
+/// A process that cannot exit is killed by SIGALRM after this time.
 const END_SECONDS: libc::c_uint = 3;
-/// What [`flush_output`] may take.
+/// Time limit of [`flush_output`].
 const FLUSH_TIME: Duration = Duration::from_millis(300);
 
-/// Asks the daemon for the descriptors over its socket.
-fn ask(boot: &Boot) -> Result<(OwnedFd, OwnedFd), Error> {
-    let failed = |what: &str, error: io::Error| {
+/// Requests the descriptors from the daemon over its socket.
+fn request_descriptors(boot: &Boot) -> Result<(OwnedFd, OwnedFd), Error> {
+    let failed = |action: &str, error: io::Error| {
         Error::Boot(format!(
-            "rank {} has no usable inherited descriptors and {what} the daemon (process {}): {error}",
+            "rank {} has no usable inherited descriptors and {action} the daemon (process {}): {error}",
             boot.rank, boot.daemon_pid
         ))
     };
@@ -524,7 +527,7 @@ fn own_socket(number: RawFd) -> Option<OwnedFd> {
     })
 }
 
-/// Owns an inherited descriptor if it is a stream: the socket of another launcher's server.
+/// Owns an inherited descriptor if it is a stream socket: that of another launcher's server.
 fn own_stream(number: RawFd) -> Option<OwnedFd> {
     own(number, |file| {
         rustix::net::sockopt::socket_type(file) == Ok(SocketType::STREAM)
@@ -543,11 +546,11 @@ fn own(number: RawFd, is_right: impl Fn(BorrowedFd<'_>) -> bool) -> Option<Owned
     if number < 3 {
         return None;
     }
-    // SAFETY: only asked about, for the time of this call; a number that is not open gives EBADF, not harm.
+    // SAFETY: borrowed for the time of this call; a number that is not open gives EBADF, not harm.
     let file = unsafe { BorrowedFd::borrow_raw(number) };
     if !is_right(file) || rustix::io::fcntl_setfd(file, rustix::io::FdFlags::CLOEXEC).is_err() {
         return None;
     }
-    // SAFETY: the launcher opened this descriptor for this process, under this number, and nobody else here knows it.
+    // SAFETY: the launcher opened this descriptor for this process, under this number, and nothing else here owns it.
     Some(unsafe { OwnedFd::from_raw_fd(file.as_raw_fd()) })
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fast paths of requests: what is complete already, or becomes so at a brief look at what has come first.
+//! The fast paths of requests: requests that are complete already, or become complete after a bounded number of polls.
 //!
-//! Each answers "not so" wherever something is special about a request or a frame, and the ordinary way goes on; what was
-//! collected before that is collected.
+//! Each returns `None` or `false` if a request or a frame needs special handling, and the general path continues from
+//! there; requests collected before stay collected.
 
 use engine::{CollectOutcome, Peer, ReceivedMessage, RequestKind, RequestState, wire};
 use transport::{Arrived, FarLook, FarWord};
@@ -11,7 +11,7 @@ use crate::Universe;
 use crate::pump::{PolledFrame, Small};
 use crate::user_buf;
 
-/// How a request ended that a fast path has collected.
+/// Outcome of a request that a fast path has collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// A receive, with its message.
@@ -21,8 +21,8 @@ pub enum Ended {
 }
 
 impl Universe {
-    /// The fast path of waiting: for a receive from [`receive_first`](crate::Messages::receive_first), or a plain one, looks a bounded number
-    /// of times at what comes first. `None`: not complete yet, or not plain; nothing was collected.
+    /// The fast path of waiting, for a receive from [`receive_first`](crate::Messages::receive_first) or a plain one:
+    /// polls a bounded number of times. `None`: not complete yet, or not plain; nothing was collected.
     #[inline(always)]
     pub fn wait_briefly(&mut self, token: u32) -> Option<ReceivedMessage> {
         match self.messages.pump.take_in_awaited(token) {
@@ -31,33 +31,33 @@ impl Universe {
         }
     }
 
-    /// The second part of [`wait_briefly`](Self::wait_briefly): the message has another length.
+    /// The second part of [`wait_briefly`](Self::wait_briefly): the message is not of eight bytes.
     #[inline(never)]
     fn wait_a_little(&mut self, token: u32) -> Option<ReceivedMessage> {
         match self.messages.pump.take_in_small(token) {
             Ok(ended) => Some(ended),
             Err(Small::Longer) => self.wait_for_long(token),
-            Err(Small::Other) => self.look_around(token),
+            Err(Small::Other) => self.wait_for_other(token),
         }
     }
 
-    /// The same where the body of what comes first lies in a buffer of its sender.
+    /// The same if the body of the next frame is in a buffer of its sender.
     #[inline(never)]
     fn wait_for_long(&mut self, token: u32) -> Option<ReceivedMessage> {
         match self.messages.pump.take_in_long(token) {
             Some(received) => Some(received),
-            None => self.look_around(token),
+            None => self.wait_for_other(token),
         }
     }
 
-    /// The third part of [`wait_briefly`](Self::wait_briefly): the message is longer, the receive is complete already, or something
-    /// else comes first.
+    /// The third part of [`wait_briefly`](Self::wait_briefly): the message is longer, the receive is complete already,
+    /// or another frame comes first.
     #[inline(never)]
-    fn look_around(&mut self, token: u32) -> Option<ReceivedMessage> {
+    fn wait_for_other(&mut self, token: u32) -> Option<ReceivedMessage> {
         if !self.messages.pump.sides.is_empty() {
             return None;
         }
-        for _ in 0..BRIEF_LOOKS {
+        for _ in 0..BRIEF_POLLS {
             match self.messages.pump.engine.collect_plain(token) {
                 CollectOutcome::Done(received) => return Some(received),
                 CollectOutcome::NotYet => {}
@@ -72,12 +72,12 @@ impl Universe {
                 PolledFrame::Nothing if self.messages.pump.fabric.is_attentive() => {
                     std::hint::spin_loop()
                 }
-                // Every some frames: no reason to leave the fast path with the rest of a window.
+                // Every few frames: no reason to leave the fast path with the rest of a window.
                 PolledFrame::Other if self.messages.pump.fabric.has_run_out() => {
-                    self.progress_beside_first()
+                    self.progress_without_first()
                 }
-                PolledFrame::Other if self.looks_far() => {
-                    if let Some(ended) = self.look_far(token) {
+                PolledFrame::Other if self.polls_network() => {
+                    if let Some(ended) = self.poll_network(token) {
                         return Some(ended);
                     }
                 }
@@ -87,19 +87,19 @@ impl Universe {
         None
     }
 
-    /// A look at the network, or some if nothing comes from elsewhere. Takes in what it finds, and collects the receive of
-    /// `token` if that is a message of eight bytes for it.
+    /// Polls the network, several times if no other transport is in use. Takes in the frames found, and collects the
+    /// receive of `token` if one is its message of eight bytes.
     #[inline(always)]
-    fn look_far(&mut self, token: u32) -> Option<ReceivedMessage> {
+    fn poll_network(&mut self, token: u32) -> Option<ReceivedMessage> {
         let looks = if self.messages.pump.fabric.is_all_networked() {
-            FAR_LOOKS
+            NETWORK_POLLS
         } else {
             1
         };
         for _ in 0..looks {
             match self.messages.pump.fabric.look_far() {
                 FarLook::Nothing => {}
-                FarLook::Word(far) => return self.take_in_far(token, far),
+                FarLook::Word(far) => return self.take_in_network_word(token, far),
                 FarLook::Frame(arrived) => {
                     self.take_in_one_far(&arrived);
                     break;
@@ -113,11 +113,15 @@ impl Universe {
         None
     }
 
-    /// Takes in a frame that came from far with a body of eight bytes; collects the receive of `token` if it is a message for
+    /// Takes in a network frame with a body of eight bytes; collects the receive of `token` if it is the message for
     /// it.
     #[inline(always)]
-    pub(crate) fn take_in_far(&mut self, token: u32, far: FarWord) -> Option<ReceivedMessage> {
-        self.turned_up = self.turned_up.wrapping_add(1);
+    pub(crate) fn take_in_network_word(
+        &mut self,
+        token: u32,
+        far: FarWord,
+    ) -> Option<ReceivedMessage> {
+        self.completions_seen = self.completions_seen.wrapping_add(1);
         let (peer, head) = (Peer(far.peer.0), far.head);
         if head.kind == wire::EAGER
             && head.flags == 0
@@ -134,10 +138,10 @@ impl Universe {
         None
     }
 
-    /// Takes in a frame that came from far alone, and does what waited for it.
+    /// Takes in a network frame, and posts the frames that it has released.
     #[inline(never)]
     fn take_in_one_far(&mut self, arrived: &Arrived) {
-        self.turned_up = self.turned_up.wrapping_add(1);
+        self.completions_seen = self.completions_seen.wrapping_add(1);
         self.take_in_frame(arrived);
         if self.messages.pump.engine.busy_peers() != 0 {
             self.messages.pump.drain();
@@ -149,15 +153,15 @@ impl Universe {
         self.take_in_frame(&far.arrived());
     }
 
-    /// Whether a wait looks at the network without leaving the fast path: while a core is free for it.
-    fn looks_far(&self) -> bool {
+    /// Whether a wait polls the network without leaving the fast path: if the core is not needed by other processes.
+    fn polls_network(&self) -> bool {
         self.messages.pump.fabric.has_network() && !self.waiting.crowding.is_crowded()
     }
 
-    /// Starts an inactive persistent request. `false`: nothing was done; it is none, or gates are in use.
+    /// Starts an inactive persistent request. `false`: nothing was done; it is not one, or gates are in use.
     #[inline]
     pub fn start_at_hand(&mut self, token: u32) -> bool {
-        if self.messages.gates.minds_sends() || self.messages.gates.minds_receives() {
+        if self.messages.gates.tracks_sends() || self.messages.gates.tracks_receives() {
             return false;
         }
         let Some(request) = self.messages.find_request(token) else {
@@ -175,31 +179,31 @@ impl Universe {
         true
     }
 
-    /// Collects a persistent request that is complete, or becomes so at a bounded number of looks at what comes first. It
-    /// is inactive afterwards. `None`: nothing was collected.
+    /// Collects a persistent request that is complete, or becomes complete after a bounded number of polls. It is
+    /// inactive afterwards. `None`: nothing was collected.
     #[inline(never)]
     pub fn wait_for_started(&mut self, token: u32) -> Option<Ended> {
         if !self.messages.pump.sides.is_empty() {
             return None;
         }
-        for _ in 0..BRIEF_LOOKS {
+        for _ in 0..BRIEF_POLLS {
             match self.messages.pump.engine.collect_persistent(token) {
                 CollectOutcome::Done(received) => return Some(Ended::Received(received)),
                 CollectOutcome::Sent => return Some(Ended::Sent),
                 CollectOutcome::NotYet => {}
                 CollectOutcome::Special => return None,
             }
-            if !self.look_at_first() {
+            if !self.poll_first() {
                 return None;
             }
         }
         None
     }
 
-    /// One look of a wait at what comes first. `false`: it takes the ordinary way, or there is nothing and the core may be
-    /// wanted.
+    /// One poll of a wait. `false`: the next frame needs the general path, or there is none and the core may be needed
+    /// by other processes.
     #[inline]
-    fn look_at_first(&mut self) -> bool {
+    fn poll_first(&mut self) -> bool {
         match self.messages.pump.take_in_first(NO_TOKEN) {
             PolledFrame::Taken | PolledFrame::Awaited(..) => true,
             PolledFrame::Nothing if self.messages.pump.fabric.is_attentive() => {
@@ -207,15 +211,15 @@ impl Universe {
                 true
             }
             PolledFrame::Other if self.messages.pump.fabric.has_run_out() => {
-                self.progress_beside_first();
+                self.progress_without_first();
                 true
             }
             PolledFrame::Nothing | PolledFrame::Other => false,
         }
     }
 
-    /// For calls that may answer "not yet": collects a receive from [`receive_first`](crate::Messages::receive_first) whose message comes
-    /// first. The answer is that of [`wait_briefly`](Self::wait_briefly).
+    /// For test calls: collects a receive from [`receive_first`](crate::Messages::receive_first) if its message is the
+    /// next frame. Returns the same as [`wait_briefly`](Self::wait_briefly).
     #[inline]
     pub fn take_if_first(&mut self, token: u32) -> Option<ReceivedMessage> {
         let awaited = self.messages.pump.take_in_awaited(token);
@@ -226,14 +230,14 @@ impl Universe {
         Some(ended)
     }
 
-    /// Takes in what has come first, for calls that may answer "not yet": at most so many messages as a wait looks at. `false`:
-    /// nothing.
+    /// Takes in the next frames, for test calls: at most as many messages as a wait polls for. `false`: there were
+    /// none.
     #[inline]
     pub fn take_in_what_came(&mut self) -> bool {
         if !self.messages.pump.sides.is_empty() {
             return false;
         }
-        let taken = (0..BRIEF_LOOKS)
+        let taken = (0..BRIEF_POLLS)
             .take_while(|_| self.messages.pump.take_in_first(NO_TOKEN) == PolledFrame::Taken);
         let has_taken = taken.count() != 0;
         if has_taken {
@@ -242,8 +246,8 @@ impl Universe {
         has_taken
     }
 
-    /// A turn of progress for a poll of a send or receive that is under way. `true`: the answer is "not yet". `false`: it may be
-    /// complete, or something else is to be done, which the ordinary way does.
+    /// A turn of progress for a test of a send or receive in progress. `true`: it is not complete. `false`: it may be
+    /// complete, or the general path has something to do.
     #[inline]
     pub fn is_not_yet(&mut self, token: u32) -> bool {
         let Some(request) = self.messages.find_request(token) else {
@@ -265,8 +269,8 @@ impl Universe {
         }
     }
 
-    /// Collects a send or receive that is complete and of which nothing is special. `stays`: its handle still names it, since it is
-    /// persistent.
+    /// Collects a send or receive that is complete and needs no special handling. The flag returned: its handle stays
+    /// valid, since it is persistent.
     #[inline]
     pub fn collect_at_hand(&mut self, token: u32) -> Option<(Ended, bool)> {
         if !self.messages.is_at_hand(token) {
@@ -287,9 +291,9 @@ impl Universe {
     }
 }
 
-/// Looks at the network in a row, where nothing comes from elsewhere.
-const FAR_LOOKS: u32 = 16;
-/// Looks of the fast path before the ordinary wait, which also looks at everything else, takes over.
-const BRIEF_LOOKS: u32 = 64;
-/// Names no request.
+/// Consecutive polls of the network if no other transport is in use.
+const NETWORK_POLLS: u32 = 16;
+/// Polls of the fast path before the general wait, which polls everything, takes over.
+const BRIEF_POLLS: u32 = 64;
+/// The token of no request.
 const NO_TOKEN: u32 = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One process under both of its numbers: the engine's and the transport's.
+//! Conversion of the engine's number of a process to the transport's.
 
 use engine::Peer;
 
-/// The process as the transport numbers it: both use world ranks.
+/// The transport's number of a process: both use world ranks.
 #[inline(always)]
 pub(crate) fn carrier(peer: Peer) -> transport::Peer {
     transport::Peer(peer.0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gated channels between the ranks of a communicator: those of crate `channel`, with ranks and contexts as names. MPI knows nothing
-//! of them; who builds on this library does, by its private C interface.
+//! Gated channels between the ranks of a communicator: those of crate `channel`, addressed by rank and context. They
+//! are not part of MPI; libraries use them through a private C interface.
 
 use channel::ChannelKey;
 pub use channel::{
@@ -13,14 +13,14 @@ use crate::carrier::carrier;
 use crate::network::JobNetwork;
 use crate::{Comm, Messages, Peer};
 
-/// A channel as the program names it: direction, rank in the communicator, class.
+/// A channel as the program addresses it: direction, rank in the communicator, class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelSpec {
-    /// Which end this is.
+    /// The direction of this end.
     pub direction: ChannelDirection,
     /// The rank at the other end, in the communicator.
     pub rank: u32,
-    /// Which queue of the two ranks, below 16.
+    /// Number of the queue between the two ranks, below 16.
     pub class: u8,
 }
 
@@ -36,7 +36,7 @@ impl ProcessChannels {
         Self { own }
     }
 
-    /// Makes one end of a channel between two ranks of a communicator. Talks to nobody. `None`: there is no such rank.
+    /// Makes one end of a channel between two ranks of a communicator. Local. `None`: there is no such rank.
     ///
     /// # Errors
     /// Those of [`channel::Channels::declare`].
@@ -47,13 +47,13 @@ impl ProcessChannels {
         end: ChannelSpec,
         memory: ChannelMemory,
     ) -> Option<Result<ChannelId, ChannelError>> {
-        let way = ChannelKey {
+        let key = ChannelKey {
             direction: end.direction,
             peer: carrier(comm.group.peer(end.rank)?),
             context: comm.context.0,
             class: end.class,
         };
-        Some(self.own.declare(&mut messages.pump.fabric, way, memory))
+        Some(self.own.declare(&mut messages.pump.fabric, key, memory))
     }
 
     /// Starts all of these, the receives first; or none.
@@ -69,7 +69,7 @@ impl ProcessChannels {
         self.own.start(&mut messages.pump.fabric, ids)
     }
 
-    /// Whether all of these have ended, or are not started.
+    /// Whether all of these have completed, or are not started.
     ///
     /// # Errors
     /// Those of [`channel::Channels::are_done`].
@@ -78,7 +78,7 @@ impl ProcessChannels {
         self.own.are_done(ids)
     }
 
-    /// Takes the ends of all of these.
+    /// Collects all of these.
     ///
     /// # Errors
     /// Those of [`channel::Channels::collect`].
@@ -86,7 +86,7 @@ impl ProcessChannels {
         self.own.collect(ids)
     }
 
-    /// Gives an end that is not active other memory.
+    /// Replaces the memory of an end that is not active.
     ///
     /// # Errors
     /// Those of [`channel::Channels::change_memory`].
@@ -100,7 +100,7 @@ impl ProcessChannels {
             .change_memory(&mut messages.pump.fabric, id, memory)
     }
 
-    /// Gives an end up that is not active.
+    /// Frees an end that is not active.
     ///
     /// # Errors
     /// Those of [`channel::Channels::free`].
@@ -108,12 +108,12 @@ impl ProcessChannels {
         self.own.free(&mut messages.pump.fabric, id)
     }
 
-    /// This process starts nothing more in the context of a communicator: who waits for it there is told.
+    /// This process starts nothing more in the context of a communicator: peers that wait for it there are informed.
     pub fn leave(&mut self, messages: &mut Messages, comm: &Comm) {
         self.own.leave(&mut messages.pump.fabric, comm.context.0);
     }
 
-    /// How the last message of an end has failed that was collected, and why its peer is lost, if it is.
+    /// The error of the last message of an end that was collected, and the reason if its peer is dead.
     ///
     /// # Errors
     /// Those of [`channel::Channels::failed`].
@@ -131,15 +131,15 @@ impl ProcessChannels {
         }))
     }
 
-    /// What channels did so far.
+    /// The counters of channels.
     #[must_use]
     pub fn counters(&mut self) -> ChannelCounters {
         self.own.counters()
     }
 
-    /// Channels' part of a turn. `true`: something was posted.
+    /// The channels' part of a turn. `true`: something was posted.
     #[inline(never)]
-    pub(crate) fn tend(&mut self, fabric: &mut Fabric) -> bool {
+    pub(crate) fn turn(&mut self, fabric: &mut Fabric) -> bool {
         self.own.progress(fabric)
     }
 }

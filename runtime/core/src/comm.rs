@@ -75,7 +75,7 @@ impl Group {
         }
     }
 
-    /// The process with a rank; `None` if there is no such rank.
+    /// The process with this rank; `None` if there is no such rank.
     #[inline]
     #[must_use]
     pub fn peer(&self, rank: u32) -> Option<Peer> {
@@ -85,7 +85,7 @@ impl Group {
         }
     }
 
-    /// The rank of a process; `None` if it is no member.
+    /// The rank of a process; `None` if it is not a member.
     #[must_use]
     pub fn rank_of(&self, peer: Peer) -> Option<u32> {
         match &*self.0 {
@@ -100,7 +100,7 @@ impl Group {
         matches!(&*self.0, Members::Identity { .. })
     }
 
-    /// The process of each rank; `None` where ranks are world ranks. It lies still as long as the group lives.
+    /// The process of each rank; `None` where ranks are world ranks. It does not move while the group exists.
     #[must_use]
     pub fn table(&self) -> Option<&[Peer]> {
         match &*self.0 {
@@ -120,7 +120,7 @@ impl Group {
         (0..self.size()).filter_map(|rank| self.peer(rank))
     }
 
-    /// How two groups relate: never [`GroupComparison::Congruent`].
+    /// Compares two groups: never [`GroupComparison::Congruent`].
     #[must_use]
     pub fn compare(&self, other: &Self) -> GroupComparison {
         if Arc::ptr_eq(&self.0, &other.0) {
@@ -142,7 +142,7 @@ impl Group {
 /// A communicator (MPI 5.0 sections 7.4 and 7.6).
 #[derive(Clone, Debug)]
 pub struct Comm {
-    /// Context of its point-to-point messages. Collectives use the next one, and the one after that is for making
+    /// Context of its point-to-point messages. Collectives use the next one, and the one after that serves to make
     /// other communicators from it.
     pub context: ContextId,
     /// Its processes; of an intercommunicator those of the local group.
@@ -154,37 +154,37 @@ pub struct Comm {
     /// Its topology (MPI 5.0 chapter 8).
     pub topology: Option<Arc<Topology>>,
     calls: Rc<CommCalls>,
-    /// The tag of the one call that this is for, if it is.
+    /// The tag of the call that this copy was made for, if any.
     tag: Option<i32>,
-    /// This process's seat at the board of its ranks, where small collectives meet.
+    /// This process's seat at the board of its ranks, used for small collectives.
     pub(crate) seat: Option<Rc<Seat>>,
-    /// Other communicators have its context, of other processes: boards cannot be told apart by it.
+    /// Other communicators, of other processes, have the same context: it cannot identify a board.
     shares_context: bool,
-    /// Its ranks by their nodes, once somebody has asked; `None` in it: that is nothing special.
+    /// Its ranks grouped by node, computed on first use; inner `None`: the grouping is trivial or unknown.
     pub(crate) nodes: Rc<OnceCell<Option<Rc<CommNodes>>>>,
-    /// What a debugger reads of it.
+    /// Its row for debuggers.
     pub(crate) row: Option<&'static CommRow>,
 }
 
-/// Counts the collective calls of a communicator.
+/// Counters of the collective calls of a communicator.
 #[derive(Debug, Default)]
 struct CommCalls {
-    /// Collectives that were called.
+    /// Collective calls.
     collectives: Cell<u32>,
-    /// Persistent ones that were made.
+    /// Persistent collectives initialized.
     persistent: Cell<u32>,
-    /// The last call has not begun to do anything.
+    /// The last call has not sent or received anything yet.
     idle: Cell<bool>,
-    /// A call never began, for its arguments were wrong: the other ranks may be at that one still.
+    /// A call was never started, because its arguments were wrong: the other ranks may still be in it.
     missed: Cell<bool>,
-    /// The number of the call that comes, if this rank has arrived for it at the board already, and the round.
+    /// The number of the next call, if this rank has already arrived for it at the board, and the round.
     begun: Cell<Option<(u32, Round)>>,
-    /// A call that was begun at hand, and how many of its entries of a broadcast queue were taken there.
-    heard: Cell<(u32, usize)>,
+    /// A call that the fast path began, and how many of its broadcast queue entries were taken there.
+    read_entries: Cell<(u32, usize)>,
 }
 
 impl Comm {
-    /// An intracommunicator without a topology, that nothing was called on yet.
+    /// An intracommunicator without a topology, with no calls yet.
     #[must_use]
     pub fn new(context: ContextId, group: Group, rank: u32) -> Self {
         Self {
@@ -202,7 +202,7 @@ impl Comm {
         }
     }
 
-    /// The same as one of several that are made at once, of different processes, with one context.
+    /// Marks it as one of several communicators of different processes that are made at once, with one context.
     #[must_use]
     pub fn sharing_context(self) -> Self {
         Self {
@@ -244,10 +244,10 @@ impl Comm {
         }
     }
 
-    /// The same for one call that all ranks make, and for all that it does one after the other.
+    /// A copy for one collective call, and for all steps of that call.
     ///
-    /// The call counts from here on, whatever comes of it: where one rank's arguments are wrong and the others' are not, the
-    /// next calls must still find each other.
+    /// The call is counted here, whatever its outcome: if the arguments are wrong on one rank alone, the tags of later
+    /// calls must still agree.
     #[must_use]
     pub fn for_one_call(&self) -> Self {
         let tag = Some(count(&self.calls.collectives));
@@ -260,7 +260,7 @@ impl Comm {
         }
     }
 
-    /// What a debugger reads of it.
+    /// Its row for debuggers.
     #[must_use]
     pub fn row(&self) -> Option<&'static CommRow> {
         self.row
@@ -276,24 +276,24 @@ impl Comm {
         }
     }
 
-    /// The tag of the next collective on it. All ranks call collectives in the same order (MPI 5.0 section 6.14), so it
-    /// is the same everywhere; several may be under way at once.
+    /// The tag of the next collective on it. All ranks call collectives in the same order (MPI 5.0 section 6.14), so
+    /// it is the same at all ranks; several calls may be in progress at once.
     pub(crate) fn next_tag(&self) -> i32 {
         self.calls.idle.set(false);
         self.tag.unwrap_or_else(|| count(&self.calls.collectives))
     }
 
-    /// Whether this rank missed a call that the others may be at still.
+    /// Whether this rank missed a call that the others may still be in.
     pub(crate) fn has_missed(&self) -> bool {
         self.calls.missed.get()
     }
 
-    /// This rank has met the others in one call.
+    /// Records that this rank has synchronized with the others in a call.
     pub(crate) fn has_met(&self) {
         self.calls.missed.set(false);
     }
 
-    /// Whether its ranks meet at a board; all or none of them do.
+    /// Whether its ranks have a board; all or none of them have.
     #[must_use]
     pub fn has_board(&self) -> bool {
         self.seat.is_some()
@@ -307,7 +307,7 @@ impl Comm {
         (!calls.idle.get() && !calls.missed.get()).then_some(number)
     }
 
-    /// The upcoming call, of a collective (a number of `queue_layout::COLLECTIVES`), was made and has ended.
+    /// Counts the upcoming call, of a collective (a number of `queue_layout::COLLECTIVES`), as made and ended.
     #[inline]
     pub(crate) fn count_call(&self, collective: usize) {
         count(&self.calls.collectives);
@@ -317,20 +317,20 @@ impl Comm {
         }
     }
 
-    /// This rank has arrived in `round` for the call of this number, which the ordinary way goes on with.
+    /// Records that this rank has arrived in `round` for the call of this number, which the general path continues.
     pub(crate) fn begin_at_hand(&self, number: u32, round: Round) {
         self.calls.begun.set(Some((number, round)));
     }
 
-    /// This rank has taken so many entries for the call of this number, which the ordinary way goes on with.
-    pub(crate) fn hear_at_hand(&self, number: u32, entries: usize) {
-        self.calls.heard.set((number, entries));
+    /// Records that this rank has taken so many entries for the call of this number, which the general path continues.
+    pub(crate) fn record_read_entries(&self, number: u32, entries: usize) {
+        self.calls.read_entries.set((number, entries));
     }
 
-    /// How many entries were [taken](Self::hear_at_hand) for the call of this number; once.
-    pub(crate) fn heard_at_hand(&self, number: u32) -> usize {
-        let (heard, entries) = self.calls.heard.take();
-        if heard == number { entries } else { 0 }
+    /// How many entries were [taken](Self::record_read_entries) for the call of this number; once.
+    pub(crate) fn take_read_entries(&self, number: u32) -> usize {
+        let (read_entries, entries) = self.calls.read_entries.take();
+        if read_entries == number { entries } else { 0 }
     }
 
     /// The round that was [begun](Self::begin_at_hand) for the call of this number; once.
@@ -351,7 +351,7 @@ impl Comm {
         self.remote.is_some()
     }
 
-    /// The group in which a rank of a message is one: the remote group of an intercommunicator.
+    /// The group that ranks in point-to-point calls refer to: the remote group of an intercommunicator.
     #[inline]
     #[must_use]
     pub fn partners(&self) -> &Group {
@@ -359,13 +359,13 @@ impl Comm {
     }
 
     /// The local group as an intracommunicator. It shares the contexts; the two groups have no process in common, so
-    /// its messages cannot be taken for those between the groups.
+    /// its messages cannot be confused with those between the groups.
     #[must_use]
     pub fn local(&self) -> Self {
         Self {
             remote: None,
             topology: None,
-            // That of a part of an intercommunicator is not looked for: it would be anew for each call.
+            // Not computed for the local part of an intercommunicator: it would be repeated at each call.
             nodes: match self.is_inter() {
                 true => Rc::new(OnceCell::from(None)),
                 false => Rc::clone(&self.nodes),
@@ -380,7 +380,8 @@ impl Comm {
         ContextId(self.context.0 + queue_layout::OF_COLLECTIVES)
     }
 
-    /// Context of the messages by which some of its processes agree on another communicator. The tags are the program's.
+    /// Context of the messages by which some of its processes agree on another communicator. The tags are the
+    /// application's.
     #[must_use]
     pub fn making_context(&self) -> ContextId {
         ContextId(self.context.0 + 2)
@@ -393,7 +394,7 @@ impl Comm {
         Some(topology.neighbours(self.rank))
     }
 
-    /// How two communicators relate.
+    /// Compares two communicators (MPI 5.0 section 7.4.1).
     #[must_use]
     pub fn compare(&self, other: &Self) -> GroupComparison {
         let remote = match (&self.remote, &other.remote) {
@@ -415,18 +416,18 @@ impl Comm {
     }
 }
 
-/// A call of a collective that is under way.
+/// A collective call in progress.
 #[derive(Debug)]
-pub struct Within {
+pub struct CallGuard {
     begun: Option<(&'static CommRow, u32)>,
     collective: usize,
-    /// When, if somebody wants to know how long it takes.
+    /// Its start, if a tool measures the duration.
     at: Option<Instant>,
 }
 
-impl Within {
-    /// Says, until it is dropped, that a call of a collective (a number of `queue_layout::COLLECTIVES`) is under way on the
-    /// communicator of a row.
+impl CallGuard {
+    /// Records, until it is dropped, that a call of a collective (a number of `queue_layout::COLLECTIVES`) is in
+    /// progress on the communicator of a row.
     #[must_use]
     pub fn begin(row: Option<&'static CommRow>, collective: usize) -> Self {
         let begun = row.map(|row| (row, row.begin(collective)));
@@ -439,7 +440,7 @@ impl Within {
     }
 }
 
-impl Drop for Within {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         if let Some((row, begun)) = self.begun {
             row.end(self.collective, begun);
@@ -457,13 +458,13 @@ fn count(calls: &Cell<u32>) -> i32 {
     number.cast_signed() & (PERSISTENT - 1)
 }
 
-/// The context of point-to-point messages of the communicator that has this one too.
+/// The point-to-point context of the communicator that has this context.
 #[must_use]
 pub fn of_messages(context: ContextId) -> ContextId {
     ContextId(context.0 / CONTEXT_STEP * CONTEXT_STEP)
 }
 
-/// Whether it is one of messages of the library's own: of collectives, or that make communicators.
+/// Whether it is a context of internal messages: of collectives, or of making communicators.
 #[must_use]
 pub fn is_internal(context: ContextId) -> bool {
     !context.0.is_multiple_of(CONTEXT_STEP)
@@ -476,7 +477,7 @@ const PERSISTENT: i32 = 1 << 30;
 pub const WORLD_CONTEXT: ContextId = ContextId(4);
 /// Context of `MPI_COMM_SELF`.
 pub const SELF_CONTEXT: ContextId = ContextId(8);
-/// From one communicator's contexts to the next one's.
+/// Difference between the contexts of consecutive communicators.
 pub(crate) const CONTEXT_STEP: u32 = 4;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rows by which a debugger knows this process's communicators (`queue_layout::CommTable`).
+//! The rows of this process's communicators for debuggers (`queue_layout::CommTable`).
 
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use queue_layout::{CommFacts, CommRow, CommTable, EngineCounters, FIRST_ROWS};
 
 use crate::comm::{Comm, Group};
 
-/// The table and its rows. Rows live as long as the process: who has one may look at it whenever it likes.
+/// The table and its rows. Rows are never freed, so a reference to one stays valid.
 #[derive(Debug, Default)]
 pub(crate) struct CommRows {
     table: Box<CommTable>,
@@ -16,25 +16,25 @@ pub(crate) struct CommRows {
     free: Vec<&'static CommRow>,
     /// The rows in use by context, with the groups that they point into.
     used: FxHashMap<u32, (&'static CommRow, [Option<Group>; 2])>,
-    /// Counts them.
-    tally: Arc<EngineCounters>,
+    /// Where communicators are counted.
+    counters: Arc<EngineCounters>,
 }
 
 impl CommRows {
-    /// None, to be counted here.
-    pub(crate) fn counting(tally: Arc<EngineCounters>) -> Self {
+    /// An empty table that counts its communicators in `counters`.
+    pub(crate) fn with_counters(counters: Arc<EngineCounters>) -> Self {
         Self {
-            tally,
+            counters,
             ..Self::default()
         }
     }
 
-    /// What the debugger's anchor points to.
+    /// The table that the debugger's anchor points to.
     pub(crate) fn table(&self) -> &CommTable {
         &self.table
     }
 
-    /// Gives a communicator its row. One without processes is still being made, and gets none.
+    /// Assigns a row to a communicator. One without processes is still being made, and gets none.
     pub(crate) fn open(&mut self, comm: &mut Comm) {
         if comm.size() == 0 {
             return;
@@ -55,12 +55,12 @@ impl CommRows {
         let groups = [Some(comm.group.clone()), comm.remote.clone()];
         self.used.insert(comm.context.0, (row, groups));
         self.table.changed();
-        self.tally.communicators.add(1);
-        self.tally.communicators_made.add(1);
+        self.counters.communicators.add(1);
+        self.counters.communicators_made.add(1);
         comm.row = Some(row);
     }
 
-    /// A communicator has a name now.
+    /// Sets the name of a communicator.
     pub(crate) fn rename(&self, comm: &Comm, name: &str) {
         if let Some(row) = comm.row {
             row.rename(name);
@@ -68,7 +68,7 @@ impl CommRows {
         }
     }
 
-    /// A communicator was freed while operations on it are pending: its row stays until [`close`](Self::close).
+    /// Marks a communicator freed while operations on it are pending: its row stays until [`close`](Self::close).
     pub(crate) fn retire(&self, context: u32) {
         if let Some((row, _)) = self.used.get(&context) {
             row.retire();
@@ -76,11 +76,11 @@ impl CommRows {
         }
     }
 
-    /// A communicator was freed, and nothing is pending on it.
+    /// Frees the row of a communicator that was freed and has no pending operations.
     pub(crate) fn close(&mut self, context: u32) {
         if let Some((row, _)) = self.used.remove(&context) {
             row.close();
-            self.tally.communicators.sub(1);
+            self.counters.communicators.sub(1);
             self.free.push(row);
             self.table.changed();
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The communicators of this process, by the contexts of their messages: who is in them, under which ranks, at which board they
-//! meet, and what a debugger reads of them. Nothing here sends or waits.
+//! The communicators of this process, by the contexts of their messages: their members and ranks, their boards, and
+//! their rows for debuggers. Nothing here sends or waits.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -21,14 +21,15 @@ use crate::contexts::Contexts;
 use crate::roster::Roster;
 use crate::var::{Variable, VariableValues};
 
-/// All communicators that this process has, or had while something is pending on them.
+/// All communicators of this process, including freed ones with pending operations.
 #[derive(Debug)]
 pub struct Comms {
     /// `MPI_COMM_WORLD` and `MPI_COMM_SELF`.
     predefined: [Comm; 2],
-    /// Groups that are not that of all ranks, by context: for the source in a status, and for what ends with a lost rank.
+    /// Groups that differ from that of `MPI_COMM_WORLD`, by context: for the source in a status, and for operations
+    /// that end with a lost rank.
     groups: FxHashMap<u32, Group>,
-    /// The context that was last seen not to be among these.
+    /// The context last found not to be among these.
     plain: Cell<u32>,
     /// Contexts of communicators that were freed while operations on them were pending.
     ending: Vec<u32>,
@@ -40,16 +41,16 @@ pub struct Comms {
 pub const PREDEFINED: [&str; 2] = ["MPI_COMM_WORLD", "MPI_COMM_SELF"];
 
 impl Comms {
-    /// Those that are there from the start.
+    /// The predefined communicators.
     pub(crate) fn new(
         roster: &Roster,
         fabric: &Fabric,
         values: &VariableValues,
-        tally: Arc<EngineCounters>,
+        counters: Arc<EngineCounters>,
     ) -> Self {
         let (me, size) = (Peer(roster.rank()), roster.size());
         let led = u32::try_from(values.get(Variable::LeaderContexts)).unwrap_or(u32::MAX);
-        let mut rows = CommRows::counting(tally);
+        let mut rows = CommRows::with_counters(counters);
         let mut world = Comm::new(WORLD_CONTEXT, Group::world(size), me.0);
         // At the board of all ranks, if they are on one node.
         take_seat(&mut world, fabric, NODE_BOARD);
@@ -77,25 +78,25 @@ impl Comms {
 
     /// `MPI_COMM_SELF`.
     #[must_use]
-    pub fn myself(&self) -> Comm {
+    pub fn self_comm(&self) -> Comm {
         self.predefined[1].clone()
     }
 
-    /// A context that no communicator of the job has, without a board: for communicators of several groups that have one context,
-    /// which cannot meet at one. Others get theirs from [`Universe::reserve_context`](crate::Universe::reserve_context). `None`: this
-    /// process has none left. Then, and where a communicator will have members of several jobs, all of them
-    /// [agree](Self::propose_context) on one.
+    /// A context that no communicator of the job has, without a board: for several communicators of disjoint groups
+    /// with one context, which cannot share a board. Others get theirs from
+    /// [`Universe::reserve_context`](crate::Universe::reserve_context). `None`: this process has none left. Then, and
+    /// if a communicator will have members of several jobs, the members [agree](Self::propose_context) on one.
     pub fn reserve_context(&mut self) -> Option<ContextId> {
         self.contexts.reserve()
     }
 
-    /// A context that was reserved is not needed.
+    /// Returns a reserved context that is not needed.
     pub(crate) fn release_context(&mut self, context: ContextId) {
         self.contexts.release(context);
     }
 
-    /// What this process proposes where the members of a communicator agree on its context: at least `from`. The highest of all
-    /// proposals is it, if all can [keep](Self::keep_context) it.
+    /// The context that this process proposes when the members of a communicator agree on one: at least `from`. The
+    /// highest proposal is chosen if all members can [keep](Self::keep_context) it.
     ///
     /// # Errors
     /// When all are used.
@@ -105,23 +106,23 @@ impl Comms {
             .ok_or(Error::ContextsExhausted)
     }
 
-    /// Keeps a context that was agreed on until its communicator ends; `false`: another communicator has it.
+    /// Keeps a context that was agreed on until its communicator is freed; `false`: another communicator has it.
     pub fn keep_context(&mut self, context: ContextId) -> bool {
         self.contexts.keep(context)
     }
 
-    /// A context that was kept is not needed.
+    /// Releases a context that was kept.
     pub fn let_go_context(&mut self, context: ContextId) {
         self.contexts.let_go(context);
     }
 
-    /// Whether processes of other jobs are in a group.
+    /// Whether a group contains processes of other jobs.
     #[must_use]
     pub fn has_others(&self, group: &Group) -> bool {
         group.peers().any(|peer| peer.0 >= self.world_size())
     }
 
-    /// Knows a new communicator: its ranks may not be world ranks. It gets its seat at a board, if there is one.
+    /// Registers a new communicator: its ranks may not be world ranks. Takes its seat at a board, if there is one.
     pub(crate) fn adopt(&mut self, fabric: &mut Fabric, comm: &mut Comm) {
         let key = comm.context.0;
         if !comm.is_inter() && comm.size() > 1 {
@@ -144,24 +145,25 @@ impl Comms {
         self.rows.open(comm);
     }
 
-    /// A communicator has a name, which a debugger shows.
+    /// Sets the name of a communicator, for debuggers.
     pub fn rename(&self, comm: &Comm, name: &str) {
         self.rows.rename(comm, name);
     }
 
-    /// What a debugger reads of the communicators.
+    /// The table of communicators, for debuggers.
     #[must_use]
     pub fn table(&self) -> &CommTable {
         self.rows.table()
     }
 
-    /// A communicator was freed. Its group and its row stay known [as long](Self::forget_ended) as operations on it are pending.
+    /// Retires a freed communicator. Its group and its row are kept [as long](Self::forget_ended) as operations on it
+    /// are pending.
     pub(crate) fn retire(&mut self, context: ContextId) {
         self.rows.retire(context.0);
         self.ending.push(context.0);
     }
 
-    /// Forgets the groups and rows of freed communicators whose contexts no request has.
+    /// Drops the groups and rows of freed communicators whose contexts no request uses.
     pub(crate) fn forget_ended(&mut self, used: &HashSet<u32>) {
         let (groups, rows, contexts) = (&mut self.groups, &mut self.rows, &mut self.contexts);
         self.ending.retain(|context| {
@@ -175,7 +177,7 @@ impl Comms {
         });
     }
 
-    /// Rank of a process in the communicator with this context; -1 for one that is not in it.
+    /// Rank of a process in the communicator with this context; -1 if it is not in it.
     #[inline(always)]
     #[must_use]
     pub fn rank_in(&self, context: ContextId, peer: Peer) -> i32 {
@@ -185,7 +187,7 @@ impl Comms {
         self.rank_in_other(context, peer)
     }
 
-    /// Whether ranks in the communicator with this context are known to be numbers of peers; `false` says nothing.
+    /// Whether ranks in the communicator with this context are known to be peer numbers; `false` implies nothing.
     #[inline(always)]
     #[must_use]
     pub fn is_plain(&self, context: ContextId) -> bool {
@@ -211,7 +213,8 @@ impl Comms {
         self.rank_in(received.context, received.peer)
     }
 
-    /// Whether a process is in the communicator with this context; in the remote group, if that is an intercommunicator.
+    /// Whether a process is in the communicator with this context; in the remote group, if that is an
+    /// intercommunicator.
     pub(crate) fn has_member(&self, context: ContextId, peer: Peer) -> bool {
         match self.groups.get(&context.0) {
             None => peer.0 < self.world_size(),
@@ -233,7 +236,7 @@ fn take_seat(comm: &mut Comm, fabric: &Fabric, key: u32) {
 mod tests {
     use super::*;
 
-    /// Those of rank 1 of 2.
+    /// The communicators of rank 1 of 2.
     fn comms(fabric: &Fabric) -> Comms {
         let (values, _) = VariableValues::from_environment(std::iter::empty());
         Comms::new(

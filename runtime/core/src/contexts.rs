@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Contexts: the numbers by which messages of one communicator are told from those of another (MPI 5.0 section 7.1.1). No process
-//! may have two communicators with the same one.
+//! Context ids (MPI 5.0 section 7.1.1), which separate the messages of communicators. No process may have two
+//! communicators with the same one.
 //!
-//! - Where all members are of one job, who leads the making chooses a context alone, of those that no other process of the job
-//!   [hands out](Contexts::reserve): its rank is the first part of the number, in a code (Elias delta) in which no rank's is the
-//!   beginning of another's. So they depend on the size of no job; low ranks have more of them.
-//! - Where members are of several jobs, or the leader has none left, the members *agree* on one: each proposes the
-//!   [lowest](Contexts::lowest_free) that it does not use, the highest of the proposals is it if all can
-//!   [keep](Contexts::keep) it, else they try again above it. These have the highest bit, and come again when they are freed.
+//! - If all members are of one job, the leader of the new communicator chooses a context alone, from those that no
+//!   other process of the job [hands out](Contexts::reserve): the leader's rank is the first part of the number, in a
+//!   prefix code (Elias delta). So the numbers do not depend on the size of the job; low ranks have more of them.
+//! - If members are of several jobs, or the leader has none left, the members *agree* on one: each proposes the
+//!   [lowest](Contexts::lowest_free) that it does not use, and the highest proposal is chosen if all can
+//!   [keep](Contexts::keep) it; else they try again above it. These have the highest bit set, and are reused when
+//!   freed.
 
 use std::collections::HashSet;
 
@@ -20,14 +21,14 @@ use crate::comm::CONTEXT_STEP;
 pub(crate) struct Contexts {
     rank: u32,
     handed_out: u32,
-    /// The most that are handed out.
+    /// Limit of the number handed out.
     most: u32,
-    /// Those that were agreed on, or are about to be.
+    /// Those that were agreed on, or are being agreed on.
     kept: HashSet<ContextId>,
 }
 
 impl Contexts {
-    /// Those of a rank of the job, which hands out no more than so many.
+    /// The contexts of a rank of the job, which hands out at most `most`.
     pub(crate) fn new(rank: u32, most: u32) -> Self {
         Self {
             rank,
@@ -44,7 +45,7 @@ impl Contexts {
         Some(context)
     }
 
-    /// A context that was reserved is not needed. If it was the last, it comes again.
+    /// Returns a reserved context. If it was the last one reserved, it is reused.
     pub(crate) fn release(&mut self, context: ContextId) {
         let last = self.handed_out.checked_sub(1);
         if last.and_then(|last| nth_of(self.rank, last)) == Some(context) {
@@ -52,7 +53,7 @@ impl Contexts {
         }
     }
 
-    /// The lowest context that members may agree on, which is at least `from` and not kept here; `None`: there is none.
+    /// The lowest context that members may agree on, at least `from` and not kept here; `None`: there is none.
     pub(crate) fn lowest_free(&self, from: u32) -> Option<ContextId> {
         let from = from.max(AGREED).checked_next_multiple_of(CONTEXT_STEP)?;
         let all = (from..=LAST).step_by(CONTEXT_STEP as usize).map(ContextId);
@@ -64,13 +65,13 @@ impl Contexts {
         self.kept.insert(context)
     }
 
-    /// A context is used no more. If it was kept, it is free again.
+    /// Frees a context. If it was kept, it can be agreed on again.
     pub(crate) fn let_go(&mut self, context: ContextId) {
         self.kept.remove(&context);
     }
 }
 
-/// Whether some processes have agreed on a context: others may have it for a communicator of theirs at the same time.
+/// Whether a context was agreed on: other processes may have it for a communicator of theirs at the same time.
 pub(crate) fn is_agreed(context: ContextId) -> bool {
     context.0 >= AGREED
 }
@@ -84,20 +85,20 @@ fn nth_of(rank: u32, turn: u32) -> Option<ContextId> {
     is_within.then_some(ContextId(number * CONTEXT_STEP))
 }
 
-/// The Elias delta code of a rank (of the number above it, as there is none for 0), and its length in bits.
+/// The Elias delta code of `rank + 1`, as there is none for 0, and its length in bits.
 fn code_of(rank: u32) -> (u64, u32) {
     let number = u64::from(rank) + 1;
     let bits = number.ilog2();
-    // How many bits there are: so many zeros as that number's length, and the number.
+    // The number of bits, in Elias gamma code: as many zeros as its length less one, then the number.
     let head_bits = 2 * (bits + 1).ilog2() + 1;
     let tail = number - (1 << bits);
     (u64::from(bits + 1) << bits | tail, head_bits + bits)
 }
 
-/// Contexts that are agreed on begin here.
+/// The first context that is agreed on.
 const AGREED: u32 = 1 << 31;
 const LAST: u32 = u32::MAX - CONTEXT_STEP + 1;
-/// A number below [`AGREED`] without what [`CONTEXT_STEP`] takes.
+/// Bits of a number below [`AGREED`] without those below [`CONTEXT_STEP`].
 const NUMBER_BITS: u32 = AGREED.ilog2() - CONTEXT_STEP.ilog2();
 
 #[cfg(test)]
@@ -118,7 +119,7 @@ mod tests {
         }
     }
 
-    /// Neither the last of one rank is the first of another.
+    /// The last context of one rank is not the first of another.
     #[test]
     fn each_rank_has_a_stretch_of_its_own() {
         let count = |rank| {

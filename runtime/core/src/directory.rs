@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the ranks of the job are found on a network: what this process tells the daemon about itself, and what it asks
-//! when the transport first wants to reach a peer. Nothing waits here: what the socket does not take now is said in a later
-//! turn of the progress loop, and answers are looked for there.
+//! Network address records of the ranks of the job: this process publishes its own to the daemon, and requests those
+//! of others when the transport first needs to reach a peer. Nothing blocks here: messages that the socket cannot take
+//! are sent in a later turn of the progress loop, which also polls for replies.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,69 +10,74 @@ use wireup::{Record, ToDaemon, ToRank};
 
 use crate::boot::{ControlInput, DaemonLink};
 
-/// What is to be said and heard.
+/// Messages to the daemon and outstanding requests.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// What the socket has not taken yet; at most a record, a question about each peer, a remark, and that this process is quiet.
-    unsaid: VecDeque<ToDaemon>,
-    /// Questions without an answer.
+    /// Messages that the socket has not taken yet; at most a record, a request for each peer, a remark, and the report
+    /// of quiescence.
+    outgoing: VecDeque<ToDaemon>,
+    /// Requests without a reply.
     open: u32,
-    /// Turns since something was asked or heard.
+    /// Turns since the last request or reply.
     turns: u32,
-    /// When that was, as far as anybody wanted to know.
+    /// Time of the last request or reply, once it was needed.
     since: Option<Instant>,
 }
 
-/// A message of the daemon about other processes.
+/// A message from the daemon about other processes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum DirectoryNews {
-    /// Where a rank is found.
+pub(crate) enum DaemonEvent {
+    /// The address record of a rank.
     Record(u32, Record),
-    /// That rank is not to be found, for this reason.
+    /// There is no address record of that rank, for this reason.
     NoRecord(u32, String),
     /// Everything that any process has sent has arrived.
     AllQuiet,
-    /// A rank has failed, for this reason, and the others go on.
+    /// A rank has failed, for this reason, and the job continues.
     Lost(u32, String),
-    /// The daemon is gone.
+    /// The daemon has closed the connection.
     End,
 }
 
 impl Directory {
-    /// Tells where this process is found.
+    /// Publishes the address record of this process.
     pub(crate) fn publish(&mut self, rank: u32, record: Record) {
-        self.unsaid.push_back(ToDaemon::Publish { rank, record });
+        self.outgoing.push_back(ToDaemon::Publish { rank, record });
     }
 
-    /// Asks where another rank is found; once for each.
-    pub(crate) fn ask(&mut self, rank: u32, of: u32) {
-        self.unsaid.push_back(ToDaemon::LookUp { rank, of });
+    /// Requests the address record of another rank; to be called once for each.
+    pub(crate) fn request_record(&mut self, rank: u32, of: u32) {
+        self.outgoing.push_back(ToDaemon::LookUp { rank, of });
         self.open += 1;
         self.stir();
     }
 
-    /// Says what the user should know once of the job.
+    /// Sends a remark that the user should see once per job.
     pub(crate) fn remark(&mut self, rank: u32, words: String) {
-        self.unsaid.push_back(ToDaemon::Remark { rank, words });
+        self.outgoing.push_back(ToDaemon::Remark { rank, words });
     }
 
-    /// Says that everything this process has sent over a network has arrived.
-    pub(crate) fn say_quiet(&mut self, rank: u32) {
-        self.unsaid.push_back(ToDaemon::Quiet { rank });
+    /// Reports that everything this process has sent over a network has arrived.
+    pub(crate) fn report_quiescence(&mut self, rank: u32) {
+        self.outgoing.push_back(ToDaemon::Quiet { rank });
         self.open += 1;
         self.stir();
     }
 
-    /// Whether there is nothing to say and nothing to wait for.
+    /// Whether there is nothing to send and no reply to wait for.
     pub(crate) fn is_idle(&self) -> bool {
-        self.open == 0 && self.unsaid.is_empty()
+        self.open == 0 && self.outgoing.is_empty()
     }
 
-    /// A turn of the progress loop: says what is to be said and takes what was said, if anything is expected. A long wait is
-    /// for a rank that has not come to `MPI_Init`, and looks are rare then.
-    pub(crate) fn turn(&mut self, link: &DaemonLink) -> Option<DirectoryNews> {
-        while self.unsaid.front().is_some_and(|words| link.try_say(words)) {
-            self.unsaid.pop_front();
+    /// A turn of the progress loop: sends what is queued and polls for replies, if any is expected. A long wait is for
+    /// a rank that has not called `MPI_Init`; polls are rare then.
+    pub(crate) fn turn(&mut self, link: &DaemonLink) -> Option<DaemonEvent> {
+        while self
+            .outgoing
+            .front()
+            .is_some_and(|words| link.try_send(words))
+        {
+            self.outgoing.pop_front();
         }
         if self.open == 0 {
             return None;
@@ -81,39 +86,37 @@ impl Directory {
         if self.turns > EAGER_TURNS && !self.turns.is_multiple_of(EAGER_TURNS) {
             return None;
         }
-        self.hear(link)
+        self.receive(link)
     }
 
-    /// The next thing that the daemon said, whether anything is expected or not.
-    pub(crate) fn hear(&mut self, link: &DaemonLink) -> Option<DirectoryNews> {
-        let news = match link.hear() {
+    /// The next message from the daemon, whether one is expected or not.
+    pub(crate) fn receive(&mut self, link: &DaemonLink) -> Option<DaemonEvent> {
+        let event = match link.receive() {
             ControlInput::Words(ToRank::Record { rank, record }) => {
-                DirectoryNews::Record(rank, record)
+                DaemonEvent::Record(rank, record)
             }
-            ControlInput::Words(ToRank::NoRecord { rank, why }) => {
-                DirectoryNews::NoRecord(rank, why)
-            }
-            ControlInput::Words(ToRank::AllQuiet) => DirectoryNews::AllQuiet,
-            // Nobody asked for these.
+            ControlInput::Words(ToRank::NoRecord { rank, why }) => DaemonEvent::NoRecord(rank, why),
+            ControlInput::Words(ToRank::AllQuiet) => DaemonEvent::AllQuiet,
+            // Unsolicited messages.
             ControlInput::Words(ToRank::Lost { rank, why }) => {
-                return Some(DirectoryNews::Lost(rank, why));
+                return Some(DaemonEvent::Lost(rank, why));
             }
-            ControlInput::End => return Some(DirectoryNews::End),
+            ControlInput::End => return Some(DaemonEvent::End),
             ControlInput::Words(_) | ControlInput::Nothing => return None,
         };
         self.open = self.open.saturating_sub(1);
         self.stir();
-        Some(news)
+        Some(event)
     }
 
-    /// How long the process may sleep: nobody wakes it for what the daemon says. After that it looks.
-    pub(crate) fn patience(&mut self, now: Instant) -> Duration {
+    /// How long the process may sleep: no message of the daemon wakes it. After that it polls.
+    pub(crate) fn sleep_limit(&mut self, now: Instant) -> Duration {
         if self.is_idle() {
             return Duration::MAX;
         }
         self.turns = 0;
         let since = *self.since.get_or_insert(now);
-        ((now - since) / 8).clamp(SHORTEST_NAP, LONGEST_NAP)
+        ((now - since) / 8).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
     }
 
     fn stir(&mut self) {
@@ -121,11 +124,11 @@ impl Directory {
     }
 }
 
-/// Turns in which every one looks; later one in so many.
+/// Turns that poll every time; later turns poll once in this many.
 const EAGER_TURNS: u32 = 64;
-/// Between two looks of one who sleeps: at first, and after a long wait.
-const SHORTEST_NAP: Duration = Duration::from_micros(50);
-const LONGEST_NAP: Duration = Duration::from_millis(20);
+/// Shortest and longest sleep between two polls: at first, and after a long wait.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
@@ -133,7 +136,7 @@ mod tests {
     use rustix::fd::OwnedFd;
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-    /// A line to a daemon, and the daemon's end of it.
+    /// A connection to a daemon, and the daemon's end of it.
     fn line() -> (DaemonLink, OwnedFd) {
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
@@ -149,14 +152,14 @@ mod tests {
         Record::new(&[number; 24]).unwrap()
     }
 
-    /// What the daemon hears next.
-    fn heard(daemon: &OwnedFd) -> Option<ToDaemon> {
+    /// The next message that the daemon receives.
+    fn received(daemon: &OwnedFd) -> Option<ToDaemon> {
         let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
         let (length, _) = rustix::net::recv(daemon, &mut bytes[..], RecvFlags::empty()).ok()?;
         ToDaemon::decode(&bytes[..length]).ok()
     }
 
-    fn say(daemon: &OwnedFd, words: &ToRank) {
+    fn send(daemon: &OwnedFd, words: &ToRank) {
         rustix::net::send(daemon, &words.encode(), SendFlags::empty()).unwrap();
     }
 
@@ -166,20 +169,20 @@ mod tests {
         let mut directory = Directory::default();
         assert!(directory.is_idle());
         directory.publish(3, record(3));
-        directory.ask(3, 5);
+        directory.request_record(3, 5);
         assert!(!directory.is_idle());
         assert_eq!(directory.turn(&link), None);
         let record_of_3 = record(3);
         assert_eq!(
-            heard(&daemon),
+            received(&daemon),
             Some(ToDaemon::Publish {
                 rank: 3,
                 record: record_of_3
             })
         );
-        assert_eq!(heard(&daemon), Some(ToDaemon::LookUp { rank: 3, of: 5 }));
+        assert_eq!(received(&daemon), Some(ToDaemon::LookUp { rank: 3, of: 5 }));
         let (rank, answer) = (5, record(5));
-        say(
+        send(
             &daemon,
             &ToRank::Record {
                 rank,
@@ -188,7 +191,7 @@ mod tests {
         );
         assert_eq!(
             directory.turn(&link),
-            Some(DirectoryNews::Record(5, record(5)))
+            Some(DaemonEvent::Record(5, record(5)))
         );
         assert!(directory.is_idle());
     }
@@ -201,7 +204,7 @@ mod tests {
         directory.remark(3, words.clone());
         assert!(!directory.is_idle());
         assert_eq!(directory.turn(&link), None);
-        assert_eq!(heard(&daemon), Some(ToDaemon::Remark { rank: 3, words }));
+        assert_eq!(received(&daemon), Some(ToDaemon::Remark { rank: 3, words }));
         assert!(directory.is_idle());
     }
 
@@ -210,33 +213,33 @@ mod tests {
         let (link, daemon) = line();
         let mut directory = Directory::default();
         for of in 0..10_000 {
-            directory.ask(3, of);
+            directory.request_record(3, of);
         }
         assert_eq!(directory.turn(&link), None);
-        assert!(!directory.unsaid.is_empty());
+        assert!(!directory.outgoing.is_empty());
         for of in 0..10_000 {
-            if directory.unsaid.front() == Some(&ToDaemon::LookUp { rank: 3, of }) {
+            if directory.outgoing.front() == Some(&ToDaemon::LookUp { rank: 3, of }) {
                 assert_eq!(directory.turn(&link), None);
             }
-            assert_eq!(heard(&daemon), Some(ToDaemon::LookUp { rank: 3, of }));
+            assert_eq!(received(&daemon), Some(ToDaemon::LookUp { rank: 3, of }));
         }
-        assert!(directory.unsaid.is_empty() && !directory.is_idle());
+        assert!(directory.outgoing.is_empty() && !directory.is_idle());
     }
 
     #[test]
     fn a_late_answer_is_found_by_rare_looks() {
         let (link, daemon) = line();
         let mut directory = Directory::default();
-        directory.ask(3, 5);
+        directory.request_record(3, 5);
         for _ in 0..10 * EAGER_TURNS {
             assert_eq!(directory.turn(&link), None);
         }
         let why = "it has ended".to_owned();
-        say(&daemon, &ToRank::NoRecord { rank: 5, why });
+        send(&daemon, &ToRank::NoRecord { rank: 5, why });
         let turns = (0..=EAGER_TURNS).find_map(|_| directory.turn(&link));
         assert_eq!(
             turns,
-            Some(DirectoryNews::NoRecord(5, "it has ended".to_owned()))
+            Some(DaemonEvent::NoRecord(5, "it has ended".to_owned()))
         );
     }
 
@@ -244,12 +247,12 @@ mod tests {
     fn a_nap_is_followed_by_a_look() {
         let (link, daemon) = line();
         let mut directory = Directory::default();
-        directory.ask(3, 5);
+        directory.request_record(3, 5);
         for _ in 0..EAGER_TURNS {
             assert_eq!(directory.turn(&link), None);
         }
         let (rank, answer) = (5, record(5));
-        say(
+        send(
             &daemon,
             &ToRank::Record {
                 rank,
@@ -257,10 +260,10 @@ mod tests {
             },
         );
         assert_eq!(directory.turn(&link), None, "looks are rare now");
-        directory.patience(Instant::now());
+        directory.sleep_limit(Instant::now());
         assert_eq!(
             directory.turn(&link),
-            Some(DirectoryNews::Record(5, record(5)))
+            Some(DaemonEvent::Record(5, record(5)))
         );
     }
 
@@ -268,21 +271,21 @@ mod tests {
     fn naps_grow_with_the_wait_and_an_idle_directory_has_no_say() {
         let mut directory = Directory::default();
         let start = Instant::now();
-        assert_eq!(directory.patience(start), Duration::MAX);
-        directory.ask(3, 5);
-        assert_eq!(directory.patience(start), SHORTEST_NAP);
+        assert_eq!(directory.sleep_limit(start), Duration::MAX);
+        directory.request_record(3, 5);
+        assert_eq!(directory.sleep_limit(start), SHORTEST_SLEEP);
         let later = start + Duration::from_millis(8);
-        assert_eq!(directory.patience(later), Duration::from_millis(1));
+        assert_eq!(directory.sleep_limit(later), Duration::from_millis(1));
         let much_later = start + Duration::from_secs(60);
-        assert_eq!(directory.patience(much_later), LONGEST_NAP);
+        assert_eq!(directory.sleep_limit(much_later), LONGEST_SLEEP);
     }
 
     #[test]
     fn the_end_of_the_daemon_is_news() {
         let (link, daemon) = line();
         let mut directory = Directory::default();
-        assert_eq!(directory.hear(&link), None);
+        assert_eq!(directory.receive(&link), None);
         drop(daemon);
-        assert_eq!(directory.hear(&link), Some(DirectoryNews::End));
+        assert_eq!(directory.receive(&link), Some(DaemonEvent::End));
     }
 }

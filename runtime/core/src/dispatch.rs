@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who gets what the transport tells: the protocols that share the fabric of a process, each with an [`Owner`] of its own.
+//! Dispatch of completions to the protocols that share the fabric of a process, each with an [`Owner`] of its own.
 //!
-//! The kind of a frame, the name of a work request and an immediate say whose they are; nothing else decides it, and it is
-//! decided here alone. What is nobody's was sent by a peer that makes no sense: it is counted and changes nothing.
+//! The kind of a frame, the id of a work request and an immediate contain the owner; it is decoded here and nowhere
+//! else. Anything without an owner was sent by a misbehaving peer: it is counted and changes nothing.
 //!
-//! What the daemon tells comes by here too; and what becomes of a lost peer, whoever tells of it, concerns nearly every part.
+//! Messages of the daemon are dispatched here too, and so is the loss of a peer, which affects nearly every part.
 
 use engine::{EventType, Peer};
 use transport::{Arrived, Completion, Owner, WorkId, WorkOutcome};
 
 use crate::carrier::carrier;
-use crate::directory::DirectoryNews;
+use crate::directory::DaemonEvent;
 use crate::pump::ENGINE;
 use crate::{Universe, gates};
 
@@ -26,7 +26,7 @@ const fn is_same(one: Owner, other: Owner) -> bool {
 }
 
 impl Universe {
-    /// One completion of the transport.
+    /// Takes in one completion of the transport.
     #[inline(always)]
     pub(crate) fn take_in(&mut self, completion: Completion) {
         match completion {
@@ -35,7 +35,7 @@ impl Universe {
         }
     }
 
-    /// A frame.
+    /// Takes in a frame.
     #[inline(always)]
     pub(crate) fn take_in_frame(&mut self, arrived: &Arrived) {
         match Owner::of_kind(arrived.head.kind) {
@@ -44,7 +44,7 @@ impl Universe {
         }
     }
 
-    /// A frame that is no message.
+    /// Takes in a frame that is not a message.
     #[cold]
     #[inline(never)]
     fn take_in_other(&mut self, arrived: &Arrived) {
@@ -68,7 +68,7 @@ impl Universe {
     fn take_in_event(&mut self, completion: Completion) {
         match completion {
             Completion::Arrived(_) => {}
-            // The lease has come back with it: the loan is over.
+            // The completion has returned the lease: the loan is over.
             Completion::Worked { work, outcome, .. } => self.take_in_work(work, outcome),
             Completion::Written { peer, immediate } => match Owner::of_immediate(immediate) {
                 channel::OWNER => self.channels.own.written(peer, immediate),
@@ -82,7 +82,7 @@ impl Universe {
         }
     }
 
-    /// The end of a read or write.
+    /// Takes in the completion of a read or write.
     fn take_in_work(&mut self, work: WorkId, outcome: WorkOutcome) {
         match Owner::of_work(work) {
             ENGINE => self.messages.pump.take_in_read(work, outcome),
@@ -91,64 +91,64 @@ impl Universe {
                     .own
                     .worked(&mut self.messages.pump.fabric, work, outcome)
             }
-            // This process has posted no other.
+            // This process posts no others.
             _ => {}
         }
     }
 
     /// A turn for the network, if there is one.
     #[inline(always)]
-    pub(crate) fn tend_network(&mut self) {
-        if self.network.has_something(&self.messages.pump) {
-            self.tend_network_now();
+    pub(crate) fn turn_network(&mut self) {
+        if self.network.has_work(&self.messages.pump) {
+            self.turn_network_now();
         }
     }
 
     #[inline(never)]
-    fn tend_network_now(&mut self) {
+    fn turn_network_now(&mut self) {
         let pump = &mut self.messages.pump;
         self.network.end_lost(&mut pump.engine, &self.comms);
         pump.withdraw_keys();
         if pump.fabric.has_network_news() {
-            self.network.tell_news(pump);
+            self.network.report_network_events(pump);
         }
-        if self.network.is_asking() {
-            self.listen();
-        }
-    }
-
-    /// Says to the daemon what is to be said, and takes what it says if an answer is expected.
-    #[cold]
-    pub(crate) fn listen(&mut self) {
-        while let Some(news) = self.network.next_answer() {
-            self.take_news(news);
+        if self.network.has_traffic() {
+            self.exchange_with_daemon();
         }
     }
 
+    /// Sends queued messages to the daemon, and takes its messages if a reply is expected.
     #[cold]
-    pub(crate) fn take_news(&mut self, news: DirectoryNews) {
-        match news {
-            DirectoryNews::Record(rank, record) => {
+    pub(crate) fn exchange_with_daemon(&mut self) {
+        while let Some(event) = self.network.next_reply() {
+            self.take_in_daemon_event(event);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn take_in_daemon_event(&mut self, event: DaemonEvent) {
+        match event {
+            DaemonEvent::Record(rank, record) => {
                 let fabric = &mut self.messages.pump.fabric;
                 fabric.learn_address(transport::Peer(rank), record.bytes());
             }
-            DirectoryNews::NoRecord(rank, why) => self.lose(Peer(rank), &why),
-            DirectoryNews::Lost(rank, why) => {
-                // What it sent before is here.
+            DaemonEvent::NoRecord(rank, why) => self.lose(Peer(rank), &why),
+            DaemonEvent::Lost(rank, why) => {
+                // Messages that it sent before its end have arrived.
                 self.progress();
                 self.lose(Peer(rank), &why);
                 self.network.end_job_without(rank, &why);
             }
-            DirectoryNews::AllQuiet => self.network.let_go(),
-            DirectoryNews::End => {
-                // Without the daemon nobody would end this process.
+            DaemonEvent::AllQuiet => self.network.let_go(),
+            DaemonEvent::End => {
+                // Without the daemon nothing would end this process.
                 eprintln!("rank {}: the launcher is gone; this rank ends", self.rank());
                 crate::boot::leave(1);
             }
         }
     }
 
-    /// A peer does not answer any more, or never did.
+    /// Marks a peer dead, or unreachable from the start.
     #[cold]
     pub(crate) fn lose(&mut self, peer: Peer, why: &str) {
         let Self {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong in the runtime, as values that the C layer turns into error classes.
+//! Errors of the runtime, which the C layer maps to error classes.
 
 use std::sync::Arc;
 
-/// Why something could not be done.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -35,28 +35,28 @@ pub enum Error {
         /// Tag of the message.
         tag: i32,
     },
-    /// The other side of an operation does not answer any more.
+    /// The peer of an operation is dead.
     #[error("rank {rank} does not answer: {why}")]
     Lost {
         /// Its rank in the communicator of the operation.
         rank: i32,
-        /// What is known of the reason.
+        /// The reason, as far as it is known.
         why: String,
     },
     /// No communicator can be made any more.
     #[error("the process made so many communicators that no context is left for another one")]
     ContextsExhausted,
-    /// Who makes a communicator could not ask all others for a context.
+    /// The leader of a new communicator could not request a context from all others.
     #[error(
         "the processes that make the communicator could not agree on its context: one of them does not answer"
     )]
     Unagreed,
-    /// Two sides of a collective describe blocks of different sizes.
+    /// The send and receive sides of a collective describe blocks of different sizes.
     #[error("a block of {given} bytes meets one of {expected}: counts and datatypes must match")]
     Unequal {
-        /// Bytes of what is there.
+        /// Bytes of the source.
         given: u64,
-        /// Bytes of where it belongs.
+        /// Bytes of the destination.
         expected: u64,
     },
     /// A rank sends more or less in a collective than its receiver expects.
@@ -66,9 +66,9 @@ pub enum Error {
     Mismatched {
         /// The sender, in the communicator of the call; of an intercommunicator in the remote group.
         rank: u32,
-        /// Bytes of what it sent.
+        /// Bytes sent.
         given: u64,
-        /// Bytes of where they belong.
+        /// Bytes of the destination.
         expected: u64,
     },
     /// The data of a large message of a collective could not be moved.
@@ -85,11 +85,11 @@ pub enum Error {
         other_call(theirs.as_ref())
     )]
     Disputed {
-        /// What this rank called.
+        /// The collective that this rank called.
         ours: &'static str,
-        /// With how many bytes.
+        /// Bytes of that call.
         our_bytes: u64,
-        /// The rank that was found to do something else, what, and with how many bytes.
+        /// A rank that called something else: its rank, the collective, and the bytes.
         theirs: Option<(u32, &'static str, u64)>,
     },
     /// A rank did not take part in a collective.
@@ -98,13 +98,13 @@ pub enum Error {
         /// The rank in the communicator of the call.
         rank: u32,
     },
-    /// A collective in the background has failed.
+    /// A nonblocking or persistent collective has failed.
     #[error("{0}")]
     Collective(Arc<Self>),
-    /// What the launcher left for this process is not as it should be.
+    /// The settings from the launcher are invalid.
     #[error("{0}")]
     Boot(String),
-    /// No provider that may be used reaches some rank.
+    /// No enabled provider reaches some rank.
     #[error("{0}")]
     Unreachable(String),
     /// A transport could not be opened.

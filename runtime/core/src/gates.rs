@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Persistent requests between ranks of a node that start the same exchange again and again: their data go through
-//! [claimed gates](channel::claimed), straight from the sender's memory to where they belong.
+//! Persistent requests between ranks of a node that repeat the same exchange: their data bypass the frame stream
+//! through [claimed gates](channel::claimed), copied once from the sender's memory to the receive buffer.
 //!
-//! A *class* is what one sender sends to one receiver with one tag in one context. Once a receiver has started persistent receives of
-//! a class often enough, it asks the sender (BIND); a sender whose messages of the class come from persistent sends agrees (BOUND),
-//! behind all that it has sent. From there on both count the messages of the class, however they go. For the
-//! first receive that waits the receiver opens a gate with the number of its message, and the sender puts the message of that
+//! A *class* is the messages of one sender to one receiver with one tag in one context. Once a receiver has started
+//! persistent receives of a class often enough, it sends BIND to the sender; a sender whose messages of the class come
+//! from persistent sends agrees (BOUND), behind all that it has sent. From there on both count the messages of the
+//! class, whichever path they take. For the first waiting receive the receiver opens a gate with the number of its
+//! message, and the sender puts the message of that number through it. Nothing is announced: a message too large to be
+//! kept waits for its gate.
 //! number through it. Nothing is announced: a message that is too large to be kept waits for its gate.
-//!
-//! The engine stays what decides. A receive with a gate is posted as any other; a message that goes in frames takes
-//! the next number too, and finds the receive in its place. Whatever could make another receive the right one - a receive that
-//! is not of the class but could match, a probe, a cancel - ends the class first ([`MessageGates::mind_receive`]). That is local: the
-//! receiver revokes its gate, or finds that the message is there or about to be; and then tells the sender (UNBIND), which
-//! sends what waits in frames. A sender may leave as well (LEFT).
+//! The engine still decides all matching. A receive with a gate is posted as any other; a message that is sent in
+//! frames takes the next number too, and finds the receive in its place. Whatever could match another receive first -
+//! a receive that is not of the class but could match, a probe, a cancel - ends the class before
+//! ([`MessageGates::before_receive`]). That is local: the receiver revokes its gate, or finds that the message has
+//! arrived or is about to; then it sends UNBIND to the sender, which sends the waiting messages in frames. A sender
+//! may leave as well (LEFT).
 //!
 //! | kind | body | what the other side does |
 //! |------|------|--------------------------|
@@ -21,8 +23,8 @@
 //! | UNBIND | the name | sends in frames again |
 //! | LEFT | the name | opens gates no more |
 //!
-//! The word of their heads is that of a message of the class. One that names no class, or a name that is not that of the class
-//! at the moment, changes nothing: it may have crossed another.
+//! The word of their heads is that of a message of the class. A frame that names no class, or an inlet other than the
+//! present one of the class, changes nothing: it may have crossed another.
 
 mod inbound;
 mod outbound;
@@ -38,7 +40,7 @@ use crate::pump::Pump;
 use inbound::{ClaimedReceive, InboundClass};
 use outbound::OutboundClass;
 
-/// The context, peer and tag for which messages match receives.
+/// The context, peer and tag of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct GateName {
     context: u32,
@@ -48,7 +50,7 @@ struct GateName {
 }
 
 impl GateName {
-    /// Whether such a receive or probe could take a message of the class.
+    /// Whether such a receive or probe could match a message of the class.
     fn could_be(&self, source: &ReceiveSource) -> bool {
         self.context == source.context.0
             && source.peer.is_none_or(|peer| peer.0 == self.peer)
@@ -68,13 +70,13 @@ impl GateName {
     }
 }
 
-/// A persistent request that may use gates, in the row of its slot.
+/// A persistent request that may use gates, indexed by its slot.
 #[derive(Debug, Default)]
 struct GateMember {
-    /// 0: there is none.
+    /// Its token; 0: none.
     token: u32,
     class: u32,
-    /// Where its bytes are written, of a receive that had a gate.
+    /// Destination of its bytes, for a receive that had a gate.
     place: Option<ReceiveRegion>,
 }
 
@@ -82,7 +84,7 @@ struct GateMember {
 #[derive(Debug, Default)]
 pub(crate) struct MessageGates {
     is_off: bool,
-    /// Starts of receives before their sender is asked for the first time.
+    /// Starts of receives before the first BIND.
     first_starts: u64,
     inlets: Inlets,
     members: Vec<GateMember>,
@@ -90,17 +92,17 @@ pub(crate) struct MessageGates {
     out: Vec<OutboundClass>,
     into_names: FxHashMap<GateName, u32>,
     out_names: FxHashMap<GateName, u32>,
-    /// Classes that are bound.
+    /// Classes bound for receiving.
     bound_into: u32,
     bound_out: u32,
     /// Classes whose gates are open, or were a moment ago.
     open: Vec<u32>,
-    /// Classes with sends that wait.
+    /// Classes with waiting sends.
     waiting: Vec<u32>,
     moving: Vec<ClaimedReceive>,
 }
 
-/// Whose the frames are by which both ends of a class agree about gates.
+/// Owner of the frames by which the two ends of a class negotiate gates.
 pub(crate) const OWNER: Owner = Owner::new(2);
 
 const BIND: u8 = OWNER.kind(0);
@@ -109,7 +111,7 @@ const UNBIND: u8 = OWNER.kind(2);
 const LEFT: u8 = OWNER.kind(3);
 
 impl MessageGates {
-    /// `policy`: the place of the word in the variable RMPI_PERSISTENT; `first_starts`: RMPI_GATE_STARTS.
+    /// `policy`: index of the value of RMPI_PERSISTENT; `first_starts`: RMPI_GATE_STARTS.
     pub(crate) fn new(policy: u64, first_starts: u64) -> Self {
         Self {
             is_off: policy != 0,
@@ -118,19 +120,19 @@ impl MessageGates {
         }
     }
 
-    /// Whether an ordinary send must be told of.
+    /// Whether ordinary sends must be reported here.
     #[inline(always)]
-    pub(crate) fn minds_sends(&self) -> bool {
+    pub(crate) fn tracks_sends(&self) -> bool {
         self.bound_out != 0
     }
 
-    /// Whether an ordinary receive or probe must be told of, and each message that arrives.
+    /// Whether ordinary receives and probes, and each message that arrives, must be reported here.
     #[inline(always)]
-    pub(crate) fn minds_receives(&self) -> bool {
+    pub(crate) fn tracks_receives(&self) -> bool {
         self.bound_into != 0
     }
 
-    /// Whether there is anything to look at.
+    /// Whether a turn has work here.
     #[inline(always)]
     pub(crate) fn is_busy(&self) -> bool {
         self.open.len() | self.waiting.len() | self.moving.len() != 0
@@ -155,7 +157,7 @@ impl MessageGates {
 }
 
 impl MessageGates {
-    /// An inactive persistent receive may use gates, if it is of one source and tag.
+    /// Admits an inactive persistent receive to gates, if it has a definite source and tag.
     pub(crate) fn admit_receive(&mut self, request: RequestId, source: ReceiveSource) {
         let (Some(peer), Some(tag)) = (source.peer, source.tag) else {
             return;
@@ -165,8 +167,7 @@ impl MessageGates {
             peer: peer.0,
             tag,
         };
-        if self.is_off || (self.into.len() >= MOST_CLASSES && !self.into_names.contains_key(&name))
-        {
+        if self.is_off || (self.into.len() >= MAX_CLASSES && !self.into_names.contains_key(&name)) {
             return;
         }
         let next = self.into.len();
@@ -178,7 +179,7 @@ impl MessageGates {
         self.add_member(request, class);
     }
 
-    /// An inactive persistent send of standard mode may use gates.
+    /// Admits an inactive persistent send of standard mode to gates.
     pub(crate) fn admit_send(&mut self, pump: &mut Pump, request: RequestId) {
         let fields = pump.engine.arena().fields(request);
         let name = GateName {
@@ -186,7 +187,7 @@ impl MessageGates {
             peer: fields.peer,
             tag: fields.tag,
         };
-        if self.is_off || (self.out.len() >= MOST_CLASSES && !self.out_names.contains_key(&name)) {
+        if self.is_off || (self.out.len() >= MAX_CLASSES && !self.out_names.contains_key(&name)) {
             return;
         }
         let next = self.out.len();
@@ -204,10 +205,10 @@ impl MessageGates {
         self.member(request).map(|member| member.class)
     }
 
-    /// A receive that is none of a class's own, or a probe, is about to look for a message that may be one of a class.
+    /// To be called before a receive outside the class, or a probe, looks for a message that may belong to a class.
     #[cold]
     #[inline(never)]
-    pub(crate) fn mind_receive(&mut self, pump: &mut Pump, source: ReceiveSource) {
+    pub(crate) fn before_receive(&mut self, pump: &mut Pump, source: ReceiveSource) {
         if let (Some(peer), Some(tag)) = (source.peer, source.tag) {
             let name = GateName {
                 context: source.context.0,
@@ -228,18 +229,18 @@ impl MessageGates {
         }
     }
 
-    /// A request is about to be cancelled.
-    pub(crate) fn mind_cancel(&mut self, pump: &mut Pump, request: RequestId) {
+    /// To be called before a request is cancelled.
+    pub(crate) fn before_cancel(&mut self, pump: &mut Pump, request: RequestId) {
         let fields = pump.engine.arena().fields(request);
         match fields.kind {
             engine::RequestKind::Receive => self.withdraw_receive(pump, request),
-            engine::RequestKind::Send if self.minds_sends() => {
+            engine::RequestKind::Send if self.tracks_sends() => {
                 let name = GateName {
                     context: fields.context,
                     peer: fields.peer,
                     tag: fields.tag,
                 };
-                // What is cancelled may have a number, and never come.
+                // A cancelled message may have a number, and never arrive.
                 if let Some(class) = self.bound_out(name) {
                     self.leave(pump, class, true);
                 }
@@ -248,7 +249,7 @@ impl MessageGates {
         }
     }
 
-    /// The program gives a request up.
+    /// Removes a request that the application frees.
     pub(crate) fn forget_member(&mut self, pump: &mut Pump, request: RequestId) {
         if self.member(request).is_none() {
             return;
@@ -271,7 +272,7 @@ impl MessageGates {
         }
     }
 
-    /// A communicator is freed: its context may be that of another one soon.
+    /// Ends the classes of a freed communicator: its context may be reused soon.
     pub(crate) fn forget(&mut self, pump: &mut Pump, context: ContextId) {
         for class in 0..index(self.into.len()) {
             if self.into[class as usize].name.context == context.0 {
@@ -287,7 +288,7 @@ impl MessageGates {
         }
     }
 
-    /// A peer is lost.
+    /// Ends the classes of a lost peer.
     pub(crate) fn lose(&mut self, pump: &mut Pump, peer: Peer) {
         for class in 0..index(self.into.len()) {
             if self.into[class as usize].name.peer == peer.0 {
@@ -303,7 +304,7 @@ impl MessageGates {
         self.moving.retain(|moving| moving.peer != peer.0);
     }
 
-    /// A frame about gates.
+    /// Takes in a frame about gates.
     pub(crate) fn take_in(&mut self, pump: &mut Pump, arrived: &Arrived) {
         let name = GateName::of(arrived);
         let [place, stamp, ..] = arrived.words;
@@ -320,9 +321,9 @@ impl MessageGates {
         }
     }
 
-    /// Gates' part of a turn. `true`: something has moved.
+    /// The gates' part of a turn. `true`: something was moved.
     #[inline(never)]
-    pub(crate) fn tend(&mut self, pump: &mut Pump) -> bool {
+    pub(crate) fn turn(&mut self, pump: &mut Pump) -> bool {
         let mut moved = self.settle_open(pump);
         if !self.waiting.is_empty() {
             moved |= self.send_waiting(pump);
@@ -333,8 +334,8 @@ impl MessageGates {
         moved
     }
 
-    /// The last look before this process sleeps: whether a gate that is waited for is open, or was passed.
-    pub(crate) fn has_news(&self) -> bool {
+    /// The last check before this process sleeps: whether an awaited gate has been opened or passed.
+    pub(crate) fn has_arrivals(&self) -> bool {
         let is_written = |class: &u32| self.into[*class as usize].is_written();
         let is_open = |class: &u32| self.out[*class as usize].is_open();
         self.open.iter().any(is_written)
@@ -343,28 +344,28 @@ impl MessageGates {
     }
 }
 
-/// Tells the other end of a class something, behind all that was sent to it.
+/// Sends a frame to the other end of a class, behind all that was sent to it.
 fn tell(pump: &mut Pump, kind: u8, name: GateName, inlet: InletName) {
     let head = engine::FrameHead {
         kind,
         ..wire::eager(ContextId(name.context), name.tag)
     };
-    pump.engine.tell(name.peer(), head, &inlet);
+    pump.engine.queue_frame(name.peer(), head, &inlet);
 }
 
-/// The bytes of a receive were written, as many as the sender says.
+/// Completes a receive whose bytes were written; `bytes` is the sender's count.
 fn end_receive(pump: &mut Pump, request: RequestId, bytes: u64) {
     let room = pump.engine.arena().fields(request).bytes;
-    pump.engine.received_beside(request, bytes.min(room));
+    pump.engine.received_by_gate(request, bytes.min(room));
 }
 
-/// A place in a table of classes.
+/// An index into a table of classes.
 fn index(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-/// Classes of each direction.
-const MOST_CLASSES: usize = 1 << 16;
+/// Limit of the classes in each direction.
+const MAX_CLASSES: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests;

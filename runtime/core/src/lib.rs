@@ -2,17 +2,18 @@
 //! The process: its ranks, communicators and datatypes, the progress loop, and the pump between the engine that
 //! decides and the transport that moves bytes.
 //!
-//! **Knows** both `engine` and `transport`; the launcher's words (`wireup`); the application's buffers.
-//! **Never** sees a C handle or an error class: that is `mpi-abi`'s. Never calls the application, but for its operations
-//! in reductions, and those between two visits.
+//! **Knows** both `engine` and `transport`; the launcher's messages (`wireup`); the application's buffers. **Never**
+//! sees a C handle or an error class: that is `mpi-abi`'s. Never calls the application, except for its reduction
+//! operations, and those between two visits.
 //!
-//! # One message's walk
-//! [`Messages::send`] or [`Messages::receive`] asks the engine; `pump.rs` turns its answers into work requests and what `dispatch.rs`
-//! hands it into its inputs; [`Universe::progress`] is the one turn, and `visit.rs` the one loop, that everything waits in.
+//! # The path of one message
+//! [`Messages::send`] or [`Messages::receive`] calls the engine; `pump.rs` turns its outputs into work requests, and
+//! the completions from `dispatch.rs` into its inputs; [`Universe::progress`] is the one turn, and `visit.rs` the one
+//! loop, in which every call waits.
 //!
 //! # Threads
-//! One thread at a time visits a [`Universe`]. Nothing here blocks while it is being visited: whoever waits makes one
-//! short visit after the other ([`Visit`]), so that a lock around it can be handed over between two visits.
+//! One thread at a time visits a [`Universe`]. Nothing blocks during a visit: a waiting call makes one short visit
+//! after the other ([`Visit`]), so that a lock around it can be handed over between two visits.
 
 mod awaits;
 mod boot;
@@ -54,7 +55,7 @@ pub mod var;
 mod visit;
 mod waiting;
 
-/// What a lock between the threads of a process is made of.
+/// The parts of a lock between the threads of a process.
 pub mod thread {
     pub use transport::wait::{
         fence_own_threads, register_own_threads, sleep_at, thread_number, wake_at,
@@ -63,10 +64,10 @@ pub mod thread {
 }
 
 pub use awaits::{AwaitedCollective, Awaits, RequestList};
-pub use boot::{Birth, DaemonLink, flush_output, leave, started_by};
+pub use boot::{DaemonLink, LaunchState, flush_output, leave, started_by};
 pub use brief::Ended;
 pub use collective::CollectiveCall;
-pub use comm::{Comm, Group, GroupComparison, Within};
+pub use comm::{CallGuard, Comm, Group, GroupComparison};
 pub use comms::{Comms, PREDEFINED};
 pub use datatype::{Datatype, TypeSignature};
 pub use engine::{

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Up to which sizes messages go in which way, as the settings say and a tool may change them.
+//! The message sizes at which protocols change, from the settings and as a tool may change them.
 
 use engine::Engine;
 
@@ -7,20 +7,20 @@ use crate::EngineConfig;
 use crate::var::live::live;
 use crate::var::{Variable, VariableValues};
 
-/// The sizes by which a send chooses its protocol.
+/// The sizes by which a send selects its protocol.
 #[derive(Debug)]
 pub(crate) struct SendLimits {
     eager_bytes: u64,
     /// Sends of fewer bytes than this may go without a request.
     at_once_below_bytes: u64,
-    /// Words go no faster than others, since the limit is below theirs.
+    /// The fast path of eight-byte messages is off, since the eager limit is below their size.
     guards_words: bool,
-    /// Bytes of a frame at most, as the transport takes them.
+    /// Most bytes in a frame of the transport.
     most_bytes: u64,
 }
 
 impl SendLimits {
-    /// As the engine has them.
+    /// From the engine's limits.
     pub(crate) fn of(config: &EngineConfig, most_bytes: u64) -> Self {
         Self {
             eager_bytes: config.eager_limit_bytes,
@@ -30,7 +30,7 @@ impl SendLimits {
         }
     }
 
-    /// Whether so many bytes go in a frame with their envelope.
+    /// Whether a message of so many bytes is sent in a frame with its envelope.
     #[inline]
     pub(crate) fn is_eager(&self, bytes: u64) -> bool {
         bytes <= self.eager_bytes
@@ -42,12 +42,12 @@ impl SendLimits {
         bytes < self.at_once_below_bytes
     }
 
-    /// From now on every send has a request.
+    /// Gives every send a request from now on.
     pub(crate) fn keep_sends(&mut self) {
         self.at_once_below_bytes = 0;
     }
 
-    /// Takes over what a tool has written.
+    /// Applies the values that a tool has written.
     pub(crate) fn renew(&mut self, engine: &mut Engine) {
         let eager = live(Variable::EagerLimit).min(self.most_bytes);
         let early = early_limit(eager, live(Variable::EarlyLimit));
@@ -56,7 +56,7 @@ impl SendLimits {
         if self.at_once_below_bytes != 0 {
             self.at_once_below_bytes = eager.saturating_add(1);
         }
-        // The fast path of words asks for no limit.
+        // The fast path of eight-byte messages checks no limit.
         let guards = eager < WORD_BYTES;
         if self.guards_words != guards {
             self.guards_words = guards;
@@ -65,7 +65,7 @@ impl SendLimits {
     }
 }
 
-/// What the engine is told of the settings, where a frame takes so many bytes at most.
+/// The engine's limits from the settings, for frames of at most `most_bytes` bytes.
 pub(crate) fn engine_config(values: &VariableValues, most_bytes: u64) -> EngineConfig {
     let eager_limit_bytes = values.get(Variable::EagerLimit).min(most_bytes);
     EngineConfig {
@@ -75,14 +75,14 @@ pub(crate) fn engine_config(values: &VariableValues, most_bytes: u64) -> EngineC
         stream_chunk_bytes: values.get(Variable::StreamChunk).min(most_bytes),
         unexpected_messages: values.get(Variable::UnexpectedMessages),
         release_percent: values.get(Variable::UnexpectedRelease),
-        most_records: usize::try_from(values.get(Variable::EventRecords)).unwrap_or(1024),
+        max_records: usize::try_from(values.get(Variable::EventRecords)).unwrap_or(1024),
     }
 }
 
-/// Who wants every message announced means also those that would go at once in several frames.
+/// A setting that announces every message includes those that would be sent at once in several frames.
 fn early_limit(eager_limit_bytes: u64, wanted: u64) -> u64 {
     if eager_limit_bytes == 0 { 0 } else { wanted }
 }
 
-/// What the fast path carries at most.
+/// Largest message of the fast path.
 const WORD_BYTES: u64 = 8;

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that another launcher has started: Slurm's `srun`, MPICH's or Intel's `mpiexec`, `prterun`, Flux. No daemon of ours is
-//! there; what it does for ranks is done in this module, from what the launcher's server gives (`manager.rs`) and with the other ranks of
-//! the node (`neighbours.rs`).
+//! A process started by another launcher: Slurm's `srun`, MPICH's or Intel's `mpiexec`, `prterun`, Flux. There is no
+//! daemon of ours; this module provides what it does for ranks, from the data of the launcher's server (`manager.rs`)
+//! and together with the other ranks of the node (`neighbours.rs`).
 //!
-//! # How such a rank is born
-//! 1. It finds a server (`found.rs`), which says its rank and how many there are.
-//! 2. The ranks of a node meet at a name in the system that follows from the job's. Who comes first leads; the others connect to it.
-//!    Rank 0 leaves the job's keys with the server. Then all wait for each other, once.
-//! 3. The leader knows now who is on its node. It makes the node segment, and tells each of its neighbours what a daemon would: a
-//!    [`Boot`], and the descriptor of the segment. It has no name, so that nothing is left of it however the job ends.
-//! 4. Where the job has other nodes, each rank leaves with the server where it is found on the network, and the first of each node who is
-//!    on it; all wait for each other again; and the leaders look whether some node has more ranks than CPUs.
+//! # How such a rank starts
+//! 1. It finds a server (`found.rs`), which gives its rank and the size of the job.
+//! 2. The ranks of a node connect at a name derived from the job's. The first to bind it leads; the others connect to
+//!    it. Rank 0 stores the job's keys at the server. Then all ranks pass one barrier.
+//! 3. The leader now has the ranks of its node. It makes the node segment, and sends each neighbour what a daemon
+//!    would: a [`Boot`], and the descriptor of the segment. The segment has no name, so that nothing of it remains
+//!    however the job ends.
+//! 4. If the job has other nodes, each rank stores its network address record at the server, and the leader of each
+//!    node the ranks on it; all pass a second barrier; then the leaders check whether any node has more ranks than
+//!    CPUs.
 //!
 //! # Afterwards
-//! [`Managed`] stands in for the daemon: it answers what is said to one ([`ToDaemon`]) as one would ([`ToRank`]). It tells of a rank of
-//! this node that has ended without `MPI_Finalize`, which its leader sees at the end of its connection; the end of the job is the
-//! launcher's to decide, or follows from what others wanted of that rank.
+//! [`Managed`] substitutes for the daemon: it answers the messages to one ([`ToDaemon`]) with the replies of one
+//! ([`ToRank`]). It reports a rank of this node that has ended without `MPI_Finalize`, which its leader detects by the
+//! end of its connection; whether the job ends is up to the launcher, or to the operations that need that rank.
 
 mod found;
 mod manager;
@@ -32,40 +34,40 @@ pub(crate) use manager::PmiClient;
 use neighbours::{NodeEntry, NodeRole};
 use std::os::fd::OwnedFd;
 
-/// What stands in for the daemon of the node.
+/// The substitute for the daemon of the node.
 #[derive(Debug)]
 pub(crate) struct Managed {
     manager: PmiClient,
     neighbours: NodeRole,
-    /// What this process has not heard yet.
-    unheard: VecDeque<ToRank>,
-    /// This process is quiet, and waits for the others.
+    /// Messages that this process has not taken yet.
+    incoming: VecDeque<ToRank>,
+    /// This process is quiescent, and waits for the others.
     is_quiet: bool,
     is_through: bool,
     process: u32,
 }
 
-/// What a process is born with.
-pub(crate) struct Born {
+/// The initial state of a process.
+pub(crate) struct JoinedJob {
     pub(crate) boot: Boot,
     pub(crate) managed: Managed,
     pub(crate) segment: Option<OwnedFd>,
 }
 
 impl Managed {
-    /// Meets the others of the job.
+    /// Joins the other ranks of the job.
     ///
     /// # Errors
-    /// When the server fails, or the ranks of the node do not find each other.
-    pub(crate) fn join(mut manager: PmiClient) -> Result<Born, Error> {
+    /// When the server fails, or the ranks of the node cannot connect.
+    pub(crate) fn join(mut manager: PmiClient) -> Result<JoinedJob, Error> {
         match Self::meet(&mut manager) {
-            Ok((neighbours, boot, segment)) => Ok(Born {
+            Ok((neighbours, boot, segment)) => Ok(JoinedJob {
                 boot,
                 managed: Self::new(manager, neighbours),
                 segment,
             }),
             Err(error) => {
-                // The others are not to wait for this one.
+                // So that the others do not wait for this one.
                 let _ = manager.abort(1, &error.to_string());
                 Err(error)
             }
@@ -87,24 +89,24 @@ impl Managed {
         manager.begin_fence()?;
         while !manager.is_fence_over()? {
             entered.admit(size)?;
-            manager.rest(entered.door());
+            manager.rest(entered.listener());
         }
         let (neighbours, boot, segment) = match entered {
             NodeEntry::Leader(mut leader) => {
-                // Each has connected before it began to wait.
+                // Each has connected before it entered the barrier.
                 leader.admit(size)?;
-                leader.close_door();
+                leader.close_listener();
                 let keys = manager.get(0, "keys")?.unwrap_or_default();
                 let keys = JobKeys::parse(&keys)?;
                 let ranks = leader.ranks();
                 let boot = boot_of(manager, (&ranks, leader.cpus()), &keys)?;
                 let segment = node_segment::make(keys.job, boot.local_size());
                 let segment = segment.map_err(Error::Boot)?;
-                leader.tell(|other| boot_like(&boot, other), Some(&segment))?;
+                leader.send_boot(|other| boot_like(&boot, other), Some(&segment))?;
                 (NodeRole::Leader(leader), boot, segment)
             }
             NodeEntry::Guest(mut guest) => {
-                let (boot, segment) = guest.hear()?;
+                let (boot, segment) = guest.receive_first()?;
                 let app = manager.app();
                 (NodeRole::Guest(guest), Boot { app, ..boot }, segment)
             }
@@ -116,19 +118,19 @@ impl Managed {
         Self {
             manager,
             neighbours,
-            unheard: VecDeque::new(),
+            incoming: VecDeque::new(),
             is_quiet: false,
             is_through: false,
             process: std::process::id(),
         }
     }
 
-    /// Tells those of other nodes where this process is found, and learns about their nodes: which ranks they have, and whether one of
-    /// the job has more ranks than CPUs. All ranks of the job call this, or none.
+    /// Publishes this process's network address record to other nodes, and obtains their ranks and whether any node of
+    /// the job has more ranks than CPUs. Collective over the job, or not called at all.
     ///
     /// # Errors
     /// When the server fails.
-    pub(crate) fn meet_others(&mut self, boot: &mut Boot, record: &[u8]) -> Result<(), Error> {
+    pub(crate) fn exchange_records(&mut self, boot: &mut Boot, record: &[u8]) -> Result<(), Error> {
         let first = boot.ranks.as_slice()[0];
         let card = format!("{first}.{}", hex(record));
         self.manager.put("at", &card)?;
@@ -143,34 +145,34 @@ impl Managed {
         }
         match &mut self.neighbours {
             NodeRole::Guest(guest) => {
-                let more = guest.hear_more()?;
+                let more = guest.receive_second()?;
                 (boot.crowded, boot.nodes) = (more.crowded, more.nodes);
             }
             NodeRole::None => (boot.crowded, boot.nodes) = survey(&mut self.manager)?,
             NodeRole::Leader(leader) => {
                 (boot.crowded, boot.nodes) = survey(&mut self.manager)?;
-                leader.tell(|other| boot_like(boot, other), None)?;
+                leader.send_boot(|other| boot_like(boot, other), None)?;
             }
         }
         Ok(())
     }
 
-    /// Hears what a rank says to its daemon.
+    /// Takes a message from the rank to its daemon.
     pub(crate) fn take(&mut self, words: &ToDaemon) {
         match words {
             ToDaemon::LookUp { of, .. } => {
                 let answer = self.look_up(*of);
-                self.unheard.push_back(answer);
+                self.incoming.push_back(answer);
             }
             ToDaemon::Quiet { .. } => {
                 self.is_quiet = self.manager.begin_fence().is_ok();
                 if !self.is_quiet {
-                    self.unheard.push_back(ToRank::AllQuiet);
+                    self.incoming.push_back(ToRank::AllQuiet);
                 }
             }
-            // Others find the same.
+            // The other ranks have the same remark.
             ToDaemon::Remark { rank: 0, words } => eprintln!("rmpi: rank 0: {words}"),
-            // Where it is found it has told.
+            // Its address record is published already.
             _ => {}
         }
     }
@@ -190,9 +192,9 @@ impl Managed {
         }
     }
 
-    /// The next thing that a daemon would say.
-    pub(crate) fn hear(&mut self) -> ControlInput {
-        if let Some(words) = self.unheard.pop_front() {
+    /// The next message that a daemon would send.
+    pub(crate) fn receive(&mut self) -> ControlInput {
+        if let Some(words) = self.incoming.pop_front() {
             return ControlInput::Words(words);
         }
         if self.is_quiet {
@@ -204,7 +206,7 @@ impl Managed {
                 }
                 Err(error) => {
                     eprintln!("rmpi: rank {}: {error}", self.manager.rank());
-                    // The others wait for this one, which ends.
+                    // The others would wait for this one, which ends.
                     let _ = self.manager.abort(1, &error.to_string());
                     return ControlInput::End;
                 }
@@ -216,15 +218,16 @@ impl Managed {
         }
     }
 
-    /// Whether the process may end: it is through with MPI, or a child of the rank, which has all of it but is none.
+    /// Whether the process may exit: it has finalized MPI, or it is a forked child, which shares the state of the rank
+    /// but is none.
     pub(crate) fn may_end(&self) -> bool {
         self.is_through || self.process != std::process::id()
     }
 
-    /// This process is through with MPI.
+    /// Records that this process has finalized MPI.
     ///
     /// # Errors
-    /// When the server does not hear it.
+    /// When the server cannot be reached.
     pub(crate) fn finalized(&mut self) -> Result<(), Error> {
         if !self.is_through {
             self.is_through = true;
@@ -237,13 +240,13 @@ impl Managed {
     /// Ends the job.
     ///
     /// # Errors
-    /// When the server does not hear it.
+    /// When the server cannot be reached.
     pub(crate) fn abort(&mut self, code: i32, message: &str) -> Result<(), Error> {
         self.manager.abort(code, message)
     }
 }
 
-/// Whether a launcher may say so: memory is taken for each rank before any of them is met.
+/// Checks rank and size from a launcher: memory is allocated for each rank before any of them connects.
 fn check_place(rank: u32, size: u32) -> Result<(), Error> {
     const MOST_RANKS: u32 = 1 << 24;
     if rank >= size || size > MOST_RANKS {
@@ -254,8 +257,8 @@ fn check_place(rank: u32, size: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether some node of the job has more ranks than CPUs, and the node of each rank: asks for one card of each node, and for that of
-/// one of its ranks. The number of a node is its lowest rank; all ranks of the job find the same.
+/// Whether a node of the job has more ranks than CPUs, and the node of each rank: fetches one record of each node, and
+/// that of one of its ranks. The number of a node is its lowest rank; all ranks of the job compute the same.
 fn survey(manager: &mut PmiClient) -> Result<(bool, Option<NodeMap>), Error> {
     let size = manager.size();
     let mut is_crowded = false;
@@ -286,7 +289,7 @@ fn survey(manager: &mut PmiClient) -> Result<(bool, Option<NodeMap>), Error> {
     Ok((is_crowded, NodeMap::new(nodes)))
 }
 
-/// What a daemon would say to this rank on a node with these ranks, which may use these CPUs.
+/// The message of a daemon to this rank on a node with these ranks, which may use these CPUs.
 fn boot_of(manager: &PmiClient, near: (&[u32], Vec<u64>), keys: &JobKeys) -> Result<Boot, Error> {
     let (rank, (ranks, cpus)) = (manager.rank(), near);
     let twice = || Error::Boot("the launcher has given two processes the same rank".to_owned());
@@ -330,7 +333,7 @@ fn boot_like(boot: &Boot, rank: u32) -> Boot {
     }
 }
 
-/// The numbers and keys of a job, which its ranks share and no other job has.
+/// The numbers and keys of a job, shared by its ranks and unique to it.
 struct JobKeys {
     job: u64,
     /// 31 bits.

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Point-to-point messages of a process (MPI 5.0 chapter 3): its requests, and all that starts, carries on and ends them.
+//! Point-to-point messages of a process (MPI 5.0 chapter 3): its requests, and all that starts, progresses and
+//! completes them.
 //!
-//! Three parts lie in it. The [pump](Pump) has engine and transport and moves what the engine decides; [gates](Gates) carry persistent
-//! requests past the engine and are told of each operation that could disturb them; [bundles](Bundles) are requests made of others.
-//! Nothing here knows communicators, tasks or how a process waits.
+//! It has three parts. The [pump](Pump) contains engine and transport and moves the data as the engine decides;
+//! [gates](MessageGates) carry persistent requests past the engine and are informed of each operation that could
+//! interfere; [bundles](Bundles) are requests composed of others. Nothing here depends on communicators, tasks or how a
+//! process waits.
 //!
-//! | what | where |
+//! | topic | file |
 //! |------|-------|
-//! | sends and receives, probes, what is given up | `messages/p2p.rs` |
+//! | sends and receives, probes, freed requests | `messages/p2p.rs` |
 //! | persistent sends and receives | `messages/persistent.rs` |
 //! | several operations for one request, buffered sends | `messages/bundle.rs` |
-//! | what is asked of a request, what tools and debuggers are told | here |
+//! | queries of requests, records for tools and debuggers | here |
 //!
-//! Sends are started by way of [`Universe::sending`](crate::Universe::sending), which looks now and then at what has arrived.
+//! Sends are started through [`Universe::sending`](crate::Universe::sending), which polls for arrivals now and then.
 
 mod bundle;
 mod p2p;
@@ -40,8 +42,8 @@ pub struct Messages {
     pub(crate) pump: Pump,
     pub(crate) gates: MessageGates,
     pub(crate) bundles: Bundles,
-    /// Sends since the last look at what arrived.
-    pub(crate) sends_unlooked: u32,
+    /// Sends since the last poll for arrivals.
+    pub(crate) sends_since_poll: u32,
 }
 
 impl Messages {
@@ -53,18 +55,18 @@ impl Messages {
                 values.get(Variable::GateStarts),
             ),
             bundles: Bundles::default(),
-            sends_unlooked: 0,
+            sends_since_poll: 0,
         }
     }
 
-    /// Counts a send. `true`: it is time to look at what has arrived before it starts.
+    /// Counts a send. `true`: arrivals must be polled before it starts.
     #[inline(always)]
-    pub(crate) fn is_look_due(&mut self) -> bool {
-        self.sends_unlooked += 1;
-        self.sends_unlooked >= live_u32(Variable::SendsPerLook)
+    pub(crate) fn is_poll_due(&mut self) -> bool {
+        self.sends_since_poll += 1;
+        self.sends_since_poll >= live_u32(Variable::SendsPerLook)
     }
 
-    /// From now on every send has a request until it is collected, so that a debugger sees also those that are complete.
+    /// Gives every send a request until it is collected, so that a debugger also sees completed ones.
     pub fn keep_sends(&mut self) {
         self.pump.limits.keep_sends();
     }
@@ -75,7 +77,7 @@ impl Messages {
         self.pump.limits.sends_at_once(bytes)
     }
 
-    /// Whether nothing is under way in a context.
+    /// Whether nothing is in progress in a context.
     #[must_use]
     pub fn is_quiet(&self, context: ContextId) -> bool {
         use engine::RequestState::{Announced, Moving, Posted, Queued};
@@ -100,18 +102,18 @@ impl Messages {
         &self.pump.engine
     }
 
-    /// Notes that something happened, if a tool wants to hear of it; [`crate::var::events`] says what the words are.
+    /// Records an event if a tool has subscribed to it; [`crate::var::events`] documents its words.
     #[inline(always)]
     pub fn note(&mut self, event: EventType, words: [u64; WORDS]) {
         self.pump.engine.note(event, words);
     }
 
-    /// What was noted since the last time.
+    /// The records since the last call.
     pub fn take_records(&mut self) -> EventRecordList {
         self.pump.engine.take_records()
     }
 
-    /// The clock by which things are noted.
+    /// Sets the clock of the records.
     pub fn set_clock(&mut self, clock: fn() -> u64) {
         self.pump.engine.set_clock(clock);
     }
@@ -129,7 +131,7 @@ impl Messages {
         self.pump.engine.arena().find(token)
     }
 
-    /// The token of a request: 27 bits that a stale copy of no longer names it.
+    /// The token of a request, 27 bits; the token of a freed request no longer names it.
     #[inline(always)]
     #[must_use]
     pub fn token(&self, request: RequestId) -> u32 {
@@ -143,7 +145,7 @@ impl Messages {
         self.pump.engine.arena().fields(request).flags & FLAG_PERSISTENT != 0
     }
 
-    /// Whether the application has freed a request that is still under way.
+    /// Whether the application has freed a request that is still in progress.
     #[inline]
     #[must_use]
     pub fn is_freed(&self, request: RequestId) -> bool {
@@ -151,34 +153,37 @@ impl Messages {
         flags & queue_layout::FLAG_ORPHAN != 0 || self.bundles.has_given_up(request)
     }
 
-    /// Whether a request is done and not collected.
+    /// Whether a request is complete and not collected.
     #[inline(always)]
     #[must_use]
     pub fn is_complete(&self, request: RequestId) -> bool {
         self.pump.engine.is_complete(request)
     }
 
-    /// Notes for debuggers which collective (a number of `queue_layout::COLLECTIVES`) a request stands for.
-    pub fn tell_collective(
+    /// Records for debuggers the collective (a number of `queue_layout::COLLECTIVES`) of a request.
+    pub fn record_collective(
         &mut self,
         request: RequestId,
         collective: usize,
         meeting: AwaitedCollective,
     ) {
         let number = u16::try_from(collective + 1).unwrap_or(0);
-        self.pump
-            .engine
-            .tell_collective(request, number, meeting.envelope(), meeting.told_bytes());
+        self.pump.engine.record_collective(
+            request,
+            number,
+            meeting.envelope(),
+            meeting.recorded_bytes(),
+        );
     }
 
-    /// Whether something has come over the ring that is polled first.
+    /// Whether a frame is waiting in the ring that is polled first.
     #[inline(always)]
     #[must_use]
-    pub fn has_come_first(&mut self) -> bool {
+    pub fn has_first_frame(&mut self) -> bool {
         self.pump.fabric.first_frame().is_some()
     }
 
-    /// Whether a request is complete and [`collect_at_hand`](crate::Universe::collect_at_hand) collects it.
+    /// Whether a request is complete and [`collect_at_hand`](crate::Universe::collect_at_hand) would collect it.
     #[inline]
     #[must_use]
     pub fn is_at_hand(&self, token: u32) -> bool {
@@ -195,12 +200,12 @@ impl Messages {
             })
     }
 
-    /// Memory that the other ranks of the node reach directly, zero and aligned to a page; `None` where there is none.
+    /// Memory that the other ranks of the node access directly, zeroed and page-aligned; `None` if there is none.
     pub fn allocate_shared(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         self.pump.fabric.allocate(bytes)
     }
 
-    /// Gives it back. `false`: it is not from there.
+    /// Frees such memory. `false`: it is not from there.
     pub fn free_shared(&mut self, place: NonNull<u8>) -> bool {
         self.pump.fabric.free(place)
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process knows that reaches others over a network: it tells the daemon where it is found and asks where others are, and
-//! knows which peers are lost, and why.
+//! The process's view of the network: it publishes its address record to the daemon, requests those of others, and
+//! records which peers are dead, and why.
 //!
-//! All of it happens in turns of the progress loop (`dispatch.rs`). Where there is no network, that costs one look at a flag.
+//! All of it happens in turns of the progress loop (`dispatch.rs`). Without a network, that costs the test of a flag.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -15,25 +15,26 @@ use transport::{
 use wireup::{Boot, Record};
 
 use crate::Error;
-use crate::boot::{Birth, DaemonLink};
+use crate::boot::{DaemonLink, LaunchState};
 use crate::comm::{self, Group};
 use crate::comms::Comms;
-use crate::directory::{Directory, DirectoryNews};
+use crate::directory::{DaemonEvent, Directory};
 use crate::pump::Pump;
 use crate::var::{self, Variable, VariableValues};
 
-/// What is known of the job's network, with the connection to the daemon, which knows where other processes are.
+/// The state of the job's network, with the connection to the daemon, which has the address records of other
+/// processes.
 #[derive(Debug)]
 pub struct JobNetwork {
     /// This process.
     rank: u32,
     is_used: bool,
-    /// The line to the daemon, if there is a launcher.
+    /// The connection to the daemon, if there is a launcher.
     link: Option<DaemonLink>,
     directory: Directory,
-    /// Peers that do not answer any more, and why.
+    /// Dead peers, and why.
     lost: Vec<(Peer, String)>,
-    /// Nobody needs this process's answers any more.
+    /// No peer needs acknowledgements of this process any more.
     may_leave: bool,
 }
 
@@ -49,80 +50,80 @@ impl JobNetwork {
         }
     }
 
-    /// The line to the daemon, if there is a launcher.
+    /// The connection to the daemon, if there is a launcher.
     #[must_use]
     pub fn link(&self) -> Option<&DaemonLink> {
         self.link.as_ref()
     }
 
-    /// There is a launcher.
+    /// Sets the connection to the launcher's daemon.
     pub(crate) fn set_link(&mut self, link: Option<DaemonLink>) {
         self.link = link;
     }
 
-    /// Has the others told where this process is found, if they were promised to be told.
-    pub(crate) fn join(&mut self, pump: &mut Pump, is_promised: bool) {
+    /// Publishes the address record of this process, if the other ranks were promised one.
+    pub(crate) fn join(&mut self, pump: &mut Pump, will_publish: bool) {
         let record = pump.fabric.network_record();
         self.is_used = record.is_some();
         pump.takes_back = self.is_used;
-        if is_promised {
+        if will_publish {
             let record = Record::new(record.as_deref().unwrap_or_default());
             self.directory
                 .publish(self.rank, record.unwrap_or_default());
         }
     }
 
-    /// What this process has sent has arrived, and it sends nothing more. Until it [may leave](Self::may_leave) it must go on
-    /// answering: that others' messages are here is known to them only from its answers, which may be lost.
-    pub fn say_quiet(&mut self) {
+    /// Reports that all that this process has sent has arrived and that it sends nothing more. Until it [may
+    /// leave](Self::may_leave) it must keep sending acknowledgements: its peers need them, and they may be lost.
+    pub fn report_quiescence(&mut self) {
         if self.is_used {
-            self.directory.say_quiet(self.rank);
+            self.directory.report_quiescence(self.rank);
         }
     }
 
-    /// Nobody needs this process's answers any more.
+    /// No peer needs acknowledgements of this process any more.
     pub(crate) fn let_go(&mut self) {
         self.may_leave = true;
     }
 
-    /// Whether everybody's messages have arrived, and everybody knows.
+    /// Whether all messages of all ranks have arrived and been acknowledged.
     #[must_use]
     pub fn may_leave(&self) -> bool {
         self.may_leave || !self.is_used
     }
 
-    /// Whether there is something to do in each turn.
+    /// Whether each turn has work here.
     #[inline(always)]
-    pub(crate) fn wants_turns(&self) -> bool {
+    pub(crate) fn needs_turns(&self) -> bool {
         self.is_used || !self.lost.is_empty()
     }
 
-    /// Whether a turn has anything to do: most of them have not.
+    /// Whether this turn has anything to do: most have not.
     #[inline(always)]
-    pub(crate) fn has_something(&self, pump: &Pump) -> bool {
+    pub(crate) fn has_work(&self, pump: &Pump) -> bool {
         !self.lost.is_empty()
             || !self.directory.is_idle()
             || pump.engine.has_returned()
             || pump.fabric.has_network_news()
     }
 
-    /// How long the process may sleep: nobody wakes it for what the daemon says.
-    pub(crate) fn patience(&mut self) -> Duration {
+    /// How long the process may sleep: no message of the daemon wakes it.
+    pub(crate) fn sleep_limit(&mut self) -> Duration {
         if self.directory.is_idle() {
             return Duration::MAX;
         }
-        self.directory.patience(Instant::now())
+        self.directory.sleep_limit(Instant::now())
     }
 
-    /// Hands on what the transport tells of the network.
+    /// Passes on the transport's events about the network.
     #[cold]
-    pub(crate) fn tell_news(&mut self, pump: &mut Pump) {
+    pub(crate) fn report_network_events(&mut self, pump: &mut Pump) {
         let Pump { engine, fabric, .. } = pump;
         while let Some(words) = fabric.next_complaint() {
             eprintln!("rmpi: rank {}: {words}", self.rank);
         }
         while let Some(words) = fabric.next_remark() {
-            // Others find the same: the launcher says it once.
+            // The other ranks find the same: the launcher prints it once.
             match &self.link {
                 Some(_) => self.directory.remark(self.rank, words),
                 None => eprintln!("rmpi: rank {}: {words}", self.rank),
@@ -137,27 +138,27 @@ impl JobNetwork {
             engine.note(event, [rail, port, change.serving.into(), 0, 0]);
         }
         while let Some(peer) = fabric.wanted_address() {
-            self.directory.ask(self.rank, peer.0);
+            self.directory.request_record(self.rank, peer.0);
         }
     }
 
-    /// Whether there is something to say to the daemon, or to hear of it.
-    pub(crate) fn is_asking(&self) -> bool {
+    /// Whether a message to the daemon is queued or a reply expected.
+    pub(crate) fn has_traffic(&self) -> bool {
         !self.directory.is_idle()
     }
 
-    /// Says to the daemon what is to be said, and answers the next thing that it says, if an answer is expected.
-    pub(crate) fn next_answer(&mut self) -> Option<DirectoryNews> {
+    /// Sends queued messages to the daemon, and returns its next message, if a reply is expected.
+    pub(crate) fn next_reply(&mut self) -> Option<DaemonEvent> {
         self.directory.turn(self.link.as_ref()?)
     }
 
-    /// The next thing that the daemon says, expected or not: also that it is gone.
-    pub(crate) fn next_news(&mut self) -> Option<DirectoryNews> {
-        self.directory.hear(self.link.as_ref()?)
+    /// The next message of the daemon, expected or not; also the end of the connection.
+    pub(crate) fn next_event(&mut self) -> Option<DaemonEvent> {
+        self.directory.receive(self.link.as_ref()?)
     }
 
-    /// Ends the job of another launcher because a rank of it has ended without `MPI_Finalize`, as our daemon would. Few launchers do by
-    /// themselves, and others may wait for that rank for ever.
+    /// Ends the job of another launcher because a rank has ended without `MPI_Finalize`, as our daemon would. Few
+    /// launchers do so by themselves, and other ranks may wait for that rank for ever.
     #[cold]
     pub fn end_job_without(&self, lost: u32, why: &str) {
         let Some(link) = self.link.as_ref().filter(|link| !link.has_daemon()) else {
@@ -168,12 +169,12 @@ impl JobNetwork {
             "rmpi: rank {}: rank {lost} is lost: {why}; the job ends",
             self.rank
         );
-        // Where nobody hears that, the end of this process has to do.
+        // If the abort is not delivered, the end of this process must do.
         let _ = link.abort(1);
         crate::boot::leave(1);
     }
 
-    /// A peer does not answer any more, or never did. `false`: that was known.
+    /// Marks a peer dead, or unreachable from the start. `false`: it was already.
     pub(crate) fn add_lost(&mut self, peer: Peer, why: &str) -> bool {
         let is_new = self.lost.iter().all(|(lost, _)| *lost != peer);
         if is_new {
@@ -182,13 +183,13 @@ impl JobNetwork {
         is_new
     }
 
-    /// Why a peer does not answer, if it is lost.
+    /// Why a peer is dead, if it is.
     pub(crate) fn why_lost(&self, peer: Peer) -> Option<&str> {
         let found = self.lost.iter().find(|(lost, _)| *lost == peer);
         found.map(|(_, why)| why.as_str())
     }
 
-    /// A rank of this group that is lost: its number there, and why.
+    /// A dead rank of this group: its rank there, and why.
     pub(crate) fn lost_among(&self, group: &Group) -> Option<Error> {
         let found = |(peer, why): &(Peer, String)| {
             let rank = i32::try_from(group.rank_of(*peer)?).ok()?;
@@ -198,10 +199,10 @@ impl JobNetwork {
         self.lost.iter().find_map(found)
     }
 
-    /// Ends what needs a lost peer, and what has been started with one since.
+    /// Ends the operations that need a dead peer, including those started since.
     pub(crate) fn end_lost(&self, engine: &mut Engine, comms: &Comms) {
         for (peer, _) in &self.lost {
-            // A collective that the peer will never enter ends for nobody.
+            // A collective that the peer will never enter cannot complete on any rank.
             let in_vain = |context: ContextId, source: Option<Peer>| {
                 let is_member = comms.has_member(comm::of_messages(context), *peer);
                 is_member && (source.is_none() || comm::is_internal(context))
@@ -221,7 +222,7 @@ fn providers(values: &VariableValues) -> Providers {
     }
 }
 
-/// Whether some rank can be reached over a network only.
+/// Whether some rank can only be reached over a network.
 pub(crate) fn is_needed(boot: &Boot, values: &VariableValues) -> bool {
     let Providers {
         shm,
@@ -234,9 +235,9 @@ pub(crate) fn is_needed(boot: &Boot, values: &VariableValues) -> bool {
     (verbs || tcp || roce || dpdk) && boot.size > by_shm
 }
 
-/// Opens the way to all other ranks.
-pub(crate) fn open(birth: &Birth, values: &VariableValues) -> Result<Fabric, Error> {
-    let Some(boot) = &birth.boot else {
+/// Opens the transports to all other ranks.
+pub(crate) fn open(launch: &LaunchState, values: &VariableValues) -> Result<Fabric, Error> {
+    let Some(boot) = &launch.boot else {
         return Ok(Fabric::open(Config::alone())?);
     };
     let providers = providers(values);
@@ -245,9 +246,9 @@ pub(crate) fn open(birth: &Birth, values: &VariableValues) -> Result<Fabric, Err
         let peers = ranks.map(|rank| transport::Peer(*rank)).collect();
         Node::attach(segment.as_fd(), boot.job, boot.local_rank, peers)
     };
-    let node = match &birth.segment {
+    let node = match &launch.segment {
         Some(segment) if boot.local_size() > 1 && providers.shm => Some(attach(segment)?),
-        // Only to say how it waits.
+        // Only to report how it waits.
         Some(segment) => attach(segment).ok(),
         None => None,
     };
@@ -275,7 +276,7 @@ pub(crate) fn open(birth: &Birth, values: &VariableValues) -> Result<Fabric, Err
 }
 
 impl VariableValues {
-    /// How the network is used, whatever process of the job it is.
+    /// The network settings that are the same for all processes of the job.
     #[must_use]
     pub fn network(&self) -> transport::NetworkSettings {
         transport::NetworkSettings::default()
@@ -287,7 +288,7 @@ impl VariableValues {
             .over_dpdk(self.text(Variable::Dpdk))
     }
 
-    /// Who is to move large messages over the network.
+    /// Which side moves large messages over the network.
     fn rendezvous(&self) -> Rendezvous {
         match self.get(Variable::NetRendezvous) {
             1 => Rendezvous::Read,
@@ -296,7 +297,7 @@ impl VariableValues {
         }
     }
 
-    /// How much of everything the network takes, and what queue pairs are told.
+    /// Sizes and limits of the network's resources, and settings of queue pairs.
     fn net_limits(&self) -> NetLimits {
         let number = |variable| u32::try_from(self.get(variable)).unwrap_or(u32::MAX);
         NetLimits {
@@ -374,7 +375,7 @@ fn without_key() -> Error {
     Error::Boot(words.to_owned())
 }
 
-/// An error in opening, with the setting that led to it.
+/// Adds the responsible setting to an error of opening the network.
 fn explained(error: transport::Error, boot: &Boot, values: &VariableValues) -> Error {
     let given = values.text(Variable::Providers);
     let is_here = |peer: u32| boot.ranks.has(peer);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ranks of a communicator by the nodes that they are on: for collectives that go over shared memory inside a node and once
-//! between any two nodes. All members find the same, from what the launcher has told all ranks of the job.
+//! The ranks of a communicator grouped by node: for collectives that use shared memory inside a node and one message
+//! between any two nodes. All members compute the same, from the map that the launcher has sent to all ranks of the
+//! job.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -12,35 +13,35 @@ use wireup::NodeMap;
 
 use crate::Group;
 
-/// Where the members of a communicator are, as seen from one of them.
+/// The members of a communicator by node, as seen from one of them.
 #[derive(Debug)]
 pub(crate) struct CommNodes {
     /// The members on this node, in the order of their ranks.
     near: Group,
-    /// The place of this process there.
+    /// The index of this process there.
     place: u32,
     /// One member of each node, that with the lowest rank, in the order of these ranks.
     leaders: Group,
-    /// The node of this process: a place among the leaders.
+    /// The index of this process's node among the leaders.
     node: u32,
-    /// The place among the leaders, by the number of the node in the launcher's map.
+    /// The index among the leaders, by the number of the node in the launcher's map.
     places: FxHashMap<u32, u32>,
     map: Rc<NodeMap>,
-    /// The ranks of each node follow each other, so that what is combined node by node is combined in the order of ranks.
+    /// The ranks of each node are consecutive, so that a reduction node by node combines in rank order.
     in_order: bool,
     /// All nodes have as many members.
     even: bool,
-    /// Members of the node that has the fewest.
+    /// Members of the smallest node.
     fewest: u32,
-    /// The member of each node that has the place of this process there: found once.
+    /// The member of each node with the same index as this process: computed once.
     same_place: OnceCell<Group>,
-    /// The seat of this process at a board of `near`: asked for once.
+    /// The seat of this process at a board of `near`: taken once.
     seat: RefCell<Option<Rc<Seat>>>,
     is_settled: Cell<bool>,
 }
 
 impl CommNodes {
-    /// `None`: all are on one node, or each on one of its own, or nobody knows about some of them.
+    /// `None`: all are on one node, or each on a node of its own, or the node of some is unknown.
     pub(crate) fn of(group: &Group, rank: u32, map: &Rc<NodeMap>) -> Option<Self> {
         let own = map.node_of(group.peer(rank)?.0)?;
         let mut near = Vec::new();
@@ -84,22 +85,22 @@ impl CommNodes {
         })
     }
 
-    /// The members on this node, and the place of this process there.
+    /// The members on this node, and the index of this process there.
     pub(crate) fn near(&self) -> (&Group, u32) {
         (&self.near, self.place)
     }
 
-    /// A member of each node, and the place of this process's node there.
+    /// A member of each node, and the index of this process's node there.
     pub(crate) fn leaders(&self) -> (&Group, u32) {
         (&self.leaders, self.node)
     }
 
-    /// The place of a member's node among the leaders.
+    /// The index of a member's node among the leaders.
     pub(crate) fn place_of(&self, peer: Peer) -> Option<u32> {
         self.places.get(&self.map.node_of(peer.0)?).copied()
     }
 
-    /// Whether the ranks of each node follow each other.
+    /// Whether the ranks of each node are consecutive.
     pub(crate) fn are_in_order(&self) -> bool {
         self.in_order
     }
@@ -109,12 +110,12 @@ impl CommNodes {
         self.even
     }
 
-    /// How many places there are on all nodes.
+    /// Number of indices that exist on all nodes.
     pub(crate) fn common_places(&self) -> u32 {
         self.fewest
     }
 
-    /// The member of each node that has the place of this process there, in the order of the nodes.
+    /// The member of each node with the same index as this process, in the order of the nodes.
     pub(crate) fn same_place(&self, group: &Group) -> &Group {
         let find = || {
             let mut passed = vec![0; self.leaders.size() as usize];
@@ -130,12 +131,13 @@ impl CommNodes {
         self.same_place.get_or_init(find)
     }
 
-    /// Whether it is known which seat this process has.
+    /// Whether the seat at the board has been decided.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_settled.get()
     }
 
-    /// This process has this seat, or none, at a board of the members near it, and all of them have.
+    /// Sets the seat of this process at a board of the members near it, or that there is none; the same at all of
+    /// them.
     pub(crate) fn settle(&self, seat: Option<Rc<Seat>>) {
         self.seat.replace(seat);
         self.is_settled.set(true);
@@ -199,7 +201,7 @@ mod tests {
         };
         assert!(of(&[0, 1, 2]) && of(&[1, 3, 0]));
         assert!(!of(&[0, 1]) && !of(&[0, 2, 3]) && !of(&[3]));
-        // Nobody knows where rank 7 of another job is.
+        // The node of rank 7 of another job is unknown.
         assert!(!of(&[0, 1, 2, 7]));
     }
 }

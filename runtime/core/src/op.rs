@@ -29,14 +29,14 @@ pub enum Op {
     NoOp,
 }
 
-/// The operation has no meaning for this datatype (MPI 5.0 section 6.9.2 lists which have).
+/// The operation is not defined for this datatype (MPI 5.0 section 6.9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undefined;
 
-/// Applies `op` to dense items of a predefined datatype (pairs without padding). The shorter side decides how many.
+/// Applies `op` to dense items of a predefined datatype (pairs without padding), as many as the shorter buffer has.
 ///
 /// # Errors
-/// [`Undefined`] when the standard gives the operation no meaning for the datatype; nothing was changed.
+/// [`Undefined`] when the standard does not define the operation for the datatype; nothing was changed.
 pub fn reduce(op: Op, basic: &Basic, input: &[u8], inout: &mut [u8]) -> Result<(), Undefined> {
     match (op, basic.shape) {
         (Op::NoOp, _) => Ok(()),
@@ -53,7 +53,7 @@ pub fn reduce(op: Op, basic: &Basic, input: &[u8], inout: &mut [u8]) -> Result<(
     }
 }
 
-/// Whether `op` has a meaning for `basic`.
+/// Whether `op` is defined for `basic`.
 #[must_use]
 pub fn is_defined(op: Op, basic: &Basic) -> bool {
     reduce(op, basic, &[], &mut []).is_ok()
@@ -75,8 +75,8 @@ fn reduce_scalars(
         ScalarType::Unsigned(2) => integers::<u16, 2>(op, input, inout),
         ScalarType::Unsigned(4) => integers::<u32, 4>(op, input, inout),
         ScalarType::Unsigned(8) => integers::<u64, 8>(op, input, inout),
-        // The standard gives characters no arithmetic. MPICH, Open MPI and Intel MPI compute with them as C does, and programs rely
-        // on it.
+        // The standard defines no arithmetic on characters. MPICH, Open MPI and Intel MPI compute with them as C does,
+        // and programs rely on it.
         ScalarType::Char(1) => integers::<i8, 1>(op, input, inout),
         ScalarType::Char(4) => integers::<i32, 4>(op, input, inout),
         ScalarType::Byte => bits::<u8, 1>(op, input, inout),
@@ -99,7 +99,7 @@ fn reduce_scalars(
     }
 }
 
-/// A number that travels as `N` bytes.
+/// A number of `N` bytes.
 trait OpNumber<const N: usize>: Copy + PartialEq + PartialOrd {
     fn read(bytes: [u8; N]) -> Self;
     fn write(self) -> [u8; N];
@@ -107,7 +107,7 @@ trait OpNumber<const N: usize>: Copy + PartialEq + PartialOrd {
     fn mul(self, other: Self) -> Self;
 }
 
-/// A number that is a row of bits.
+/// An integer for bitwise operations.
 trait Bits<const N: usize>: OpNumber<N> {
     const ZERO: Self;
     const ONE: Self;
@@ -299,7 +299,7 @@ fn reduce_pairs(
     Ok(())
 }
 
-/// Order of two numbers; `None` for what has none. Unordered floats count as greater, so they never win a minimum.
+/// Order of two numbers; `None` for types without one. Unordered floats count as greater, so they never win a minimum.
 fn compare(scalar: ScalarType, a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
     fn order<T: OpNumber<N>, const N: usize>(a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
         let (a, b) = (T::read(*a.first_chunk()?), T::read(*b.first_chunk()?));

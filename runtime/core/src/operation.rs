@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What point-to-point operations are asked for, and how they end: the words that all parts share.
+//! The parameters and outcomes of point-to-point operations, which all parts share.
 
 use engine::{ContextId, Peer, Receive, Send, wire};
 
@@ -7,10 +7,11 @@ use crate::Error;
 use crate::pack::Structured;
 use crate::user_buf::UserMemory;
 
-/// The address of the buffer in the slot of a request whose data have gaps: they are found in its [`RequestData`](crate::request_data::RequestData).
+/// The buffer address in the slot of a request whose data have gaps: their location is in its
+/// [`RequestData`](crate::request_data::RequestData).
 pub(crate) const NO_BUFFER: u64 = 0;
 
-/// How a send relates to its receive (MPI 5.0 section 3.4). Buffered sends are standard ones of a copy.
+/// Send modes (MPI 5.0 section 3.4). A buffered send is a standard send of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Completes when the buffer can be used again.
@@ -19,34 +20,34 @@ pub enum Mode {
     Synchronous,
 }
 
-/// The source, tag and context that a receive or probe asks for.
+/// The source, tag and context of a receive or probe.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveSource {
-    /// In which context.
+    /// Context id.
     pub context: ContextId,
-    /// From whom; `None` is any source.
+    /// Source; `None` is any source.
     pub peer: Option<Peer>,
-    /// With which tag; `None` is any tag.
+    /// Tag; `None` is any tag.
     pub tag: Option<i32>,
 }
 
 /// The peer, tag and context of a send.
 #[derive(Clone, Copy, Debug)]
 pub struct SendTarget {
-    /// In which context.
+    /// Context id.
     pub context: ContextId,
-    /// To whom.
+    /// Destination.
     pub peer: Peer,
-    /// With which tag.
+    /// Tag.
     pub tag: i32,
 }
 
-/// How an operation ended (MPI 5.0 section 3.2.5).
+/// Outcome of an operation (MPI 5.0 section 3.2.5).
 #[derive(Debug)]
 pub struct MessageStatus {
     /// Rank of the sender in the communicator; `None` for anything but a received message.
     pub source: Option<i32>,
-    /// There was no other side (`MPI_PROC_NULL`).
+    /// The peer was `MPI_PROC_NULL`.
     pub no_process: bool,
     /// Tag of the message.
     pub tag: i32,
@@ -54,11 +55,11 @@ pub struct MessageStatus {
     pub bytes: u64,
     /// The operation was cancelled.
     pub cancelled: bool,
-    /// What went wrong.
+    /// Its error.
     pub error: Option<Error>,
 }
 
-/// A send, but for what is found out at each start: its key, and whether it goes early.
+/// A send without the fields that each start determines: its key, and whether it is sent early.
 pub(crate) fn described(target: SendTarget, memory: UserMemory, mode: Mode) -> Send {
     let (bytes, buffer) = (memory.bytes() as u64, memory.address());
     Send {
@@ -84,7 +85,7 @@ pub(crate) fn wanted(source: ReceiveSource, memory: UserMemory) -> Receive {
     }
 }
 
-/// A receive whose bytes go where `data` has them.
+/// A receive into the blocks of `data`.
 pub(crate) fn scattered(source: ReceiveSource, data: &Structured) -> Receive {
     Receive {
         bytes: data.bytes(),

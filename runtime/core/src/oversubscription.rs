@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds out whether ranks must share cores: from the launcher's words, the affinity masks of the node's ranks, the
-//! control group's quota, and the time that this process had to wait for a core.
+//! Detects whether ranks must share cores: from the launcher's data, the affinity masks of the node's ranks, the
+//! control group's quota, and the time that this process spent runnable without a core.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use transport::{Fabric, wait};
 use crate::var::Variable;
 use crate::var::live::live;
 
-/// Whether this process has a core to itself, as far as it knows.
+/// Whether this process has a core of its own, as far as it can be detected.
 #[derive(Debug)]
 pub(crate) struct Crowding {
     crowded: bool,
@@ -18,35 +18,36 @@ pub(crate) struct Crowding {
     fixed: bool,
     sleepless: bool,
     local_size: u32,
-    /// Ranks of other hosts that share this one's CPUs.
-    beside: u32,
-    /// The core is wanted by others than ranks of this job.
+    /// Ranks of other jobs or launchers that share this host's CPUs.
+    other_ranks: u32,
+    /// Processes other than ranks of this job need the core.
     by_others: bool,
     launch_cpus: u32,
-    /// Time of the last look at the masks.
+    /// Time of the last check of the masks.
     looked: Option<Instant>,
     pressure: Pressure,
     link_checked: Option<Instant>,
-    /// Until when a yield is taken to last long.
-    beside_work: Option<Instant>,
+    /// Time until which a yield is assumed to last long.
+    busy_until: Option<Instant>,
 }
 
-/// Finds out from the time that this process had to wait for a core whether others want it all the time. A daemon that
-/// runs now and then takes a quarter of a window once in a while; who shares the core for good takes half of each, or, where this
-/// process sleeps much, half of what is left.
+/// Detects from the time spent runnable without a core whether other processes need it all the time. A daemon that
+/// runs now and then takes a quarter of a window once in a while; a process that shares the core permanently takes
+/// half of each, or, if this process sleeps much, half of the rest.
 #[derive(Debug, Default)]
 struct Pressure {
-    /// Where the present window began: when, and what was counted until then.
+    /// Start of the present window: its time, and the counts at that time.
     began: Option<(Instant, CoreTimes)>,
-    /// Windows in a row that were over the mark.
+    /// Consecutive windows above the threshold.
     over: u32,
-    /// Until when the finding holds.
+    /// Time until which the result holds.
     until: Option<Instant>,
 }
 
 impl Pressure {
-    /// Takes in what was counted so far; answers whether others want the core: in some windows in a row it was delayed for more than
-    /// so many percent of the time in which it wanted one, and that was no short time. The finding holds for so long.
+    /// Takes the present counts; returns whether other processes need the core: in several consecutive windows this
+    /// process was delayed for more than `percent` of the time in which it needed one, and that time was not short. A
+    /// positive result holds for `holds`.
     fn note(&mut self, now: Instant, total: CoreTimes, percent: u64, holds: Duration) -> bool {
         let (then, before) = *self.began.get_or_insert((now, total));
         let elapsed = now - then;
@@ -66,7 +67,7 @@ impl Pressure {
 }
 
 impl Crowding {
-    /// `policy`: the place of the word in the variable RMPI_WAIT.
+    /// `policy`: index of the value of RMPI_WAIT.
     pub(crate) fn new(policy: u64) -> Self {
         Self {
             crowded: policy == 2,
@@ -74,20 +75,20 @@ impl Crowding {
             fixed: policy != 0,
             sleepless: policy == 1,
             local_size: 1,
-            beside: 0,
+            other_ranks: 0,
             by_others: false,
             launch_cpus: u32::MAX,
             looked: None,
             pressure: Pressure::default(),
             link_checked: None,
-            beside_work: None,
+            busy_until: None,
         }
     }
 
-    /// Another policy holds from now on.
+    /// Changes the policy.
     pub(crate) fn follow(&mut self, policy: u64) {
         (self.fixed, self.sleepless) = (policy != 0, policy == 1);
-        // Nobody looks again where that is fixed.
+        // With a fixed policy no check resets this.
         self.by_others = false;
         self.crowded = match policy {
             0 => self.outnumbers_cores(),
@@ -96,9 +97,10 @@ impl Crowding {
         self.looked = None;
     }
 
-    /// What the launcher said: ranks on this node, ranks of other hosts `beside` them, and the CPUs that all these share.
-    pub(crate) fn set_launch(&mut self, local_size: u32, beside: u32, mask: &[u64]) {
-        (self.local_size, self.beside) = (local_size, beside);
+    /// Sets the launcher's data: ranks on this node, ranks of other launchers on this host, and the CPUs that all of
+    /// these.
+    pub(crate) fn set_launch(&mut self, local_size: u32, other_ranks: u32, mask: &[u64]) {
+        (self.local_size, self.other_ranks) = (local_size, other_ranks);
         let mine = count(&wait::allowed_cpus());
         self.launch_cpus = if mask.is_empty() { mine } else { count(mask) };
         self.rationed = self.cores(self.launch_cpus) < self.launch_cpus;
@@ -112,58 +114,58 @@ impl Crowding {
         self.crowded
     }
 
-    /// Whether others than ranks of this job want the core.
+    /// Whether processes other than ranks of this job need the core.
     pub(crate) fn is_by_others(&self) -> bool {
         self.by_others
     }
 
-    /// Whether a control group grants less time than the CPUs have: time that is spent on waiting is taken from the job's work.
+    /// Whether a control group grants less time than the CPUs have: time spent spinning is lost to the job.
     pub(crate) fn is_rationed(&self) -> bool {
         self.rationed
     }
 
-    /// Whether those who share the core are seen when it is offered to them. Others than ranks of this node may not be: the system may
-    /// deal cores to sessions first (`sched_autogroup_enabled`) or to control groups, and then a yield lets nobody run but those of
-    /// the own one.
-    pub(crate) fn sees_others(&self) -> bool {
-        self.beside == 0 && !self.by_others
+    /// Whether a yield reveals the processes that share the core. It may not reveal those other than ranks of this
+    /// node: the scheduler may divide cores among sessions (`sched_autogroup_enabled`) or control groups first, and
+    /// then a yield only runs processes of the same one.
+    pub(crate) fn yield_reveals_others(&self) -> bool {
+        self.other_ranks == 0 && !self.by_others
     }
 
-    /// Whether this process polls for ever, as it was told.
+    /// Whether the policy is to poll without end.
     pub(crate) fn is_sleepless(&self) -> bool {
         self.sleepless
     }
 
-    /// Looks again, if the last look is long ago; `true` if the answer has changed.
+    /// Checks again if the last check is long ago; `true` if the result has changed.
     pub(crate) fn assess(&mut self, now: Instant, fabric: &Fabric) -> bool {
-        if self.fixed || self.looked.is_some_and(|last| now - last < LOOK_EVERY) {
+        if self.fixed || self.looked.is_some_and(|last| now - last < SAMPLE_EVERY) {
             return false;
         }
         self.looked = Some(now);
         let before = (self.crowded, self.by_others);
         let own = self.ranks_outnumber_cores(fabric);
-        self.by_others = !own && self.others_want_the_core(now);
+        self.by_others = !own && self.is_core_contended(now);
         self.crowded = own || self.by_others;
         before != (self.crowded, self.by_others)
     }
 
-    /// A yield that began at `start` is over. If it was long, whoever has the core computes, and takes it for whole slices of time: who
-    /// sleeps instead is given the core when it is woken.
+    /// Records the end of a yield that began at `start`. If it was long, another process computes on the core for
+    /// whole time slices: a process that sleeps instead gets the core when it is woken.
     #[inline]
     pub(crate) fn note_yield(&mut self, start: Instant) {
         let now = Instant::now();
         if now - start > LONG_YIELD {
-            self.beside_work = Some(now + BESIDE_WORK);
+            self.busy_until = Some(now + BUSY_TIME);
         }
     }
 
-    /// Whether somebody computes on this core, as far as the last yields have shown.
+    /// Whether another process computes on this core, according to the last yields.
     #[inline]
-    pub(crate) fn is_beside_work(&self, now: Instant) -> bool {
-        self.beside_work.is_some_and(|until| now < until)
+    pub(crate) fn is_core_busy(&self, now: Instant) -> bool {
+        self.busy_until.is_some_and(|until| now < until)
     }
 
-    /// Once a second at most.
+    /// Whether a check is due: once a second at most.
     pub(crate) fn is_time_to_check(&mut self) -> bool {
         let now = Instant::now();
         let due = self
@@ -193,13 +195,13 @@ impl Crowding {
             || self.outnumbers_cores()
     }
 
-    /// What the launcher said of that.
+    /// Whether the launcher's data show more ranks than cores.
     fn outnumbers_cores(&self) -> bool {
-        self.local_size.saturating_add(self.beside) > self.cores(self.launch_cpus)
+        self.local_size.saturating_add(self.other_ranks) > self.cores(self.launch_cpus)
     }
 
-    /// Another job, the application's threads, a quota, a hypervisor.
-    fn others_want_the_core(&mut self, now: Instant) -> bool {
+    /// Whether another job, the application's threads, a quota or a hypervisor takes the core.
+    fn is_core_contended(&mut self, now: Instant) -> bool {
         let (percent, holds) = (live(Variable::CrowdDelay), live(Variable::CrowdHold));
         let holds = Duration::from_millis(holds);
         wait::core_times().is_some_and(|total| self.pressure.note(now, total, percent, holds))
@@ -222,12 +224,12 @@ fn count(mask: &[u64]) -> u32 {
     mask.iter().map(|word| word.count_ones()).sum()
 }
 
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// All ranks of a crowded node that only hand messages on have had their turn by then.
+const SAMPLE_EVERY: Duration = Duration::from_millis(20);
+/// Longer than all ranks of a crowded node need for one turn each, if they only pass on messages.
 const LONG_YIELD: Duration = Duration::from_millis(1);
-/// For so long yields are not tried again.
-const BESIDE_WORK: Duration = Duration::from_millis(100);
-/// Delays of less than this part of all time say nothing.
+/// Time for which yields are not tried again.
+const BUSY_TIME: Duration = Duration::from_millis(100);
+/// Delays of less than this share of the time are ignored.
 const LEAST_PERCENT: u128 = 5;
 const WINDOW: Duration = Duration::from_millis(40);
 const WINDOWS_IN_A_ROW: u32 = 3;
@@ -236,7 +238,7 @@ const WINDOWS_IN_A_ROW: u32 = 3;
 mod tests {
     use super::*;
 
-    /// What was counted of a process that polls all the time, and was delayed for so long of `all`.
+    /// The counts of a process that polls all the time, and was delayed for so long of `all`.
     fn polling(delayed_ns: u64, all: Duration) -> CoreTimes {
         let all_ns = u64::try_from(all.as_nanos()).unwrap();
         CoreTimes {
@@ -245,13 +247,14 @@ mod tests {
         }
     }
 
-    /// Looks every 20 ms at a process that polls and is delayed by `delays_ms` in each; answers after how many looks it was pressed.
+    /// Samples every 20 ms a process that polls and is delayed by `delays_ms` in each; returns the sample at which
+    /// pressure is detected.
     fn pressed_after(pressure: &mut Pressure, start: Instant, delays_ms: &[u64]) -> Option<usize> {
         let mut delayed_ns = 0;
         (0..delays_ms.len()).find(|at| {
             delayed_ns += delays_ms[*at] * 1_000_000;
-            let passed = LOOK_EVERY * u32::try_from(*at).unwrap();
-            let total = polling(delayed_ns, passed + LOOK_EVERY);
+            let passed = SAMPLE_EVERY * u32::try_from(*at).unwrap();
+            let total = polling(delayed_ns, passed + SAMPLE_EVERY);
             pressure.note(start + passed, total, 25, Duration::from_secs(1))
         })
     }
@@ -264,10 +267,15 @@ mod tests {
         {
             let (mut pressure, start) = (Pressure::default(), Instant::now());
             let mut total = CoreTimes::default();
-            let found = (0..50_u32).any(|look| {
+            let found = (0..50_u32).any(|sample| {
                 total.ran_ns += ran_us * 1000;
                 total.delayed_ns += delayed_us * 1000;
-                pressure.note(start + LOOK_EVERY * look, total, 25, Duration::from_secs(1))
+                pressure.note(
+                    start + SAMPLE_EVERY * sample,
+                    total,
+                    25,
+                    Duration::from_secs(1),
+                )
             });
             assert_eq!(found, pressed, "{ran_us} {delayed_us}");
         }
@@ -307,9 +315,11 @@ mod tests {
     fn what_others_want_is_forgotten_with_another_policy() {
         let mut crowding = Crowding::new(0);
         (crowding.crowded, crowding.by_others) = (true, true);
-        assert!(!crowding.sees_others());
+        assert!(!crowding.yield_reveals_others());
         crowding.follow(2);
-        assert!(crowding.is_crowded() && crowding.sees_others() && !crowding.is_by_others());
+        assert!(
+            crowding.is_crowded() && crowding.yield_reveals_others() && !crowding.is_by_others()
+        );
     }
 
     #[test]
@@ -317,11 +327,11 @@ mod tests {
         let mut crowding = Crowding::new(2);
         let start = Instant::now();
         crowding.note_yield(start);
-        assert!(!crowding.is_beside_work(start));
+        assert!(!crowding.is_core_busy(start));
         crowding.note_yield(start.checked_sub(2 * LONG_YIELD).unwrap());
         let now = Instant::now();
-        assert!(crowding.is_beside_work(now));
-        assert!(!crowding.is_beside_work(now + BESIDE_WORK));
+        assert!(crowding.is_core_busy(now));
+        assert!(!crowding.is_core_busy(now + BUSY_TIME));
     }
 
     #[test]
@@ -331,12 +341,12 @@ mod tests {
             let holds = Duration::from_millis(holds_ms);
             let mut delayed_ns = 0;
             // Half of the time it waits for its core.
-            for look in 0..20 {
-                let total = polling(delayed_ns, LOOK_EVERY * look);
-                pressure.note(start + LOOK_EVERY * look, total, percent, holds);
+            for sample in 0..20 {
+                let total = polling(delayed_ns, SAMPLE_EVERY * sample);
+                pressure.note(start + SAMPLE_EVERY * sample, total, percent, holds);
                 delayed_ns += 10_000_000;
             }
-            let later = LOOK_EVERY * 19 + Duration::from_millis(300);
+            let later = SAMPLE_EVERY * 19 + Duration::from_millis(300);
             let total = polling(delayed_ns, later);
             assert_eq!(pressure.note(start + later, total, percent, holds), pressed);
         }

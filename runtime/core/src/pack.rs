@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies between the application's structured data and dense bytes.
+//! Copies between the application's noncontiguous data and dense bytes.
 //!
 //! # Safety
 //! Part of the room of `user_buf.rs`: a [`Structured`] buffer is made by the C layer under the same promise (MPI 5.0
@@ -11,7 +11,7 @@ use transport::copy::copy;
 use crate::datatype::{Datatype, TypeLayout};
 use crate::user_buf::UserMemory;
 
-/// `count` items of a datatype with gaps, somewhere in the application's memory.
+/// `count` items of a noncontiguous datatype in the application's memory.
 #[derive(Clone, Debug)]
 pub struct Structured {
     base: UserMemory,
@@ -20,7 +20,7 @@ pub struct Structured {
 }
 
 impl Structured {
-    /// Data that the application lends: `base` is the address that displacements count from, of any length.
+    /// Data that the application lends: displacements count from `base`.
     ///
     /// # Safety
     /// As [`UserMemory::new`], for every byte that `count` items of `datatype` cover.
@@ -59,12 +59,12 @@ impl Structured {
         );
     }
 
-    /// Puts dense bytes where they belong; stops where they end.
+    /// Copies dense bytes to their blocks, as many as there are.
     pub fn unpack(&self, packed: &[u8]) {
         self.unpack_at(0, packed);
     }
 
-    /// Puts dense bytes from `position` on where they belong; stops where they end.
+    /// Copies dense bytes to the blocks from `position` on, as many as there are.
     pub fn unpack_at(&self, position: u64, packed: &[u8]) {
         self.walk(
             position,
@@ -74,14 +74,14 @@ impl Structured {
         );
     }
 
-    fn walk(&self, position: u64, packed: *mut u8, bytes: usize, way: PackDirection) {
+    fn walk(&self, position: u64, packed: *mut u8, bytes: usize, direction: PackDirection) {
         if position >= self.bytes {
             return;
         }
         let mut cursor = PackCursor {
             packed,
             left: bytes,
-            way,
+            direction,
         };
         cursor.walk(&self.layout, position, self.base.base());
     }
@@ -90,9 +90,9 @@ impl Structured {
 /// Pack or unpack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PackDirection {
-    /// From the structure to the dense bytes.
+    /// From the blocks to the dense bytes.
     Out,
-    /// Into the structure.
+    /// From the dense bytes to the blocks.
     In,
 }
 
@@ -100,11 +100,11 @@ enum PackDirection {
 struct PackCursor {
     packed: *mut u8,
     left: usize,
-    way: PackDirection,
+    direction: PackDirection,
 }
 
 impl PackCursor {
-    /// Moves the bytes of `layout` but for the first `skip`, fewer than it has, until the dense bytes end.
+    /// Moves the bytes of `layout` after the first `skip`, which are fewer than it has, until the dense bytes end.
     fn walk(&mut self, layout: &TypeLayout, skip: u64, base: *mut u8) {
         match layout {
             TypeLayout::Dense { offset, bytes } => {
@@ -164,7 +164,7 @@ impl PackCursor {
 
     fn repeat_dense(&mut self, count: u64, stride: i64, bytes: u64, mut base: *mut u8) {
         let whole = count.min(self.left as u64 / bytes.max(1));
-        // The sizes of numbers, and of a few of them side by side: a copy of unknown length costs several times as much.
+        // The sizes of numbers and of short vectors: a copy of unknown length costs several times as much.
         base = match bytes {
             1 => self.repeat_fixed::<1>(whole, stride, base),
             2 => self.repeat_fixed::<2>(whole, stride, base),
@@ -192,18 +192,18 @@ impl PackCursor {
         }
     }
 
-    /// `count` blocks of `N` bytes, all of which the dense bytes have; answers where the next would be.
+    /// Copies `count` blocks of `N` bytes, all of which the dense bytes have; returns the address of the next block.
     #[inline(always)]
     fn repeat_fixed<const N: usize>(&mut self, count: u64, stride: i64, base: *mut u8) -> *mut u8 {
         let stride = isize::try_from(stride).unwrap_or(0);
-        match self.way {
+        match self.direction {
             PackDirection::Out => self.repeat_blocks::<N, false>(count, stride, base),
             PackDirection::In => self.repeat_blocks::<N, true>(count, stride, base),
         }
     }
 
-    /// The same, one way. What changes from block to block is in registers: the blocks could lie anywhere, for all the compiler knows,
-    /// also over the cursor.
+    /// The same, in one direction. Loop variables are in locals: as far as the compiler can tell, the blocks could
+    /// overlap the cursor.
     #[inline(never)]
     fn repeat_blocks<const N: usize, const IN: bool>(
         &mut self,
@@ -226,7 +226,8 @@ impl PackCursor {
         base
     }
 
-    /// `count` blocks of some times 64 bytes, all of which the dense bytes have; answers where the next would be.
+    /// Copies `count` blocks of a multiple of 64 bytes, all of which the dense bytes have; returns the address of the
+    /// next block.
     fn repeat_lines(&mut self, count: u64, stride: i64, lines: u64, mut base: *mut u8) -> *mut u8 {
         for _ in 0..count {
             self.repeat_fixed::<64>(lines, 64, base);
@@ -249,7 +250,7 @@ impl PackCursor {
     }
 
     fn ends(&self, place: *mut u8) -> (*const u8, *mut u8) {
-        match self.way {
+        match self.direction {
             PackDirection::Out => (place, self.packed),
             PackDirection::In => (self.packed, place),
         }
@@ -259,20 +260,20 @@ impl PackCursor {
 /// A repeated part of a layout.
 struct RepeatedRow<'a> {
     stride: i64,
-    /// Bytes of data of one, never zero.
+    /// Bytes of data in one repetition, never zero.
     each: u64,
     inner: &'a TypeLayout,
 }
 
 impl RepeatedRow<'_> {
-    /// Where the one `passed` further begins.
+    /// The start of the repetition after `passed` more.
     fn behind(&self, base: *mut u8, passed: u64) -> *mut u8 {
         let passed = i64::try_from(passed).unwrap_or(0);
         shifted(base, passed.wrapping_mul(self.stride))
     }
 }
 
-/// Longer blocks are copied as well by a function that does not know their length.
+/// Longer blocks are copied as fast by a function that does not know their length at compile time.
 const SHORT_BYTES: u64 = 1024;
 
 fn shifted(base: *mut u8, offset: i64) -> *mut u8 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The program's data in a message or a collective, with gaps or without.
+//! The application's data in a message or a collective, with gaps or without.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use crate::Error;
 use crate::pack::Structured;
 use crate::user_buf::UserMemory;
 
-/// A message buffer of the program.
+/// A message buffer of the application.
 #[derive(Clone, Debug)]
 pub enum Payload {
     /// Bytes without a gap.
@@ -56,7 +56,7 @@ impl Payload {
         }
     }
 
-    /// Fills a part of the data with the dense bytes that `take` gives.
+    /// Fills a part of the data with the dense bytes that `take` writes.
     pub(crate) fn fill_part(&self, part: Range<u64>, take: impl FnOnce(&mut [u8])) {
         match self {
             Self::Dense(memory) => take(memory.part(in_memory(part)).as_mut_slice()),
@@ -68,10 +68,10 @@ impl Payload {
         }
     }
 
-    /// Copies the data to where `target` is, which is as long.
+    /// Copies the data to `target`, which must have the same length.
     ///
     /// # Errors
-    /// When it is not.
+    /// When it has another length.
     pub fn copy_to(&self, target: &Self) -> Result<(), Error> {
         let (given, expected) = (self.bytes(), target.bytes());
         if given != expected {

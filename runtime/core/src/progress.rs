@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A turn of progress, and what a process that waits does between two turns.
+//! A turn of progress, and what a waiting process does between two turns.
 
 use transport::seat::Awaited;
 
 use crate::Universe;
 use crate::awaits::Awaits;
 use crate::var::live;
-use crate::waiting::{Around, Rested, WaitPolicy, WaitProgress};
+use crate::waiting::{Rested, WaitContext, WaitPolicy, WaitProgress};
 
 impl Universe {
-    /// One bounded turn: looks at the transport and posts what waits. `true` if anything happened.
+    /// One bounded turn: polls the transport and posts waiting frames. `true` if anything happened.
     #[inline]
     pub fn progress(&mut self) -> bool {
         self.messages.pump.fabric.poll(&mut self.completions);
         self.take_in_all()
     }
 
-    /// The same, but for the messages that the fast path of waiting takes in one by one.
+    /// The same, except for messages that the fast path of waiting takes in one by one.
     #[inline(never)]
-    pub(crate) fn progress_beside_first(&mut self) {
+    pub(crate) fn progress_without_first(&mut self) {
         self.messages
             .pump
             .fabric
@@ -26,11 +26,11 @@ impl Universe {
         self.take_in_all();
     }
 
-    /// Takes in what a poll has found, and does the rest of a turn.
+    /// Takes in the completions of a poll, and does the rest of a turn.
     #[inline(always)]
     fn take_in_all(&mut self) -> bool {
         let count = self.completions.len();
-        self.turned_up = self.turned_up.wrapping_add(count as u64);
+        self.completions_seen = self.completions_seen.wrapping_add(count as u64);
         match count {
             0 => {}
             1 => self.take_in_one(0),
@@ -42,18 +42,18 @@ impl Universe {
         if live::is_stale() {
             self.renew_settings();
         }
-        if self.network.wants_turns() {
-            self.tend_network();
+        if self.network.needs_turns() {
+            self.turn_network();
         }
         if !self.messages.bundles.is_idle() {
             self.messages.settle_bundles();
         }
         let mut moved = count != 0;
         if self.channels.own.is_busy() {
-            moved |= self.channels.tend(&mut self.messages.pump.fabric);
+            moved |= self.channels.turn(&mut self.messages.pump.fabric);
         }
         if self.messages.gates.is_busy() {
-            moved |= self.messages.gates.tend(&mut self.messages.pump);
+            moved |= self.messages.gates.turn(&mut self.messages.pump);
         }
         moved
     }
@@ -65,7 +65,7 @@ impl Universe {
         }
     }
 
-    /// What follows from all of them leaves together.
+    /// The frames that all of them cause are posted together.
     #[inline(never)]
     fn take_in_many(&mut self, count: usize) {
         (0..count).for_each(|index| self.take_in_one(index));
@@ -75,7 +75,7 @@ impl Universe {
         self.messages.pump.fabric.uncork();
     }
 
-    /// Makes a turn of progress in one of some calls at hand.
+    /// Makes a turn of progress in one of `CALLS_PER_TURN` calls on the fast path.
     #[inline]
     pub fn turn_at_hand(&mut self) {
         self.calls_at_hand = self.calls_at_hand.wrapping_add(1);
@@ -84,17 +84,17 @@ impl Universe {
         }
     }
 
-    /// Whether something is under way here that only turns of progress end.
-    pub(crate) fn wants_turns(&self) -> bool {
+    /// Whether an operation is in progress here that only turns of progress complete.
+    pub(crate) fn needs_turns(&self) -> bool {
         self.messages.pump.engine.busy_peers() != 0
             || self.channels.own.is_busy()
             || self.messages.gates.is_busy()
             || !self.messages.bundles.is_idle()
-            || self.network.wants_turns() && self.network.has_something(&self.messages.pump)
+            || self.network.needs_turns() && self.network.has_work(&self.messages.pump)
     }
 
-    /// What to do after a turn in which nothing happened: spin while a core is free for it, else let others have it. `what` tells
-    /// which function waits for what.
+    /// To be called after a turn in which nothing happened: spins while the core is free, else yields or sleeps.
+    /// `what` names the calling function and what it waits for.
     #[inline]
     pub fn rest(&mut self, wait: &mut WaitProgress, what: impl FnOnce() -> (&'static str, Awaits)) {
         if self.waiting.spins(wait, &self.messages.pump.fabric) {
@@ -106,48 +106,49 @@ impl Universe {
 
     #[inline(never)]
     fn rest_long(&mut self, wait: &mut WaitProgress, what: (&'static str, Awaits)) {
-        let (waiting, mut around) = self.waiting_around();
-        if waiting.rest_long(wait, what, &mut around) {
+        let (waiting, mut context) = self.wait_context();
+        if waiting.rest_long(wait, what, &mut context) {
             self.check_link();
         }
     }
 
-    /// How this process waits, and what it looks at before it sleeps.
-    fn waiting_around(&mut self) -> (&mut WaitPolicy, Around<'_>) {
-        let around = Around {
+    /// The wait policy, and what it checks before it sleeps.
+    fn wait_context(&mut self) -> (&mut WaitPolicy, WaitContext<'_>) {
+        let context = WaitContext {
             messages: &mut self.messages,
             channels: &mut self.channels.own,
             network: &mut self.network,
         };
-        (&mut self.waiting, around)
+        (&mut self.waiting, context)
     }
 
-    /// Sleeps once for what another rank of the node will do at a board, if ranks share cores. Whatever else comes wakes it too, and is looked
-    /// at. Answers whether it has happened.
+    /// Sleeps once for another rank's store to a board, if ranks share cores. Any other event also wakes it, and is
+    /// taken in. Returns whether the store has happened.
     pub(crate) fn sleep_at_board(&mut self, what: &Awaited) -> bool {
-        let (waiting, mut around) = self.waiting_around();
-        if !waiting.shares_core(around.fabric()) {
+        let (waiting, mut context) = self.wait_context();
+        if !waiting.shares_core(context.fabric()) {
             return false;
         }
-        if !waiting.sleep_at_board(what.clone(), &mut around) {
+        if !waiting.sleep_at_board(what.clone(), &mut context) {
             self.progress();
         }
         what.has_happened()
     }
 
-    /// Takes, from time to time, what the daemon says that is not expected: also that it is gone.
+    /// Takes, from time to time, unsolicited messages of the daemon; also the end of the connection.
     fn check_link(&mut self) {
         if self.waiting.crowding.is_time_to_check() {
-            while let Some(news) = self.network.next_news() {
-                self.take_news(news);
+            while let Some(event) = self.network.next_event() {
+                self.take_in_daemon_event(event);
             }
         }
     }
 
-    /// What a long poll does. `true`: it has given up the core, so that another turn may find something.
+    /// The rest of a long series of test calls. `true`: it has yielded the core, so that another turn may find
+    /// something.
     pub(crate) fn rest_of_poll(&mut self) -> bool {
-        let (waiting, mut around) = self.waiting_around();
-        let rested = waiting.rest_of_poll(&mut around);
+        let (waiting, mut context) = self.wait_context();
+        let rested = waiting.rest_of_poll(&mut context);
         if rested == Rested::Asleep {
             self.check_link();
         }
@@ -155,7 +156,7 @@ impl Universe {
     }
 }
 
-/// Calls at hand for one turn of progress.
+/// Fast-path calls for one turn of progress.
 const CALLS_PER_TURN: u32 = 32;
 
 #[cfg(test)]
@@ -176,7 +177,7 @@ mod tests {
             change(Variable::SendsPerLook, looks);
             let mut counts = (0..looks).map(|_| {
                 universe.sending();
-                u64::from(universe.messages.sends_unlooked)
+                u64::from(universe.messages.sends_since_poll)
             });
             assert!((1..looks).all(|sends| counts.next() == Some(sends)));
             assert_eq!(counts.next(), Some(0));

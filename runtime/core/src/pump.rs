@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pump: engine outputs become work requests, completions become engine inputs. The engine decides, the pump
-//! moves bytes; this is the only file where both are in sight.
+//! The pump: engine outputs become work requests, completions become engine inputs. The engine decides, the pump moves
+//! bytes; this is the only file that uses both.
 
 use std::sync::Arc;
 
@@ -23,34 +23,34 @@ use crate::var::live::live;
 use crate::var::traffic::PeerTraffic;
 use crate::var::{Variable, VariableValues};
 
-/// Messages of MPI.
+/// Owner of MPI messages.
 pub(crate) const ENGINE: Owner = Owner::new(0);
 
 const _: () = assert!(wire::KINDS_END <= Owner::KINDS, "the engine's kinds");
 
-/// Why the next frame is no small message for a receive.
+/// Why the next frame is not a small message for a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Small {
-    /// It is longer.
+    /// The message is longer.
     Longer,
-    /// There is none, or it is something else.
+    /// There is no frame, or it is another one.
     Other,
 }
 
-/// What polling for one frame found.
+/// The result of polling for one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PolledFrame {
     /// No frame is there.
     Nothing,
-    /// A frame that takes the ordinary way, or it is time to look at everything.
+    /// A frame that needs the general path, or a full poll is due.
     Other,
     /// A message, which was taken in.
     Taken,
-    /// The message for the receive that is awaited, which was collected too.
+    /// The message for the awaited receive, which was collected too.
     Awaited(ReceivedMessage),
 }
 
-/// What moves messages: the engine, the transport, and what stands between both.
+/// Moves messages: the engine, the transport, and the state between both.
 #[derive(Debug)]
 pub(crate) struct Pump {
     pub(crate) engine: Engine,
@@ -58,29 +58,29 @@ pub(crate) struct Pump {
     pub(crate) sides: RequestDataTable,
     pub(crate) limits: SendLimits,
     pub(crate) ways: RendezvousChoices,
-    /// What was sent to whom.
+    /// Counters of the messages sent to each peer.
     pub(crate) traffic: Arc<PeerTraffic>,
     /// This process.
     pub(crate) me: Peer,
-    /// Memory that sends lend is taken back once they are complete: others read it over a network.
+    /// Remote keys of sends must be withdrawn when they complete: peers read their memory over a network.
     pub(crate) takes_back: bool,
 }
 
 impl Pump {
-    /// Of one process, with its number and the size of the job. It counts into a tally that others may read; `channels` is what is
-    /// counted beside its messages.
+    /// Makes the pump of process `me` in a job of `size`. It counts into a tally that others may read; `channels` are
+    /// the counters of channels.
     pub(crate) fn new(
         fabric: Fabric,
         (me, size): (Peer, u32),
         values: &VariableValues,
-        tally: Arc<EngineCounters>,
+        counters: Arc<EngineCounters>,
         channels: Arc<ChannelLedger>,
     ) -> Self {
         let most_bytes = fabric.max_send_bytes() as u64;
         let config = engine_config(values, most_bytes);
         let traffic = PeerTraffic::new(size, fabric.ledger(), channels);
         Self {
-            engine: Engine::counting(config, size, tally),
+            engine: Engine::with_counters(config, size, counters),
             fabric,
             sides: RequestDataTable::default(),
             limits: SendLimits::of(&config, most_bytes),
@@ -101,14 +101,14 @@ impl Pump {
         self.traffic.grow_to(peers);
     }
 
-    /// Takes over what a tool has written while MPI runs.
+    /// Applies settings that a tool has written while MPI runs.
     pub(crate) fn renew_settings(&mut self) {
         self.limits.renew(&mut self.engine);
         self.ways.follow(live(Variable::SingleCopy));
     }
 
-    /// Takes in the next frame if it is a message of eight bytes for the receive of `token`, which it also collects: the
-    /// fast path. `None`: nothing was done.
+    /// Takes in the next frame if it is a message of eight bytes for the receive of `token`, which it also collects:
+    /// the fast path. `None`: nothing was done.
     #[inline(always)]
     pub(crate) fn take_in_awaited(&mut self, token: u32) -> Option<ReceivedMessage> {
         let frame = self.fabric.first_plain_frame(wire::EAGER, 8)?;
@@ -156,8 +156,8 @@ impl Pump {
         Some(ReceivedMessage::in_frame(peer, head.word, bytes))
     }
 
-    /// Takes in the next frame if it is a whole message for the receive of `token`, which it also collects, or for the first
-    /// receive of its queue. Not while requests have sides.
+    /// Takes in the next frame if it is an eager message for the receive of `token`, which it also collects, or for
+    /// the first receive of its queue. Not while requests have data in the table.
     #[inline(always)]
     pub(crate) fn take_in_first(&mut self, token: u32) -> PolledFrame {
         if self.fabric.must_poll() {
@@ -185,7 +185,7 @@ impl Pump {
         PolledFrame::Taken
     }
 
-    /// A frame of the engine's.
+    /// Takes in a frame of the engine's.
     #[inline(always)]
     pub(crate) fn take_in(&mut self, arrived: &Arrived) {
         let Head {
@@ -225,7 +225,7 @@ impl Pump {
         }
     }
 
-    /// Puts the bytes of a frame where they belong in structured data. `false`: the request has none.
+    /// Copies the bytes of a frame to the blocks of noncontiguous data. `false`: the request has none.
     #[inline(never)]
     fn deliver_structured(
         &mut self,
@@ -238,13 +238,13 @@ impl Pump {
         let Some((data, window)) = self.sides.arriving(token, bytes) else {
             return false;
         };
-        // Out of the peer's memory first: it may change there while it is looked at.
+        // Copied out of the peer's memory first: it may change there while it is read.
         self.fabric.copy_body(arrived, window);
         data.unpack_at(offset, window);
         true
     }
 
-    /// The data of a large message are here.
+    /// Records the end of a large message's transfer.
     fn note_transfer(&mut self, request: RequestId) {
         let token = self.engine.arena().token(request);
         if !self.sides.could_choose(token) {
@@ -278,7 +278,8 @@ impl Pump {
         }
     }
 
-    /// An output of a call that may return without a turn of progress: what answers the sender goes at once.
+    /// Carries out an output of a call that may return without a turn of progress: the answer to the sender is posted
+    /// at once.
     pub(crate) fn carry_out_at_once(&mut self, output: Output) {
         self.carry_out(output);
         if self.engine.busy_peers() != 0 {
@@ -286,7 +287,7 @@ impl Pump {
         }
     }
 
-    /// An output that needs no arrived frame.
+    /// Carries out an output that needs no arrived frame.
     #[inline(never)]
     pub(crate) fn carry_out(&mut self, output: Output) {
         match output {
@@ -304,7 +305,7 @@ impl Pump {
                 key,
                 bytes,
             } => self.pull(request, peer, key, bytes),
-            // Both belong to a frame that just arrived: `take_in_frame` has dealt with them.
+            // Both need the frame that just arrived: `take_in_frame` has handled them.
             Output::Deliver { .. } | Output::Keep { .. } | Output::KeepMore { .. } => {}
         }
     }
@@ -325,7 +326,7 @@ impl Pump {
 
     fn pull(&mut self, request: RequestId, peer: Peer, key: [u64; 3], bytes: u64) {
         let token = self.engine.arena().token(request);
-        // A read needs one stretch of memory on both sides.
+        // A read needs contiguous memory on both sides.
         if key == wire::NO_KEY || self.engine.arena().fields(request).buffer == NO_BUFFER {
             self.sides.note_choice(token, false);
             self.count_streamed(bytes);
@@ -353,12 +354,12 @@ impl Pump {
     }
 
     fn count_streamed(&self, bytes: u64) {
-        let tally = self.engine.tally();
-        tally.streamed.add(1);
-        tally.streamed_bytes.add(bytes);
+        let counters = self.engine.live_counters();
+        counters.streamed.add(1);
+        counters.streamed_bytes.add(bytes);
     }
 
-    /// The data of a message were read out of the sender's memory, or could not be.
+    /// Takes in the completion of a read of the sender's memory.
     #[inline(never)]
     pub(crate) fn take_in_read(&mut self, work: WorkId, outcome: WorkOutcome) {
         let request = RequestId(u32::try_from(work.number()).unwrap_or(0));
@@ -369,9 +370,9 @@ impl Pump {
             WorkOutcome::Done => {
                 let fields = self.engine.arena().fields(request);
                 let bytes = fields.matched_bytes.min(fields.bytes);
-                let tally = self.engine.tally();
-                tally.pulled.add(1);
-                tally.pulled_bytes.add(bytes);
+                let counters = self.engine.live_counters();
+                counters.pulled.add(1);
+                counters.pulled_bytes.add(bytes);
                 self.engine.pulled(request);
             }
             WorkOutcome::Unreachable => {
@@ -380,7 +381,7 @@ impl Pump {
                 self.note_refusal(request);
                 self.engine.cannot_pull(request);
             }
-            // Of these, the engine only posts reads and writes, which never end in doubt.
+            // The engine only posts reads and writes, whose outcome is always known.
             WorkOutcome::BadKey | WorkOutcome::Unknown => self.engine.transfer_failed(request),
         }
     }
@@ -392,7 +393,7 @@ impl Pump {
         self.engine.note(EventType::SingleCopyRefused, words);
     }
 
-    /// Posts what waits for `peer` until nothing does or the transport is full.
+    /// Posts the frames that wait for `peer` until there are none or the transport is full.
     pub(crate) fn drain_outbox(&mut self, peer: Peer) {
         while let Some(frame) = self.engine.next_frame(peer) {
             if !self.post(peer, &frame) {
@@ -405,7 +406,7 @@ impl Pump {
         }
     }
 
-    /// Posts what waits for anybody.
+    /// Posts the frames that wait for any peer.
     #[inline(never)]
     pub(crate) fn drain(&mut self) {
         for _ in 0..self.engine.busy_peers() {
@@ -426,7 +427,7 @@ impl Pump {
                     *to = word.to_ne_bytes();
                 }
                 let body = &bytes[..usize::from(count) * 8];
-                // Its data move in a later turn.
+                // Its data are moved in a later turn.
                 if frame.head.kind == wire::RTS && self.fabric.has_network() {
                     let data = wire::key_of_rts(&words).map(RemoteKey::from_words);
                     let posted = self.fabric.post_announcement(peer, head, body, data);
@@ -449,7 +450,7 @@ impl Pump {
         }
     }
 
-    /// Sends the data of a persistent send at once, if they are few and nothing is in the way.
+    /// Posts the data of a persistent send at once, if they are small and no frame waits.
     pub(crate) fn post_whole(&mut self, request: RequestId) -> bool {
         let fields = self.engine.arena().fields(request);
         let (peer, bytes) = (Peer(fields.peer), fields.bytes);
@@ -467,7 +468,7 @@ impl Pump {
         posted.is_ok()
     }
 
-    /// Posts a frame of structured data, of which no more than this frame is ever packed.
+    /// Posts a frame of noncontiguous data, of which only this frame is ever packed.
     #[inline(never)]
     fn post_packed(
         &mut self,
@@ -483,8 +484,8 @@ impl Pump {
         self.sides.post_frame((token, at, bytes), post)
     }
 
-    /// A key by which a peer can read memory, or [`wire::NO_KEY`]. What fits into a frame goes in one over a network: to let
-    /// the peer read it costs more.
+    /// A remote key by which a peer can read memory, or [`wire::NO_KEY`]. Over a network, a message that fits into a
+    /// frame gets none: registering it would cost more.
     pub(crate) fn export(&mut self, peer: Peer, buffer: u64, bytes: u64) -> [u64; 3] {
         if self.takes_back && self.limits.is_eager(bytes) {
             return wire::NO_KEY;
@@ -497,14 +498,15 @@ impl Pump {
         key
     }
 
-    /// A send was started with this key.
+    /// Records the remote key of a send that was started.
     pub(crate) fn lend(&mut self, request: RequestId, key: [u64; 3]) {
         if self.takes_back && key != wire::NO_KEY {
             self.engine.lend(request);
         }
     }
 
-    /// Takes back what sends had lent that are complete. Before anybody sees that they are: the memory may be unmapped then.
+    /// Withdraws the remote keys of completed sends, before the application sees their completion: it may then unmap
+    /// the memory.
     pub(crate) fn withdraw_keys(&mut self) {
         while let Some((peer, key)) = self.engine.take_back() {
             self.fabric
@@ -512,7 +514,7 @@ impl Pump {
         }
     }
 
-    /// Whether a large message, whose data the key names, had better go at once in several frames.
+    /// Whether a large message with this remote key should be sent at once in several frames.
     pub(crate) fn goes_early(&mut self, peer: Peer, bytes: u64, key: [u64; 3]) -> bool {
         let key = RemoteKey::from_words(key);
         bytes <= self.engine.config().early_limit_bytes
@@ -524,12 +526,13 @@ impl Pump {
         self.sides.insert(token, RequestData::Received { data });
     }
 
-    /// Whether a synchronous send will hardly be announced: then, once in a blue moon, its data are asked for frame by frame.
+    /// Whether a synchronous send has a small chance of being announced: then, rarely, its data are streamed frame by
+    /// frame.
     pub(crate) fn goes_whole(&self, bytes: u64, synchronous: bool) -> bool {
         synchronous && self.limits.is_eager(bytes)
     }
 
-    /// The key of a message that waited, and whether it goes early: as each start asks.
+    /// The remote key of a message that waited, and whether it is sent early: determined at each start.
     pub(crate) fn key_of(&mut self, request: RequestId) -> ([u64; 3], bool) {
         let fields = self.engine.arena().fields(request);
         let (peer, buffer, bytes) = (Peer(fields.peer), fields.buffer, fields.bytes);
@@ -537,13 +540,13 @@ impl Pump {
         (key, self.goes_early(peer, bytes, key))
     }
 
-    /// A peer has sent something that makes no sense.
+    /// Counts an invalid frame of a peer.
     pub(crate) fn refuse(&mut self) {
-        self.engine.tally().refused.add(1);
+        self.engine.live_counters().refused.add(1);
     }
 
-    /// A request was collected: a persistent one keeps its side for the next start.
-    pub(crate) fn drop_side(&mut self, request: RequestId) {
+    /// Drops the data kept for a collected request; a persistent one keeps them for the next start.
+    pub(crate) fn drop_data(&mut self, request: RequestId) {
         let arena = self.engine.arena();
         if arena.fields(request).flags & queue_layout::FLAG_PERSISTENT == 0 {
             self.sides.remove(arena.token(request));

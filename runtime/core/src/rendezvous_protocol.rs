@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which way large messages take: read by the receiver out of the sender's memory (one copy by the kernel), or streamed
-//! through shared buffers (two copies, one on each side, that overlap). Which is faster depends on the processor, on
-//! where the two cores lie, on the kernel and on whether the sender is inside MPI to stream; so both are timed, and
-//! tried again from time to time.
+//! Selects the transfer of large messages on a node: read by the receiver from the sender's memory (one copy by the
+//! kernel), or streamed through shared buffers (two overlapping copies, one on each side). Which is faster depends on
+//! the processor, on the distance of the two cores, on the kernel and on whether the sender is inside MPI to stream;
+//! so both are timed, and tried again from time to time.
 //!
-//! What is timed is a busy period: from the first transfer of a size class that a peer's messages begin to the end of
-//! the last; all transfers of a period go the same way.
+//! The unit of measurement is a busy period: from the first transfer of a size class from one peer to the end of the
+//! last; all transfers of a period use the same protocol.
 
 use rustc_hash::FxHashMap;
 use std::time::{Duration, Instant};
@@ -21,18 +21,18 @@ pub(crate) enum RendezvousProtocol {
     Stream,
 }
 
-/// The protocol that was chosen for each peer by measurement.
+/// The protocol selected for each peer by measurement.
 #[derive(Debug)]
 pub(crate) struct RendezvousChoices {
-    /// There is no choice: always this way.
+    /// A fixed protocol instead of a selection.
     fixed: Option<RendezvousProtocol>,
-    /// Periods of which two go the other way.
+    /// Number of periods of which two use the other protocol.
     trial_every: u32,
     choices: FxHashMap<(Peer, u32), ProtocolChoice>,
 }
 
 impl RendezvousChoices {
-    /// `policy`: the place of the word in the variable RMPI_SINGLE_COPY; `trial_every`: RMPI_COPY_TRIALS.
+    /// `policy`: index of the value of RMPI_SINGLE_COPY; `trial_every`: RMPI_COPY_TRIALS.
     pub(crate) fn new(policy: u64, trial_every: u64) -> Self {
         Self {
             fixed: match policy {
@@ -45,7 +45,7 @@ impl RendezvousChoices {
         }
     }
 
-    /// Another policy holds from now on. What was learned before is forgotten, as messages under way are.
+    /// Changes the policy. Measurements and the transfers in progress are forgotten.
     pub(crate) fn follow(&mut self, policy: u64) {
         let other = Self::new(policy, self.trial_every.into());
         if other.fixed != self.fixed {
@@ -53,13 +53,13 @@ impl RendezvousChoices {
         }
     }
 
-    /// The way for a message of `bytes` bytes from `peer`, which begins now.
+    /// The protocol for a message of `bytes` bytes from `peer`, whose transfer begins now.
     pub(crate) fn begin(&mut self, peer: Peer, bytes: u64) -> RendezvousProtocol {
         self.fixed
             .unwrap_or_else(|| self.begin_at(peer, bytes, Instant::now()))
     }
 
-    /// A message that [`begin`](Self::begin) was asked about is here (or has failed).
+    /// Records the end of a transfer for which [`begin`](Self::begin) was called, whether it has succeeded or not.
     pub(crate) fn end(&mut self, peer: Peer, bytes: u64) {
         if self.fixed.is_none() {
             self.end_at(peer, bytes, Instant::now());
@@ -79,7 +79,7 @@ impl RendezvousChoices {
     }
 }
 
-/// Messages of similar size share what was learned.
+/// The size class; messages of one class share measurements.
 fn class(bytes: u64) -> u32 {
     match bytes {
         0..=0x8000 => 0,
@@ -89,12 +89,12 @@ fn class(bytes: u64) -> u32 {
     }
 }
 
-/// The measurements by which one peer's protocol is chosen.
+/// The measurements by which one peer's protocol is selected.
 #[derive(Debug)]
 struct ProtocolChoice {
-    way: RendezvousProtocol,
+    protocol: RendezvousProtocol,
     under_way: u32,
-    /// Of the present period: its start, and bytes that have arrived in it.
+    /// Of the present period: its start, and the bytes that have arrived in it.
     began: Instant,
     arrived: u64,
     /// Periods so far.
@@ -106,7 +106,7 @@ struct ProtocolChoice {
 impl ProtocolChoice {
     fn new(now: Instant) -> Self {
         Self {
-            way: RendezvousProtocol::Pull,
+            protocol: RendezvousProtocol::Pull,
             under_way: 0,
             began: now,
             arrived: 0,
@@ -117,7 +117,7 @@ impl ProtocolChoice {
     }
 
     fn begin(&mut self, now: Instant, trial_every: u32) -> RendezvousProtocol {
-        // Who is never idle is judged now and then all the same.
+        // A peer that is never idle is evaluated from time to time as well.
         if self.under_way != 0 && now - self.began > LONG_PERIOD {
             self.conclude(now);
             self.open(now, trial_every);
@@ -125,7 +125,7 @@ impl ProtocolChoice {
             self.open(now, trial_every);
         }
         self.under_way += 1;
-        self.way
+        self.protocol
     }
 
     fn end(&mut self, bytes: u64, now: Instant) {
@@ -143,7 +143,7 @@ impl ProtocolChoice {
             RendezvousProtocol::Pull
         };
         let turn = self.periods % trial_every;
-        self.way = match turn {
+        self.protocol = match turn {
             _ if self.pull.count() < KNOWN => RendezvousProtocol::Pull,
             _ if self.stream.count() < KNOWN => RendezvousProtocol::Stream,
             0 | 1 => better.other(),
@@ -158,7 +158,7 @@ impl ProtocolChoice {
         let Some(ps_per_byte) = taken.saturating_mul(1000).checked_div(self.arrived) else {
             return;
         };
-        match self.way {
+        match self.protocol {
             RendezvousProtocol::Pull => self.pull.note(ps_per_byte),
             RendezvousProtocol::Stream => self.stream.note(ps_per_byte),
         }
@@ -174,7 +174,7 @@ impl RendezvousProtocol {
     }
 }
 
-/// The last few times of a way, in ps per byte.
+/// The last few times of a protocol, in ps per byte.
 #[derive(Debug, Default)]
 struct Times {
     last: [u64; 4],
@@ -191,7 +191,7 @@ impl Times {
         self.noted.min(self.last.len())
     }
 
-    /// The second best: one lucky time and two unlucky ones do not count.
+    /// The second best: one outlier below and two above are ignored.
     fn typical(&self) -> u64 {
         let mut known = self.last;
         let known = &mut known[..self.count()];
@@ -204,76 +204,76 @@ impl Times {
     }
 }
 
-/// Periods by which a way is known.
+/// Measured periods after which a protocol's time is known.
 const KNOWN: usize = 2;
-/// A period is cut here.
+/// Longer periods are cut.
 const LONG_PERIOD: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Moves `count` messages of 64 KiB; answers how many were pulled.
-    fn moved(ways: &mut RendezvousChoices, count: u32, pull_us: u64, stream_us: u64) -> u32 {
+    /// Moves `count` messages of 64 KiB; returns how many were pulled.
+    fn moved(choices: &mut RendezvousChoices, count: u32, pull_us: u64, stream_us: u64) -> u32 {
         let (mut now, mut pulled) = (Instant::now(), 0);
         for _ in 0..count {
-            let way = ways.begin_at(Peer(1), 65536, now);
-            pulled += u32::from(way == RendezvousProtocol::Pull);
-            now += Duration::from_micros(if way == RendezvousProtocol::Pull {
+            let protocol = choices.begin_at(Peer(1), 65536, now);
+            pulled += u32::from(protocol == RendezvousProtocol::Pull);
+            now += Duration::from_micros(if protocol == RendezvousProtocol::Pull {
                 pull_us
             } else {
                 stream_us
             });
-            ways.end_at(Peer(1), 65536, now);
+            choices.end_at(Peer(1), 65536, now);
         }
         pulled
     }
 
     #[test]
     fn the_faster_way_is_found_and_found_again_when_things_change() {
-        let mut ways = RendezvousChoices::new(0, 128);
-        assert!(moved(&mut ways, 1000, 5, 8) > 970);
-        assert!(moved(&mut ways, 1000, 8, 5) < 200);
-        assert!(moved(&mut ways, 1000, 5, 8) > 800);
+        let mut choices = RendezvousChoices::new(0, 128);
+        assert!(moved(&mut choices, 1000, 5, 8) > 970);
+        assert!(moved(&mut choices, 1000, 8, 5) < 200);
+        assert!(moved(&mut choices, 1000, 5, 8) > 800);
     }
 
     #[test]
     fn two_of_so_many_go_the_slower_way_as_the_setting_says() {
         for (trial_every, slower) in [(8, 200..=260), (128, 12..=20), (1 << 30, 2..=4)] {
-            let mut ways = RendezvousChoices::new(0, trial_every);
-            let pulled = moved(&mut ways, 1000, 5, 8);
+            let mut choices = RendezvousChoices::new(0, trial_every);
+            let pulled = moved(&mut choices, 1000, 5, 8);
             assert!(slower.contains(&(1000 - pulled)), "{trial_every}: {pulled}");
         }
     }
 
     #[test]
     fn one_interrupted_transfer_changes_nothing() {
-        let mut ways = RendezvousChoices::new(0, 128);
-        moved(&mut ways, 500, 5, 8);
-        moved(&mut ways, 1, 20_000, 20_000);
-        assert!(moved(&mut ways, 100, 5, 8) >= 98);
+        let mut choices = RendezvousChoices::new(0, 128);
+        moved(&mut choices, 500, 5, 8);
+        moved(&mut choices, 1, 20_000, 20_000);
+        assert!(moved(&mut choices, 100, 5, 8) >= 98);
     }
 
     #[test]
     fn transfers_that_overlap_go_one_way_and_are_timed_together() {
-        let mut ways = RendezvousChoices::new(0, 128);
+        let mut choices = RendezvousChoices::new(0, 128);
         let mut now = Instant::now();
         for _ in 0..50 {
-            let first = ways.begin_at(Peer(1), 65536, now);
-            assert!((0..63).all(|_| ways.begin_at(Peer(1), 65536, now) == first));
+            let first = choices.begin_at(Peer(1), 65536, now);
+            assert!((0..63).all(|_| choices.begin_at(Peer(1), 65536, now) == first));
             now += Duration::from_micros(if first == RendezvousProtocol::Pull {
                 640
             } else {
                 320
             });
-            (0..64).for_each(|_| ways.end_at(Peer(1), 65536, now));
+            (0..64).for_each(|_| choices.end_at(Peer(1), 65536, now));
         }
         assert_eq!(
-            ways.begin_at(Peer(1), 65536, now),
+            choices.begin_at(Peer(1), 65536, now),
             RendezvousProtocol::Stream
         );
         assert_eq!(
-            ways.begin_at(Peer(2), 65536, now),
+            choices.begin_at(Peer(2), 65536, now),
             RendezvousProtocol::Pull,
             "a peer for itself"
         );
@@ -281,19 +281,19 @@ mod tests {
 
     #[test]
     fn who_is_never_idle_is_judged_all_the_same() {
-        let mut ways = RendezvousChoices::new(0, 128);
+        let mut choices = RendezvousChoices::new(0, 128);
         let mut now = Instant::now();
-        ways.begin_at(Peer(1), 1 << 20, now);
+        choices.begin_at(Peer(1), 1 << 20, now);
         let mut streamed = 0;
         for _ in 0..2000 {
-            let way = ways.begin_at(Peer(1), 1 << 20, now);
-            streamed += u32::from(way == RendezvousProtocol::Stream);
-            now += Duration::from_micros(if way == RendezvousProtocol::Pull {
+            let protocol = choices.begin_at(Peer(1), 1 << 20, now);
+            streamed += u32::from(protocol == RendezvousProtocol::Stream);
+            now += Duration::from_micros(if protocol == RendezvousProtocol::Pull {
                 400
             } else {
                 100
             });
-            ways.end_at(Peer(1), 1 << 20, now);
+            choices.end_at(Peer(1), 1 << 20, now);
         }
         assert!(streamed > 1200, "{streamed}");
     }

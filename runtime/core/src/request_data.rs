@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What requests keep beside their slots, by token: copies that are being sent, and structured data, which are packed and unpacked
-//! frame by frame in memory that is used again. Nothing here sends.
+//! Buffers of requests outside their slots, by token: copies that are being sent, and noncontiguous data, which are
+//! packed and unpacked frame by frame in reused memory. Nothing here sends.
 
 use std::collections::HashSet;
 
@@ -17,14 +17,14 @@ pub(crate) enum RequestData {
         /// Only kept alive.
         _bytes: Box<[u8]>,
     },
-    /// Structured data that are being sent.
+    /// Noncontiguous data that are being sent.
     Streamed {
         /// The data.
         data: Structured,
     },
-    /// Where the bytes that are being received belong.
+    /// The destination of data that are being received.
     Received {
-        /// The structured data.
+        /// The noncontiguous data.
         data: Structured,
     },
 }
@@ -33,18 +33,18 @@ pub(crate) enum RequestData {
 #[derive(Debug, Default)]
 pub(crate) struct RequestDataTable {
     by_token: FxHashMap<u32, RequestData>,
-    /// A frame whose bytes are on their way into structured data.
+    /// A frame whose bytes are being unpacked.
     arriving: Vec<u8>,
-    /// The frame of structured data that was packed last.
+    /// The frame of noncontiguous data that was packed last.
     packed: Vec<u8>,
-    /// Its request's token, where in the data it begins and its bytes, as long as it has not gone.
+    /// Its request's token, offset in the data and bytes, until it has been posted.
     packed_of: Option<(u32, u64, u64)>,
-    /// Receives whose data could go one way only: their times say nothing about the choice.
+    /// Receives whose data could use one protocol only: their times are not measurements.
     unmeasured: HashSet<u32>,
 }
 
 impl RequestDataTable {
-    /// Whether no request keeps anything.
+    /// Whether no request has data here.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_token.is_empty()
@@ -62,7 +62,7 @@ impl RequestDataTable {
         self.by_token.contains_key(&token)
     }
 
-    /// Forgets what requests keep that are not in use any more, once there are many.
+    /// Drops the data of requests that are no longer in use, once there are many.
     pub(crate) fn forget_stale(&mut self, arena: &RequestArena) {
         if self.by_token.len() > MANY {
             self.by_token
@@ -70,7 +70,7 @@ impl RequestDataTable {
         }
     }
 
-    /// Where the bytes belong that a request receives, if they have gaps.
+    /// The destination blocks of a receive, if they have gaps.
     pub(crate) fn received(&self, token: u32) -> Option<&Structured> {
         match self.by_token.get(&token) {
             Some(RequestData::Received { data }) => Some(data),
@@ -78,7 +78,7 @@ impl RequestDataTable {
         }
     }
 
-    /// Where the bytes belong that a request receives, and room for so many on their way there.
+    /// The destination blocks of a receive, and a buffer of so many bytes to unpack from.
     pub(crate) fn arriving(&mut self, token: u32, bytes: u64) -> Option<(&Structured, &mut [u8])> {
         let Some(RequestData::Received { data }) = self.by_token.get(&token) else {
             return None;
@@ -86,14 +86,14 @@ impl RequestDataTable {
         Some((data, window(&mut self.arriving, bytes)))
     }
 
-    /// Room for so many bytes of data that go at once.
+    /// A buffer of so many bytes for data that are posted at once.
     pub(crate) fn room(&mut self, bytes: u64) -> &mut [u8] {
         self.forget_packed();
         window(&mut self.packed, bytes)
     }
 
-    /// Has `post` post the frame of so many bytes, from `at` on, of the structured data that a request sends: packed, unless it was
-    /// before and has not gone. No more than this frame is ever packed. Answers whether it has gone.
+    /// Calls `post` with a frame of a send's noncontiguous data, `bytes` bytes from `at` on: packs it unless it is
+    /// still packed from an earlier attempt. Only one frame is ever packed. Returns whether it was posted.
     pub(crate) fn post_frame(
         &mut self,
         (token, at, bytes): (u32, u64, u64),
@@ -109,17 +109,18 @@ impl RequestDataTable {
             data.pack_at(at, frame);
         }
         let is_posted = post(frame);
-        // Where there was no room it is asked for again soon; once it has gone the program may change its data.
+        // If there was no room the frame is requested again soon; once it was posted the application may change its
+        // data.
         self.packed_of = (!is_posted).then_some((token, at, bytes));
         is_posted
     }
 
-    /// The frame that was packed will not be asked for again.
+    /// Forgets the packed frame, which will not be requested again.
     pub(crate) fn forget_packed(&mut self) {
         self.packed_of = None;
     }
 
-    /// The data of a receive could go one way only, or could choose.
+    /// Records whether the data of a receive could use either protocol.
     pub(crate) fn note_choice(&mut self, token: u32, chooses: bool) {
         if !chooses {
             self.unmeasured.insert(token);
@@ -128,13 +129,13 @@ impl RequestDataTable {
         }
     }
 
-    /// Whether the data of a receive, which are here, could choose their way.
+    /// Whether the data of a receive, which have arrived, could use either protocol.
     pub(crate) fn could_choose(&mut self, token: u32) -> bool {
         self.unmeasured.is_empty() || !self.unmeasured.remove(&token)
     }
 }
 
-/// The first `bytes` bytes of memory that is used again and again and grows where it has to.
+/// The first `bytes` bytes of a reused buffer, which grows as needed.
 fn window(memory: &mut Vec<u8>, bytes: u64) -> &mut [u8] {
     let bytes = usize::try_from(bytes).unwrap_or(0);
     if memory.len() < bytes {
@@ -143,7 +144,7 @@ fn window(memory: &mut Vec<u8>, bytes: u64) -> &mut [u8] {
     &mut memory[..bytes]
 }
 
-/// From here on, what requests keep that the application gave up is looked for.
+/// Entries from which on those of freed requests are looked for.
 const MANY: usize = 4096;
 
 #[cfg(test)]

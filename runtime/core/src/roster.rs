@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who the processes are that this one knows: the ranks of its job, which of them share a node with it, and those of other jobs.
+//! The processes that this one can address: the ranks of its job, those on the same node, and processes of other jobs.
 //!
-//! A process has a [`ProcessName`] that it has everywhere, and each process numbers those that it knows as it likes ([`Peer`]): its own
-//! job in the order of ranks, then others as they are met. What processes tell each other about third ones are names.
+//! A [`ProcessName`] is the same in every process, but each process numbers its peers itself ([`Peer`]): its own job
+//! in rank order, then others in the order in which they were added. Messages between processes refer to third
+//! processes by name.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -22,7 +23,7 @@ pub struct ProcessName {
     pub rank: u32,
 }
 
-/// The processes that this one knows.
+/// The processes that this one can address.
 #[derive(Debug)]
 pub struct Roster {
     job: u64,
@@ -31,12 +32,12 @@ pub struct Roster {
     app: u32,
     /// The ranks of this node.
     near: Ranks,
-    /// The node of each rank of the job, where it has several.
+    /// The node of each rank of the job, if there are several nodes.
     nodes: Option<Rc<NodeMap>>,
-    /// Those of other jobs; the first has the number after the last of this job.
+    /// Processes of other jobs; the first has the number after the last of this job.
     others: Vec<ProcessName>,
     numbers: HashMap<ProcessName, Peer>,
-    /// Those of the others that are reached over a network, in the order of their numbers.
+    /// The processes of other jobs that are reached over a network, by number.
     far: Vec<Peer>,
 }
 
@@ -61,7 +62,7 @@ impl Roster {
         Self::of_one_node(RandomState::new().hash_one(()), 0, 1)
     }
 
-    /// As the launcher says.
+    /// From the launcher's data.
     pub(crate) fn of(boot: &Boot) -> Self {
         Self {
             app: boot.app,
@@ -71,19 +72,19 @@ impl Roster {
         }
     }
 
-    /// Knows a process of another job, which shares a segment with this one and gets the next number.
-    pub(crate) fn meet(&mut self, name: ProcessName) {
+    /// Adds a process of another job, which shares a segment with this one and gets the next number.
+    pub(crate) fn add(&mut self, name: ProcessName) {
         self.numbers.insert(name, self.next());
         self.others.push(name);
     }
 
-    /// The same of one that is reached over a network.
-    pub(crate) fn meet_far(&mut self, name: ProcessName) {
+    /// The same for a process reached over a network.
+    pub(crate) fn add_remote(&mut self, name: ProcessName) {
         self.far.push(self.next());
-        self.meet(name);
+        self.add(name);
     }
 
-    /// The number of whom it meets next.
+    /// The number of the next process added.
     fn next(&self) -> Peer {
         let count = u32::try_from(self.others.len()).expect("no process has 2^32 peers");
         Peer(self.size + count)
@@ -101,7 +102,7 @@ impl Roster {
         }
     }
 
-    /// The process with this name, if it is known here.
+    /// The process with this name, if it was added here.
     #[must_use]
     pub fn peer(&self, name: ProcessName) -> Option<Peer> {
         if name.job == self.job {
@@ -120,22 +121,22 @@ impl Roster {
         self.size
     }
 
-    /// Which program of the command line this is.
+    /// Index of this process's program on the command line.
     pub(crate) fn app(&self) -> u32 {
         self.app
     }
 
-    /// Knows the node of each rank of the job.
+    /// Sets the node of each rank of the job.
     pub(crate) fn set_nodes(&mut self, nodes: NodeMap) {
         self.nodes = Some(Rc::new(nodes));
     }
 
-    /// The node of each rank of the job, where it has several and the launcher knows.
+    /// The node of each rank of the job, if it has several and the launcher has sent the map.
     pub(crate) fn nodes(&self) -> Option<&Rc<NodeMap>> {
         self.nodes.as_ref()
     }
 
-    /// A number of this node that no other node of the job has: the lowest of its ranks.
+    /// A number that identifies this node in the job: the lowest of its ranks.
     pub(crate) fn node(&self) -> u32 {
         let near = self.near.as_slice().iter();
         near.copied().min().unwrap_or(self.rank)
@@ -146,7 +147,7 @@ impl Roster {
         let has_all = self.near.count() == self.size;
         group.peers().all(|peer| match peer.0 < self.size {
             true => has_all || self.near.has(peer.0),
-            // Of those that come later, most share a segment with this process.
+            // Most processes that are added later share a segment with this process.
             false => self.far.binary_search(&peer).is_err(),
         })
     }
@@ -175,9 +176,9 @@ mod tests {
     fn of_those_that_are_met_later_some_are_on_this_node() {
         let name = |rank| ProcessName { job: 9, rank };
         let mut roster = Roster::of_one_node(7, 0, 1);
-        roster.meet(name(0));
-        roster.meet_far(name(1));
-        roster.meet(name(2));
+        roster.add(name(0));
+        roster.add_remote(name(1));
+        roster.add(name(2));
         let near = [1, 2, 3].map(|peer| roster.are_near(&Group::of(vec![Peer(0), Peer(peer)])));
         assert_eq!(near, [true, false, true]);
         assert_eq!(roster.peer(name(1)), Some(Peer(2)));
@@ -187,8 +188,8 @@ mod tests {
     fn each_process_has_a_number_and_a_name() {
         let name = |job, rank| ProcessName { job, rank };
         let mut roster = Roster::of_one_node(7, 1, 2);
-        roster.meet(name(9, 1));
-        roster.meet(name(8, 0));
+        roster.add(name(9, 1));
+        roster.add(name(8, 0));
         for (number, name) in [name(7, 0), name(7, 1), name(9, 1), name(8, 0)]
             .into_iter()
             .enumerate()

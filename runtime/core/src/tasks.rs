@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collectives that go on in the background: nonblocking and persistent ones (MPI 5.0 sections 6.12 and 6.13).
+//! Collectives in the background: nonblocking and persistent ones (MPI 5.0 sections 6.12 and 6.13).
 //!
-//! A task is polled between visits, never during one, so that it may call operations of the application's own. Other threads
-//! may visit meanwhile: they find the request in the list but not its task, and leave it alone. A task's memory is lent
-//! until it ends; so it is dropped only then.
+//! A task is polled between visits, never during one, so that it may call the application's reduction operations.
+//! Other threads may visit meanwhile: they find the request in the list without its task, and skip it. A task's memory
+//! is lent until it ends; so it is dropped only then.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,43 +18,43 @@ use crate::Error;
 use crate::messages::Messages;
 use crate::operation::exhausted;
 
-/// What a task has done, for the status of its request. A collective tells of no bytes; an operation on a file would.
+/// The result of a task, for the status of its request. A collective has no byte count; an operation on a file would.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Bytes that it has moved (`MPI_Get_count`).
+    /// Bytes moved (`MPI_Get_count`).
     pub bytes: u64,
 }
 
-/// An operation on its way.
+/// An operation in progress.
 pub type Task = Pin<Box<dyn Future<Output = Result<Moved, Error>>>>;
 
 /// Makes the task of each start of a persistent collective.
 pub type Starter = Box<dyn Fn() -> Task>;
 
-/// All that is under way, and how what has ended did.
+/// All tasks in progress, and the results of those that have ended.
 #[derive(Default)]
 pub struct Tasks {
     /// In the order of their starts, which is that in which they are polled.
     running: VecDeque<RunningTask>,
     started: u64,
-    /// Where the next poll of a few begins.
+    /// Number of the task at which the next partial poll begins.
     cursor: u64,
     starters: FxHashMap<u32, Starter>,
-    /// By token, until the request is collected.
+    /// Results by token, until the request is collected.
     ended: FxHashMap<u32, Result<Moved, Arc<Error>>>,
 }
 
-/// A collective that was started and has not ended.
+/// A task that was started and has not ended.
 struct RunningTask {
-    /// The number of the start.
+    /// Sequence number of the start.
     number: u64,
     request: RequestId,
-    /// `None` while somebody polls it.
+    /// `None` while a thread polls it.
     task: Option<Task>,
 }
 
 impl Tasks {
-    /// Where the first one from this number on stands.
+    /// Index of the first task from this number on.
     fn place_from(&self, number: u64) -> usize {
         match self.running.front() {
             Some(first) if first.number < number => self
@@ -64,14 +64,14 @@ impl Tasks {
         }
     }
 
-    /// Where the one of this number stands.
+    /// Index of the task with this number.
     fn place(&self, number: u64) -> Option<usize> {
         let place = self.place_from(number);
         let running = self.running.get(place)?;
         (running.number == number).then_some(place)
     }
 
-    /// Takes the first task from number `from` on to poll it, if nobody else does.
+    /// Takes the first task from number `from` on that no other thread is polling, to poll it.
     pub(crate) fn take(&mut self, from: u64) -> Option<(u64, Task)> {
         let place = self.place_from(from);
         let mut later = self.running.range_mut(place..);
@@ -91,7 +91,7 @@ impl Tasks {
         }
     }
 
-    /// The request of a task that has ended, which is forgotten.
+    /// Removes a task that has ended; returns its request.
     fn remove(&mut self, number: u64) -> Option<RequestId> {
         let place = self.place(number)?;
         Some(self.running.remove(place)?.request)
@@ -105,7 +105,7 @@ impl fmt::Debug for Tasks {
 }
 
 impl Tasks {
-    /// A request for a task that is to be [started](Self::start), or [given up](Self::give_up) as it need not be.
+    /// A request for a task that is to be [started](Self::start), or [given up](Self::give_up) if it is not needed.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -118,7 +118,7 @@ impl Tasks {
         reserved.map_err(|_| exhausted())
     }
 
-    /// The task begins, or goes on, with the next turn of progress.
+    /// Starts the task; it is polled in the next turn of progress.
     pub fn start(&mut self, request: RequestId, task: Task) {
         self.running.push_back(RunningTask {
             number: self.started,
@@ -128,12 +128,12 @@ impl Tasks {
         self.started += 1;
     }
 
-    /// The reserved request is not needed.
+    /// Frees a reserved request that is not needed.
     pub fn give_up(&mut self, messages: &mut Messages, request: RequestId) {
         messages.pump.engine.give_up_other(request);
     }
 
-    /// An inactive persistent request, whose starts begin the tasks that `starter` makes.
+    /// An inactive persistent request, each start of which runs a task that `starter` makes.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -149,7 +149,7 @@ impl Tasks {
         Ok(request)
     }
 
-    /// Starts a persistent task that is inactive; `false`: the request is none.
+    /// Starts an inactive persistent task; `false`: the request is not one.
     pub(crate) fn restart(&mut self, messages: &mut Messages, request: RequestId) -> bool {
         let token = messages.token(request);
         let Some(starter) = self.starters.get(&token) else {
@@ -162,32 +162,32 @@ impl Tasks {
         true
     }
 
-    /// Whether the request stands for a task that is under way.
+    /// Whether the request's task is in progress.
     #[must_use]
     pub fn is_running(&self, request: RequestId) -> bool {
         let mut running = self.running.iter();
         running.any(|running| running.request == request)
     }
 
-    /// The number that the next task to be started gets.
+    /// The number of the next task to be started.
     #[must_use]
     pub fn next_number(&self) -> u64 {
         self.started
     }
 
-    /// Whether no task is under way.
+    /// Whether no task is in progress.
     #[inline(always)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// How many are under way.
+    /// Number of tasks in progress.
     pub(crate) fn count(&self) -> usize {
         self.running.len()
     }
 
-    /// How the task of a complete request ended; `None`: it is no task's.
+    /// The result of a complete request's task; `None`: it has none.
     pub(crate) fn outcome(
         &self,
         messages: &Messages,
@@ -200,7 +200,7 @@ impl Tasks {
         Some(ended.clone().map_err(Error::Collective))
     }
 
-    /// The request was collected, or given up for good.
+    /// Forgets a request that was collected, or freed (`for_good`).
     pub(crate) fn forget(&mut self, messages: &Messages, request: RequestId, for_good: bool) {
         if self.ended.is_empty() && self.starters.is_empty() {
             return;
@@ -212,7 +212,7 @@ impl Tasks {
         }
     }
 
-    /// A task that was taken out to be polled has ended.
+    /// Records the end of a task that was taken out to be polled.
     pub(crate) fn end(
         &mut self,
         messages: &mut Messages,

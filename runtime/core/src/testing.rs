@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What tests of this crate share.
+//! Helpers shared by the tests of this crate.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) fn segment(job: u64, ranks: u32) -> OwnedFd {
     node_segment::make_with(job, ranks, 64 << 20).unwrap()
 }
 
-/// Messages of a process that is alone.
+/// Messages of a singleton process.
 pub(crate) fn messages_alone() -> Messages {
     let (values, _) = VariableValues::from_environment(std::iter::empty());
     let fabric = Fabric::open(Config::alone()).unwrap();
@@ -29,9 +29,13 @@ pub(crate) fn messages_alone() -> Messages {
     Messages::new(pump, &values)
 }
 
-/// Two processes of different jobs, which know each other as peer 1, send to each other in a communicator of both, messages of
-/// so many bytes. `advance` lets what is between them go on.
-pub(crate) fn talk(both: &mut [Universe; 2], lengths: &[usize], mut advance: impl FnMut()) {
+/// Two processes of different jobs, which have each other as peer 1, exchange messages of these lengths in a
+/// communicator of both. `advance` lets the transport between them progress.
+pub(crate) fn exchange_messages(
+    both: &mut [Universe; 2],
+    lengths: &[usize],
+    mut advance: impl FnMut(),
+) {
     let context = ContextId(40);
     for (rank, universe) in (0..).zip(&mut *both) {
         // The same order for both.

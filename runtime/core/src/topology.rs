@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Process topologies (MPI 5.0 chapter 8): who is whose neighbour. Pure arithmetic.
+//! Process topologies (MPI 5.0 chapter 8): the neighbours of each rank. Pure arithmetic.
 
 mod dims;
 
@@ -8,21 +8,21 @@ pub use dims::balanced_dims;
 /// The virtual topology of a communicator (MPI 5.0 chapter 8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// A grid, some of whose dimensions may be rings.
+    /// A Cartesian grid, whose dimensions may be periodic.
     Cart(Cart),
-    /// A graph that every process knows.
+    /// A graph known to every process.
     Graph(Graph),
-    /// A graph of which every process knows its own edges.
+    /// A distributed graph: every process has its own edges.
     DistGraph(DistGraph),
 }
 
-/// The neighbours of one process, in the order of the blocks of neighbourhood collectives (MPI 5.0 section 8.6). `None`
-/// stands for `MPI_PROC_NULL`.
+/// The neighbours of one process, in the order of the blocks of neighbourhood collectives (MPI 5.0 section 8.6).
+/// `None` stands for `MPI_PROC_NULL`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeighbourLists {
-    /// From whom it receives.
+    /// The ranks that it receives from.
     pub sources: Vec<Option<u32>>,
-    /// To whom it sends.
+    /// The ranks that it sends to.
     pub destinations: Vec<Option<u32>>,
 }
 
@@ -53,7 +53,7 @@ impl Topology {
     }
 }
 
-/// A grid. Ranks are numbered row by row: the last coordinate runs fastest.
+/// A Cartesian grid. Ranks are numbered in row-major order: the last coordinate varies fastest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cart {
     dims: Vec<u32>,
@@ -61,7 +61,7 @@ pub struct Cart {
 }
 
 impl Cart {
-    /// A grid with these extents, each at least 1; `None` where they make more ranks than there are numbers.
+    /// A grid with these extents, each at least 1; `None` if it would have too many ranks.
     #[must_use]
     pub fn new(dims: Vec<u32>, periodic: Vec<bool>) -> Option<Self> {
         let mut ranks = 1u32;
@@ -77,13 +77,13 @@ impl Cart {
         &self.dims
     }
 
-    /// Which dimensions are rings.
+    /// Which dimensions are periodic.
     #[must_use]
     pub fn periodic(&self) -> &[bool] {
         &self.periodic
     }
 
-    /// How many ranks there are.
+    /// Number of ranks.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.dims.iter().product()
@@ -107,10 +107,11 @@ impl Cart {
         coords
     }
 
-    /// The rank at some coordinates, those of rings taken around; `Err` names the first dimension in which there is none.
+    /// The rank at some coordinates, periodic ones wrapped around; `Err` is the first dimension in which there is
+    /// none.
     ///
     /// # Errors
-    /// When a coordinate lies outside of a dimension that is no ring.
+    /// When a coordinate is out of range in a dimension that is not periodic.
     pub fn rank(&self, coords: &[i64]) -> Result<u32, usize> {
         let mut rank = 0;
         for (at, extent) in self.dims.iter().enumerate() {
@@ -125,7 +126,7 @@ impl Cart {
         Ok(rank)
     }
 
-    /// The rank that lies some steps away along a dimension.
+    /// The rank at a displacement of `steps` along a dimension.
     #[must_use]
     pub fn shifted(&self, rank: u32, dimension: usize, steps: i64) -> Option<u32> {
         let mut coords: Vec<i64> = self.coords(rank).into_iter().map(i64::from).collect();
@@ -133,8 +134,8 @@ impl Cart {
         self.rank(&coords).ok()
     }
 
-    /// The part of the grid that a rank keeps when only some dimensions remain: the part, which one of the parts it is, and
-    /// the rank in it.
+    /// The subgrid that a rank belongs to when only some dimensions remain: the subgrid, its index, and the rank in
+    /// it.
     #[must_use]
     pub fn sub(&self, rank: u32, remain: &[bool]) -> (Self, u32, u32) {
         let (mut part, mut which, mut place) = (Self::point(), 0, 0);
@@ -164,7 +165,7 @@ impl Cart {
     }
 }
 
-/// A graph: the neighbours of all ranks one after the other, and where those of each rank end.
+/// A graph: the neighbours of all ranks concatenated, and the end of each rank's neighbours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
     ends: Vec<u32>,
@@ -172,7 +173,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph of as many ranks as there are ends; they must not fall, and the last one is the number of edges.
+    /// A graph of as many ranks as there are `ends`, which must be ascending; the last one is the number of edges.
     #[must_use]
     pub fn new(ends: Vec<u32>, edges: Vec<u32>) -> Option<Self> {
         let last = ends.last().copied().unwrap_or(0) as usize;
@@ -181,7 +182,7 @@ impl Graph {
         (good && inside).then_some(Self { ends, edges })
     }
 
-    /// Where the neighbours of each rank end in the edges.
+    /// The end of each rank's neighbours in the edges.
     #[must_use]
     pub fn ends(&self) -> &[u32] {
         &self.ends
@@ -193,7 +194,7 @@ impl Graph {
         &self.edges
     }
 
-    /// The neighbours of a rank; none of a rank that there is not.
+    /// The neighbours of a rank; empty if there is no such rank.
     #[must_use]
     pub fn of(&self, rank: u32) -> &[u32] {
         let rank = rank as usize;
@@ -208,20 +209,20 @@ impl Graph {
 /// The edges of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DistGraph {
-    /// From whom edges come.
+    /// Ranks of incoming edges.
     pub sources: Vec<u32>,
-    /// To whom edges go.
+    /// Ranks of outgoing edges.
     pub destinations: Vec<u32>,
-    /// The weights of both, where the graph has weights.
+    /// The weights of both, if the graph is weighted.
     pub weights: Option<EdgeWeights>,
 }
 
 /// The weights of a process's edges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EdgeWeights {
-    /// Of the edges that come.
+    /// Of the incoming edges.
     pub sources: Vec<i32>,
-    /// Of the edges that go.
+    /// Of the outgoing edges.
     pub destinations: Vec<i32>,
 }
 

@@ -2,38 +2,43 @@
 //! A process of the job from `MPI_Init` to `MPI_Finalize`.
 //!
 //! # Parts
-//! Each is a field, has its own methods and is tested alone. Those that others may call are public: whoever visits the process has all
-//! of them at once, and hands one to another that needs it, as in `universe.channels.start(&mut universe.messages, ..)`. Inside a part
-//! only the crate sees. No part knows the process; imports go downwards in this table, and on to the engine and the transport.
+//! Each is a field with methods of its own and tests of its own. Those for other crates are public: a visit gives
+//! access to all of them at once, and one part is passed to another that needs it, as in `universe.channels.start(&mut
+//! universe.messages, ..)`. No part refers to the universe itself; imports go downwards in this table, and on to the
+//! engine and the transport.
 //!
-//! | part | what it has | is handed |
+//! | part | contents | arguments |
 //! |------|-------------|-----------|
-//! | [`waiting`](Universe::waiting) | how the process rests: crowded cores, polls, sleep, notes for debuggers | messages, channels, network |
-//! | [`tasks`](Universe::tasks) | collectives that go on in the background | messages |
+//! | [`waiting`](Universe::waiting) | how the process waits: crowded cores, polls, sleep, records for debuggers | messages, channels, network |
+//! | [`tasks`](Universe::tasks) | collectives in the background | messages |
 //! | [`channels`](Universe::channels) | gated channels | messages; the transport |
-//! | [`network`](Universe::network) | the line to the daemon, where others are, who is lost | the pump, communicators |
+//! | [`network`](Universe::network) | the connection to the daemon, address records, dead peers | the pump, communicators |
 //! | [`comms`](Universe::comms) | communicators by context | the transport |
 //! | [`messages`](Universe::messages) | point-to-point; in it the pump, gates and bundles | |
-//! | `messages.gates` | persistent requests that go past the engine | the pump |
-//! | `messages.pump` | engine and transport, and what stands between both | |
-//! | `roster` | who is in the job | |
+//! | `messages.gates` | persistent requests that bypass the engine | the pump |
+//! | `messages.pump` | engine and transport, and the state between both | |
+//! | `roster` | the processes of the job | |
 //!
 //! # Methods
-//! What is left to the process needs several parts. In the order in which they are called:
+//! The universe's own methods need several parts. In the order in which they are called:
 //!
 //! 1. Opening: [`from_environment`](Universe::from_environment), or [`new`](Universe::new) over a given transport;
-//!    [`take_complaints`](Universe::take_complaints).
-//! 2. Communicators: [`reserve_context`](Universe::reserve_context), [`adopt`](Universe::adopt), ..., [`forget`](Universe::forget).
-//! 3. Operations: [`sending`](Universe::sending) before a send, [`restart_other`](Universe::restart_other); else the parts' own.
-//! 4. Turns (`progress.rs`): [`progress`](Universe::progress) polls the transport, gives what came to whom it belongs
-//!    (`dispatch.rs`: `take_in`, and `take_news` for what the daemon says), and lets each part that has something to do go on. Where
-//!    nothing has happened, [`rest`](Universe::rest) follows. `visit.rs` makes turns and rests for who waits. The fast paths of
-//!    requests make shorter turns (`brief.rs`).
-//! 5. Ends: [`status`](Universe::status), [`collect`](Universe::collect), [`cancel`](Universe::cancel), [`free`](Universe::free).
-//! 6. Leaving: [`is_drained`](Universe::is_drained), then [`JobNetwork::say_quiet`] and [`JobNetwork::may_leave`].
+//!    [`take_warnings`](Universe::take_warnings).
+//! 2. Communicators: [`reserve_context`](Universe::reserve_context), [`adopt`](Universe::adopt), ...,
+//!    [`forget`](Universe::forget).
+//! 3. Operations: [`sending`](Universe::sending) before a send, [`restart_other`](Universe::restart_other); else the
+//!    parts' own.
+//! 4. Turns (`progress.rs`): [`progress`](Universe::progress) polls the transport, dispatches the completions
+//!    (`dispatch.rs`: `take_in`, and `take_in_daemon_event` for messages of the daemon), and lets each part that has
+//!    work continue. After a turn in which nothing happened, [`rest`](Universe::rest) follows. `visit.rs` makes turns
+//!    and rests for a waiting call. The fast paths of requests make shorter turns (`brief.rs`).
+//! 5. Completion: [`status`](Universe::status), [`collect`](Universe::collect), [`cancel`](Universe::cancel),
+//!    [`free`](Universe::free).
+//! 6. Leaving: [`is_drained`](Universe::is_drained), then [`JobNetwork::report_quiescence`] and
+//!    [`JobNetwork::may_leave`].
 //!
-//! At any time: who is in the job ([`rank`](Universe::rank), [`size`](Universe::size), ...; [`attach`](Universe::attach) for more), and
-//! [`renew_settings`](Universe::renew_settings).
+//! At any time: the members of the job ([`rank`](Universe::rank), [`size`](Universe::size), ...;
+//! [`attach`](Universe::attach) adds more), and [`renew_settings`](Universe::renew_settings).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,7 +49,7 @@ use transport::seat::NODE_BOARD;
 use transport::{Completions, Fabric, ForeignPeer, Node, Seat};
 
 use crate::Error;
-use crate::boot::Birth;
+use crate::boot::LaunchState;
 use crate::carrier::carrier;
 use crate::channels::ProcessChannels;
 use crate::collective::{CollectiveTuning, CommPlacement};
@@ -63,7 +68,7 @@ use crate::var::traffic;
 use crate::var::{Variable, VariableValues, pvars, settings};
 use crate::waiting::WaitPolicy;
 
-/// Everything that one process knows of its job. A few methods more than sixty, of which each needs several parts at once.
+/// The state of one process of a job. It has a few more than sixty methods, each of which needs several parts at once.
 #[derive(Debug)]
 pub struct Universe {
     /// Its point-to-point messages.
@@ -71,43 +76,43 @@ pub struct Universe {
     pub(crate) completions: Completions,
     /// Its gated channels.
     pub channels: ProcessChannels,
-    /// Completions that were taken in, to see whether there were any.
-    pub(crate) turned_up: u64,
-    /// Collectives that were tried at hand.
+    /// Completions taken in, to detect whether there were any.
+    pub(crate) completions_seen: u64,
+    /// Collectives tried on the fast path.
     pub(crate) calls_at_hand: u32,
     /// Its communicators.
     pub comms: Comms,
-    /// Collectives, and other operations, that go on in the background.
+    /// Collectives and other operations in the background.
     pub tasks: Tasks,
     shape: CollectiveTuning,
-    /// What it knows of the network and of the daemon.
+    /// The network and the daemon.
     pub network: JobNetwork,
     /// How it waits.
     pub waiting: WaitPolicy,
     roster: Roster,
-    complaints: Vec<String>,
+    warnings: Vec<String>,
 }
 
 impl Universe {
-    /// Joins the job that the environment describes; a program that was started by hand is a job of its own. The settings
-    /// of this process are fixed from here on.
+    /// Joins the job that the environment describes; a program started by hand is a job of its own. The settings of
+    /// this process are fixed from here on.
     ///
     /// # Errors
-    /// When the launcher left something that cannot be used.
+    /// When the launcher's settings cannot be used.
     pub fn from_environment() -> Result<Self, Error> {
         launch::begin();
-        let (values, complaints) = settings::fix();
-        let is_promised = |boot: &wireup::Boot| network::is_needed(boot, &values);
-        let mut birth = Birth::from_environment(&values, is_promised)?;
-        birth.tell_launch();
-        let opened = network::open(&birth, &values);
-        let opened = opened.and_then(|fabric| birth.meet_others(&fabric).map(|()| fabric));
-        let fabric = opened.inspect_err(|why| birth.give_up(why))?;
-        launch::end(launch::Lap::Network);
-        let roster = birth.boot.as_ref().map_or_else(Roster::alone, Roster::of);
-        let tally = Arc::clone(pvars::tally());
-        let mut universe = Self::counting(fabric, roster, &values, tally);
-        if let Some(boot) = &birth.boot {
+        let (values, warnings) = settings::fix();
+        let will_publish = |boot: &wireup::Boot| network::is_needed(boot, &values);
+        let mut launch = LaunchState::from_environment(&values, will_publish)?;
+        launch.record_launch();
+        let opened = network::open(&launch, &values);
+        let opened = opened.and_then(|fabric| launch.exchange_records(&fabric).map(|()| fabric));
+        let fabric = opened.inspect_err(|why| launch.give_up(why))?;
+        launch::end(launch::LaunchPhase::Network);
+        let roster = launch.boot.as_ref().map_or_else(Roster::alone, Roster::of);
+        let counters = Arc::clone(pvars::engine_counters());
+        let mut universe = Self::with_counters(fabric, roster, &values, counters);
+        if let Some(boot) = &launch.boot {
             if boot.debugged {
                 universe.messages.keep_sends();
             }
@@ -119,16 +124,16 @@ impl Universe {
         }
         traffic::show(&universe.messages.pump.traffic);
         pvars::set_unexpected_budget(values.get(Variable::UnexpectedBudget));
-        universe.network.set_link(birth.link);
-        universe.complaints = complaints;
+        universe.network.set_link(launch.link);
+        universe.warnings = warnings;
         let patience = u32::try_from(values.get(Variable::Standstill)).unwrap_or(0);
         universe.messages.pump.fabric.announce_patience(patience);
-        let is_promised = birth.boot.as_ref().is_some_and(is_promised);
+        let will_publish = launch.boot.as_ref().is_some_and(will_publish);
         universe
             .network
-            .join(&mut universe.messages.pump, is_promised);
-        if is_promised {
-            universe.listen();
+            .join(&mut universe.messages.pump, will_publish);
+        if will_publish {
+            universe.exchange_with_daemon();
         }
         if universe.waiting.crowding.is_sleepless() {
             universe.messages.pump.fabric.set_sleepless(true);
@@ -136,71 +141,72 @@ impl Universe {
         let Self {
             waiting, messages, ..
         } = &mut universe;
-        waiting.tell_crowding(&mut messages.pump.fabric);
+        waiting.update_crowding(&mut messages.pump.fabric);
         Ok(universe)
     }
 
-    /// A process over a given fabric: what the above does, and tests do with simulated ones.
+    /// A process over a given fabric, as [`from_environment`](Self::from_environment) makes it; tests pass simulated
+    /// ones.
     #[must_use]
     pub fn new(fabric: Fabric, me: Peer, size: u32, values: &VariableValues) -> Self {
         let roster = Roster::of_one_node(0, me.0, size);
-        Self::counting(fabric, roster, values, Arc::default())
+        Self::with_counters(fabric, roster, values, Arc::default())
     }
 
-    /// The same in a job over several nodes, with the map that a launcher would tell all its ranks.
+    /// The same in a job over several nodes, with the map that a launcher would send to all its ranks.
     #[must_use]
     pub fn over_nodes(mut self, nodes: wireup::NodeMap) -> Self {
         self.roster.set_nodes(nodes);
         self
     }
 
-    /// The same, which counts into a tally that others read.
-    fn counting(
+    /// The same, with counters that others read.
+    fn with_counters(
         fabric: Fabric,
         roster: Roster,
         values: &VariableValues,
-        tally: Arc<EngineCounters>,
+        counters: Arc<EngineCounters>,
     ) -> Self {
-        let comms = Comms::new(&roster, &fabric, values, Arc::clone(&tally));
+        let comms = Comms::new(&roster, &fabric, values, Arc::clone(&counters));
         let channels = ProcessChannels::new();
         let ledger = Arc::clone(channels.own.ledger());
         let me = (Peer(roster.rank()), roster.size());
-        let pump = Pump::new(fabric, me, values, tally, ledger);
+        let pump = Pump::new(fabric, me, values, counters, ledger);
         Self {
             messages: Messages::new(pump, values),
             comms,
             completions: Completions::new(),
             channels,
-            turned_up: 0,
+            completions_seen: 0,
             calls_at_hand: 0,
             tasks: Tasks::default(),
             shape: CollectiveTuning::new(values, false),
             network: JobNetwork::new(roster.rank()),
             waiting: WaitPolicy::new(values.get(Variable::Wait)),
             roster,
-            complaints: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 
-    /// Meets the processes behind a further segment of this node, which are of another job: peers with the numbers that `node` says,
+    /// Adds the processes of another job that share a further segment of this node: peers with the numbers in `node`,
     /// and with these names, in the order of the numbers.
     ///
     /// # Errors
-    /// When those numbers do not follow the ones that there are.
+    /// When those numbers do not follow the existing ones.
     pub fn attach(&mut self, node: Node, names: &[ProcessName]) -> Result<(), Error> {
         let pump = &mut self.messages.pump;
         pump.fabric.attach(node)?;
-        names.iter().for_each(|name| self.roster.meet(*name));
+        names.iter().for_each(|name| self.roster.add(*name));
         pump.make_room_for_peers();
         Ok(())
     }
 
-    /// Meets a process of another job that the network reaches, found where `record` says: the next peer, with this name. It must
-    /// be found, since the daemon of this job, who is asked where others are, does not know it.
+    /// Adds a process of another job that the network reaches, at the address in `record`: the next peer, with this
+    /// name. The record is required, since the daemon of this job has none for it.
     ///
     /// # Errors
-    /// When this process has opened no network, or the key in `far` is none.
-    pub fn meet_far(
+    /// When this process has opened no network, or the key in `far` is invalid.
+    pub fn add_remote(
         &mut self,
         name: ProcessName,
         far: ForeignPeer,
@@ -208,12 +214,12 @@ impl Universe {
     ) -> Result<Peer, Error> {
         let pump = &mut self.messages.pump;
         let peer = pump.fabric.add_far(far, Some(record))?;
-        self.roster.meet_far(name);
+        self.roster.add_remote(name);
         pump.make_room_for_peers();
         Ok(Peer(peer.0))
     }
 
-    /// Who the processes are that this one knows.
+    /// The processes that this one can address.
     #[must_use]
     pub fn roster(&self) -> &Roster {
         &self.roster
@@ -231,7 +237,7 @@ impl Universe {
         self.roster.size()
     }
 
-    /// A number of this process's node that no other node of the job has.
+    /// A number that identifies this process's node in the job.
     #[must_use]
     pub fn node(&self) -> u32 {
         self.roster.node()
@@ -243,24 +249,24 @@ impl Universe {
         self.roster.are_near(&comm.group)
     }
 
-    /// The messages, for the start of a send: a turn of progress comes before one in some of them. A process that only sends, and
-    /// never waits, would not hear of a receiver that asks for announcements.
+    /// The messages, for the start of a send: before some sends it makes a turn of progress. A process that only
+    /// sends, and never waits, would otherwise never receive a THROTTLE.
     #[inline(always)]
     pub fn sending(&mut self) -> &mut Messages {
-        if self.messages.is_look_due() {
-            self.look_between_sends();
+        if self.messages.is_poll_due() {
+            self.poll_between_sends();
         }
         &mut self.messages
     }
 
     #[cold]
     #[inline(never)]
-    fn look_between_sends(&mut self) {
-        self.messages.sends_unlooked = 0;
+    fn poll_between_sends(&mut self) {
+        self.messages.sends_since_poll = 0;
         self.progress();
     }
 
-    /// Starts a persistent request of another sort than a plain send or receive.
+    /// Starts a persistent request other than a plain send or receive.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -271,8 +277,8 @@ impl Universe {
         self.sending().restart_other(request)
     }
 
-    /// Marks a request for cancellation. What becomes of a send to this process itself is known afterwards: nobody else
-    /// has a say in it, and a program that sees it not cancelled goes on to receive it (MPI 5.0 section 3.8.4).
+    /// Marks a request for cancellation. For a send to this process itself the outcome is known on return: a program
+    /// that finds it not cancelled goes on to receive it (MPI 5.0 section 3.8.4).
     pub fn cancel(&mut self, request: RequestId) {
         self.messages.cancel(request);
         if self.messages.pump.engine.arena().fields(request).peer != self.rank() {
@@ -283,13 +289,13 @@ impl Universe {
         }
     }
 
-    /// The application gives a request up; the operation still ends properly.
+    /// Frees a request; its operation still completes.
     pub fn free(&mut self, request: RequestId) {
         self.tasks.forget(&self.messages, request, true);
         self.messages.free(request);
     }
 
-    /// How a complete request ended. The slot is free afterwards, or inactive if the request is persistent.
+    /// The status of a complete request. Afterwards the slot is free, or inactive if the request is persistent.
     #[inline]
     pub fn collect(&mut self, request: RequestId) -> MessageStatus {
         let status = self.status(request);
@@ -300,7 +306,7 @@ impl Universe {
         status
     }
 
-    /// How a complete request ended, without collecting it.
+    /// The status of a complete request, without collecting it.
     #[must_use]
     pub fn status(&self, request: RequestId) -> MessageStatus {
         let fields = self.messages.pump.engine.arena().fields(request);
@@ -372,7 +378,7 @@ impl Universe {
         Error::Transfer { source_rank, tag }
     }
 
-    /// Takes over what a tool has written while MPI runs.
+    /// Applies settings that a tool has written while MPI runs.
     pub fn renew_settings(&mut self) {
         live::set_stale(false);
         self.messages.pump.renew_settings();
@@ -381,43 +387,43 @@ impl Universe {
         self.waiting.follow(live(Variable::Wait), fabric);
     }
 
-    /// What algorithms of collectives are chosen by.
+    /// The parameters by which collective algorithms are selected.
     #[must_use]
     pub fn shape(&self) -> &CollectiveTuning {
         &self.shape
     }
 
-    /// Which program of the command line this is.
+    /// Index of this process's program on the command line.
     #[must_use]
     pub fn app(&self) -> u32 {
         self.roster.app()
     }
 
-    /// What was not understood in the environment, once.
-    pub fn take_complaints(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.complaints)
+    /// Warnings about invalid settings in the environment; empty after the first call.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
-    /// A context that no communicator of the job has, for one that this process leads the making of. `None`: it has none left.
+    /// A context that no communicator of the job has, for one whose leader is this process. `None`: it has none left.
     pub fn reserve_context(&mut self) -> Option<ContextId> {
         let context = self.comms.reserve_context()?;
-        // Where there is none, small collectives of the communicator are messages.
+        // Without a board, small collectives of the communicator use messages.
         let _ = self.messages.pump.fabric.claim_board(context.0);
         Some(context)
     }
 
-    /// Gives back the context that was reserved last, which is not needed.
+    /// Returns the context that was reserved last, which is not needed.
     pub fn release_context(&mut self, context: ContextId) {
         self.comms.release_context(context);
         self.messages.pump.fabric.unclaim_board(context.0);
     }
 
-    /// Knows a new communicator. It gets its seat at a board, if there is one.
+    /// Registers a new communicator. Takes its seat at a board, if there is one.
     pub fn adopt(&mut self, comm: &mut Comm) {
         self.comms.adopt(&mut self.messages.pump.fabric, comm);
     }
 
-    /// The ranks of an intracommunicator by their nodes, where that is of use.
+    /// The ranks of an intracommunicator grouped by node, if that is useful.
     pub(crate) fn nodes_of(&self, comm: &Comm) -> Option<Rc<CommNodes>> {
         let find = || {
             let map = self.roster.nodes().filter(|_| !comm.is_inter())?;
@@ -426,7 +432,7 @@ impl Universe {
         comm.nodes.get_or_init(find).clone()
     }
 
-    /// Where the ranks of a communicator meet.
+    /// The placement of a communicator's ranks.
     #[must_use]
     pub fn place_of(&self, comm: &Comm) -> CommPlacement {
         match comm.has_board() {
@@ -436,8 +442,8 @@ impl Universe {
         }
     }
 
-    /// Takes a board for the members of `comm` near this process, which tells them. Not for `MPI_COMM_WORLD`, whose members have
-    /// that of the node.
+    /// Claims a board for the members of `comm` on this process's node, which announces it to them. Not for
+    /// `MPI_COMM_WORLD`, whose members have the board of the node.
     pub(crate) fn claim_near_board(&mut self, comm: &Comm) -> bool {
         let fabric = &mut self.messages.pump.fabric;
         fabric.claim_board(near_board(comm))
@@ -454,14 +460,14 @@ impl Universe {
         seat.map(Rc::new)
     }
 
-    /// A communicator was freed. Its group and its row stay known while operations on it are pending.
+    /// Retires a freed communicator. Its group and its row are kept while operations on it are pending.
     pub fn forget(&mut self, comm: &Comm) {
         self.messages
             .gates
             .forget(&mut self.messages.pump, comm.context);
         self.comms.retire(comm.context);
         let fabric = &mut self.messages.pump.fabric;
-        // Whoever took no seat has declined the board already: nobody may leave one twice.
+        // A process that took no seat has declined the board already, and may not leave it twice.
         if comm.has_board() {
             fabric.leave_board(comm.context.0, comm.size());
         }
@@ -475,17 +481,17 @@ impl Universe {
         self.comms.forget_ended(&used.collect());
     }
 
-    /// Whether this process may leave: nothing waits to be sent that anybody waits for, no send is under way whose request
-    /// the application does not have (any more), and what was sent over a network has arrived.
+    /// Whether this process may leave: no frame is queued that a peer waits for, no send is in progress whose request
+    /// the application does not have (any more), and all that was sent over a network has arrived.
     #[must_use]
     pub fn is_drained(&mut self) -> bool {
         let Messages { pump, bundles, .. } = &mut self.messages;
-        let owes_nothing = pump.engine.owes_nothing() && self.channels.own.is_drained();
-        owes_nothing && !bundles.owes_copies(pump.engine.arena()) && pump.fabric.is_quiet()
+        let may_exit = pump.engine.may_exit() && self.channels.own.is_drained();
+        may_exit && !bundles.has_unfinished_copies(pump.engine.arena()) && pump.fabric.is_quiet()
     }
 }
 
-/// What ranks of one node call the board where they meet in collectives of a communicator that is over several.
+/// The name of the board for the members of one node of a communicator that spans several.
 fn near_board(comm: &Comm) -> u32 {
     match comm.context {
         WORLD_CONTEXT => NODE_BOARD,
@@ -500,7 +506,7 @@ mod tests {
 
     use super::*;
     use crate::operation::ReceiveSource;
-    use crate::testing::{segment, talk};
+    use crate::testing::{exchange_messages, segment};
     use crate::user_buf::UserMemory;
 
     #[test]
@@ -527,12 +533,12 @@ mod tests {
         assert_eq!(universe.comms.rank_in(comm.context, Peer(1)), 1);
     }
 
-    /// A process of a job of its own, which has met the one behind the other place of a segment.
+    /// A process of a job of its own, which has added the process at the other place of a segment.
     fn process(joint: &OwnedFd, place: u32) -> Universe {
         let (values, _) = VariableValues::from_environment(std::iter::empty());
         let fabric = Fabric::open(transport::Config::alone()).unwrap();
         let mut universe = Universe::new(fabric, Peer(0), 1, &values);
-        // The other is the second that this one knows.
+        // The other is the second peer of this one.
         let mut peers = vec![transport::Peer(1); 2];
         peers[place as usize] = transport::Peer(0);
         let node = Node::attach(joint.as_fd(), 9, place, peers).unwrap();
@@ -549,7 +555,7 @@ mod tests {
     fn jobs_that_meet_later_send_to_each_other_in_a_communicator_of_both() {
         let joint = segment(9, 2);
         let mut both = [0, 1].map(|place| process(&joint, place));
-        talk(&mut both, &[8, 5000, 3_000_000], || {});
+        exchange_messages(&mut both, &[8, 5000, 3_000_000], || {});
         assert_eq!(both[0].messages.pump.traffic.size(), 1);
     }
 }

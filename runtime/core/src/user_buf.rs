@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The application's memory, lent to us from the start of an operation until its completion.
+//! The application's memory, lent to the library from the start of an operation until its completion.
 //!
 //! # Safety
-//! A [`UserMemory`] is made by the C layer from what the application passed; that is the one place where a promise is
-//! given (MPI 5.0 sections 2.5.1, 3.7.2 and 3.2.2: the buffer is there, and untouched until the operation is complete).
-//! Request slots store its address, and only [`crate::messages`] fills slots, always from a
-//! `UserMemory`; so the address and length in the slot of an operation that is not complete name lent memory. The
-//! functions below borrow it for one copy at a time; only one such borrow is alive, since a [`crate::Universe`] is
-//! visited by one thread at a time and no function here keeps one.
+//! A [`UserMemory`] is made by the C layer from the application's arguments; that is the one place where the lifetime
+//! is asserted (MPI 5.0 sections 2.5.1, 3.7.2 and 3.2.2: the buffer exists, and is untouched until the operation is
+//! complete). Request slots store its address, and only [`crate::messages`] fills slots, always from a `UserMemory`;
+//! so the address and length in the slot of an operation that is not complete name lent memory. The functions below
+//! borrow it for one copy at a time; only one such borrow exists, since a [`crate::Universe`] is visited by one thread
+//! at a time and no function here keeps one.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -17,14 +17,14 @@ use engine::RequestFields;
 use transport::Lease;
 use transport::copy::copy_overlapping;
 
-/// A stretch of the application's memory.
+/// A contiguous range of the application's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct UserMemory {
     base: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: an address and a length; who may use the memory when is the application's promise, not a thread's.
+// SAFETY: an address and a length; the rules of its use bind the application, not a thread.
 unsafe impl Send for UserMemory {}
 
 impl UserMemory {
@@ -47,7 +47,7 @@ impl UserMemory {
         }
     }
 
-    /// Memory of ours that is lent like the application's: it must outlive the operation.
+    /// Memory of the library that is lent like the application's: it must outlive the operation.
     #[must_use]
     pub fn of(bytes: &mut [u8]) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl UserMemory {
         self.bytes
     }
 
-    /// Its start, for the pack routines of this room.
+    /// Its start, for the pack routines.
     pub(crate) fn base(self) -> *mut u8 {
         self.base
     }
@@ -88,11 +88,11 @@ impl UserMemory {
         if self.bytes == 0 {
             return &[];
         }
-        // SAFETY: lent and readable (`new`), and nobody writes there meanwhile.
+        // SAFETY: lent and readable (`new`), and nothing writes there meanwhile.
         unsafe { std::slice::from_raw_parts(self.base, self.bytes) }
     }
 
-    /// The bytes of a range, as far as there are.
+    /// The part of it in a range, clipped to its end.
     #[must_use]
     pub fn part(self, range: Range<usize>) -> Self {
         let start = range.start.min(self.bytes);
@@ -102,8 +102,9 @@ impl UserMemory {
         }
     }
 
-    /// This memory and what follows it, as one; `None`: `next` begins elsewhere. Both are parts of one buffer of the application, as the
-    /// blocks of a collective are (MPI 5.0 sections 6.5 to 6.8: they lie at offsets from one address), so the whole is lent as they are.
+    /// This range and the adjacent `next`, as one; `None`: `next` begins elsewhere. Both are parts of one buffer of
+    /// the application, as the blocks of a collective are (MPI 5.0 sections 6.5 to 6.8: they are at offsets from one
+    /// address), so the whole is lent as they are.
     pub(crate) fn joined(self, next: Self) -> Option<Self> {
         let follows = self.address() + self.bytes as u64 == next.address();
         follows.then_some(Self {
@@ -126,12 +127,12 @@ impl UserMemory {
         if self.bytes == 0 {
             return &mut [];
         }
-        // SAFETY: lent and writable (`new`), and nobody else uses it meanwhile.
+        // SAFETY: lent and writable (`new`), and nothing else uses it meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.base, self.bytes) }
     }
 }
 
-/// Bytes `offset .. offset + bytes` of the buffer of a request, as far as it reaches.
+/// Bytes `offset .. offset + bytes` of a request's buffer, clipped to its end.
 pub(crate) fn of_request(fields: &RequestFields, offset: u64, bytes: u64) -> UserMemory {
     let offset = offset.min(fields.bytes);
     let bytes = bytes.min(fields.bytes - offset);
@@ -142,7 +143,7 @@ pub(crate) fn of_request(fields: &RequestFields, offset: u64, bytes: u64) -> Use
     }
 }
 
-/// The first `bytes` bytes of the buffer, at `address`, of the receive that has just matched; not more than the buffer has.
+/// The first `bytes` bytes of the buffer, at `address`, of the receive that was just matched; at most its length.
 #[inline(always)]
 pub(crate) fn of_matched(address: u64, bytes: u64) -> UserMemory {
     UserMemory {
@@ -151,7 +152,7 @@ pub(crate) fn of_matched(address: u64, bytes: u64) -> UserMemory {
     }
 }
 
-/// Writes a word to the start of the buffer of the receive that has just matched, which has at least eight bytes.
+/// Writes a word to the start of the buffer of the receive that was just matched, which has at least eight bytes.
 #[inline(always)]
 pub(crate) fn put_word(buffer: u64, word: u64) {
     let address = usize::try_from(buffer).unwrap_or(0);

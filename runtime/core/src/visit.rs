@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How threads come to the process: in short visits. Whoever waits makes one after the other; tasks are polled between two of them.
+//! How threads access the process: in short visits. A waiting call makes one after the other; tasks are polled between
+//! two of them.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -11,7 +12,8 @@ use crate::var::live::live;
 use crate::waiting::WaitProgress;
 use crate::{Error, RequestId, Universe};
 
-/// Access to the process, one short visit at a time. Whoever waits makes many; between two of them others may visit.
+/// Access to the process, one short visit at a time. A waiting call makes many; between two of them other threads may
+/// visit.
 pub trait Visit: Copy {
     /// Runs `visit` with the process. Visits do not nest.
     fn visit<R>(self, visit: impl FnOnce(&mut Universe) -> R) -> R;
@@ -19,7 +21,7 @@ pub trait Visit: Copy {
     /// Whether other threads may visit between two visits of this one.
     fn is_shared(self) -> bool;
 
-    /// Whether others do.
+    /// Whether other threads are visiting as well.
     fn has_company(self) -> bool {
         false
     }
@@ -27,12 +29,12 @@ pub trait Visit: Copy {
     /// Lets other threads visit while `outside` runs.
     fn let_others(self, outside: impl FnOnce());
 
-    /// The function that the program called, for a debugger's user.
+    /// The function that the application called, for display in a debugger.
     fn function(self) -> &'static str {
         ""
     }
 
-    /// Makes visits until `done` says so. `done` is asked before and after each turn of progress.
+    /// Makes visits until `done` returns `true`, which is called before and after each turn of progress.
     fn wait_until(self, awaits: Awaits, mut done: impl FnMut(&mut Universe) -> bool) {
         let mut rest = WaitProgress::default();
         loop {
@@ -45,13 +47,13 @@ pub trait Visit: Copy {
             });
             if finished {
                 self.end_note(&rest);
-                // Who never has to wait must carry them on too.
+                // A call that never has to wait must poll them too.
                 if tasks {
-                    self.tend();
+                    self.progress_briefly();
                 }
                 return;
             }
-            let ended = tasks && go_on(self);
+            let ended = tasks && poll_tasks(self);
             if tasks {
                 self.renew_note(&mut rest);
             }
@@ -59,8 +61,8 @@ pub trait Visit: Copy {
         }
     }
 
-    /// Polls `future`, which waits for other ranks in a collective, until it is done. `patient`: these all wait for each
-    /// other.
+    /// Polls `future`, which waits for other ranks in a collective, until it is ready. `patient`: all ranks of the
+    /// node wait for each other in it.
     fn block_on<T>(
         self,
         patient: bool,
@@ -74,52 +76,52 @@ pub trait Visit: Copy {
         loop {
             if let Poll::Ready(done) = future.as_mut().poll(&mut waker) {
                 self.end_note(&rest);
-                self.tend();
+                self.progress_briefly();
                 return done;
             }
-            // Not between a turn and the poll behind it: a turn may end what is waited for without anything that has come, as where
-            // it posts a message that had no room.
+            // Not between a turn and the following poll: a turn may complete what is awaited without any arrival, as
+            // when it posts a message that had no room.
             self.rest_unless(moved, &mut rest, Awaits::Ranks(meeting));
             moved = self.turn();
             self.renew_note(&mut rest);
         }
     }
 
-    /// One turn of progress, and of what goes on in the background; `true` if anything happened.
+    /// One turn of progress, and of the background tasks; `true` if anything happened.
     fn turn(self) -> bool {
         let (moved, tasks) =
             self.visit(|universe| (universe.progress(), !universe.tasks.is_empty()));
-        let ended = tasks && go_on(self);
+        let ended = tasks && poll_tasks(self);
         moved || ended
     }
 
-    /// A turn after tasks from number `first` on were started (see [`next_number`](crate::Tasks::next_number)): of these.
+    /// A turn after tasks from number `first` on were started (see [`next_number`](crate::Tasks::next_number)): polls
+    /// these.
     fn turn_for_new(self, first: u64) {
         self.visit(Universe::progress);
-        go_on_new(self, first);
+        poll_new_tasks(self, first);
     }
 
-    /// After task `number` was started, which was polled before that: now and then a turn of all.
+    /// After task `number`, already polled once, was started: now and then a turn of all tasks.
     fn turn_for_tried(self, number: u64) {
-        go_on_at_times(self, number);
+        poll_tasks_at_times(self, number);
     }
 
-    /// A turn of progress, and of a few of the tasks that go on in the background, if there are any: for calls that have
-    /// nothing to wait for.
-    fn tend(self) {
+    /// A turn of progress, and of a few of the background tasks, if there are any: for calls that do not wait.
+    fn progress_briefly(self) {
         let tasks =
             self.visit(|universe| !universe.tasks.is_empty() && (universe.progress(), true).1);
         if tasks {
-            go_on_some(self);
+            poll_some_tasks(self);
         }
     }
 
-    /// Hands on what tools wait to hear of, between two visits.
+    /// Delivers events to tools, between two visits.
     #[inline(always)]
-    fn tell_tools(self) {}
+    fn deliver_events(self) {}
 
-    /// A turn for a call that may answer "not yet" and has found nothing so far. A rank that asks again and again in vain
-    /// lets others have the core, if they want it, and takes another turn then.
+    /// A turn for a test call that has found nothing so far. A rank that tests repeatedly in vain yields the core, if
+    /// others need it, and then takes another turn.
     fn poll_turn(self) {
         let (tasks, is_long) = self.visit(|universe| {
             let moved = universe.progress();
@@ -130,13 +132,13 @@ pub trait Visit: Copy {
                     .polling_is_long(moved, &universe.messages.pump.fabric),
             )
         });
-        let ended = tasks && go_on(self);
+        let ended = tasks && poll_tasks(self);
         if is_long && !ended {
             self.rest_of_poll();
         }
     }
 
-    /// Lets others have the core, if they want it, after a turn of a poll in which nothing happened.
+    /// Yields the core, if others need it, after a turn of a test call in which nothing happened.
     #[doc(hidden)]
     #[cold]
     fn rest_of_poll(self) {
@@ -158,14 +160,14 @@ pub trait Visit: Copy {
         }
     }
 
-    /// What a wait does after a turn.
+    /// The rest of a wait after a turn.
     #[doc(hidden)]
     fn rest_unless(self, moved: bool, rest: &mut WaitProgress, awaits: Awaits) {
-        self.tell_tools();
+        self.deliver_events();
         if moved {
             rest.begin_anew();
         } else if self.is_shared() {
-            if rest.becomes_long_beside_others() {
+            if rest.becomes_long_shared() {
                 let function = self.function();
                 let note = |universe: &mut Universe| {
                     let (waiting, messages) = (&universe.waiting, &universe.messages);
@@ -173,7 +175,7 @@ pub trait Visit: Copy {
                 };
                 rest.set_note(self.visit(note));
             }
-            if rest.is_to_be_told_beside_others() {
+            if rest.is_report_due_shared() {
                 self.visit(|universe| rest.tell(&universe.messages.pump.fabric, true));
             }
             let company = self.has_company();
@@ -183,25 +185,25 @@ pub trait Visit: Copy {
         }
     }
 
-    /// What a debugger was told of this wait holds no longer.
+    /// Ends the record of this wait for debuggers.
     #[doc(hidden)]
     #[inline]
     fn end_note(self, rest: &WaitProgress) {
         if rest.is_long() {
             self.visit(|universe| {
-                let tally = universe.messages.engine().tally();
-                universe.waiting.end_long(rest, tally);
+                let counters = universe.messages.engine().live_counters();
+                universe.waiting.end_long(rest, counters);
             });
         }
     }
 
-    /// Tells debuggers that a wait in a collective, which may have many steps, is not where it was: something has turned up
-    /// since it was noted. Who looks twice and finds the same wait knows that nothing has.
+    /// Renews the record for debuggers of a wait in a collective, which may have many steps: something has arrived
+    /// since. A reader that finds the same wait twice can conclude that nothing has.
     #[doc(hidden)]
     #[inline]
     fn renew_note(self, rest: &mut WaitProgress) {
         if rest.is_noted() {
-            self.visit(|universe| universe.waiting.renew_note(rest, universe.turned_up));
+            self.visit(|universe| universe.waiting.renew_note(rest, universe.completions_seen));
         }
     }
 
@@ -214,7 +216,7 @@ pub trait Visit: Copy {
     }
 }
 
-/// Polls a new task that nobody else knows of yet, once, and once more if something has come since. `Err`: it has not ended.
+/// Polls a new task, not in the list yet, once, and once more if something has arrived since. `Err`: it has not ended.
 ///
 /// # Errors
 /// The task, which must be [started](crate::Tasks::start): its memory is lent.
@@ -231,40 +233,41 @@ pub fn try_at_once<V: Visit>(visit: V, mut task: Task) -> Result<Result<Moved, E
     Err(task)
 }
 
-/// Polls every task once that nobody else polls; `true` if one has ended, or anything else happened meanwhile.
-fn go_on<V: Visit>(visit: V) -> bool {
-    go_on_from(visit, 0)
+/// Polls every task once that no other thread polls; `true` if one has ended, or anything else happened meanwhile.
+fn poll_tasks<V: Visit>(visit: V) -> bool {
+    poll_tasks_from(visit, 0)
 }
 
-/// The same of those from number `from` on.
-fn go_on_from<V: Visit>(visit: V, from: u64) -> bool {
-    let before = visit.visit(|universe| universe.turned_up);
+/// The same for those from number `from` on.
+fn poll_tasks_from<V: Visit>(visit: V, from: u64) -> bool {
+    let before = visit.visit(|universe| universe.completions_seen);
     let (mut any, mut from) = (false, from);
     while let Some((number, task)) = visit.visit(|universe| universe.tasks.take(from)) {
         any |= poll(visit, number, task);
         from = number + 1;
     }
-    // What a task sent may have made the process look at the transport.
-    any || visit.visit(|universe| universe.turned_up) != before
+    // A send of a task may have made the process poll the transport.
+    any || visit.visit(|universe| universe.completions_seen) != before
 }
 
-/// The same of the new ones from number `from` on, and now and then of all: who starts many must not poll all each time.
-fn go_on_new<V: Visit>(visit: V, from: u64) {
+/// The same for the new ones from number `from` on, and now and then for all: a program that starts many must not poll
+/// all each time.
+fn poll_new_tasks<V: Visit>(visit: V, from: u64) {
     let next = visit.visit(|universe| universe.tasks.next_number());
     let all = from / ALL_EVERY != next / ALL_EVERY;
-    go_on_from(visit, if all { 0 } else { from });
+    poll_tasks_from(visit, if all { 0 } else { from });
 }
 
-/// Polls all now and then: after start `number`, of a task that was polled before that, if it is the turn of all.
-fn go_on_at_times<V: Visit>(visit: V, number: u64) {
+/// Polls all tasks now and then: after start `number`, of a task already polled once.
+fn poll_tasks_at_times<V: Visit>(visit: V, number: u64) {
     if (number + 1).is_multiple_of(ALL_EVERY) {
         visit.visit(Universe::progress);
-        go_on_from(visit, 0);
+        poll_tasks_from(visit, 0);
     }
 }
 
-/// Polls a few, others the next time.
-fn go_on_some<V: Visit>(visit: V) {
+/// Polls a few tasks, others the next time.
+fn poll_some_tasks<V: Visit>(visit: V) {
     let count = visit.visit(|universe| universe.tasks.count());
     let some = usize::try_from(live(Variable::TasksPerCall)).unwrap_or(usize::MAX);
     for _ in 0..count.min(some) {
@@ -290,7 +293,7 @@ fn poll<V: Visit>(visit: V, number: u64, mut task: Task) -> bool {
     }
 }
 
-/// Starts between two polls of all tasks by starts alone.
+/// Starts between two polls of all tasks.
 const ALL_EVERY: u64 = 64;
 
 #[cfg(test)]
@@ -305,7 +308,7 @@ mod tests {
     use crate::var::VariableValues;
     use crate::var::live::change;
 
-    /// The default.
+    /// Tasks per partial poll, by default.
     const SOME: usize = 8;
 
     #[derive(Clone, Copy)]
@@ -331,7 +334,7 @@ mod tests {
         RefCell::new(Universe::new(fabric, Peer(0), 1, &values))
     }
 
-    /// A task that never ends and counts how often it was asked.
+    /// A task that never ends and counts its polls.
     fn waiting(polls: &Rc<Cell<usize>>) -> Task {
         let polls = Rc::clone(polls);
         Box::pin(std::future::poll_fn(move |_| {
@@ -379,12 +382,12 @@ mod tests {
         }
         assert!(polls.iter().all(|polls| polls.get() == 2), "{polls:?}");
         for _ in 0..3 {
-            hand.tend();
+            hand.progress_briefly();
         }
         assert!(polls.iter().all(|polls| polls.get() == 3), "{polls:?}");
         change(Variable::TasksPerCall, 4);
         for _ in 0..3 {
-            hand.tend();
+            hand.progress_briefly();
         }
         change(Variable::TasksPerCall, 8);
         let four = polls.iter().filter(|polls| polls.get() == 4);
@@ -397,7 +400,7 @@ mod tests {
         let hand = Hand(&universe);
         for bytes in [0, 1, 5 << 40] {
             let request = start(hand, Box::pin(async move { Ok(Moved { bytes }) }));
-            assert!(go_on(hand));
+            assert!(poll_tasks(hand));
             let status = hand.visit(|universe| {
                 assert!(universe.messages.is_complete(request));
                 assert_eq!(universe.status(request).bytes, bytes);
@@ -418,15 +421,15 @@ mod tests {
         let first = start(hand, waiting(&other));
         let (number, task) = hand.visit(|universe| universe.tasks.take(0)).unwrap();
         start(hand, waiting(&polls));
-        assert!(!go_on(hand));
+        assert!(!poll_tasks(hand));
         assert_eq!((other.get(), polls.get()), (0, 1));
         assert!(hand.visit(|universe| universe.tasks.is_running(first)));
         assert!(!poll(hand, number, task));
-        go_on(hand);
+        poll_tasks(hand);
         assert_eq!((other.get(), polls.get()), (2, 2));
     }
 
-    /// A process that other threads visit too, and how often they got the chance.
+    /// A process that other threads visit too, and the number of times that they could.
     #[derive(Clone, Copy)]
     struct Counting<'a> {
         universe: &'a RefCell<Universe>,

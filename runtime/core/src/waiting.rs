@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How this process waits when nothing happens: it spins while a core is free for it, lets others have the core, or sleeps until
-//! somebody rings. Nothing here makes progress: who waits does, and asks in between how to rest.
+//! How this process waits when nothing happens: it spins while the core is free, yields the core, or sleeps until a
+//! doorbell wakes it. Nothing here makes progress: the waiting call does, and rests here between turns.
 //!
-//! | what | where |
+//! | topic | file |
 //! |------|-------|
 //! | the rest of a wait, sleep | here |
-//! | the rest between two polls of the program's | `waiting/polling.rs` |
-//! | what a debugger is told of calls that wait | `waiting/calls.rs` |
+//! | the rest between two test calls of the application | `waiting/polling.rs` |
+//! | records of waiting calls for debuggers | `waiting/calls.rs` |
 //! | whether ranks share cores | `oversubscription.rs` |
 
 mod calls;
@@ -39,36 +39,36 @@ pub struct WaitPolicy {
     pub(crate) crowding: Crowding,
     pub(crate) polling: Polling,
     calls: Box<CallTable>,
-    /// What a collective waits for at a board.
+    /// The store at a board that a collective waits for.
     pub(crate) awaited: Option<AtBoard>,
 }
 
-/// Something that a collective waits for at a board.
+/// A store at a board that a collective waits for.
 #[derive(Debug)]
 pub(crate) struct AtBoard {
-    pub(crate) what: Awaited,
-    /// The leader of this node waits for other nodes first: that takes longer than it takes all ranks of this one to have their turn.
-    pub(crate) is_from_afar: bool,
+    pub(crate) target: Awaited,
+    /// The leader of this node waits for other nodes first: longer than all ranks of this node need for one turn each.
+    pub(crate) is_from_other_nodes: bool,
 }
 
-/// What a wait looks at before it sleeps, and where it counts.
-pub(crate) struct Around<'a> {
+/// The parts of the process that a wait checks before it sleeps, and its counters.
+pub(crate) struct WaitContext<'a> {
     pub(crate) messages: &'a mut Messages,
     pub(crate) channels: &'a mut Channels,
     pub(crate) network: &'a mut JobNetwork,
 }
 
-impl Around<'_> {
+impl WaitContext<'_> {
     pub(crate) fn fabric(&mut self) -> &mut Fabric {
         &mut self.messages.pump.fabric
     }
 
-    fn tally(&self) -> &EngineCounters {
-        self.messages.pump.engine.tally()
+    fn counters(&self) -> &EngineCounters {
+        self.messages.pump.engine.live_counters()
     }
 
-    /// Whether something waits for room, of which nobody tells when it comes back. Where it is not known yet how a peer is reached there is
-    /// no room before that is: then the process wakes up, as late as the [patience](Network::patience) for the answer says.
+    /// Whether a frame waits for room, whose return rings no doorbell. Before the address record of a peer has arrived
+    /// there is no room either; then the process wakes up within the [limit](JobNetwork::sleep_limit) for the reply.
     fn waits_for_room(&self) -> bool {
         let Pump { engine, fabric, .. } = &self.messages.pump;
         let mut busy = engine.busy();
@@ -77,7 +77,7 @@ impl Around<'_> {
     }
 
     fn offer_core(&self) {
-        self.tally().yields.add(1);
+        self.counters().yields.add(1);
         wait::yield_core();
     }
 
@@ -91,7 +91,7 @@ impl Around<'_> {
             self.offer_core();
             return false;
         }
-        if has_happened() || self.has_news() {
+        if has_happened() || self.has_arrivals() {
             self.fabric().stay_awake();
             return false;
         }
@@ -106,34 +106,34 @@ impl Around<'_> {
         true
     }
 
-    /// The last look before this process sleeps, at what has come since without a bell.
-    fn has_news(&mut self) -> bool {
-        self.channels.has_news() || self.messages.gates.has_news()
+    /// The last check before this process sleeps, for arrivals that ring no doorbell.
+    fn has_arrivals(&mut self) -> bool {
+        self.channels.has_news() || self.messages.gates.has_arrivals()
     }
 }
 
-/// How long one wait has lasted, and what it has done so far.
+/// Duration of one wait, and what it has done so far.
 #[derive(Debug, Default)]
 pub struct WaitProgress {
     polls: u32,
     yields: u32,
     since: Option<Instant>,
-    /// Somebody outside may know of it.
-    told: bool,
+    /// It is visible to observers outside the process.
+    is_reported: bool,
     /// More yields before sleeping: in collectives that every rank of the node enters.
     patient: bool,
-    /// Others ran on this core when it was last offered to them.
+    /// Other processes ran on this core at the last yield.
     contended: bool,
-    /// Where a debugger finds it noted, once it has lasted for a while.
+    /// Index of its record for debuggers, once it has lasted for a while.
     noted: Option<usize>,
-    /// All that had turned up when the note was last renewed.
-    turned_up: Option<u64>,
-    /// When it had lasted for a while.
+    /// Number of completions when the record was last renewed.
+    completions_seen: Option<u64>,
+    /// When it became long.
     long_since: Option<Instant>,
 }
 
 impl WaitProgress {
-    /// One that begins. `patient`: it is in a collective that every rank of the node enters.
+    /// A new wait. `patient`: it is in a collective that every rank of the node enters.
     pub(crate) fn new(patient: bool) -> Self {
         Self {
             patient,
@@ -141,13 +141,13 @@ impl WaitProgress {
         }
     }
 
-    /// Something has happened: the wait begins again, but for what others were told of it.
+    /// Restarts the wait after progress, except for its records.
     pub(crate) fn begin_anew(&mut self) {
         *self = Self {
             patient: self.patient,
             noted: self.noted,
             long_since: self.long_since,
-            turned_up: self.turned_up,
+            completions_seen: self.completions_seen,
             ..Self::default()
         };
     }
@@ -158,19 +158,19 @@ impl WaitProgress {
         self.long_since.is_some()
     }
 
-    /// Where a debugger finds it noted, if there was room.
+    /// Sets the index of its record for debuggers, if there was a free row.
     pub(crate) fn set_note(&mut self, noted: Option<usize>) {
         self.noted = noted;
     }
 
-    /// Whether a debugger was told of it.
+    /// Whether it is recorded for debuggers.
     #[inline]
     pub(crate) fn is_noted(&self) -> bool {
         self.noted.is_some()
     }
 
-    /// Whether it has just become long, where other threads wait for this process too. It is so once.
-    pub(crate) fn becomes_long_beside_others(&mut self) -> bool {
+    /// Whether it has just become long, if other threads wait for this process too. `true` once.
+    pub(crate) fn becomes_long_shared(&mut self) -> bool {
         let becomes = self.polls >= live_u32(Variable::ThreadSpins) && self.long_since.is_none();
         if becomes {
             self.long_since = Some(Instant::now());
@@ -178,25 +178,25 @@ impl WaitProgress {
         becomes
     }
 
-    /// For who looks whether anything goes on in the job: this wait goes on.
-    pub(crate) fn tell(&mut self, fabric: &Fabric, beside_others: bool) {
-        let begins = !std::mem::replace(&mut self.told, true);
-        fabric.tell_wait(begins, beside_others);
+    /// Reports that this wait continues, to observers of the job's activity.
+    pub(crate) fn tell(&mut self, fabric: &Fabric, is_shared: bool) {
+        let begins = !std::mem::replace(&mut self.is_reported, true);
+        fabric.tell_wait(begins, is_shared);
     }
 
-    /// Whether those who look at the job from outside are to be told of it now, where other threads wait for this process too.
-    pub(crate) fn is_to_be_told_beside_others(&self) -> bool {
+    /// Whether the wait is due to be reported outside the process, if other threads wait for this process too.
+    pub(crate) fn is_report_due_shared(&self) -> bool {
         self.polls > SHORT_YIELDS && self.polls.is_multiple_of(SHORT_YIELDS)
     }
 
-    /// Whether one more yield is due before sleeping, where other threads wait for this process too.
-    pub(crate) fn yields_beside_others(&mut self) -> bool {
+    /// Whether one more yield is due before sleeping, if other threads wait for this process too.
+    pub(crate) fn yields_shared(&mut self) -> bool {
         self.yields = self.yields.saturating_add(1);
         self.yields < SHORT_YIELDS
     }
 
-    /// Rests where other threads wait for this process too; in `company`, where they do call, it does not keep the core from them.
-    /// Never long, since only the one who sleeps in the transport would be woken.
+    /// Rests while other threads wait for this process too; in `company`, if they do make calls, it does not keep the
+    /// core from them. Never long, since only the thread that sleeps in the transport would be woken.
     pub(crate) fn outside(&mut self, company: bool) {
         self.polls += 1;
         match self.polls {
@@ -210,7 +210,7 @@ impl WaitProgress {
 }
 
 impl WaitPolicy {
-    /// `policy`: the place of the word in the variable RMPI_WAIT.
+    /// `policy`: index of the value of RMPI_WAIT.
     pub(crate) fn new(policy: u64) -> Self {
         Self {
             crowding: Crowding::new(policy),
@@ -220,27 +220,27 @@ impl WaitPolicy {
         }
     }
 
-    /// Another policy holds from now on.
+    /// Changes the policy.
     pub(crate) fn follow(&mut self, policy: u64, fabric: &mut Fabric) {
         self.crowding.follow(policy);
         fabric.set_sleepless(self.crowding.is_sleepless());
-        self.tell_crowding(fabric);
+        self.update_crowding(fabric);
     }
 
-    /// Says to the wires whether ranks share cores.
-    pub(crate) fn tell_crowding(&self, fabric: &mut Fabric) {
+    /// Passes on to the providers whether ranks share cores.
+    pub(crate) fn update_crowding(&self, fabric: &mut Fabric) {
         fabric.set_attentive(!self.crowding.is_crowded());
         fabric.set_lacks_core(self.crowding.is_by_others());
     }
 
-    /// What a debugger reads of the calls that wait.
+    /// The table of waiting calls, for debuggers.
     #[must_use]
     pub fn call_table(&self) -> &CallTable {
         &self.calls
     }
 
-    /// One more turn in which nothing happened. `true`: a core is free to spin on until the next; else there is a [longer
-    /// rest](Self::rest_long).
+    /// Records one more turn in which nothing happened. `true`: the core is free to spin on until the next; else a
+    /// [longer rest](Self::rest_long) follows.
     #[inline(always)]
     pub(crate) fn spins(&self, wait: &mut WaitProgress, fabric: &Fabric) -> bool {
         wait.polls += 1;
@@ -249,41 +249,41 @@ impl WaitPolicy {
             && (wait.polls < SOFT_SPINS || !(fabric.is_any_peer_lacking() || fabric.needs_cores()))
     }
 
-    /// The rest of a wait that `function` makes. `true`: it is time to look whether the daemon is still there.
+    /// The longer rest of a wait that `function` makes. `true`: it is time to check the connection to the daemon.
     pub(crate) fn rest_long(
         &mut self,
         wait: &mut WaitProgress,
         (function, awaits): (&'static str, Awaits),
-        around: &mut Around<'_>,
+        context: &mut WaitContext<'_>,
     ) -> bool {
         let is_new = wait.long_since.is_none();
         if is_new {
             wait.long_since = Some(Instant::now());
         }
-        // Where ranks share cores most waits are over when the core comes back for the first time.
+        // Where ranks share cores most waits end before the core comes back for the first time.
         if wait.noted.is_none() && !(is_new && self.crowding.is_crowded()) {
-            wait.noted = self.note_call(around.messages, function, awaits);
+            wait.noted = self.note_call(context.messages, function, awaits);
         }
-        // Where the kernel plays the adapter, who polls takes the time from its own messages.
-        let is_needed = !self.crowding.is_sleepless() && around.fabric().needs_cores();
+        // Where the kernel processes the network packets, polling takes CPU time from this process's own messages.
+        let is_needed = !self.crowding.is_sleepless() && context.fabric().needs_cores();
         if is_needed || self.crowding.is_crowded() {
-            return self.rest_crowded(wait, around);
+            return self.rest_crowded(wait, context);
         }
         let now = Instant::now();
         let since = *wait.since.get_or_insert(now);
-        self.assess(now, around.fabric());
-        if now - since < awake_time(around.fabric()) || self.crowding.is_sleepless() {
+        self.assess(now, context.fabric());
+        if now - since < awake_time(context.fabric()) || self.crowding.is_sleepless() {
             let is_sleepless = self.crowding.is_sleepless();
             if is_sleepless {
-                wait.tell(around.fabric(), false);
+                wait.tell(context.fabric(), false);
             }
-            around.offer_core();
+            context.offer_core();
             is_sleepless
         } else {
             let longest = Duration::from_millis(live(Variable::LongSleep));
-            let slept = self.sleep(longest, Some(wait), around);
-            if !slept && !around.fabric().is_woken_by_network() {
-                // Something has come, if only for the network, and what follows would find it asleep.
+            let slept = self.sleep(longest, Some(wait), context);
+            if !slept && !context.fabric().is_woken_by_network() {
+                // Something has arrived, if only for the network, and what follows would find the process asleep.
                 wait.since = None;
                 return true;
             }
@@ -291,100 +291,103 @@ impl WaitPolicy {
         }
     }
 
-    /// Tells debuggers that a wait in a collective, which may have many steps, is not where it was, if something has turned up
-    /// since it was noted: `turned_up` is all that has so far.
+    /// Renews the record for debuggers of a wait in a collective, which may have many steps, if anything has arrived
+    /// since the last time: `completions_seen` is the number of completions so far.
     #[cold]
-    pub(crate) fn renew_note(&self, wait: &mut WaitProgress, turned_up: u64) {
-        let before = wait.turned_up.replace(turned_up);
+    pub(crate) fn renew_note(&self, wait: &mut WaitProgress, completions_seen: u64) {
+        let before = wait.completions_seen.replace(completions_seen);
         if let Some(number) = wait.noted
-            && before.is_some_and(|before| before != turned_up)
+            && before.is_some_and(|before| before != completions_seen)
         {
             self.calls.renew(number);
         }
     }
 
-    /// A wait that had become long has ended.
+    /// Records the end of a long wait.
     #[cold]
-    pub(crate) fn end_long(&self, wait: &WaitProgress, tally: &EngineCounters) {
+    pub(crate) fn end_long(&self, wait: &WaitProgress, counters: &EngineCounters) {
         if let Some(number) = wait.noted {
             self.calls.end(number);
         }
         let time = wait.long_since.map(|since| since.elapsed());
-        count_wait(tally, time.unwrap_or_default());
+        count_wait(counters, time.unwrap_or_default());
     }
 
-    /// Gives the core to others, or sleeps where they keep it busy. As long as nobody else wants the core this rank stays awake on it,
-    /// up to the time of `RMPI_SPIN_TIME`: to wake a rank on a core that stands still costs several times as much as on one
-    /// that is at work. `true`: it slept.
-    fn rest_crowded(&mut self, wait: &mut WaitProgress, around: &mut Around<'_>) -> bool {
-        match self.yield_or_sleep(wait, around) {
-            Some(longest) => self.sleep(longest, Some(wait), around),
+    /// Yields the core, or sleeps if it is busy. As long as no other process needs the core this rank stays awake, up
+    /// to `RMPI_SPIN_TIME`: waking a rank on an idle core costs several times as much as on a busy one. `true`: it
+    /// slept.
+    fn rest_crowded(&mut self, wait: &mut WaitProgress, context: &mut WaitContext<'_>) -> bool {
+        match self.yield_or_sleep(wait, context) {
+            Some(longest) => self.sleep(longest, Some(wait), context),
             None => false,
         }
     }
 
-    /// Gives the core to others, where that will do; else answers how long to sleep at most.
+    /// Yields the core, if that suffices; else returns the longest time to sleep.
     fn yield_or_sleep(
         &mut self,
         wait: &mut WaitProgress,
-        around: &mut Around<'_>,
+        context: &mut WaitContext<'_>,
     ) -> Option<Duration> {
         let yields = live_u32(match wait.patient {
             true => Variable::PatientYields,
             false => Variable::Yields,
         });
         let now = Instant::now();
-        let is_from_afar = self.awaited.as_ref().is_some_and(|it| it.is_from_afar);
-        let is_from_afar = is_from_afar && self.crowding.is_crowded();
-        let yields_well = !is_from_afar && !self.crowding.is_beside_work(now);
+        let is_from_other_nodes = self
+            .awaited
+            .as_ref()
+            .is_some_and(|it| it.is_from_other_nodes);
+        let is_from_other_nodes = is_from_other_nodes && self.crowding.is_crowded();
+        let yields_well = !is_from_other_nodes && !self.crowding.is_core_busy(now);
         if yields_well && wait.yields < yields {
             wait.yields += 1;
-            around.offer_core();
+            context.offer_core();
             self.crowding.note_yield(now);
             return None;
         }
         let since = *wait.since.get_or_insert(now);
-        self.assess(now, around.fabric());
-        let stay_time = match wait.patient && around.fabric().has_network() {
-            // Several ranks of a node may wait for others, and the scheduler gives no work of the other cores to one that seems busy.
-            true => awake_time(around.fabric()) / 20,
-            false => awake_time(around.fabric()),
+        self.assess(now, context.fabric());
+        let stay_time = match wait.patient && context.fabric().has_network() {
+            // Several ranks of a node may wait for others, and the scheduler moves no work to a core that seems busy.
+            true => awake_time(context.fabric()) / 20,
+            false => awake_time(context.fabric()),
         };
         let stays = yields_well && !wait.contended && now - since < stay_time;
         if stays
-            && self.crowding.sees_others()
+            && self.crowding.yield_reveals_others()
             && !self.crowding.is_rationed()
-            && !around.fabric().needs_cores()
+            && !context.fabric().needs_cores()
         {
-            around.tally().yields.add(1);
+            context.counters().yields.add(1);
             wait.contended = wait::yield_to_others();
             return None;
         }
         Some(Duration::from_millis(live(Variable::LongSleep)))
     }
 
-    /// Sleeps for `longest` at most, unless something has happened: `true`, if it has slept. `wait`: it is noted for those who look
-    /// whether the job goes on.
+    /// Sleeps for `longest` at most, unless something has happened; `true` if it has slept. `wait` is marked as
+    /// visible to observers of the job's activity.
     fn sleep(
         &mut self,
         longest: Duration,
         wait: Option<&mut WaitProgress>,
-        around: &mut Around<'_>,
+        context: &mut WaitContext<'_>,
     ) -> bool {
-        // Nobody rings when room comes back or a helper finishes: do not sleep on those.
-        let timeout = match around.waits_for_room() {
+        // No doorbell rings when room comes back or a helper thread finishes: no long sleep then.
+        let timeout = match context.waits_for_room() {
             false => longest,
             true => longest.min(short_sleep()),
         };
-        let timeout = timeout.min(around.network.patience());
+        let timeout = timeout.min(context.network.sleep_limit());
         match &self.awaited {
-            None => around.sleep_unless(timeout, wait, || false),
+            None => context.sleep_unless(timeout, wait, || false),
             Some(awaited) => {
                 let mut slept = false;
                 let sleep = |it: &Awaited| {
-                    slept = around.sleep_unless(timeout, wait, || it.has_happened());
+                    slept = context.sleep_unless(timeout, wait, || it.has_happened());
                 };
-                awaited.what.doze(sleep);
+                awaited.target.doze(sleep);
                 slept
             }
         }
@@ -396,37 +399,42 @@ impl WaitPolicy {
         self.crowding.is_crowded()
     }
 
-    /// Sleeps once for something at a board that takes long. `false`: it did not sleep, since something has come.
-    pub(crate) fn sleep_at_board(&mut self, what: Awaited, around: &mut Around<'_>) -> bool {
+    /// Sleeps once for a store at a board that takes long. `false`: it did not sleep, since something has arrived.
+    pub(crate) fn sleep_at_board(
+        &mut self,
+        target: Awaited,
+        context: &mut WaitContext<'_>,
+    ) -> bool {
         self.awaited = Some(AtBoard {
-            what,
-            is_from_afar: true,
+            target,
+            is_from_other_nodes: true,
         });
         let since = Instant::now();
         let slept = self.sleep(
             Duration::from_millis(live(Variable::LongSleep)),
             None,
-            around,
+            context,
         );
         self.awaited = None;
-        count_wait(around.tally(), since.elapsed());
+        count_wait(context.counters(), since.elapsed());
         slept
     }
 
-    /// Looks whether ranks share cores, if the last look is long ago.
+    /// Checks whether ranks share cores, if the last check is long ago.
     fn assess(&mut self, now: Instant, fabric: &mut Fabric) {
         if self.crowding.assess(now, fabric) {
-            self.tell_crowding(fabric);
+            self.update_crowding(fabric);
         }
     }
 }
 
-/// Polls where other threads wait too before it sleeps, and from then on between two words about it to others.
+/// Polls before sleeping if other threads wait too, and between two later reports.
 const SHORT_YIELDS: u32 = 256;
-/// Polls before a look whether the core is needed for what is waited for.
+/// Polls before checking whether the awaited data need the core.
 const SOFT_SPINS: u32 = 100;
 
-/// How long a rank stays awake that waits and could sleep: not for long, where it may be keeping the core from whom it waits for.
+/// How long a waiting rank stays awake if it could sleep: not long if it may be keeping the core from the rank that it
+/// waits for.
 fn awake_time(fabric: &Fabric) -> Duration {
     let time = Duration::from_micros(live(Variable::SpinTime));
     match fabric.is_any_peer_lacking() {
@@ -435,14 +443,14 @@ fn awake_time(fabric: &Fabric) -> Duration {
     }
 }
 
-/// A wait that was long has ended.
-fn count_wait(tally: &EngineCounters, time: Duration) {
-    tally.waits.add(1);
+/// Counts a long wait that has ended.
+fn count_wait(counters: &EngineCounters, time: Duration) {
+    counters.waits.add(1);
     let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    tally.waited_ns.add(ns);
+    counters.waited_ns.add(ns);
 }
 
-/// A sleeper looks around this often where nobody would ring.
+/// Longest sleep if no doorbell would ring.
 pub(crate) fn short_sleep() -> Duration {
     Duration::from_micros(live(Variable::ShortSleep))
 }
@@ -460,12 +468,12 @@ mod tests {
     use engine::Peer;
     use transport::{FakeConfig, FakeNet, FakeStreams, NetLimits, StreamsConfig};
 
-    /// Polls of one wait until it is long, and whether it then offered its core or slept.
+    /// Polls of one wait until it is long, and whether it then yielded or slept.
     fn long_after(spins: u64, spin_micros: u64) -> (u32, u64) {
         let mut waiting = WaitPolicy::new(0);
         let (mut messages, mut channels) = (messages_alone(), Channels::new());
         let mut network = JobNetwork::new(0);
-        let mut around = Around {
+        let mut context = WaitContext {
             messages: &mut messages,
             channels: &mut channels,
             network: &mut network,
@@ -473,20 +481,20 @@ mod tests {
         change(Variable::Spins, spins);
         change(Variable::SpinTime, spin_micros);
         let mut wait = WaitProgress::default();
-        while waiting.spins(&mut wait, around.fabric()) {}
-        waiting.rest_long(&mut wait, ("", Awaits::Other), &mut around);
+        while waiting.spins(&mut wait, context.fabric()) {}
+        waiting.rest_long(&mut wait, ("", Awaits::Other), &mut context);
         assert!(wait.is_long());
-        (wait.polls, around.tally().yields.get())
+        (wait.polls, context.counters().yields.get())
     }
 
     /// Whether a process waits for room.
     fn waits_for_room(universe: &mut Universe) -> bool {
-        let around = Around {
+        let context = WaitContext {
             messages: &mut universe.messages,
             channels: &mut universe.channels.own,
             network: &mut universe.network,
         };
-        around.waits_for_room()
+        context.waits_for_room()
     }
 
     #[test]
@@ -530,8 +538,8 @@ mod tests {
         let mut wait = WaitProgress::default();
         wait.set_note(Some(number));
         let mut waits = Vec::new();
-        for turned_up in [5, 5, 6, 6, 9] {
-            waiting.renew_note(&mut wait, turned_up);
+        for completions_seen in [5, 5, 6, 6, 9] {
+            waiting.renew_note(&mut wait, completions_seen);
             waits.push(waiting.call_table().rows[number].wait());
         }
         assert_eq!(waits, [1, 1, 2, 2, 3]);
@@ -559,7 +567,7 @@ mod tests {
 
     #[test]
     fn a_wait_spins_and_offers_its_core_as_long_as_the_settings_say() {
-        // Only the first look of a wait: later ones may find that others want the core.
+        // Only the first check of a wait: later ones may find that other processes need the core.
         assert_eq!(long_after(10, 60_000_000), (10, 1));
         assert_eq!(long_after(300, 60_000_000), (300, 1));
         assert_eq!(long_after(20, 0), (20, 0), "no time to spin: it sleeps");

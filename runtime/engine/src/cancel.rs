@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `MPI_Cancel` (MPI 5.0 section 3.8.4): a request either completes as if it had never been cancelled, or not at all.
+//! `MPI_Cancel` (MPI 5.0 section 3.8.4): a request either completes normally or is cancelled as a whole.
 
 use queue_layout::{FLAG_CANCELLED, FLAG_CANCELLING, RequestKind, RequestState};
 
@@ -9,10 +9,10 @@ use crate::wire::{FrameHead, WAS_CANCELLED};
 use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 
 impl Engine {
-    /// Marks a request for cancellation. Local; whether it worked shows in the flags when it completes.
+    /// Marks a request for cancellation. Local; whether it succeeded is in the flags when the request completes.
     pub fn cancel(&mut self, request: RequestId) {
         let fields = *self.arena.fields(request);
-        self.tally.cancels.add(1);
+        self.counters.cancels.add(1);
         match (fields.kind, fields.state) {
             (RequestKind::Receive, RequestState::Posted) => {
                 self.matching.remove_posted(&mut self.arena, request);
@@ -20,7 +20,7 @@ impl Engine {
                     .change(request, |fields| fields.flags |= FLAG_CANCELLED);
                 self.complete(request);
             }
-            // Its outbox drops it when its turn comes.
+            // Dropped when it reaches the head of its outbox.
             (RequestKind::Send, RequestState::Queued) => {
                 self.arena
                     .change(request, |fields| fields.flags |= FLAG_CANCELLED);
@@ -40,7 +40,7 @@ impl Engine {
         }
     }
 
-    /// Whether it is still open what becomes of a send that was marked for cancellation.
+    /// Whether the outcome of a cancelled send is still unknown.
     #[must_use]
     pub fn is_cancelling(&self, request: RequestId) -> bool {
         let fields = self.arena.fields(request);
@@ -84,13 +84,13 @@ impl Engine {
 
     pub(crate) fn arrive_cancelled(&mut self, arrival: &ArrivedFrame) -> Option<Output> {
         let (token, mark) = (wire::low(arrival.head.word), wire::high(arrival.head.word));
-        // An answer to a cancel of an earlier start, which was matched first.
+        // The answer to a cancel of an earlier start, which had already been matched.
         if let Some(request) = self.announced(token, arrival.peer)
             && mark_of(self.arena.fields(request)) != u64::from(mark)
         {
             return None;
         }
-        // A send that was matched first is no longer announced, or will hear of its match.
+        // A send that was already matched is no longer announced, or its MATCHED frame is still to come.
         if arrival.head.flags & WAS_CANCELLED == 0 {
             if let Some(request) = self.announced(token, arrival.peer) {
                 self.arena
@@ -110,7 +110,7 @@ impl Engine {
         None
     }
 
-    /// The message of that name that no receive has met.
+    /// The unmatched message that a CANCEL frame names.
     fn find_waiting(&mut self, context: u32, peer: Peer, name: CancelTarget) -> Option<RequestId> {
         let wanted = Envelope {
             context,
@@ -129,11 +129,11 @@ impl Engine {
     }
 }
 
-/// The message that a CANCEL frame names.
+/// How a CANCEL frame names its message.
 #[derive(Clone, Copy)]
 enum CancelTarget {
     /// The token of its send.
     Announced(u32),
-    /// The mark that came with it.
+    /// The mark that the message carried.
     Marked(u64),
 }

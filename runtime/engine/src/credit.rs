@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What waits to go to each peer, and the two rules that bound memory: the transport's room (an outbox waits for it)
-//! and the receiver's budget for unexpected data (THROTTLE, RELEASE; promise E3).
+//! The frames that wait for each peer, and the two rules that bound memory: room in the transport (frames wait in an
+//! outbox) and the receiver's budget for unexpected data (THROTTLE, RELEASE; promise E3).
 
 use std::collections::VecDeque;
 
@@ -13,15 +13,15 @@ use crate::synchronous::{MARK, mark_in_flags, mark_of};
 use crate::wire::{self, FrameHead};
 use crate::{Engine, EventType, FrameBody, OutFrame, Output, Peer, RequestId};
 
-/// One peer's queue of frames. `clear` is what the fast path asks.
+/// One peer's queue of frames. The fast path checks `clear`.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     waiting: OutboxQueue,
-    /// Nothing waits and the peer takes eager messages.
+    /// The queue is empty and the peer accepts eager messages.
     clear: bool,
-    /// The peer asked for announcements only.
+    /// The peer has requested RTS for every message.
     throttled: bool,
-    /// The peer does not answer any more: nothing goes there.
+    /// The peer is dead: nothing is sent to it.
     lost: bool,
 }
 
@@ -77,19 +77,19 @@ impl OutboxQueue {
     }
 }
 
-/// A frame that is not sent yet.
+/// A frame that has not been sent yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PendingFrame {
-    /// A message that was not announced yet: becomes EAGER or RTS when its turn comes.
+    /// A message not sent or announced yet: becomes EAGER or RTS at the head of the queue.
     Message(RequestId),
-    /// The rest of a message that the peer asked for.
+    /// The rest of a message whose data the peer has requested.
     Stream {
         request: RequestId,
         receive: u32,
         offset: u64,
         end: u64,
     },
-    /// The rest of an early message: nothing else may pass it.
+    /// The rest of an early message: no other frame may overtake it.
     More { request: RequestId, offset: u64 },
     /// A control frame.
     Control {
@@ -100,21 +100,21 @@ pub(crate) enum PendingFrame {
 }
 
 impl Engine {
-    /// Whether an eager message may go to `peer` at once, ahead of nothing.
+    /// Whether an eager message to `peer` may be posted at once, since no frame waits for that peer.
     #[inline(always)]
     #[must_use]
     pub fn is_clear(&self, peer: Peer) -> bool {
         self.outboxes[peer.0 as usize].clear
     }
 
-    /// Whether [`is_clear`](Self::is_clear) holds for every peer: the question of the fast path, one load.
+    /// Whether [`is_clear`](Self::is_clear) holds for every peer. One load, for the fast path.
     #[inline(always)]
     #[must_use]
     pub fn is_all_clear(&self) -> bool {
         self.blocked == 0
     }
 
-    /// A peer that has frames waiting, round robin; `None` when all outboxes are empty.
+    /// A peer with waiting frames, round robin; `None` when all outboxes are empty.
     #[inline]
     pub fn next_busy(&mut self) -> Option<Peer> {
         let peer = self.busy.pop_front()?;
@@ -122,23 +122,23 @@ impl Engine {
         Some(peer)
     }
 
-    /// Peers that have frames waiting.
+    /// Number of peers with waiting frames.
     #[inline(always)]
     #[must_use]
     pub fn busy_peers(&self) -> usize {
         self.busy.len()
     }
 
-    /// The same peers, one after the other.
+    /// The same peers, in turn.
     pub fn busy(&self) -> impl Iterator<Item = Peer> {
         self.busy.iter().copied()
     }
 
-    /// Whether this process may leave: no frame waits that a peer could wait for, and no send that the application has
-    /// freed is under way (MPI 5.0 section 11.2.2: it still has to arrive). What only asks peers to send in another way
-    /// need not arrive any more.
+    /// Whether this process may exit: no frame is queued that a peer may wait for, and no send that the application
+    /// has freed is in progress (it must still arrive, MPI 5.0 section 11.2.2). THROTTLE and RELEASE need not arrive
+    /// any more.
     #[must_use]
-    pub fn owes_nothing(&self) -> bool {
+    pub fn may_exit(&self) -> bool {
         let is_advice = |outgoing: &PendingFrame| {
             matches!(outgoing, PendingFrame::Control { head, .. }
                 if matches!(head.kind, wire::THROTTLE | wire::RELEASE))
@@ -155,8 +155,8 @@ impl Engine {
         quiet && !self.arena.iter().any(is_freed_send)
     }
 
-    /// The next frame for `peer`. It stays in the outbox until [`posted`](Self::posted), which is said before anything else
-    /// happens here or not at all: more may come into it.
+    /// The next frame for `peer`. It stays in the outbox until [`posted`](Self::posted), which is called before any
+    /// other method or not at all: a queued FIN may grow.
     pub fn next_frame(&mut self, peer: Peer) -> Option<OutFrame> {
         loop {
             let outbox = &self.outboxes[peer.0 as usize];
@@ -168,7 +168,7 @@ impl Engine {
         }
     }
 
-    /// The frame that [`next_frame`](Self::next_frame) gave is with the transport: its bytes were taken.
+    /// Removes the frame that [`next_frame`](Self::next_frame) returned: the transport has taken its bytes.
     pub fn posted(&mut self, peer: Peer) {
         let Some(outgoing) = self.outboxes[peer.0 as usize].waiting.front().copied() else {
             return;
@@ -183,8 +183,8 @@ impl Engine {
                         fields.state = RequestState::Moving;
                         fields.bytes
                     });
-                    self.tally.early.add(1);
-                    self.tally.early_bytes.add(bytes);
+                    self.counters.early.add(1);
+                    self.counters.early_bytes.add(bytes);
                     return self.replace_front(peer, PendingFrame::More { request, offset: 0 });
                 } else {
                     self.posted_announcement(request);
@@ -206,7 +206,7 @@ impl Engine {
             } => {
                 let offset = end.min(offset + self.config.stream_chunk_bytes);
                 if offset < end {
-                    // To the back: the rest of a large message lets others pass.
+                    // To the back of the queue, so that other messages may overtake the rest of a large one.
                     let rest = PendingFrame::Stream {
                         request,
                         receive,
@@ -223,7 +223,7 @@ impl Engine {
         self.drop_front(peer);
     }
 
-    /// A whole message has left: a synchronous send waits for its match.
+    /// A message has been posted whole: a synchronous send now waits for its match, any other completes.
     fn posted_whole(&mut self, request: RequestId) {
         if self.arena.fields(request).flags & FLAG_SYNCHRONOUS == 0 {
             return self.complete(request);
@@ -235,12 +235,12 @@ impl Engine {
     fn posted_announcement(&mut self, request: RequestId) {
         let bytes = self.arena.change(request, |fields| {
             fields.state = RequestState::Announced;
-            // The peer knows it by its token.
+            // An announced send is named by its token instead.
             fields.scratch[MARK] = 0;
             fields.bytes
         });
-        self.tally.announced.add(1);
-        self.tally.announced_bytes.add(bytes);
+        self.counters.announced.add(1);
+        self.counters.announced_bytes.add(bytes);
         self.note_request(EventType::RendezvousSendBegin, request);
     }
 
@@ -259,7 +259,7 @@ impl Engine {
         self.set_clear(peer, false);
     }
 
-    /// Nothing goes to a lost peer any more, and what waits there is dropped.
+    /// Stops sending to a lost peer and drops the frames that wait for it.
     pub(crate) fn shut_outbox(&mut self, peer: Peer) {
         let outbox = &mut self.outboxes[peer.0 as usize];
         outbox.lost = true;
@@ -295,13 +295,14 @@ impl Engine {
         );
     }
 
-    /// Tells a peer that a message of its was read: with the last that it is told, if that waits here too and has room.
-    /// Whatever [`next_frame`](Self::next_frame) gave is [`posted`](Self::posted) or given again after this.
+    /// Queues the FIN for a message that was read, or adds its token to the FIN at the back of the queue if that has
+    /// room. A frame that [`next_frame`](Self::next_frame) returned must be [`posted`](Self::posted) or fetched again
+    /// afterwards.
     pub(crate) fn put_off_fin(&mut self, peer: Peer, token: u32) {
         if let Some(PendingFrame::Control { head, words, count }) =
             self.outboxes[peer.0 as usize].waiting.back_mut()
             && head.kind == wire::FIN
-            && head.flags < wire::MOST_FURTHER
+            && head.flags < wire::MAX_FURTHER_TOKENS
         {
             *count = wire::put_further(words, head.flags, token);
             head.flags += 1;
@@ -310,13 +311,13 @@ impl Engine {
         self.put_off_control(peer, control(wire::FIN, wire::token_word(token, 0)), &[]);
     }
 
-    /// Whether more waits for a peer than one that takes its frames can ever leave here: frames of its own that would be
-    /// answered are refused then, or the answers would fill the memory.
+    /// Whether more frames wait for `peer` than can wait for one that still receives. Its frames that need an answer
+    /// are then refused, or the answers would fill the memory.
     pub(crate) fn is_flooded(&self, peer: Peer) -> bool {
-        self.outboxes[peer.0 as usize].waiting.len() > MOST_WAITING
+        self.outboxes[peer.0 as usize].waiting.len() > MAX_WAITING
     }
 
-    /// Whether a frame of this peer's may be answered: it is one, and takes what it is sent.
+    /// Whether frames from `peer` may be answered: it exists, and receives what is sent to it.
     pub(crate) fn may_answer(&self, peer: Peer) -> bool {
         (peer.0 as usize) < self.outboxes.len() && !self.is_flooded(peer)
     }
@@ -328,11 +329,11 @@ impl Engine {
         self.set_clear(peer, clear);
         match (before, on) {
             (false, true) => {
-                self.tally.throttled.add(1);
+                self.counters.throttled.add(1);
                 self.note_peer(EventType::CreditStallBegin, peer, 0);
             }
             (true, false) => {
-                self.tally.released.add(1);
+                self.counters.released.add(1);
                 self.note_peer(EventType::CreditStallEnd, peer, 0);
             }
             _ => {}
@@ -340,40 +341,44 @@ impl Engine {
         None
     }
 
-    /// Unexpected data arrived: past the budget, its sender is asked to announce from now on.
+    /// Accounts for unexpected data that arrived; past the budget, sends THROTTLE to their sender.
     pub(crate) fn charge(&mut self, peer: Peer, bytes: u64) {
-        let tally = &self.tally;
-        tally.kept_bytes.add(bytes + KEPT_OVERHEAD_BYTES);
-        let kept_bytes = tally.kept_bytes.get();
-        let peak = tally.kept_bytes_peak.get().max(kept_bytes);
-        tally.kept_bytes_peak.set(peak);
+        let counters = &self.counters;
+        counters.kept_bytes.add(bytes + KEPT_OVERHEAD_BYTES);
+        let kept_bytes = counters.kept_bytes.get();
+        let peak = counters.kept_bytes_peak.get().max(kept_bytes);
+        counters.kept_bytes_peak.set(peak);
         let over_budget = kept_bytes > self.config.unexpected_budget_bytes;
-        let crowded = tally.unexpected_length.get() > self.config.unexpected_messages;
+        let crowded = counters.unexpected_length.get() > self.config.unexpected_messages;
         if (over_budget || crowded) && !self.throttling.contains(&peer) {
-            tally.throttles.add(1);
+            counters.throttles.add(1);
             self.throttling.push(peer);
             self.put_off_control(peer, control(wire::THROTTLE, 0), &[]);
             self.note_peer(EventType::SenderThrottled, peer, kept_bytes);
         }
     }
 
-    /// Unexpected data were delivered.
+    /// Accounts for unexpected data that were delivered.
     pub(crate) fn refund(&mut self, bytes: u64) {
-        self.tally.kept_bytes.sub(bytes + KEPT_OVERHEAD_BYTES);
+        self.counters.kept_bytes.sub(bytes + KEPT_OVERHEAD_BYTES);
         self.relax();
     }
 
-    /// Well below the limits, everybody may send again.
+    /// Releases all throttled senders once the kept data are well below the limits.
     pub(crate) fn relax(&mut self) {
         let config = &self.config;
         let part = |limit: u64| u128::from(limit) * u128::from(config.release_percent) / 100;
         if !self.throttling.is_empty()
-            && u128::from(self.tally.kept_bytes.get()) <= part(config.unexpected_budget_bytes)
-            && u128::from(self.tally.unexpected_length.get()) <= part(config.unexpected_messages)
+            && u128::from(self.counters.kept_bytes.get()) <= part(config.unexpected_budget_bytes)
+            && u128::from(self.counters.unexpected_length.get()) <= part(config.unexpected_messages)
         {
             for peer in std::mem::take(&mut self.throttling) {
                 self.put_off_control(peer, control(wire::RELEASE, 0), &[]);
-                self.note_peer(EventType::SenderReleased, peer, self.tally.kept_bytes.get());
+                self.note_peer(
+                    EventType::SenderReleased,
+                    peer,
+                    self.counters.kept_bytes.get(),
+                );
             }
         }
     }
@@ -385,12 +390,12 @@ impl Engine {
             && !self.outboxes[peer.0 as usize].throttled
     }
 
-    /// Whether a message that is not eager goes at once all the same, in several frames.
+    /// Whether a message above the eager limit is sent at once, in several frames.
     fn goes_early(&self, peer: Peer, request: RequestId) -> bool {
         let fields = self.arena.fields(request);
         let wanted = fields.flags & (FLAG_EARLY | FLAG_SYNCHRONOUS) == FLAG_EARLY;
         wanted
-            && fields.bytes <= self.config.early_limit_bytes.min(wire::MOST_EARLY_BYTES)
+            && fields.bytes <= self.config.early_limit_bytes.min(wire::MAX_EARLY_BYTES)
             && fields.bytes > 0
             && !self.outboxes[peer.0 as usize].throttled
     }
@@ -511,11 +516,11 @@ impl Engine {
     }
 }
 
-/// What a kept message costs beside its body: its slot and its share of the tables. Without it, a flood of empty
-/// messages would be free.
+/// Cost of a kept message beside its body: its slot and its share of the tables. Without it, empty messages would cost
+/// nothing.
 const KEPT_OVERHEAD_BYTES: u64 = 192;
-/// A message of each request slot of this process, and two answers for each of the peer's.
-const MOST_WAITING: usize = 3 * MAX_CHUNKS * CHUNK_SLOTS;
+/// One message for each request slot of this process, and two answers for each slot of the peer.
+const MAX_WAITING: usize = 3 * MAX_CHUNKS * CHUNK_SLOTS;
 
 pub(crate) fn control(kind: u8, word: u64) -> FrameHead {
     FrameHead {
@@ -530,17 +535,17 @@ mod tests {
     use super::*;
     use crate::Config;
 
-    /// With so many unexpected messages a sender is asked to announce; with so few left it may send again.
+    /// The number of unexpected messages at which a sender is throttled, and the number at which it is released.
     fn throttled_and_released(config: Config) -> (u64, u64) {
         let mut engine = Engine::new(config, 2);
-        let count = |engine: &Engine| engine.tally.unexpected_length.get();
+        let count = |engine: &Engine| engine.counters.unexpected_length.get();
         while engine.throttling.is_empty() {
-            engine.tally.unexpected_length.add(1);
+            engine.counters.unexpected_length.add(1);
             engine.charge(Peer(1), 0);
         }
         let most = count(&engine);
         while !engine.throttling.is_empty() {
-            engine.tally.unexpected_length.sub(1);
+            engine.counters.unexpected_length.sub(1);
             engine.refund(0);
         }
         (most, count(&engine))

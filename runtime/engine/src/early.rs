@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages that travel at once in several frames: FIRST brings the envelope, MORE the data, and nothing else of that
-//! sender stands between. Without the round trip of an announcement both sides copy at the same time.
+//! Early messages, sent at once in several frames: FIRST carries the envelope, MORE the data, and no other frame of
+//! that sender comes between them. Without the round trip of RTS and CTS both sides copy at the same time.
 //!
-//! Whether it came before its receive or after, a message is matched when its FIRST arrives (promise E1). One that came
-//! before is kept like an eager one; a receive that finds it while data are still to come waits for the rest.
+//! A message is matched when its FIRST arrives, whether its receive is posted or not (promise E1). An unexpected one
+//! is kept like an eager message; a receive that matches it before all its data are there waits for the rest.
 
 use queue_layout::RequestState;
 
 use crate::matching::Envelope;
 use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 
-/// The message to which a peer's MORE frames belong.
+/// The message that a peer's MORE frames continue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartialMessage {
     target: PartialTarget,
-    /// Bytes that have arrived, and bytes of the whole message.
+    /// Bytes arrived so far, and size of the message.
     arrived: u64,
     bytes: u64,
 }
 
-/// Where the bytes of a [`PartialMessage`] go: a posted receive, or an unexpected message.
+/// Destination of the bytes of a [`PartialMessage`]: a posted receive, or an unexpected message.
 #[derive(Clone, Copy, Debug)]
 enum PartialTarget {
-    /// A receive that was there first, by its token, and the bytes that it wants.
+    /// A posted receive, by its token, and the bytes that fit into its buffer.
     Receive { token: u32, wanted: u64 },
     /// A kept message.
     Message(RequestId),
@@ -33,8 +33,8 @@ impl Engine {
         let (context, tag) = wire::envelope(arrival.head.word);
         let bytes = arrival.words[0];
         let known = self.incoming.contains_key(&arrival.peer);
-        // What is kept must be bounded, whatever a peer says; but its limit need not be this rank's.
-        let sensible = (1..=wire::MOST_EARLY_BYTES).contains(&bytes);
+        // Kept data must be bounded whatever the frame contains; but the sender's limit may differ from this rank's.
+        let sensible = (1..=wire::MAX_EARLY_BYTES).contains(&bytes);
         if arrival.bytes != 8 || tag < 0 || known || !sensible {
             return self.refuse();
         }
@@ -63,7 +63,7 @@ impl Engine {
         bytes: u64,
     ) -> PartialTarget {
         let wanted = self.matched(request, message, bytes, RequestState::Moving);
-        // Frames of other protocols must not take it for theirs.
+        // Cleared, so that no frame of another protocol is taken for this receive's.
         self.arena.private(request).scratch = [0; 5];
         let token = self.arena.token(request);
         PartialTarget::Receive { token, wanted }
@@ -99,7 +99,7 @@ impl Engine {
                 if last {
                     self.complete(request);
                 }
-                // What the receive has no room for is dropped.
+                // Bytes beyond the receive buffer are dropped.
                 let bytes = wanted.saturating_sub(offset).min(arrival.bytes);
                 Some(Output::Deliver {
                     request,
@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// The body of a kept message of which [`Output::KeepMore`] brings a part.
+    /// The body of a kept message, to be filled as [`Output::KeepMore`] requests.
     pub fn kept_body_mut(&mut self, message: RequestId) -> &mut [u8] {
         self.bodies
             .get_mut(message.index())
@@ -118,12 +118,13 @@ impl Engine {
             .unwrap_or_default()
     }
 
-    /// A part of a kept message was copied. If it was the last and a receive waits for the message, the output says so.
+    /// To be called after a part of a kept message was copied. If it was the last and a receive waits for the message,
+    /// returns its delivery.
     pub fn kept_more(&mut self, message: RequestId) -> Option<Output> {
         if self.is_incoming(message) {
             return None;
         }
-        let token = wire::low(self.arena.fields(message).scratch[WAITS]);
+        let token = wire::low(self.arena.fields(message).scratch[WAITING_RECEIVE]);
         let request = self.arena.find(token).filter(|_| token != 0)?;
         self.complete(request);
         let fields = self.arena.fields(request);
@@ -134,27 +135,27 @@ impl Engine {
         })
     }
 
-    /// A receive meets a kept message of which data are still to come: `true`, and it waits for them.
-    pub(crate) fn waits_for_rest(&mut self, request: RequestId, message: RequestId) -> bool {
+    /// Whether data of a matched kept message are still to come; if so, records that `request` waits for them.
+    pub(crate) fn wait_if_incomplete(&mut self, request: RequestId, message: RequestId) -> bool {
         let waits = self.is_incoming(message);
         if waits {
-            // As in `receive_early`: what the slot remembers of its last use would admit a stream.
+            // As in `receive_early`: stale scratch words would admit a stream.
             self.arena.private(request).scratch = [0; 5];
             let token = self.arena.token(request);
-            self.arena.private(message).scratch[WAITS] = u64::from(token);
+            self.arena.private(message).scratch[WAITING_RECEIVE] = u64::from(token);
         }
         waits
     }
 
-    /// The rest of a message of a lost peer will not come. A receive that waits for it is not ended here; one that finds the
-    /// message later is told to fetch data that nobody has.
+    /// Ends the message whose data from a lost peer are incomplete. A receive that already waits for it is ended
+    /// elsewhere; a receive that matches it later gets a transfer that fails.
     pub(crate) fn lose_incoming(&mut self, peer: Peer) {
         let incoming = self.incoming.remove(&peer);
         let Some(PartialTarget::Message(message)) = incoming.map(|incoming| incoming.target) else {
             return;
         };
         let fields = self.arena.fields(message);
-        if fields.scratch[WAITS] != 0 {
+        if fields.scratch[WAITING_RECEIVE] != 0 {
             return self.drop_message(message);
         }
         let bytes = fields.bytes;
@@ -181,5 +182,5 @@ impl Engine {
     }
 }
 
-/// The scratch word of a kept message that holds the token of the receive that waits for its rest.
-const WAITS: usize = 3;
+/// The scratch word of a kept message with the token of the receive that waits for the rest of its data.
+const WAITING_RECEIVE: usize = 3;

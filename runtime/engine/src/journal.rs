@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happened that somebody wants to hear of, until the owner hands it on.
+//! Records of events that tools have subscribed to, kept until the owner takes them.
 //!
-//! Nothing is called from here: records wait, a bounded number of them, and what finds no room is counted. Where nobody
-//! wants an event, noting it is a load and a branch.
+//! No callback runs here: the records wait in a bounded list, and those that do not fit are counted. Without a
+//! subscriber, recording an event is a load and a branch.
 
 use queue_layout::{EventType, RequestFields, RequestKind};
 
@@ -14,20 +14,20 @@ pub const WORDS: usize = 5;
 /// One event that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRecord {
-    /// What.
+    /// Its type.
     pub event: EventType,
-    /// When, by the owner's clock.
+    /// Time of the event, by the owner's clock.
     pub at: u64,
-    /// Its particulars; which they are depends on the event.
+    /// Its data, which depend on the event type.
     pub words: [u64; WORDS],
 }
 
-/// Event records in the order in which they happened, and for each event type how many found no room.
+/// Event records in the order in which they happened, and the number dropped of each event type.
 #[derive(Clone, Debug)]
 pub struct EventRecordList {
     /// The records.
     pub list: Vec<EventRecord>,
-    /// What was dropped after them, by event.
+    /// Number of records dropped after these, by event type.
     pub dropped: [u64; EventType::COUNT],
 }
 
@@ -46,8 +46,8 @@ pub(crate) struct Journal {
     clock: fn() -> u64,
     records: EventRecordList,
     most: usize,
-    /// There is something to take.
-    has_news: bool,
+    /// There are records, or dropped records, to take.
+    has_records: bool,
 }
 
 impl Journal {
@@ -56,15 +56,15 @@ impl Journal {
             clock: || 0,
             most,
             records: EventRecordList::default(),
-            has_news: false,
+            has_records: false,
         }
     }
 
     #[cold]
     #[inline(never)]
     fn add(&mut self, event: EventType, words: [u64; WORDS]) {
-        self.has_news = true;
-        // What comes after something that was dropped is dropped too: whoever reads the rest must be able to rely on its order.
+        self.has_records = true;
+        // Once a record has been dropped, all that follow are dropped too: a reader must be able to rely on the order.
         let has_room = self.records.list.len() < self.most;
         if has_room {
             let at = (self.clock)();
@@ -76,44 +76,44 @@ impl Journal {
 }
 
 impl Engine {
-    /// The clock of records; without one they are all of the same time.
+    /// Sets the clock of the records; without one all times are 0.
     pub fn set_clock(&mut self, clock: fn() -> u64) {
         self.journal.clock = clock;
     }
 
-    /// Notes that something happened, if anybody wants to know.
+    /// Records an event if a tool has subscribed to it.
     #[inline(always)]
     pub fn note(&mut self, event: EventType, words: [u64; WORDS]) {
-        if self.tally.wanted.has(event) {
+        if self.counters.subscribed.has(event) {
             self.journal.add(event, words);
         }
     }
 
-    /// Whether there is anything for [`take_records`](Self::take_records).
+    /// Whether [`take_records`](Self::take_records) has something to return.
     #[must_use]
     pub fn has_records(&self) -> bool {
-        self.journal.has_news
+        self.journal.has_records
     }
 
-    /// What has been noted since the last time.
+    /// The records since the last call.
     pub fn take_records(&mut self) -> EventRecordList {
-        self.journal.has_news = false;
+        self.journal.has_records = false;
         std::mem::take(&mut self.journal.records)
     }
 
-    /// Notes an event of a message: context, peer, tag, bytes and one word more.
+    /// Records an event of a message: context, peer, tag, bytes and one further word.
     #[inline(always)]
     pub(crate) fn note_message(&mut self, event: EventType, of: impl FnOnce(&Self) -> Message) {
-        if self.tally.wanted.has(event) {
+        if self.counters.subscribed.has(event) {
             let message = of(self);
             self.journal.add(event, words_of(message));
         }
     }
 
-    /// Notes an event of the message that a request sends or has received.
+    /// Records an event of the message that a request sends or has received.
     #[inline(always)]
     pub(crate) fn note_request(&mut self, event: EventType, request: crate::RequestId) {
-        if self.tally.wanted.has(event) {
+        if self.counters.subscribed.has(event) {
             self.note_end(event, request);
         }
     }
@@ -126,16 +126,16 @@ impl Engine {
         }
     }
 
-    /// Notes an event of a peer alone.
+    /// Records an event of a peer.
     pub(crate) fn note_peer(&mut self, event: EventType, peer: Peer, more: u64) {
         self.note(event, [peer.0.into(), more, 0, 0, 0]);
     }
 }
 
-/// Context, peer, tag, bytes, and whether it is sent or received.
+/// Context, peer, tag, bytes, and [`SEND`] or [`RECEIVE`].
 type Message = (u32, u32, i32, u64, u64);
 
-/// The message of a request; operations of the program's own have none.
+/// The message of a request; generalized and collective requests have none.
 fn of_request(fields: &RequestFields) -> Option<Message> {
     match fields.kind {
         RequestKind::Receive => {
@@ -165,13 +165,13 @@ mod tests {
     fn what_nobody_wants_is_not_noted_and_what_finds_no_room_is_counted() {
         const MOST: usize = 70;
         let config = Config {
-            most_records: MOST,
+            max_records: MOST,
             ..Config::default()
         };
         let mut engine = Engine::new(config, 2);
         engine.note_peer(EventType::PeerLost, Peer(1), 0);
         assert!(!engine.has_records());
-        engine.tally.wanted.set(EventType::PeerLost.bit());
+        engine.counters.subscribed.set(EventType::PeerLost.bit());
         engine.set_clock(|| 42);
         for more in 0..MOST as u64 + 3 {
             engine.note_peer(EventType::PeerLost, Peer(1), more);

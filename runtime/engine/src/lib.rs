@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Point-to-point MPI as a machine that is told what happened and answers what to do: matching, eager and rendezvous
-//! protocols, flow control, cancel and probe (MPI 5.0 chapter 3), without any input or output of its own.
+//! Point-to-point MPI as a sans-IO state machine: matching, eager and rendezvous protocols, flow control, cancel and
+//! probe (MPI 5.0 chapter 3). Events go in by method calls, the actions that they require are returned.
 //!
 //! **Knows** context ids, peers by number, tags, byte counts, the wire format, request slots.
 //! **Never** touches payload, memory addresses (it only stores them), clocks, threads, communicators or datatypes; and
@@ -9,8 +9,8 @@
 //! # Inputs and outputs
 //! The owner calls [`Engine::start_send`], [`Engine::start_receive`], [`Engine::arrive`] and a few more, and carries
 //! out the [`Output`] that each returns. Frames that must go to a peer wait in that peer's outbox: the owner takes
-//! them with [`Engine::next_frame`], posts them, and says [`Engine::posted`]; when the transport is full it just
-//! stops and comes back later.
+//! them with [`Engine::next_frame`], posts them, and calls [`Engine::posted`]; when the transport is full it stops and
+//! tries again later.
 //!
 //! ```
 //! use engine::{ArrivedFrame, Config, ContextId, Engine, Output, Peer, Receive, wire};
@@ -23,23 +23,24 @@
 //! assert!(engine.is_complete(request));
 //! ```
 //!
-//! # What it promises (MPI 5.0 section 3.5)
+//! # Guarantees (MPI 5.0 section 3.5)
 //! - **E1 order**: two messages from one sender in one context match in the order in which they were sent, if a
 //!   receive can take both; frames from one peer must be handed to `arrive` in the order in which they were posted.
-//! - **E2 progress**: a message that is waited for is matched whatever else arrives. Credit is never withheld.
-//! - **E3 bounded memory**: past the budget for unexpected data, peers are asked to announce every message; what was
-//!   under way is still kept. Envelopes are then bounded by the senders' own open requests.
-//! - **E4 hostile peers**: a frame that makes no sense changes nothing and is counted ([`Counters::refused`]).
-//! - **E5 lost peers**: nothing waits for a peer that does not answer any more ([`Engine::lose`]).
+//! - **E2 progress**: a message that matches a posted receive is matched whatever else arrives. Credit is never
+//!   withheld.
+//! - **E3 bounded memory**: past the budget for unexpected data, peers must announce every message; messages already
+//!   in flight are still kept. Envelopes are then bounded by the senders' own open requests.
+//! - **E4 hostile peers**: an invalid frame changes nothing and is counted ([`Counters::refused`]).
+//! - **E5 lost peers**: no operation waits for a peer that is dead ([`Engine::lose`]).
 //!
 //! # Threads
-//! One thread at a time; the owner holds the lock.
+//! Not synchronized: one thread at a time calls it; the owner holds the lock.
 #![forbid(unsafe_code)]
 
-mod beside;
 mod cancel;
 mod credit;
 mod early;
+mod gated;
 mod journal;
 mod lost;
 mod matching;
@@ -71,25 +72,25 @@ pub struct Peer(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContextId(pub u32);
 
-/// What the owner sets.
+/// Limits that the owner sets.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Messages up to this size travel at once; larger ones are announced. In bytes, at most what one frame of the
-    /// transport can carry.
+    /// Messages up to this size are sent eagerly; larger ones are announced. In bytes, at most the body of one frame
+    /// of the transport.
     pub eager_limit_bytes: u64,
-    /// Larger messages up to this size, which the receiver keeps like eager ones, travel at once in several frames where
-    /// their [`Send::early`] says so. In bytes.
+    /// Larger messages up to this size are sent at once in several frames if [`Send::early`] is set; the receiver
+    /// keeps them like eager ones. In bytes.
     pub early_limit_bytes: u64,
-    /// Unexpected data above this make the engine ask for announcements only. In bytes.
+    /// Unexpected data above this make the engine throttle senders. In bytes.
     pub unexpected_budget_bytes: u64,
     /// Largest body of one frame when a large message is streamed. In bytes.
     pub stream_chunk_bytes: u64,
-    /// More unexpected messages make the engine ask for announcements only, whatever their bytes.
+    /// More unexpected messages than this make the engine throttle senders, whatever their size.
     pub unexpected_messages: u64,
-    /// Down to this part of both limits, in percent, it takes that back.
+    /// At this share of both limits, in percent, it releases them.
     pub release_percent: u64,
-    /// Records of events that wait for the owner at most.
-    pub most_records: usize,
+    /// Event records that may wait for the owner.
+    pub max_records: usize,
 }
 
 impl Default for Config {
@@ -99,45 +100,45 @@ impl Default for Config {
             early_limit_bytes: 64 * 1024,
             unexpected_budget_bytes: 64 << 20,
             stream_chunk_bytes: 8 * 1024,
-            unexpected_messages: MOST_UNEXPECTED,
+            unexpected_messages: MAX_UNEXPECTED,
             release_percent: 50,
-            most_records: 1024,
+            max_records: 1024,
         }
     }
 }
 
-/// Unexpected messages from which on senders are asked to announce by default, and at most: half of all slots.
-pub const MOST_UNEXPECTED: u64 = 1 << 18;
+/// Default and upper bound of [`Config::unexpected_messages`]: half of all slots.
+pub const MAX_UNEXPECTED: u64 = 1 << 18;
 
 /// A send to start.
 #[derive(Clone, Copy, Debug)]
 pub struct Send {
-    /// Where to.
+    /// Destination.
     pub peer: Peer,
-    /// In which context.
+    /// Context id.
     pub context: ContextId,
-    /// With which tag, 0 or more.
+    /// Tag, 0 or more.
     pub tag: i32,
     /// Size of the message in bytes.
     pub bytes: u64,
     /// Address of the data, only stored.
     pub buffer: u64,
-    /// Complete only after the receive was matched (`MPI_Ssend`).
+    /// Complete only after the receive has been matched (`MPI_Ssend`).
     pub synchronous: bool,
-    /// Send the data at once although they need several frames, up to [`Config::early_limit_bytes`].
+    /// Send the data at once even if they need several frames, up to [`Config::early_limit_bytes`].
     pub early: bool,
-    /// How the peer can read the buffer, as the transport's remote key; opaque here.
+    /// The transport's remote key by which the peer can read the buffer; opaque here.
     pub key: [u64; 3],
 }
 
 /// A receive to start.
 #[derive(Clone, Copy, Debug)]
 pub struct Receive {
-    /// In which context.
+    /// Context id.
     pub context: ContextId,
-    /// From whom; `None` is `MPI_ANY_SOURCE`.
+    /// Source; `None` is `MPI_ANY_SOURCE`.
     pub peer: Option<Peer>,
-    /// With which tag; `None` is `MPI_ANY_TAG`.
+    /// Tag; `None` is `MPI_ANY_TAG`.
     pub tag: Option<i32>,
     /// Room in the buffer in bytes.
     pub bytes: u64,
@@ -145,10 +146,10 @@ pub struct Receive {
     pub buffer: u64,
 }
 
-/// A frame as it came from the transport, with the first 48 bytes of its body.
+/// A frame from the transport, with the first 48 bytes of its body.
 #[derive(Clone, Copy, Debug)]
 pub struct ArrivedFrame {
-    /// Who sent it: known from the queue pair, never from the frame.
+    /// Its sender: taken from the queue pair, never from the frame.
     pub peer: Peer,
     /// Its head.
     pub head: FrameHead,
@@ -158,55 +159,55 @@ pub struct ArrivedFrame {
     pub words: [u64; 6],
 }
 
-/// What the owner must do now.
+/// The action that the owner must carry out now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Copy the first `bytes` bytes of the frame that just arrived to byte `offset` of the request's buffer.
     Deliver {
         /// The receive.
         request: RequestId,
-        /// Where in the message the bytes belong.
+        /// Offset in the message, in bytes.
         offset: u64,
-        /// How many; may be fewer than arrived.
+        /// Number of bytes; may be fewer than arrived.
         bytes: u64,
     },
-    /// Keep the body of the frame that just arrived and hand it over with [`Engine::keep`].
+    /// Keep the body of the frame that just arrived and pass it to [`Engine::keep`].
     Keep {
         /// The unexpected message.
         message: RequestId,
     },
     /// Copy the body of the frame that just arrived to byte `offset` of the body of a kept message
-    /// ([`Engine::kept_body_mut`]), then ask [`Engine::kept_more`] what is next.
+    /// ([`Engine::kept_body_mut`]), then call [`Engine::kept_more`].
     KeepMore {
         /// The unexpected message.
         message: RequestId,
-        /// Where in the message the bytes belong.
+        /// Offset in the message, in bytes.
         offset: u64,
     },
     /// Copy the first `bytes` bytes of a kept message to the request's buffer, then call [`Engine::drop_message`].
     DeliverKept {
         /// The receive.
         request: RequestId,
-        /// The message that was kept.
+        /// The kept message.
         message: RequestId,
-        /// How many bytes; may be fewer than the message has.
+        /// Number of bytes; may be fewer than the message has.
         bytes: u64,
     },
     /// Read `bytes` bytes of the peer's memory into the request's buffer; then call [`Engine::pulled`], or
-    /// [`Engine::cannot_pull`] if the transport has no way to read there.
+    /// [`Engine::cannot_pull`] if the transport cannot read that memory.
     Pull {
         /// The receive.
         request: RequestId,
-        /// Whose memory.
+        /// The peer whose memory is read.
         peer: Peer,
         /// The remote key that the peer sent.
         key: [u64; 3],
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u64,
     },
 }
 
-/// A frame that waits for the transport.
+/// A frame to be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutFrame {
     /// Its head.
@@ -222,7 +223,7 @@ pub enum FrameBody {
     Words {
         /// The words.
         words: [u64; 6],
-        /// How many of them.
+        /// Number of words.
         count: u8,
     },
     /// Bytes of the application's buffer.
@@ -239,9 +240,9 @@ pub enum FrameBody {
 /// A message that a probe found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbedMessage {
-    /// Its slot: what a matched probe keeps.
+    /// Its slot, which a matched probe keeps.
     pub message: RequestId,
-    /// Who sent it.
+    /// Its sender.
     pub peer: Peer,
     /// Its tag.
     pub tag: i32,
@@ -257,33 +258,34 @@ pub enum RequestFailure {
     Truncated = 1,
     /// The data could not be moved.
     Transfer = 2,
-    /// The other side does not answer any more. Of a receive, `matched_peer` says who that is.
+    /// The peer is dead. Of a receive, `matched_peer` is that peer.
     Lost = 3,
 }
 
-/// What was counted; for tests and performance variables.
+/// Counter values; for tests and performance variables.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
-    /// Frames that made no sense.
+    /// Invalid frames.
     pub refused: u64,
-    /// Unexpected messages so far.
+    /// Unexpected messages since the start.
     pub unexpected: u64,
-    /// Bytes of unexpected data kept at the moment, with what each message costs beside its body.
+    /// Bytes of unexpected data kept at present, including the overhead of each message.
     pub kept_bytes: u64,
-    /// The most bytes kept at one time.
+    /// Highest value of `kept_bytes`.
     pub kept_bytes_peak: u64,
     /// Receives posted and not matched.
     pub posted_length: u64,
     /// Unexpected messages not matched.
     pub unexpected_length: u64,
-    /// Entries looked at while matching.
+    /// Queue entries inspected while matching.
     pub match_attempts: u64,
 }
 
 /// The engine of one process.
 ///
-/// Its methods are more than sixty since each event of the protocol has one (a call, a frame, an end of a transfer), in a file for each
-/// part of the protocol, and all of them read and change the same two things: the slots of requests and the queues of peers.
+/// It has more than sixty methods, one for each event of the protocol (a call, a frame, the end of a transfer), in one
+/// file for each part of the protocol. All of them read and change the same two things: the request slots and the
+/// outboxes.
 #[derive(Debug)]
 pub struct Engine {
     arena: RequestArena,
@@ -294,31 +296,31 @@ pub struct Engine {
     /// Peers whose outbox is not empty, each once.
     busy: VecDeque<Peer>,
     bodies: Vec<Option<Box<[u8]>>>,
-    /// The message of each peer of which frames are still to come.
+    /// For each peer, the early message of which frames are still to come.
     incoming: HashMap<Peer, early::PartialMessage>,
     throttling: Vec<Peer>,
-    /// Remote keys of sends that have ended.
+    /// Remote keys of sends that have ended, for the owner to release.
     returned: Vec<(Peer, [u64; 3])>,
     marks: synchronous::Marks,
     sequence: u64,
     config: Config,
-    tally: Arc<EngineCounters>,
+    counters: Arc<EngineCounters>,
     journal: journal::Journal,
 }
 
 impl Engine {
-    /// The engine of a process that has `peers` peers, itself among them. Others may [come](Self::add_peers).
+    /// The engine of a process with `peers` peers, itself included. More can be [added](Self::add_peers).
     #[must_use]
     pub fn new(config: Config, peers: u32) -> Self {
-        Self::counting(config, peers, Arc::default())
+        Self::with_counters(config, peers, Arc::default())
     }
 
-    /// The same, which counts into a tally that others read.
+    /// As [`new`](Self::new), with counters that others can read.
     #[must_use]
-    pub fn counting(config: Config, peers: u32, tally: Arc<EngineCounters>) -> Self {
+    pub fn with_counters(config: Config, peers: u32, counters: Arc<EngineCounters>) -> Self {
         Self {
             arena: RequestArena::new(),
-            matching: Matching::new(Arc::clone(&tally)),
+            matching: Matching::new(Arc::clone(&counters)),
             outboxes: (0..peers).map(|_| Outbox::default()).collect(),
             blocked: 0,
             busy: VecDeque::new(),
@@ -329,12 +331,12 @@ impl Engine {
             marks: synchronous::Marks::default(),
             sequence: 0,
             config,
-            tally,
-            journal: journal::Journal::with_room(config.most_records),
+            counters,
+            journal: journal::Journal::with_room(config.max_records),
         }
     }
 
-    /// Further peers come, with the next numbers: there are `peers` now.
+    /// Raises the number of peers to `peers`; the new ones have the next numbers.
     pub fn add_peers(&mut self, peers: u32) {
         let peers = (peers as usize).max(self.outboxes.len());
         self.outboxes.resize_with(peers, Outbox::default);
@@ -378,40 +380,40 @@ impl Engine {
         &self.arena
     }
 
-    /// Whether a request has ended and waits to be collected.
+    /// Whether a request is complete and not yet collected.
     #[inline(always)]
     #[must_use]
     pub fn is_complete(&self, request: RequestId) -> bool {
         self.arena.fields(request).state == RequestState::Complete
     }
 
-    /// What was counted so far. Looks at all slots: nothing is counted where receives are posted and matched.
+    /// The counter values. Scans all slots, since posted receives are not counted as they are posted and matched.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let is_posted = |id: &RequestId| {
             let fields = self.arena.fields(*id);
             (fields.kind, fields.state) == (RequestKind::Receive, RequestState::Posted)
         };
-        let tally = &self.tally;
+        let counters = &self.counters;
         Counters {
-            refused: tally.refused.get(),
-            unexpected: tally.unexpected.get(),
-            kept_bytes: tally.kept_bytes.get(),
-            kept_bytes_peak: tally.kept_bytes_peak.get(),
+            refused: counters.refused.get(),
+            unexpected: counters.unexpected.get(),
+            kept_bytes: counters.kept_bytes.get(),
+            kept_bytes_peak: counters.kept_bytes_peak.get(),
             posted_length: self.arena.iter().filter(is_posted).count() as u64,
-            unexpected_length: tally.unexpected_length.get(),
-            match_attempts: tally.match_attempts.get(),
+            unexpected_length: counters.unexpected_length.get(),
+            match_attempts: counters.match_attempts.get(),
         }
     }
 
-    /// What is counted: others may read it at any time.
+    /// The counters themselves, which may be read at any time.
     #[must_use]
-    pub fn tally(&self) -> &Arc<EngineCounters> {
-        &self.tally
+    pub fn live_counters(&self) -> &Arc<EngineCounters> {
+        &self.counters
     }
 
-    /// Begins to count what is in a queue of one context; `None`: too many contexts are counted. What it answers is for
-    /// [`queue_layout::Queues`] of the tally. While posted receives are counted so, the fast paths refuse.
+    /// Begins to count the length of a queue of one context; `None`: too many are counted. The result is an index into
+    /// [`queue_layout::Queues`]. While posted receives are counted, the fast paths refuse.
     #[must_use]
     pub fn watch_queue(&mut self, kind: Queued, context: ContextId) -> Option<usize> {
         if kind == Queued::Posted {
@@ -423,11 +425,11 @@ impl Engine {
             fields.kind == RequestKind::Unexpected && is_queued && fields.context == context.0
         };
         let length = self.arena.iter().filter(waits).count();
-        let queues = self.tally.queues(kind);
+        let queues = self.counters.queues(kind);
         queues.watch(context.0, length as u64)
     }
 
-    /// Other limits hold from now on, for what has not left and what comes. In bytes.
+    /// Changes the limits, for messages not yet sent and those to come. In bytes.
     pub fn set_limits(&mut self, eager: u64, early: u64, unexpected_budget: u64) {
         self.config.eager_limit_bytes = eager;
         self.config.early_limit_bytes = early;
@@ -435,7 +437,7 @@ impl Engine {
         self.relax();
     }
 
-    /// The settings that hold.
+    /// The settings in force.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
@@ -443,7 +445,7 @@ impl Engine {
 
     #[cold]
     fn refuse(&mut self) -> Option<Output> {
-        self.tally.refused.add(1);
+        self.counters.refused.add(1);
         None
     }
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers that do not answer any more: what cannot end without them fails with [`RequestFailure::Lost`].
+//! Dead peers: operations that cannot complete without them fail with [`RequestFailure::Lost`].
 
 use queue_layout::{ANY_PEER, FLAG_CANCELLED, RequestFields, RequestKind, RequestState};
 
 use crate::{ContextId, Engine, Peer, RequestFailure, RequestId};
 
 impl Engine {
-    /// A peer is lost: ends what needs it. Of receives from others, `in_vain` says whether they do, by their context and source
-    /// (`None`: any). What the transport reads at the moment goes on: the transport says how that ends.
+    /// Marks `peer` dead and ends the operations that need it. For receives from other sources, `in_vain` decides by
+    /// context and source (`None`: any). A read that the transport has in progress continues; the transport reports
+    /// its end.
     ///
-    /// What is started later is not looked at before the next call.
+    /// Operations that are started later are ended by the next call.
     pub fn lose(&mut self, peer: Peer, in_vain: impl Fn(ContextId, Option<Peer>) -> bool) {
         if peer.0 as usize >= self.outboxes.len() {
             return;
@@ -30,11 +31,11 @@ impl Engine {
             self.matching.remove_posted(&mut self.arena, request);
         }
         self.arena.change(request, |fields| {
-            // A cancelled send that was still here has done what it should: nothing.
+            // A cancelled send that was still queued has nothing left to do.
             if state == RequestState::Queued && fields.flags & FLAG_CANCELLED != 0 {
                 return;
             }
-            self.tally.lost.add(1);
+            self.counters.lost.add(1);
             fields.error = RequestFailure::Lost as u8;
             if kind == RequestKind::Receive {
                 fields.matched_peer = peer.0;
@@ -48,7 +49,7 @@ impl Engine {
     }
 }
 
-/// Whether an operation cannot end without the peer.
+/// Whether an operation cannot complete without the peer.
 fn needs(
     fields: &RequestFields,
     peer: Peer,
@@ -70,8 +71,8 @@ fn needs(
     }
 }
 
-/// Whether the transport reads the data of a receive that was matched: see `begin_transfer` for the words. Those of an early
-/// message are all 0.
+/// Whether the transport is reading the data of a matched receive: see `begin_transfer` for the scratch words. Those
+/// of an early message are all 0.
 fn is_read(fields: &RequestFields) -> bool {
     let [_, _, wanted, streaming, _] = fields.scratch;
     wanted != 0 && streaming == 0

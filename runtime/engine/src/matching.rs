@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who waits for what: posted receives and unexpected messages, in bins by (context, source, tag).
+//! Matching: posted receives and unexpected messages, in bins by (context, source, tag).
 //!
-//! A bin is a queue in posting (arrival) order; others with the same hash value may stand between. Wildcards are values like
-//! any other here: a receive with [`ANY_PEER`] or [`ANY_TAG`] stands in the bin of just that. While such receives are posted, a
-//! message is looked up under each kind of envelope that they have, and the lowest sequence number decides (MPI 5.0 section
-//! 3.5). An unexpected message is found under its own envelope in its bin, and under those with wildcards in [`BinnedQueues`].
+//! A bin is a queue in posting (arrival) order; entries with other envelopes of the same hash value may stand between.
+//! A wildcard is a value like any other here: a receive with [`ANY_PEER`] or [`ANY_TAG`] is in the bin of exactly that
+//! envelope. While such receives are posted, a message is looked up under each kind of wildcard in use, and the lowest
+//! sequence number decides (MPI 5.0 section 3.5). An unexpected message is found under its own envelope in its bin,
+//! and under those with wildcards in [`BinnedQueues`].
 
 mod wide;
 
@@ -25,8 +26,8 @@ pub(crate) struct Bin {
     unexpected: MatchQueue,
 }
 
-/// Head and tail of a queue; 0 is no slot. The tail means something only where there is a head, and a slot's link to
-/// the one before it only where it is not the head: so the head is taken out by one store.
+/// Head and tail of a queue; 0 is no slot. The tail is valid only if there is a head, and a slot's `prev` only if it
+/// is not the head: so the head is removed by one store.
 #[derive(Clone, Copy, Debug, Default)]
 struct MatchQueue {
     head: u32,
@@ -36,40 +37,41 @@ struct MatchQueue {
 #[derive(Debug)]
 pub(crate) struct Matching {
     bins: Box<[Bin]>,
-    /// One less than there are bins, a power of two.
+    /// The number of bins, a power of two, less one.
     mask: u32,
     /// Unexpected messages for each kind of wildcard.
-    wide: [BinnedQueues; Wild::ALL.len()],
-    /// How many of them there are.
+    wide: [BinnedQueues; Wildcard::ALL.len()],
+    /// Number of unexpected messages.
     unexpected: u32,
-    /// Receives with a wildcard that are posted, and one more while the fast paths are [guarded](Self::guard).
+    /// Posted receives with a wildcard, plus one while the fast paths are [guarded](Self::guard).
     wild: u32,
-    /// The posted ones of each kind.
-    wild_kinds: [u32; Wild::ALL.len()],
-    /// Whether posted receives are counted by their context: then the fast paths are guarded, and no posted receive is plain.
+    /// Posted receives with each kind of wildcard.
+    wild_kinds: [u32; Wildcard::ALL.len()],
+    /// Whether posted receives are counted by their context: then the fast paths are guarded, and no posted receive is
+    /// plain.
     by_context: bool,
-    tally: Arc<EngineCounters>,
+    counters: Arc<EngineCounters>,
 }
 
-/// What a message shows and a receive asks for.
+/// The envelope of a message, or the one that a receive matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Envelope {
     pub(crate) context: u32,
-    /// [`ANY_PEER`] in a receive from any source.
+    /// [`ANY_PEER`] in a receive with `MPI_ANY_SOURCE`.
     pub(crate) peer: u32,
-    /// [`ANY_TAG`] in a receive of any tag.
+    /// [`ANY_TAG`] in a receive with `MPI_ANY_TAG`.
     pub(crate) tag: i32,
 }
 
-/// What a receive leaves open.
+/// The wildcards of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wild {
+enum Wildcard {
     Peer,
     Tag,
     Both,
 }
 
-impl Wild {
+impl Wildcard {
     const ALL: [Self; 3] = [Self::Peer, Self::Tag, Self::Both];
 }
 
@@ -83,34 +85,34 @@ impl Envelope {
         }
     }
 
-    /// Whether a slot has this envelope. By reference, here and below: a copy would be loaded in wider pieces than it was stored
-    /// in, which waits for the stores (16 ns a message).
+    /// Whether a slot has this envelope. By reference, here and below: a copy would be loaded in wider pieces than it
+    /// was stored, and store forwarding would fail (16 ns a message).
     #[inline(always)]
     fn is_of(&self, fields: &RequestFields) -> bool {
         fields.tag == self.tag && fields.peer == self.peer && fields.context == self.context
     }
 
-    /// Of a receive: what it leaves open.
+    /// The wildcards of a receive's envelope.
     #[inline(always)]
-    fn wild(&self) -> Option<Wild> {
+    fn wild(&self) -> Option<Wildcard> {
         match (self.peer == ANY_PEER, self.tag == ANY_TAG) {
             (false, false) => None,
-            (true, false) => Some(Wild::Peer),
-            (false, true) => Some(Wild::Tag),
-            (true, true) => Some(Wild::Both),
+            (true, false) => Some(Wildcard::Peer),
+            (false, true) => Some(Wildcard::Tag),
+            (true, true) => Some(Wildcard::Both),
         }
     }
 
-    /// Of a message: the envelope of the receives that leave this open and match it.
-    fn seen_by(&self, wild: Wild) -> Self {
+    /// The envelope of the receives with these wildcards that match a message of this envelope.
+    fn with_wildcards(&self, wild: Wildcard) -> Self {
         Self {
             context: self.context,
-            peer: if wild == Wild::Tag {
+            peer: if wild == Wildcard::Tag {
                 self.peer
             } else {
                 ANY_PEER
             },
-            tag: if wild == Wild::Peer {
+            tag: if wild == Wildcard::Peer {
                 self.tag
             } else {
                 ANY_TAG
@@ -118,7 +120,7 @@ impl Envelope {
         }
     }
 
-    /// Neighbouring sources and tags lie in different bins, and so do tags that differ in their upper bits alone.
+    /// Neighbouring sources and tags fall into different bins, and so do tags that differ only in their upper bits.
     #[inline(always)]
     fn hash(&self) -> u32 {
         let tag = self.tag.cast_unsigned().wrapping_mul(FACTOR);
@@ -129,16 +131,16 @@ impl Envelope {
 }
 
 impl Matching {
-    pub(crate) fn new(tally: Arc<EngineCounters>) -> Self {
+    pub(crate) fn new(counters: Arc<EngineCounters>) -> Self {
         Self {
             bins: vec![Bin::default(); FIRST_BINS].into(),
             mask: mask(FIRST_BINS),
-            wide: Wild::ALL.map(BinnedQueues::of),
+            wide: Wildcard::ALL.map(BinnedQueues::of),
             unexpected: 0,
             wild: 0,
-            wild_kinds: [0; Wild::ALL.len()],
+            wild_kinds: [0; Wildcard::ALL.len()],
             by_context: false,
-            tally,
+            counters,
         }
     }
 
@@ -158,8 +160,8 @@ impl Matching {
         Some(id)
     }
 
-    /// As [`take_posted`](Self::take_posted), but only where the first receive of the bin is the one, no receive with a
-    /// wildcard is posted and nobody has freed the request. Answers the receive's slot too.
+    /// As [`take_posted`](Self::take_posted), but only if the first receive of the bin matches, no receive with a
+    /// wildcard is posted and the request has not been freed. Returns the receive's slot too.
     #[inline(always)]
     pub(crate) fn take_head<'a>(
         &mut self,
@@ -173,7 +175,7 @@ impl Matching {
         let matches = fields.tag == message.tag
             && fields.peer == message.peer
             && fields.context == message.context;
-        // Slot 0, which an empty queue shows, is never posted.
+        // Slot 0, the head of an empty queue, is never posted.
         if !matches || id.0 == 0 || self.wild != 0 || fields.flags & !NOT_SPECIAL != 0 {
             return None;
         }
@@ -181,7 +183,7 @@ impl Matching {
         Some((id, arena.slot(id)))
     }
 
-    /// Takes a plain receive out of its queue if it is the first there. What is posted with a wildcard came later
+    /// Removes a plain receive from its queue if it is the head. Receives with a wildcard were posted later
     /// ([`quiet_bin`](Self::quiet_bin)).
     #[inline(always)]
     pub(crate) fn take_first(&mut self, receive: &RequestFields) -> bool {
@@ -194,8 +196,8 @@ impl Matching {
         }
     }
 
-    /// The bin of such a receive, and its number, if no unexpected message is there, so that none matches, and no
-    /// receive with a wildcard is posted: what is in the bin then comes before all that will be posted with one.
+    /// The bin for such a receive, and its number, if it has no unexpected message, so that none matches, and no
+    /// receive with a wildcard is posted: all receives in the bin then precede any that is posted with one.
     #[inline(always)]
     pub(crate) fn quiet_bin(&mut self, wanted: Envelope) -> Option<(&mut Bin, u32)> {
         let at = self.bin(&wanted);
@@ -203,7 +205,7 @@ impl Matching {
         (bin.unexpected.head == 0 && self.wild == 0).then_some((bin, at))
     }
 
-    /// The earliest of `named` and of the receives with wildcards that the message matches.
+    /// The earliest of `named` and of the matching receives with wildcards.
     #[cold]
     #[inline(never)]
     fn arbitrate(
@@ -212,9 +214,9 @@ impl Matching {
         message: Envelope,
         named: Option<RequestId>,
     ) -> Option<RequestId> {
-        let posted = |wild: &Wild| self.wild_kinds[*wild as usize] != 0;
-        let wild = Wild::ALL.into_iter().filter(posted);
-        let wild = wild.filter_map(|wild| self.find_posted(arena, &message.seen_by(wild)));
+        let posted = |wild: &Wildcard| self.wild_kinds[*wild as usize] != 0;
+        let wild = Wildcard::ALL.into_iter().filter(posted);
+        let wild = wild.filter_map(|wild| self.find_posted(arena, &message.with_wildcards(wild)));
         let all = wild.chain(named);
         all.min_by_key(|id| arena.fields(*id).sequence)
     }
@@ -227,7 +229,7 @@ impl Matching {
         self.walk(arena, head, |fields| wanted.is_of(fields))
     }
 
-    /// The first slot of a queue of a bin that fits.
+    /// The first slot of a bin's queue that satisfies `fits`.
     #[inline(always)]
     fn walk(
         &self,
@@ -237,7 +239,7 @@ impl Matching {
     ) -> Option<RequestId> {
         let mut at = head;
         while at != 0 {
-            self.tally.match_attempts.add(1);
+            self.counters.match_attempts.add(1);
             let fields = arena.fields(RequestId(at));
             if fits(fields) {
                 return Some(RequestId(at));
@@ -247,7 +249,7 @@ impl Matching {
         None
     }
 
-    /// From now on the fast paths refuse, as if a receive with a wildcard were posted; or no longer.
+    /// While `on`, the fast paths refuse, as if a receive with a wildcard were posted. Calls nest.
     pub(crate) fn guard(&mut self, on: bool) {
         self.wild = if on { self.wild + 1 } else { self.wild - 1 };
     }
@@ -270,11 +272,11 @@ impl Matching {
     #[cold]
     #[inline(never)]
     fn posted_in(&mut self, context: u32) {
-        let queues = self.tally.queues(Queued::Posted);
+        let queues = self.counters.queues(Queued::Posted);
         if queues.are_watched() {
             return queues.arrived(context);
         }
-        // Nobody wants to know any more.
+        // The last observer has gone.
         self.by_context = false;
         self.guard(false);
     }
@@ -295,7 +297,7 @@ impl Matching {
         }
         let is_in = |id: &&RequestId| arena.fields(**id).context == context;
         let length = posted.iter().filter(is_in).count();
-        let queues = self.tally.queues(Queued::Posted);
+        let queues = self.counters.queues(Queued::Posted);
         queues.watch(context, length as u64)
     }
 
@@ -305,7 +307,7 @@ impl Matching {
         self.bins[bin].append(arena, id);
     }
 
-    /// Takes a receive out of its queue.
+    /// Removes a receive from its queue.
     #[inline(always)]
     pub(crate) fn remove_posted(&mut self, arena: &mut RequestArena, id: RequestId) {
         let fields = arena.fields(id);
@@ -314,7 +316,7 @@ impl Matching {
             self.wild_kinds[wild as usize] -= 1;
         }
         if self.by_context {
-            self.tally.queues(Queued::Posted).left(fields.context);
+            self.counters.queues(Queued::Posted).left(fields.context);
         }
         let bin = fields.bin as usize;
         remove(arena, &mut self.bins[bin].posted, id);
@@ -330,7 +332,7 @@ impl Matching {
         self.find_unexpected_that(arena, wanted, |_| true)
     }
 
-    /// The same, of those that fit.
+    /// The same, of those that satisfy `fits`.
     #[inline(always)]
     pub(crate) fn find_unexpected_that(
         &mut self,
@@ -353,15 +355,15 @@ impl Matching {
         &mut self,
         arena: &RequestArena,
         wanted: Envelope,
-        wild: Wild,
+        wild: Wildcard,
         fits: impl Fn(&RequestFields) -> bool,
     ) -> Option<RequestId> {
         if !self.wide[wild as usize].is_used() {
             self.build_wide(arena, |wide| wide.wild == wild);
         }
         self.wide[wild as usize].find(arena, wanted, |fields| {
-            self.tally.match_attempts.add(1);
-            Envelope::of(fields).seen_by(wild) == wanted && fits(fields)
+            self.counters.match_attempts.add(1);
+            Envelope::of(fields).with_wildcards(wild) == wanted && fits(fields)
         })
     }
 
@@ -380,7 +382,7 @@ impl Matching {
         append(arena, &mut self.bins[bin].unexpected, id);
     }
 
-    /// Takes an unexpected message out of its queues.
+    /// Removes an unexpected message from its queues.
     pub(crate) fn remove_unexpected(&mut self, arena: &mut RequestArena, id: RequestId) {
         self.unexpected -= 1;
         let fields = arena.fields(id);
@@ -391,7 +393,7 @@ impl Matching {
         remove(arena, &mut self.bins[bin].unexpected, id);
     }
 
-    /// Notes in a slot which bin is its own, and that nothing follows it.
+    /// Records a slot's bin in the slot, and that it is the last of its queue.
     #[inline(always)]
     fn place(&self, arena: &mut RequestArena, id: RequestId) -> usize {
         let fields = arena.private(id);
@@ -405,8 +407,8 @@ impl Matching {
         of.hash() & self.mask
     }
 
-    /// Before something is added: at least two bins for an entry, on the average, however many slots are in use. So the first
-    /// of a bin, at which alone the fast paths look, is mostly the only one.
+    /// To be called before an entry is added: keeps at least two bins per slot in use on average, so that the head of
+    /// a bin, the only entry that the fast paths inspect, is mostly the only one.
     #[inline(always)]
     fn keep_up(&mut self, arena: &mut RequestArena) {
         if 2 * arena.slots() > self.bins.len() {
@@ -414,7 +416,8 @@ impl Matching {
         }
     }
 
-    /// Four times the bins; every queue is dealt out again in its order, so order among receives (messages) of one envelope is kept.
+    /// Quadruples the bins and distributes the queues again, each in its order, so that entries of one envelope stay
+    /// in order.
     #[cold]
     #[inline(never)]
     fn grow(&mut self, arena: &mut RequestArena) {
@@ -432,7 +435,7 @@ impl Matching {
         self.build_wide(arena, BinnedQueues::is_used);
     }
 
-    /// Makes the queues of some kinds of wildcards, of all messages in the bins.
+    /// Builds the queues of the selected kinds of wildcards from all messages in the bins.
     #[cold]
     #[inline(never)]
     fn build_wide(&mut self, arena: &RequestArena, which: impl Fn(&BinnedQueues) -> bool) {
@@ -452,7 +455,7 @@ impl Matching {
 }
 
 impl Bin {
-    /// Makes a receive, which nothing follows, the last of the queue.
+    /// Appends a receive to the queue.
     #[inline(always)]
     pub(crate) fn append(&mut self, arena: &mut RequestArena, id: RequestId) {
         append(arena, &mut self.posted, id);
@@ -501,18 +504,18 @@ fn remove(arena: &mut RequestArena, list: &mut MatchQueue, id: RequestId) {
     }
 }
 
-/// What a receive may be that a message completes on the fast path.
+/// Flags that a receive completed on the fast path may have.
 const NOT_SPECIAL: u16 = FLAG_PLAIN | FLAG_PERSISTENT;
 
-/// For the slots that there are at first.
+/// Enough for the first chunk of slots.
 const FIRST_BINS: usize = CHUNK_SLOTS * 2;
 
-/// A bin of those for wildcards, where no fast path looks, has up to two entries on the average.
+/// Slots per bin of the wildcard queues, which no fast path inspects: up to two entries a bin on average.
 const BINS_OF_ONE_WIDE: usize = 4;
 
-/// 2^32 over the golden ratio, about: the upper bits of products of neighbours differ.
+/// About 2^32 over the golden ratio: products of neighbouring values differ in their upper bits.
 const FACTOR: u32 = 0x9E37_79B1;
-/// Makes upper bits of a product lower ones, which choose the bin.
+/// Rotates the upper bits of a product into the lower ones, which select the bin.
 const TAG_ROTATION: u32 = 18;
 
 #[cfg(test)]
@@ -520,7 +523,7 @@ const TAG_ROTATION: u32 = 18;
 mod tests {
     use super::*;
 
-    /// How many tags there are, and how much lies between them.
+    /// Number of tags, and the distance between them.
     const TAGS: [(u64, u64); 5] = [(2, 1), (30, 1), (5000, 1), (2000, 1 << 20), (500, 12_345)];
     const CONTEXTS: u64 = 3;
     const PEERS: u64 = 5;
@@ -536,7 +539,7 @@ mod tests {
             (self.0 >> 33) % limit
         }
 
-        /// Of a message.
+        /// A random message.
         fn message(&mut self, (tags, stride): (u64, u64)) -> Envelope {
             Envelope {
                 context: self.below(CONTEXTS) as u32,
@@ -545,7 +548,7 @@ mod tests {
             }
         }
 
-        /// Of a receive; one of `wild` leaves a thing open.
+        /// A random receive; one in `wild` has a wildcard.
         fn receive(&mut self, tags: (u64, u64), wild: u64) -> Envelope {
             let mut wanted = self.message(tags);
             if self.below(wild) == 0 {
@@ -558,7 +561,7 @@ mod tests {
         }
     }
 
-    /// The queues, and beside them the simplest that keep the rules: lists that are searched from the front.
+    /// The queues under test, and the simplest model that keeps the rules: lists searched from the front.
     struct Both {
         matching: Matching,
         arena: RequestArena,
@@ -639,7 +642,7 @@ mod tests {
             self.unexpected.push((message, id));
         }
 
-        /// Takes one out of the middle.
+        /// Removes an entry from the middle.
         fn withdraw(&mut self, number: u64) {
             let (posted, unexpected) = (self.posted.len(), self.unexpected.len());
             let number = number as usize % (posted + unexpected).max(1);
@@ -663,9 +666,9 @@ mod tests {
         for seed in 0..200 {
             let mut random = Random(seed);
             let tags = TAGS[seed as usize % TAGS.len()];
-            // From every second receive with a wildcard to nearly none.
+            // From every second receive with a wildcard to almost none.
             let wild = [2, 20, 400][random.below(3) as usize];
-            // What piles up, and how much: the bins grow several times.
+            // Ratio of posted receives to messages: the bins grow several times.
             let posting = 1 + random.below(8);
             let mut both = Both::new();
             for _ in 0..[200, 2000][random.below(2) as usize] {
@@ -690,12 +693,12 @@ mod tests {
 
     const OTHERS: i32 = 1000;
 
-    /// Entries that are looked at while something is done.
+    /// Number of entries inspected while `what` runs.
     fn attempts(both: &mut Both, what: impl FnOnce(&mut Both)) -> u64 {
-        let tally = Arc::clone(&both.matching.tally);
-        let before = tally.match_attempts.get();
+        let counters = Arc::clone(&both.matching.counters);
+        let before = counters.match_attempts.get();
         what(both);
-        tally.match_attempts.get() - before
+        counters.match_attempts.get() - before
     }
 
     fn envelope(peer: u32, tag: i32) -> Envelope {
@@ -706,7 +709,7 @@ mod tests {
         }
     }
 
-    /// Distances between tags, and over how many sources they are spread.
+    /// Distances between tags, and the number of sources over which they are spread.
     const SPREADS: [(i32, i32); 8] = [
         (1, 1),
         (1, 64),
@@ -728,7 +731,7 @@ mod tests {
                     (number + 1) * stride,
                 ));
             }
-            // As many that take any source.
+            // As many receives with `MPI_ANY_SOURCE`.
             for number in 0..OTHERS {
                 both.post(envelope(ANY_PEER, (OTHERS + number + 1) * stride));
             }

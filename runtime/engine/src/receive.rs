@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl Engine {
-    /// Posts a receive. If its message is there already, the output says how to get it. `persistent` makes the
-    /// request inactive, to be started with [`restart_receive`](Self::restart_receive).
+    /// Posts a receive. If its message has already arrived, the output is the action that delivers it. `persistent`
+    /// makes the request inactive, to be started with [`restart_receive`](Self::restart_receive).
     ///
     /// # Errors
     /// [`Exhausted`] when no request slot is left.
@@ -48,9 +48,9 @@ impl Engine {
         Ok((request, self.post(request)))
     }
 
-    /// Posts a receive of a definite tag where nothing stands in the way: no message is there, no receive with a wildcard
-    /// is posted and a slot is at hand. The fast path of [`start_receive`](Self::start_receive); answers the request's
-    /// token. `None`: nothing was done. `datatype` as in [`tell_datatype`](Self::tell_datatype).
+    /// Posts a receive with a definite tag if no unexpected message is in its bin, no receive with a wildcard is
+    /// posted and a slot is free. The fast path of [`start_receive`](Self::start_receive); returns the request's
+    /// token. `None`: nothing was done. `datatype` as in [`record_datatype`](Self::record_datatype).
     #[inline(always)]
     pub fn post_first(
         &mut self,
@@ -68,7 +68,7 @@ impl Engine {
         let (bin, place) = self.matching.quiet_bin(wanted)?;
         let mut fields = self.arena.take_at_hand()?.begin_change();
         self.sequence += 1;
-        fields.tell_datatype(datatype);
+        fields.record_datatype(datatype);
         fields.state = RequestState::Posted;
         fields.kind = RequestKind::Receive;
         fields.flags = FLAG_PLAIN;
@@ -85,8 +85,9 @@ impl Engine {
         Some(token)
     }
 
-    /// Matches a whole message without a mark with the first receive of its queue. The fast path of [`arrive`](Self::arrive); answers the
-    /// address of the receive's buffer and how many bytes fit. `None`: nothing was done.
+    /// Matches an eager message without a mark with the first receive of its queue. The fast path of
+    /// [`arrive`](Self::arrive); returns the address of the receive's buffer and the number of bytes that fit. `None`:
+    /// nothing was done.
     #[inline(always)]
     pub fn arrive_first(&mut self, peer: Peer, word: u64, bytes: u64) -> Option<(u64, u64)> {
         let (context, tag) = wire::envelope(word);
@@ -95,12 +96,12 @@ impl Engine {
             peer: peer.0,
             tag,
         };
-        // Else it would meet a receive of any tag.
+        // Otherwise it would match a receive of any tag.
         if tag < 0 {
             return None;
         }
         let (_, slot) = self.matching.take_head(&mut self.arena, message)?;
-        self.tally.match_attempts.add(1);
+        self.counters.match_attempts.add(1);
         let mut fields = slot.begin_change();
         fields.state = RequestState::Complete;
         fields.matched_peer = message.peer;
@@ -108,15 +109,15 @@ impl Engine {
         fields.matched_bytes = bytes;
         if bytes > fields.bytes {
             fields.error = RequestFailure::Truncated as u8;
-            self.tally.truncated.add(1);
+            self.counters.truncated.add(1);
         }
         Some((fields.buffer, bytes.min(fields.bytes)))
     }
 
-    /// Matches a whole message without a mark with the receive that a token names, and collects it in the same step: what
-    /// [`arrive_first`](Self::arrive_first) and [`collect_plain`](Self::collect_plain) do one after the other. Only for
-    /// receives from [`post_first`](Self::post_first), of any context. Answers the address of the receive's buffer. `None`:
-    /// nothing was done.
+    /// Matches an eager message without a mark with the receive that a token names, and collects it in the same step,
+    /// as [`arrive_first`](Self::arrive_first) and [`collect_plain`](Self::collect_plain) do one after the other. Only
+    /// for receives from [`post_first`](Self::post_first), of any context. Returns the address of the receive's
+    /// buffer. `None`: nothing was done.
     #[inline(always)]
     pub fn arrive_for(&mut self, receive: u32, peer: Peer, word: u64, bytes: u64) -> Option<u64> {
         const PLAIN: u32 = standing(RequestState::Posted, RequestKind::Receive, FLAG_PLAIN);
@@ -131,7 +132,7 @@ impl Engine {
             return None;
         }
         let buffer = fields.buffer;
-        // A receive that was posted and is not matched has no error.
+        // A posted receive that is not matched has no error.
         held.give_back_faultless();
         Some(buffer)
     }
@@ -142,7 +143,7 @@ impl Engine {
         self.arena.collect_plain(token)
     }
 
-    /// Collects a persistent send or receive if it is complete and nothing is special about it: the fast path of
+    /// Collects a persistent send or receive if it is complete and needs no special handling: the fast path of
     /// [`collect`](Self::collect).
     pub fn collect_persistent(&mut self, token: u32) -> CollectOutcome {
         self.arena.collect_persistent(token)
@@ -208,7 +209,7 @@ impl Engine {
         })
     }
 
-    /// Records what was matched; answers how many bytes fit.
+    /// Records the matched message; returns the number of bytes that fit.
     #[inline(always)]
     pub(crate) fn matched(
         &mut self,
@@ -224,7 +225,7 @@ impl Engine {
             fields.matched_bytes = bytes;
             if bytes > fields.bytes {
                 fields.error = RequestFailure::Truncated as u8;
-                self.tally.truncated.add(1);
+                self.counters.truncated.add(1);
             }
             bytes.min(fields.bytes)
         })
@@ -249,7 +250,7 @@ impl Engine {
         state: RequestState,
     ) -> Option<RequestId> {
         let Ok(id) = self.arena.take() else {
-            self.tally.refused.add(1);
+            self.counters.refused.add(1);
             return None;
         };
         let sequence = self.next_sequence();
@@ -264,9 +265,9 @@ impl Engine {
             fields.sequence = sequence;
         });
         self.matching.add_unexpected(&mut self.arena, id);
-        self.tally.unexpected.add(1);
-        self.tally.unexpected_length.add(1);
-        self.tally
+        self.counters.unexpected.add(1);
+        self.counters.unexpected_length.add(1);
+        self.counters
             .queues(Queued::Unexpected)
             .arrived(message.context);
         self.note_message(EventType::UnexpectedMessage, |_| {
@@ -275,7 +276,7 @@ impl Engine {
         Some(id)
     }
 
-    /// The body of a message that [`Output::Keep`] asked for.
+    /// Stores the body of a message, as [`Output::Keep`] requests.
     pub fn keep(&mut self, message: RequestId, body: Box<[u8]>) {
         let index = message.index();
         if self.bodies.len() <= index {
@@ -296,10 +297,10 @@ impl Engine {
             .unwrap_or_default()
     }
 
-    /// A kept message was copied to its receive: its memory is free again.
+    /// Frees a kept message that was copied to its receive.
     pub fn drop_message(&mut self, message: RequestId) {
         let bytes = self.arena.fields(message).bytes;
-        // First: a debugger must not find a message whose body is gone.
+        // First, so that a debugger does not find a message whose body is gone.
         self.arena.give_back(message);
         if let Some(body) = self.bodies.get_mut(message.index()) {
             *body = None;
@@ -307,7 +308,7 @@ impl Engine {
         self.refund(bytes);
     }
 
-    /// The earliest message that such a receive would match, without taking it (MPI 5.0 section 3.8.1).
+    /// The earliest message that such a receive would match, left in its queue (MPI 5.0 section 3.8.1).
     #[must_use]
     pub fn probe(
         &mut self,
@@ -330,11 +331,11 @@ impl Engine {
         })
     }
 
-    /// Takes a probed message out of its queue, for one matched receive (MPI 5.0 section 3.8.2).
+    /// Takes a probed message out of its queue, for a matched receive (MPI 5.0 section 3.8.2).
     pub fn claim(&mut self, found: ProbedMessage) {
         self.unlink_unexpected(found.message);
         self.arena.change(found.message, |fields| {
-            // Whether the data are here is remembered where the debugger does not look.
+            // Whether the data have arrived is recorded in a scratch word, which debuggers do not read.
             fields.scratch[4] = u64::from(fields.state == RequestState::Kept);
             fields.state = RequestState::Claimed;
         });
@@ -367,7 +368,7 @@ impl Engine {
         Ok((request, self.match_message(request, message, kept)))
     }
 
-    /// A receive meets a message that came first, and whose data are here if it was `kept`.
+    /// Matches a receive with an unexpected message, whose data are here if it was `kept`.
     fn match_message(
         &mut self,
         request: RequestId,
@@ -381,10 +382,10 @@ impl Engine {
             tag: fields.tag,
         };
         if kept {
-            // A debugger must not find it beside the receive that has it, however long the rest of it takes.
+            // A debugger must not show it beside the receive that it was matched with, however long its data take.
             self.arena
                 .change(message, |fields| fields.state = RequestState::Claimed);
-            if self.waits_for_rest(request, message) {
+            if self.wait_if_incomplete(request, message) {
                 self.matched(request, envelope, fields.bytes, RequestState::Moving);
                 return None;
             }
@@ -413,17 +414,17 @@ impl Engine {
 
     pub(crate) fn unlink_unexpected(&mut self, message: RequestId) {
         self.matching.remove_unexpected(&mut self.arena, message);
-        self.tally.unexpected_length.sub(1);
+        self.counters.unexpected_length.sub(1);
         let context = self.arena.fields(message).context;
-        self.tally.queues(Queued::Unexpected).left(context);
+        self.counters.queues(Queued::Unexpected).left(context);
         self.note_message(EventType::UnexpectedMatched, |engine| {
             let fields = engine.arena.fields(message);
             (context, fields.peer, fields.tag, fields.bytes, 0)
         });
     }
 
-    /// A receive that the application has freed goes as soon as it is complete, but after its data were delivered: the
-    /// slot's buffer address stays readable until the slot is taken again.
+    /// Frees the slot of a completed receive that the application has freed, but only after its data were delivered:
+    /// the slot's buffer address stays readable until the slot is taken again.
     #[inline(always)]
     pub(crate) fn release_orphan(&mut self, request: RequestId) {
         if self.arena.fields(request).flags & queue_layout::FLAG_ORPHAN != 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Large messages: announced (RTS), then read by the receiver (FIN) or, where it cannot read the sender's memory,
-//! asked for (CTS) and streamed (DATA).
+//! Rendezvous of large messages: announced (RTS), then read by the receiver (FIN) or, if it cannot read the sender's
+//! memory, requested (CTS) and streamed (DATA).
 
 use queue_layout::RequestState;
 
@@ -36,9 +36,9 @@ impl Engine {
         }
     }
 
-    /// The receive and its announced message have met: asks the owner to read, or finishes at once if there is
-    /// nothing to move. While data move, the scratch words hold the sender's token, bytes moved, bytes wanted, and 1
-    /// while the sender streams.
+    /// Begins the transfer for a receive matched with an announced message: requests a read from the owner, or
+    /// completes at once if there are no bytes to move. During the transfer the scratch words hold the sender's token,
+    /// bytes moved, bytes wanted, and 1 while the sender streams.
     pub(crate) fn begin_transfer(
         &mut self,
         request: RequestId,
@@ -63,15 +63,15 @@ impl Engine {
         })
     }
 
-    /// The bytes that [`Output::Pull`] asked for are here.
+    /// Completes a receive whose data were read, as [`Output::Pull`] requests.
     pub fn pulled(&mut self, request: RequestId) {
         self.finish_transfer(request);
     }
 
-    /// The transport cannot read the sender's memory: the sender is asked to stream.
+    /// The transport cannot read the sender's memory: requests a stream from the sender.
     pub fn cannot_pull(&mut self, request: RequestId) {
         let (peer, token, wanted) = self.transfer(request);
-        // From now on DATA frames may complete the receive; while the owner reads, they may not.
+        // From here on DATA frames may complete the receive; during a read they may not.
         self.arena.private(request).scratch[3] = 1;
         let word = wire::token_word(token, self.arena.token(request));
         self.put_off_control(peer, control(wire::CTS, word), &[wanted]);
@@ -112,7 +112,8 @@ impl Engine {
             return self.refuse();
         };
         let tokens = &tokens[..count];
-        // A frame that is refused ends nothing, so all are looked at before the first ends. One token twice ends it once.
+        // A refused frame changes nothing, so all tokens are checked before the first send completes. A repeated token
+        // completes its send once.
         let is_good = |(place, token): (usize, &u32)| {
             !tokens[..place].contains(token) && self.announced(*token, arrival.peer).is_some()
         };
@@ -169,7 +170,7 @@ impl Engine {
         )
     }
 
-    /// The announced send that a peer's token names, if that peer may name it.
+    /// The announced send that a token from `peer` names, if it is a send to that peer.
     pub(crate) fn announced(&self, token: u32, peer: Peer) -> Option<RequestId> {
         let request = self.arena.find(token)?;
         let fields = self.arena.fields(request);

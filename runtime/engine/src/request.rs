@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Request slots: where they live, how they are taken and given back. The arena is what a debugger reads; the lists
-//! of `matching.rs` only link it.
+//! Request slots: where they are stored, how they are taken and given back. The arena is the image that a debugger
+//! reads; the lists of `matching.rs` only link its slots.
 
 use queue_layout::{
     CHUNK_SLOTS, Chunk, FLAG_PERSISTENT, FLAG_PLAIN, MAX_CHUNKS, RequestFields, RequestKind,
@@ -9,12 +9,12 @@ use queue_layout::{
 
 use crate::{ContextId, Peer, wire};
 
-/// A slot in one of its uses: `index << 8 | generation`, as in [`RequestFields::token`].
+/// One use of a slot: `index << 8 | generation`, as in [`RequestFields::token`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(pub u32);
 
 impl RequestId {
-    /// Number of the slot: what two uses of it have in common.
+    /// Index of the slot, the same in all its uses.
     #[must_use]
     pub fn index(self) -> usize {
         (self.0 >> GENERATION_BITS) as usize
@@ -25,18 +25,18 @@ impl RequestId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted;
 
-/// Request slots in chunks that never move; index 0 is never handed out.
+/// Request slots in chunks that never move; index 0 is never used.
 ///
 /// In every free slot `flags` and `error` are 0 and `next` leads to the next free one.
 #[derive(Debug)]
 pub struct RequestArena {
     chunks: Box<Table>,
     count: u32,
-    /// The free slot that is taken next, by a token of any generation; 0 if there is none.
+    /// The free slot that is taken next, by its token; 0 if there is none.
     free: u32,
 }
 
-/// A null pointer where there is no chunk yet: what a debugger reads.
+/// A null pointer where there is no chunk yet: this is what a debugger reads.
 type Table = [Option<Box<Chunk>>; MAX_CHUNKS];
 
 impl RequestArena {
@@ -51,7 +51,7 @@ impl RequestArena {
         arena
     }
 
-    /// What a slot says.
+    /// The fields of a slot.
     #[inline(always)]
     #[must_use]
     pub fn fields(&self, id: RequestId) -> &RequestFields {
@@ -72,20 +72,20 @@ impl RequestArena {
         current.then_some(RequestId(token))
     }
 
-    /// What names a slot outside the engine; 27 bits.
+    /// The name of a slot outside the engine; 27 bits.
     #[inline(always)]
     #[must_use]
     pub fn token(&self, id: RequestId) -> u32 {
         id.0
     }
 
-    /// Slots in use: those of which [`iter`](Self::iter) tells.
+    /// Number of slots in use, those that [`iter`](Self::iter) yields.
     #[must_use]
     pub fn live(&self) -> usize {
         self.iter().count()
     }
 
-    /// Slots that exist.
+    /// Number of slots allocated.
     #[inline(always)]
     pub(crate) fn slots(&self) -> usize {
         self.count as usize * CHUNK_SLOTS
@@ -106,7 +106,7 @@ impl RequestArena {
             .map(|fields| RequestId(fields.token))
     }
 
-    /// A slot, if one exists that is free.
+    /// A free slot, if one is allocated.
     #[inline(always)]
     pub(crate) fn take_at_hand(&mut self) -> Option<&mut RequestSlot> {
         let free = self.free;
@@ -122,14 +122,14 @@ impl RequestArena {
     pub(crate) fn take(&mut self) -> Result<RequestId, Exhausted> {
         match self.take_at_hand() {
             Some(slot) => {
-                slot.tell_datatype(0);
+                slot.record_datatype(0);
                 Ok(RequestId(slot.fields().token))
             }
             None => self.take_new(),
         }
     }
 
-    /// Gives a slot back; its generation moves on, so that old handles and tokens no longer name it.
+    /// Frees a slot and advances its generation, so that old handles and tokens no longer name it.
     #[inline(always)]
     pub(crate) fn give_back(&mut self, id: RequestId) {
         if let Some(held) = self.hold(id.0) {
@@ -137,7 +137,7 @@ impl RequestArena {
         }
     }
 
-    /// The slot of a token that may be stale, to look at and perhaps to give back.
+    /// The slot of a token that may be stale, to be inspected and perhaps freed.
     #[inline(always)]
     pub(crate) fn hold(&mut self, token: u32) -> Option<SlotRef<'_>> {
         Some(SlotRef {
@@ -146,7 +146,7 @@ impl RequestArena {
         })
     }
 
-    /// Collects a plain receive that is complete: gives its slot back and answers what was matched.
+    /// Collects a plain receive that is complete: frees its slot and returns the matched message.
     #[inline(always)]
     pub(crate) fn collect_plain(&mut self, token: u32) -> CollectOutcome {
         let Some(held) = self.hold(token) else {
@@ -167,7 +167,7 @@ impl RequestArena {
         done
     }
 
-    /// Collects a persistent send or receive that is complete and of which nothing is special: it is inactive afterwards.
+    /// Collects a persistent send or receive that is complete and needs no special handling: makes it inactive.
     pub(crate) fn collect_persistent(&mut self, token: u32) -> CollectOutcome {
         let Some(held) = self.hold(token) else {
             return CollectOutcome::Special;
@@ -198,7 +198,7 @@ impl RequestArena {
         self.slot(id).change(change)
     }
 
-    /// Access to links and scratch words only.
+    /// Access to links and scratch words only, without a change of the version.
     #[inline(always)]
     pub(crate) fn private(&mut self, id: RequestId) -> &mut RequestFields {
         self.slot(id).private()
@@ -227,18 +227,18 @@ impl RequestArena {
         for slot in chunk.slots.iter_mut().rev() {
             token -= 1 << GENERATION_BITS;
             slot.private().token = token;
-            // Slot 0 is no slot.
+            // Slot 0 is never used.
             if token != 0 {
                 slot.private().next = std::mem::replace(&mut self.free, token);
             }
         }
-        // PAIR(chunk-table): a debugger that finds the chunk's address finds its slots filled in.
+        // PAIR(chunk-table): a debugger that finds the chunk's address finds initialized slots.
         queue_layout::publish(|| self.chunks[self.count as usize] = Some(chunk));
         self.count += 1;
     }
 }
 
-/// A slot that was looked up once, for all that is done with it in one step.
+/// A slot looked up once, for all that one operation does with it.
 #[derive(Debug)]
 pub(crate) struct SlotRef<'a> {
     slot: &'a mut RequestSlot,
@@ -267,7 +267,7 @@ impl SlotRef<'_> {
         fields.next = *self.free;
         let token = fields.token;
         *self.free = token;
-        // A choice between two sums is an instruction less than masks.
+        // Selecting one of two sums takes one instruction less than masking.
         let next = token.wrapping_add(1);
         let is_within = next & GENERATION_MASK != 0;
         let first = token.wrapping_sub(GENERATION_MASK);
@@ -275,10 +275,10 @@ impl SlotRef<'_> {
     }
 }
 
-/// The message that a completed receive got.
+/// The message that a completed receive matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedMessage {
-    /// Who sent it.
+    /// Its sender.
     pub peer: Peer,
     /// Its context.
     pub context: ContextId,
@@ -289,7 +289,7 @@ pub struct ReceivedMessage {
 }
 
 impl ReceivedMessage {
-    /// That of a frame with this word.
+    /// The message of an eager frame with this word.
     #[inline(always)]
     #[must_use]
     pub fn in_frame(peer: Peer, word: u64, bytes: u64) -> Self {
@@ -322,14 +322,14 @@ pub enum CollectOutcome {
     Sent,
     /// The message is not there yet.
     NotYet,
-    /// Something is special about the request, or it failed: the ordinary way knows.
+    /// The request failed or needs special handling: the general path collects it.
     Special,
 }
 
-/// Bits of the generation in a token; those of the index are above it.
+/// Bits of the generation in a token; the index is above them.
 const GENERATION_BITS: u32 = 8;
 const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
-/// From the first token of a chunk to that of the next.
+/// Distance between the first tokens of two neighbouring chunks.
 #[allow(clippy::cast_possible_truncation, reason = "a small constant")]
 const CHUNK_TOKENS: u32 = (CHUNK_SLOTS as u32) << GENERATION_BITS;
 

@@ -11,8 +11,8 @@ use crate::synchronous::MARK;
 use crate::{ContextId, Engine, EventType, Exhausted, Peer, RequestFailure, RequestId, Send};
 
 impl Engine {
-    /// Starts a send that could not go at once ([`is_clear`](Self::is_clear) and small enough): takes a slot and
-    /// queues the message behind what already waits for that peer.
+    /// Starts a send that could not be posted at once ([`is_clear`](Self::is_clear) and small enough): takes a slot
+    /// and queues the message behind the frames that wait for that peer.
     ///
     /// # Errors
     /// [`Exhausted`] when no request slot is left.
@@ -42,7 +42,7 @@ impl Engine {
         self.put_off(peer, PendingFrame::Message(request));
     }
 
-    /// What a start of a persistent send finds out anew.
+    /// Sets the fields that each start of a persistent send determines anew.
     pub(crate) fn fill_restart(&mut self, request: RequestId, key: [u64; 3], early: bool) -> Peer {
         let early = if early { FLAG_EARLY } else { 0 };
         let fields = self.arena.fields(request);
@@ -58,7 +58,8 @@ impl Engine {
         })
     }
 
-    /// Starts an inactive persistent send whose message has gone at once ([`is_clear`](Self::is_clear) and small enough).
+    /// Starts an inactive persistent send whose message was posted at once ([`is_clear`](Self::is_clear) and small
+    /// enough).
     pub fn restart_sent(&mut self, request: RequestId) {
         self.restart(request, RequestState::Complete, |_| ());
     }
@@ -80,28 +81,28 @@ impl Engine {
         })
     }
 
-    /// The remote key of a send that was just started must be taken back when the send ends: see
+    /// Records that the remote key of a send that was just started must be released when the send ends: see
     /// [`take_back`](Self::take_back).
     pub fn lend(&mut self, request: RequestId) {
         self.arena
             .change(request, |fields| fields.flags |= FLAG_LENT);
     }
 
-    /// Whether [`take_back`](Self::take_back) has anything to say.
+    /// Whether [`take_back`](Self::take_back) would return a key.
     #[inline(always)]
     #[must_use]
     pub fn has_returned(&self) -> bool {
         !self.returned.is_empty()
     }
 
-    /// The remote key of a send that has ended, however it did, and the peer that it was for.
+    /// The next remote key to release, of a send that has ended in any manner, and the peer that it was made for.
     #[inline]
     pub fn take_back(&mut self) -> Option<(Peer, [u64; 3])> {
         self.returned.pop()
     }
 
-    /// A request of another sort (a completed send with a buffer of its own, a collective): only a slot that the
-    /// owner completes with [`finish_other`](Self::finish_other).
+    /// Starts a request of kind [`RequestKind::Other`] (a completed send with a buffer of its own, a collective): only
+    /// a slot that the owner completes with [`finish_other`](Self::finish_other).
     ///
     /// # Errors
     /// [`Exhausted`] when no request slot is left.
@@ -119,7 +120,7 @@ impl Engine {
         Ok(request)
     }
 
-    /// Gives the slot of a request of another sort back that nobody was told of.
+    /// Frees the slot of such a request, which has not been returned to the application.
     pub fn give_up_other(&mut self, request: RequestId) {
         self.arena.give_back(request);
     }
@@ -137,7 +138,7 @@ impl Engine {
         Ok(request)
     }
 
-    /// Starts an inactive persistent request of another sort.
+    /// Starts an inactive persistent request of kind [`RequestKind::Other`].
     pub fn restart_other(&mut self, request: RequestId) {
         self.arena.change(request, |fields| {
             fields.state = RequestState::Moving;
@@ -145,10 +146,11 @@ impl Engine {
         });
     }
 
-    /// Completes a request of another sort; `speaker` is a complete receive whose status it takes over.
-    pub fn finish_other(&mut self, request: RequestId, speaker: Option<RequestId>) {
-        if let Some(speaker) = speaker {
-            let from = *self.arena.fields(speaker);
+    /// Completes a request of kind [`RequestKind::Other`]; `status_of` is a complete receive whose status it takes
+    /// over.
+    pub fn finish_other(&mut self, request: RequestId, status_of: Option<RequestId>) {
+        if let Some(status_of) = status_of {
+            let from = *self.arena.fields(status_of);
             self.arena.change(request, |fields| {
                 fields.kind = from.kind;
                 fields.flags |= from.flags & FLAG_CANCELLED;
@@ -163,14 +165,14 @@ impl Engine {
         self.complete(request);
     }
 
-    /// Notes for debuggers which datatype the program named for a request: its handle as a number.
-    pub fn tell_datatype(&mut self, request: RequestId, handle: u32) {
-        self.arena.slot(request).tell_datatype(handle);
+    /// Records for debuggers the datatype that the application named for a request, by its handle.
+    pub fn record_datatype(&mut self, request: RequestId, handle: u32) {
+        self.arena.slot(request).record_datatype(handle);
     }
 
-    /// Notes for debuggers which collective a request of another sort stands for: 1 more than its number, its root (or
-    /// `ANY_PEER`) and which call it is.
-    pub fn tell_collective(
+    /// Records for debuggers the collective of a request: its number plus 1, its root (or `ANY_PEER`) and the sequence
+    /// number of the call.
+    pub fn record_collective(
         &mut self,
         request: RequestId,
         number: u16,
@@ -183,13 +185,13 @@ impl Engine {
         });
     }
 
-    /// The same that is noted for another request.
-    pub fn take_over_datatype(&mut self, request: RequestId, of: RequestId) {
+    /// Copies the datatype recorded for another request.
+    pub fn copy_datatype(&mut self, request: RequestId, of: RequestId) {
         let handle = self.arena.slot(of).datatype();
-        self.tell_datatype(request, handle);
+        self.record_datatype(request, handle);
     }
 
-    /// The application has collected a complete request: the slot is free, or inactive if it is persistent.
+    /// Collects a complete request: frees the slot, or makes it inactive if the request is persistent.
     #[inline(always)]
     pub fn collect(&mut self, request: RequestId) {
         if self.arena.fields(request).flags & FLAG_PERSISTENT == 0 {
@@ -200,7 +202,7 @@ impl Engine {
         }
     }
 
-    /// The application frees a request (MPI 5.0 section 3.7.3): now if nothing is under way, else at its end.
+    /// Frees a request (MPI 5.0 section 3.7.3): now if no operation is in progress, else when it ends.
     pub fn free(&mut self, request: RequestId) {
         match self.arena.fields(request).state {
             RequestState::Inactive | RequestState::Complete => self.arena.give_back(request),

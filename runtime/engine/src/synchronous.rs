@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Small synchronous sends (`MPI_Ssend`, MPI 5.0 section 3.4): the data go at once, as an eager message's do, with a *mark*
-//! that names the send; the receiver answers with the mark (MATCHED) when a receive has met the message.
+//! Small synchronous sends (`MPI_Ssend`, MPI 5.0 section 3.4): the data are sent at once, as an eager message's are,
+//! with a *mark* that names the send; the receiver returns the mark (MATCHED) when a receive has matched the message.
 //!
-//! A mark is a small number, which fits into the flags of a frame. There are as many as may be under way at once; who needs
-//! one more announces the message instead.
+//! A mark is a small number that fits into the flags of a frame. Only so many sends can have one at a time; a further
+//! send is announced instead.
 
 use queue_layout::{FLAG_SYNCHRONOUS, RequestFields, RequestKind, RequestState};
 
 use crate::credit::control;
 use crate::{ArrivedFrame, Engine, Output, Peer, RequestId, wire};
 
-/// Which sends have marks.
+/// The sends that have marks.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    /// By mark, 1 less: the token of the send that had it last.
+    /// By mark less 1: the token of the send that had it last.
     tokens: Vec<u32>,
-    /// The next mark to be tried, 1 less.
+    /// The next mark to try, less 1.
     next: usize,
 }
 
 impl Engine {
-    /// A mark for a synchronous send of so many bytes that is being started; 0: it is to be announced.
+    /// A mark for a synchronous send of `bytes` bytes that is being started; 0: it is to be announced.
     pub(crate) fn take_mark(&mut self, request: RequestId, bytes: u64) -> u64 {
         if bytes > self.config.eager_limit_bytes {
             return 0;
         }
         let place = self.marks.next;
-        // Also where it is taken: a send that waits for long must not be in the way of all others.
-        self.marks.next = (place + 1) % MOST_MARKS;
+        // Also if that mark is in use: a send that waits long must not block all others.
+        self.marks.next = (place + 1) % MAX_MARKS;
         match self.marks.tokens.get(place).copied() {
             Some(token) if self.marked(place, token).is_some() => return 0,
             Some(_) => {}
@@ -37,7 +37,7 @@ impl Engine {
         place as u64 + 1
     }
 
-    /// The send of a token, if it is under way and has the mark of that place.
+    /// The send of a token, if it is in progress and has the mark with that index.
     fn marked(&self, place: usize, token: u32) -> Option<RequestId> {
         let request = self.arena.find(token)?;
         let fields = self.arena.fields(request);
@@ -46,7 +46,7 @@ impl Engine {
         (is_it && is_under_way).then_some(request)
     }
 
-    /// A receive has met a message with a mark: its sender is told.
+    /// Sends MATCHED for a message with a mark that a receive has matched.
     #[cold]
     pub(crate) fn answer_mark(&mut self, peer: Peer, mark: u64) {
         self.put_off_control(peer, control(wire::MATCHED, mark), &[]);
@@ -68,13 +68,13 @@ impl Engine {
     }
 }
 
-/// The mark of a send as the flags of a frame have it.
+/// A send's mark, as the flags of a frame.
 #[allow(clippy::cast_possible_truncation, reason = "marks are few")]
 pub(crate) fn mark_in_flags(send: &RequestFields) -> u16 {
     mark_of(send) as u16
 }
 
-/// The mark of a send; 0: it has none.
+/// A send's mark; 0: none.
 pub(crate) fn mark_of(send: &RequestFields) -> u64 {
     match send.flags & FLAG_SYNCHRONOUS {
         0 => 0,
@@ -82,9 +82,9 @@ pub(crate) fn mark_of(send: &RequestFields) -> u64 {
     }
 }
 
-/// The scratch word of a synchronous send that holds its mark. The first three are its remote key.
+/// The scratch word of a synchronous send that holds its mark. The first three hold its remote key.
 pub(crate) const MARK: usize = 3;
-/// The scratch word of a kept message that holds the mark that came with it, or 0.
+/// The scratch word of a kept message that holds its mark, or 0.
 pub(crate) const KEPT_MARK: usize = 2;
-/// Small synchronous sends that are under way at once; more are announced.
-const MOST_MARKS: usize = 256;
+/// Small synchronous sends with a mark at a time; more are announced.
+const MAX_MARKS: usize = 256;

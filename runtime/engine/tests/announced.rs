@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ends of announced sends: those that were read meanwhile are told together.
+//! Completions of announced sends: those of messages read meanwhile go in one FIN.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -13,8 +13,8 @@ use engine::{
 
 const CONTEXT: ContextId = ContextId(4);
 const BYTES: u64 = 1 << 16;
-/// All that one frame tells.
-const MOST: usize = 1 + wire::MOST_FURTHER as usize;
+/// Most tokens of one FIN.
+const MOST: usize = 1 + wire::MAX_FURTHER_TOKENS as usize;
 
 /// A sender, 0, and a receiver, 1.
 struct Two {
@@ -24,7 +24,7 @@ struct Two {
 }
 
 impl Two {
-    /// So many messages were announced, and are being read.
+    /// `count` messages were announced, and are being read.
     fn reading(count: usize) -> Self {
         let engine = || Engine::new(Config::default(), 2);
         let mut two = Self {
@@ -116,7 +116,7 @@ fn what_was_read_meanwhile_is_told_in_one_frame() {
     }
 }
 
-/// What was posted says no more, and nothing is held back for the sake of others.
+/// A FIN that was posted does not change any more, and none is delayed to collect more tokens.
 #[test]
 fn what_is_read_later_is_told_later() {
     let mut two = Two::reading(3);
@@ -129,7 +129,7 @@ fn what_is_read_later_is_told_later() {
     }
 }
 
-/// A message that is sent between two ends keeps its place between them.
+/// A message that is sent between two completions keeps its place between them.
 #[test]
 fn nothing_is_overtaken() {
     let mut two = Two::reading(3);
@@ -155,7 +155,7 @@ fn nothing_is_overtaken() {
     assert!(!two.engines[0].is_complete(two.sends[0]));
 }
 
-/// A frame that says more than it has, or more than there may be, or a wrong token among good ones, or one twice.
+/// A FIN with too few bytes, too many tokens, a wrong token among good ones, or a repeated one.
 #[test]
 fn a_frame_that_lies_ends_nothing() {
     let mut two = Two::reading(4);

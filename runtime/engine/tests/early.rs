@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages that travel at once in several frames, frame by frame.
+//! Early messages, frame by frame.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -277,7 +277,7 @@ fn arrive(engine: &mut Engine, kind: u8, word: u64, bytes: u64, words: [u64; 6])
 fn a_receive_that_waits_for_the_rest_takes_no_frames_of_other_protocols() {
     let mut pair = Pair::new(1000, 1000);
     let word = wire::eager(CONTEXT, 1).word;
-    // Slots that remember a stream, whatever is put into them next.
+    // Slots with the scratch words of a stream, whatever uses them next.
     let streamed: Vec<_> = (0..4).map(|_| pair.receive(1)).collect();
     for request in streamed {
         let engine = &mut pair.receiver;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fast paths decide nothing of their own: an engine that tries them first and one that never does see the same
-//! messages matched in the same order (promise E1), with receives from any source and of any tag, persistent, cancelled,
+//! The fast paths make no decisions of their own: an engine that tries them first and one that never does match the
+//! same messages in the same order (promise E1), with receives from any source and of any tag, persistent, cancelled,
 //! freed and too short ones between them, and probes.
 
 #![allow(clippy::cast_possible_truncation, reason = "small random numbers")]
@@ -27,28 +27,28 @@ impl Random {
     }
 }
 
-/// What a receive got: its buffer, the message's number, whether it was too long, its tag and its bytes.
+/// The outcome of a receive: its buffer, the message's number, whether it was too long, its tag and its bytes.
 type Got = (u64, u64, bool, i32, u64);
 
-/// In the place of a message's number: the receive was cancelled.
+/// Instead of a message's number: the receive was cancelled.
 const CANCELLED: u64 = u64::MAX;
 
-/// One engine, and what became of its receives.
+/// One engine, and the outcomes of its receives.
 struct Side {
     engine: Engine,
     fast: bool,
     /// Token and buffer of each open receive.
     open: Vec<(u32, u64)>,
-    /// Number of the message that lies at each buffer address.
+    /// Number of the message in each buffer.
     memory: Vec<Option<u64>>,
     got: Vec<Got>,
     /// How often each fast path was taken while other receives were posted: post, arrive for, arrive.
     taken_in_company: [u32; 3],
 }
 
-/// What a receive, a probe or a message says.
+/// The parameters of a receive, a probe or a message.
 #[derive(Clone, Copy)]
-struct Asked {
+struct Parameters {
     context: ContextId,
     peer: Option<u32>,
     tag: Option<i32>,
@@ -75,33 +75,38 @@ impl Side {
         }
     }
 
-    fn receive(&mut self, asked: Asked) {
+    fn receive(&mut self, parameters: Parameters) {
         let buffer = self.memory.len() as u64;
         self.memory.push(None);
-        let plain = asked.peer.zip(asked.tag);
-        let plain = plain.filter(|_| self.fast && !asked.persistent);
+        let plain = parameters.peer.zip(parameters.tag);
+        let plain = plain.filter(|_| self.fast && !parameters.persistent);
         let posted = plain.and_then(|(peer, tag)| {
-            self.engine
-                .post_first(asked.context, Peer(peer), tag, (asked.bytes, 0), buffer)
+            self.engine.post_first(
+                parameters.context,
+                Peer(peer),
+                tag,
+                (parameters.bytes, 0),
+                buffer,
+            )
         });
         if posted.is_some() {
             self.note(0);
         }
-        let token = posted.unwrap_or_else(|| self.start(asked, buffer));
+        let token = posted.unwrap_or_else(|| self.start(parameters, buffer));
         self.open.push((token, buffer));
     }
 
-    fn start(&mut self, asked: Asked, buffer: u64) -> u32 {
+    fn start(&mut self, parameters: Parameters, buffer: u64) -> u32 {
         let receive = Receive {
-            context: asked.context,
-            peer: asked.peer.map(Peer),
-            tag: asked.tag,
-            bytes: asked.bytes,
+            context: parameters.context,
+            peer: parameters.peer.map(Peer),
+            tag: parameters.tag,
+            bytes: parameters.bytes,
             buffer,
         };
-        let started = self.engine.start_receive(receive, asked.persistent);
+        let started = self.engine.start_receive(receive, parameters.persistent);
         let (request, mut output) = started.expect("a slot is left");
-        if asked.persistent {
+        if parameters.persistent {
             output = self.engine.restart_receive(request);
         }
         if let Some(Output::DeliverKept { message, .. }) = output {
@@ -113,7 +118,7 @@ impl Side {
         self.engine.arena().token(request)
     }
 
-    fn arrive(&mut self, message: Asked, number: u64, awaited: Option<u64>) {
+    fn arrive(&mut self, message: Parameters, number: u64, awaited: Option<u64>) {
         let (peer, tag) = message.peer.zip(message.tag).expect("of a message");
         let head = wire::eager(message.context, tag);
         let (peer, bytes) = (Peer(peer), message.bytes);
@@ -161,21 +166,23 @@ impl Side {
         (state == RequestState::Posted).then_some(request)
     }
 
-    /// The program gives a posted receive up; its message is still taken in.
+    /// Frees a posted receive; its message is still taken in.
     fn free(&mut self, request: RequestId) {
         let token = self.engine.arena().token(request);
         self.open.retain(|(open, _)| *open != token);
         self.engine.free(request);
     }
 
-    fn probe(&mut self, asked: Asked) -> Option<(Peer, i32, u64)> {
-        let found = self
-            .engine
-            .probe(asked.context, asked.peer.map(Peer), asked.tag)?;
+    fn probe(&mut self, parameters: Parameters) -> Option<(Peer, i32, u64)> {
+        let found = self.engine.probe(
+            parameters.context,
+            parameters.peer.map(Peer),
+            parameters.tag,
+        )?;
         Some((found.peer, found.tag, found.bytes))
     }
 
-    /// Collects everything that is complete, by either way.
+    /// Collects everything that is complete, by either path.
     fn collect(&mut self) {
         for (token, buffer) in std::mem::take(&mut self.open) {
             match self.collect_one(token) {
@@ -213,12 +220,12 @@ impl Side {
     }
 }
 
-/// One act of a random program, done on both sides.
+/// One operation of a random program, made on both sides.
 fn act(random: &mut Random, number: u64, fast: &mut Side, ordinary: &mut Side) {
     let context = ContextId(CONTEXT.0 + u32::from(random.below(6) == 0));
     let peer = random.below(u64::from(PEERS)) as u32;
     let tag = random.below(3) as i32;
-    let message = Asked {
+    let message = Parameters {
         context,
         peer: Some(peer),
         tag: Some(tag),
@@ -226,7 +233,7 @@ fn act(random: &mut Random, number: u64, fast: &mut Side, ordinary: &mut Side) {
         persistent: false,
     };
     let wild = random.below(8);
-    let asked = Asked {
+    let parameters = Parameters {
         peer: (wild != 0).then_some(peer),
         tag: (wild != 1).then_some(tag),
         persistent: random.below(10) == 0,
@@ -235,7 +242,7 @@ fn act(random: &mut Random, number: u64, fast: &mut Side, ordinary: &mut Side) {
     // One of the last receives.
     let recent = (fast.memory.len() as u64).wrapping_sub(1 + random.below(6));
     match random.below(24) {
-        0 | 1 => assert_eq!(fast.probe(asked), ordinary.probe(asked)),
+        0 | 1 => assert_eq!(fast.probe(parameters), ordinary.probe(parameters)),
         which @ 2..4 => {
             let (one, other) = (fast.posted(recent), ordinary.posted(recent));
             assert_eq!(one.is_some(), other.is_some(), "receive {recent}");
@@ -248,8 +255,8 @@ fn act(random: &mut Random, number: u64, fast: &mut Side, ordinary: &mut Side) {
             }
         }
         4..14 => {
-            fast.receive(asked);
-            ordinary.receive(asked);
+            fast.receive(parameters);
+            ordinary.receive(parameters);
         }
         _ => {
             let awaited = fast.open.get(random.below(4) as usize);
@@ -291,7 +298,7 @@ fn s3_5_the_fast_paths_match_what_the_ordinary_ones_match() {
     assert!(taken.iter().all(|count| *count > 500), "{taken:?}");
 }
 
-/// Receives that the slots show as posted: in the first context and in the second.
+/// Number of receives whose slots are posted, in the first context and in the second.
 fn posted_by_slots(engine: &Engine) -> [u64; 2] {
     let all = engine.arena().iter().map(|id| engine.arena().fields(id));
     let posted = all.filter(|fields| {
@@ -303,12 +310,12 @@ fn posted_by_slots(engine: &Engine) -> [u64; 2] {
     })
 }
 
-/// Begins to watch the posted receives of a context, or ends it.
+/// Starts or stops observing the posted receives of a context.
 fn turn_watch(engine: &mut Engine, watch: &mut Option<usize>, context: ContextId) {
     *watch = match watch.take() {
         None => engine.watch_queue(Queued::Posted, context),
         Some(at) => {
-            engine.tally().queues(Queued::Posted).unwatch(at);
+            engine.live_counters().queues(Queued::Posted).unwatch(at);
             None
         }
     };
@@ -334,7 +341,7 @@ fn posted_receives_are_counted_whatever_posts_and_takes_them() {
             }
             let expected = posted_by_slots(&fast.engine);
             assert_eq!(expected, posted_by_slots(&ordinary.engine));
-            let queues = fast.engine.tally().queues(Queued::Posted);
+            let queues = fast.engine.live_counters().queues(Queued::Posted);
             for (watch, expected) in watches.iter().zip(&expected) {
                 let Some(at) = watch else { continue };
                 assert_eq!(queues.length(*at), *expected, "seed {seed}, act {number}");
@@ -345,7 +352,7 @@ fn posted_receives_are_counted_whatever_posts_and_takes_them() {
             *sum += one;
         }
     }
-    // The fast paths are taken again where nobody watches any more.
+    // The fast paths are taken again after the last observer has gone.
     assert!(taken.iter().all(|count| *count > 20), "{taken:?}");
     assert!(compared > 1000, "{compared}");
 }
@@ -396,7 +403,7 @@ fn s3_5_a_receive_from_any_source_takes_what_a_later_one_waits_for() {
     assert!(matches!(taken, Some(Output::Deliver { request, .. }) if request == wild));
 }
 
-/// More slots than at first bring more bins: every receive must be found in its new one, by every way.
+/// More slots than at first bring more bins: every receive must be found in its new one, by every path.
 #[test]
 fn receives_are_found_after_the_bins_have_grown() {
     const RECEIVES: u32 = 3000;
@@ -404,7 +411,7 @@ fn receives_are_found_after_the_bins_have_grown() {
     let mut tokens = Vec::new();
     for number in 0..RECEIVES {
         let (context, buffer) = (number / 3, u64::from(number));
-        // The short way until it has no slot at hand, which the ordinary one then gets.
+        // The fast path until no slot is free, which the general path then gets.
         let short = engine.post_first(ContextId(context), Peer(2), 7, (BYTES, 0), buffer);
         tokens.push(short.unwrap_or_else(|| {
             let wanted = receive_of(Some(2), context, buffer);
@@ -446,7 +453,7 @@ fn an_old_token_takes_nothing_that_its_slot_waits_for_now() {
     for stale in [old, new + 1, new ^ 1 << 27, 0, u32::MAX] {
         assert_eq!(engine.arrive_for(stale, Peer(1), word, BYTES), None);
     }
-    // What is wrong with a message leaves the receive alone.
+    // An invalid message does not affect the receive.
     assert_eq!(engine.arrive_for(new, Peer(2), word, BYTES), None);
     assert_eq!(engine.arrive_for(new, Peer(1), word ^ 1, BYTES), None);
     assert_eq!(engine.arrive_for(new, Peer(1), word ^ 1 << 32, BYTES), None);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Promises E2 and E3: a receiver that waits for one message gets it through a flood of others, within its budget.
+//! Promises E2 and E3: a receiver that waits for one message gets it during a flood of others, within its budget.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -15,11 +15,11 @@ use engine::{Config, ContextId, Peer, Receive, RequestId, Send, wire};
 const CONTEXT: ContextId = ContextId(4);
 const BUDGET: u64 = 200_000;
 const EAGER: u64 = 1000;
-/// Frames that are under way to the receiver before its wish can be heard.
+/// Frames in flight to the receiver before its THROTTLE can arrive.
 const ROOM: usize = 64;
 
-/// What a message may cost in memory beside its body, generously.
-const MOST_OVERHEAD: u64 = 400;
+/// Upper bound of the memory of a message beside its body.
+const MAX_OVERHEAD_BYTES: u64 = 400;
 
 fn world(ranks: u32, reads: Reads) -> World {
     let config = Config {
@@ -31,7 +31,7 @@ fn world(ranks: u32, reads: Reads) -> World {
     World::new(ranks, config, ROOM, reads, 7)
 }
 
-/// A standard send as the owner makes it: at once if nothing stands in the way, else with a request.
+/// A standard send as the owner makes it: posted at once if possible, else with a request.
 fn send(world: &mut World, from: u32, tag: i32, bytes: u64) -> Option<RequestId> {
     let body = pattern(tag as usize, bytes);
     if bytes <= EAGER && world.engines[from as usize].is_clear(Peer(0)) {
@@ -75,7 +75,7 @@ fn receive(world: &mut World, peer: Option<u32>, tag: Option<i32>, bytes: u64) -
     request
 }
 
-/// What the receiver's engine keeps, as a cautious person would count it.
+/// Upper bound of the memory that the receiver's engine keeps.
 fn memory_of(world: &World) -> u64 {
     let engine = &world.engines[0];
     let arena = engine.arena();
@@ -105,7 +105,7 @@ fn flood(senders: u32, count: usize, bytes: u64, reads: Reads) {
                 world.step();
             }
         }
-        world.news.clear();
+        world.events.clear();
     }
     for from in 1..=senders {
         open.extend(send(&mut world, from, 2, 77).map(|request| (from, request)));
@@ -118,7 +118,7 @@ fn flood(senders: u32, count: usize, bytes: u64, reads: Reads) {
             "the awaited message is not here"
         );
     }
-    let slack = u64::from(senders) * (4 * ROOM as u64) * (bytes.min(EAGER) + MOST_OVERHEAD);
+    let slack = u64::from(senders) * (4 * ROOM as u64) * (bytes.min(EAGER) + MAX_OVERHEAD_BYTES);
     assert!(
         most <= BUDGET + slack,
         "{most} bytes kept, budget {BUDGET}, slack {slack}"
@@ -126,13 +126,13 @@ fn flood(senders: u32, count: usize, bytes: u64, reads: Reads) {
     let peak = world.engines[0].counters().kept_bytes_peak;
     assert!(peak <= BUDGET + slack, "{peak} bytes counted");
 
-    // The flood was no loss: everything can be received.
+    // Nothing of the flood was lost: everything can be received.
     for _ in 0..count * senders as usize {
         let request = receive(&mut world, None, Some(1), bytes);
         world.settle();
         assert!(world.engines[0].is_complete(request));
         world.engines[0].collect(request);
-        world.news.clear();
+        world.events.clear();
     }
     for (from, request) in open {
         assert!(world.engines[from as usize].is_complete(request));
@@ -171,7 +171,7 @@ fn the_awaited_messages_come_through_floods_of_several_senders() {
     flood(4, 3000, 100, Reads::Sometimes);
 }
 
-/// The brake holds while unexpected messages fill half of all slots, even where the budget is not reached.
+/// Senders are throttled while unexpected messages fill half of all slots, even if the budget is not reached.
 #[test]
 fn slots_do_not_run_out_before_the_budget() {
     let config = Config {
@@ -183,7 +183,7 @@ fn slots_do_not_run_out_before_the_budget() {
         assert!(send(&mut world, 1, 1, 0).is_none());
     }
     world.deliver_all(0);
-    world.news.clear();
+    world.events.clear();
     world.settle();
     assert!(!world.engines[1].is_clear(Peer(0)), "nobody braked");
     assert_eq!(world.engines[0].counters().refused, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Promise E4: whatever frames a peer makes up, nothing panics, nothing leaves a request's bounds, refused frames
-//! change nothing, and what others send and receive is not touched.
+//! Promise E4: whatever frames a peer forges, nothing panics, nothing leaves a request's bounds, refused frames change
+//! nothing, and messages between others are not affected.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -10,7 +10,7 @@
 
 mod common;
 
-use common::{News, Random, Reads, World, for_seeds, key, pattern};
+use common::{Random, Reads, WireEvent, World, for_seeds, key, pattern};
 use engine::{
     ArrivedFrame, Config, ContextId, FrameHead, Output, Peer, Receive, RequestId, RequestKind,
     Send, wire,
@@ -22,14 +22,14 @@ const ATTACKER: u32 = 1;
 const FRIEND: u32 = 2;
 const CONTEXTS: [u32; 2] = [4, 9];
 
-/// The victim talks to a friend by the rules, while an attacker sends it anything at all.
+/// The victim exchanges messages with a friend, while an attacker sends it arbitrary frames.
 struct Scene {
     world: World,
     random: Random,
-    /// Receives named for the friend, with the messages that they must get, and the friend's receives.
+    /// Receives from the friend, with the messages that they must get, and the friend's receives.
     awaited: Vec<(u32, RequestId, usize)>,
     messages: usize,
-    /// Tokens that were good once.
+    /// Tokens that were valid once.
     old_tokens: Vec<u32>,
     /// Tokens of receives that wait for the attacker's stream.
     streams: Vec<u32>,
@@ -58,23 +58,23 @@ impl Scene {
 
     fn act(&mut self) {
         match self.random.below(8) {
-            0 => self.talk(VICTIM, FRIEND),
-            1 => self.talk(FRIEND, VICTIM),
+            0 => self.exchange_message(VICTIM, FRIEND),
+            1 => self.exchange_message(FRIEND, VICTIM),
             2 => self.open_up(),
             3 => {
                 self.world.step();
             }
             _ => self.attack(),
         }
-        self.world.news.clear();
+        self.world.events.clear();
     }
 
-    /// One honest message; its receive is named and comes before or after it.
-    fn talk(&mut self, from: u32, to: u32) {
+    /// One regular message; its receive has no wildcard and is posted before or after it.
+    fn exchange_message(&mut self, from: u32, to: u32) {
         let bytes = self.random.pick(&[0, 8, 64, 500, 3000]);
         let number = self.messages;
         self.messages += 1;
-        // One tag per message, so that order among them is not this test's matter.
+        // One tag per message, so that this test does not depend on order among them.
         let tag = number as i32;
         if self.random.below(2) == 0 {
             self.send(from, to, tag, number, bytes);
@@ -117,7 +117,7 @@ impl Scene {
         self.awaited.push((at, request, number));
     }
 
-    /// The victim does something that the attacker may take part in.
+    /// The victim starts an operation in which the attacker may take part.
     fn open_up(&mut self) {
         let bytes = self.random.pick(&[0, 8, 500, 3000]);
         let buffer = self.world.lend(vec![7; bytes as usize]);
@@ -165,7 +165,7 @@ impl Scene {
         self.collect_some();
     }
 
-    /// The attacker takes its frames and answers none of them.
+    /// Takes the victim's frames to the attacker, and answers none of them.
     fn drain_towards_attacker(&mut self) {
         let engine = &mut self.world.engines[VICTIM as usize];
         while engine.next_frame(Peer(ATTACKER)).is_some() {
@@ -173,7 +173,7 @@ impl Scene {
         }
     }
 
-    /// Collects what has to do with the attacker, and remembers its tokens.
+    /// Collects requests that involve the attacker, and records their tokens.
     fn collect_some(&mut self) {
         let engine = &mut self.world.engines[VICTIM as usize];
         let arena = engine.arena();
@@ -211,7 +211,7 @@ impl Scene {
         self.drain_towards_attacker();
     }
 
-    /// All slots of the victim but for links, and whether the friend alone has to do with them.
+    /// All slots of the victim without links, and whether each involves the friend alone.
     fn see(&self) -> Vec<(String, bool)> {
         let arena = self.world.engines[VICTIM as usize].arena();
         arena
@@ -224,7 +224,7 @@ impl Scene {
             .collect()
     }
 
-    /// Any frame: all kinds, envelopes and tokens that are good, were good, or never will be.
+    /// Any frame: all kinds, envelopes and tokens that are valid, were valid, or never will be.
     fn make_up(&mut self) -> ArrivedFrame {
         let kind = match self.random.below(14) {
             0 => self.random.next() as u8,
@@ -282,7 +282,7 @@ impl Scene {
         }
     }
 
-    /// Carries out what the engine asks for after a frame of the attacker, and checks its bounds.
+    /// Carries out the output for a frame of the attacker, and checks its bounds.
     fn take(&mut self, arrival: &ArrivedFrame, output: Option<Output>) {
         let engine = &mut self.world.engines[VICTIM as usize];
         match output {
@@ -347,7 +347,7 @@ impl Scene {
         }
     }
 
-    /// Whatever the attacker did, the two friends have what they sent each other.
+    /// Checks that the two friends have each other's messages, whatever the attacker did.
     fn end(&mut self) {
         self.drain_towards_attacker();
         self.world.settle();
@@ -395,13 +395,14 @@ fn a_sender_that_does_not_exist_is_refused() {
     assert_eq!(world.engines[0].arena().live(), 0);
     assert!(
         !world
-            .news
+            .events
             .iter()
-            .any(|news| matches!(news, News::Posted { .. }))
+            .any(|events| matches!(events, WireEvent::Posted { .. }))
     );
 }
 
-/// What a peer may not say of a send: that it was cancelled when nobody asked, or more bytes than a count can hold.
+/// Replies that a peer may not send: a cancel that was not requested, or a request for more bytes than a count can
+/// hold.
 #[test]
 fn answers_that_nobody_asked_for_are_refused() {
     let mut world = World::new(2, Config::default(), 8, Reads::Work, 1);
@@ -421,7 +422,7 @@ fn answers_that_nobody_asked_for_are_refused() {
     engine.next_frame(Peer(1)).unwrap();
     engine.posted(Peer(1));
     let token = u64::from(engine.arena().token(request));
-    let mut say = |kind, flags, word, words| {
+    let mut inject = |kind, flags, word, words| {
         let head = FrameHead { kind, flags, word };
         let arrival = ArrivedFrame {
             peer: Peer(1),
@@ -432,19 +433,23 @@ fn answers_that_nobody_asked_for_are_refused() {
         assert_eq!(engine.arrive(arrival), None);
         engine.counters().refused
     };
-    assert_eq!(say(wire::CANCELLED, wire::WAS_CANCELLED, token, 0), 1);
+    assert_eq!(inject(wire::CANCELLED, wire::WAS_CANCELLED, token, 0), 1);
     assert_eq!(
-        say(wire::CTS, 0, token, 1),
+        inject(wire::CTS, 0, token, 1),
         1 + 1,
         "more than the message has"
     );
-    assert_eq!(say(wire::FIN, 0, token ^ 1, 0), 3, "a token of another use");
-    assert_eq!(say(wire::RTS, 0, 4, 5), 4, "a message of 2^63 bytes");
+    assert_eq!(
+        inject(wire::FIN, 0, token ^ 1, 0),
+        3,
+        "a token of another use"
+    );
+    assert_eq!(inject(wire::RTS, 0, 4, 5), 4, "a message of 2^63 bytes");
     assert!(!engine.is_complete(request));
     assert_eq!(engine.probe(ContextId(4), None, None), None);
 }
 
-/// A negative tag would meet a receive of any tag, or an internal one.
+/// A negative tag would match a receive of any tag, or an internal one.
 #[test]
 fn a_negative_tag_meets_no_receive() {
     for tag in [-1, -2, i32::MIN] {
@@ -474,7 +479,7 @@ fn a_negative_tag_meets_no_receive() {
     }
 }
 
-/// Each such frame is answered: one that never takes the answers must not make the victim remember them for ever.
+/// Each such frame is answered: for a peer that never takes the answers the victim must not queue them without limit.
 #[test]
 fn answers_that_nobody_takes_do_not_pile_up() {
     let mut world = World::new(2, Config::default(), 8, Reads::Work, 1);
@@ -489,7 +494,7 @@ fn answers_that_nobody_takes_do_not_pile_up() {
         bytes: 8,
         words: [4, 0, 0, 0, 0, 0],
     };
-    // More than a peer can have sends open, and so requests to cancel.
+    // More than the open sends of a peer, and so its requests to cancel.
     for _ in 0..1 << 21 {
         engine.arrive(cancel);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How sends whose data a peer may read give the right back, and what becomes of operations whose peer is lost.
+//! Release of the remote keys of sends, and the outcome of operations whose peer is lost.
 #![allow(clippy::unwrap_used, reason = "test code may panic")]
 
 use engine::{
@@ -45,7 +45,7 @@ fn receive(peer: Option<Peer>) -> Receive {
     }
 }
 
-/// Posts all that waits for the peer; the kinds of its frames.
+/// Posts all frames that wait for the peer; returns their kinds.
 fn post_all(engine: &mut Engine) -> Vec<u8> {
     std::iter::from_fn(|| {
         let frame = engine.next_frame(PEER)?;
@@ -76,7 +76,7 @@ fn answer(engine: &mut Engine, kind: u8, send: RequestId, words: &[u64]) {
     assert_eq!(arrive(engine, kind, word, words), None);
 }
 
-/// The key and nothing else is given back.
+/// The key of the send is released, and no other.
 fn assert_returned(engine: &mut Engine) {
     assert_eq!(engine.take_back(), Some((PEER, KEY)));
     assert_eq!(engine.take_back(), None);
@@ -193,7 +193,7 @@ fn operations_with_a_lost_peer_fail_and_those_with_others_do_not() {
     for request in [announced, queued, named] {
         assert_eq!(failure(&engine, request), LOST);
     }
-    assert_eq!(engine.tally().lost.get(), 3);
+    assert_eq!(engine.live_counters().lost.get(), 3);
     assert_eq!(engine.arena().fields(named).matched_peer, PEER.0);
     for request in [any, elsewhere, from_other] {
         assert_eq!(failure(&engine, request), None);
@@ -230,7 +230,7 @@ fn a_cancelled_send_that_has_not_left_is_no_failure() {
     engine.cancel(request);
     engine.lose(PEER, |_, _| false);
     assert_eq!(failure(&engine, request), Some(0));
-    assert_eq!(engine.tally().lost.get(), 0);
+    assert_eq!(engine.live_counters().lost.get(), 0);
 }
 
 /// The word of an announcement or first frame.

@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{News, Reads, World, key, pattern};
+use common::{Reads, WireEvent, World, key, pattern};
 use engine::{
     Config, ContextId, Engine, Output, Peer, Receive, RequestFailure, RequestId, RequestState,
     Send, wire,
@@ -162,10 +162,9 @@ fn s3_4_a_synchronous_send_ends_after_its_match_and_not_before() {
 
 /// The frames that one rank has posted, by kind, and how many of them had flags.
 fn posted(world: &mut World, from: u32, kind: u8) -> (usize, usize) {
-    let is_it = |news: &&News| matches!(news, News::Posted { from: rank, frame, .. } if *rank == from && frame.head.kind == kind);
-    let found: Vec<_> = world.news.iter().filter(is_it).collect();
-    let has_flags =
-        |news: &&&News| matches!(news, News::Posted { frame, .. } if frame.head.flags != 0);
+    let is_it = |events: &&WireEvent| matches!(events, WireEvent::Posted { from: rank, frame, .. } if *rank == from && frame.head.kind == kind);
+    let found: Vec<_> = world.events.iter().filter(is_it).collect();
+    let has_flags = |events: &&&WireEvent| matches!(events, WireEvent::Posted { frame, .. } if frame.head.flags != 0);
     (found.len(), found.iter().filter(has_flags).count())
 }
 
@@ -175,14 +174,14 @@ fn s3_4_a_small_synchronous_send_takes_two_frames_and_no_more_than_some_at_once(
     const MARKS: usize = 256;
     let mut world = world(Reads::Work);
     for round in 0..3 {
-        world.news.clear();
+        world.events.clear();
         let sent: Vec<_> = (0..MANY)
             .map(|tag| send(&mut world, 0, 1, tag as i32, 60, true))
             .collect();
         world.settle();
         assert_eq!(posted(&mut world, 0, wire::EAGER), (MARKS, MARKS));
         assert_eq!(posted(&mut world, 0, wire::RTS).0, MANY - MARKS);
-        // The other way round, so that answers come in another order than marks were given.
+        // In reverse, so that answers come in another order than marks were assigned.
         for tag in (0..MANY).rev() {
             assert!(!is_complete(&world, 0, sent[tag]), "round {round}");
             let request = receive(&mut world, 1, Some(0), Some(tag as i32), 60);
@@ -201,7 +200,7 @@ fn s3_4_a_synchronous_send_that_waits_for_long_is_in_nobodys_way() {
     let mut world = world(Reads::Work);
     send(&mut world, 0, 1, 1, 8, true);
     world.settle();
-    world.news.clear();
+    world.events.clear();
     for _ in 0..600 {
         let sent = send(&mut world, 0, 1, 2, 8, true);
         let request = receive(&mut world, 1, Some(0), Some(2), 8);
@@ -210,7 +209,7 @@ fn s3_4_a_synchronous_send_that_waits_for_long_is_in_nobodys_way() {
         world.engines[1].collect(request);
         world.engines[0].collect(sent);
     }
-    // Each time round one of them found a mark that is taken.
+    // Each time one of them found a mark that is in use.
     assert_eq!(posted(&mut world, 0, wire::RTS).0, 2);
 }
 
@@ -227,7 +226,7 @@ fn s3_9_a_synchronous_start_can_be_cancelled_though_the_cancel_of_the_last_came_
     };
     receive(&mut world, 1, Some(0), Some(1), 8);
     start(&mut world);
-    // It was matched, and the answer has not come.
+    // It was matched, and the answer is in flight.
     world.engines[0].cancel(request);
     world.drain(0);
     world.deliver_all(1);
@@ -283,7 +282,7 @@ fn s3_5_wildcards_and_names_take_turns_in_posting_order() {
     }
 }
 
-/// Peers that share a bin of the matching table are kept apart, before and after it grows.
+/// Peers that share a bin of the matching table are distinguished, before and after it grows.
 // tidy: long (one table, before and after it grows)
 #[test]
 fn s3_5_a_source_is_never_taken_for_another() {
@@ -331,7 +330,7 @@ fn s3_5_a_source_is_never_taken_for_another() {
             assert_eq!(engine.probe(CONTEXT, Some(Peer(peer)), None), None);
         }
         assert_eq!(engine.arena().live(), 0);
-        // And the other way round: receives first.
+        // In reverse: receives first.
         for peer in 0..PEERS {
             let wanted = Receive {
                 context: CONTEXT,
@@ -361,7 +360,7 @@ fn s3_8_2_a_claimed_message_belongs_to_its_claimer() {
         let other = receive(&mut world, 1, None, None, 5000);
         assert!(!is_complete(&world, 1, other));
         assert_eq!(world.engines[1].probe(CONTEXT, None, None), None);
-        // Its sender cannot take it back any more.
+        // Its sender cannot cancel it any more.
         world.engines[0].cancel(sent);
         world.settle();
         let buffer = world.lend(vec![0; 5000]);
@@ -440,7 +439,7 @@ fn s3_9_a_persistent_send_can_be_cancelled_again_after_a_cancel_that_came_too_la
     assert_eq!(fields(&world, 0, request).flags & FLAG_CANCELLED, 0);
     world.engines[0].collect(request);
     assert_eq!(fields(&world, 0, request).state, RequestState::Inactive);
-    // Announced again, and nobody receives: this time the cancel works.
+    // Announced again, and no receive is posted: this time the cancel works.
     world.engines[0].restart_send(request, described.key, false);
     world.settle();
     world.engines[0].cancel(request);
@@ -463,7 +462,7 @@ fn s3_9_a_persistent_send_that_went_at_once_is_complete_and_starts_again() {
         world.engines[0].collect(request);
         assert_eq!(fields(&world, 0, request).state, RequestState::Inactive);
     }
-    // What a cancelled start has left behind is not told of the next.
+    // The answer to the cancel of one start does not affect the next.
     world.engines[0].restart_send(request, described.key, false);
     world.engines[0].cancel(request);
     world.settle();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The anchor, from which everything else is found.
+//! The anchor, the entry point of a debugger.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
@@ -11,18 +11,18 @@ use crate::group::{FIRST_GROUP_ROWS, GroupRow, GroupTable};
 use crate::slot::{CHUNK_SLOTS, MAX_CHUNKS, RequestSlot};
 use crate::table::{FieldRow, LAYOUT};
 
-/// Grows when a field moves or changes its meaning.
+/// Incremented when a field moves or changes its meaning.
 pub const QUEUE_LAYOUT_VERSION: u16 = 1;
 
-/// Grows when something is added: 1 added communicators, 2 their handles and datatypes, 3 calls that wait, 4 the datatype
-/// of an operation and predefined datatypes, 5 the bytes of collectives, 6 groups.
+/// Incremented when something is added: 1 added communicators, 2 their handles and datatypes, 3 waiting calls, 4 the
+/// datatype of an operation and predefined datatypes, 5 the bytes of collectives, 6 groups.
 pub const QUEUE_LAYOUT_MINOR: u16 = 6;
 
-/// What a debugger looks up by name in the library: everything else is found from here.
+/// The structure that a debugger looks up by name in the library; it leads to everything else.
 ///
-/// A reader takes `magic` and `major` first and refuses what it does not know; `size` tells it how much of this structure
-/// there is (it only ever grows); `self_address` tells it whether it has read the right copy of the library. Where `state`
-/// is not [`RUNNING`] the addresses mean nothing, or what they lead to stands still for ever.
+/// A reader checks `magic` and `major` first and refuses unknown values; `size` is the size of this structure (it only
+/// ever grows); `self_address` confirms that it has read the right copy of the library. Unless `state` is [`RUNNING`]
+/// the addresses are invalid or lead to data that no longer change.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Anchor {
@@ -30,7 +30,7 @@ pub struct Anchor {
     pub magic: [u8; 8],
     /// [`QUEUE_LAYOUT_VERSION`]: another one is another layout of this structure or another meaning of a field.
     pub major: u16,
-    /// Grows when something is added.
+    /// [`QUEUE_LAYOUT_MINOR`]: incremented when something is added.
     pub minor: u16,
     /// Bytes of this structure.
     pub size: u32,
@@ -62,7 +62,7 @@ pub struct Anchor {
     pub chunk_slots: u32,
     /// Bytes of one slot.
     pub slot_bytes: u32,
-    /// How many threads may be in MPI at a time: [`ONE_THREAD`] or [`MANY_THREADS`]; 0 where a version does not say.
+    /// [`ONE_THREAD`] or [`MANY_THREADS`]: how many threads may be in MPI at a time; 0 in versions without this field.
     pub threads: AtomicU32,
     /// Address of the table of communicators ([`CommTable`]).
     pub comms: AtomicU64,
@@ -76,7 +76,7 @@ pub struct Anchor {
     pub type_first_rows: u32,
     /// Bytes of a row.
     pub type_row_bytes: u32,
-    /// Address of the first row of calls that wait ([`CallTable`]).
+    /// Address of the first row of waiting calls ([`CallTable`]).
     pub calls: AtomicU64,
     /// Rows of calls.
     pub call_rows: u32,
@@ -84,9 +84,9 @@ pub struct Anchor {
     pub call_row_bytes: u32,
     /// Address of the rows of predefined datatypes, which have the form of [`TypeRow`].
     pub predefined: AtomicU64,
-    /// How many these are.
+    /// Number of predefined rows.
     pub predefined_rows: AtomicU32,
-    /// 0.
+    /// Reserved, 0.
     pub reserved: u32,
     /// Address of the table of groups ([`GroupTable`]).
     pub groups: AtomicU64,
@@ -98,7 +98,7 @@ pub struct Anchor {
 
 /// The first bytes of an [`Anchor`].
 pub const MAGIC: [u8; 8] = *b"rmpimqs1";
-/// Tells a reader of another byte order that it is one.
+/// Has another value for a reader of another byte order.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 /// State of an [`Anchor`]: MPI is not initialized.
 pub const BEFORE: u32 = 0;
@@ -158,7 +158,8 @@ impl Anchor {
         }
     }
 
-    /// Says where datatypes are, the program's and the predefined ones, before the anchor is opened. Both stay where they are.
+    /// Records the tables of datatypes, the program's and the predefined ones, before the anchor is opened. Neither
+    /// may move.
     pub fn show_types(&self, types: &'static TypeTable, predefined: &'static [TypeRow]) {
         let address = core::ptr::from_ref(types).addr() as u64;
         self.types.store(address, Ordering::Relaxed);
@@ -168,14 +169,14 @@ impl Anchor {
         self.predefined_rows.store(rows, Ordering::Relaxed);
     }
 
-    /// Says where groups are, before the anchor is opened. The table stays where it is.
+    /// Records the table of groups, before the anchor is opened. The table must not move.
     pub fn show_groups(&self, groups: &'static GroupTable) {
         let address = core::ptr::from_ref(groups).addr() as u64;
         self.groups.store(address, Ordering::Relaxed);
     }
 
-    /// MPI is initialized: fills the anchor and, at last, declares it valid. `chunks` is the address of the chunk table; it and
-    /// the tables must stay where they are.
+    /// Fills the anchor when MPI is initialized and, last, declares it valid. `chunks` is the address of the chunk
+    /// table; neither it nor the tables may move.
     pub fn open(
         &self,
         pid: u32,
@@ -201,16 +202,16 @@ impl Anchor {
         self.state.store(RUNNING, Ordering::Relaxed);
     }
 
-    /// Whether several threads may be in MPI at a time. Said before the anchor is opened.
+    /// Records whether several threads may be in MPI at a time, before the anchor is opened.
     pub fn set_threads(&self, many: bool) {
         let threads = if many { MANY_THREADS } else { ONE_THREAD };
         self.threads.store(threads, Ordering::Relaxed);
     }
 
-    /// MPI was finalized: what the anchor leads to stays where it is, and means nothing any more.
+    /// Declares MPI finalized: what the anchor leads to stays where it is, but is no longer valid.
     pub fn close(&self) {
         self.state.store(FINALIZED, Ordering::Relaxed);
-        // PAIR(anchor-state): nothing that happens afterwards is seen under the state before.
+        // PAIR(anchor-state): no later change is seen under the earlier state.
         compiler_fence(Ordering::SeqCst);
     }
 }

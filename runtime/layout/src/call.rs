@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls that wait: one row for each thread that has waited for a while.
+//! Waiting calls: one row for each thread that has waited for a while.
 
 use core::sync::atomic::Ordering::{self, Relaxed};
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, compiler_fence};
 
-/// `bytes` of a call that has none which all ranks must name alike.
+/// `bytes` of a call for which the ranks need not agree on a size.
 pub const NO_BYTES: u64 = u64::MAX;
 
-/// Rows of the table: threads beyond these wait without being listed.
+/// Rows of the table: further threads wait without being listed.
 pub const CALL_ROWS: usize = 64;
 
-/// Bytes of a function's name, with the zero that ends it.
+/// Bytes of a function's name, with the terminating zero.
 pub const CALL_NAME_BYTES: usize = 48;
 
 /// `waits_for` of a row without a call.
 pub const CALL_FREE: u32 = 0;
 /// The call waits for its one or two requests ([`CallFacts::tokens`]).
 pub const CALL_REQUESTS: u32 = 1;
-/// It waits for requests of a list of the program's ([`CallFacts::list`]).
+/// It waits for requests in an array of the application's ([`CallFacts::list`]).
 pub const CALL_LIST: u32 = 2;
-/// It waits for a message that it does not take (a probe).
+/// It waits for a message that it does not receive (a probe).
 pub const CALL_MESSAGE: u32 = 3;
 /// It waits for other ranks (a collective).
 pub const CALL_RANKS: u32 = 4;
 /// It waits for something else.
 pub const CALL_OTHER: u32 = 5;
 
-/// The calls that wait.
+/// The waiting calls.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct CallTable {
@@ -43,7 +43,7 @@ impl Default for CallTable {
 }
 
 impl CallTable {
-    /// Notes a call that waits. The answer is for [`end`](Self::end); `None` where no row is free.
+    /// Records a waiting call. The result is the argument of [`end`](Self::end); `None` if no row is free.
     pub fn begin(&self, facts: &CallFacts<'_>) -> Option<usize> {
         let free = |row: &CallRow| row.waits_for.load(Relaxed) == CALL_FREE;
         let number = self.rows.iter().position(free)?;
@@ -51,22 +51,22 @@ impl CallTable {
         Some(number)
     }
 
-    /// It goes on waiting, but something has happened: who compares two looks sees another wait.
+    /// Records progress within a call that still waits: a reader that compares two samples sees a different wait.
     pub fn renew(&self, number: usize) {
         let row = &self.rows[number];
-        // As many changes as an end and a new beginning.
+        // As many version changes as an end and a new beginning.
         row.change(|| ());
         row.change(|| ());
     }
 
-    /// It waits no longer.
+    /// Ends the record of a waiting call.
     pub fn end(&self, number: usize) {
         let row = &self.rows[number];
         row.change(|| row.waits_for.store(CALL_FREE, Relaxed));
     }
 }
 
-/// One call that waits.
+/// One waiting call.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct CallRow {
@@ -74,9 +74,9 @@ pub struct CallRow {
     pub(crate) version: AtomicU32,
     /// A `CALL_*` number.
     pub(crate) waits_for: AtomicU32,
-    /// The thread, by the system's number.
+    /// Thread id of the system.
     pub(crate) thread: AtomicU32,
-    /// Context of the communicator's point-to-point messages; 0: of none.
+    /// Context of the communicator's point-to-point messages; 0: none.
     pub(crate) context: AtomicU32,
     /// World rank of the other side, or [`ANY_PEER`](crate::ANY_PEER).
     pub(crate) peer: AtomicU32,
@@ -84,36 +84,36 @@ pub struct CallRow {
     pub(crate) tag: AtomicI32,
     /// Tokens of the requests; 0: none.
     pub(crate) tokens: [AtomicU32; 2],
-    /// Address of the program's list of request handles, eight bytes each.
+    /// Address of the application's array of request handles, eight bytes each.
     pub(crate) list: AtomicU64,
-    /// Handles in that list.
+    /// Number of handles in that array.
     pub(crate) count: AtomicU64,
-    /// What a handle of a request is more than its token.
+    /// Difference between a request's handle and its token.
     pub(crate) base: AtomicU64,
-    /// Of a collective: bytes of its data, where all ranks must name as many; else [`NO_BYTES`].
+    /// Of a collective: bytes of its data, if all ranks must agree on them; else [`NO_BYTES`].
     pub(crate) bytes: AtomicU64,
-    /// The function that was called, ended by a zero.
+    /// Name of the called function, terminated by a zero.
     pub(crate) function: [AtomicU8; CALL_NAME_BYTES],
 }
 
-/// What is known of a call that begins to wait.
+/// Data about a call that begins to wait.
 #[derive(Clone, Copy, Debug)]
 pub struct CallFacts<'a> {
     /// A `CALL_*` number, but not [`CALL_FREE`].
     pub waits_for: u32,
-    /// The function that was called.
+    /// Name of the called function.
     pub function: &'a str,
-    /// The thread, by the system's number.
+    /// Thread id of the system.
     pub thread: u32,
-    /// Context of the communicator's point-to-point messages; 0: of none.
+    /// Context of the communicator's point-to-point messages; 0: none.
     pub context: u32,
-    /// World rank and tag of what is waited for, or [`ANY_PEER`](crate::ANY_PEER) and [`ANY_TAG`](crate::ANY_TAG).
+    /// World rank and tag of the awaited message, or [`ANY_PEER`](crate::ANY_PEER) and [`ANY_TAG`](crate::ANY_TAG).
     pub envelope: (u32, i32),
     /// Tokens of the requests; 0: none.
     pub tokens: [u32; 2],
-    /// Address and number of the handles of a list, and what a handle is more than a token.
+    /// Address and length of an array of handles, and the difference between a handle and its token.
     pub list: (u64, u64, u64),
-    /// Of a collective: bytes of its data, where all ranks must name as many; else [`NO_BYTES`].
+    /// Of a collective: bytes of its data, if all ranks must agree on them; else [`NO_BYTES`].
     pub bytes: u64,
 }
 
@@ -135,10 +135,10 @@ impl CallRow {
         }
     }
 
-    /// Which of the waits that were noted here it is, as readers count them.
+    /// Sequence number of the present wait among those recorded in this row, as readers count them.
     #[must_use]
     pub fn wait(&self) -> u32 {
-        // Two changes a wait, and the first of each makes the version odd.
+        // Two changes a wait, each of which makes the version odd and even again.
         (self.version.load(Relaxed) >> 2).wrapping_add(1)
     }
 
@@ -175,7 +175,7 @@ impl CallRow {
         self.advance_version();
     }
 
-    /// Not one operation: one thread at a time changes a row.
+    /// Not atomic: one thread at a time changes a row.
     fn advance_version(&self) {
         let version = self.version.load(Relaxed);
         self.version.store(version.wrapping_add(1), Relaxed);

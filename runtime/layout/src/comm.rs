@@ -10,7 +10,7 @@ pub const FIRST_ROWS: usize = 16;
 /// Chunks that a table can have: more rows than there are handles.
 pub const COMM_CHUNKS: usize = 16;
 
-/// Bytes of a communicator's name, with the zero that ends it.
+/// Bytes of a communicator's name, with the terminating zero.
 pub const COMM_NAME_BYTES: usize = 64;
 
 /// `kind` of a row without a communicator.
@@ -19,10 +19,10 @@ pub const ROW_FREE: u32 = 0;
 pub const ROW_INTRA: u32 = 1;
 /// `kind` of the row of an intercommunicator.
 pub const ROW_INTER: u32 = 2;
-/// Added to one of these: the program has freed the communicator, while operations on it were pending.
+/// Added to one of these: the application has freed the communicator while operations on it were pending.
 pub const ROW_FREED: u32 = 4;
 
-/// What the context of a communicator's collectives is more than that of its messages.
+/// Difference between the context of a communicator's collectives and that of its messages.
 pub const OF_COLLECTIVES: u32 = 1;
 
 /// The collectives that are counted, by number. The first fourteen are those that `mqs_get_comm_coll_state` numbers.
@@ -81,18 +81,18 @@ const fn same(one: &[u8], other: &[u8]) -> bool {
     true
 }
 
-/// Where the rows are.
+/// The table of communicators.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct CommTable {
-    /// Grows with each communicator that is made, named or freed.
+    /// Incremented when a communicator is made, named or freed.
     pub(crate) changes: AtomicU32,
     /// The address of each chunk; the first 0 ends the table.
     pub(crate) chunks: [AtomicU64; COMM_CHUNKS],
 }
 
 impl CommTable {
-    /// Makes a chunk known. It must stay where it is as long as the table.
+    /// Publishes a chunk. It must not move as long as the table exists.
     pub fn add_chunk(&self, number: usize, rows: &[CommRow]) {
         assert_eq!(rows.len(), FIRST_ROWS << number, "rows of chunk {number}");
         let address = rows.as_ptr().addr() as u64;
@@ -100,14 +100,14 @@ impl CommTable {
         crate::publish(|| self.chunks[number].store(address, Relaxed));
     }
 
-    /// Says that a row was changed.
+    /// Records that a row was changed.
     pub fn changed(&self) {
         let changes = self.changes.load(Relaxed);
         self.changes.store(changes.wrapping_add(1), Relaxed);
     }
 }
 
-/// What one communicator is.
+/// One communicator.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct CommRow {
@@ -130,19 +130,19 @@ pub struct CommRow {
     pub(crate) group: AtomicU64,
     /// The same of the remote group.
     pub(crate) remote: AtomicU64,
-    /// Its name, ended by a zero.
+    /// Its name, terminated by a zero.
     pub(crate) name: [AtomicU8; COMM_NAME_BYTES],
-    /// Calls of each collective that began.
+    /// Number of calls of each collective.
     pub(crate) called: [AtomicU32; COLLECTIVES.len()],
-    /// Calls of each collective that have begun and not ended.
+    /// Number of calls of each collective that are in progress.
     pub(crate) active: [AtomicU32; COLLECTIVES.len()],
-    /// Number of its handle in the program; 0: it has none yet.
+    /// Its handle in the application; 0: it has none yet.
     pub(crate) handle: AtomicU32,
-    /// Nanoseconds that calls of each collective have taken, of those that were timed. For tools in the process.
+    /// Nanoseconds spent in calls of each collective, if they were timed. For tools in the process.
     took: [AtomicU64; COLLECTIVES.len()],
 }
 
-/// What is known of a communicator when it is made.
+/// Data about a new communicator.
 #[derive(Clone, Copy, Debug)]
 pub struct CommFacts {
     /// Context of its point-to-point messages.
@@ -178,7 +178,7 @@ impl Default for CommRow {
 }
 
 impl CommRow {
-    /// A communicator was made.
+    /// Fills the row of a new communicator.
     pub fn open(&self, facts: &CommFacts) {
         let kind = match facts.remote {
             Some(_) => ROW_INTER,
@@ -204,7 +204,7 @@ impl CommRow {
         });
     }
 
-    /// It was freed. Nothing is read any more where `open` pointed.
+    /// Frees the row. The group addresses given to `open` are not read any more.
     pub fn close(&self) {
         self.change(|| {
             self.kind.store(ROW_FREE, Relaxed);
@@ -213,23 +213,24 @@ impl CommRow {
         });
     }
 
-    /// It was freed, but operations on it are pending: what `open` pointed to stays until [`close`](Self::close).
+    /// Marks the communicator freed while operations on it are pending: its groups stay readable until
+    /// [`close`](Self::close).
     pub fn retire(&self) {
         let kind = self.kind.load(Relaxed);
         self.change(|| self.kind.store(kind | ROW_FREED, Relaxed));
     }
 
-    /// It was named. What does not fit is cut off between two characters.
+    /// Sets the name, truncated between two characters if it does not fit.
     pub fn rename(&self, name: &str) {
         self.change(|| self.set_name(name));
     }
 
-    /// The program knows it by this number.
-    pub fn know_handle(&self, handle: u32) {
+    /// Records the communicator's handle.
+    pub fn set_handle(&self, handle: u32) {
         self.change(|| self.handle.store(handle, Relaxed));
     }
 
-    /// A call of a collective begins. The answer is for [`end`](Self::end).
+    /// Records the start of a collective call. The result is an argument of [`end`](Self::end).
     #[must_use]
     pub fn begin(&self, collective: usize) -> u32 {
         add(&self.active[collective], 1);
@@ -237,14 +238,14 @@ impl CommRow {
         self.uses.load(Relaxed)
     }
 
-    /// A call of a collective ends; its communicator may have been freed meanwhile, and the row given to another one.
+    /// Records the end of a collective call; the communicator may have been freed meanwhile and the row reused.
     pub fn end(&self, collective: usize, begun: u32) {
         if self.uses.load(Relaxed) == begun {
             add(&self.active[collective], u32::MAX);
         }
     }
 
-    /// A call of a collective that [began](Self::begin) then, and that ends now, has taken so long.
+    /// Adds the duration of a collective call that ends now; `begun` is the result of [`begin`](Self::begin).
     pub fn took(&self, collective: usize, begun: u32, ns: u64) {
         if self.uses.load(Relaxed) == begun {
             let took = &self.took[collective];
@@ -252,32 +253,32 @@ impl CommRow {
         }
     }
 
-    /// Nanoseconds that calls of a collective have taken, of those that were timed.
+    /// Nanoseconds spent in calls of a collective, of those that were timed.
     #[must_use]
     pub fn time_ns(&self, collective: usize) -> u64 {
         let took = self.took.get(collective);
         took.map_or(0, |took| took.load(Relaxed))
     }
 
-    /// Names this use of the row: [`is_in_use`](Self::is_in_use) says whether it is still this one.
+    /// Number of this use of the row, to be checked with [`is_in_use`](Self::is_in_use).
     #[must_use]
     pub fn use_number(&self) -> u32 {
         self.uses.load(Relaxed)
     }
 
-    /// Whether the communicator that the row had then still has it.
+    /// Whether the row still belongs to the communicator of that use.
     #[must_use]
     pub fn is_in_use(&self, use_number: u32) -> bool {
         self.kind.load(Relaxed) != ROW_FREE && self.uses.load(Relaxed) == use_number
     }
 
-    /// Processes of the local group, and the rank of this one.
+    /// Size of the local group, and this process's rank in it.
     #[must_use]
     pub fn size_and_rank(&self) -> (u32, u32) {
         (self.size.load(Relaxed), self.rank.load(Relaxed))
     }
 
-    /// Calls of a collective that have begun, and of those the ones that have not ended.
+    /// Calls of a collective so far, and those in progress.
     #[must_use]
     pub fn calls(&self, collective: usize) -> (u32, u32) {
         let count = |counts: &[AtomicU32]| {
@@ -303,7 +304,7 @@ impl CommRow {
     }
 }
 
-/// Puts a name where a zero ends it; what does not fit is cut off between two characters.
+/// Stores a name with a terminating zero, truncated between two characters if it does not fit.
 pub(crate) fn put_name(places: &[AtomicU8], name: &str) {
     let mut length = name.len().min(places.len() - 1);
     while !name.is_char_boundary(length) {
@@ -316,7 +317,7 @@ pub(crate) fn put_name(places: &[AtomicU8], name: &str) {
     }
 }
 
-/// Not one operation: one thread at a time changes a row.
+/// Not atomic: one thread at a time changes a row.
 pub(crate) fn add(word: &AtomicU32, number: u32) {
     word.store(word.load(Relaxed).wrapping_add(number), Relaxed);
 }

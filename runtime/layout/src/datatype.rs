@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Datatypes that the program made: one row each, in chunks that never move.
+//! Datatypes that the application made: one row each, in chunks that never move.
 
 use core::sync::atomic::Ordering::{self, Relaxed};
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, compiler_fence};
@@ -10,10 +10,10 @@ pub const FIRST_TYPE_ROWS: usize = 16;
 /// Chunks that a table can have: more rows than there are handles.
 pub const TYPE_CHUNKS: usize = 16;
 
-/// Bytes of a datatype's name, with the zero that ends it.
+/// Bytes of a datatype's name, with the terminating zero.
 pub const TYPE_NAME_BYTES: usize = 64;
 
-/// Where the rows are.
+/// The table of datatypes.
 #[derive(Debug)]
 #[repr(C)]
 pub struct TypeTable {
@@ -36,7 +36,7 @@ impl TypeTable {
         }
     }
 
-    /// Makes a chunk known. It must stay where it is as long as the table.
+    /// Publishes a chunk. It must not move as long as the table exists.
     pub fn add_chunk(&self, number: usize, rows: &[TypeRow]) {
         assert_eq!(
             rows.len(),
@@ -49,7 +49,7 @@ impl TypeTable {
     }
 }
 
-/// What one datatype is.
+/// One datatype.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct TypeRow {
@@ -57,29 +57,29 @@ pub struct TypeRow {
     pub(crate) version: AtomicU32,
     /// Number of its handle; 0: the row is free.
     pub(crate) handle: AtomicU32,
-    /// Whether it may be used for communication.
+    /// Whether it is committed.
     pub(crate) committed: AtomicU32,
     reserved: u32,
     /// Bytes of its data.
     pub(crate) bytes: AtomicU64,
     /// Bytes from one element to the next.
     pub(crate) extent: AtomicI64,
-    /// Its name, ended by a zero.
+    /// Its name, terminated by a zero.
     pub(crate) name: [AtomicU8; TYPE_NAME_BYTES],
 }
 
-/// What is known of a datatype.
+/// Data about a datatype.
 #[derive(Clone, Copy, Debug)]
 pub struct TypeFacts<'a> {
     /// Number of its handle, which is not 0.
     pub handle: u32,
-    /// Whether it may be used for communication.
+    /// Whether it is committed.
     pub committed: bool,
     /// Bytes of its data.
     pub bytes: u64,
     /// Bytes from one element to the next.
     pub extent: i64,
-    /// Its name; what does not fit is cut off between two characters.
+    /// Its name, truncated between two characters if it does not fit.
     pub name: &'a str,
 }
 
@@ -90,7 +90,7 @@ impl Default for TypeRow {
 }
 
 impl TypeRow {
-    /// The row of a datatype that is always there.
+    /// The row of a predefined datatype.
     #[must_use]
     pub const fn predefined(facts: &TypeFacts<'_>) -> Self {
         let mut row = Self::free();
@@ -122,7 +122,7 @@ impl TypeRow {
         }
     }
 
-    /// A datatype was made or changed.
+    /// Fills the row of a datatype that was made or changed.
     pub fn fill(&self, facts: &TypeFacts<'_>) {
         self.change(|| {
             self.committed.store(u32::from(facts.committed), Relaxed);
@@ -133,7 +133,7 @@ impl TypeRow {
         });
     }
 
-    /// It was freed.
+    /// Frees the row.
     pub fn close(&self) {
         self.change(|| self.handle.store(0, Relaxed));
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an engine counts, for the tools inside its own process (performance variables of MPI_T).
+//! Counters of an engine, for tools inside its own process (MPI_T performance variables).
 //!
-//! One thread at a time changes these numbers, the owner of the engine, with plain loads and stores. Anybody may read them at any
-//! time: another thread, or a signal handler that interrupted the owner. So all of them are relaxed, and no two of them
-//! are read as of one instant.
+//! One thread at a time changes these numbers, the owner of the engine, with plain loads and stores. Any thread may
+//! read them at any time, and so may a signal handler that interrupted the owner. All accesses are relaxed, and no two
+//! values are a consistent snapshot.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
@@ -17,14 +17,14 @@ use crate::EventMask;
 pub struct OwnedCounter(AtomicU64);
 
 impl OwnedCounter {
-    /// What it is now.
+    /// The present value.
     #[inline(always)]
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// Sets it; for its owner.
+    /// Sets the value; for its owner.
     #[inline(always)]
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
@@ -36,40 +36,40 @@ impl OwnedCounter {
         self.set(self.get().wrapping_add(more));
     }
 
-    /// Takes away; for its owner.
+    /// Subtracts; for its owner.
     #[inline(always)]
     pub fn sub(&self, less: u64) {
         self.set(self.get().wrapping_sub(less));
     }
 }
 
-/// How many can watch the extremes of one level.
+/// Watermark observers of one counter.
 pub const WATCHES: usize = 16;
 
-/// A number that goes up and down, with high and low watermarks for each observer since it began to observe.
+/// A number that rises and falls, with the high or low watermark for each observer since it started.
 #[derive(Debug, Default)]
 pub struct WatermarkCounter {
     now: OwnedCounter,
-    /// A bit for each watch that is in use.
+    /// A bit for each observer number in use.
     used: AtomicU32,
-    /// A bit for each that looks for the lowest value.
+    /// A bit for each observer of the low watermark.
     low: AtomicU32,
     extremes: [AtomicU64; WATCHES],
 }
 
-/// An observer of a [`WatermarkCounter`], by its number.
+/// An observer of a [`WatermarkCounter`], by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatermarkObserver(pub usize);
 
 impl WatermarkCounter {
-    /// What it is now.
+    /// The present value.
     #[inline(always)]
     #[must_use]
     pub fn get(&self) -> u64 {
         self.now.get()
     }
 
-    /// It rises; for its owner.
+    /// Adds; for its owner.
     #[inline(always)]
     pub fn add(&self, more: u64) {
         self.now.add(more);
@@ -78,7 +78,7 @@ impl WatermarkCounter {
         }
     }
 
-    /// It falls; for its owner.
+    /// Subtracts; for its owner.
     #[inline(always)]
     pub fn sub(&self, less: u64) {
         self.now.sub(less);
@@ -100,7 +100,7 @@ impl WatermarkCounter {
         }
     }
 
-    /// Begins to watch for the highest value, or the lowest, from the present one on; `None`: all watches are in use.
+    /// Starts an observer of the high or low watermark, from the present value on; `None`: all observers are in use.
     pub fn watch(&self, for_lowest: bool) -> Option<WatermarkObserver> {
         let free = (0..WATCHES).find(|at| {
             let bit = 1 << at;
@@ -114,12 +114,12 @@ impl WatermarkCounter {
         Some(WatermarkObserver(free))
     }
 
-    /// Ends a watch.
+    /// Stops an observer.
     pub fn unwatch(&self, watch: WatermarkObserver) {
         self.used.fetch_and(!(1 << watch.0), Relaxed);
     }
 
-    /// The extreme so far.
+    /// The watermark of an observer.
     #[must_use]
     pub fn extreme(&self, watch: WatermarkObserver) -> u64 {
         self.extremes
@@ -127,7 +127,7 @@ impl WatermarkCounter {
             .map_or(0, |extreme| extreme.load(Relaxed))
     }
 
-    /// Goes on from another extreme; answers the one so far.
+    /// Sets the watermark; returns the previous one.
     pub fn set_extreme(&self, watch: WatermarkObserver, value: u64) -> u64 {
         self.extremes
             .get(watch.0)
@@ -144,18 +144,18 @@ pub enum Queued {
     Posted,
 }
 
-/// How many queues of one kind can be watched at once.
+/// Queues of one kind that can be observed at once.
 pub const QUEUES: usize = 64;
 
-/// The lengths of the queues of one kind of some contexts, those that somebody watches.
+/// Lengths of the queues of one kind, for the contexts that are observed.
 #[derive(Debug)]
 pub struct Queues {
-    /// How many of the rows are in use.
+    /// Number of rows in use.
     watched: AtomicU32,
     rows: [QueueLength; QUEUES],
 }
 
-/// The length of one matching queue that is observed.
+/// Length of one observed queue.
 #[derive(Debug)]
 struct QueueLength {
     used: AtomicU32,
@@ -177,7 +177,7 @@ impl Default for Queues {
 }
 
 impl Queues {
-    /// A message or receive came into the queue of a context; for the owner.
+    /// Counts an entry added to the queue of a context; for the owner.
     #[inline(always)]
     pub fn arrived(&self, context: u32) {
         if self.are_watched() {
@@ -185,7 +185,7 @@ impl Queues {
         }
     }
 
-    /// One left it; for the owner.
+    /// Counts an entry removed; for the owner.
     #[inline(always)]
     pub fn left(&self, context: u32) {
         if self.are_watched() {
@@ -198,14 +198,15 @@ impl Queues {
         rows.filter(move |row| row.used.load(Relaxed) != 0 && row.context.load(Relaxed) == context)
     }
 
-    /// Whether any queue is watched.
+    /// Whether any queue is observed.
     #[inline(always)]
     #[must_use]
     pub fn are_watched(&self) -> bool {
         self.watched.load(Relaxed) != 0
     }
 
-    /// Begins to watch the queue of a context, which has this length now; for the owner. `None`: there are too many.
+    /// Starts to observe the queue of a context, whose length is `length` now; for the owner. `None`: too many are
+    /// observed.
     pub fn watch(&self, context: u32, length: u64) -> Option<usize> {
         let free = |row: &QueueLength| row.used.load(Relaxed) == 0;
         let at = self.rows.iter().position(free)?;
@@ -217,7 +218,7 @@ impl Queues {
         Some(at)
     }
 
-    /// Ends a watch.
+    /// Stops observing a queue.
     pub fn unwatch(&self, at: usize) {
         if let Some(row) = self.rows.get(at)
             && row.used.swap(0, Relaxed) != 0
@@ -226,7 +227,7 @@ impl Queues {
         }
     }
 
-    /// The length of a queue that is watched.
+    /// The length of an observed queue.
     #[must_use]
     pub fn length(&self, at: usize) -> u64 {
         self.rows.get(at).map_or(0, |row| row.length.get())
@@ -236,70 +237,70 @@ impl Queues {
 /// The counters of an engine.
 #[derive(Debug, Default)]
 pub struct EngineCounters {
-    /// Frames that made no sense.
+    /// Invalid frames.
     pub refused: OwnedCounter,
-    /// Unexpected messages so far.
+    /// Unexpected messages since the start.
     pub unexpected: OwnedCounter,
-    /// Bytes of unexpected data kept at the moment, with what each message costs beside its body.
+    /// Bytes of unexpected data kept at present, including the overhead of each message.
     pub kept_bytes: WatermarkCounter,
-    /// The most bytes kept at one time.
+    /// Highest value of `kept_bytes`.
     pub kept_bytes_peak: OwnedCounter,
     /// Unexpected messages not matched.
     pub unexpected_length: WatermarkCounter,
-    /// The same of some contexts.
+    /// The same for some contexts.
     unexpected_queues: Queues,
-    /// Receives posted and not matched, of some contexts. In all they are not counted: it would cost each message.
+    /// Receives posted and not matched, for some contexts. The total is not counted: that would cost every message.
     posted_queues: Queues,
-    /// Entries looked at while matching, but for receives that are matched by the message that they wait for.
+    /// Queue entries inspected while matching, except by the fast path that names its receive by a token.
     pub match_attempts: OwnedCounter,
-    /// Times a sender was asked to announce its messages.
+    /// Times a sender was throttled.
     pub throttles: OwnedCounter,
-    /// Messages that were announced.
+    /// Messages sent by rendezvous.
     pub announced: OwnedCounter,
     /// Bytes of those.
     pub announced_bytes: OwnedCounter,
-    /// Messages that went at once in several frames.
+    /// Messages sent at once in several frames.
     pub early: OwnedCounter,
     /// Bytes of those.
     pub early_bytes: OwnedCounter,
-    /// Messages of persistent sends that went through a gate.
+    /// Messages of persistent sends that bypassed the frame stream through a gate.
     pub gated: OwnedCounter,
     /// Bytes of those.
     pub gated_bytes: OwnedCounter,
-    /// Announced messages whose data were read out of the sender's memory.
+    /// Announced messages whose data were read from the sender's memory.
     pub pulled: OwnedCounter,
     /// Bytes of those.
     pub pulled_bytes: OwnedCounter,
-    /// Announced messages whose senders were asked for the data in frames.
+    /// Announced messages whose data were streamed in frames.
     pub streamed: OwnedCounter,
     /// Bytes of those.
     pub streamed_bytes: OwnedCounter,
-    /// Operations that were to be cancelled.
+    /// Operations for which cancellation was requested.
     pub cancels: OwnedCounter,
-    /// Messages that were longer than their receive.
+    /// Messages longer than their receive.
     pub truncated: OwnedCounter,
-    /// Operations that failed since the other process does not answer.
+    /// Operations that failed because the other process is dead.
     pub lost: OwnedCounter,
-    /// Times a receiver has asked this process to announce its messages.
+    /// Times a receiver has throttled this process.
     pub throttled: OwnedCounter,
-    /// Times that it need not any more.
+    /// Times a receiver has released it.
     pub released: OwnedCounter,
-    /// Waits that have become long, and ended.
+    /// Long waits that have ended.
     pub waits: OwnedCounter,
-    /// Their time in nanoseconds, from when they had become long.
+    /// Their time in nanoseconds, counted from when they became long.
     pub waited_ns: OwnedCounter,
-    /// Times that a core was offered to others.
+    /// Times that the core was yielded to other processes.
     pub yields: OwnedCounter,
-    /// Communicators that this process has.
+    /// Communicators of this process at present.
     pub communicators: WatermarkCounter,
-    /// Communicators that it had so far.
+    /// Communicators since the start.
     pub communicators_made: OwnedCounter,
-    /// What tools want to hear of.
-    pub wanted: EventMask,
+    /// Event types that tools have subscribed to.
+    pub subscribed: EventMask,
 }
 
 impl EngineCounters {
-    /// Those of the queues of one kind that somebody watches.
+    /// The observed queues of one kind.
     #[inline(always)]
     #[must_use]
     pub fn queues(&self, kind: Queued) -> &Queues {

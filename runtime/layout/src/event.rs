@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can happen in an engine and around it that tools may want to hear of (events of MPI_T), and which of it they do.
+//! Types of events in an engine and around it (MPI_T events), and the set that tools have subscribed to.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// A type of event, by its place in the table of the tool interface. The words of its records are given there
+/// A type of event, by its index in the table of the tool interface. The words of its records are documented there
 /// (`runtime::var::events`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EventType {
     /// A message arrived before its receive.
     UnexpectedMessage,
-    /// A receive, or a matched probe, took such a message.
+    /// A receive, or a matched probe, matched such a message.
     UnexpectedMatched,
     /// A message was announced.
     RendezvousSendBegin,
-    /// The data of an announced message have left, or were read.
+    /// The data of an announced message have been sent or read.
     RendezvousSendEnd,
-    /// A receive met an announced message, of which the data are still to come.
+    /// A receive matched an announced message, whose data are still to come.
     RendezvousReceiveBegin,
-    /// Those data are there.
+    /// Those data have arrived.
     RendezvousReceiveEnd,
     /// A request is complete.
     RequestComplete,
-    /// This process asked a sender to announce its messages.
+    /// This process throttled a sender.
     SenderThrottled,
-    /// It took that back.
+    /// It released the sender.
     SenderReleased,
-    /// A receiver asked this process to announce its messages.
+    /// A receiver throttled this process.
     CreditStallBegin,
-    /// It took that back.
+    /// It released this process.
     CreditStallEnd,
     /// A communicator was made.
     CommunicatorCreated,
@@ -40,9 +40,9 @@ pub enum EventType {
     CollectiveEnd,
     /// The data of a large message could not be read from the sender's memory.
     SingleCopyRefused,
-    /// Memory of a large message could not be opened to the peer.
+    /// Memory of a large message could not be registered for the peer.
     MemoryNotRegistered,
-    /// A process does not answer any more.
+    /// A peer is dead.
     PeerLost,
     /// The process goes to sleep.
     SleepBegin,
@@ -50,17 +50,17 @@ pub enum EventType {
     SleepEnd,
     /// A call of MPI failed.
     ErrorRaised,
-    /// A port of the network carries nothing.
+    /// A network port has failed.
     PortDown,
-    /// It carries again.
+    /// It works again.
     PortUp,
 }
 
 impl EventType {
-    /// How many there are.
+    /// Number of event types.
     pub const COUNT: usize = Self::PortUp as usize + 1;
 
-    /// Its bit in a set of events.
+    /// Its bit in an [`EventMask`].
     #[inline(always)]
     #[must_use]
     pub const fn bit(self) -> u32 {
@@ -68,32 +68,32 @@ impl EventType {
     }
 }
 
-/// The set of event types that somebody listens to, a bit each.
+/// The set of event types with subscribers, a bit each.
 #[derive(Debug, Default)]
 pub struct EventMask(AtomicU32);
 
 impl EventMask {
-    /// None.
+    /// The empty set.
     #[must_use]
     pub const fn none() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// Whether this one is wanted.
+    /// Whether the set contains this event type.
     #[inline(always)]
     #[must_use]
     pub fn has(&self, event: EventType) -> bool {
         self.0.load(Relaxed) & event.bit() != 0
     }
 
-    /// Whether any is.
+    /// Whether the set is not empty.
     #[inline(always)]
     #[must_use]
     pub fn any(&self) -> bool {
         self.0.load(Relaxed) != 0
     }
 
-    /// Sets all of them, as bits.
+    /// Replaces the set.
     pub fn set(&self, bits: u32) {
         self.0.store(bits, Relaxed);
     }

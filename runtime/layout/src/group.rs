@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Groups that the program has: one row each, in chunks that never move.
+//! Groups that the application has made: one row each, in chunks that never move.
 
 use core::sync::atomic::Ordering::{self, Relaxed};
 use core::sync::atomic::{AtomicU32, AtomicU64, compiler_fence};
@@ -10,7 +10,7 @@ pub const FIRST_GROUP_ROWS: usize = 16;
 /// Chunks that a table can have: more rows than there are handles.
 pub const GROUP_CHUNKS: usize = 16;
 
-/// Where the rows are.
+/// The table of groups.
 #[derive(Debug)]
 #[repr(C)]
 pub struct GroupTable {
@@ -33,7 +33,7 @@ impl GroupTable {
         }
     }
 
-    /// Makes a chunk known. It must stay where it is as long as the table.
+    /// Publishes a chunk. It must not move as long as the table exists.
     pub fn add_chunk(&self, number: usize, rows: &[GroupRow]) {
         assert_eq!(
             rows.len(),
@@ -46,7 +46,7 @@ impl GroupTable {
     }
 }
 
-/// What one group is.
+/// One group.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct GroupRow {
@@ -54,7 +54,7 @@ pub struct GroupRow {
     pub(crate) version: AtomicU32,
     /// Number of its handle; 0: the row is free.
     pub(crate) handle: AtomicU32,
-    /// Processes in it.
+    /// Number of its processes.
     pub(crate) size: AtomicU32,
     reserved: u32,
     /// Address of their world ranks, 4 bytes each; 0 where ranks are world ranks.
@@ -62,8 +62,8 @@ pub struct GroupRow {
 }
 
 impl GroupRow {
-    /// A group was made: the number of its handle, which is not 0, how many processes are in it, and where their world ranks
-    /// are. Those stay there until the row is closed.
+    /// Fills the row of a new group: its handle, which is not 0, its size, and the address of its world ranks, which
+    /// must not move until the row is closed.
     pub fn fill(&self, handle: u32, size: u32, members: u64) {
         self.change(|| {
             self.size.store(size, Relaxed);
@@ -72,7 +72,7 @@ impl GroupRow {
         });
     }
 
-    /// It was freed.
+    /// Frees the row.
     pub fn close(&self) {
         self.change(|| self.handle.store(0, Relaxed));
     }

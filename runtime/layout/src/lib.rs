@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The image of requests, unexpected messages, communicators, groups and waiting calls that a debugger reads from a stopped process;
-//! and what an engine counts, which tools read in the process itself.
+//! The image of requests, unexpected messages, communicators, groups and waiting calls that a debugger reads from a
+//! stopped process, and the counters of an engine, which tools read in the process itself.
 //!
 //! **Knows** byte offsets, states and the version words that make a slot readable at any instruction.
-//! **Never** follows a link, allocates, or knows how a message is matched or moved.
+//! **Never** follows a link, allocates, or depends on how a message is matched or moved.
 //!
 //! # How a slot is read
 //! Request slots live in chunks that are never freed; a slot is in use unless its state is [`RequestState::Free`].
-//! Whoever changes a slot makes its version odd, changes the fields, makes it even. A reader that stopped the process
-//! takes slots with an even version as they are and shows the others as "in transition". No link is needed: order is
-//! in [`RequestFields::sequence`]. Rows of communicators ([`CommRow`]) and of calls that wait ([`CallRow`]) are read in the same way.
+//! Every change of a slot makes its version odd, changes the fields, and makes it even again. A reader that has
+//! stopped the process takes slots with an even version as they are and shows the others as "in transition". It needs
+//! no links: the order is in [`RequestFields::sequence`]. Rows of communicators ([`CommRow`]) and of waiting calls
+//! ([`CallRow`]) are read in the same manner.
 //!
 //! # Threads
 //! One thread at a time changes a slot or a row (the engine's owner). A reader is another process that has stopped this
-//! one, so only the compiler could reorder stores, and [`RequestSlot::change`] fences it. Numbers of a [`EngineCounters`] are read at any time.
+//! one, so only the compiler could reorder stores, and [`RequestSlot::change`] fences it. Numbers of a
+//! [`EngineCounters`] are read at any time.
 #![no_std]
 
 mod anchor;
@@ -58,10 +60,11 @@ pub use table::{
     type_table_field,
 };
 
-/// Makes something known to a reader, as the address of a new chunk, after all that was stored before.
+/// Publishes a pointer, such as the address of a new chunk, after all that was stored before.
 #[inline(always)]
 pub fn publish(store: impl FnOnce()) {
-    // PAIR(chunk-table): the reader has stopped the process; only the compiler could let the address go first.
+    // PAIR(chunk-table): the reader has stopped the process; only the compiler could move the store of the address
+    // forward.
     compiler_fence(Ordering::SeqCst);
     store();
 }

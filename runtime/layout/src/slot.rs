@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 /// Slots of one chunk.
 pub const CHUNK_SLOTS: usize = 256;
 
-/// Chunks that an arena can have: 2^19 requests, the index bits of a handle.
+/// Most chunks of an arena: 2^19 requests, the index bits of a handle.
 pub const MAX_CHUNKS: usize = (1 << 19) / CHUNK_SLOTS;
 
 /// `peer` of a receive that takes any source.
@@ -15,7 +15,7 @@ pub const ANY_PEER: u32 = u32::MAX;
 /// `tag` of a receive that takes any tag.
 pub const ANY_TAG: i32 = -2;
 
-/// What a request slot holds.
+/// Kind of the operation in a request slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RequestKind {
@@ -28,11 +28,11 @@ pub enum RequestKind {
     Receive = 2,
     /// A message that arrived before its receive.
     Unexpected = 3,
-    /// Something without a message of its own (a generalized or collective request).
+    /// A request without a message of its own (generalized or collective).
     Other = 4,
 }
 
-/// How far a request or an unexpected message is.
+/// State of a request or an unexpected message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RequestState {
@@ -43,11 +43,11 @@ pub enum RequestState {
     Inactive = 1,
     /// A receive that waits for its message.
     Posted = 2,
-    /// A send that waits for room towards its peer.
+    /// A send that waits for room in the transport towards its peer.
     Queued = 3,
-    /// A send that was announced (RTS) and waits for the receiver.
+    /// A send that was announced (RTS) and waits for CTS or FIN.
     Announced = 4,
-    /// Data are moving.
+    /// Data are being transferred.
     Moving = 5,
     /// An unexpected message whose data are here.
     Kept = 6,
@@ -63,21 +63,21 @@ pub enum RequestState {
 pub const FLAG_PERSISTENT: u16 = 1;
 /// Flag: the operation was cancelled.
 pub const FLAG_CANCELLED: u16 = 2;
-/// Flag: a synchronous send, which completes only after it was matched.
+/// Flag: a synchronous send, which completes only after it is matched.
 pub const FLAG_SYNCHRONOUS: u16 = 4;
-/// Flag: the application has freed the request; the slot goes when the operation ends.
+/// Flag: the application has freed the request; the slot is freed when the operation ends.
 pub const FLAG_ORPHAN: u16 = 8;
 /// Flag: the buffer is not contiguous; `buffer` is where it starts.
 pub const FLAG_STRUCTURED: u16 = 16;
-/// Flag: a cancel of this send is on its way.
+/// Flag: a CANCEL for this send has been sent.
 pub const FLAG_CANCELLING: u16 = 32;
-/// Flag: a receive that was posted when no receive with a wildcard was, and of which nothing is special.
+/// Flag: a receive that was posted while no receive with a wildcard was, and that needs no special handling.
 pub const FLAG_PLAIN: u16 = 64;
-/// Flag: this send may go at once in several frames.
+/// Flag: this send may be sent at once in several frames.
 pub const FLAG_EARLY: u16 = 128;
-/// Flag: the transport lets the peer read the data of this send until it ends.
+/// Flag: the peer has a remote key for the data of this send until it ends.
 pub const FLAG_LENT: u16 = 256;
-/// Flag: this queued send needs no room: it waits until its receiver opens a gate for it.
+/// Flag: this queued send needs no room in the transport: it waits until its receiver opens a gate for it.
 pub const FLAG_GATED: u16 = 512;
 
 /// One request or unexpected message: two cache lines, the first for posting and matching.
@@ -85,7 +85,7 @@ pub const FLAG_GATED: u16 = 512;
 #[repr(C, align(64))]
 pub struct RequestSlot {
     pub(crate) version: AtomicU32,
-    /// Handle of the datatype that the program named; 0: not known. Who takes a slot sets it before the state.
+    /// Handle of the datatype that the application named; 0: unknown. Set when a slot is taken, before the state.
     pub(crate) datatype: u32,
     pub(crate) fields: RequestFields,
 }
@@ -96,7 +96,7 @@ pub struct RequestSlot {
 pub struct RequestFields {
     /// How far the operation is.
     pub state: RequestState,
-    /// What the slot is about.
+    /// Kind of the operation.
     pub kind: RequestKind,
     /// `FLAG_*` bits.
     pub flags: u16,
@@ -106,22 +106,22 @@ pub struct RequestFields {
     pub context: u32,
     /// Tag; [`ANY_TAG`] for a receive of any tag.
     pub tag: i32,
-    /// Names this use of the slot: `index << 8 | generation`. The generation counts the uses, so that a stale handle is
-    /// noticed.
+    /// Names this use of the slot: `index << 8 | generation`. The generation counts the uses, so that a stale handle
+    /// is detected.
     pub token: u32,
     /// Why the operation failed; 0 if it did not.
     pub error: u8,
-    /// How the data travel: a value of the engine's, for display.
+    /// Protocol of the transfer: a value defined by the engine, for display.
     pub protocol: u16,
     /// Bytes of the buffer (receive) or of the message (send, unexpected).
     pub bytes: u64,
-    /// Address of the data in this process; 0 if they are not here.
+    /// Address of the data in this process; 0 if they have not arrived.
     pub buffer: u64,
     /// Order of posting or arrival, over all slots of the process.
     pub sequence: u64,
-    /// The next in the queue of its bin, or of the free slots. For the engine; a debugger needs no links.
+    /// The next slot in the queue of its bin, or of the free slots. For the engine; a debugger needs no links.
     pub next: u32,
-    /// Number of its bin, while a posted receive or an unexpected message stands in one.
+    /// Number of its bin, while a posted receive or an unexpected message is in one.
     pub bin: u32,
     /// World rank of the sender that was matched.
     pub matched_peer: u32,
@@ -129,21 +129,21 @@ pub struct RequestFields {
     pub matched_tag: i32,
     /// Bytes of the message that was matched, before any truncation.
     pub matched_bytes: u64,
-    /// The one before it in the queue of its bin.
+    /// The previous slot in the queue of its bin.
     pub prev: u32,
-    /// A short body, or what the protocol remembers.
+    /// A short body, or state of the protocol.
     pub scratch: [u64; 5],
 }
 
 impl RequestFields {
-    /// State, kind and flags, which lie side by side: one load, one comparison.
+    /// State, kind and flags, which are adjacent: one load, one comparison.
     #[inline(always)]
     #[must_use]
     pub const fn standing(&self) -> u32 {
         standing(self.state, self.kind, self.flags)
     }
 
-    /// Context and tag, which lie side by side.
+    /// Context and tag, which are adjacent.
     #[inline(always)]
     #[must_use]
     pub fn envelope(&self) -> u64 {
@@ -151,7 +151,7 @@ impl RequestFields {
     }
 }
 
-/// What [`RequestFields::standing`] answers for these three.
+/// The value of [`RequestFields::standing`] for these three.
 #[inline(always)]
 #[must_use]
 pub const fn standing(state: RequestState, kind: RequestKind, flags: u16) -> u32 {
@@ -159,32 +159,32 @@ pub const fn standing(state: RequestState, kind: RequestKind, flags: u16) -> u32
 }
 
 impl RequestSlot {
-    /// The contents.
+    /// The fields.
     #[inline(always)]
     #[must_use]
     pub fn fields(&self) -> &RequestFields {
         &self.fields
     }
 
-    /// Handle of the datatype of buffer or message; 0: not known.
+    /// Handle of the datatype of buffer or message; 0: unknown.
     #[must_use]
     pub fn datatype(&self) -> u32 {
         self.datatype
     }
 
-    /// Notes the datatype. It may be told later than the rest: it explains, and nothing depends on it.
+    /// Records the datatype. It may be set after the other fields: it is informative, and nothing depends on it.
     #[inline(always)]
-    pub fn tell_datatype(&mut self, handle: u32) {
+    pub fn record_datatype(&mut self, handle: u32) {
         self.datatype = handle;
     }
 
-    /// Changes the contents so that a debugger never takes a half-changed slot for a whole one.
+    /// Changes the fields so that a debugger never takes a half-changed slot for a consistent one.
     #[inline(always)]
     pub fn change<R>(&mut self, change: impl FnOnce(&mut RequestFields) -> R) -> R {
         change(&mut self.begin_change())
     }
 
-    /// As [`change`](Self::change), but until the returned guard is dropped.
+    /// As [`change`](Self::change), until the returned guard is dropped.
     #[inline(always)]
     pub fn begin_change(&mut self) -> SlotWriteGuard<'_> {
         self.advance_version();
@@ -193,7 +193,7 @@ impl RequestSlot {
         SlotWriteGuard { slot: self }
     }
 
-    /// Relaxed: the reader is a process that has stopped this one; only the compiler could reorder, and is fenced.
+    /// Relaxed: the reader is a process that has stopped this one; only the compiler could reorder, and it is fenced.
     #[inline(always)]
     fn advance_version(&self) {
         let version = self.version.load(Ordering::Relaxed);
@@ -201,30 +201,31 @@ impl RequestSlot {
             .store(version.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Access to the links and scratch words alone, which no debugger looks at.
+    /// Access to the links and scratch words alone, which no debugger reads.
     #[inline(always)]
     pub fn private(&mut self) -> &mut RequestFields {
         &mut self.fields
     }
 
-    /// Even: at rest. Odd: being changed.
+    /// Even: consistent. Odd: being changed.
     #[must_use]
     pub fn version(&self) -> u32 {
         self.version.load(Ordering::Relaxed)
     }
 }
 
-/// Write access to a slot: its version is odd until this is dropped, so that readers retry.
+/// Write access to a slot: its version is odd until the guard is dropped, so that a reader shows it as "in
+/// transition".
 #[derive(Debug)]
 pub struct SlotWriteGuard<'a> {
     slot: &'a mut RequestSlot,
 }
 
 impl SlotWriteGuard<'_> {
-    /// As [`RequestSlot::tell_datatype`].
+    /// As [`RequestSlot::record_datatype`].
     #[inline(always)]
-    pub fn tell_datatype(&mut self, handle: u32) {
-        self.slot.tell_datatype(handle);
+    pub fn record_datatype(&mut self, handle: u32) {
+        self.slot.record_datatype(handle);
     }
 }
 

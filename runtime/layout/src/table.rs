@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table by which a reader finds every field, made from the types.
+//! The table by which a reader finds every field, generated from the types.
 
 use core::mem::offset_of;
 
@@ -16,8 +16,9 @@ pub struct FieldRow {
     /// Structure: [`SLOT`], [`CHUNK`], [`COMM`], [`COMM_TABLE`], [`TYPE`], [`TYPE_TABLE`], [`CALL`],
     /// [`GROUP`] or [`GROUP_TABLE`].
     pub structure: u16,
-    /// Field number inside the structure: a constant of [`field`], [`comm_field`], [`comm_table_field`], [`type_field`],
-    /// [`type_table_field`], [`call_field`], [`group_field`] or [`group_table_field`]. Numbers are never used again for something else.
+    /// Field number inside the structure: a constant of [`field`], [`comm_field`], [`comm_table_field`],
+    /// [`type_field`], [`type_table_field`], [`call_field`], [`group_field`] or [`group_table_field`]. Numbers are
+    /// never used again for something else.
     pub field: u16,
     /// Byte offset from the structure's start.
     pub offset: u32,
@@ -151,7 +152,7 @@ pub mod group_table_field {
     pub const CHUNKS: u16 = 0;
 }
 
-/// Where every field that a debugger needs lies; made from the types, so it cannot go stale.
+/// The location of every field that a debugger needs; generated from the types, so it cannot go stale.
 pub static LAYOUT: [FieldRow; 57] = [
     row(SLOT, field::VERSION, offset_of!(RequestSlot, version), 4),
     row(
@@ -399,7 +400,7 @@ mod tests {
             for (number, row) in rows().enumerate() {
                 assert_eq!(usize::from(row.field), number);
                 assert!(ends_at(row) <= size as u64);
-                // A field that came later may lie where there was room.
+                // A field that was added later may be placed in former padding.
                 for other in rows().take(number) {
                     assert!(
                         ends_at(other) <= row.offset.into() || ends_at(row) <= other.offset.into(),

@@ -4,7 +4,9 @@
 use queue_layout::CommRow;
 use runtime::collective::{CollectiveRoot, Moved, Task, try_at_once};
 use runtime::var::events;
-use runtime::{AwaitedCollective, CollectiveCall, Comm, EventType, Peer, RequestId, Visit, Within};
+use runtime::{
+    AwaitedCollective, CallGuard, CollectiveCall, Comm, EventType, Peer, RequestId, Visit,
+};
 
 use crate::args::OutArg;
 use crate::enter::Mpi;
@@ -55,7 +57,7 @@ impl<C: PreparedCollective> Counted<C> {
 
 impl<C: PreparedCollective> PreparedCollective for Counted<C> {
     async fn run(&self, line: &CollectiveCall<Mpi>) -> core::result::Result<(), runtime::Error> {
-        let _within = Within::begin(self.row, self.number);
+        let _within = CallGuard::begin(self.row, self.number);
         if events::wanted().any() {
             line.note_call(EventType::CollectiveBegin, self.number);
         }
@@ -169,7 +171,11 @@ fn told(line: &CollectiveCall<Mpi>, comm: &Comm, call: &impl PreparedCollective)
 
 fn tell(mpi: Mpi, request: RequestId, told: Told) {
     if let Some((number, meeting)) = told {
-        mpi.visit(|universe| universe.messages.tell_collective(request, number, meeting));
+        mpi.visit(|universe| {
+            universe
+                .messages
+                .record_collective(request, number, meeting)
+        });
     }
 }
 

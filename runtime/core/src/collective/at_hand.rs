@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocking collectives of few bytes that end at once or soon: the way over the [board](super::board) or the
-//! [queue](super::bcast_queue), without a future, where nothing is special about the call.
+//! The fast path of blocking collectives of few bytes that end at once or soon: over the [board](super::board) or the
+//! [queue](super::bcast_queue), without a future.
 //!
-//! A process that owes others something takes the ordinary way, and one call in some makes a turn of progress first
-//! ([`Universe::turn_at_hand`]): nobody can keep others waiting by calls that all end here.
+//! A process with unsent frames takes the general path, and one call in `CALLS_PER_TURN` makes a turn of progress
+//! first ([`Universe::turn_at_hand`]): a program whose calls all end here still makes progress for its peers.
 //!
-//! What this does not end the ordinary way does from the start, or goes on with: it finds the round that was begun here
-//! ([`Comm::begun_at_hand`]). So ranks may go different ways in one call, and results are the same, bit by bit.
+//! A call that does not end here is made by the general path from the start, or continued there: it finds the round
+//! that was begun here ([`Comm::begun_at_hand`]). So ranks may take different paths in one call, with results that are
+//! equal bit by bit.
 
 mod near;
 mod various;
@@ -18,7 +19,7 @@ use transport::bcast_queue::BcastEntryHead as Entry;
 use transport::seat::Round;
 
 use super::bcast_queue;
-use super::blocks::{gather_most, gather_wish, scatter_wish};
+use super::blocks::{gather_choice, gather_most, scatter_choice};
 use super::board::BoardChoice;
 use super::board_note::{BoardNote, RoundKind};
 use super::parts::{RoundContributions, RoundSpace};
@@ -30,7 +31,7 @@ use crate::comm::Comm;
 use crate::var::{events, pvars};
 use crate::{Universe, UserMemory};
 
-/// A call about which nothing is special so far. Each way of it answers `None` where the ordinary way must end it.
+/// A call that may take the fast path. Its methods return `None` if the general path must complete it.
 #[derive(Debug)]
 pub struct AtHand<'a> {
     comm: &'a Comm,
@@ -38,9 +39,9 @@ pub struct AtHand<'a> {
     shape: &'a CollectiveTuning,
     /// The number of the call.
     number: u32,
-    /// How often to look whether the others are there.
-    looks: u32,
-    /// Which of `queue_layout::COLLECTIVES` it is.
+    /// Number of polls for the arrival of the others.
+    poll_limit: u32,
+    /// Its number in `queue_layout::COLLECTIVES`.
     collective: usize,
 }
 
@@ -58,7 +59,7 @@ impl<'a> AtHand<'a> {
             seat,
             shape: universe.shape(),
             number,
-            looks: looks(universe),
+            poll_limit: poll_limit(universe),
             collective,
         })
     }
@@ -78,7 +79,7 @@ impl<'a> AtHand<'a> {
     /// As [`barrier`](super::barrier).
     #[must_use]
     pub fn barrier(&self) -> Option<()> {
-        self.goes(0, self.shape.choice.barrier.board())?;
+        self.applies(0, self.shape.choice.barrier.board())?;
         self.meet(RoundKind::Barrier, &[])?;
         self.end()
     }
@@ -87,40 +88,40 @@ impl<'a> AtHand<'a> {
     #[must_use]
     pub fn bcast(&self, mut memory: UserMemory, root: u32) -> Option<()> {
         let bytes = memory.bytes();
-        let wish = self.shape.choice.bcast.board();
-        let limit = queue_limit(self.shape, wish).min(MOST_BYTES);
+        let board_choice = self.shape.choice.bcast.board();
+        let limit = queue_limit(self.shape, board_choice).min(MAX_BYTES);
         if bytes > limit {
             return None;
         }
         match self.rank() == root {
-            true => self.tell(RoundKind::Bcast, memory.as_slice())?,
-            false => self.hear(RoundKind::Bcast, root, bytes, 0, memory.as_mut_slice())?,
+            true => self.send(RoundKind::Bcast, memory.as_slice())?,
+            false => self.receive(RoundKind::Bcast, root, bytes, 0, memory.as_mut_slice())?,
         }
         self.end()
     }
 
-    /// As [`scatter_equal`](super::scatter_equal); `all` is the root's alone, which is this rank or `root`.
+    /// As [`scatter_equal`](super::scatter_equal); `all` exists at the root only, which is this rank or `root`.
     #[must_use]
     pub fn scatter(&self, all: Option<UserMemory>, mut mine: UserMemory, root: u32) -> Option<()> {
         let block = mine.bytes();
         let total = block * self.size() as usize;
-        let limit = bcast_queue::limit(self.shape, usize::MAX, scatter_wish(self.shape));
-        if total > limit.min(MOST_BYTES) {
+        let limit = bcast_queue::limit(self.shape, usize::MAX, scatter_choice(self.shape));
+        if total > limit.min(MAX_BYTES) {
             return None;
         }
         let at = self.rank() as usize * block;
         match all {
             Some(all) => {
-                self.tell(RoundKind::Scatter, all.as_slice())?;
+                self.send(RoundKind::Scatter, all.as_slice())?;
                 mine.as_mut_slice()
                     .copy_from_slice(&all.as_slice()[at..at + block]);
             }
-            None => self.hear(RoundKind::Scatter, root, total, at, mine.as_mut_slice())?,
+            None => self.receive(RoundKind::Scatter, root, total, at, mine.as_mut_slice())?,
         }
         self.end()
     }
 
-    /// As [`reduce`](super::reduce); `output` is the root's alone.
+    /// As [`reduce`](super::reduce); `output` exists at the root only.
     #[must_use]
     pub fn reduce(
         &self,
@@ -128,7 +129,7 @@ impl<'a> AtHand<'a> {
         output: Option<UserMemory>,
         op: &impl Reducer,
     ) -> Option<()> {
-        self.goes(input.bytes(), self.shape.choice.reduce.board())?;
+        self.applies(input.bytes(), self.shape.choice.reduce.board())?;
         match output {
             None => self.give(RoundKind::Reduce, input.as_slice())?,
             Some(mut output) => {
@@ -148,7 +149,7 @@ impl<'a> AtHand<'a> {
         op: &impl Reducer,
     ) -> Option<()> {
         let bytes = input.bytes();
-        self.goes(bytes, self.shape.choice.allreduce.board())?;
+        self.applies(bytes, self.shape.choice.allreduce.board())?;
         if bytes > self.shape.board_whole_bytes / self.size() as usize {
             return None;
         }
@@ -156,7 +157,7 @@ impl<'a> AtHand<'a> {
         self.end()
     }
 
-    /// As [`reduce_scatter`](super::reduce_scatter), of which this rank gets the bytes from `at` on.
+    /// As [`reduce_scatter`](super::reduce_scatter); this rank gets the bytes from `at` on.
     #[must_use]
     pub fn reduce_scatter(
         &self,
@@ -166,7 +167,7 @@ impl<'a> AtHand<'a> {
         op: &impl Reducer,
     ) -> Option<()> {
         let bytes = input.bytes();
-        self.goes(bytes, self.shape.choice.reduce_scatter.board())?;
+        self.applies(bytes, self.shape.choice.reduce_scatter.board())?;
         if bytes > WHOLE_BYTES || at + output.bytes() > bytes {
             return None;
         }
@@ -194,17 +195,17 @@ impl<'a> AtHand<'a> {
         mut output: UserMemory,
         op: &impl Reducer,
     ) -> Option<()> {
-        self.goes(input.bytes(), self.shape.choice.scan.board())?;
+        self.applies(input.bytes(), self.shape.choice.scan.board())?;
         let parts = self.meet_lower(RoundKind::Scan, input)?;
         parts.fold(0..ranks, 0, output.as_mut_slice(), op);
         self.end()
     }
 
-    /// As [`allgather_bytes`](super::allgather_bytes), with the own block apart.
+    /// As [`allgather_bytes`](super::allgather_bytes), with the own block separate.
     #[must_use]
     pub fn allgather(&self, mine: UserMemory, mut all: UserMemory) -> Option<()> {
         let (block, ranks) = (mine.bytes(), self.size() as usize);
-        self.goes(block, self.shape.choice.allgather.board())?;
+        self.applies(block, self.shape.choice.allgather.board())?;
         if !self.shape.gathers_bytes(block, ranks, CommPlacement::Board) {
             return None;
         }
@@ -213,11 +214,11 @@ impl<'a> AtHand<'a> {
         self.end()
     }
 
-    /// As [`alltoall_bytes`](super::alltoall_bytes), with the blocks that go and those that come apart.
+    /// As [`alltoall_bytes`](super::alltoall_bytes), with separate send and receive blocks.
     #[must_use]
     pub fn alltoall(&self, out: UserMemory, mut into: UserMemory) -> Option<()> {
         let ranks = self.size();
-        self.goes(out.bytes(), self.shape.choice.alltoall.board())?;
+        self.applies(out.bytes(), self.shape.choice.alltoall.board())?;
         if !self.shape.exchanges_bytes(
             out.bytes() / ranks as usize,
             ranks as usize,
@@ -230,13 +231,13 @@ impl<'a> AtHand<'a> {
         self.end()
     }
 
-    /// As [`gather_equal`](super::gather_equal); `all` is the root's alone.
+    /// As [`gather_equal`](super::gather_equal); `all` exists at the root only.
     #[must_use]
     pub fn gather(&self, mine: UserMemory, all: Option<UserMemory>) -> Option<()> {
         if mine.bytes() > gather_most(self.shape) {
             return None;
         }
-        self.goes(mine.bytes(), gather_wish(self.shape))?;
+        self.applies(mine.bytes(), gather_choice(self.shape))?;
         match all {
             None => self.give(RoundKind::Gather, mine.as_slice())?,
             Some(mut all) => {
@@ -247,29 +248,29 @@ impl<'a> AtHand<'a> {
         self.end()
     }
 
-    /// As [`goes`], over the board of the communicator.
-    fn goes(&self, bytes: usize, wish: BoardChoice) -> Option<()> {
-        goes(self.shape, self.seat, bytes, wish)
+    /// As [`applies`], over the board of the communicator.
+    fn applies(&self, bytes: usize, board_choice: BoardChoice) -> Option<()> {
+        applies(self.shape, self.seat, bytes, board_choice)
     }
 
-    fn told(&self, kind: RoundKind, bytes: usize) -> BoardNote {
+    fn note(&self, kind: RoundKind, bytes: usize) -> BoardNote {
         BoardNote::of_call(self.number, kind, bytes)
     }
 
-    /// Tells all others, who need not be there.
-    fn tell(&self, kind: RoundKind, bytes: &[u8]) -> Option<()> {
+    /// Puts an entry for all others into the broadcast queue; they need not have entered the call.
+    fn send(&self, kind: RoundKind, bytes: &[u8]) -> Option<()> {
         let queue = self.seat.bcast_queue();
-        // What was told by others is of calls that this rank missed.
+        // Pending entries are of calls that this rank missed.
         if queue.told().is_some() || !queue.has_room(bytes.len()) {
             return None;
         }
-        queue.tell(self.told(kind, bytes.len()).note(), bytes);
+        queue.tell(self.note(kind, bytes.len()).encode(), bytes);
         self.seat.wake_readers();
         Some(())
     }
 
-    /// What the root told, of `total` bytes those from `at` on, if it comes soon.
-    fn hear(
+    /// Reads the root's entry, of `total` bytes those from `at` on, if it comes soon.
+    fn receive(
         &self,
         kind: RoundKind,
         root: u32,
@@ -278,19 +279,19 @@ impl<'a> AtHand<'a> {
         into: &mut [u8],
     ) -> Option<()> {
         let queue = self.seat.bcast_queue();
-        let told = self.entry()?;
-        if told.place != root || told.note != self.told(kind, total).note() {
+        let entry = self.entry()?;
+        if entry.place != root || entry.note != self.note(kind, total).encode() {
             return None;
         }
-        queue.read(&told, total, at, into);
-        self.seat.take_entry(&told);
+        queue.read(&entry, total, at, into);
+        self.seat.take_entry(&entry);
         Some(())
     }
 
-    /// What was told next, if it comes soon.
+    /// The next entry, if it comes soon.
     fn entry(&self) -> Option<Entry> {
         let queue = self.seat.bcast_queue();
-        (0..self.looks).find_map(|_| {
+        (0..self.poll_limit).find_map(|_| {
             std::hint::spin_loop();
             queue.told()
         })
@@ -302,29 +303,30 @@ impl<'a> AtHand<'a> {
     }
 
     fn arrive(&self, kind: RoundKind, bytes: &[u8]) -> Option<Round> {
-        arrive(self.seat, self.rank(), self.told(kind, bytes.len()), bytes)
+        arrive(self.seat, self.rank(), self.note(kind, bytes.len()), bytes)
     }
 
-    /// Arrives with its bytes, and waits for those of all others, but not long.
+    /// Arrives with its bytes, and waits briefly for those of all others.
     fn meet(&self, kind: RoundKind, bytes: &[u8]) -> Option<RoundContributions<'_>> {
         let round = self.arrive(kind, bytes)?;
         self.wait_for_all(round)?;
         Some(RoundContributions::new(self.seat, round, bytes.len()))
     }
 
-    /// Arrives, and waits for the bytes of all others. No other reads those of this rank, so they stay where they are.
+    /// Arrives, and waits briefly for the bytes of all others. No other rank reads those of this one, so they stay in
+    /// its memory.
     fn meet_with_own(&self, kind: RoundKind, own: UserMemory) -> Option<RoundContributions<'_>> {
         let bytes = own.bytes();
         let round = RoundSpace::of(bytes).begin(self.seat)?;
-        self.seat.arrive(round, self.told(kind, bytes).note());
+        self.seat.arrive(round, self.note(kind, bytes).encode());
         self.wait_for_all(round)?;
         Some(RoundContributions::new(self.seat, round, bytes).with_own(self.rank(), own))
     }
 
-    /// Waits until all have arrived and do the same, but not long.
+    /// Waits briefly until all have arrived with the same call.
     #[inline]
     fn wait_for_all(&self, round: Round) -> Option<()> {
-        for _ in 0..self.looks {
+        for _ in 0..self.poll_limit {
             if self.seat.is_over(round) {
                 if self.seat.is_disputed(round) {
                     break;
@@ -337,21 +339,21 @@ impl<'a> AtHand<'a> {
         None
     }
 
-    /// Arrives with its bytes, and waits for those of all lower ranks, but not long.
+    /// Arrives with its bytes, and waits briefly for those of all lower ranks.
     fn meet_lower(&self, kind: RoundKind, own: UserMemory) -> Option<RoundContributions<'_>> {
         let bytes = own.bytes();
         let round = RoundSpace::of(bytes).begin(self.seat)?;
         let parts = RoundContributions::new(self.seat, round, bytes);
-        // Nobody reads what the last one has.
+        // The bytes of the last rank are not read by any other.
         if self.rank() + 1 < self.size() {
             parts.put(self.rank(), own.as_slice());
         }
-        self.seat.arrive(round, self.told(kind, bytes).note());
+        self.seat.arrive(round, self.note(kind, bytes).encode());
         self.seat.wake_those_of_rounds();
-        let mut told = 0;
-        for _ in 0..self.looks {
-            match self.seat.first_to_tell(round, told..self.rank()) {
-                Some(missing) => told = missing,
+        let mut first_missing = 0;
+        for _ in 0..self.poll_limit {
+            match self.seat.first_to_tell(round, first_missing..self.rank()) {
+                Some(missing) => first_missing = missing,
                 None if self.is_alike_below(round) => {
                     return Some(parts.with_own(self.rank(), own));
                 }
@@ -363,13 +365,13 @@ impl<'a> AtHand<'a> {
         None
     }
 
-    /// Whether all lower ranks do the same.
+    /// Whether all lower ranks make the same call.
     fn is_alike_below(&self, round: Round) -> bool {
         let own = self.seat.note(round, self.rank());
         (0..self.rank()).all(|rank| self.seat.note(round, rank) == own)
     }
 
-    /// Meets all, and combines what they gave.
+    /// Waits for all, and combines their contributions.
     fn fold(
         &self,
         kind: RoundKind,
@@ -388,46 +390,52 @@ impl<'a> AtHand<'a> {
     }
 }
 
-/// Whether somebody watches the calls of this process, or something is under way that only turns of progress end.
+/// Whether calls of this process must be recorded, or an operation is in progress that only turns of progress
+/// complete.
 #[inline]
 fn is_special(universe: &Universe) -> bool {
     let is_watched = events::wanted().any() || pvars::are_calls_timed();
-    is_watched || !universe.tasks.is_empty() || universe.wants_turns()
+    is_watched || !universe.tasks.is_empty() || universe.needs_turns()
 }
 
-/// Whether data of this size of each rank go over a board here, as they do in the ordinary way.
+/// Whether data of this size from each rank go over the board, as in the general path.
 #[inline]
-fn goes(shape: &CollectiveTuning, seat: &Seat, bytes: usize, wish: BoardChoice) -> Option<()> {
-    let goes = match wish {
+fn applies(
+    shape: &CollectiveTuning,
+    seat: &Seat,
+    bytes: usize,
+    board_choice: BoardChoice,
+) -> Option<()> {
+    let applies = match board_choice {
         BoardChoice::AsUsual => shape.boards,
         BoardChoice::Yes => true,
         BoardChoice::No => false,
     };
-    let limit = shape.board_bytes.min(MOST_BYTES);
+    let limit = shape.board_bytes.min(MAX_BYTES);
     let all = bytes.saturating_mul(seat.members() as usize);
     let fits = bytes <= limit && all <= seat.room_bytes();
-    (goes && limit > 0 && fits).then_some(())
+    (applies && limit > 0 && fits).then_some(())
 }
 
-/// Arrives at a board, where this rank has this place, with its bytes.
+/// Arrives at a board with its bytes; `place` is this rank's index there.
 #[inline]
-fn arrive(seat: &Seat, place: u32, told: BoardNote, bytes: &[u8]) -> Option<Round> {
+fn arrive(seat: &Seat, place: u32, note: BoardNote, bytes: &[u8]) -> Option<Round> {
     let round = RoundSpace::of(bytes.len()).begin(seat)?;
     RoundContributions::new(seat, round, bytes.len()).put(place, bytes);
-    seat.arrive(round, told.note());
+    seat.arrive(round, note.encode());
     Some(round)
 }
 
-/// How often to look whether the others are there.
+/// Number of polls for the arrival of the others.
 #[inline]
-fn looks(universe: &Universe) -> u32 {
+fn poll_limit(universe: &Universe) -> u32 {
     match universe.messages.pump.fabric.is_attentive() {
-        true => LOOKS,
+        true => POLLS,
         false => 1,
     }
 }
 
-/// Looks before the ordinary way goes on, which makes progress between them: about as long as a message takes.
-const LOOKS: u32 = 200;
-/// The most bytes of each rank here, and of a root's data.
-const MOST_BYTES: usize = 4 << 10;
+/// Polls before the general path continues, which makes progress between them: about as long as a message takes.
+const POLLS: u32 = 200;
+/// Most bytes of each rank here, and of a root's data.
+const MAX_BYTES: usize = 4 << 10;

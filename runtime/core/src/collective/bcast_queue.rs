@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one rank of a node tells all others without a message, over the [broadcast queue](transport::bcast_queue) of their
-//! board: the root puts its bytes there once, entry by entry, and goes on; each other rank copies what it needs when it comes to
-//! it. So a root that calls again and again runs ahead of the others, many bytes are read by all while they are in the cache,
-//! and nobody waits for all.
+//! Broadcast within a node without messages, over the [broadcast queue](transport::bcast_queue) of the ranks' board:
+//! the root writes its bytes once, entry by entry, and returns; each other rank copies what it needs when it reaches
+//! the call. So a root that calls repeatedly runs ahead of the others, large data are read by all while they are in
+//! the cache, and no rank waits for all.
 //!
-//! Only blocking collectives go this way, as over the board, and an entry has the number of its call for the same reason: a rank
-//! passes over entries of calls that it missed. Who waits here looks from time to time at what others do at the board, where they
-//! would wait for it: if they are at an earlier call, or the root is at another collective, it arrives there too, so that they are
-//! told. A rank that missed a call announces which one it is at; so those that wait for its entry learn that it will not come. As
-//! the root it meets all others in a round before it tells anything, for until then the root of an earlier call might.
+//! Only blocking collectives use it, as with the board, and an entry has the number of its call for the same reason: a
+//! rank skips entries of calls that it missed. A rank that waits here polls from time to time for what others do at
+//! the board, where they may wait for it: if they are in an earlier call, or the root is in another collective, it
+//! arrives there too, so that they detect the mismatch. A rank that missed a call announces the number of its present
+//! call; so those that wait for its entry find that it will not come. As the root it first meets all others in a
+//! round, since until then the root of an earlier call might still write entries.
 
 use std::ops::Range;
 
 use transport::Seat;
-use transport::bcast_queue::{BcastEntryHead as Entry, BcastQueueMember as Words, CHUNK_BYTES};
+use transport::bcast_queue::{BcastEntryHead, BcastQueueMember, CHUNK_BYTES};
 use transport::seat::BoardEvent;
 
 use super::board::{BoardCall, BoardChoice};
@@ -28,84 +29,85 @@ use crate::{Error, Payload, Visit};
 pub(super) struct BcastQueueCall<'a, V>(BoardCall<'a, V>);
 
 impl<'a, V: Visit> BcastQueueCall<'a, V> {
-    /// That of the ranks of this call, if it may go over one.
+    /// The queue of the ranks of this call, if the call may use one.
     #[inline]
-    pub(super) fn of(line: &'a CollectiveCall<V>) -> Option<Self> {
-        let seat = line.seat()?;
-        Some(Self(BoardCall { line, seat }))
+    pub(super) fn of(call: &'a CollectiveCall<V>) -> Option<Self> {
+        let seat = call.seat()?;
+        Some(Self(BoardCall { call, seat }))
     }
 
-    /// This rank's bytes to all. It waits for room, and not for them.
-    pub(super) async fn tell(&self, kind: RoundKind, bytes: &[u8]) -> Result<(), Error> {
-        let told = BoardNote::new(self.0.line, kind, bytes.len());
-        self.begin_to_tell(told).await?;
-        self.tell_as(told, told, bytes).await
+    /// Sends this rank's bytes to all. Waits for room, not for the readers.
+    pub(super) async fn send(&self, kind: RoundKind, bytes: &[u8]) -> Result<(), Error> {
+        let note = BoardNote::new(self.0.call, kind, bytes.len());
+        self.begin_to_send(note).await?;
+        self.send_as(note, note, bytes).await
     }
 
-    /// A [parcel](super::parcels), whose length the others do not know.
-    pub(super) async fn tell_parcel(&self, kind: RoundKind, bytes: &[u8]) -> Result<(), Error> {
-        let told = BoardNote::new(self.0.line, kind, bytes.len());
-        let expected = BoardNote::new(self.0.line, kind, 0);
-        self.begin_to_tell(expected).await?;
-        self.tell_as(told, expected, bytes).await
+    /// Sends a [parcel](super::parcels), whose length the others do not know.
+    pub(super) async fn send_parcel(&self, kind: RoundKind, bytes: &[u8]) -> Result<(), Error> {
+        let note = BoardNote::new(self.0.call, kind, bytes.len());
+        let expected = BoardNote::new(self.0.call, kind, 0);
+        self.begin_to_send(expected).await?;
+        self.send_as(note, expected, bytes).await
     }
 
-    /// Blocks that lie in the half of the board in the next round, each in its reader's place; the entry has their lengths.
-    pub(super) async fn tell_on_board(
+    /// Announces blocks in the half of the board in the next round, each in its reader's place; the entry has their
+    /// lengths.
+    pub(super) async fn announce_on_board(
         &self,
         kind: RoundKind,
         all: &[Payload],
     ) -> Result<(), Error> {
-        let expected = BoardNote::new(self.0.line, kind, 0);
-        self.begin_to_tell(expected).await?;
+        let expected = BoardNote::new(self.0.call, kind, 0);
+        self.begin_to_send(expected).await?;
         let lengths = all.iter().map(Payload::bytes);
         let lengths = lengths.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         let table: Vec<u8> = lengths.flat_map(u32::to_ne_bytes).collect();
-        // Before it arrives: afterwards it would not see who waits for it in that round.
-        if !self.words().has_room(table.len()) {
+        // Before it arrives: afterwards it would not detect ranks that wait for it in that round.
+        if !self.queue().has_room(table.len()) {
             self.wait_for_room(expected, table.len()).await?;
         }
         let turn = self.0.begin_as(expected, RoundSpace::Half).await?;
-        let place = Seat::place_bytes(self.0.line.size());
+        let place = Seat::place_bytes(self.0.call.size());
         for (rank, block) in (0..).zip(all) {
             turn.parcels_in(place)
                 .put_in_place(rank, block, 0..block.bytes());
         }
         turn.arrive();
-        let told = BoardNote::new(self.0.line, kind, ON_BOARD);
-        self.tell_as(told, expected, &table).await
+        let note = BoardNote::new(self.0.call, kind, ON_BOARD);
+        self.send_as(note, expected, &table).await
     }
 
-    /// Before it tells, a rank meets those that wait for it elsewhere.
-    async fn begin_to_tell(&self, expected: BoardNote) -> Result<(), Error> {
-        if self.0.line.comm().has_missed() {
+    /// Before its first entry, a root meets the ranks that wait for it elsewhere.
+    async fn begin_to_send(&self, expected: BoardNote) -> Result<(), Error> {
+        if self.0.call.comm().has_missed() {
             self.meet_all(expected).await?;
         }
-        // What was told is of calls that this rank missed.
-        while let Some(earlier) = self.words().told() {
+        // Pending entries are of calls that this rank missed.
+        while let Some(earlier) = self.queue().told() {
             self.0.seat.take_entry(&earlier);
         }
         Ok(())
     }
 
-    async fn tell_as(
+    async fn send_as(
         &self,
-        told: BoardNote,
+        note: BoardNote,
         expected: BoardNote,
         bytes: &[u8],
     ) -> Result<(), Error> {
         for chunk in chunks(bytes.len()) {
-            if !self.words().has_room(chunk.len()) {
+            if !self.queue().has_room(chunk.len()) {
                 self.wait_for_room(expected, chunk.len()).await?;
             }
-            self.words().tell(told.note(), &bytes[chunk]);
+            self.queue().tell(note.encode(), &bytes[chunk]);
         }
         self.0.seat.wake_readers();
         Ok(())
     }
 
-    /// The root's bytes, of which this rank needs those from `at` on: all, unless `total` is more.
-    pub(super) async fn hear(
+    /// Receives the root's bytes, of which this rank needs those from `at` on: all, unless `total` is more.
+    pub(super) async fn receive(
         &self,
         kind: RoundKind,
         root: u32,
@@ -113,59 +115,59 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         at: usize,
         into: &mut [u8],
     ) -> Result<(), Error> {
-        let told = BoardNote::new(self.0.line, kind, total);
+        let note = BoardNote::new(self.0.call, kind, total);
         let wanted = at..at + into.len();
-        let line = self.0.line;
-        let heard = line.comm().heard_at_hand(line.number(u32::MAX));
-        for chunk in chunks(total).skip(heard) {
-            let entry = self.entry(root, told).await?;
-            if entry.place != root || entry.note != told.note() {
-                return self.pass_over(&entry, told).await;
+        let call = self.0.call;
+        let received = call.comm().take_read_entries(call.number(u32::MAX));
+        for chunk in chunks(total).skip(received) {
+            let entry = self.entry(root, note).await?;
+            if entry.place != root || entry.note != note.encode() {
+                return self.pass_over(&entry, note).await;
             }
             let part = chunk.start.max(wanted.start)..chunk.end.min(wanted.end);
             if part.start < part.end {
                 let place = part.start - wanted.start..part.end - wanted.start;
                 let at = part.start - chunk.start;
-                self.words().read(&entry, chunk.len(), at, &mut into[place]);
+                self.queue().read(&entry, chunk.len(), at, &mut into[place]);
             }
             self.0.seat.take_entry(&entry);
         }
         Ok(())
     }
 
-    /// This rank's block of the root's [parcel](super::parcels), which nobody else knows the length of. `false`: it comes as a
-    /// message.
-    pub(super) async fn hear_block(
+    /// Receives this rank's block of the root's [parcel](super::parcels), whose length only the root knows. `false`:
+    /// it comes as a message.
+    pub(super) async fn receive_block(
         &self,
         kind: RoundKind,
         root: u32,
         into: &Payload,
     ) -> Result<bool, Error> {
-        let (line, ours) = (self.0.line, BoardNote::new(self.0.line, kind, 0));
+        let (call, ours) = (self.0.call, BoardNote::new(self.0.call, kind, 0));
         let entry = self.entry(root, ours).await?;
         let theirs = BoardNote::of(entry.note);
         if entry.place != root || !theirs.is_alike(&ours) {
-            // It may differ in anything but the length.
+            // The notes may differ in anything but the length.
             let ours = ours.as_long_as(&theirs);
             return self.pass_over(&entry, ours).await.map(|()| true);
         }
         let bytes = theirs.bytes as usize;
         if is_on_board(&theirs) {
             let mut length = [0; 4];
-            let (table, at) = (4 * line.size() as usize, 4 * line.rank() as usize);
-            self.words().read(&entry, table, at, &mut length);
+            let (table, at) = (4 * call.size() as usize, 4 * call.rank() as usize);
+            self.queue().read(&entry, table, at, &mut length);
             self.0.seat.take_entry(&entry);
             let length = u32::from_ne_bytes(length) as usize;
             return self.take_from_board(ours, root, length, into).await;
         }
         if bytes > 0 {
-            match block_in(self.words(), &entry, bytes, line.size(), line.rank()) {
+            match block_in(self.queue(), &entry, bytes, call.size(), call.rank()) {
                 Some(block) => read_into(into, block.len(), |part| {
-                    self.words().read(&entry, bytes, block.start, part);
+                    self.queue().read(&entry, bytes, block.start, part);
                 }),
                 None => Err(unequal(0, into)),
             }
-            .unwrap_or_else(|error| line.note(error));
+            .unwrap_or_else(|error| call.note(error));
         }
         self.0.seat.take_entry(&entry);
         Ok(bytes > 0)
@@ -181,8 +183,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
     ) -> Result<bool, Error> {
         let seat = self.0.seat;
         let [last, next] = [seat.last(), seat.upcoming()].map(|round| self.0.turn(round, ours));
-        // This rank may have attended the round already, where it saw the root and not yet the entry.
-        let was_there = last.is_alike(root) && last.is_alike(self.0.line.rank());
+        // This rank may have attended the round already, having seen the root there but not yet the entry.
+        let was_there = last.is_alike(root) && last.is_alike(self.0.call.rank());
         let mut attended = (was_there && !next.is_alike(root)).then_some(last);
         loop {
             let turn = match attended.take() {
@@ -194,32 +196,32 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
                 }
             };
             if turn.is_alike(root) {
-                let (rank, place) = (self.0.line.rank(), Seat::place_bytes(self.0.line.size()));
+                let (rank, place) = (self.0.call.rank(), Seat::place_bytes(self.0.call.size()));
                 match length as u64 == into.bytes() {
                     true => turn
                         .parcels_in(place)
                         .take_from_place(rank, into, 0..into.bytes()),
-                    false => self.0.line.note(unequal(length, into)),
+                    false => self.0.call.note(unequal(length, into)),
                 }
                 return Ok(true);
             }
-            // The round of a call that this rank missed; or the root has gone on, whatever is wrong.
+            // The round of a call that this rank missed; or the root has continued after an error.
             if !turn.is_later_than(root) {
-                return Err(ours.dispute(None));
+                return Err(ours.mismatch(None));
             }
         }
     }
 
-    fn words(&self) -> &Words {
+    fn queue(&self) -> &BcastQueueMember {
         self.0.seat.bcast_queue()
     }
 
-    /// Waits until all are at this call: none of them tells an entry of an earlier one then.
+    /// Waits until all are in this call: then none of them writes an entry of an earlier one.
     #[cold]
-    async fn meet_all(&self, told: BoardNote) -> Result<(), Error> {
+    async fn meet_all(&self, note: BoardNote) -> Result<(), Error> {
         self.0.announce(true);
         loop {
-            let turn = self.0.begin_as(told, RoundSpace::Lines).await?;
+            let turn = self.0.begin_as(note, RoundSpace::Lines).await?;
             turn.arrive();
             self.0.seat.wake_sleepers();
             if turn.all().await? {
@@ -231,8 +233,8 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
     #[cold]
     async fn wait_for_room(&self, ours: BoardNote, length: usize) -> Result<(), Error> {
         self.0.seat.wake_sleepers();
-        let count = self.words().wanted(length);
-        let taken = || self.words().have_taken(count).then_some(BcastWaitEnd::Room);
+        let count = self.queue().wanted(length);
+        let taken = || self.queue().have_taken(count).then_some(BcastWaitEnd::Room);
         loop {
             let doubt = || self.doubt(None, ours);
             match self.0.wait(BoardEvent::Taken(count), taken, doubt).await? {
@@ -242,10 +244,10 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         }
     }
 
-    /// The next entry of this call; those of calls that this rank missed are passed over.
-    async fn entry(&self, root: u32, ours: BoardNote) -> Result<Entry, Error> {
+    /// The next entry of this call; those of calls that this rank missed are skipped.
+    async fn entry(&self, root: u32, ours: BoardNote) -> Result<BcastEntryHead, Error> {
         loop {
-            let entry = match self.words().told() {
+            let entry = match self.queue().told() {
                 Some(entry) => entry,
                 None => match self.wait_for_entry(root, ours).await? {
                     BcastWaitEnd::Entry(entry) => entry,
@@ -257,7 +259,7 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
             };
             let theirs = BoardNote::of(entry.note);
             if ours.is_before(&theirs) {
-                let rank = self.0.line.name_of(root);
+                let rank = self.0.call.name_of(root);
                 return Err(Error::Absent { rank });
             }
             if !theirs.is_before(&ours) {
@@ -268,36 +270,36 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
     }
 
     async fn wait_for_entry(&self, root: u32, ours: BoardNote) -> Result<BcastWaitEnd, Error> {
-        if self.0.line.comm().has_missed() {
+        if self.0.call.comm().has_missed() {
             self.0.announce(false);
         }
-        let told = || self.words().told().map(BcastWaitEnd::Entry);
+        let next_entry = || self.queue().told().map(BcastWaitEnd::Entry);
         let doubt = || self.doubt(Some(root), ours);
-        let next = BoardEvent::Entry(self.words().next());
-        self.0.wait(next, told, doubt).await
+        let next = BoardEvent::Entry(self.queue().next());
+        self.0.wait(next, next_entry, doubt).await
     }
 
-    /// What others do that says that this rank waits in vain, or that they wait for it at the board.
+    /// Whether other ranks' notes show that this rank waits in vain, or that they wait for it at the board.
     #[cold]
     fn doubt(&self, root: Option<u32>, ours: BoardNote) -> Option<BcastWaitEnd> {
-        let (seat, line) = (self.0.seat, self.0.line);
-        let announced = root.and_then(|root| Some((root, self.words().announced(root)?)));
-        if let Some((root, (call, tells))) = announced {
-            let ahead = call.wrapping_sub(line.number(u32::MAX));
+        let (seat, call) = (self.0.seat, self.0.call);
+        let announced = root.and_then(|root| Some((root, self.queue().announced(root)?)));
+        if let Some((root, (number, sends))) = announced {
+            let ahead = number.wrapping_sub(call.number(u32::MAX));
             if (1..u32::MAX / 4).contains(&ahead) {
                 return Some(BcastWaitEnd::Gone(root));
             }
-            // It waits for all before it tells.
-            if ahead == 0 && tells && seat.note(seat.begin_in_lines()?, root).is_some() {
+            // The root waits for all before its first entry.
+            if ahead == 0 && sends && seat.note(seat.begin_in_lines()?, root).is_some() {
                 return Some(BcastWaitEnd::Behind);
             }
         }
         let round = seat.begin_in_lines()?;
-        for rank in 0..line.size() {
+        for rank in 0..call.size() {
             let Some(theirs) = seat.note(round, rank).map(BoardNote::of) else {
                 continue;
             };
-            if rank != line.rank() && theirs.is_before(&ours) {
+            if rank != call.rank() && theirs.is_before(&ours) {
                 return Some(BcastWaitEnd::Behind);
             }
             if root.is_none_or(|root| root == rank) && ours.is_before(&theirs) {
@@ -310,32 +312,32 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         None
     }
 
-    /// Does what is left to do where what this rank waits for did not happen.
+    /// Handles a wait that ended without the awaited entry.
     #[cold]
     async fn answer(&self, seen: BcastWaitEnd, ours: BoardNote) -> Result<(), Error> {
         match seen {
             BcastWaitEnd::Entry(_) | BcastWaitEnd::Room => Ok(()),
             BcastWaitEnd::Behind => {
-                self.attend(ours);
+                self.join_round(ours);
                 Ok(())
             }
             BcastWaitEnd::Gone(rank) => Err(Error::Absent {
-                rank: self.0.line.name_of(rank),
+                rank: self.0.call.name_of(rank),
             }),
-            BcastWaitEnd::Other => Err(self.meet_in_dispute(ours).await),
+            BcastWaitEnd::Other => Err(self.meet_in_mismatch(ours).await),
         }
     }
 
-    /// Arrives in the round that others are in, to be seen there.
-    fn attend(&self, ours: BoardNote) {
+    /// Arrives in the round that others are in, so that they see its note.
+    fn join_round(&self, ours: BoardNote) {
         if let Some(round) = self.0.seat.begin_in_lines() {
-            self.0.seat.arrive(round, ours.note());
+            self.0.seat.arrive(round, ours.encode());
         }
     }
 
-    /// Others do something else in the same call: this rank arrives there too, so that all are told.
+    /// Others make a different collective in the same call: this rank arrives there too, so that all detect it.
     #[cold]
-    async fn meet_in_dispute(&self, ours: BoardNote) -> Error {
+    async fn meet_in_mismatch(&self, ours: BoardNote) -> Error {
         let met = async {
             let turn = self.0.begin_as(ours, RoundSpace::Lines).await?;
             turn.arrive();
@@ -343,16 +345,16 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
         };
         match met.await {
             Err(error) => error,
-            Ok(_) => ours.dispute(None),
+            Ok(_) => ours.mismatch(None),
         }
     }
 
-    /// Takes all entries of a call that is not like this one, and notes what is wrong.
+    /// Consumes all entries of a call that differs from this one, and records the error.
     #[cold]
-    async fn pass_over(&self, entry: &Entry, ours: BoardNote) -> Result<(), Error> {
+    async fn pass_over(&self, entry: &BcastEntryHead, ours: BoardNote) -> Result<(), Error> {
         let theirs = BoardNote::of(entry.note);
-        let root = self.0.line.name_of(entry.place);
-        self.0.line.note(ours.dispute(Some((root, theirs))));
+        let root = self.0.call.name_of(entry.place);
+        self.0.call.note(ours.mismatch(Some((root, theirs))));
         self.0.seat.take_entry(entry);
         if is_on_board(&theirs) {
             // The root is in a round that this rank would miss.
@@ -368,53 +370,53 @@ impl<'a, V: Visit> BcastQueueCall<'a, V> {
     }
 }
 
-/// Where in an entry that is a parcel of so many bytes the block of one of so many ranks lies.
+/// The range of the block of one rank within an entry that is a parcel.
 #[inline]
 pub(super) fn block_in(
-    words: &Words,
-    entry: &Entry,
+    queue: &BcastQueueMember,
+    entry: &BcastEntryHead,
     bytes: usize,
     ranks: u32,
     of: u32,
 ) -> Option<Range<usize>> {
     let read = |at: usize, into: &mut [u8]| {
-        words.read(entry, bytes, at, into);
+        queue.read(entry, bytes, at, into);
         at + into.len() <= bytes
     };
     parcels::block_of(read, ranks, of).filter(|block| block.end <= bytes)
 }
 
-/// The most bytes that go over a queue where usually `usual` at most do; none do where there are no boards.
+/// Most bytes that go over a queue, `usual` by default; 0 where there are no boards.
 #[inline]
-pub(super) fn limit(shape: &CollectiveTuning, usual: usize, wish: BoardChoice) -> usize {
-    match wish {
+pub(super) fn limit(shape: &CollectiveTuning, usual: usize, board_choice: BoardChoice) -> usize {
+    match board_choice {
         BoardChoice::AsUsual if shape.boards => shape.board_bytes.min(usual),
         BoardChoice::Yes => shape.board_bytes,
         BoardChoice::AsUsual | BoardChoice::No => 0,
     }
 }
 
-/// What an entry tells whose blocks lie on the board: more bytes than anybody else tells.
+/// The byte count of an entry whose blocks are on the board: more than any other entry has.
 pub(super) const ON_BOARD: usize = 1 << 20;
 
-/// Whether an entry tells of blocks on the board.
-pub(super) fn is_on_board(told: &BoardNote) -> bool {
-    told.bytes as usize == ON_BOARD && (told.is(RoundKind::Scatter) || told.is(RoundKind::Scatterv))
+/// Whether an entry announces blocks on the board.
+pub(super) fn is_on_board(note: &BoardNote) -> bool {
+    note.bytes as usize == ON_BOARD && (note.is(RoundKind::Scatter) || note.is(RoundKind::Scatterv))
 }
 
-/// What ended a wait at a broadcast queue.
+/// The event that ended a wait at a broadcast queue.
 enum BcastWaitEnd {
-    Entry(Entry),
+    Entry(BcastEntryHead),
     Room,
     /// Others wait for this rank at the board, in an earlier call.
     Behind,
-    /// This rank is at a later call, and what is waited for will not come.
+    /// This rank is in a later call, and the awaited entry will not come.
     Gone(u32),
-    /// Others do something else in this call.
+    /// Others make a different collective in this call.
     Other,
 }
 
-/// The parts of data that are one entry each: at least one, so that those who expect more hear of it.
+/// The parts of data that are one entry each: at least one, so that ranks that expect more detect it.
 pub(super) fn chunks(bytes: usize) -> impl Iterator<Item = Range<usize>> {
     let count = bytes.div_ceil(CHUNK_BYTES).max(1);
     (0..count).map(move |at| at * CHUNK_BYTES..bytes.min((at + 1) * CHUNK_BYTES))

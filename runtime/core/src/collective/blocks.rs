@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Collectives that move blocks: gather, scatter, allgather and all-to-all, with one size or with many.
 //!
-//! Two forms of each: on [`Payload`]s, one block a rank of any size and shape (that is the `w` form, [what](super::various) is
-//! large of the `v` forms and
-//! whatever else is large, and of intercommunicators); and on dense bytes with equal blocks, where small ones are sent on together.
+//! Two forms of each: on [`Payload`]s, one block per rank of any size and layout (the `w` form, large blocks of the
+//! `v` [forms](super::various), other large blocks, and intercommunicators); and on dense bytes with equal blocks,
+//! where small ones are forwarded together.
 
 use transport::seat::LINE_BODY_BYTES;
 
@@ -24,19 +24,19 @@ use crate::{Error, Payload, UserMemory, Visit};
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn gather<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
     root: CollectiveRoot,
 ) -> Result<(), Error> {
-    let mut pending = line.pending();
+    let mut pending = call.pending();
     let mut copied = Ok(());
     match (root, mine) {
         (CollectiveRoot::Here, _) => {
-            for (from, block) in others(line, all) {
+            for (from, block) in others(call, all) {
                 pending.receive_payload(from, block);
             }
-            copied = put_own(line, mine, all);
+            copied = put_own(call, mine, all);
         }
         (CollectiveRoot::There(root), Some(mine)) => pending.send_payload(root, mine),
         _ => {}
@@ -44,88 +44,88 @@ pub async fn gather<V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// As [`gather`], of equal blocks among the ranks of one group. Where these have a board, each tells there what it gives, and puts
-/// it there if it is few bytes: so the root knows what comes as a message.
+/// As [`gather`], of equal blocks among the ranks of one group. If these have a board, each writes its block's size
+/// there, and the block itself if it is small: so the root knows which blocks come as messages.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn gather_equal<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
     root: CollectiveRoot,
 ) -> Result<(), Error> {
-    let Some((to, own)) = of_root(line, mine, all, root) else {
+    let Some((to, own)) = of_root(call, mine, all, root) else {
         return Ok(());
     };
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
-    let (shape, wish) = (line.shape(), gather_wish(&line.shape()));
-    // Of any size, so that ranks that do not agree about it go the same way.
-    if let Some(nodes) = by_node::nodes_of(line, shape.choice.gather.by_node(shape.boards)) {
-        return Box::pin(by_node::gather(line, nodes, mine, all, root)).await;
+    let (shape, board_choice) = (call.shape(), gather_choice(&call.shape()));
+    // For any size, so that ranks that disagree about it use the same algorithm.
+    if let Some(nodes) = by_node::nodes_of(call, shape.choice.gather.by_node(shape.boards)) {
+        return Box::pin(by_node::gather(call, nodes, mine, all, root)).await;
     }
     let on_board = |bytes: usize| {
-        bytes <= gather_most(&shape) || block_pieces::are_gathered(&shape, bytes, line.size())
+        bytes <= gather_most(&shape) || block_pieces::are_gathered(&shape, bytes, call.size())
     };
-    if let Some(pieces) = BlockPieces::of_equal(line, own.bytes(), wish) {
-        if line.rank() != to {
+    if let Some(pieces) = BlockPieces::of_equal(call, own.bytes(), board_choice) {
+        if call.rank() != to {
             return Box::pin(pieces.give(own)).await;
         }
-        let copied = put_own(line, mine, all);
+        let copied = put_own(call, mine, all);
         let taken = Box::pin(pieces.take(all, own.bytes())).await;
         if taken.is_err() {
-            Box::pin(take_messages(line, all, on_board)).await;
+            Box::pin(take_messages(call, all, on_board)).await;
         }
         return taken.and(copied);
     }
-    let Some(board) = BoardCall::of(line, 0, wish) else {
-        return Box::pin(gather(line, mine, all, root)).await;
+    let Some(board) = BoardCall::of(call, 0, board_choice) else {
+        return Box::pin(gather(call, mine, all, root)).await;
     };
-    if line.rank() != to {
+    if call.rank() != to {
         if on_board(block) {
             return board.give_block(block, &own.to_dense()).await;
         }
         board.give_block(block, &[]).await?;
-        return Box::pin(gather(line, mine, all, root)).await;
+        return Box::pin(gather(call, mine, all, root)).await;
     }
-    let copied = put_own(line, mine, all);
+    let copied = put_own(call, mine, all);
     let take = |rank: u32, parts: RoundContributions<'_>| {
         let place = &all[rank as usize];
         let taken = read_into(place, block, |into| parts.read(rank, 0, into));
-        taken.unwrap_or_else(|error| line.note(error));
+        taken.unwrap_or_else(|error| call.note(error));
     };
     let messages = board.gather_blocks(block, on_board, take).await?;
-    let mut pending = line.pending();
+    let mut pending = call.pending();
     for rank in messages {
         pending.receive_payload(rank, &all[rank as usize]);
     }
     pending.finish().await.and(copied)
 }
 
-/// Takes what others give as messages, which have told another length than the root, so that they come to an end.
+/// Receives the messages of ranks whose length differs from the root's, so that they complete.
 #[cold]
 async fn take_messages<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     all: &[Payload],
     on_board: impl Fn(usize) -> bool,
 ) {
-    let Some(seat) = line.seat() else { return };
-    let mut pending = line.pending();
-    for (from, place) in others(line, all) {
+    let Some(seat) = call.seat() else { return };
+    let mut pending = call.pending();
+    for (from, place) in others(call, all) {
         let theirs = seat.note(seat.last(), from).map(BoardNote::of);
-        let plain = BoardNote::new(line, RoundKind::Gather, 0);
+        let plain = BoardNote::new(call, RoundKind::Gather, 0);
         if theirs.is_some_and(|theirs| theirs.is_alike(&plain) && !on_board(theirs.bytes as usize))
         {
             pending.receive_payload(from, place);
         }
     }
     if let Err(error) = pending.finish().await {
-        line.note(error);
+        call.note(error);
     }
 }
 
-/// The most bytes that a rank puts on a board to be collected. More go as messages, with which it runs ahead of the root; so do all
-/// that do not fit lines where ranks share cores.
+/// Most bytes that a rank puts on a board to be gathered. Larger blocks are messages, with which it runs ahead of the
+/// root; so are all that do not fit lines where ranks share cores.
 pub(super) fn gather_most(shape: &CollectiveTuning) -> usize {
     match shape.flat {
         true => LINE_BODY_BYTES,
@@ -134,32 +134,32 @@ pub(super) fn gather_most(shape: &CollectiveTuning) -> usize {
     .min(shape.board_bytes)
 }
 
-/// Whether few bytes are gathered over a board.
-pub(super) fn gather_wish(shape: &CollectiveTuning) -> BoardChoice {
+/// Whether small blocks are gathered over a board.
+pub(super) fn gather_choice(shape: &CollectiveTuning) -> BoardChoice {
     match shape.choice.gather {
         choice::Gather::Auto | choice::Gather::Nodes => BoardChoice::AsUsual,
         _ => BoardChoice::No,
     }
 }
 
-/// Deals the root's blocks out, one per rank. Without `mine`, the own block stays where it is.
+/// Scatters the root's blocks, one per rank. Without `mine`, the own block stays in place.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn scatter<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     all: &[Payload],
     mine: Option<&Payload>,
     root: CollectiveRoot,
 ) -> Result<(), Error> {
-    let mut pending = line.pending();
+    let mut pending = call.pending();
     let mut copied = Ok(());
     match (root, mine) {
         (CollectiveRoot::Here, _) => {
-            for (to, block) in others(line, all) {
+            for (to, block) in others(call, all) {
                 pending.send_payload(to, block);
             }
-            if let (Some(mine), Some(own)) = (mine, own(line, all)) {
+            if let (Some(mine), Some(own)) = (mine, own(call, all)) {
                 copied = own.copy_to(mine);
             }
         }
@@ -169,80 +169,82 @@ pub async fn scatter<V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// As [`scatter`], of equal blocks among the ranks of one group: if they are few bytes, all at once over a broadcast queue.
+/// As [`scatter`], of equal blocks among the ranks of one group: small ones all at once over a broadcast queue.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn scatter_equal<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     all: &[Payload],
     mine: Option<&Payload>,
     root: CollectiveRoot,
 ) -> Result<(), Error> {
-    let Some((from, own)) = of_root(line, mine, all, root) else {
+    let Some((from, own)) = of_root(call, mine, all, root) else {
         return Ok(());
     };
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
-    let total = block.saturating_mul(line.size() as usize);
-    let shape = line.shape();
-    if let Some(nodes) = by_node::nodes_of(line, shape.choice.scatter.by_node(shape.boards)) {
-        return Box::pin(by_node::scatter(line, nodes, all, mine, root)).await;
+    let total = block.saturating_mul(call.size() as usize);
+    let shape = call.shape();
+    if let Some(nodes) = by_node::nodes_of(call, shape.choice.scatter.by_node(shape.boards)) {
+        return Box::pin(by_node::scatter(call, nodes, all, mine, root)).await;
     }
-    let limit = bcast_queue::limit(&shape, usize::MAX, scatter_wish(&shape));
-    if block_pieces::are_told_of(&shape, block) {
-        return scatter_as(line, RoundKind::Scatter, all, mine, root).await;
+    let limit = bcast_queue::limit(&shape, usize::MAX, scatter_choice(&shape));
+    if block_pieces::are_announced(&shape, block) {
+        return scatter_as(call, RoundKind::Scatter, all, mine, root).await;
     }
-    let goes = limit > 0 && total <= limit && total < bcast_queue::ON_BOARD;
-    let Some(queue) = goes.then(|| BcastQueueCall::of(line)).flatten() else {
-        return Box::pin(scatter(line, all, mine, root)).await;
+    let applies = limit > 0 && total <= limit && total < bcast_queue::ON_BOARD;
+    let Some(queue) = applies.then(|| BcastQueueCall::of(call)).flatten() else {
+        return Box::pin(scatter(call, all, mine, root)).await;
     };
-    if line.rank() == from {
+    if call.rank() == from {
         let mut bytes = vec![0; total];
         for (block, into) in all.iter().zip(bytes.chunks_exact_mut(block.max(1))) {
             block.copy_to(&Payload::Dense(UserMemory::of(into)))?;
         }
-        queue.tell(RoundKind::Scatter, &bytes).await?;
+        queue.send(RoundKind::Scatter, &bytes).await?;
         return mine.map_or(Ok(()), |mine| all[from as usize].copy_to(mine));
     }
-    let at = line.rank() as usize * block;
+    let at = call.rank() as usize * block;
     if let Payload::Dense(mut memory) = *own {
         let into = memory.as_mut_slice();
-        return queue.hear(RoundKind::Scatter, from, total, at, into).await;
+        return queue
+            .receive(RoundKind::Scatter, from, total, at, into)
+            .await;
     }
     let mut bytes = vec![0; block];
     queue
-        .hear(RoundKind::Scatter, from, total, at, &mut bytes)
+        .receive(RoundKind::Scatter, from, total, at, &mut bytes)
         .await?;
     Payload::Dense(UserMemory::of_const(&bytes)).copy_to(own)
 }
 
-/// Whether few bytes are dealt out over a queue.
-pub(super) fn scatter_wish(shape: &CollectiveTuning) -> BoardChoice {
+/// Whether small blocks are scattered over a queue.
+pub(super) fn scatter_choice(shape: &CollectiveTuning) -> BoardChoice {
     match shape.choice.scatter {
         choice::Scatter::Auto | choice::Scatter::Nodes => BoardChoice::AsUsual,
         _ => BoardChoice::No,
     }
 }
 
-/// Collects one block per rank everywhere. Without `mine`, the own block is in place.
+/// Collects one block per rank at every rank. Without `mine`, the own block is in place.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn allgather<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
-    // The others wait for this rank's block, whatever is wrong with its place here.
-    if let Err(error) = put_own(line, mine, all) {
-        line.note(error);
+    // The others wait for this rank's block, even if its place here is wrong.
+    if let Err(error) = put_own(call, mine, all) {
+        call.note(error);
     }
-    let mut pending = line.pending();
-    for (from, block) in others(line, all) {
+    let mut pending = call.pending();
+    for (from, block) in others(call, all) {
         pending.receive_payload(from, block);
     }
-    if let Some(mine) = mine.or_else(|| own(line, all)) {
-        for (to, _) in others(line, all) {
+    if let Some(mine) = mine.or_else(|| own(call, all)) {
+        for (to, _) in others(call, all) {
             pending.send_payload(to, mine);
         }
     }
@@ -254,48 +256,49 @@ pub async fn allgather<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn allgather_equal<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
-    allgather_as(line, mine, all, line.shape().choice.allgather.board()).await
+    allgather_as(call, mine, all, call.shape().choice.allgather.board()).await
 }
 
-/// As [`allgather`], over a board if large blocks go better that way.
+/// As [`allgather`], over a board if that is faster for large blocks.
 pub(super) async fn allgather_as<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
-    wish: BoardChoice,
+    board_choice: BoardChoice,
 ) -> Result<(), Error> {
-    if let Some(given) = mine.or_else(|| own(line, all))
-        && let Some(pieces) = BlockPieces::of_all(line, all, wish)
+    if let Some(given) = mine.or_else(|| own(call, all))
+        && let Some(pieces) = BlockPieces::of_all(call, all, board_choice)
     {
-        if let Err(error) = put_own(line, mine, all) {
-            line.note(error);
+        if let Err(error) = put_own(call, mine, all) {
+            call.note(error);
         }
         return Box::pin(pieces.exchange(given, all)).await;
     }
-    Box::pin(allgather(line, mine, all)).await
+    Box::pin(allgather(call, mine, all)).await
 }
 
-/// As [`allgather`] among the ranks of one group, where blocks go round a ring: a rank has one message under way each way.
+/// As [`allgather`] among the ranks of one group, where blocks go round a ring: a rank has one message in flight in
+/// each direction.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn allgather_ring<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
-    // The others wait for this rank's block, whatever is wrong with its place here.
-    if let Err(error) = put_own(line, mine, all) {
-        line.note(error);
+    // The others wait for this rank's block, even if its place here is wrong.
+    if let Err(error) = put_own(call, mine, all) {
+        call.note(error);
     }
-    let (rank, size) = (line.rank(), line.size());
+    let (rank, size) = (call.rank(), call.size());
     let block = |behind: u32| &all[((rank + size - behind) % size) as usize];
     for step in 0..size - 1 {
-        let mut pending = line.pending();
+        let mut pending = call.pending();
         pending.receive_payload((rank + size - 1) % size, block(step + 1));
         pending.send_payload((rank + 1) % size, block(step));
         pending.finish().await?;
@@ -303,29 +306,29 @@ pub async fn allgather_ring<V: Visit>(
     Ok(())
 }
 
-/// Block `i` of `out` goes to rank `i`; block `i` of `into` comes from rank `i`.
+/// Sends block `i` of `out` to rank `i` and receives block `i` of `into` from rank `i`.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn alltoall<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     out: &[Payload],
     into: &[Payload],
 ) -> Result<(), Error> {
-    let (rank, partners) = (line.rank() % line.partners(), line.partners());
-    // Between groups there is no own block, and the numbers of ranks differ.
-    let (first, window) = match line.is_inter() {
+    let (rank, partners) = (call.rank() % call.partners(), call.partners());
+    // Between groups there is no own block, and the groups differ in size.
+    let (first, window) = match call.is_inter() {
         true => (0, usize::MAX),
-        false => (1, line.shape().window_ranks),
+        false => (1, call.shape().window_ranks),
     };
     let steps: Vec<u32> = (first..partners).collect();
     let mut copied = None;
-    let mut copy = || match (own(line, out), own(line, into)) {
+    let mut copy = || match (own(call, out), own(call, into)) {
         (Some(out), Some(into)) => out.copy_to(into),
         _ => Ok(()),
     };
     for steps in steps.chunks(window) {
-        let mut pending = line.pending();
+        let mut pending = call.pending();
         for step in steps {
             let from = (rank + partners - step) % partners;
             pending.receive_payload(from, &into[from as usize]);
@@ -345,45 +348,45 @@ pub async fn alltoall<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn allgather_bytes<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     all: &mut [u8],
 ) -> Result<(), Error> {
     if all.is_empty() {
         return Ok(());
     }
-    let shape = line.shape();
-    let goes = shape.choice.allgather.by_node(shape.boards);
-    if let Some(nodes) = by_node::nodes_of(line, goes) {
-        return Box::pin(by_node::allgather(line, nodes, all)).await;
+    let shape = call.shape();
+    let applies = shape.choice.allgather.by_node(shape.boards);
+    if let Some(nodes) = by_node::nodes_of(call, applies) {
+        return Box::pin(by_node::allgather(call, nodes, all)).await;
     }
-    allgather_plain(line, all).await
+    allgather_plain(call, all).await
 }
 
-/// As [`allgather_bytes`], not by node.
+/// As [`allgather_bytes`], without regard to nodes.
 pub(super) async fn allgather_plain<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     all: &mut [u8],
 ) -> Result<(), Error> {
     use choice::Allgather::{Auto, Board as OverBoard, Flat, Nodes};
-    let (shape, block) = (line.shape(), all.len() / line.size() as usize);
-    if let Some(board) = BoardCall::of(line, block, shape.choice.allgather.board()) {
+    let (shape, block) = (call.shape(), all.len() / call.size() as usize);
+    if let Some(board) = BoardCall::of(call, block, shape.choice.allgather.board()) {
         return board.allgather(all).await;
     }
     match shape.choice.allgather {
-        Flat => flat::allgather(line, all).await,
-        Auto | OverBoard | Nodes if shape.is_flat(all.len()) => flat::allgather(line, all).await,
-        Auto | OverBoard | Nodes if !shape.is_carried(block, line.size() as usize) => {
+        Flat => flat::allgather(call, all).await,
+        Auto | OverBoard | Nodes if shape.is_flat(all.len()) => flat::allgather(call, all).await,
+        Auto | OverBoard | Nodes if !shape.is_carried(block, call.size() as usize) => {
             let all = blocks_of(all, block);
-            Box::pin(allgather_equal(line, None, &all)).await
+            Box::pin(allgather_equal(call, None, &all)).await
         }
-        _ => allgather_bruck(line, all).await,
+        _ => allgather_bruck(call, all).await,
     }
 }
 
-/// Rounds of doubling: a rank knows its own block and those of the ranks behind it, and tells them all to one before it
-/// (J. Bruck and others, 1997).
-async fn allgather_bruck<V: Visit>(line: &CollectiveCall<V>, all: &mut [u8]) -> Result<(), Error> {
-    let (rank, size) = (line.rank(), line.size());
+/// Doubling rounds: a rank has its own block and those of the ranks behind it, and sends them all to one before it (J.
+/// Bruck and others, 1997).
+async fn allgather_bruck<V: Visit>(call: &CollectiveCall<V>, all: &mut [u8]) -> Result<(), Error> {
+    let (rank, size) = (call.rank(), call.size());
     let bytes = all.len() / size as usize;
     let own = rank as usize * bytes;
     let mut known = vec![0u8; all.len()];
@@ -393,7 +396,7 @@ async fn allgather_bruck<V: Visit>(line: &CollectiveCall<V>, all: &mut [u8]) -> 
         let more = count.min(size - count) as usize * bytes;
         let (have, free) = known.split_at_mut(count as usize * bytes);
         let (to, from) = ((rank + size - count) % size, (rank + count) % size);
-        line.exchange(to, &have[..more], from, &mut free[..more])
+        call.exchange(to, &have[..more], from, &mut free[..more])
             .await?;
         count <<= 1;
     }
@@ -403,53 +406,53 @@ async fn allgather_bruck<V: Visit>(line: &CollectiveCall<V>, all: &mut [u8]) -> 
     Ok(())
 }
 
-/// As [`alltoall`], of small equal blocks of dense bytes: in a logarithmic number of rounds, blocks are carried along by
-/// ranks between (J. Bruck and others, 1997).
+/// As [`alltoall`], of small equal blocks of dense bytes: in a logarithmic number of rounds, in which ranks forward
+/// each other's blocks (J. Bruck and others, 1997).
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn alltoall_bytes<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     out: &[u8],
     into: &mut [u8],
 ) -> Result<(), Error> {
-    let (shape, block) = (line.shape(), out.len() / line.size() as usize);
-    let goes = shape
+    let (shape, block) = (call.shape(), out.len() / call.size() as usize);
+    let applies = shape
         .choice
         .alltoall
         .by_node(by_node::carries(&shape, block));
-    if let Some(nodes) = by_node::nodes_of(line, goes && block > 0) {
-        return Box::pin(by_node::alltoall(line, nodes, out, into)).await;
+    if let Some(nodes) = by_node::nodes_of(call, applies && block > 0) {
+        return Box::pin(by_node::alltoall(call, nodes, out, into)).await;
     }
-    alltoall_plain(line, out, into).await
+    alltoall_plain(call, out, into).await
 }
 
-/// As [`alltoall_bytes`], not by node.
+/// As [`alltoall_bytes`], without regard to nodes.
 pub(super) async fn alltoall_plain<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     out: &[u8],
     into: &mut [u8],
 ) -> Result<(), Error> {
-    let (rank, size) = (line.rank(), line.size());
+    let (rank, size) = (call.rank(), call.size());
     let bytes = out.len() / size as usize;
     if bytes == 0 {
         return Ok(());
     }
-    let wish = line.shape().choice.alltoall.board();
-    if let Some(board) = BoardCall::of(line, out.len(), wish) {
+    let board_choice = call.shape().choice.alltoall.board();
+    if let Some(board) = BoardCall::of(call, out.len(), board_choice) {
         return board.alltoall(out, into).await;
     }
-    let (shape, ranks) = (line.shape(), size as usize);
+    let (shape, ranks) = (call.shape(), size as usize);
     if shape.choice.alltoall != choice::Alltoall::Rounds && !shape.is_carried(bytes, ranks) {
         let out: Vec<Payload> = out
             .chunks_exact(bytes)
             .map(|block| Payload::Dense(UserMemory::of_const(block)))
             .collect();
         let into = blocks_of(into, bytes);
-        return Box::pin(alltoall(line, &out, &into)).await;
+        return Box::pin(alltoall(call, &out, &into)).await;
     }
     let at = |block: u32| block as usize * bytes..(block as usize + 1) * bytes;
-    // Block `d` is the one that still has to go `d` ranks further.
+    // Block `d` is the one that still has to travel `d` ranks further.
     let mut blocks = Vec::with_capacity(out.len());
     blocks.extend_from_slice(&out[rank as usize * bytes..]);
     blocks.extend_from_slice(&out[..rank as usize * bytes]);
@@ -464,7 +467,7 @@ pub(super) async fn alltoall_plain<V: Visit>(
         }
         arrived.resize(parcel.len(), 0);
         let (to, from) = ((rank + span) % size, (rank + size - span) % size);
-        line.exchange(to, &parcel, from, &mut arrived).await?;
+        call.exchange(to, &parcel, from, &mut arrived).await?;
         for (block, bytes) in moving.zip(arrived.chunks_exact(bytes)) {
             blocks[at(block)].copy_from_slice(bytes);
         }
@@ -484,14 +487,14 @@ pub(super) fn blocks_of(all: &mut [u8], block: usize) -> Vec<Payload> {
         .collect()
 }
 
-/// The blocks of the other ranks, beginning with the next one, so that not all turn to the same rank first.
+/// The blocks of the other ranks, beginning with the next one, so that not all ranks address the same one first.
 pub(super) fn others<'a, V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     all: &'a [Payload],
 ) -> impl Iterator<Item = (u32, &'a Payload)> {
-    let (rank, partners) = (line.rank(), line.partners());
+    let (rank, partners) = (call.rank(), call.partners());
     // Between groups there is no own block.
-    let first = u32::from(!line.is_inter());
+    let first = u32::from(!call.is_inter());
     (first..partners).filter_map(move |step| {
         let other = (rank + step) % partners;
         Some((other, all.get(other as usize)?))
@@ -500,19 +503,19 @@ pub(super) fn others<'a, V: Visit>(
 
 /// The own block; there is none between groups.
 pub(super) fn own<'a, V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     all: &'a [Payload],
 ) -> Option<&'a Payload> {
-    let at = line.rank() as usize;
-    if line.is_inter() { None } else { all.get(at) }
+    let at = call.rank() as usize;
+    if call.is_inter() { None } else { all.get(at) }
 }
 
 pub(super) fn put_own<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
-    match (mine, own(line, all)) {
+    match (mine, own(call, all)) {
         (Some(mine), Some(own)) => mine.copy_to(own),
         _ => Ok(()),
     }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collectives of ranks of one node without messages, over a [board](transport::seat): each rank puts its data there, arrives,
-//! and reads what it needs when all have arrived. A rank waits once, or twice where all data are cut in slices, and touches few
-//! cache lines besides its data; so this is what is fast when many ranks share few cores, and when they do not.
+//! Collectives of ranks of one node without messages, over a [board](transport::seat): each rank puts its data there,
+//! arrives, and reads what it needs when all have arrived. A rank waits once, or twice if the data are combined in
+//! slices, and touches few cache lines besides its data; so this is fast when many ranks share few cores, and when
+//! they do not.
 //!
-//! Only blocking collectives go this way: those of a communicator have an order, and so have the rounds of a board.
+//! Only blocking collectives use it: those of a communicator have an order, and so have the rounds of a board.
 //!
-//! A call whose arguments were wrong on one rank is a round without that rank for the others, and it comes too late when it
-//! makes its next call. So what a rank tells has the number of its call, and a rank that missed one is careful: it waits for
-//! the end of its round, whatever it does, and does it again in the next one if another rank was at an earlier call. The
-//! others, which were at that one, get an error or have no need of the rank that was missing. Where the call that was missed
-//! goes over the [queue](super::bcast_queue), those that wait there come to the round, so that it ends.
+//! If the arguments of a call were wrong on one rank, the others make a round without it, and its next call comes too
+//! late for them. So a rank's note has the number of its call, and a rank that missed a call is careful: it waits for
+//! the end of its round, whatever it does, and repeats it in the next one if another rank was in an earlier call. The
+//! others, which were in that call, get an error or do not need the missing rank. If the missed call goes over the
+//! [queue](super::bcast_queue), the ranks that wait there come to the round, so that it ends.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -26,44 +27,51 @@ use super::{CollectiveCall, Reducer};
 use crate::waiting::AtBoard;
 use crate::{Error, UserMemory, Visit};
 
-/// Whether a call uses the board, as a setting says.
+/// Whether a call uses the board, according to a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BoardChoice {
-    /// Where that is the usual way.
+    /// If it is the default algorithm.
     AsUsual,
-    /// Where there is one.
+    /// If there is one.
     Yes,
-    /// It does not.
+    /// Never.
     No,
 }
 
 /// One collective call over a board.
 pub(super) struct BoardCall<'a, V> {
-    pub(super) line: &'a CollectiveCall<V>,
+    pub(super) call: &'a CollectiveCall<V>,
     pub(super) seat: &'a Rc<Seat>,
 }
 
 impl<'a, V: Visit> BoardCall<'a, V> {
-    /// The board for `bytes` bytes of each rank, if they go over one.
+    /// The board for `bytes` bytes of each rank, if the call uses one.
     #[inline]
-    pub(super) fn of(line: &'a CollectiveCall<V>, bytes: usize, wish: BoardChoice) -> Option<Self> {
-        let shape = line.shape();
-        let (seat, limit) = match wish {
-            BoardChoice::AsUsual if shape.boards => (line.seat()?, shape.board_bytes),
-            BoardChoice::Yes => (line.seat()?, shape.board_bytes),
+    pub(super) fn of(
+        call: &'a CollectiveCall<V>,
+        bytes: usize,
+        board_choice: BoardChoice,
+    ) -> Option<Self> {
+        let shape = call.shape();
+        let (seat, limit) = match board_choice {
+            BoardChoice::AsUsual if shape.boards => (call.seat()?, shape.board_bytes),
+            BoardChoice::Yes => (call.seat()?, shape.board_bytes),
             _ => return None,
         };
         let all = bytes.checked_mul(seat.members() as usize)?;
         let fits = limit > 0 && bytes <= limit && all <= seat.room_bytes();
-        fits.then_some(Self { line, seat })
+        fits.then_some(Self { call, seat })
     }
 
-    /// The board for parcels, if they go over one.
-    pub(super) fn of_parcels(line: &'a CollectiveCall<V>, wish: BoardChoice) -> Option<Self> {
-        Self::of(line, 0, wish).filter(|board| parcels::have_room(board.seat))
+    /// The board for parcels, if the call uses one.
+    pub(super) fn of_parcels(
+        call: &'a CollectiveCall<V>,
+        board_choice: BoardChoice,
+    ) -> Option<Self> {
+        Self::of(call, 0, board_choice).filter(|board| parcels::have_room(board.seat))
     }
 
-    /// All have entered before any leaves.
+    /// A barrier: all ranks have entered before any leaves.
     pub(super) async fn barrier(&self) -> Result<(), Error> {
         loop {
             let turn = self.give(RoundKind::Barrier, &[]).await?;
@@ -73,7 +81,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         }
     }
 
-    /// All have entered before one of them leaves, which waits; the others do not.
+    /// A rank with `waits` leaves only after all have entered; the others do not wait.
     pub(super) async fn arrive(&self, waits: bool) -> Result<(), Error> {
         loop {
             let turn = self.give(RoundKind::Barrier, &[]).await?;
@@ -87,8 +95,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         }
     }
 
-    /// Combines the bytes of all at the root, in the order of ranks, which alone has an `output`: it may be the same memory. The
-    /// others do not wait.
+    /// Combines the bytes of all in rank order at the root, which alone has an `output`: it may be the same memory.
+    /// The others do not wait.
     pub(super) async fn reduce(
         &self,
         input: UserMemory,
@@ -104,30 +112,30 @@ impl<'a, V: Visit> BoardCall<'a, V> {
             {}
             return Ok(());
         };
-        let told = BoardNote::new(self.line, RoundKind::Reduce, input.bytes());
+        let note = BoardNote::new(self.call, RoundKind::Reduce, input.bytes());
         let turn = loop {
-            // Nobody else reads what the root has.
+            // The root's bytes are not read by any other rank.
             let turn = self
-                .arrive_as(told, RoundSpace::of(input.bytes()), &[])
+                .arrive_as(note, RoundSpace::of(input.bytes()), &[])
                 .await?;
             if turn.all().await? {
                 break turn;
             }
         };
-        let parts = turn.parts().with_own(self.line.rank(), input);
-        parts.fold(0..self.line.size(), 0, output.as_mut_slice(), op);
+        let parts = turn.parts().with_own(self.call.rank(), input);
+        parts.fold(0..self.call.size(), 0, output.as_mut_slice(), op);
         Ok(())
     }
 
-    /// Combines the bytes of all, which are few; each rank does it for itself.
+    /// Combines the bytes of all, which are few; each rank does so for itself.
     pub(super) async fn allreduce(&self, bytes: &mut [u8], op: &impl Reducer) -> Result<(), Error> {
-        let size = self.line.size();
+        let size = self.call.size();
         let turn = self.give_all(RoundKind::Allreduce, bytes).await?;
         turn.parts().fold(0..size, 0, bytes, op);
         Ok(())
     }
 
-    /// Combines of the bytes of all, which are few, those from byte `at` on. Both may be the same memory.
+    /// Combines those of the bytes of all from byte `at` on; they are few. Both may be the same memory.
     pub(super) async fn reduce_scatter(
         &self,
         input: UserMemory,
@@ -135,7 +143,7 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         mut output: UserMemory,
         op: &impl Reducer,
     ) -> Result<(), Error> {
-        let size = self.line.size();
+        let size = self.call.size();
         let turn = self
             .give_all(RoundKind::ReduceScatter, input.as_slice())
             .await?;
@@ -143,7 +151,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Combines the bytes of the first `ranks` ranks, of which this one may be the last. It waits for no higher one.
+    /// Combines the bytes of the first `ranks` ranks, of which this one may be the last. Does not wait for higher
+    /// ones.
     pub(super) async fn combine_first(
         &self,
         bytes: &mut [u8],
@@ -151,28 +160,28 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         op: &impl Reducer,
     ) -> Result<(), Error> {
         let own = UserMemory::of(bytes);
-        let told = BoardNote::new(self.line, RoundKind::Scan, bytes.len());
-        // Nobody reads what the last one has.
-        let is_last = self.line.rank() + 1 == self.line.size();
+        let note = BoardNote::new(self.call, RoundKind::Scan, bytes.len());
+        // The bytes of the last rank are not read by any other.
+        let is_last = self.call.rank() + 1 == self.call.size();
         let given: &[u8] = if is_last { &[] } else { &*bytes };
         let turn = loop {
             let turn = self
-                .arrive_as(told, RoundSpace::of(own.bytes()), given)
+                .arrive_as(note, RoundSpace::of(own.bytes()), given)
                 .await?;
             self.seat.wake_those_of_rounds();
             if turn.lower().await? {
                 break turn;
             }
         };
-        let parts = turn.parts().with_own(self.line.rank(), own);
+        let parts = turn.parts().with_own(self.call.rank(), own);
         parts.fold(0..ranks, 0, bytes, op);
         Ok(())
     }
 
-    /// One block of each rank to all; the own one is in place.
+    /// Collects one block of each rank at all ranks; the own one is in place.
     pub(super) async fn allgather(&self, all: &mut [u8]) -> Result<(), Error> {
-        let block = all.len() / self.line.size() as usize;
-        let own = self.line.rank() as usize * block;
+        let block = all.len() / self.call.size() as usize;
+        let own = self.call.rank() as usize * block;
         let turn = self
             .give_all(RoundKind::Allgather, &all[own..own + block])
             .await?;
@@ -180,42 +189,43 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(())
     }
 
-    /// Gives a block of so many bytes to be gathered: `few` are the bytes, if they go over the board. Does not wait.
+    /// Contributes a block of so many bytes to a gather: `few` are the bytes, if they go over the board. Does not
+    /// wait.
     pub(super) async fn give_block(&self, bytes: usize, few: &[u8]) -> Result<(), Error> {
-        let (told, space) = (
-            BoardNote::new(self.line, RoundKind::Gather, bytes),
+        let (note, space) = (
+            BoardNote::new(self.call, RoundKind::Gather, bytes),
             RoundSpace::of(few.len()),
         );
-        while !self.arrive_as(told, space, few).await?.leave().await {}
+        while !self.arrive_as(note, space, few).await?.leave().await {}
         Ok(())
     }
 
-    /// Waits until all have told what they give, of which so many bytes are expected. Whatever is wrong is noted; `take` is
-    /// called for each rank whose block is on the board, which `on_board` says of the bytes that it gives. Answers those whose
-    /// blocks come as messages.
+    /// Waits until the notes of all are there, and records an error for each that does not have the expected number of
+    /// bytes; calls `take` for each rank whose block is on the board, which `on_board` decides by its number of bytes.
+    /// Returns the ranks whose blocks come as messages.
     pub(super) async fn gather_blocks(
         &self,
         bytes: usize,
         on_board: impl Fn(usize) -> bool,
         mut take: impl FnMut(u32, RoundContributions<'_>),
     ) -> Result<Vec<u32>, Error> {
-        let told = BoardNote::new(self.line, RoundKind::Gather, bytes);
+        let note = BoardNote::new(self.call, RoundKind::Gather, bytes);
         let turn = loop {
-            let turn = self.arrive_as(told, RoundSpace::Lines, &[]).await?;
+            let turn = self.arrive_as(note, RoundSpace::Lines, &[]).await?;
             match turn.all().await {
                 Ok(true) => break turn,
                 Ok(false) => {}
                 Err(error) => {
-                    self.line.note(error);
+                    self.call.note(error);
                     break turn;
                 }
             }
         };
-        let others = (0..self.line.size()).filter(|rank| *rank != self.line.rank());
+        let others = (0..self.call.size()).filter(|rank| *rank != self.call.rank());
         let theirs = others
             .filter_map(|rank| Some((rank, BoardNote::of(self.seat.note(turn.round, rank)?))));
         let mut messages = Vec::new();
-        for (rank, theirs) in theirs.filter(|(_, theirs)| theirs.is_alike(&told)) {
+        for (rank, theirs) in theirs.filter(|(_, theirs)| theirs.is_alike(&note)) {
             let given = theirs.bytes as usize;
             if !on_board(given) {
                 messages.push(rank);
@@ -226,10 +236,10 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         Ok(messages)
     }
 
-    /// Block `i` of `out` goes to rank `i`; block `i` of `into` comes from rank `i`.
+    /// Sends block `i` of `out` to rank `i` and receives block `i` of `into` from rank `i`.
     pub(super) async fn alltoall(&self, out: &[u8], into: &mut [u8]) -> Result<(), Error> {
         let turn = self.give_all(RoundKind::Alltoall, out).await?;
-        turn.parts().exchange(self.line.rank(), into);
+        turn.parts().exchange(self.call.rank(), into);
         Ok(())
     }
 
@@ -239,17 +249,17 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         kind: RoundKind,
         bytes: usize,
     ) -> Result<BoardRound<'_, V>, Error> {
-        if self.line.comm().has_missed() {
+        if self.call.comm().has_missed() {
             self.announce(false);
         }
-        let told = BoardNote::new(self.line, kind, bytes);
-        self.begin_as(told, RoundSpace::Half).await
+        let note = BoardNote::new(self.call, kind, bytes);
+        self.begin_as(note, RoundSpace::Half).await
     }
 
-    /// The same, of what this rank tells, when the board has room for its data.
+    /// The same with a given note, when the board has room for the data.
     pub(super) async fn begin_as(
         &self,
-        told: BoardNote,
+        note: BoardNote,
         space: RoundSpace,
     ) -> Result<BoardRound<'_, V>, Error> {
         let seat = self.seat;
@@ -258,40 +268,40 @@ impl<'a, V: Visit> BoardCall<'a, V> {
             Some(round) => round,
             None => self.wait(space.room(seat), begin, || None).await?,
         };
-        Ok(self.turn(round, told))
+        Ok(self.turn(round, note))
     }
 
-    pub(super) fn turn(&self, round: Round, told: BoardNote) -> BoardRound<'_, V> {
+    pub(super) fn turn(&self, round: Round, note: BoardNote) -> BoardRound<'_, V> {
         BoardRound {
             board: self,
             round,
-            note: told.note(),
+            note: note.encode(),
         }
     }
 
     /// Begins a round, puts this rank's bytes there and arrives.
     async fn give(&self, kind: RoundKind, bytes: &[u8]) -> Result<BoardRound<'_, V>, Error> {
-        let told = BoardNote::new(self.line, kind, bytes.len());
-        self.arrive_as(told, RoundSpace::of(bytes.len()), bytes)
+        let note = BoardNote::new(self.call, kind, bytes.len());
+        self.arrive_as(note, RoundSpace::of(bytes.len()), bytes)
             .await
     }
 
-    /// The same of what this rank tells.
+    /// The same with a given note.
     async fn arrive_as(
         &self,
-        told: BoardNote,
+        note: BoardNote,
         space: RoundSpace,
         bytes: &[u8],
     ) -> Result<BoardRound<'_, V>, Error> {
         let put = |turn: &BoardRound<'_, V>| {
             if !bytes.is_empty() {
-                turn.parts().put(self.line.rank(), bytes);
+                turn.parts().put(self.call.rank(), bytes);
             }
         };
-        self.arrive_with(told, space, put).await
+        self.arrive_with(note, space, put).await
     }
 
-    /// Begins a round, puts this rank's parcel there and arrives; `None`: what it gives comes as messages.
+    /// Begins a round, puts this rank's parcel there and arrives; `None`: its data come as messages.
     pub(super) async fn give_parcel(
         &self,
         kind: RoundKind,
@@ -300,58 +310,58 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         self.give_parcel_in(kind, PLACE_BYTES, parcel).await
     }
 
-    /// The same where each rank has a place of so many bytes.
+    /// The same if each rank has a place of so many bytes.
     pub(super) async fn give_parcel_in(
         &self,
         kind: RoundKind,
         place: usize,
         parcel: Option<&[u8]>,
     ) -> Result<BoardRound<'_, V>, Error> {
-        let told = BoardNote::new(self.line, kind, 0);
+        let note = BoardNote::new(self.call, kind, 0);
         let given = parcel.map_or(Given::Messages, |parcel| Given::of(parcel.len(), place));
-        let put = |turn: &BoardRound<'_, V>| turn.parcels_in(place).put(self.line.rank(), parcel);
-        self.arrive_with(told, given.space(), put).await
+        let put = |turn: &BoardRound<'_, V>| turn.parcels_in(place).put(self.call.rank(), parcel);
+        self.arrive_with(note, given.space(), put).await
     }
 
-    /// The same of blocks of such lengths, which it gives in later rounds.
+    /// The same for blocks of these lengths, which follow in later rounds.
     pub(super) async fn give_lengths(
         &self,
         kind: RoundKind,
         lengths: &[u64],
     ) -> Result<BoardRound<'_, V>, Error> {
-        let told = BoardNote::new(self.line, kind, 0);
-        let put = |turn: &BoardRound<'_, V>| turn.parcels().put_lengths(self.line.rank(), lengths);
-        self.arrive_with(told, RoundSpace::Half, put).await
+        let note = BoardNote::new(self.call, kind, 0);
+        let put = |turn: &BoardRound<'_, V>| turn.parcels().put_lengths(self.call.rank(), lengths);
+        self.arrive_with(note, RoundSpace::Half, put).await
     }
 
-    /// The same of what `put` puts there; unless that was done [at hand](super::at_hand) already.
+    /// The same with `put` to write the data; unless the [fast path](super::at_hand) has already done it.
     async fn arrive_with(
         &self,
-        told: BoardNote,
+        note: BoardNote,
         space: RoundSpace,
         put: impl FnOnce(&BoardRound<'_, V>),
     ) -> Result<BoardRound<'_, V>, Error> {
-        let comm = self.line.comm();
-        if let Some(round) = comm.begun_at_hand(self.line.number(u32::MAX)) {
-            return Ok(self.turn(round, told));
+        let comm = self.call.comm();
+        if let Some(round) = comm.begun_at_hand(self.call.number(u32::MAX)) {
+            return Ok(self.turn(round, note));
         }
         if comm.has_missed() {
             self.announce(false);
         }
-        let turn = self.begin_as(told, space).await?;
-        // Others that are at an earlier call may read there already what its root has put, and do not wait for this rank.
+        let turn = self.begin_as(note, space).await?;
+        // Ranks in an earlier call may already be reading its root's data there, and do not wait for this rank.
         if !comm.has_missed() || !turn.is_early() {
             put(&turn);
         }
         turn.arrive();
         if comm.has_missed() {
-            // Those that sleep for an entry that will not come look again.
+            // Ranks that sleep for an entry that will not come check again.
             self.seat.wake_sleepers();
         }
         Ok(turn)
     }
 
-    /// The same, and waits for those of all others.
+    /// The same, and waits for the data of all others.
     async fn give_all(&self, kind: RoundKind, bytes: &[u8]) -> Result<BoardRound<'_, V>, Error> {
         loop {
             let turn = self.give(kind, bytes).await?;
@@ -361,8 +371,8 @@ impl<'a, V: Visit> BoardCall<'a, V> {
         }
     }
 
-    /// Waits until something has happened at the board, or `doubt` says that it never will, or a rank is
-    /// lost without which it will not.
+    /// Waits until `happened` at the board; ends early if `doubt` finds that it never will, or if a rank is dead
+    /// without which it will not.
     pub(super) async fn wait<T>(
         &self,
         event: BoardEvent,
@@ -373,10 +383,11 @@ impl<'a, V: Visit> BoardCall<'a, V> {
             return Ok(happened);
         }
         let awaited = Some(AtBoard {
-            what: Awaited::new(self.seat, event),
-            is_from_afar: matches!(event, BoardEvent::Entry(_)) && self.line.hears_from_afar(),
+            target: Awaited::new(self.seat, event),
+            is_from_other_nodes: matches!(event, BoardEvent::Entry(_))
+                && self.call.is_from_other_nodes(),
         });
-        self.line
+        self.call
             .visit(|universe| universe.waiting.awaited = awaited);
         let mut looks = 0u32;
         let ended = poll_fn(|_| {
@@ -384,11 +395,11 @@ impl<'a, V: Visit> BoardCall<'a, V> {
                 return Poll::Ready(Ok(happened));
             }
             if let Some(seen) = doubt() {
-                // What others did before that is there to be seen.
+                // Stores that others made before that are visible now.
                 return Poll::Ready(Ok(happened().unwrap_or(seen)));
             }
             looks = looks.wrapping_add(1);
-            match looks.is_multiple_of(LOOKS_PER_DOUBT) {
+            match looks.is_multiple_of(POLLS_PER_CHECK) {
                 true => self
                     .lost()
                     .map_or(Poll::Pending, |lost| Poll::Ready(Err(lost))),
@@ -396,26 +407,27 @@ impl<'a, V: Visit> BoardCall<'a, V> {
             }
         })
         .await;
-        self.line.visit(|universe| {
+        self.call.visit(|universe| {
             universe.waiting.awaited = None;
-            universe.turned_up = universe.turned_up.wrapping_add(1);
+            universe.completions_seen = universe.completions_seen.wrapping_add(1);
         });
         ended
     }
 
-    /// This rank missed a call, and says which one it is at; `tells`: it is about to tell entries of the broadcast queue.
+    /// Announces the number of this rank's call, after it missed one; `sends`: it is about to write entries to the
+    /// broadcast queue.
     #[cold]
-    pub(super) fn announce(&self, tells: bool) {
-        let call = self.line.number(u32::MAX);
-        self.seat.bcast_queue().announce(call, tells);
+    pub(super) fn announce(&self, sends: bool) {
+        let number = self.call.number(u32::MAX);
+        self.seat.bcast_queue().announce(number, sends);
         self.seat.wake_sleepers();
     }
 
-    /// A rank of the communicator that is lost.
+    /// A dead rank of the communicator.
     #[cold]
     fn lost(&self) -> Option<Error> {
-        let group = self.line.comm().partners();
-        self.line
+        let group = self.call.comm().partners();
+        self.call
             .visit(|universe| universe.network.lost_among(group))
     }
 }
@@ -428,7 +440,7 @@ pub(super) struct BoardRound<'a, V> {
 }
 
 impl<V: Visit> BoardRound<'_, V> {
-    /// Puts bytes into the half of the board, where all ranks put `all` together.
+    /// Puts bytes into the half of the board, where all ranks together put `all`.
     pub(super) fn put(&self, all: usize, at: usize, bytes: &[u8]) {
         self.board.seat.put(self.round, all, at, bytes);
     }
@@ -437,29 +449,29 @@ impl<V: Visit> BoardRound<'_, V> {
         self.board.seat.read(self.round, all, at, into);
     }
 
-    /// What each rank gives, as much as this one tells.
+    /// The contributions of all ranks, each as long as this one's.
     fn parts(&self) -> RoundContributions<'_> {
         let bytes = BoardNote::of(self.note).bytes as usize;
         RoundContributions::new(self.board.seat, self.round, bytes)
     }
 
-    /// What each rank gives, if they do not know of each other how much.
+    /// The contributions of ranks that do not know each other's lengths.
     pub(super) fn parcels(&self) -> Parcels<'_> {
         Parcels::new(self.board.seat, self.round)
     }
 
-    /// The same where each rank has a place of so many bytes.
+    /// The same if each rank has a place of so many bytes.
     pub(super) fn parcels_in(&self, place: usize) -> Parcels<'_> {
         Parcels::with_places(self.board.seat, self.round, place)
     }
 
-    /// Whether another rank does the same, as far as it has told.
+    /// Whether another rank makes the same call, according to its note.
     pub(super) fn is_alike(&self, rank: u32) -> bool {
         let note = self.board.seat.note(self.round, rank);
         note.is_some_and(|note| BoardNote::of(note).is_alike(&BoardNote::of(self.note)))
     }
 
-    /// Whether another rank is at an earlier call in this round, so that a later one is meant.
+    /// Whether another rank is in an earlier call in this round, so that this call needs a later one.
     pub(super) fn is_later_than(&self, rank: u32) -> bool {
         let note = self.board.seat.note(self.round, rank);
         note.is_some_and(|note| BoardNote::of(note).is_before(&BoardNote::of(self.note)))
@@ -469,16 +481,16 @@ impl<V: Visit> BoardRound<'_, V> {
         self.board.seat.arrive(self.round, self.note);
     }
 
-    /// Waits until all have arrived. `false`: others were at an earlier call, and this one is for another round.
+    /// Waits until all have arrived. `false`: others were in an earlier call, and this one needs another round.
     pub(super) async fn all(&self) -> Result<bool, Error> {
         let seat = self.board.seat;
         let over = || seat.is_over(self.round).then_some(());
         let over = self.board.wait(BoardEvent::Over(self.round), over, || None);
         over.await?;
-        let comm = self.board.line.comm();
+        let comm = self.board.call.comm();
         let is_disputed = seat.is_disputed(self.round);
         if comm.has_missed() || is_disputed {
-            // This rank missed their call, or went past it over the broadcast queue.
+            // This rank missed their call, or skipped it over the broadcast queue.
             if self.is_early() {
                 return Ok(false);
             }
@@ -486,20 +498,21 @@ impl<V: Visit> BoardRound<'_, V> {
         }
         match is_disputed {
             false => Ok(true),
-            true => Err(self.dispute(seat.who_differs(self.round, self.note))),
+            true => Err(self.mismatch(seat.who_differs(self.round, self.note))),
         }
     }
 
-    /// Waits until all lower ranks have arrived, and for the others only if something is wrong. `false`: as [`all`](Self::all).
+    /// Waits until all lower ranks have arrived, and for the others only after an error. `false`: as
+    /// [`all`](Self::all).
     async fn lower(&self) -> Result<bool, Error> {
-        let (seat, rank) = (self.board.seat, self.board.line.rank());
-        if self.board.line.comm().has_missed() {
+        let (seat, rank) = (self.board.seat, self.board.call.rank());
+        if self.board.call.comm().has_missed() {
             return self.all().await;
         }
-        let told = Cell::new(0);
-        let lower = || match seat.first_to_tell(self.round, told.get()..rank) {
+        let first_missing = Cell::new(0);
+        let lower = || match seat.first_to_tell(self.round, first_missing.get()..rank) {
             Some(missing) => {
-                told.set(missing);
+                first_missing.set(missing);
                 None
             }
             None => Some(()),
@@ -512,30 +525,30 @@ impl<V: Visit> BoardRound<'_, V> {
         }
     }
 
-    /// Goes on without waiting, unless this rank must be careful. `false`: as [`all`](Self::all).
+    /// Continues without waiting, unless this rank must be careful. `false`: as [`all`](Self::all).
     pub(super) async fn leave(&self) -> bool {
-        if !self.board.line.comm().has_missed() {
+        if !self.board.call.comm().has_missed() {
             return true;
         }
-        // What else others did is told by them.
+        // The other ranks report any other mismatch.
         !matches!(self.all().await, Ok(false))
     }
 
-    /// Whether anybody is at an earlier call in this round, as far as they have told.
+    /// Whether any rank is in an earlier call in this round, according to the notes.
     #[cold]
     fn is_early(&self) -> bool {
         let mine = BoardNote::of(self.note);
-        (0..self.board.line.size())
+        (0..self.board.call.size())
             .filter_map(|rank| self.board.seat.note(self.round, rank))
             .any(|note| BoardNote::of(note).is_before(&mine))
     }
 
-    fn dispute(&self, theirs: Option<(u32, RoundNote)>) -> Error {
-        let name = |rank| self.board.line.name_of(rank);
+    fn mismatch(&self, theirs: Option<(u32, RoundNote)>) -> Error {
+        let name = |rank| self.board.call.name_of(rank);
         let theirs = theirs.map(|(rank, note)| (name(rank), BoardNote::of(note)));
-        BoardNote::of(self.note).dispute(theirs)
+        BoardNote::of(self.note).mismatch(theirs)
     }
 }
 
-/// A rank that waits asks once in so many looks whether it waits in vain.
-const LOOKS_PER_DOUBT: u32 = 8;
+/// Polls of a waiting rank between two checks whether it waits in vain.
+const POLLS_PER_CHECK: u32 = 8;

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What ranks that meet at a [board](super::board) tell each other of what they do: the collective, its bytes and the number of the
-//! call, in the 32 bits of a note, so that calls that do not belong together are noticed.
+//! Notes on a [board](super::board): the collective that a rank calls, its bytes and the number of the call, in 32
+//! bits, so that mismatched calls are detected.
 
 use transport::seat::RoundNote;
 
 use super::CollectiveCall;
 use crate::{Error, Visit};
 
-/// What a rank writes beside its data on the board: the call, what it does there, the size.
+/// A rank's record beside its data on the board: the kind of round, the size, and the number of the call.
 #[derive(Clone, Copy)]
 pub(super) struct BoardNote {
     kind: u8,
-    /// How many, up to [`MOST_BYTES`]; of more, a number that is different where they are.
+    /// Number of bytes, up to [`MAX_BYTES`]; of more, a hash that differs for different numbers.
     pub(super) bytes: u32,
     /// The number of the call, below [`CALLS`].
     call: u32,
 }
 
 impl BoardNote {
-    /// Of a call, which does something with so many bytes.
-    pub(super) fn new<V: Visit>(line: &CollectiveCall<V>, kind: RoundKind, bytes: usize) -> Self {
-        Self::of_call(line.number(CALLS - 1), kind, bytes)
+    /// The note of a call with so many bytes.
+    pub(super) fn new<V: Visit>(call: &CollectiveCall<V>, kind: RoundKind, bytes: usize) -> Self {
+        Self::of_call(call.number(CALLS - 1), kind, bytes)
     }
 
-    /// Of the call of this number.
+    /// The note of the call of this number.
     #[inline]
     pub(super) fn of_call(number: u32, kind: RoundKind, bytes: usize) -> Self {
         Self {
             kind: kind as u8,
             bytes: match u32::try_from(bytes) {
-                Ok(bytes @ ..=MOST_BYTES) => bytes,
-                _ => MOST_BYTES + 1 + scattered(bytes) % (MOST_BYTES - 1),
+                Ok(bytes @ ..=MAX_BYTES) => bytes,
+                _ => MAX_BYTES + 1 + scattered(bytes) % (MAX_BYTES - 1),
             },
             call: number % CALLS,
         }
@@ -44,32 +44,33 @@ impl BoardNote {
         }
     }
 
-    /// What is wrong where another rank tells something else.
+    /// The error if another rank has a different note.
     #[cold]
-    pub(super) fn dispute(self, theirs: Option<(u32, Self)>) -> Error {
+    pub(super) fn mismatch(self, theirs: Option<(u32, Self)>) -> Error {
         match theirs {
-            Some((rank, told)) if self.is_before(&told) => Error::Absent { rank },
-            Some((_, told))
-                if told.kind == self.kind
-                    && told.bytes != self.bytes
-                    && told.bytes.min(self.bytes) <= MOST_BYTES =>
+            Some((rank, theirs)) if self.is_before(&theirs) => Error::Absent { rank },
+            Some((_, theirs))
+                if theirs.kind == self.kind
+                    && theirs.bytes != self.bytes
+                    && theirs.bytes.min(self.bytes) <= MAX_BYTES =>
             {
                 Error::Unequal {
-                    given: told.at_least().into(),
+                    given: theirs.at_least().into(),
                     expected: self.at_least().into(),
                 }
             }
             theirs => Error::Disputed {
                 ours: RoundKind::name(self.kind),
                 our_bytes: self.at_least().into(),
-                theirs: theirs
-                    .map(|(rank, told)| (rank, RoundKind::name(told.kind), told.at_least().into())),
+                theirs: theirs.map(|(rank, theirs)| {
+                    (rank, RoundKind::name(theirs.kind), theirs.at_least().into())
+                }),
             },
         }
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "four bits")]
-    pub(super) fn note(&self) -> RoundNote {
+    pub(super) fn encode(&self) -> RoundNote {
         RoundNote {
             kind: self.kind | (self.call << KIND_BITS) as u8,
             bytes: self.bytes | (self.call >> (8 - KIND_BITS)) << BYTES_BITS,
@@ -85,37 +86,37 @@ impl BoardNote {
         }
     }
 
-    /// The number of bytes, or the largest that is told exactly.
+    /// The number of bytes, or the largest that a note can hold exactly.
     fn at_least(&self) -> u32 {
-        self.bytes.min(MOST_BYTES)
+        self.bytes.min(MAX_BYTES)
     }
 
-    /// Whether it is this collective.
+    /// Whether it is a note of this collective.
     pub(super) fn is(&self, kind: RoundKind) -> bool {
         self.kind == kind as u8
     }
 
-    /// Whether both do the same, with any number of bytes.
+    /// Whether both make the same call, with any number of bytes.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
         self.kind == other.kind && self.call == other.call
     }
 
-    /// Numbers begin again after the last; those less than half of all ahead are later.
+    /// Numbers wrap around; those less than half the range ahead are later.
     pub(super) fn is_before(&self, other: &Self) -> bool {
         (1..CALLS / 2).contains(&(other.call.wrapping_sub(self.call) % CALLS))
     }
 }
 
-/// Of the kind in a note.
+/// Bits of the kind in a note.
 const KIND_BITS: u32 = 4;
-/// Of the number of bytes.
+/// Bits of the number of bytes.
 const BYTES_BITS: u32 = 21;
-/// The most bytes that a note tells exactly: the largest [`Variable::BoardLimit`](crate::var::Variable).
-const MOST_BYTES: u32 = 1 << (BYTES_BITS - 1);
-/// Numbers of calls: 8 bits for the kind and 24 for the bytes are there, and these have the rest.
+/// Most bytes that a note holds exactly: the largest [`Variable::BoardLimit`](crate::var::Variable).
+const MAX_BYTES: u32 = 1 << (BYTES_BITS - 1);
+/// Number of call numbers: of 8 bits for the kind and 24 for the bytes, these have the rest.
 const CALLS: u32 = 1 << (8 - KIND_BITS + 24 - BYTES_BITS);
 
-/// A number that is hardly ever the same for two others.
+/// A hash of a number of bytes.
 #[allow(clippy::cast_possible_truncation, reason = "the upper half")]
 fn scattered(bytes: usize) -> u32 {
     ((bytes as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
@@ -139,7 +140,7 @@ pub(super) enum RoundKind {
     Scatterv,
     Allgatherv,
     Alltoallv,
-    /// A gather in rounds, which is no other gather: who gives a block otherwise does not send it as a message.
+    /// A gather in rounds, distinct from other gathers: a rank in it sends no message.
     GatherPieces,
 }
 
@@ -147,7 +148,7 @@ pub(super) enum RoundKind {
 const _: () = assert!((RoundKind::GatherPieces as u32) < 1 << KIND_BITS);
 
 impl RoundKind {
-    /// The name of a number that another process told.
+    /// The name of a kind in another process's note.
     pub(super) fn name(kind: u8) -> &'static str {
         let names = [
             "a barrier",
@@ -179,10 +180,13 @@ mod tests {
     fn a_note_says_what_was_put_into_it() {
         for call in 0..CALLS {
             let (kind, bytes) = (RoundKind::Alltoall as u8, 1 << 20);
-            let note = BoardNote { kind, bytes, call }.note();
+            let note = BoardNote { kind, bytes, call }.encode();
             assert!(note.bytes < 1 << 24);
-            let told = BoardNote::of(note);
-            assert_eq!((told.kind, told.bytes, told.call), (kind, bytes, call));
+            let theirs = BoardNote::of(note);
+            assert_eq!(
+                (theirs.kind, theirs.bytes, theirs.call),
+                (kind, bytes, call)
+            );
         }
     }
 

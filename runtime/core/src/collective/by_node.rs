@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collectives of ranks on several nodes: what one node has to say to another goes over the network once. One rank of each node
-//! speaks for it, its *leader*; the ranks of a node do their part over a board, or by messages in shared memory, and the leaders
-//! theirs by messages, each as if it were a collective of its own.
+//! Collectives of ranks on several nodes, which send data between two nodes once. One rank of each node is its
+//! *leader*; the ranks of a node do their part over a board, or by messages in shared memory, and the leaders theirs
+//! by messages, each as if it were a collective of its own.
 //!
-//! The leader is the rank of the node that comes first in the communicator; on the root's node, the root. All ranks know who leads:
-//! they have the same map of the nodes ([`CommNodes`]).
+//! The leader is the first rank of the node in the communicator; on the root's node, the root. All ranks compute the
+//! same leaders, since they have the same map of the nodes ([`CommNodes`]).
 //!
-//! Reductions combine the data of a node before those of the next one. Where the ranks of a node do not follow each other, that is
-//! another order than that of ranks, so operations that may not commute go the way of the whole communicator. The same ranks on the
-//! same nodes get the same bits.
+//! Reductions combine the data of a node before those of the next one. If the ranks of a node are not consecutive, the
+//! order of combination is not the rank order, so operations that may not commute use the algorithms for the whole
+//! communicator. The same ranks on the same nodes get bitwise equal results.
 
 mod blocks;
 mod exchange;
@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 use super::collective_call::Subgroup;
 use super::reduce::{are_alike, cut, cut_mut, reduce_plain};
-use super::tree::{self, barrier_messages, bcast_plain, tell_plain};
+use super::tree::{self, barrier_messages, bcast_plain, send_plain};
 use super::{CollectiveCall, CollectiveRoot, CollectiveTuning, Reducer, choice, flat};
 use crate::comm::{Comm, Group, WORLD_CONTEXT};
 use crate::nodes::CommNodes;
@@ -34,41 +34,41 @@ pub(super) use reductions::{
 };
 pub(super) use rooted::{gather, scatter};
 
-/// How the ranks of this call are spread over nodes, if it goes by node.
+/// The distribution of this call's ranks over nodes, if it goes by node.
 #[inline]
-pub(super) fn nodes_of<V: Visit>(line: &CollectiveCall<V>, goes: bool) -> Option<Rc<CommNodes>> {
-    if !goes || line.is_part() || line.comm().has_board() {
+pub(super) fn nodes_of<V: Visit>(call: &CollectiveCall<V>, applies: bool) -> Option<Rc<CommNodes>> {
+    if !applies || call.is_part() || call.comm().has_board() {
         return None;
     }
-    line.visit(|universe| universe.nodes_of(line.comm()))
+    call.visit(|universe| universe.nodes_of(call.comm()))
 }
 
-/// The same of a call that combines data: not where their order counts and that of the nodes is another one.
+/// The same for a reduction: `None` if the order of ranks matters and differs from that of the nodes.
 pub(super) fn nodes_in_order<V: Visit>(
-    line: &CollectiveCall<V>,
-    goes: bool,
+    call: &CollectiveCall<V>,
+    applies: bool,
     op: &impl Reducer,
 ) -> Option<Rc<CommNodes>> {
-    nodes_of(line, goes).filter(|nodes| nodes.are_in_order() || op.commutes())
+    nodes_of(call, applies).filter(|nodes| nodes.are_in_order() || op.commutes())
 }
 
-/// Whether blocks of so many bytes, one for each two ranks, are carried by the leaders where nothing is chosen.
+/// Whether blocks of so many bytes, one for each pair of ranks, are sent through the leaders by default.
 pub(super) fn carries(shape: &CollectiveTuning, block: usize) -> bool {
     shape.boards && block <= shape.node_bytes
 }
 
-/// The same of blocks whose lengths only the two ranks know. Others have to be told them first; where each rank has a core, that takes
-/// longer than the messages would.
+/// The same for blocks whose lengths only the two ranks know. The leaders have to exchange these first; if each rank
+/// has a core, that takes longer than direct messages.
 pub(super) fn carries_various(shape: &CollectiveTuning, ranks: u32) -> bool {
     shape.boards && shape.flat && ranks <= exchange::TABLED_RANKS
 }
 
-/// Whether data of so many bytes of each rank, which the ranks of a node combine twice, go by node where nothing is chosen.
+/// Whether data of so many bytes of each rank, which the ranks of a node combine twice, go by node by default.
 pub(super) fn combines(shape: &CollectiveTuning, bytes: usize) -> bool {
     shape.boards && (1..=shape.board_bytes).contains(&bytes)
 }
 
-/// Who talks to other nodes in a reduction that goes by node.
+/// Which ranks communicate with other nodes in a reduction by node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Across {
     /// One rank of each node, for all.
@@ -80,7 +80,7 @@ pub(super) enum Across {
 }
 
 impl Across {
-    /// In an allreduce of so many bytes of so many ranks.
+    /// For an allreduce of so many bytes of so many ranks.
     pub(super) fn of_allreduce(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
@@ -91,7 +91,7 @@ impl Across {
         Self::of(shape, nodes, size, is_auto && op.commutes(), 1)
     }
 
-    /// In a reduce.
+    /// For a reduce.
     pub(super) fn of_reduce(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
@@ -102,14 +102,14 @@ impl Across {
         Self::of(shape, nodes, size, is_auto && op.commutes(), 2)
     }
 
-    /// In a reduce-scatter in parts of these lengths.
+    /// For a reduce-scatter in parts of these lengths.
     fn of_reduce_scatter(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
         lengths: &[usize],
         op: &impl Reducer,
     ) -> Self {
-        // Who combines a long part needs several times its room.
+        // A rank that combines a long part needs several times its size in memory.
         if !are_alike(lengths) {
             return Self::Leaders;
         }
@@ -122,7 +122,8 @@ impl Across {
         }
     }
 
-    /// `times`: slices pay from so many times the usual length on, where a call saves less by them than an allreduce.
+    /// `times`: slices pay from so many times the usual length on, in a call that saves less by them than an
+    /// allreduce.
     fn of(
         shape: &CollectiveTuning,
         nodes: &CommNodes,
@@ -140,62 +141,62 @@ impl Across {
     }
 }
 
-/// How a reduce-scatter in parts of these lengths goes, if it goes by node.
+/// The distribution and the communicating ranks of a reduce-scatter in parts of these lengths, if it goes by node.
 pub(super) fn of_reduce_scatter<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     lengths: &[usize],
     op: &impl Reducer,
 ) -> Option<(Rc<CommNodes>, Across)> {
-    let shape = line.shape();
+    let shape = call.shape();
     let choice = shape.choice.reduce_scatter;
     let bytes = lengths.iter().sum();
-    let goes = choice.by_node(shape.boards) && bytes > 0;
-    let nodes = nodes_of(line, goes).filter(|nodes| nodes.are_in_order())?;
+    let applies = choice.by_node(shape.boards) && bytes > 0;
+    let nodes = nodes_of(call, applies).filter(|nodes| nodes.are_in_order())?;
     let across = Across::of_reduce_scatter(&shape, &nodes, lengths, op);
-    let goes = across != Across::Leaders || choice.by_node(combines(&shape, bytes));
-    goes.then_some((nodes, across))
+    let applies = across != Across::Leaders || choice.by_node(combines(&shape, bytes));
+    applies.then_some((nodes, across))
 }
 
 /// One collective call by nodes: first within each node, then between the nodes' leaders.
 struct ByNodeCall<'a, V> {
-    line: &'a CollectiveCall<V>,
+    call: &'a CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     /// The ranks of this node.
     near: CollectiveCall<V>,
     /// The leaders, in the order of the nodes.
     across: CollectiveCall<V>,
-    /// The place of this node's leader among the ranks near it.
+    /// The index of this node's leader among its ranks.
     leader: u32,
 }
 
 impl<'a, V: Visit> ByNodeCall<'a, V> {
-    /// `root`: the rank that leads its node, if it matters who does.
+    /// `root`: the rank that leads its node, if it matters which does.
     async fn of(
-        line: &'a CollectiveCall<V>,
+        call: &'a CollectiveCall<V>,
         nodes: Rc<CommNodes>,
         root: Option<u32>,
     ) -> Result<Self, Error> {
-        settle(line, &nodes).await?;
+        settle(call, &nodes).await?;
         let (near, place) = nodes.near();
-        let near_root = place_of_root(line.comm(), near, root);
-        let root = root.and_then(|root| line.comm().group.peer(root));
-        let near = line.among(Subgroup {
+        let near_root = place_of_root(call.comm(), near, root);
+        let root = root.and_then(|root| call.comm().group.peer(root));
+        let near = call.among(Subgroup {
             group: near.clone(),
             place,
             stand_in: None,
             seat: nodes.seat(),
-            hears_from_afar: near_root.is_none(),
+            is_from_other_nodes: near_root.is_none(),
         });
         let (leaders, node) = nodes.leaders();
-        let across = line.among(Subgroup {
+        let across = call.among(Subgroup {
             group: leaders.clone(),
             place: node,
             stand_in: root.and_then(|root| Some((nodes.place_of(root)?, root))),
             seat: None,
-            hears_from_afar: false,
+            is_from_other_nodes: false,
         });
         Ok(Self {
-            line,
+            call,
             nodes,
             near,
             across,
@@ -203,12 +204,12 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         })
     }
 
-    /// Whether this rank speaks for its node.
+    /// Whether this rank is the leader of its node.
     fn leads(&self) -> bool {
         self.near.rank() == self.leader
     }
 
-    /// The leader as a root of the ranks near it.
+    /// The leader as the root of this node's ranks.
     fn root(&self) -> CollectiveRoot {
         match self.leads() {
             true => CollectiveRoot::Here,
@@ -216,42 +217,43 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         }
     }
 
-    /// The node of a rank, as a place among the leaders.
+    /// The node of a rank, as an index among the leaders.
     fn node_of(&self, rank: u32) -> u32 {
-        let peer = self.line.comm().group.peer(rank);
+        let peer = self.call.comm().group.peer(rank);
         peer.and_then(|peer| self.nodes.place_of(peer)).unwrap_or(0)
     }
 
-    /// The place of a rank of this node among those near it.
+    /// The index of a rank of this node among this node's ranks.
     fn place_near(&self, rank: u32) -> u32 {
         let (near, _) = self.nodes.near();
-        place_of_root(self.line.comm(), near, Some(rank)).unwrap_or(0)
+        place_of_root(self.call.comm(), near, Some(rank)).unwrap_or(0)
     }
 
-    /// The ranks of each node, by the places of the nodes among the leaders.
+    /// The ranks of each node, by the index of the node among the leaders.
     fn members(&self) -> Vec<Vec<u32>> {
         let mut members = vec![Vec::new(); self.across.size() as usize];
-        for rank in 0..self.line.size() {
+        for rank in 0..self.call.size() {
             members[self.node_of(rank) as usize].push(rank);
         }
         members
     }
 
-    /// The ranks that have the place of this one on their nodes, in the order of the nodes: if all nodes have such a place.
+    /// The ranks with the same index as this one on their nodes, in the order of the nodes, if all nodes have such a
+    /// rank.
     fn same_place(&self) -> Option<CollectiveCall<V>> {
         if self.near.rank() >= self.nodes.common_places() {
             return None;
         }
-        Some(self.line.among(Subgroup {
-            group: self.nodes.same_place(&self.line.comm().group).clone(),
+        Some(self.call.among(Subgroup {
+            group: self.nodes.same_place(&self.call.comm().group).clone(),
             place: self.across.rank(),
             stand_in: None,
             seat: None,
-            hears_from_afar: false,
+            is_from_other_nodes: false,
         }))
     }
 
-    /// The other nodes, by their places among the leaders, with their ranks.
+    /// The other nodes, by index among the leaders, with their ranks.
     fn other_nodes(&self) -> impl Iterator<Item = (u32, Vec<u32>)> {
         let here = self.across.rank();
         let nodes = (0..).zip(self.members());
@@ -263,33 +265,33 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         (0..self.near.size()).map(|place| self.near.name_of(place))
     }
 
-    /// The blocks of the ranks near this one.
+    /// The blocks of this node's ranks.
     fn of_ranks_near(&self, all: &[Payload]) -> Vec<Payload> {
         let near = self.ranks_near();
         near.map(|rank| all[rank as usize].clone()).collect()
     }
 
-    /// What is wrong on one node is to be heard on all others: they wait for its leader, which goes on and sends nothing but that.
-    fn go_on(&self, ended: Result<(), Error>) -> Result<(), Error> {
+    /// An error on one node must reach all others: they wait for its leader, which continues and sends only that.
+    fn defer_error(&self, ended: Result<(), Error>) -> Result<(), Error> {
         match ended {
             Err(lost @ Error::Lost { .. }) => Err(lost),
             Err(error) => {
-                self.line.note(error);
+                self.call.note(error);
                 Ok(())
             }
             Ok(()) => Ok(()),
         }
     }
 
-    /// The leader's bytes go to the ranks near it; none, if something is wrong, which they notice.
-    async fn tell_near(&self, bytes: &mut [u8]) -> Result<(), Error> {
-        match self.leads() && self.line.has_fault() {
-            true => tree::tell_of_fault(&self.near, bytes).await,
+    /// Sends the leader's bytes to this node's ranks; after an error none, which they detect.
+    async fn send_near(&self, bytes: &mut [u8]) -> Result<(), Error> {
+        match self.leads() && self.call.has_fault() {
+            true => tree::send_fault(&self.near, bytes).await,
             false => bcast_plain(&self.near, bytes, self.leader).await,
         }
     }
 
-    /// Combines the `input` of the ranks near this one in the leader's `output`, which is nowhere else.
+    /// Combines the `input` of this node's ranks in the leader's `output`; other ranks have none.
     async fn reduce_near(
         &self,
         input: UserMemory,
@@ -297,37 +299,37 @@ impl<'a, V: Visit> ByNodeCall<'a, V> {
         op: &impl Reducer,
     ) -> Result<(), Error> {
         let ended = reduce_plain(&self.near, input, output, self.leader, op).await;
-        self.go_on(ended)
+        self.defer_error(ended)
     }
 }
 
-/// The root's place among the ranks near this one, whom it leads then: nothing where it is on another node, or there is none.
+/// The root's index among this node's ranks, which it leads: `None` if it is on another node, or there is none.
 pub(super) fn place_of_root(comm: &Comm, near: &Group, root: Option<u32>) -> Option<u32> {
     near.rank_of(comm.group.peer(root?)?)
 }
 
-/// The ranks of each node find out once whether they have a board. The word about it is of no call: one that could not take part in the
-/// first finds it in a later one.
-async fn settle<V: Visit>(line: &CollectiveCall<V>, nodes: &CommNodes) -> Result<(), Error> {
-    if nodes.is_settled() || !line.is_blocking() {
+/// The ranks of each node agree once on whether they have a board. The message about it belongs to no call: a rank
+/// that could not take part in the first one receives it in a later one.
+async fn settle<V: Visit>(call: &CollectiveCall<V>, nodes: &CommNodes) -> Result<(), Error> {
+    if nodes.is_settled() || !call.is_blocking() {
         return Ok(());
     }
     let (near, place) = nodes.near();
-    let (comm, shape) = (line.comm(), line.shape());
+    let (comm, shape) = (call.comm(), call.shape());
     let can_meet = near.size() > 1 && !comm.shares_context();
     let are_wanted = can_meet && shape.boards && shape.board_bytes > 0;
     let is_there = if are_wanted && comm.context != WORLD_CONTEXT {
-        let near = line.among(Subgroup {
+        let near = call.among(Subgroup {
             group: near.clone(),
             place,
             stand_in: None,
             seat: None,
-            hears_from_afar: false,
+            is_from_other_nodes: false,
         });
         let near = near.of_no_call();
         let mut claimed = [0];
         if place == 0 {
-            claimed[0] = u8::from(line.visit(|universe| universe.claim_near_board(comm)));
+            claimed[0] = u8::from(call.visit(|universe| universe.claim_near_board(comm)));
             flat::bcast(&near, &claimed).await?;
         } else {
             near.receive(0, &mut claimed).await?;
@@ -336,56 +338,56 @@ async fn settle<V: Visit>(line: &CollectiveCall<V>, nodes: &CommNodes) -> Result
     } else {
         are_wanted
     };
-    // Where they share no memory that they may use, they give the board back.
-    let take = || line.visit(|universe| universe.take_near_seat(comm, near));
+    // If they share no usable memory, they release the board.
+    let take = || call.visit(|universe| universe.take_near_seat(comm, near));
     nodes.settle(is_there.then(take).flatten());
     Ok(())
 }
 
 /// As [`barrier`](super::barrier).
 pub(super) async fn barrier<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, None).await?;
-    by.go_on(tree::arrive(&by.near).await)?;
+    let by = ByNodeCall::of(call, nodes, None).await?;
+    by.defer_error(tree::arrive(&by.near).await)?;
     if by.leads() {
         barrier_messages(&by.across).await?;
     }
-    by.tell_near(&mut []).await
+    by.send_near(&mut []).await
 }
 
-/// As [`bcast`](super::bcast), at another rank than the root.
+/// As [`bcast`](super::bcast), at a rank other than the root.
 pub(super) async fn bcast<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     bytes: &mut [u8],
     root: u32,
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, Some(root)).await?;
+    let by = ByNodeCall::of(call, nodes, Some(root)).await?;
     if !by.leads() {
-        return by.tell_near(bytes).await;
+        return by.send_near(bytes).await;
     }
     let (across, root) = (&by.across, by.node_of(root));
     let from = tree::above(across, bytes.len(), root);
     across.receive(from, bytes).await?;
     let mut sent = across.pending();
     tree::start_below(&mut sent, across, bytes, root);
-    let told = by.tell_near(bytes).await;
-    sent.finish().await.and(told)
+    let sent_near = by.send_near(bytes).await;
+    sent.finish().await.and(sent_near)
 }
 
 /// As [`bcast_from_here`](super::bcast_from_here).
 pub(super) async fn bcast_from_here<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     bytes: &[u8],
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, Some(line.rank())).await?;
+    let by = ByNodeCall::of(call, nodes, Some(call.rank())).await?;
     let mut sent = by.across.pending();
     tree::start_below(&mut sent, &by.across, bytes, by.across.rank());
-    let told = tell_plain(&by.near, bytes).await;
-    sent.finish().await.and(told)
+    let sent_near = send_plain(&by.near, bytes).await;
+    sent.finish().await.and(sent_near)
 }
 
 fn dense(bytes: &mut [u8]) -> Payload {

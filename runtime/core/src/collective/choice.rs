@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which algorithm each collective takes: the words of its variable, the same on all ranks. The first word leaves it to
-//! sizes and ranks.
+//! The algorithm of each collective: the values of its variable, the same on all ranks. The first value leaves the
+//! choice to sizes and ranks.
 
 use super::board::BoardChoice;
 use crate::var::{Variable, VariableValues};
 
-/// The ways of one collective, and their words in the table of variables. `auto` is the first, and a board, where there is
-/// one, the second.
-macro_rules! ways {
-    ($($(#[$doc:meta])* $name:ident { $($way:ident = $word:literal),+ })+) => {$(
+/// The algorithms of one collective, and their names in the table of variables. `auto` is the first, and a board,
+/// where there is one, the second.
+macro_rules! algorithms {
+    ($($(#[$doc:meta])* $name:ident { $($variant:ident = $word:literal),+ })+) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[allow(missing_docs, reason = "the text of the variable explains them")]
         pub enum $name {
             #[default]
-            $($way),+
+            $($variant),+
         }
 
         impl $name {
-            /// The words, in the order of the ways.
+            /// The names, in the order of the algorithms.
             pub const WORDS: &'static [&'static str] = &[$($word),+];
 
             fn of(values: &VariableValues, variable: Variable) -> Self {
-                const ALL: &[$name] = &[$($name::$way),+];
+                const ALL: &[$name] = &[$($name::$variant),+];
                 let place = usize::try_from(values.get(variable)).unwrap_or(0);
                 ALL.get(place).copied().unwrap_or_default()
             }
@@ -30,11 +30,11 @@ macro_rules! ways {
     )+};
 }
 
-/// Those that may go by node.
+/// Collectives with an algorithm by node.
 macro_rules! nodes {
     ($($name:ident)+) => {$(
         impl $name {
-            /// Whether ranks of several nodes go by node; `usual`: where nothing is chosen.
+            /// Whether a call over several nodes goes by node; `usual`: the default.
             pub(super) fn by_node(self, usual: bool) -> bool {
                 match self {
                     Self::Auto => usual,
@@ -46,11 +46,11 @@ macro_rules! nodes {
     )+};
 }
 
-/// Those that may go over a board.
+/// Collectives with an algorithm over a board.
 macro_rules! boards {
     ($($name:ident)+) => {$(
         impl $name {
-            /// Whether a board is to be taken.
+            /// Whether a board is used.
             pub(super) fn board(self) -> BoardChoice {
                 match self {
                     Self::Auto | Self::Nodes => BoardChoice::AsUsual,
@@ -62,7 +62,7 @@ macro_rules! boards {
     )+};
 }
 
-ways! {
+algorithms! {
     /// `MPI_Barrier`.
     Barrier {
         Auto = "auto", Board = "board", Flat = "flat", Rounds = "rounds", Tree = "tree",
@@ -112,7 +112,7 @@ ways! {
 nodes!(Barrier Bcast Reduce Allreduce ReduceScatter Scan Gather Scatter Allgather Allgatherv Alltoall);
 boards!(Barrier Bcast Reduce Allreduce ReduceScatter Scan Allgather Alltoall);
 
-/// The algorithms that were chosen.
+/// The algorithms selected by the settings.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "each is that of one collective")]
 pub struct Choices {
@@ -154,17 +154,17 @@ mod tests {
     #[test]
     fn each_word_names_its_way() {
         let given = |word: &str| [("RMPI_ALLREDUCE".to_owned(), word.to_owned())];
-        for (word, way) in [
+        for (word, algorithm) in [
             ("auto", Allreduce::Auto),
             ("board", Allreduce::Board),
             ("Ring", Allreduce::Ring),
         ] {
-            let (values, complaints) = VariableValues::from_environment(given(word).into_iter());
-            assert!(complaints.is_empty(), "{complaints:?}");
-            assert_eq!(Choices::new(&values).allreduce, way);
+            let (values, warnings) = VariableValues::from_environment(given(word).into_iter());
+            assert!(warnings.is_empty(), "{warnings:?}");
+            assert_eq!(Choices::new(&values).allreduce, algorithm);
         }
-        let (values, complaints) = VariableValues::from_environment(given("tree").into_iter());
-        assert!(complaints[0].contains("one of auto, board, rooted"));
+        let (values, warnings) = VariableValues::from_environment(given("tree").into_iter());
+        assert!(warnings[0].contains("one of auto, board, rooted"));
         assert_eq!(Choices::new(&values).allreduce, Allreduce::Auto);
     }
 }

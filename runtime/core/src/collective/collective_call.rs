@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a collective talks through: the ranks of a communicator, and the tag of this one call.
+//! A call of a collective: the ranks of a communicator, and the tag of this one call.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -18,36 +18,36 @@ use crate::{Error, Payload, RequestId, SendMode, Universe, UserMemory, Visit};
 /// Some ranks of a communicator that do a part of a collective among themselves.
 #[derive(Clone, Debug)]
 pub(super) struct Subgroup {
-    /// Who they are.
+    /// The ranks.
     pub(super) group: Group,
-    /// The place of this process there.
+    /// The index of this process there.
     pub(super) place: u32,
-    /// Who is at a place instead of the one that the group has there.
+    /// A process that replaces the one with this index in the group.
     pub(super) stand_in: Option<(u32, Peer)>,
-    /// The seat of this process at a board of theirs.
+    /// The seat of this process at a board of these ranks.
     pub(super) seat: Option<Rc<Seat>>,
-    /// Who leads them hears from other nodes what it tells them.
-    pub(super) hears_from_afar: bool,
+    /// Their leader gets from other nodes what it provides to them.
+    pub(super) is_from_other_nodes: bool,
 }
 
 /// One call of a collective, from the order of calls (MPI 5.0 section 6.14) to its end.
 ///
-/// The tag says which call it is: taken when the collective is called, not when it first moves.
+/// The tag identifies the call: it is taken when the collective is called, not when it first moves.
 #[derive(Clone, Debug)]
 pub struct CollectiveCall<V> {
     visit: V,
     comm: Comm,
-    /// Those of its ranks that take part here, if it is not all of them.
+    /// The ranks that take part here, if not all do.
     part: Option<Subgroup>,
     tag: i32,
     shape: CollectiveTuning,
-    /// Whether the caller waits for its end, so that it may meet the others at their board.
+    /// Whether the caller waits for its end, so that it may use the board.
     blocking: bool,
     fault: Rc<RefCell<Option<Error>>>,
 }
 
 impl<V: Visit> CollectiveCall<V> {
-    /// The next collective on `comm`, or a part of the one that it is [for](Comm::for_one_call).
+    /// The next collective on `comm`, or a part of the one that `comm` was copied [for](Comm::for_one_call).
     #[must_use]
     pub fn new(visit: V, comm: &Comm) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl<V: Visit> CollectiveCall<V> {
     /// Runs a blocking collective on `comm`.
     ///
     /// # Errors
-    /// The body's, or a fault of a message.
+    /// The body's, or an error of a message.
     pub fn run<T>(
         visit: V,
         comm: &Comm,
@@ -73,26 +73,26 @@ impl<V: Visit> CollectiveCall<V> {
         Self::run_to(visit, comm, (None, None), body)
     }
 
-    /// The same of one that debuggers are told the root of, and the bytes of its data, if all ranks must name as many.
+    /// The same with the root and the size of the data for debuggers; `bytes` only if all ranks must agree on it.
     ///
     /// # Errors
-    /// The body's, or a fault of a message.
+    /// The body's, or an error of a message.
     pub fn run_to<T>(
         visit: V,
         comm: &Comm,
         (root, bytes): (Option<Peer>, Option<u64>),
         body: impl AsyncFnOnce(&Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let line = Self {
+        let call = Self {
             blocking: true,
             ..Self::new(visit, comm)
         };
         let whole_job = visit.visit(|universe| universe.size()) == comm.size();
-        let ended = visit.block_on(whole_job, line.meeting(root, bytes), body(&line));
-        line.end(ended)
+        let ended = visit.block_on(whole_job, call.meeting(root, bytes), body(&call));
+        call.end(ended)
     }
 
-    /// What debuggers are told of it.
+    /// The record of this call for debuggers.
     #[must_use]
     pub fn meeting(&self, root: Option<Peer>, bytes: Option<u64>) -> AwaitedCollective {
         AwaitedCollective {
@@ -103,27 +103,28 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// Which of the communicator's calls it is: the same number at all ranks that call in the same order, not negative.
+    /// Sequence number of the call on the communicator: the same at all ranks that call in the same order, not
+    /// negative.
     #[must_use]
     pub fn call(&self) -> i32 {
         self.tag
     }
 
-    /// Whether all messages of this call, or of this start of it, were as they should be.
+    /// Whether all messages of this call, or of this start of it, were correct.
     ///
-    /// A message of a wrong length does not end the call at once: other ranks wait for what this one sends on, and would
-    /// wait for ever.
+    /// A message of a wrong length does not end the call at once: other ranks wait for what this one forwards, and
+    /// would wait for ever.
     ///
     /// # Errors
-    /// The first fault.
+    /// The first error.
     pub fn check(&self) -> Result<(), Error> {
         self.fault.take().map_or(Ok(()), Err)
     }
 
-    /// How this call, or this start of it, ended whose body answered `ended`. The next start begins without a fault.
+    /// The result of this call, or this start of it, whose body returned `ended`. Clears the error for the next start.
     ///
     /// # Errors
-    /// The body's, or the first fault.
+    /// The body's, or the first recorded error.
     pub fn end<T>(&self, ended: Result<T, Error>) -> Result<T, Error> {
         let checked = self.check();
         ended.and_then(|ended| checked.map(|()| ended))
@@ -144,7 +145,7 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// Number of ranks that messages can go to: of an intercommunicator those of the remote group.
+    /// Number of ranks to send to: of an intercommunicator those of the remote group.
     pub(crate) fn partners(&self) -> u32 {
         self.members().size()
     }
@@ -156,8 +157,8 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// A part of the same call among some of its ranks, which are then numbered by their places. Between any two of them, the messages
-    /// of one part after the other keep their order.
+    /// A part of the same call among some of its ranks, which are then numbered by their index. Between any two of
+    /// them, the messages of consecutive parts keep their order.
     pub(super) fn among(&self, part: Subgroup) -> Self {
         Self {
             part: Some(part),
@@ -165,7 +166,7 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// The same for words that belong to no call.
+    /// The same for messages that belong to no call.
     pub(super) fn of_no_call(self) -> Self {
         Self {
             tag: OF_NO_CALL,
@@ -173,7 +174,7 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// The rank in the communicator of the one that has this number here.
+    /// The rank in the communicator of the process with this number here.
     pub(super) fn name_of(&self, rank: u32) -> u32 {
         match &self.part {
             Some(_) => self.rank_of(i32::try_from(self.peer(rank).0).unwrap_or(-1)),
@@ -187,8 +188,8 @@ impl<V: Visit> CollectiveCall<V> {
         self.comm.is_inter()
     }
 
-    /// The same call among the local group. A process is in one of the two groups only, so its messages cannot be taken
-    /// for those between the groups.
+    /// The same call within the local group. A process is in one of the two groups only, so its messages cannot be
+    /// confused with those between the groups.
     pub(crate) fn local(&self) -> Self {
         Self {
             comm: self.comm.local(),
@@ -196,7 +197,7 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// The seat at the board of these ranks, if this call may meet there.
+    /// The seat at the board of these ranks, if this call may use it.
     pub(super) fn seat(&self) -> Option<&Rc<Seat>> {
         let seat = match &self.part {
             Some(part) => &part.seat,
@@ -205,9 +206,11 @@ impl<V: Visit> CollectiveCall<V> {
         seat.as_ref().filter(|_| self.blocking)
     }
 
-    /// Whether what is told here comes from another node.
-    pub(super) fn hears_from_afar(&self) -> bool {
-        self.part.as_ref().is_some_and(|part| part.hears_from_afar)
+    /// Whether the data come from another node.
+    pub(super) fn is_from_other_nodes(&self) -> bool {
+        self.part
+            .as_ref()
+            .is_some_and(|part| part.is_from_other_nodes)
     }
 
     /// Whether only some ranks of the communicator take part here.
@@ -215,12 +218,12 @@ impl<V: Visit> CollectiveCall<V> {
         self.part.is_some()
     }
 
-    /// Whether this call may meet others at a board, if there is one.
+    /// Whether this call may use a board, if there is one.
     pub(super) fn is_blocking(&self) -> bool {
         self.blocking
     }
 
-    /// The number of this call, as far as `mask` keeps it.
+    /// The number of this call, masked.
     pub(super) fn number(&self, mask: u32) -> u32 {
         self.tag.cast_unsigned() & mask
     }
@@ -235,7 +238,7 @@ impl<V: Visit> CollectiveCall<V> {
         self.visit.visit(visit)
     }
 
-    /// Notes that a call of a collective (a number of `queue_layout::COLLECTIVES`) begins or ends here.
+    /// Records an event that a call of a collective (a number of `queue_layout::COLLECTIVES`) begins or ends here.
     #[cold]
     pub fn note_call(&self, event: EventType, collective: usize) {
         let context = self.comm.context.0.into();
@@ -243,7 +246,7 @@ impl<V: Visit> CollectiveCall<V> {
         self.visit(|universe| universe.messages.note(event, words));
     }
 
-    /// What algorithms are chosen by.
+    /// The parameters by which algorithms are selected.
     #[must_use]
     pub fn shape(&self) -> CollectiveTuning {
         self.shape
@@ -272,20 +275,20 @@ impl<V: Visit> CollectiveCall<V> {
         let mut pending = self.pending();
         pending.receive(from, into);
         pending.send(to, out);
-        // Both end before this returns, so both slices are borrowed long enough.
+        // Both complete before this returns, so both slices are borrowed long enough.
         pending.finish().await
     }
 
-    /// Several messages at once.
+    /// A set of concurrent messages.
     pub(crate) fn pending(&self) -> PendingMessages<'_, V> {
         PendingMessages {
-            line: self,
+            call: self,
             requests: Vec::new(),
             error: None,
         }
     }
 
-    /// After a fault nothing is passed on: a message without data tells the next rank that something is wrong.
+    /// After an error no data are forwarded: a message without data signals the error to the next rank.
     fn start_send(&self, to: u32, bytes: &[u8]) -> Result<Option<RequestId>, Error> {
         let bytes = if self.has_fault() { &[] } else { bytes };
         let target = self.target(to);
@@ -302,8 +305,8 @@ impl<V: Visit> CollectiveCall<V> {
             .visit(|universe| universe.messages.receive(source, UserMemory::of(bytes)))
     }
 
-    /// `bytes`: what the message must have. Fails where a rank is lost: nothing that this one could send on then would be
-    /// right, and those that wait for it hear of the loss too.
+    /// `bytes`: the required size of the message. Fails if a rank is dead: nothing that this one could forward would
+    /// be right then, and the ranks that wait for it detect the loss too.
     async fn finish(&self, request: RequestId, bytes: Option<u64>) -> Result<(), Error> {
         let visit = self.visit;
         poll_fn(
@@ -327,7 +330,7 @@ impl<V: Visit> CollectiveCall<V> {
         Ok(())
     }
 
-    /// The error of a message in the words of a collective: the program knows nothing of its messages and their tags.
+    /// Converts the error of a message: its tag means nothing to the application.
     #[cold]
     fn of_this_call(&self, error: Error) -> Error {
         match error {
@@ -352,19 +355,19 @@ impl<V: Visit> CollectiveCall<V> {
         }
     }
 
-    /// The rank of a sender: those of this context's messages are told as world ranks.
+    /// The rank of a sender: messages of this context report world ranks.
     fn rank_of(&self, sender: i32) -> u32 {
         let peer = Peer(u32::try_from(sender).unwrap_or(u32::MAX));
         self.comm.partners().rank_of(peer).unwrap_or(peer.0)
     }
 
-    /// Remembers a fault, to be told at the end of the call.
+    /// Records an error, to be returned at the end of the call.
     #[cold]
     pub fn note(&self, error: Error) {
         self.fault.borrow_mut().get_or_insert(error);
     }
 
-    /// Whether something was noted that is wrong.
+    /// Whether an error was recorded.
     pub(super) fn has_fault(&self) -> bool {
         self.fault.borrow().is_some()
     }
@@ -398,61 +401,61 @@ impl<V: Visit> CollectiveCall<V> {
     }
 }
 
-/// A tag that no call has: persistent collectives are not so many.
+/// A tag that no call has: there are fewer persistent collectives.
 const OF_NO_CALL: i32 = i32::MAX;
 
-/// Messages of a collective call that are not complete. All of them must be waited for, whatever failed: their memory
-/// is lent until then.
+/// Messages of a collective call that are not complete. All of them must be waited for, even after an error: their
+/// memory is lent until then.
 pub(crate) struct PendingMessages<'a, V> {
-    line: &'a CollectiveCall<V>,
-    /// And the bytes that a received one must have.
+    call: &'a CollectiveCall<V>,
+    /// With the size that a received one must have.
     requests: Vec<(RequestId, Option<u64>)>,
     error: Option<Error>,
 }
 
 impl<V: Visit> PendingMessages<'_, V> {
     pub(crate) fn send(&mut self, to: u32, bytes: &[u8]) {
-        let started = self.line.start_send(to, bytes);
+        let started = self.call.start_send(to, bytes);
         self.keep(started, None);
     }
 
     pub(crate) fn receive(&mut self, from: u32, bytes: &mut [u8]) {
-        let started = self.line.start_receive(from, bytes);
+        let started = self.call.start_receive(from, bytes);
         self.keep(started.map(Some), Some(bytes.len() as u64));
     }
 
     pub(crate) fn send_payload(&mut self, to: u32, data: &Payload) {
-        // Others hear of a fault in this part by it.
+        // Signals an error in this part to the receiver.
         let nothing = Payload::Dense(UserMemory::nothing());
-        let is_wrong = self.line.is_part() && self.line.has_fault();
+        let is_wrong = self.call.is_part() && self.call.has_fault();
         let data = if is_wrong { &nothing } else { data };
-        let (target, mode) = (self.line.target(to), SendMode::Direct(Mode::Standard));
+        let (target, mode) = (self.call.target(to), SendMode::Direct(Mode::Standard));
         let started = self
-            .line
+            .call
             .visit
             .visit(|universe| universe.sending().send_payload(target, data, mode));
         self.keep(started, None);
     }
 
     pub(crate) fn receive_payload(&mut self, from: u32, data: &Payload) {
-        let source = self.line.source(from);
-        let started = self.line.visit.visit(|universe| match data {
+        let source = self.call.source(from);
+        let started = self.call.visit.visit(|universe| match data {
             Payload::Dense(memory) => universe.messages.receive(source, *memory),
             Payload::Structured(data) => universe.messages.receive_structured(source, data.clone()),
         });
         self.keep(started.map(Some), Some(data.bytes()));
     }
 
-    /// How many messages are under way; what was sent at once does not count.
+    /// Number of messages in progress, without those that were posted at once.
     pub(crate) fn count(&self) -> usize {
         self.requests.len()
     }
 
-    /// Cancels what has not ended.
+    /// Cancels the messages that are not complete.
     #[cold]
     pub(crate) fn take_back(&self) {
         for (request, _) in &self.requests {
-            self.line.visit.visit(|universe| {
+            self.call.visit.visit(|universe| {
                 if !universe.messages.is_complete(*request) {
                     universe.cancel(*request);
                 }
@@ -465,7 +468,7 @@ impl<V: Visit> PendingMessages<'_, V> {
         let mut ended = self.error.map_or(Ok(()), Err);
         for (request, bytes) in self.requests {
             // All of them: their buffers are lent until then.
-            ended = ended.and(self.line.finish(request, bytes).await);
+            ended = ended.and(self.call.finish(request, bytes).await);
         }
         ended
     }

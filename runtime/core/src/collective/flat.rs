@@ -1,56 +1,56 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Small collectives where ranks outnumber CPUs: then waiting costs, not messages, and so all of them go through one rank,
-//! and each other rank waits once.
+//! Small collectives where ranks outnumber CPUs: there waits are expensive, not messages, so all of them go through
+//! one rank, and each other rank waits once.
 //!
-//! One leader for each CPU, so that the CPUs work side by side, was tried with 64 ranks on two CPUs: the leaders wait for
-//! each other once more, which is another turn of all ranks, and took 1.3 times as long.
+//! One leader for each CPU, so that the CPUs work in parallel, was measured with 64 ranks on two CPUs: the leaders
+//! wait for each other once more, which is another turn of all ranks, and it took 1.3 times as long.
 
 use super::{CollectiveCall, Reducer};
 use crate::{Error, Visit};
 
-/// All have entered before rank 0 leaves.
-pub(super) async fn arrive<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
-    if line.rank() != 0 {
-        return line.send(0, &[]).await;
+/// All ranks have entered before rank 0 leaves.
+pub(super) async fn arrive<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
+    if call.rank() != 0 {
+        return call.send(0, &[]).await;
     }
-    for from in 1..line.size() {
-        line.receive(from, &mut []).await?;
+    for from in 1..call.size() {
+        call.receive(from, &mut []).await?;
     }
     Ok(())
 }
 
-/// All have entered before any leaves.
-pub(super) async fn barrier<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
-    arrive(line).await?;
-    match line.rank() {
-        0 => bcast(line, &[]).await,
-        _ => line.receive(0, &mut []).await,
+/// All ranks have entered before any leaves.
+pub(super) async fn barrier<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
+    arrive(call).await?;
+    match call.rank() {
+        0 => bcast(call, &[]).await,
+        _ => call.receive(0, &mut []).await,
     }
 }
 
-/// This rank's bytes to all.
-pub(super) async fn bcast<V: Visit>(line: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
-    let (rank, size) = (line.rank(), line.size());
-    let mut pending = line.pending();
+/// Sends this rank's bytes to all.
+pub(super) async fn bcast<V: Visit>(call: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
+    let (rank, size) = (call.rank(), call.size());
+    let mut pending = call.pending();
     for step in 1..size {
         pending.send((rank + step) % size, bytes);
     }
     pending.finish().await
 }
 
-/// Combines the bytes of all at the root, in the order of ranks.
+/// Combines the bytes of all at the root, in rank order.
 pub(super) async fn reduce<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
     op: &impl Reducer,
 ) -> Result<(), Error> {
     let length = bytes.len();
-    if line.rank() != root {
-        return line.send(root, bytes).await;
+    if call.rank() != root {
+        return call.send(root, bytes).await;
     }
-    let mut all = vec![0u8; length * line.size() as usize];
-    let mut pending = line.pending();
+    let mut all = vec![0u8; length * call.size() as usize];
+    let mut pending = call.pending();
     for (from, part) in (0..).zip(all.chunks_exact_mut(length)) {
         match from == root {
             true => part.copy_from_slice(bytes),
@@ -62,22 +62,22 @@ pub(super) async fn reduce<V: Visit>(
     Ok(())
 }
 
-/// One block of bytes of each rank to all; the own one is in place.
+/// Collects one block of bytes of each rank at all ranks; the own one is in place.
 pub(super) async fn allgather<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     all: &mut [u8],
 ) -> Result<(), Error> {
-    let bytes = all.len() / line.size() as usize;
-    if line.rank() == 0 {
-        let mut pending = line.pending();
+    let bytes = all.len() / call.size() as usize;
+    if call.rank() == 0 {
+        let mut pending = call.pending();
         for (from, block) in (0..).zip(all.chunks_exact_mut(bytes)).skip(1) {
             pending.receive(from, block);
         }
         pending.finish().await?;
-        bcast(line, all).await
+        bcast(call, all).await
     } else {
-        let own = line.rank() as usize * bytes;
-        line.send(0, &all[own..own + bytes]).await?;
-        line.receive(0, all).await
+        let own = call.rank() as usize * bytes;
+        call.send(0, &all[own..own + bytes]).await?;
+        call.receive(0, all).await
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gather and scatter of equal blocks along a binomial tree: a rank handles the blocks of those below it together, so the root has
-//! few messages, and most data travel several times.
+//! Gather and scatter of equal blocks along a binomial tree: a rank forwards the blocks of those below it together, so
+//! the root has few messages, and most data are copied several times.
 
 use super::tree::{place_of, rank_at};
 use super::{CollectiveCall, CollectiveRoot};
@@ -11,31 +11,31 @@ use crate::{Error, Payload, UserMemory, Visit};
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn gather_tree<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
     root: CollectiveRoot,
 ) -> Result<(), Error> {
-    let size = line.size();
-    let Some((root, own)) = of_root(line, mine, all, root) else {
+    let size = call.size();
+    let Some((root, own)) = of_root(call, mine, all, root) else {
         return Ok(());
     };
-    let me = place_of(line.rank(), root, size);
+    let me = place_of(call.rank(), root, size);
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
     let below = below(me, size);
     if me != 0 && below == 1 {
-        let mut pending = line.pending();
+        let mut pending = call.pending();
         pending.send_payload(rank_at(me - lowest(me), root, size), own);
         return pending.finish().await;
     }
     let mut blocks = vec![0u8; block * below as usize];
-    let mut pending = line.pending();
+    let mut pending = call.pending();
     for (child, count) in children(me, size) {
         let at = (child - me) as usize * block;
         let part = &mut blocks[at..at + count as usize * block];
         pending.receive(rank_at(child, root, size), part);
     }
-    // The own block is copied while the others are on their way.
+    // The own block is copied while the others are in flight.
     let copied = match (me, mine, all.get(root as usize)) {
         (0, Some(mine), Some(place)) => mine.copy_to(place),
         (0, ..) => Ok(()),
@@ -46,7 +46,7 @@ pub async fn gather_tree<V: Visit>(
     };
     pending.finish().await?;
     if me != 0 {
-        return line
+        return call
             .send(rank_at(me - lowest(me), root, size), &blocks)
             .await;
     }
@@ -63,19 +63,19 @@ pub async fn gather_tree<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn scatter_tree<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     all: &[Payload],
     mine: Option<&Payload>,
     root: CollectiveRoot,
 ) -> Result<(), Error> {
-    let size = line.size();
-    let Some((root, own)) = of_root(line, mine, all, root) else {
+    let size = call.size();
+    let Some((root, own)) = of_root(call, mine, all, root) else {
         return Ok(());
     };
-    let me = place_of(line.rank(), root, size);
+    let me = place_of(call.rank(), root, size);
     let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
     let below = below(me, size);
-    let mut pending = line.pending();
+    let mut pending = call.pending();
     let mut blocks = Vec::new();
     if me != 0 && below == 1 {
         pending.receive_payload(rank_at(me - lowest(me), root, size), own);
@@ -87,7 +87,7 @@ pub async fn scatter_tree<V: Visit>(
         }
     } else {
         blocks.resize(block * below as usize, 0);
-        line.receive(rank_at(me - lowest(me), root, size), &mut blocks)
+        call.receive(rank_at(me - lowest(me), root, size), &mut blocks)
             .await?;
     }
     for (child, count) in children(me, size) {
@@ -103,26 +103,26 @@ pub async fn scatter_tree<V: Visit>(
     pending.finish().await.and(copied)
 }
 
-/// The root's rank, and the own block; `None` where this rank has no part.
+/// The root's rank, and the own block; `None` if this rank does not take part.
 pub(super) fn of_root<'a, V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     mine: Option<&'a Payload>,
     all: &'a [Payload],
     root: CollectiveRoot,
 ) -> Option<(u32, &'a Payload)> {
     match root {
-        CollectiveRoot::Here => Some((line.rank(), all.get(line.rank() as usize)?)),
+        CollectiveRoot::Here => Some((call.rank(), all.get(call.rank() as usize)?)),
         CollectiveRoot::There(root) => Some((root, mine?)),
         CollectiveRoot::Aside => None,
     }
 }
 
-/// The lowest bit of a place, which is not 0.
+/// The lowest set bit of a position, which is not 0.
 fn lowest(place: u32) -> u32 {
     1 << place.trailing_zeros()
 }
 
-/// The places at and below a place in a tree of `size` places: they are consecutive.
+/// The number of positions at and below a position in a tree of `size`: they are consecutive.
 fn below(place: u32, size: u32) -> u32 {
     match place {
         0 => size,
@@ -130,7 +130,7 @@ fn below(place: u32, size: u32) -> u32 {
     }
 }
 
-/// The places directly below a place, those with most below them first, and how many these are with itself.
+/// The positions directly below a position, with the sizes of their subtrees, largest first.
 fn children(place: u32, size: u32) -> impl Iterator<Item = (u32, u32)> {
     let span = match place {
         0 => size.next_power_of_two(),

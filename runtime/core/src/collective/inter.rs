@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collectives of intercommunicators that are not messages alone (MPI 5.0 section 6.2.3): each group does its part among
-//! itself, and the ranks 0 speak for their groups.
+//! Collectives of intercommunicators that need more than messages between the groups (MPI 5.0 section 6.2.3): each
+//! group does its part internally, and the ranks 0 exchange the results.
 
 use super::{CollectiveCall, CollectiveRoot, Reducer, reduce};
 use crate::{Error, Payload, UserMemory, Visit};
 
-/// Nobody leaves before all of both groups have entered.
+/// A barrier: no rank leaves before all of both groups have entered.
 ///
 /// # Errors
 /// When a message could not be sent or received.
-pub async fn barrier<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
-    let local = line.local();
+pub async fn barrier<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
+    let local = call.local();
     super::barrier(&local).await?;
-    if line.rank() == 0 {
-        line.exchange(0, &[], 0, &mut []).await?;
+    if call.rank() == 0 {
+        call.exchange(0, &[], 0, &mut []).await?;
     }
     super::barrier(&local).await
 }
@@ -23,107 +23,107 @@ pub async fn barrier<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
 /// # Errors
 /// When a message could not be sent.
 pub async fn bcast_from_here<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &[u8],
 ) -> Result<(), Error> {
-    line.send(0, bytes).await
+    call.send(0, bytes).await
 }
 
-/// The root's bytes go to all of the other group.
+/// Sends the root's bytes to all ranks of the other group.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn bcast<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: CollectiveRoot,
 ) -> Result<(), Error> {
     match root {
         CollectiveRoot::Aside => Ok(()),
-        CollectiveRoot::Here => bcast_from_here(line, bytes).await,
+        CollectiveRoot::Here => bcast_from_here(call, bytes).await,
         CollectiveRoot::There(root) => {
-            if line.rank() == 0 {
-                line.receive(root, bytes).await?;
+            if call.rank() == 0 {
+                call.receive(root, bytes).await?;
             }
-            super::bcast(&line.local(), bytes, 0).await
+            super::bcast(&call.local(), bytes, 0).await
         }
     }
 }
 
-/// The combination of the other group's bytes comes to the root. Those who give theirs have them used up.
+/// Combines the other group's bytes at the root. The contents of a contributor's buffer are destroyed.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn reduce_to<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: CollectiveRoot,
     op: &impl Reducer,
 ) -> Result<(), Error> {
     match root {
         CollectiveRoot::Aside => Ok(()),
-        CollectiveRoot::Here => line.receive(0, bytes).await,
+        CollectiveRoot::Here => call.receive(0, bytes).await,
         CollectiveRoot::There(root) => {
-            reduce::reduce_bytes(&line.local(), bytes, 0, op).await?;
-            match line.rank() {
-                0 => line.send(root, bytes).await,
+            reduce::reduce_bytes(&call.local(), bytes, 0, op).await?;
+            match call.rank() {
+                0 => call.send(root, bytes).await,
                 _ => Ok(()),
             }
         }
     }
 }
 
-/// Each group gets the combination of the other's `bytes` in `result`; `bytes` are used up.
+/// Each group gets the combination of the other's `bytes` in `result`; the contents of `bytes` are destroyed.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn allreduce<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     result: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    swap(line, bytes, result, op).await?;
-    super::bcast(&line.local(), result, 0).await
+    swap(call, bytes, result, op).await?;
+    super::bcast(&call.local(), result, 0).await
 }
 
-/// As [`allreduce`], but each rank gets its part alone; `lengths` has the bytes of the parts of this group.
+/// As [`allreduce`], but each rank gets only its part; `lengths` has the bytes of the parts of this group.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn reduce_scatter<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     lengths: &[usize],
     mine: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
     let mut result = vec![0u8; lengths.iter().sum()];
-    swap(line, bytes, &mut result, op).await?;
-    let parts: Vec<Payload> = match line.rank() {
+    swap(call, bytes, &mut result, op).await?;
+    let parts: Vec<Payload> = match call.rank() {
         0 => reduce::cut(&result, lengths)
             .map(|part| Payload::Dense(UserMemory::of_const(part)))
             .collect(),
         _ => Vec::new(),
     };
-    let root = match line.rank() {
+    let root = match call.rank() {
         0 => CollectiveRoot::Here,
         _ => CollectiveRoot::There(0),
     };
     let mine = Payload::Dense(UserMemory::of(mine));
-    super::scatter(&line.local(), &parts, Some(&mine), root).await
+    super::scatter(&call.local(), &parts, Some(&mine), root).await
 }
 
-/// Rank 0 of each group gets what the other group has combined.
+/// Exchanges the combined data of the groups between their ranks 0.
 async fn swap<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     result: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    reduce::reduce_bytes(&line.local(), bytes, 0, op).await?;
-    match line.rank() {
-        0 => line.exchange(0, bytes, 0, result).await,
+    reduce::reduce_bytes(&call.local(), bytes, 0, op).await?;
+    match call.rank() {
+        0 => call.exchange(0, bytes, 0, result).await,
         _ => Ok(()),
     }
 }

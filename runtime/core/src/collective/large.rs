@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Algorithms for many bytes: what each rank sends and receives is about as much as the data, however many ranks there are.
+//! Algorithms for large data: each rank sends and receives about as much as the data, however many ranks there are.
 
 use std::ops::Range;
 
@@ -9,36 +9,36 @@ use super::{CollectiveCall, CollectiveRoot, Reducer};
 use crate::{Error, Payload, UserMemory, Visit};
 
 /// The root's part of a broadcast along a chain of all ranks, one segment after the other.
-pub(super) async fn pass<V: Visit>(line: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
-    let mut pending = line.pending();
-    if line.size() > 1 {
-        let next = (line.rank() + 1) % line.size();
-        for segment in segments(bytes.len(), line.shape().segment_bytes) {
+pub(super) async fn pass<V: Visit>(call: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
+    let mut pending = call.pending();
+    if call.size() > 1 {
+        let next = (call.rank() + 1) % call.size();
+        for segment in segments(bytes.len(), call.shape().segment_bytes) {
             pending.send(next, &bytes[segment]);
         }
     }
     pending.finish().await
 }
 
-/// The others' part: a segment goes on while the next one comes.
+/// The part of the others: a segment is forwarded while the next one arrives.
 pub(super) async fn pass_on<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
 ) -> Result<(), Error> {
-    let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
+    let (size, me) = (call.size(), place_of(call.rank(), root, call.size()));
     let from = rank_at(me - 1, root, size);
     let next = (me + 1 < size).then(|| rank_at(me + 1, root, size));
-    let mut segments = segments(bytes.len(), line.shape().segment_bytes);
-    let (mut sent, mut ended) = (line.pending(), Ok(()));
+    let mut segments = segments(bytes.len(), call.shape().segment_bytes);
+    let (mut sent, mut ended) = (call.pending(), Ok(()));
     let mut expected = segments.next();
-    let mut coming = line.pending();
+    let mut coming = call.pending();
     if let Some(segment) = &expected {
         coming.receive(from, &mut bytes[segment.clone()]);
     }
     while let Some(segment) = expected {
         expected = segments.next().filter(|_| ended.is_ok());
-        let mut later = line.pending();
+        let mut later = call.pending();
         if let Some(segment) = &expected {
             later.receive(from, &mut bytes[segment.clone()]);
         }
@@ -51,77 +51,77 @@ pub(super) async fn pass_on<V: Visit>(
     ended.and(sent.finish().await)
 }
 
-/// The root's part of a broadcast in slices: each other rank gets one, and all others tell theirs to each other
-/// (R. van de Geijn and others, 1994, with direct messages).
-pub(super) async fn tell_slices<V: Visit>(
-    line: &CollectiveCall<V>,
+/// The root's part of a broadcast in slices: each other rank gets one, and sends it to all others (R. van de Geijn and
+/// others, 1994, with direct messages).
+pub(super) async fn send_slices<V: Visit>(
+    call: &CollectiveCall<V>,
     bytes: &[u8],
 ) -> Result<(), Error> {
-    let (rank, size) = (line.rank(), line.size());
-    let mut pending = line.pending();
+    let (rank, size) = (call.rank(), call.size());
+    let mut pending = call.pending();
     for (place, slice) in (1..size).zip(of_others(bytes.len(), size)) {
         pending.send(rank_at(place, rank, size), &bytes[slice]);
     }
     pending.finish().await
 }
 
-/// The others' part.
-pub(super) async fn hear_slices<V: Visit>(
-    line: &CollectiveCall<V>,
+/// The part of the others.
+pub(super) async fn receive_slices<V: Visit>(
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
 ) -> Result<(), Error> {
-    let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
+    let (size, me) = (call.size(), place_of(call.rank(), root, call.size()));
     let all: Vec<Range<usize>> = of_others(bytes.len(), size).collect();
     let own = all[me as usize - 1].clone();
     let others = || (1..size).zip(&all).filter(|(place, _)| *place != me);
-    let mut pending = line.pending();
+    let mut pending = call.pending();
     for (place, slice) in others() {
         pending.receive(rank_at(place, root, size), &mut bytes[slice.clone()]);
     }
-    let heard = line.receive(root, &mut bytes[own.clone()]).await;
-    if heard.is_ok() {
+    let received = call.receive(root, &mut bytes[own.clone()]).await;
+    if received.is_ok() {
         for (place, _) in others() {
             pending.send(rank_at(place, root, size), &bytes[own.clone()]);
         }
     }
-    pending.finish().await.and(heard)
+    pending.finish().await.and(received)
 }
 
 /// Each rank combines a slice of all ranks' data; the root collects them.
 pub(super) async fn reduce_slices<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let lengths = slices(bytes.len(), line.size() as usize, op.item_bytes());
-    let combined = combine_slices(line, bytes, &lengths, op).await?;
-    collect_slices(line, &combined, (bytes, &lengths), root).await
+    let lengths = slices(bytes.len(), call.size() as usize, op.item_bytes());
+    let combined = combine_slices(call, bytes, &lengths, op).await?;
+    collect_slices(call, &combined, (bytes, &lengths), root).await
 }
 
 /// The same, where the slices go once round a ring. The operation must commute.
 pub(super) async fn reduce_ring<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let lengths = slices(bytes.len(), line.size() as usize, op.item_bytes());
-    let mut combined = vec![0; lengths[line.rank() as usize]];
-    reduce_scatter_ring(line, bytes, &lengths, &mut combined, op).await?;
-    collect_slices(line, &combined, (bytes, &lengths), root).await
+    let lengths = slices(bytes.len(), call.size() as usize, op.item_bytes());
+    let mut combined = vec![0; lengths[call.rank() as usize]];
+    reduce_scatter_ring(call, bytes, &lengths, &mut combined, op).await?;
+    collect_slices(call, &combined, (bytes, &lengths), root).await
 }
 
-/// Each rank's slice, of these lengths, comes to the root, into `bytes`.
+/// Collects each rank's slice, of these lengths, in the root's `bytes`.
 async fn collect_slices<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     mine: &[u8],
     (bytes, lengths): (&mut [u8], &[usize]),
     root: u32,
 ) -> Result<(), Error> {
     let mine = Payload::Dense(UserMemory::of_const(mine));
-    let is_root = line.rank() == root;
+    let is_root = call.rank() == root;
     let all: Vec<Payload> = match is_root {
         true => cut_mut(bytes, lengths)
             .map(|slice| Payload::Dense(UserMemory::of(slice)))
@@ -133,25 +133,25 @@ async fn collect_slices<V: Visit>(
     } else {
         CollectiveRoot::There(root)
     };
-    super::gather(line, Some(&mine), &all, root).await
+    super::gather(call, Some(&mine), &all, root).await
 }
 
-/// Round a ring twice: first the partial results of slices, then the results. What is combined with what depends on the slice, so
-/// the operation must commute.
+/// Round a ring twice: first the partial results of slices, then the results. The order of combination depends on the
+/// slice, so the operation must commute.
 pub(super) async fn allreduce_ring<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let (rank, size) = (line.rank() as usize, line.size() as usize);
+    let (rank, size) = (call.rank() as usize, call.size() as usize);
     let lengths = slices(bytes.len(), size, op.item_bytes());
     let all = ranges(&lengths);
-    combine_round(line, bytes, &all, rank, op).await?;
-    let (next, before) = neighbours(line);
+    combine_round(call, bytes, &all, rank, op).await?;
+    let (next, before) = neighbours(call);
     for step in 0..size - 1 {
         let out = all[(rank + 1 + size - step) % size].clone();
         let into = all[(rank + size - step) % size].clone();
-        let mut pending = line.pending();
+        let mut pending = call.pending();
         pending.receive(before, &mut bytes[into]);
         pending.send(next, &bytes[out]);
         pending.finish().await?;
@@ -161,63 +161,63 @@ pub(super) async fn allreduce_ring<V: Visit>(
 
 /// Once round a ring; `mine` gets this rank's part. The operation must commute.
 pub(super) async fn reduce_scatter_ring<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     lengths: &[usize],
     mine: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let (rank, size) = (line.rank() as usize, line.size() as usize);
+    let (rank, size) = (call.rank() as usize, call.size() as usize);
     let all = ranges(lengths);
-    combine_round(line, bytes, &all, rank + size - 1, op).await?;
+    combine_round(call, bytes, &all, rank + size - 1, op).await?;
     mine.copy_from_slice(&bytes[all[rank].clone()]);
     Ok(())
 }
 
-/// Slice by slice, beginning with number `first`, this rank's partial results go to the next rank, and those of the rank before
-/// come; the last that comes is complete here.
+/// Slice by slice, beginning with number `first`, sends this rank's partial results to the next rank and receives
+/// those of the previous one; the last one received is complete here.
 async fn combine_round<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     all: &[Range<usize>],
     first: usize,
     op: &impl Reducer,
 ) -> Result<(), Error> {
     let size = all.len();
-    let (next, before) = neighbours(line);
+    let (next, before) = neighbours(call);
     let longest = all.iter().map(Range::len).max().unwrap_or(0);
     let mut partial = vec![0u8; longest];
     for step in 0..size - 1 {
         let out = all[(first + size - step) % size].clone();
         let into = all[(first + size - step - 1) % size].clone();
         let partial = &mut partial[..into.len()];
-        line.exchange(next, &bytes[out], before, partial).await?;
+        call.exchange(next, &bytes[out], before, partial).await?;
         op.reduce(partial, &mut bytes[into]);
     }
     Ok(())
 }
 
-fn neighbours<V: Visit>(line: &CollectiveCall<V>) -> (u32, u32) {
-    let (rank, size) = (line.rank(), line.size());
+fn neighbours<V: Visit>(call: &CollectiveCall<V>) -> (u32, u32) {
+    let (rank, size) = (call.rank(), call.size());
     ((rank + 1) % size, (rank + size - 1) % size)
 }
 
-/// Halves of halves are combined by pairs of ranks ever further apart, and told back the same way (R. Rabenseifner, 2004). The
-/// ranks of a partial result are consecutive, so their order is kept. Where their number is no power of two, the first ranks join in
-/// pairs before, and tell each other after.
+/// Recursive halving by pairs of ranks at growing distance, then doubling in reverse (R. Rabenseifner, 2004). The
+/// ranks of a partial result are consecutive, so their order is kept. If their number is no power of two, the first
+/// ranks are folded in pairs before, and get the result afterwards.
 pub(super) async fn allreduce_halves<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let pairs = FoldedRanks::of(line.rank(), line.size());
-    if pairs.sits_out() {
-        line.send(line.rank() + 1, bytes).await?;
-        return line.receive(line.rank() + 1, bytes).await;
+    let pairs = FoldedRanks::of(call.rank(), call.size());
+    if pairs.is_folded() {
+        call.send(call.rank() + 1, bytes).await?;
+        return call.receive(call.rank() + 1, bytes).await;
     }
-    if pairs.stands_for_two() {
+    if pairs.acts_for_two() {
         let mut other = vec![0u8; bytes.len()];
-        line.receive(line.rank() - 1, &mut other).await?;
+        call.receive(call.rank() - 1, &mut other).await?;
         op.reduce(&other, bytes);
     }
     let all = ranges(&slices(bytes.len(), pairs.power as usize, op.item_bytes()));
@@ -233,7 +233,7 @@ pub(super) async fn allreduce_halves<V: Visit>(
         let (here, there) = (span_of(&kept), span_of(&given));
         let partner = pairs.rank_of(pairs.me ^ span);
         let mut other = vec![0u8; here.len()];
-        line.exchange(partner, &bytes[there], partner, &mut other)
+        call.exchange(partner, &bytes[there], partner, &mut other)
             .await?;
         combine(&mut bytes[here], &mut other, is_lower, op);
         halves.push((partner, kept.clone(), given));
@@ -241,18 +241,18 @@ pub(super) async fn allreduce_halves<V: Visit>(
         span <<= 1;
     }
     for (partner, mine, theirs) in halves.into_iter().rev() {
-        let mut pending = line.pending();
+        let mut pending = call.pending();
         pending.receive(partner, &mut bytes[span_of(&theirs)]);
         pending.send(partner, &bytes[span_of(&mine)]);
         pending.finish().await?;
     }
-    match pairs.stands_for_two() {
-        true => line.send(line.rank() - 1, bytes).await,
+    match pairs.acts_for_two() {
+        true => call.send(call.rank() - 1, bytes).await,
         false => Ok(()),
     }
 }
 
-/// `mine` becomes its combination with the `other`, in the order of ranks.
+/// Combines `mine` with `other` into `mine`, in rank order.
 pub(super) fn combine(mine: &mut [u8], other: &mut [u8], mine_first: bool, op: &impl Reducer) {
     if mine_first {
         op.reduce(mine, other);
@@ -268,7 +268,7 @@ pub(super) struct FoldedRanks {
     /// The largest power of two that is not larger than the number of ranks.
     pub(super) power: u32,
     paired: u32,
-    /// The place of this rank, or of its pair.
+    /// The index of this rank, or of its pair.
     pub(super) me: u32,
 }
 
@@ -288,13 +288,13 @@ impl FoldedRanks {
         }
     }
 
-    /// Whether the next rank stands for this one too.
-    pub(super) fn sits_out(&self) -> bool {
+    /// Whether the next rank acts for this one too.
+    pub(super) fn is_folded(&self) -> bool {
         self.rank < self.paired && self.rank & 1 == 0
     }
 
-    /// Whether this rank stands for the one before too.
-    pub(super) fn stands_for_two(&self) -> bool {
+    /// Whether this rank acts for the previous one too.
+    pub(super) fn acts_for_two(&self) -> bool {
         self.rank < self.paired && self.rank & 1 != 0
     }
 
@@ -312,13 +312,13 @@ fn of_others(bytes: usize, size: u32) -> impl Iterator<Item = Range<usize>> {
     ranges(&lengths).into_iter()
 }
 
-/// Segments of data, at least one, so that those who expect too much hear of it.
+/// Segments of data, at least one, so that ranks that expect more detect it.
 fn segments(bytes: usize, segment: usize) -> impl Iterator<Item = Range<usize>> {
     let count = bytes.div_ceil(segment).max(1);
     (0..count).map(move |at| at * segment..bytes.min((at + 1) * segment))
 }
 
-/// Where parts of these lengths lie.
+/// The ranges of parts of these lengths.
 fn ranges(lengths: &[usize]) -> Vec<Range<usize>> {
     let part = |start: &mut usize, length: &usize| {
         let from = *start;
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn places_of_pairs_and_of_single_ranks_name_who_stands_there() {
         for size in 1..20 {
-            let active = (0..size).filter(|rank| !FoldedRanks::of(*rank, size).sits_out());
+            let active = (0..size).filter(|rank| !FoldedRanks::of(*rank, size).is_folded());
             let places = active.map(|rank| {
                 let pairs = FoldedRanks::of(rank, size);
                 assert_eq!(pairs.rank_of(pairs.me), rank, "of {size}");

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Collectives over point-to-point (MPI 5.0 chapter 6), on dense bytes or payloads.
 //!
-//! An algorithm is an `async fn` that reads like its description and awaits messages. A blocking call polls it until it is
-//! done ([`CollectiveCall::run`]); a nonblocking one leaves it to the progress loop as a [`Task`]. There is no executor and no waker:
-//! whoever makes progress polls.
+//! An algorithm is an `async fn` that reads like its description and awaits messages. A blocking call polls it until
+//! it is ready ([`CollectiveCall::run`]); a nonblocking one leaves it to the progress loop as a [`Task`]. There is no
+//! executor and no waker: whichever call makes progress polls.
 //!
-//! Every algorithm is a pure function of the number of ranks, the root, the sizes and [`CollectiveTuning`], so all ranks choose alike.
-//! The messages travel in the communicator's second context, with a tag that says which call they belong to; within a call,
-//! messages between two ranks keep their order.
+//! Every algorithm is a pure function of the number of ranks, the root, the sizes and [`CollectiveTuning`], so all
+//! ranks choose alike. The messages use the communicator's second context, with a tag that identifies the call; within
+//! a call, messages between two ranks keep their order.
 
 mod at_hand;
 mod bcast_queue;

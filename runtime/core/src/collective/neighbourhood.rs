@@ -5,20 +5,20 @@ use super::CollectiveCall;
 use crate::topology::{NeighbourLists, Topology};
 use crate::{Error, Payload, Visit};
 
-/// Who exchanges with whom, and in which order.
+/// The neighbours of a rank, and the order of their messages.
 #[derive(Clone, Debug)]
 pub struct Neighbourhood {
     neighbours: NeighbourLists,
-    /// Places of the sources, in the order in which messages of one and the same neighbour come.
+    /// Indices of the sources, in the order in which messages of one and the same neighbour arrive.
     order: Vec<usize>,
 }
 
 impl Neighbourhood {
     /// The neighbours of a rank.
     ///
-    /// Where a rank is the same one's neighbour more than once, its messages are told apart by their order. In a grid what
-    /// is sent in the negative direction comes from the positive one (MPI 5.0 section 8.6), so of each dimension the
-    /// positive neighbour's message is the first.
+    /// If a rank is a neighbour more than once, its messages are distinguished by their order. In a grid a message
+    /// sent in the negative direction is received from the positive one (MPI 5.0 section 8.6), so in each dimension
+    /// the positive neighbour's message is the first.
     #[must_use]
     pub fn new(topology: &Topology, rank: u32) -> Self {
         let neighbours = topology.neighbours(rank);
@@ -30,30 +30,30 @@ impl Neighbourhood {
         Self { neighbours, order }
     }
 
-    /// How many neighbours there are to receive from.
+    /// Number of neighbours to receive from.
     #[must_use]
     pub fn sources(&self) -> usize {
         self.neighbours.sources.len()
     }
 
-    /// How many there are to send to.
+    /// Number of neighbours to send to.
     #[must_use]
     pub fn destinations(&self) -> usize {
         self.neighbours.destinations.len()
     }
 
-    /// Block `i` of `out` goes to destination `i`, block `i` of `into` comes from source `i`. Where there is no neighbour,
-    /// beyond the edge of a grid, nothing moves.
+    /// Sends block `i` of `out` to destination `i`, receives block `i` of `into` from source `i`. Nothing moves where
+    /// there is no neighbour, beyond the edge of a grid.
     ///
     /// # Errors
     /// When a message could not be sent or received.
     pub async fn exchange<V: Visit>(
         &self,
-        line: &CollectiveCall<V>,
+        call: &CollectiveCall<V>,
         out: &[Payload],
         into: &[Payload],
     ) -> Result<(), Error> {
-        let mut pending = line.pending();
+        let mut pending = call.pending();
         for place in &self.order {
             let source = self.neighbours.sources.get(*place).copied().flatten();
             if let (Some(source), Some(block)) = (source, into.get(*place)) {

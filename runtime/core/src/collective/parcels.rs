@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The data of one round at a board to which each rank gives as much as it likes, where others cannot know how much that is: a
-//! *parcel*. Its length lies at the begin of the member's own lines, so that who reads it never reads beyond it; the parcel lies
-//! behind that if it fits, or in the member's place in the half of the board. What is too long for both comes as messages, and the
-//! lines say so.
+//! *Parcels*: the data of one round at a board if each rank contributes a length of its own that the others do not
+//! know. The length is at the start of the member's own lines, so that a reader never reads beyond it; the parcel
+//! follows if it fits, or is in the member's place in the half of the board. A parcel too long for both comes as
+//! messages, and the lines record that.
 //!
-//! A parcel for all ranks has a block for each of them, behind a *table* of where the blocks end.
+//! A parcel for all ranks has a block for each of them, behind a *table* of the blocks' ends.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use transport::seat::{LINE_BODY_BYTES, Round};
 use super::parts::RoundSpace;
 use crate::{Payload, UserMemory};
 
-/// What the ranks give to a round.
+/// The contributions of the ranks to a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parcels<'a> {
     seat: &'a Seat,
@@ -23,19 +23,19 @@ pub(super) struct Parcels<'a> {
     place: usize,
 }
 
-/// How much a rank has given.
+/// The size or form of a rank's contribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Given {
     /// A parcel of so many bytes.
     Here(usize),
     /// It comes as messages.
     Messages,
-    /// It comes in later rounds; how long the blocks are is told now.
+    /// It comes in later rounds; the lengths of the blocks come now.
     Later,
 }
 
 impl Given {
-    /// Of so many bytes, where a rank has a place of `place` bytes.
+    /// For so many bytes, if a rank has a place of `place` bytes.
     pub(super) fn of(bytes: usize, place: usize) -> Self {
         match bytes {
             LATER => Self::Later,
@@ -44,7 +44,7 @@ impl Given {
         }
     }
 
-    /// Where its bytes go.
+    /// Where its bytes are stored.
     pub(super) fn space(self) -> RoundSpace {
         match self {
             Self::Here(bytes) if bytes > IN_LINES_BYTES => RoundSpace::Half,
@@ -59,7 +59,7 @@ impl<'a> Parcels<'a> {
         Self::with_places(seat, round, PLACE_BYTES)
     }
 
-    /// The same where each rank has a place of so many bytes in the half, as all of them know.
+    /// The same if each rank has a place of so many bytes in the half, which is the same on all of them.
     pub(super) fn with_places(seat: &'a Seat, round: Round, place: usize) -> Self {
         Self { seat, round, place }
     }
@@ -71,11 +71,11 @@ impl<'a> Parcels<'a> {
             return self.seat.put_in_lines(self.round, &length(usize::MAX));
         };
         if parcel.len() <= IN_LINES_BYTES {
-            let mut line = [0; LINE_BODY_BYTES];
-            let line = &mut line[..HEAD_BYTES + parcel.len()];
-            line[..HEAD_BYTES].copy_from_slice(&length(parcel.len()));
-            line[HEAD_BYTES..].copy_from_slice(parcel);
-            return self.seat.put_in_lines(self.round, line);
+            let mut call = [0; LINE_BODY_BYTES];
+            let call = &mut call[..HEAD_BYTES + parcel.len()];
+            call[..HEAD_BYTES].copy_from_slice(&length(parcel.len()));
+            call[HEAD_BYTES..].copy_from_slice(parcel);
+            return self.seat.put_in_lines(self.round, call);
         }
         self.seat.put_in_lines(self.round, &length(parcel.len()));
         let at = rank as usize * self.place;
@@ -93,7 +93,7 @@ impl<'a> Parcels<'a> {
         self.seat.put(self.round, self.all(), at, &table);
     }
 
-    /// The length of the longest block that a rank gives later, and that of the one for rank `of`.
+    /// The length of the longest block that a rank contributes later, and that of the one for rank `of`.
     pub(super) fn lengths(self, from: u32, of: u32) -> [u64; 2] {
         [0, 1 + of as usize].map(|index| {
             let mut word = [0; 8];
@@ -103,14 +103,14 @@ impl<'a> Parcels<'a> {
         })
     }
 
-    /// Puts a part of a rank's data, at most as much as its place has, before it arrives, and says how many bytes all of them are.
+    /// Puts a part of a rank's data, at most as much as its place has, and the total length, before the rank arrives.
     pub(super) fn put_piece(self, rank: u32, data: &Payload, piece: Range<u64>) {
         self.seat
             .put_in_lines(self.round, &data.bytes().to_ne_bytes());
         self.put_in_place(rank, data, piece);
     }
 
-    /// Reads such a part to where it belongs. `false`: the rank has not as many bytes as there is room for.
+    /// Copies such a part to its destination. `false`: the rank's data have another length than the destination.
     pub(super) fn take_piece(self, rank: u32, place: &Payload, piece: Range<u64>) -> bool {
         let mut bytes = [0; HEAD_BYTES];
         self.seat.read_lines(self.round, rank, 0, &mut bytes);
@@ -179,7 +179,7 @@ impl<'a> Parcels<'a> {
         }
     }
 
-    /// What a rank that has told gives.
+    /// The contribution of a rank that has arrived.
     #[inline]
     pub(super) fn given(self, rank: u32) -> Given {
         let mut length = [0; HEAD_BYTES];
@@ -195,7 +195,7 @@ impl<'a> Parcels<'a> {
         self.given(rank) == Given::Here(bytes) && self.read_part(rank, bytes, 0, into)
     }
 
-    /// Reads from byte `at` of a parcel with `bytes` bytes on. `false`: it has not so much.
+    /// Reads from byte `at` of a parcel with `bytes` bytes on. `false`: it is shorter.
     #[inline]
     pub(super) fn read_part(self, rank: u32, bytes: usize, at: usize, into: &mut [u8]) -> bool {
         if at > bytes || into.len() > bytes - at {
@@ -213,7 +213,8 @@ impl<'a> Parcels<'a> {
         true
     }
 
-    /// Reads the block for rank `of` from the parcel of rank `from`, which has `bytes` bytes. `false`: it is of another length.
+    /// Reads the block for rank `of` from the parcel of rank `from`, which has `bytes` bytes. `false`: it is of another
+    /// length.
     #[inline]
     pub(super) fn read_block(self, from: u32, bytes: usize, of: u32, into: &mut [u8]) -> bool {
         let block = self.block(from, bytes, of);
@@ -221,7 +222,7 @@ impl<'a> Parcels<'a> {
         block.is_some_and(|block| self.read_part(from, bytes, block.start, into))
     }
 
-    /// Where the block of rank `of` lies in the parcel of rank `from`, which has a table.
+    /// The range of the block of rank `of` in the parcel of rank `from`, which has a table.
     #[inline]
     pub(super) fn block(self, from: u32, bytes: usize, of: u32) -> Option<Range<usize>> {
         let read = |at: usize, into: &mut [u8]| self.read_part(from, bytes, at, into);
@@ -234,7 +235,7 @@ impl<'a> Parcels<'a> {
     }
 }
 
-/// Whether so many ranks have a place for a parcel each, and parcels have room for a table.
+/// Whether each of so many ranks has a place for a parcel, with room for a table.
 pub(super) fn have_room(seat: &Seat) -> bool {
     let ranks = seat.members() as usize;
     ranks.saturating_mul(PLACE_BYTES) <= seat.room_bytes() && table_bytes(ranks) <= TABLED_BYTES
@@ -283,7 +284,7 @@ pub(super) fn with_room<R>(bytes: usize, work: impl FnOnce(&mut [u8]) -> R) -> R
     }
 }
 
-/// The place of block `of` in a parcel with a table for `blocks`, read by `read`.
+/// The range of block `of` in a parcel with a table for `blocks`, read by `read`.
 #[inline]
 pub(super) fn block_of(
     mut read: impl FnMut(usize, &mut [u8]) -> bool,
@@ -304,15 +305,15 @@ pub(super) fn block_of(
 
 /// Most bytes of a parcel.
 pub(super) const PLACE_BYTES: usize = 64 << 10;
-/// Most bytes of one with a table.
+/// Most bytes of a parcel with a table.
 pub(super) const TABLED_BYTES: usize = 48 << 10;
-/// What the length of a parcel says whose blocks come later.
+/// The length of a parcel whose blocks come later.
 const LATER: usize = usize::MAX - 1;
-/// For the length.
+/// Bytes of the length.
 const HEAD_BYTES: usize = 8;
-/// What fits lines behind it.
+/// Most bytes that fit lines behind the length.
 pub(super) const IN_LINES_BYTES: usize = LINE_BODY_BYTES - HEAD_BYTES;
-/// Of an entry of a table.
+/// Bytes of an entry of a table.
 const END_BYTES: usize = size_of::<u16>();
 
 const _: () = assert!(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The data of one round at a board, to which each rank gives as much: few bytes in its own lines, more in the half of the
-//! board.
+//! The data of one round at a board if each rank contributes the same length: small data in its own lines, more in the
+//! half of the board.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::Reducer;
 use super::reduce::fold;
 use crate::UserMemory;
 
-/// Where on the board the data of a round lie.
+/// Where on the board the data of a round are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoundSpace {
     /// In the members' own lines.
@@ -21,7 +21,7 @@ pub(super) enum RoundSpace {
 }
 
 impl RoundSpace {
-    /// That of so many bytes of each rank.
+    /// For so many bytes of each rank.
     #[inline]
     pub(super) fn of(bytes: usize) -> Self {
         match bytes <= LINE_BODY_BYTES {
@@ -39,7 +39,7 @@ impl RoundSpace {
         }
     }
 
-    /// What to wait for where there is none.
+    /// The event to wait for if there is none.
     pub(super) fn room(self, seat: &Seat) -> BoardEvent {
         match self {
             Self::Lines => seat.room_in_lines(),
@@ -48,14 +48,14 @@ impl RoundSpace {
     }
 }
 
-/// What each rank contributes to a round.
+/// The contributions of the ranks to a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundContributions<'a> {
     seat: &'a Seat,
     round: Round,
     space: RoundSpace,
     bytes: usize,
-    /// This rank's part, where it is not on the board.
+    /// This rank's part, if it is not on the board.
     own: Option<(u32, UserMemory)>,
 }
 
@@ -73,7 +73,7 @@ impl<'a> RoundContributions<'a> {
         }
     }
 
-    /// The same where the part of this rank, which is `rank`, is in its own memory alone, since no other reads it.
+    /// The same if the part of this rank, which is `rank`, is in its own memory alone, since no other rank reads it.
     #[inline]
     pub(super) fn with_own(self, rank: u32, own: UserMemory) -> Self {
         let own = Some((rank, own));
@@ -139,7 +139,7 @@ impl<'a> RoundContributions<'a> {
         }
     }
 
-    /// Block `rank` of each part, which has a block for each rank.
+    /// Reads block `rank` of each part, which has a block for each rank.
     #[inline]
     pub(super) fn exchange(self, rank: u32, into: &mut [u8]) {
         let ranks = self.seat.members();
@@ -149,8 +149,8 @@ impl<'a> RoundContributions<'a> {
         }
     }
 
-    /// Combines the parts of `ranks` in their order, as much of each from byte `at` on as there is room for: few bytes from one
-    /// copy of all parts, many piece by piece, so that they stay in the cache.
+    /// Combines the parts of `ranks` in their order, of each as much from byte `at` on as fits `into`: small ones from
+    /// one copy of all parts, large ones piece by piece, so that they stay in the cache.
     pub(super) fn fold(self, ranks: Range<u32>, at: usize, into: &mut [u8], op: &impl Reducer) {
         if ranks.is_empty() || into.is_empty() {
             return;
@@ -190,7 +190,7 @@ impl<'a> RoundContributions<'a> {
             let next = &mut next[..into.len()];
             let mut ranks = ranks.clone();
             let Some(first) = ranks.next() else { return };
-            // The own part may lie where the result goes.
+            // The own part may be in the memory of the result.
             let own = self.own.map(|(own, memory)| {
                 kept.clear();
                 kept.extend_from_slice(memory.part(at..at + into.len()).as_slice());
@@ -219,5 +219,5 @@ impl<'a> RoundContributions<'a> {
     }
 }
 
-/// What is combined at a time.
+/// Bytes that are combined at a time.
 pub(super) const PIECE_BYTES: usize = 2 << 10;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reductions of many bytes over a [board](super::board): each rank combines its part of the data of all, and the parts of others
-//! come back. Data pass over the board piece by piece, so that they stay in the cache however many they are: in each round a rank
-//! puts a piece of every other rank's part there, and the combined piece of its own from the round before.
+//! Reductions of large data over a [board](super::board): each rank combines its part of the data of all, and the
+//! parts of others come back. Data go over the board piece by piece, so that they stay in the cache: in each round a
+//! rank puts a piece of every other rank's part there, and the combined piece of its own from the previous round.
 //!
-//! Partial results are combined in the order of ranks, element by element, whatever the size of a piece is and whoever combines it.
+//! Partial results are combined in rank order, element by element, whatever the size of a piece and whichever rank
+//! combines it.
 
 use std::ops::Range;
 
@@ -14,46 +15,46 @@ use super::reduce::slices;
 use super::{CollectiveCall, Reducer};
 use crate::{Error, UserMemory, Visit};
 
-/// The way of one call: which part of the data each rank combines, and how much of it in a round.
+/// One call: the part of the data that each rank combines, and how much of it in a round.
 pub(super) struct Pieces<'a, V> {
     board: BoardCall<'a, V>,
     parts: Vec<Range<usize>>,
     piece: usize,
-    /// From one piece to the next on the board: whole cache lines.
+    /// Distance between pieces on the board: whole cache lines.
     stride: usize,
 }
 
-/// Which combined parts are told, and which of them this rank wants.
+/// Which combined parts are published, and which of them this rank needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Results {
-    /// All are told, and this rank wants them here. The memory may be that of the input.
+    /// All are published, and this rank needs them here. The memory may be that of the input.
     All(UserMemory),
-    /// All are told, to others.
+    /// All are published, for other ranks.
     None,
-    /// None are told, and this rank wants its own here, which is other memory than the input.
+    /// None are published, and this rank needs its own here, in other memory than the input.
     Own(UserMemory),
 }
 
 impl<'a, V: Visit> Pieces<'a, V> {
-    /// The way over a board, if these data go over one, where rank `i` combines `lengths[i]` bytes, in order. No item is cut.
+    /// For these data, if they go over a board, where rank `i` combines `lengths[i]` bytes, in order. No item is cut.
     pub(super) fn of(
-        line: &'a CollectiveCall<V>,
+        call: &'a CollectiveCall<V>,
         lengths: &[usize],
         item_bytes: usize,
-        wish: BoardChoice,
+        board_choice: BoardChoice,
     ) -> Option<Self> {
-        let goes = match wish {
-            BoardChoice::AsUsual => line.shape().boards,
+        let applies = match board_choice {
+            BoardChoice::AsUsual => call.shape().boards,
             BoardChoice::Yes => true,
             BoardChoice::No => false,
         };
-        let seat = line
+        let seat = call
             .seat()
-            .filter(|_| goes && line.shape().board_bytes > 0)?;
+            .filter(|_| applies && call.shape().board_bytes > 0)?;
         let members = seat.members() as usize;
         let stride = seat.half_bytes() / (members * members) / LINE * LINE;
         let longest = lengths.iter().copied().max().unwrap_or(0);
-        let stride = stride.min(longest.next_multiple_of(LINE)).min(MOST_BYTES);
+        let stride = stride.min(longest.next_multiple_of(LINE)).min(MAX_BYTES);
         let piece = stride / item_bytes.max(1) * item_bytes;
         let parts = lengths.iter().scan(0, |start, length| {
             let from = *start;
@@ -61,22 +62,22 @@ impl<'a, V: Visit> Pieces<'a, V> {
             Some(from..*start)
         });
         (piece > 0).then(|| Self {
-            board: BoardCall { line, seat },
+            board: BoardCall { call, seat },
             parts: parts.collect(),
             piece,
             stride,
         })
     }
 
-    /// The same where each rank combines as much as the others.
+    /// The same with equal parts.
     pub(super) fn of_even(
-        line: &'a CollectiveCall<V>,
+        call: &'a CollectiveCall<V>,
         bytes: usize,
         item_bytes: usize,
-        wish: BoardChoice,
+        board_choice: BoardChoice,
     ) -> Option<Self> {
-        let lengths = || slices(bytes, line.size() as usize, item_bytes);
-        Self::of(line, &lengths(), item_bytes, wish)
+        let lengths = || slices(bytes, call.size() as usize, item_bytes);
+        Self::of(call, &lengths(), item_bytes, board_choice)
     }
 
     /// Combines the bytes of all.
@@ -87,20 +88,20 @@ impl<'a, V: Visit> Pieces<'a, V> {
         results: Results,
         op: &impl Reducer,
     ) -> Result<(), Error> {
-        let me = self.board.line.rank();
-        let is_told = !matches!(results, Results::Own(_));
+        let me = self.board.call.rank();
+        let is_published = !matches!(results, Results::Own(_));
         let longest = self.parts.iter().map(Range::len).max().unwrap_or(0);
         let rounds = longest.div_ceil(self.piece).max(1);
-        // The own piece of the round before, where there is no place for it in the results.
+        // The own piece of the previous round, if the results have no place for it.
         let mut aside = Vec::new();
         let mut before = UserMemory::nothing();
-        for round in 0..rounds + usize::from(is_told) {
+        for round in 0..rounds + usize::from(is_published) {
             let turn = loop {
                 let turn = self.board.begin(kind, input.bytes()).await?;
                 for (to, piece) in self.of_others(round) {
                     turn.put(self.all(), self.place(me, to), input.part(piece).as_slice());
                 }
-                if is_told {
+                if is_published {
                     turn.put(self.all(), self.place_of_result(me), before.as_slice());
                 }
                 turn.arrive();
@@ -133,19 +134,19 @@ impl<'a, V: Visit> Pieces<'a, V> {
         Ok(())
     }
 
-    /// Where the result of an own piece goes, if this rank wants it.
+    /// The destination of an own piece, if this rank needs it.
     fn place_in(&self, results: Results, own: Range<usize>) -> Option<UserMemory> {
         match results {
             Results::All(all) => Some(all.part(own)),
             Results::Own(part) => {
-                let start = self.parts[self.board.line.rank() as usize].start;
+                let start = self.parts[self.board.call.rank() as usize].start;
                 Some(part.part(own.start - start..own.end - start))
             }
             Results::None => None,
         }
     }
 
-    /// What of a rank's part belongs to a round.
+    /// The range of a rank's part that belongs to a round.
     fn piece_of(&self, rank: u32, round: usize) -> Option<Range<usize>> {
         let part = &self.parts[rank as usize];
         let start = part.start + round * self.piece;
@@ -153,13 +154,13 @@ impl<'a, V: Visit> Pieces<'a, V> {
     }
 
     fn of_others(&self, round: usize) -> impl Iterator<Item = (u32, Range<usize>)> {
-        let line = self.board.line;
-        (1..line.size())
-            .map(move |step| (line.rank() + step) % line.size())
+        let call = self.board.call;
+        (1..call.size())
+            .map(move |step| (call.rank() + step) % call.size())
             .filter_map(move |rank| Some((rank, self.piece_of(rank, round)?)))
     }
 
-    /// Where on the board data of rank `from` lie that rank `to` combines.
+    /// Offset on the board of the data of rank `from` that rank `to` combines.
     fn place(&self, from: u32, to: u32) -> usize {
         (from as usize * self.parts.len() + to as usize) * self.stride
     }
@@ -174,8 +175,8 @@ impl<'a, V: Visit> Pieces<'a, V> {
         self.place(rank, rank)
     }
 
-    /// Combines this rank's piece of the data of all, few bytes at a time, so that these stay in the first cache. `own` and
-    /// `result` may be the same memory.
+    /// Combines this rank's piece of the data of all, a few bytes at a time, so that these stay in the L1 cache. `own`
+    /// and `result` may be the same memory.
     fn fold(
         &self,
         turn: &BoardRound<'_, V>,
@@ -183,7 +184,7 @@ impl<'a, V: Visit> Pieces<'a, V> {
         result: &mut [u8],
         op: &impl Reducer,
     ) {
-        let me = self.board.line.rank();
+        let me = self.board.call.rank();
         let item = op.item_bytes().max(1);
         let at_once = (PIECE_BYTES / item).max(1) * item;
         let mut kept = vec![0; at_once.min(own.bytes())];
@@ -202,15 +203,15 @@ impl<'a, V: Visit> Pieces<'a, V> {
             let read =
                 |rank, into: &mut [u8]| turn.read(self.all(), self.place(rank, me) + at, into);
             match op.commutes() {
-                true => self.fold_either_way(own.as_slice(), sum, next, read, op),
+                true => self.fold_commutative(own.as_slice(), sum, next, read, op),
                 false => self.fold_in_order(own.as_slice(), sum, next, read, op),
             }
         }
     }
 
-    /// In the order of ranks, of operations that commute: which operand is on the left depends on the rank, so of a zero and a
-    /// negative zero the smallest may be either.
-    fn fold_either_way(
+    /// In rank order, for operations that commute: which operand is on the left depends on the rank, so the minimum of
+    /// zero and negative zero may be either.
+    fn fold_commutative(
         &self,
         own: &[u8],
         sum: &mut [u8],
@@ -218,13 +219,13 @@ impl<'a, V: Visit> Pieces<'a, V> {
         read: impl Fn(u32, &mut [u8]),
         op: &impl Reducer,
     ) {
-        let me = self.board.line.rank();
-        // What is read first lies where the sum does: no copy of the own data is needed.
+        let me = self.board.call.rank();
+        // The first operand is read into the result: no copy of the own data is needed.
         read(u32::from(me == 0), sum);
         if me == 0 {
             op.reduce(own, sum);
         }
-        for rank in 1 + u32::from(me == 0)..self.board.line.size() {
+        for rank in 1 + u32::from(me == 0)..self.board.call.size() {
             if rank == me {
                 op.reduce(own, sum);
             } else {
@@ -242,8 +243,8 @@ impl<'a, V: Visit> Pieces<'a, V> {
         read: impl Fn(u32, &mut [u8]),
         op: &impl Reducer,
     ) {
-        let me = self.board.line.rank();
-        for rank in 0..self.board.line.size() {
+        let me = self.board.call.rank();
+        for rank in 0..self.board.call.size() {
             match rank == me {
                 true => next.copy_from_slice(own),
                 false => read(rank, next),
@@ -258,4 +259,4 @@ impl<'a, V: Visit> Pieces<'a, V> {
 
 const LINE: usize = 64;
 /// Most bytes of a rank's part in one round.
-const MOST_BYTES: usize = 32 << 10;
+const MAX_BYTES: usize = 32 << 10;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reductions (MPI 5.0 sections 6.9 to 6.11). Which partial results are combined when depends on the number of ranks and
-//! of bytes only, so the same ranks with the same data get the same bits; and always lower ranks first, so that operations need
-//! not commute, but where one is known to.
+//! Reductions (MPI 5.0 sections 6.9 to 6.11). The order of combination depends on the number of ranks and of bytes
+//! only, so the same ranks with the same data get bitwise equal results; and lower ranks always come first, so that
+//! operations need not commute, except in algorithms for those known to.
 
 use super::board::BoardCall;
 use super::board_note::RoundKind;
@@ -27,32 +27,32 @@ pub trait Reducer {
     }
 }
 
-/// Combines the `input` of all ranks. `output` is at the root, where it may be the same memory, and nowhere else.
+/// Combines the `input` of all ranks. Only the root has an `output`, which may be the same memory.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn reduce<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     output: Option<UserMemory>,
     root: u32,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let shape = line.shape();
-    let goes = shape.choice.reduce.by_node(shape.boards) && input.bytes() > 0;
-    if let Some(nodes) = by_node::nodes_in_order(line, goes, op) {
-        let size = (input.bytes(), line.size());
+    let shape = call.shape();
+    let applies = shape.choice.reduce.by_node(shape.boards) && input.bytes() > 0;
+    if let Some(nodes) = by_node::nodes_in_order(call, applies, op) {
+        let size = (input.bytes(), call.size());
         match Across::of_reduce(&shape, &nodes, size, op) {
             Across::Leaders => {
-                return Box::pin(by_node::reduce(line, nodes, input, output, root, op)).await;
+                return Box::pin(by_node::reduce(call, nodes, input, output, root, op)).await;
             }
             Across::Slices => {
-                let ended = by_node::reduce_in_slices(line, nodes, input, output, root, op);
+                let ended = by_node::reduce_in_slices(call, nodes, input, output, root, op);
                 return Box::pin(ended).await;
             }
             Across::Ring => {
                 let mut bytes = input.as_slice().to_vec();
-                let ended = large::reduce_ring(line, &mut bytes, root, op);
+                let ended = large::reduce_ring(call, &mut bytes, root, op);
                 Box::pin(ended).await?;
                 if let Some(output) = output {
                     output.copy_from(UserMemory::of_const(&bytes));
@@ -61,45 +61,45 @@ pub async fn reduce<V: Visit>(
             }
         }
     }
-    reduce_plain(line, input, output, root, op).await
+    reduce_plain(call, input, output, root, op).await
 }
 
-/// As [`reduce`], not by node.
+/// As [`reduce`], without regard to nodes.
 pub(super) async fn reduce_plain<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     output: Option<UserMemory>,
     root: u32,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let wish = line.shape().choice.reduce.board();
-    if input.bytes() > line.shape().board_bytes
-        && let Some(pieces) = Pieces::of_even(line, input.bytes(), op.item_bytes(), wish)
+    let board_choice = call.shape().choice.reduce.board();
+    if input.bytes() > call.shape().board_bytes
+        && let Some(pieces) = Pieces::of_even(call, input.bytes(), op.item_bytes(), board_choice)
     {
         let results = output.map_or(Results::None, Results::All);
         let ended = pieces.combine(RoundKind::Reduce, input, results, op);
         return Box::pin(ended).await;
     }
     if input.bytes() > 0
-        && let Some(board) = BoardCall::of(line, input.bytes(), wish)
+        && let Some(board) = BoardCall::of(call, input.bytes(), board_choice)
     {
         return board.reduce(input, output, op).await;
     }
     match output {
         Some(mut output) => {
             output.copy_from(input);
-            reduce_bytes(line, output.as_mut_slice(), root, op).await
+            reduce_bytes(call, output.as_mut_slice(), root, op).await
         }
         None => {
             let mut bytes = input.as_slice().to_vec();
-            reduce_bytes(line, &mut bytes, root, op).await
+            reduce_bytes(call, &mut bytes, root, op).await
         }
     }
 }
 
-/// Combines the bytes of all ranks; the result is in the root's `bytes`. The others' `bytes` are used up.
+/// Combines the bytes of all ranks in the root's `bytes`. The contents of the others' `bytes` are destroyed.
 pub(super) async fn reduce_bytes<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
     op: &impl Reducer,
@@ -107,18 +107,18 @@ pub(super) async fn reduce_bytes<V: Visit>(
     if bytes.is_empty() {
         return Ok(());
     }
-    let wish = line.shape().choice.reduce.board();
-    if let Some(board) = BoardCall::of(line, bytes.len(), wish) {
+    let board_choice = call.shape().choice.reduce.board();
+    if let Some(board) = BoardCall::of(call, bytes.len(), board_choice) {
         let memory = UserMemory::of(bytes);
-        let output = (line.rank() == root).then_some(memory);
+        let output = (call.rank() == root).then_some(memory);
         return board.reduce(memory, output, op).await;
     }
-    Box::pin(reduce_messages(line, bytes, root, op)).await
+    Box::pin(reduce_messages(call, bytes, root, op)).await
 }
 
-/// As [`reduce_bytes`], not over a board.
+/// As [`reduce_bytes`], without a board.
 pub(super) async fn reduce_messages<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
     op: &impl Reducer,
@@ -127,82 +127,82 @@ pub(super) async fn reduce_messages<V: Visit>(
     if bytes.is_empty() {
         return Ok(());
     }
-    let shape = line.shape();
+    let shape = call.shape();
     match shape.choice.reduce {
-        Flat => return flat::reduce(line, bytes, root, op).await,
-        Slices => return large::reduce_slices(line, bytes, root, op).await,
+        Flat => return flat::reduce(call, bytes, root, op).await,
+        Slices => return large::reduce_slices(call, bytes, root, op).await,
         Auto | OverBoard | Nodes if shape.is_flat(bytes.len()) => {
-            return flat::reduce(line, bytes, root, op).await;
+            return flat::reduce(call, bytes, root, op).await;
         }
         Auto | OverBoard | Nodes | Tree => {}
     }
-    combine_at_zero(line, bytes, op).await?;
+    combine_at_zero(call, bytes, op).await?;
     if root == 0 {
         return Ok(());
     }
-    match line.rank() {
-        0 => line.send(root, bytes).await,
-        rank if rank == root => line.receive(0, bytes).await,
+    match call.rank() {
+        0 => call.send(root, bytes).await,
+        rank if rank == root => call.receive(0, bytes).await,
         _ => Ok(()),
     }
 }
 
-/// Combines the `input` of all ranks; the `output`, which may be the same memory, is everywhere.
+/// Combines the `input` of all ranks in the `output` of each, which may be the same memory.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn allreduce<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     mut output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let shape = line.shape();
-    let goes = shape.choice.allreduce.by_node(shape.boards) && input.bytes() > 0;
-    if let Some(nodes) = by_node::nodes_in_order(line, goes, op) {
-        match Across::of_allreduce(&shape, &nodes, (input.bytes(), line.size()), op) {
+    let shape = call.shape();
+    let applies = shape.choice.allreduce.by_node(shape.boards) && input.bytes() > 0;
+    if let Some(nodes) = by_node::nodes_in_order(call, applies, op) {
+        match Across::of_allreduce(&shape, &nodes, (input.bytes(), call.size()), op) {
             Across::Leaders => {
-                return Box::pin(by_node::allreduce(line, nodes, input, output, op)).await;
+                return Box::pin(by_node::allreduce(call, nodes, input, output, op)).await;
             }
             Across::Slices => {
-                let ended = by_node::allreduce_in_slices(line, nodes, input, output, op);
+                let ended = by_node::allreduce_in_slices(call, nodes, input, output, op);
                 return Box::pin(ended).await;
             }
             Across::Ring => {
                 output.copy_from(input);
-                return Box::pin(large::allreduce_ring(line, output.as_mut_slice(), op)).await;
+                return Box::pin(large::allreduce_ring(call, output.as_mut_slice(), op)).await;
             }
         }
     }
-    let wish = line.shape().choice.allreduce.board();
-    if input.bytes() <= line.shape().board_whole_bytes / line.size() as usize
-        && let Some(board) = BoardCall::of(line, input.bytes(), wish)
+    let board_choice = call.shape().choice.allreduce.board();
+    if input.bytes() <= call.shape().board_whole_bytes / call.size() as usize
+        && let Some(board) = BoardCall::of(call, input.bytes(), board_choice)
     {
         output.copy_from(input);
         return board.allreduce(output.as_mut_slice(), op).await;
     }
-    if let Some(pieces) = Pieces::of_even(line, input.bytes(), op.item_bytes(), wish) {
+    if let Some(pieces) = Pieces::of_even(call, input.bytes(), op.item_bytes(), board_choice) {
         let ended = pieces.combine(RoundKind::Allreduce, input, Results::All(output), op);
         return Box::pin(ended).await;
     }
     output.copy_from(input);
-    // Apart, so that who meets at a board does not carry the room that the longest of the ways needs.
-    Box::pin(allreduce_messages(line, output.as_mut_slice(), op)).await
+    // Boxed, so that the future of a call over a board does not have the size of the largest algorithm.
+    Box::pin(allreduce_messages(call, output.as_mut_slice(), op)).await
 }
 
-/// As [`allreduce`], not over a board.
+/// As [`allreduce`], without a board.
 pub(super) async fn allreduce_messages<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
     use choice::Allreduce::{
         Auto, Board as OverBoard, Halves, Nodes, Ring, Rooted, Rounds, Slices,
     };
-    let shape = line.shape();
-    let way = match shape.choice.allreduce {
-        Auto | OverBoard | Nodes if shape.is_sliced(bytes.len(), line.size()) => {
-            let round = op.commutes() && shape.goes_round(bytes.len(), line.size());
+    let shape = call.shape();
+    let algorithm = match shape.choice.allreduce {
+        Auto | OverBoard | Nodes if shape.is_sliced(bytes.len(), call.size()) => {
+            let round = op.commutes() && shape.goes_round(bytes.len(), call.size());
             if round { Ring } else { Slices }
         }
         Auto | OverBoard | Nodes if !shape.flat && bytes.len() <= shape.flat_bytes => Rounds,
@@ -210,53 +210,53 @@ pub(super) async fn allreduce_messages<V: Visit>(
         Ring if !op.commutes() => Slices,
         chosen => chosen,
     };
-    match way {
-        Halves => large::allreduce_halves(line, bytes, op).await,
-        Ring => large::allreduce_ring(line, bytes, op).await,
-        Rounds => allreduce_doubling(line, bytes, op).await,
-        Slices => allreduce_sliced(line, bytes, op).await,
+    match algorithm {
+        Halves => large::allreduce_halves(call, bytes, op).await,
+        Ring => large::allreduce_ring(call, bytes, op).await,
+        Rounds => allreduce_doubling(call, bytes, op).await,
+        Slices => allreduce_sliced(call, bytes, op).await,
         Auto | OverBoard | Nodes | Rooted => {
-            reduce_messages(line, bytes, 0, op).await?;
-            bcast_messages(line, bytes, 0).await
+            reduce_messages(call, bytes, 0, op).await?;
+            bcast_messages(call, bytes, 0).await
         }
     }
 }
 
-/// Combines the `input` of all ranks; `output` gets the part of this rank. `lengths` has the bytes of each rank's part, in
-/// order.
+/// Combines the `input` of all ranks; `output` gets the part of this rank. `lengths` has the bytes of each rank's part,
+/// in order.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn reduce_scatter<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     lengths: &[usize],
     mut output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    if let Some((nodes, across)) = by_node::of_reduce_scatter(line, lengths, op) {
+    if let Some((nodes, across)) = by_node::of_reduce_scatter(call, lengths, op) {
         let all = (input, lengths);
         match across {
             Across::Leaders => {
-                return Box::pin(by_node::reduce_scatter(line, nodes, all, output, op)).await;
+                return Box::pin(by_node::reduce_scatter(call, nodes, all, output, op)).await;
             }
             Across::Slices => {
-                let ended = by_node::reduce_scatter_in_slices(line, nodes, all, output, op);
+                let ended = by_node::reduce_scatter_in_slices(call, nodes, all, output, op);
                 return Box::pin(ended).await;
             }
             Across::Ring => {
                 let mut bytes = input.as_slice().to_vec();
                 let mine = output.as_mut_slice();
-                let ended = large::reduce_scatter_ring(line, &mut bytes, lengths, mine, op);
+                let ended = large::reduce_scatter_ring(call, &mut bytes, lengths, mine, op);
                 return Box::pin(ended).await;
             }
         }
     }
-    let wish = line.shape().choice.reduce_scatter.board();
+    let board_choice = call.shape().choice.reduce_scatter.board();
     if (1..=WHOLE_BYTES).contains(&input.bytes())
-        && let Some(board) = BoardCall::of(line, input.bytes(), wish)
+        && let Some(board) = BoardCall::of(call, input.bytes(), board_choice)
     {
-        let at = lengths[..line.rank() as usize].iter().sum();
+        let at = lengths[..call.rank() as usize].iter().sum();
         return board.reduce_scatter(input, at, output, op).await;
     }
     let copied;
@@ -265,12 +265,12 @@ pub async fn reduce_scatter<V: Visit>(
         copied = input.as_slice().to_vec();
         input = UserMemory::of_const(&copied);
     }
-    if let Some(pieces) = Pieces::of(line, lengths, op.item_bytes(), wish) {
+    if let Some(pieces) = Pieces::of(call, lengths, op.item_bytes(), board_choice) {
         let ended = pieces.combine(RoundKind::ReduceScatter, input, Results::Own(output), op);
         return Box::pin(ended).await;
     }
     let mut bytes = input.as_slice().to_vec();
-    let ended = reduce_scatter_messages(line, &mut bytes, lengths, output.as_mut_slice(), op);
+    let ended = reduce_scatter_messages(call, &mut bytes, lengths, output.as_mut_slice(), op);
     Box::pin(ended).await
 }
 
@@ -283,62 +283,62 @@ pub(super) fn are_alike(lengths: &[usize]) -> bool {
     longest <= 2 * lengths.iter().sum::<usize>() / lengths.len().max(1)
 }
 
-/// As [`reduce_scatter`], not over a board; `bytes` are used up.
+/// As [`reduce_scatter`], without a board; the contents of `bytes` are destroyed.
 pub(super) async fn reduce_scatter_messages<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     lengths: &[usize],
     mine: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
     use choice::ReduceScatter::{Auto, Board as OverBoard, Nodes, Ring, Rooted, Slices};
-    let shape = line.shape();
-    // Who combines a part needs room for that of every rank.
+    let shape = call.shape();
+    // A rank that combines a part needs room for that of every rank.
     let even = are_alike(lengths);
     let in_slices = match shape.choice.reduce_scatter {
-        Auto | OverBoard | Nodes => even && shape.is_sliced(bytes.len(), line.size()),
+        Auto | OverBoard | Nodes => even && shape.is_sliced(bytes.len(), call.size()),
         Ring if op.commutes() => {
-            return large::reduce_scatter_ring(line, bytes, lengths, mine, op).await;
+            return large::reduce_scatter_ring(call, bytes, lengths, mine, op).await;
         }
         Slices | Ring => true,
         Rooted => false,
     };
     if in_slices {
-        let combined = combine_slices(line, bytes, lengths, op).await?;
+        let combined = combine_slices(call, bytes, lengths, op).await?;
         mine.copy_from_slice(&combined);
         return Ok(());
     }
-    reduce_messages(line, bytes, 0, op).await?;
+    reduce_messages(call, bytes, 0, op).await?;
     let parts = cut(bytes, lengths).map(|part| Payload::Dense(UserMemory::of_const(part)));
-    let all: Vec<Payload> = match line.rank() {
+    let all: Vec<Payload> = match call.rank() {
         0 => parts.collect(),
         _ => Vec::new(),
     };
-    let root = match line.rank() {
+    let root = match call.rank() {
         0 => CollectiveRoot::Here,
         _ => CollectiveRoot::There(0),
     };
     let mine = Payload::Dense(UserMemory::of(mine));
-    super::scatter(line, &all, Some(&mine), root).await
+    super::scatter(call, &all, Some(&mine), root).await
 }
 
 /// Binomial tree towards rank 0: a rank's partial result covers consecutive ranks, itself the lowest.
 async fn combine_at_zero<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let (rank, size) = (line.rank(), line.size());
+    let (rank, size) = (call.rank(), call.size());
     let mut higher = Vec::new();
     let mut span = 1;
     while span < size {
         if rank & span != 0 {
-            return line.send(rank - span, bytes).await;
+            return call.send(rank - span, bytes).await;
         }
         if rank + span < size {
             higher.resize(bytes.len(), 0);
-            line.receive(rank + span, &mut higher).await?;
-            // mine op higher, in this order, belongs into `bytes`.
+            call.receive(rank + span, &mut higher).await?;
+            // mine op higher, in this order, with the result in `bytes`.
             op.reduce(bytes, &mut higher);
             bytes.copy_from_slice(&higher);
         }
@@ -347,63 +347,63 @@ async fn combine_at_zero<V: Visit>(
     Ok(())
 }
 
-/// Recursive doubling. Where the number of ranks is no power of two, the first ranks join in pairs before, and tell each
-/// other after.
+/// Recursive doubling. If the number of ranks is no power of two, the first ranks are folded in pairs before, and get
+/// the result afterwards.
 async fn allreduce_doubling<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let (rank, pairs) = (line.rank(), FoldedRanks::of(line.rank(), line.size()));
-    if pairs.sits_out() {
-        line.send(rank + 1, bytes).await?;
-        return line.receive(rank + 1, bytes).await;
+    let (rank, pairs) = (call.rank(), FoldedRanks::of(call.rank(), call.size()));
+    if pairs.is_folded() {
+        call.send(rank + 1, bytes).await?;
+        return call.receive(rank + 1, bytes).await;
     }
     let mut other = vec![0u8; bytes.len()];
-    if pairs.stands_for_two() {
-        line.receive(rank - 1, &mut other).await?;
+    if pairs.acts_for_two() {
+        call.receive(rank - 1, &mut other).await?;
         op.reduce(&other, bytes);
     }
     let mut span = 1;
     while span < pairs.power {
         let partner = pairs.rank_of(pairs.me ^ span);
-        line.exchange(partner, bytes, partner, &mut other).await?;
+        call.exchange(partner, bytes, partner, &mut other).await?;
         large::combine(bytes, &mut other, pairs.me & span == 0, op);
         span <<= 1;
     }
-    match pairs.stands_for_two() {
-        true => line.send(rank - 1, bytes).await,
+    match pairs.acts_for_two() {
+        true => call.send(rank - 1, bytes).await,
         false => Ok(()),
     }
 }
 
-/// Each rank combines one slice of all ranks' data, and all tell all.
+/// Each rank combines one slice of all ranks' data, and sends it to all.
 async fn allreduce_sliced<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let lengths = slices(bytes.len(), line.size() as usize, op.item_bytes());
-    let combined = combine_slices(line, bytes, &lengths, op).await?;
+    let lengths = slices(bytes.len(), call.size() as usize, op.item_bytes());
+    let combined = combine_slices(call, bytes, &lengths, op).await?;
     let mine = Payload::Dense(UserMemory::of_const(&combined));
     let all: Vec<Payload> = cut_mut(bytes, &lengths)
         .map(|slice| Payload::Dense(UserMemory::of(slice)))
         .collect();
-    super::allgather(line, Some(&mine), &all).await
+    super::allgather(call, Some(&mine), &all).await
 }
 
 /// Sends each rank its slice of `bytes`, and combines the own slice of all of them.
 pub(super) async fn combine_slices<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &[u8],
     lengths: &[usize],
     op: &impl Reducer,
 ) -> Result<Vec<u8>, Error> {
-    let (rank, size) = (line.rank(), line.size());
+    let (rank, size) = (call.rank(), call.size());
     let length = lengths[rank as usize];
     let mut all = vec![0u8; length * size as usize];
     let parts: Vec<&[u8]> = cut(bytes, lengths).collect();
-    let mut pending = line.pending();
+    let mut pending = call.pending();
     if length > 0 {
         for (from, block) in (0..).zip(all.chunks_exact_mut(length)) {
             match from == rank {
@@ -437,7 +437,7 @@ pub(super) fn fold<'a>(all: &'a mut [u8], length: usize, op: &impl Reducer) -> &
     &all[at - length..]
 }
 
-/// Combines the first half of the blocks with the second, and so on until one is left, the last; answers where it ends.
+/// Combines the first half of the blocks with the second, and so on until one is left, the last; returns its end.
 fn fold_halves(all: &mut [u8], length: usize, op: &impl Reducer) -> usize {
     let mut left = all;
     let end = left.len();

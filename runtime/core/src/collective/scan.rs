@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scan and exscan (MPI 5.0 section 6.11): a rank gets the combination of the data of all ranks up to itself, or below itself.
+//! Scan and exscan (MPI 5.0 section 6.11): a rank gets the combined data of all ranks up to itself, or below itself.
 
 use std::rc::Rc;
 
@@ -15,98 +15,99 @@ use crate::{Error, UserMemory, Visit};
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn scan<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    if let Some(nodes) = nodes_of(line, input.bytes()) {
-        return Box::pin(by_node::scan(line, nodes, input, output, op)).await;
+    if let Some(nodes) = nodes_of(call, input.bytes()) {
+        return Box::pin(by_node::scan(call, nodes, input, output, op)).await;
     }
-    scan_plain(line, input, output, op).await
+    scan_plain(call, input, output, op).await
 }
 
-/// As [`scan`], not by node.
+/// As [`scan`], without regard to nodes.
 pub(super) async fn scan_plain<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let shape = line.shape();
-    if goes_along_chain(&shape, input.bytes(), line.size()) {
-        return Box::pin(scan_along_chain(line, input, output, op)).await;
+    let shape = call.shape();
+    if goes_along_chain(&shape, input.bytes(), call.size()) {
+        return Box::pin(scan_along_chain(call, input, output, op)).await;
     }
     let mut output = output;
     output.copy_from(input);
-    if let Some(board) = BoardCall::of(line, input.bytes(), shape.choice.scan.board()) {
+    if let Some(board) = BoardCall::of(call, input.bytes(), shape.choice.scan.board()) {
         let bytes = output.as_mut_slice();
-        return board.combine_first(bytes, line.rank() + 1, op).await;
+        return board.combine_first(bytes, call.rank() + 1, op).await;
     }
-    let before = Box::pin(before_in_rounds(line, output.as_slice(), op)).await?;
+    let before = Box::pin(before_in_rounds(call, output.as_slice(), op)).await?;
     if let Some(before) = before {
         op.reduce(&before, output.as_mut_slice());
     }
     Ok(())
 }
 
-/// Combines the `input` of all ranks below this one. The `output` may be the same memory; that of rank 0 stays as it is.
+/// Combines the `input` of all ranks below this one. The `output` may be the same memory; that of rank 0 is not
+/// changed.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn exscan<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    if let Some(nodes) = nodes_of(line, input.bytes()) {
-        return Box::pin(by_node::exscan(line, nodes, input, output, op)).await;
+    if let Some(nodes) = nodes_of(call, input.bytes()) {
+        return Box::pin(by_node::exscan(call, nodes, input, output, op)).await;
     }
-    exscan_plain(line, input, output, op).await
+    exscan_plain(call, input, output, op).await
 }
 
-/// As [`exscan`], not by node.
+/// As [`exscan`], without regard to nodes.
 pub(super) async fn exscan_plain<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let shape = line.shape();
-    if goes_along_chain(&shape, input.bytes(), line.size()) {
-        return Box::pin(exscan_along_chain(line, input, output, op)).await;
+    let shape = call.shape();
+    if goes_along_chain(&shape, input.bytes(), call.size()) {
+        return Box::pin(exscan_along_chain(call, input, output, op)).await;
     }
     let mut bytes = input.as_slice().to_vec();
-    if let Some(board) = BoardCall::of(line, bytes.len(), shape.choice.scan.board()) {
-        board.combine_first(&mut bytes, line.rank(), op).await?;
-        if line.rank() > 0 {
+    if let Some(board) = BoardCall::of(call, bytes.len(), shape.choice.scan.board()) {
+        board.combine_first(&mut bytes, call.rank(), op).await?;
+        if call.rank() > 0 {
             output.copy_from(UserMemory::of_const(&bytes));
         }
         return Ok(());
     }
-    let before = Box::pin(before_in_rounds(line, &bytes, op)).await?;
+    let before = Box::pin(before_in_rounds(call, &bytes, op)).await?;
     if let Some(before) = before {
         output.copy_from(UserMemory::of_const(&before));
     }
     Ok(())
 }
 
-/// The nodes of a call that goes by node: of few bytes, as the ranks of a node do it twice.
-fn nodes_of<V: Visit>(line: &CollectiveCall<V>, bytes: usize) -> Option<Rc<CommNodes>> {
-    let shape = line.shape();
-    let goes = shape.choice.scan.by_node(by_node::combines(&shape, bytes));
-    by_node::nodes_of(line, goes && bytes > 0).filter(|nodes| nodes.are_in_order())
+/// The nodes of a call that goes by node: for small data, as the ranks of a node do it twice.
+fn nodes_of<V: Visit>(call: &CollectiveCall<V>, bytes: usize) -> Option<Rc<CommNodes>> {
+    let shape = call.shape();
+    let applies = shape.choice.scan.by_node(by_node::combines(&shape, bytes));
+    by_node::nodes_of(call, applies && bytes > 0).filter(|nodes| nodes.are_in_order())
 }
 
-/// Whether each rank waits for the one before: few messages, and many steps.
+/// Whether each rank waits for the previous one: few messages, and many steps.
 fn goes_along_chain(shape: &CollectiveTuning, bytes: usize, ranks: u32) -> bool {
     match shape.choice.scan {
         choice::Scan::Chain => true,
         choice::Scan::Auto | choice::Scan::Nodes if shape.flat && ranks > 2 => {
             bytes > shape.board_bytes
         }
-        // In rounds, data travel as often as the logarithm of the ranks, but fewer one after the other.
+        // In rounds, data are sent as often as the logarithm of the ranks, but fewer times in sequence.
         choice::Scan::Auto | choice::Scan::Nodes => {
             bytes > shape.board_bytes && bytes / PIECE_BYTES >= ranks as usize / 2
         }
@@ -114,14 +115,14 @@ fn goes_along_chain(shape: &CollectiveTuning, bytes: usize, ranks: u32) -> bool 
     }
 }
 
-/// A rank tells the next one what it has, piece by piece, and does not wait for it before the end.
+/// A rank sends its result to the next one, piece by piece, and waits for that only at the end.
 async fn scan_along_chain<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let mut chain = Chain::of(line);
+    let mut chain = Chain::of(call);
     if !chain.begin(input.bytes(), op.item_bytes()).await {
         return chain.give_up(input, op.item_bytes()).await;
     }
@@ -129,34 +130,35 @@ async fn scan_along_chain<V: Visit>(
     for piece in pieces(input.bytes(), op.item_bytes()) {
         let mut sum = output.part(piece.clone());
         sum.copy_from(input.part(piece));
-        if !chain.hear(&mut lower, sum.bytes()).await {
+        if !chain.receive(&mut lower, sum.bytes()).await {
             break;
         }
         if !lower.is_empty() {
             op.reduce(&lower, sum.as_mut_slice());
         }
-        chain.tell(sum).await;
+        chain.send(sum).await;
     }
     chain.end().await
 }
 
-/// The same of what lies below a rank, which tells the next one more than it keeps.
+/// The same for the ranks below: a rank sends more to the next one than it keeps.
 async fn exscan_along_chain<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     input: UserMemory,
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    // What was told is lent until the chain has waited for it. No piece but the last is so short that it goes without a request.
+    // A piece that was sent is lent until the chain has waited for it. Only the last piece can be so short that it is
+    // sent without a request.
     let mut sums = vec![Vec::new(); AHEAD];
-    let mut chain = Chain::of(line);
+    let mut chain = Chain::of(call);
     if !chain.begin(input.bytes(), op.item_bytes()).await {
         return chain.give_up(input, op.item_bytes()).await;
     }
     let mut lower = Vec::new();
     for (index, piece) in pieces(input.bytes(), op.item_bytes()).enumerate() {
         let own = input.part(piece.clone());
-        if !chain.hear(&mut lower, own.bytes()).await {
+        if !chain.receive(&mut lower, own.bytes()).await {
             break;
         }
         if !chain.is_last() {
@@ -167,7 +169,7 @@ async fn exscan_along_chain<V: Visit>(
             if !lower.is_empty() {
                 op.reduce(&lower, sum);
             }
-            chain.tell(UserMemory::of(sum)).await;
+            chain.send(UserMemory::of(sum)).await;
         }
         if !lower.is_empty() {
             output.part(piece).copy_from(UserMemory::of_const(&lower));
@@ -176,38 +178,40 @@ async fn exscan_along_chain<V: Visit>(
     chain.end().await
 }
 
-/// A rank's place in a chain. Whatever goes wrong, it waits for what it has told, whose memory is lent until then.
+/// A rank's place in a chain. After an error too, it waits for the messages that it has sent, whose memory is lent
+/// until then.
 struct Chain<'a, V> {
-    line: &'a CollectiveCall<V>,
-    told: PendingMessages<'a, V>,
+    call: &'a CollectiveCall<V>,
+    sent: PendingMessages<'a, V>,
     ended: Result<(), Error>,
 }
 
 impl<'a, V: Visit> Chain<'a, V> {
-    fn of(line: &'a CollectiveCall<V>) -> Self {
+    fn of(call: &'a CollectiveCall<V>) -> Self {
         Self {
-            line,
-            told: line.pending(),
+            call,
+            sent: call.pending(),
             ended: Ok(()),
         }
     }
 
     fn is_last(&self) -> bool {
-        self.line.rank() + 1 == self.line.size()
+        self.call.rank() + 1 == self.call.size()
     }
 
-    /// Tells the next one how many bytes it will hear, and hears it from the one before. `false`: these are others than here, and
-    /// were taken, so that no rank waits for ever; or that rank is lost. One piece alone says itself how long it is.
+    /// Sends the next rank the number of bytes that will follow, and receives it from the previous one. `false`: the
+    /// lengths differ, and the previous rank's messages were received and dropped, so that no rank waits for ever; or
+    /// that rank is dead. A single piece needs no announcement.
     async fn begin(&mut self, bytes: usize, item_bytes: usize) -> bool {
         if bytes <= PIECE_BYTES {
             return true;
         }
         if !self.is_last() {
             let word = (bytes as u64).to_ne_bytes();
-            self.ended = self.line.send(self.line.rank() + 1, &word).await;
+            self.ended = self.call.send(self.call.rank() + 1, &word).await;
         }
         let mut word = Vec::new();
-        if !self.hear(&mut word, 8).await {
+        if !self.receive(&mut word, 8).await {
             return false;
         }
         let Ok(word) = <[u8; 8]>::try_from(word) else {
@@ -218,65 +222,65 @@ impl<'a, V: Visit> Chain<'a, V> {
         if given == expected {
             return true;
         }
-        self.line.note(Error::Unequal { given, expected });
+        self.call.note(Error::Unequal { given, expected });
         let mut taken = Vec::new();
         for piece in pieces(usize::try_from(given).unwrap_or(0), item_bytes) {
-            if !self.hear(&mut taken, piece.len()).await {
+            if !self.receive(&mut taken, piece.len()).await {
                 break;
             }
         }
         false
     }
 
-    /// Tells the next one as many bytes as it expects, and no more.
+    /// Sends the next rank as many bytes as it expects, and no more.
     async fn give_up(mut self, input: UserMemory, item_bytes: usize) -> Result<(), Error> {
         if self.ended.is_ok() {
             for piece in pieces(input.bytes(), item_bytes) {
-                self.tell(input.part(piece)).await;
+                self.send(input.part(piece)).await;
             }
         }
         self.end().await
     }
 
-    /// What the rank before tells; the first one hears nothing. `false`: it is lost.
-    async fn hear(&mut self, lower: &mut Vec<u8>, bytes: usize) -> bool {
-        let Some(before) = self.line.rank().checked_sub(1) else {
+    /// Receives from the previous rank; nothing at the first one. `false`: that rank is dead.
+    async fn receive(&mut self, lower: &mut Vec<u8>, bytes: usize) -> bool {
+        let Some(before) = self.call.rank().checked_sub(1) else {
             return true;
         };
         lower.resize(bytes, 0);
-        let heard = self.line.receive(before, lower).await;
-        let is_heard = heard.is_ok();
-        if !is_heard {
-            self.told.take_back();
-            self.ended = heard;
+        let received = self.call.receive(before, lower).await;
+        let is_received = received.is_ok();
+        if !is_received {
+            self.sent.take_back();
+            self.ended = received;
         }
-        is_heard
+        is_received
     }
 
-    /// Tells the next one.
-    async fn tell(&mut self, bytes: UserMemory) {
+    /// Sends to the next rank.
+    async fn send(&mut self, bytes: UserMemory) {
         if !self.is_last() {
             self.make_room().await;
-            self.told.send(self.line.rank() + 1, bytes.as_slice());
+            self.sent.send(self.call.rank() + 1, bytes.as_slice());
         }
     }
 
-    /// Waits until fewer than [`AHEAD`] pieces are under way.
+    /// Waits until fewer than [`AHEAD`] pieces are in flight.
     async fn make_room(&mut self) {
-        if self.told.count() >= AHEAD {
-            let told = std::mem::replace(&mut self.told, self.line.pending());
-            let ended = told.finish().await;
+        if self.sent.count() >= AHEAD {
+            let sent = std::mem::replace(&mut self.sent, self.call.pending());
+            let ended = sent.finish().await;
             self.ended = std::mem::replace(&mut self.ended, Ok(())).and(ended);
         }
     }
 
     async fn end(self) -> Result<(), Error> {
-        let told = self.told.finish().await;
-        self.ended.and(told)
+        let sent = self.sent.finish().await;
+        self.ended.and(sent)
     }
 }
 
-/// The parts of so many bytes that are told at a time, none of which ends inside an item; one, if there are no bytes.
+/// The pieces of so many bytes that are sent at a time, none of which ends inside an item; one, if there are no bytes.
 fn pieces(bytes: usize, item_bytes: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     let item = item_bytes.max(1);
     let piece = (PIECE_BYTES / item).max(1) * item;
@@ -286,18 +290,18 @@ fn pieces(bytes: usize, item_bytes: usize) -> impl Iterator<Item = std::ops::Ran
 
 /// The combination of all lower ranks' bytes by recursive doubling; `None` at rank 0.
 async fn before_in_rounds<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &[u8],
     op: &impl Reducer,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let (rank, size) = (line.rank(), line.size());
+    let (rank, size) = (call.rank(), call.size());
     // Of consecutive ranks, this one the last.
     let mut partial = bytes.to_vec();
     let mut before: Option<Vec<u8>> = None;
     let mut span = 1;
     while span < size {
         let mut lower = vec![0u8; bytes.len()];
-        let mut pending = line.pending();
+        let mut pending = call.pending();
         if rank >= span {
             pending.receive(rank - span, &mut lower);
         }
@@ -317,7 +321,7 @@ async fn before_in_rounds<V: Visit>(
     Ok(before)
 }
 
-/// What is told at a time.
+/// Bytes that are sent at a time.
 const PIECE_BYTES: usize = 64 << 10;
-/// Pieces that a rank has told and does not wait for.
+/// Pieces that a rank may have in flight.
 const AHEAD: usize = 8;

@@ -12,121 +12,121 @@ use super::{CollectiveCall, CollectiveTuning, by_node, flat, large};
 use crate::nodes::CommNodes;
 use crate::{Error, Visit};
 
-/// All ranks have entered before any leaves (MPI 5.0 section 6.3).
+/// A barrier: all ranks have entered before any leaves (MPI 5.0 section 6.3).
 ///
-/// Over a board; by node where there are several; else flat where ranks share cores; else the ranks tell each other in a logarithmic
-/// number of rounds (dissemination).
+/// Over a board; by node if there are several; else flat if ranks share cores; else by dissemination, in a logarithmic
+/// number of rounds.
 ///
 /// # Errors
 /// When a message could not be sent or received.
-pub async fn barrier<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
-    let shape = line.shape();
-    if let Some(board) = BoardCall::of(line, 0, shape.choice.barrier.board()) {
+pub async fn barrier<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
+    let shape = call.shape();
+    if let Some(board) = BoardCall::of(call, 0, shape.choice.barrier.board()) {
         return board.barrier().await;
     }
-    let goes = shape.choice.barrier.by_node(shape.boards);
-    if let Some(nodes) = by_node::nodes_of(line, goes) {
-        return Box::pin(by_node::barrier(line, nodes)).await;
+    let applies = shape.choice.barrier.by_node(shape.boards);
+    if let Some(nodes) = by_node::nodes_of(call, applies) {
+        return Box::pin(by_node::barrier(call, nodes)).await;
     }
-    barrier_messages(line).await
+    barrier_messages(call).await
 }
 
 /// As [`barrier`], by messages between any two.
-pub(super) async fn barrier_messages<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
+pub(super) async fn barrier_messages<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
     use choice::Barrier::{Auto, Board as OverBoard, Flat, Nodes, Rounds, Tree};
-    let shape = line.shape();
+    let shape = call.shape();
     match shape.choice.barrier {
-        Flat => flat::barrier(line).await,
-        Auto | OverBoard | Nodes if shape.flat => flat::barrier(line).await,
-        Auto | OverBoard | Nodes | Rounds => disseminate(line).await,
-        Tree => climb(line).await,
+        Flat => flat::barrier(call).await,
+        Auto | OverBoard | Nodes if shape.flat => flat::barrier(call).await,
+        Auto | OverBoard | Nodes | Rounds => disseminate(call).await,
+        Tree => climb(call).await,
     }
 }
 
-/// All have entered before rank 0 leaves; the others wait for those below them in a tree at most.
-pub(super) async fn arrive<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
-    let shape = line.shape();
-    if let Some(board) = BoardCall::of(line, 0, shape.choice.barrier.board()) {
-        return board.arrive(line.rank() == 0).await;
+/// All ranks have entered before rank 0 leaves; the others wait at most for those below them in a tree.
+pub(super) async fn arrive<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
+    let shape = call.shape();
+    if let Some(board) = BoardCall::of(call, 0, shape.choice.barrier.board()) {
+        return board.arrive(call.rank() == 0).await;
     }
     match shape.flat {
-        true => flat::arrive(line).await,
-        false => climb_up(line).await.map(|_| ()),
+        true => flat::arrive(call).await,
+        false => climb_up(call).await.map(|_| ()),
     }
 }
 
-/// Up a binomial tree, and down again: each rank but a few talks to few others.
-async fn climb<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
-    let span = climb_up(line).await?;
-    let rank = line.rank();
+/// Up a binomial tree, and down again: each rank but a few communicates with few others.
+async fn climb<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
+    let span = climb_up(call).await?;
+    let rank = call.rank();
     if rank != 0 {
-        line.receive(rank - span, &mut []).await?;
+        call.receive(rank - span, &mut []).await?;
     }
-    send_on(line, &[], 0, span).await
+    send_on(call, &[], 0, span).await
 }
 
-/// Up a binomial tree; answers how many places of it begin with this rank: so far below it is the one that it has told.
-async fn climb_up<V: Visit>(line: &CollectiveCall<V>) -> Result<u32, Error> {
-    let (rank, size) = (line.rank(), line.size());
+/// Up a binomial tree; returns the size of this rank's subtree: the rank that it has sent to is so far below it.
+async fn climb_up<V: Visit>(call: &CollectiveCall<V>) -> Result<u32, Error> {
+    let (rank, size) = (call.rank(), call.size());
     let mut span = 1;
     while span < size {
         if rank & span != 0 {
-            line.send(rank - span, &[]).await?;
+            call.send(rank - span, &[]).await?;
             break;
         }
         if rank + span < size {
-            line.receive(rank + span, &mut []).await?;
+            call.receive(rank + span, &mut []).await?;
         }
         span <<= 1;
     }
     Ok(span)
 }
 
-async fn disseminate<V: Visit>(line: &CollectiveCall<V>) -> Result<(), Error> {
-    let (rank, size) = (line.rank(), line.size());
+async fn disseminate<V: Visit>(call: &CollectiveCall<V>) -> Result<(), Error> {
+    let (rank, size) = (call.rank(), call.size());
     let mut span = 1;
     while span < size {
         let (to, from) = ((rank + span) % size, (rank + size - span) % size);
-        line.exchange(to, &[], from, &mut []).await?;
+        call.exchange(to, &[], from, &mut []).await?;
         span <<= 1;
     }
     Ok(())
 }
 
-/// Copies the root's bytes to all ranks (MPI 5.0 section 6.4): over a board; by node where there are several; else flat if they are
-/// few and ranks share cores, else along a binomial tree, or in slices if they are many.
+/// Copies the root's bytes to all ranks (MPI 5.0 section 6.4): over a board; by node if there are several; else flat
+/// if they are few and ranks share cores, else along a binomial tree, or in slices if they are many.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn bcast<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
 ) -> Result<(), Error> {
-    if line.rank() == root {
-        return bcast_from_here(line, bytes).await;
+    if call.rank() == root {
+        return bcast_from_here(call, bytes).await;
     }
-    if let Some(nodes) = nodes_of(line) {
-        return Box::pin(by_node::bcast(line, nodes, bytes, root)).await;
+    if let Some(nodes) = nodes_of(call) {
+        return Box::pin(by_node::bcast(call, nodes, bytes, root)).await;
     }
-    bcast_plain(line, bytes, root).await
+    bcast_plain(call, bytes, root).await
 }
 
-/// As [`bcast`], not by node.
+/// As [`bcast`], without regard to nodes.
 pub(super) async fn bcast_plain<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
 ) -> Result<(), Error> {
-    if line.rank() == root {
-        return tell_plain(line, bytes).await;
+    if call.rank() == root {
+        return send_plain(call, bytes).await;
     }
-    if let Some(queue) = queue_of(line, bytes.len()) {
+    if let Some(queue) = queue_of(call, bytes.len()) {
         return queue
-            .hear(RoundKind::Bcast, root, bytes.len(), 0, bytes)
+            .receive(RoundKind::Bcast, root, bytes.len(), 0, bytes)
             .await;
     }
-    Box::pin(bcast_messages(line, bytes, root)).await
+    Box::pin(bcast_messages(call, bytes, root)).await
 }
 
 /// The root's part of [`bcast`]: other calls may read the same memory meanwhile.
@@ -134,96 +134,96 @@ pub(super) async fn bcast_plain<V: Visit>(
 /// # Errors
 /// When a message could not be sent.
 pub async fn bcast_from_here<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &[u8],
 ) -> Result<(), Error> {
-    if let Some(nodes) = nodes_of(line) {
-        return Box::pin(by_node::bcast_from_here(line, nodes, bytes)).await;
+    if let Some(nodes) = nodes_of(call) {
+        return Box::pin(by_node::bcast_from_here(call, nodes, bytes)).await;
     }
-    tell_plain(line, bytes).await
+    send_plain(call, bytes).await
 }
 
-/// As [`bcast_from_here`], not by node.
-pub(super) async fn tell_plain<V: Visit>(
-    line: &CollectiveCall<V>,
+/// As [`bcast_from_here`], without regard to nodes.
+pub(super) async fn send_plain<V: Visit>(
+    call: &CollectiveCall<V>,
     bytes: &[u8],
 ) -> Result<(), Error> {
-    if let Some(queue) = queue_of(line, bytes.len()) {
-        return queue.tell(RoundKind::Bcast, bytes).await;
+    if let Some(queue) = queue_of(call, bytes.len()) {
+        return queue.send(RoundKind::Bcast, bytes).await;
     }
-    Box::pin(tell_messages(line, bytes)).await
+    Box::pin(send_messages(call, bytes)).await
 }
 
-/// What the root tells those who expect so many bytes, where something is wrong with these: it goes the same way, and has no bytes.
-pub(super) async fn tell_of_fault<V: Visit>(
-    line: &CollectiveCall<V>,
+/// Sends the signal for an error in a broadcast of so many bytes: an empty one on the same path.
+pub(super) async fn send_fault<V: Visit>(
+    call: &CollectiveCall<V>,
     bytes: &[u8],
 ) -> Result<(), Error> {
-    match queue_of(line, bytes.len()) {
-        Some(queue) => queue.tell(RoundKind::Bcast, &[]).await,
-        // After a fault messages have none.
-        None => Box::pin(tell_messages(line, bytes)).await,
+    match queue_of(call, bytes.len()) {
+        Some(queue) => queue.send(RoundKind::Bcast, &[]).await,
+        // After an error messages are empty.
+        None => Box::pin(send_messages(call, bytes)).await,
     }
 }
 
-fn nodes_of<V: Visit>(line: &CollectiveCall<V>) -> Option<Rc<CommNodes>> {
-    let shape = line.shape();
-    by_node::nodes_of(line, shape.choice.bcast.by_node(shape.boards))
+fn nodes_of<V: Visit>(call: &CollectiveCall<V>) -> Option<Rc<CommNodes>> {
+    let shape = call.shape();
+    by_node::nodes_of(call, shape.choice.bcast.by_node(shape.boards))
 }
 
-fn queue_of<V: Visit>(line: &CollectiveCall<V>, bytes: usize) -> Option<BcastQueueCall<'_, V>> {
-    let shape = line.shape();
-    let wish = shape.choice.bcast.board();
-    let limit = queue_limit(&shape, wish);
-    (limit > 0 && bytes <= limit).then(|| BcastQueueCall::of(line))?
+fn queue_of<V: Visit>(call: &CollectiveCall<V>, bytes: usize) -> Option<BcastQueueCall<'_, V>> {
+    let shape = call.shape();
+    let board_choice = shape.choice.bcast.board();
+    let limit = queue_limit(&shape, board_choice);
+    (limit > 0 && bytes <= limit).then(|| BcastQueueCall::of(call))?
 }
 
-/// The most bytes of a broadcast that go over a queue.
+/// Most bytes of a broadcast that go over a queue.
 #[inline]
-pub(super) fn queue_limit(shape: &CollectiveTuning, wish: BoardChoice) -> usize {
+pub(super) fn queue_limit(shape: &CollectiveTuning, board_choice: BoardChoice) -> usize {
     let limit = match shape.flat {
         true => usize::MAX,
         false => shape.board_bcast_bytes,
     };
-    bcast_queue::limit(shape, limit, wish)
+    bcast_queue::limit(shape, limit, board_choice)
 }
 
-/// As [`bcast`], not over a board.
+/// As [`bcast`], without a board.
 pub(super) async fn bcast_messages<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &mut [u8],
     root: u32,
 ) -> Result<(), Error> {
-    if line.rank() == root {
-        return tell_messages(line, bytes).await;
+    if call.rank() == root {
+        return send_messages(call, bytes).await;
     }
-    let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
-    match BcastAlgorithm::of(line, bytes.len()) {
-        BcastAlgorithm::Flat => line.receive(root, bytes).await,
-        BcastAlgorithm::Chain => large::pass_on(line, bytes, root).await,
-        BcastAlgorithm::Slices => large::hear_slices(line, bytes, root).await,
+    let (size, me) = (call.size(), place_of(call.rank(), root, call.size()));
+    match BcastAlgorithm::of(call, bytes.len()) {
+        BcastAlgorithm::Flat => call.receive(root, bytes).await,
+        BcastAlgorithm::Chain => large::pass_on(call, bytes, root).await,
+        BcastAlgorithm::Slices => large::receive_slices(call, bytes, root).await,
         BcastAlgorithm::Tree => {
-            // The lowest bit says from whom, and to how many others.
+            // The lowest set bit determines the sender, and the number of ranks below this one.
             let span = 1 << me.trailing_zeros();
-            line.receive(rank_at(me - span, root, size), bytes).await?;
-            send_on(line, bytes, root, span).await
+            call.receive(rank_at(me - span, root, size), bytes).await?;
+            send_on(call, bytes, root, span).await
         }
     }
 }
 
-/// As [`bcast_from_here`], not over a board.
-async fn tell_messages<V: Visit>(line: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
-    match BcastAlgorithm::of(line, bytes.len()) {
-        BcastAlgorithm::Flat => flat::bcast(line, bytes).await,
-        BcastAlgorithm::Chain => large::pass(line, bytes).await,
-        BcastAlgorithm::Slices => large::tell_slices(line, bytes).await,
+/// As [`bcast_from_here`], without a board.
+async fn send_messages<V: Visit>(call: &CollectiveCall<V>, bytes: &[u8]) -> Result<(), Error> {
+    match BcastAlgorithm::of(call, bytes.len()) {
+        BcastAlgorithm::Flat => flat::bcast(call, bytes).await,
+        BcastAlgorithm::Chain => large::pass(call, bytes).await,
+        BcastAlgorithm::Slices => large::send_slices(call, bytes).await,
         BcastAlgorithm::Tree => {
-            send_on(line, bytes, line.rank(), line.size().next_power_of_two()).await
+            send_on(call, bytes, call.rank(), call.size().next_power_of_two()).await
         }
     }
 }
 
-/// How a broadcast goes by messages.
+/// The algorithm of a broadcast by messages.
 enum BcastAlgorithm {
     Flat,
     Tree,
@@ -232,13 +232,13 @@ enum BcastAlgorithm {
 }
 
 impl BcastAlgorithm {
-    fn of<V: Visit>(line: &CollectiveCall<V>, bytes: usize) -> Self {
+    fn of<V: Visit>(call: &CollectiveCall<V>, bytes: usize) -> Self {
         use choice::Bcast::{Auto, Board as OverBoard, Chain, Flat, Nodes, Slices, Tree};
-        let shape = line.shape();
+        let shape = call.shape();
         match shape.choice.bcast {
             Flat => Self::Flat,
             Auto | OverBoard | Nodes if shape.is_flat(bytes) => Self::Flat,
-            Auto | OverBoard | Nodes if shape.is_scattered(bytes, line.size()) => Self::Slices,
+            Auto | OverBoard | Nodes if shape.is_scattered(bytes, call.size()) => Self::Slices,
             Auto | OverBoard | Nodes | Tree => Self::Tree,
             Chain => Self::Chain,
             Slices => Self::Slices,
@@ -246,26 +246,26 @@ impl BcastAlgorithm {
     }
 }
 
-/// To the ranks below this one in a binomial tree, which has `span` places from here on.
+/// Sends to the ranks below this one in a binomial tree, of which `span` positions begin here.
 async fn send_on<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &[u8],
     root: u32,
     span: u32,
 ) -> Result<(), Error> {
-    let mut pending = line.pending();
-    start_on(&mut pending, line, bytes, (root, span));
+    let mut pending = call.pending();
+    start_on(&mut pending, call, bytes, (root, span));
     pending.finish().await
 }
 
 fn start_on<V: Visit>(
     pending: &mut PendingMessages<'_, V>,
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &[u8],
     (root, span): (u32, u32),
 ) {
-    let size = line.size();
-    let me = place_of(line.rank(), root, size);
+    let size = call.size();
+    let me = place_of(call.rank(), root, size);
     let mut span = span >> 1;
     while span > 0 {
         if me + span < size {
@@ -275,15 +275,15 @@ fn start_on<V: Visit>(
     }
 }
 
-/// Begins to send the bytes to those that this rank tells in a broadcast of so many: all others where it is flat, else those below it.
+/// Starts the sends of a broadcast of so many bytes: to all others if it is flat, else to those below this rank.
 pub(super) fn start_below<V: Visit>(
     pending: &mut PendingMessages<'_, V>,
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     bytes: &[u8],
     root: u32,
 ) {
-    let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
-    if line.shape().is_flat(bytes.len()) {
+    let (size, me) = (call.size(), place_of(call.rank(), root, call.size()));
+    if call.shape().is_flat(bytes.len()) {
         if me == 0 {
             (1..size).for_each(|place| pending.send(rank_at(place, root, size), bytes));
         }
@@ -293,24 +293,24 @@ pub(super) fn start_below<V: Visit>(
         0 => size.next_power_of_two(),
         _ => 1 << me.trailing_zeros(),
     };
-    start_on(pending, line, bytes, (root, span));
+    start_on(pending, call, bytes, (root, span));
 }
 
-/// The rank that tells this one in a broadcast of so many bytes.
-pub(super) fn above<V: Visit>(line: &CollectiveCall<V>, bytes: usize, root: u32) -> u32 {
-    let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
-    match line.shape().is_flat(bytes) || me == 0 {
+/// The rank from which this one receives a broadcast of so many bytes.
+pub(super) fn above<V: Visit>(call: &CollectiveCall<V>, bytes: usize, root: u32) -> u32 {
+    let (size, me) = (call.size(), place_of(call.rank(), root, call.size()));
+    match call.shape().is_flat(bytes) || me == 0 {
         true => root,
         false => rank_at(me - (1 << me.trailing_zeros()), root, size),
     }
 }
 
-/// Place of a rank in a tree whose root has place 0.
+/// Position of a rank in a tree whose root has position 0.
 pub(super) fn place_of(rank: u32, root: u32, size: u32) -> u32 {
     (rank + size - root) % size
 }
 
-/// Rank at a place.
+/// Rank at a position.
 pub(super) fn rank_at(place: u32, root: u32, size: u32) -> u32 {
     (place + root) % size
 }

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What algorithms are chosen by, besides sizes: the same on all ranks.
+//! The parameters by which algorithms are selected, besides sizes: the same on all ranks.
 
 use super::block_pieces;
 use super::choice::{Allgather, Alltoall, Choices};
 use crate::Payload;
 use crate::var::{Variable, VariableValues};
 
-/// How the ranks of a communicator are placed: all at one board, on several nodes, or neither.
+/// The placement of a communicator's ranks: all at one board, on several nodes, or neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommPlacement {
-    /// At a board of all of them.
+    /// All have one board.
     Board,
-    /// Those of one node with each other: they are on several nodes.
+    /// They are on several nodes.
     Nodes,
-    /// Nowhere.
+    /// Neither.
     Apart,
 }
 
-/// The settings by which collectives choose their algorithms; the same in all ranks.
+/// The settings by which collectives select their algorithms; the same in all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct CollectiveTuning {
-    /// Through one rank, so that each other one waits once, and not in rounds: where ranks share cores, waiting is what
-    /// costs, not the number of messages.
+    /// Through one rank, so that each other one waits once, and not in rounds: where ranks share cores, waits are
+    /// expensive, not messages.
     pub flat: bool,
-    /// Algorithms that were chosen, collective by collective.
+    /// The algorithms selected by the settings.
     pub choice: Choices,
-    /// Whether what is not chosen may go over a board.
+    /// Whether boards are used by default.
     pub boards: bool,
     /// Largest data of a rank, in bytes, that go over a board; 0: none do.
     pub board_bytes: usize,
@@ -35,39 +35,39 @@ pub struct CollectiveTuning {
     pub board_whole_bytes: usize,
     /// Largest data, in bytes, that go through one rank.
     pub flat_bytes: usize,
-    /// Least slice, in bytes, that a rank combines of all ranks' data.
+    /// Smallest slice, in bytes, that a rank combines of all ranks' data.
     pub sliced_bytes: usize,
-    /// Largest block, in bytes, that other ranks carry along.
+    /// Largest block, in bytes, that other ranks forward.
     pub carried_bytes: usize,
-    /// Largest block, in bytes, that one rank of a node carries from one of the others to a rank of another node.
+    /// Largest block, in bytes, that a leader forwards between a rank of its node and one of another.
     pub node_bytes: usize,
-    /// The same between the others and a root on another node.
+    /// The same for a rooted collective whose root is on another node.
     pub node_gather_bytes: usize,
-    /// Least slice, in bytes, that each rank of a node combines with those of other nodes.
+    /// Smallest slice, in bytes, that each rank of a node combines with those of other nodes.
     pub node_slice_bytes: usize,
-    /// Least number of ranks of which some carry blocks of others: of fewer, all may as well talk to all.
+    /// Fewest ranks of which some forward blocks of others: fewer exchange them directly.
     pub carrying_ranks: usize,
-    /// Least broadcast, in bytes, that goes in slices.
+    /// Smallest broadcast, in bytes, that goes in slices.
     pub scattered_bytes: usize,
-    /// Least slice, in bytes, that goes round a ring.
+    /// Smallest slice, in bytes, that goes round a ring.
     pub ring_bytes: usize,
-    /// What goes along a chain at a time, in bytes.
+    /// Segment of a chain, in bytes.
     pub segment_bytes: usize,
-    /// With how many ranks at a time blocks are exchanged directly.
+    /// Number of ranks at a time with which blocks are exchanged directly.
     pub window_ranks: usize,
 }
 
 impl CollectiveTuning {
-    /// `crowded`: the ranks of some node of the job outnumber the CPUs there, as the launcher has told all of them.
+    /// `crowded`: the ranks of some node of the job outnumber its CPUs, as the launcher has reported to all of them.
     pub(crate) fn new(values: &VariableValues, crowded: bool) -> Self {
         let size = |variable| usize::try_from(values.get(variable)).unwrap_or(usize::MAX);
         let flat = match values.get(Variable::Collectives) {
             0 => crowded,
             word => word == 1,
         };
-        // A second round costs a wait; where ranks share cores that is as much as to read three times more.
+        // A second round costs a wait; where ranks share cores that is as much as reading three times more.
         let read_for_a_wait = if flat { 4 } else { 1 };
-        // So is a message between nodes, and there are as many as pairs of ranks.
+        // So is a message between nodes, of which there are as many as pairs of ranks.
         let carried_for_a_wait = if flat { 128 } else { 1 };
         Self {
             flat,
@@ -103,7 +103,7 @@ impl CollectiveTuning {
         bytes / ranks as usize >= self.sliced_bytes
     }
 
-    /// Whether each of so many ranks of a node combines a slice of data of this size with other nodes, where nothing is chosen.
+    /// Whether each of so many ranks of a node combines a slice of data of this size with other nodes by default.
     pub(crate) fn goes_in_slices_by_node(self, bytes: usize, ranks: u32) -> bool {
         ranks > 1 && !self.flat && bytes / ranks as usize >= self.node_slice_bytes
     }
@@ -113,18 +113,18 @@ impl CollectiveTuning {
         bytes / ranks as usize >= self.ring_bytes
     }
 
-    /// The same of a ring through several nodes: there what goes to the next node and what is combined take their time together, and
-    /// a step costs more in any case.
+    /// The same for a ring through several nodes: there sending to the next node and combining overlap, and a step
+    /// costs more in any case.
     pub(crate) fn goes_round_nodes(self, bytes: usize, ranks: u32) -> bool {
         !self.flat && bytes / ranks as usize >= self.ring_bytes / 8
     }
 
-    /// Whether a broadcast of this size goes in slices: of few ranks, the root may as well tell all.
+    /// Whether a broadcast of this size goes in slices: with few ranks, the root may as well send to all.
     pub(crate) fn is_scattered(self, bytes: usize, ranks: u32) -> bool {
         ranks > 2 && bytes >= self.scattered_bytes
     }
 
-    /// Whether ranks with so many bytes each meet at a board, if they have one: those that are read by all.
+    /// Whether ranks with so many bytes each use a board, if they have one, for data read by all.
     fn gathers_at_board(self, block_bytes: usize, ranks: usize) -> bool {
         // Two ranks copy as often by messages, and both at the same time.
         let most = match ranks {
@@ -135,7 +135,7 @@ impl CollectiveTuning {
         self.meets_with(block_bytes, most)
     }
 
-    /// The same where each reads its own part of what all others give.
+    /// The same if each reads its own part of the data of all others.
     fn exchanges_at_board(self, bytes: usize) -> bool {
         // Where ranks share cores, a message costs as much as the copy of some KiB.
         let most = if self.flat { usize::MAX } else { PAIR_BYTES };
@@ -146,12 +146,12 @@ impl CollectiveTuning {
         self.boards && self.board_bytes > 0 && bytes <= most.min(self.board_bytes)
     }
 
-    /// Whether blocks of this size are carried along by ranks between.
+    /// Whether blocks of this size are forwarded by other ranks.
     pub(crate) fn is_carried(self, block_bytes: usize, ranks: usize) -> bool {
         block_bytes <= self.carried_bytes && ranks >= self.carrying_ranks
     }
 
-    /// Whether the blocks of all ranks, of this size each, are collected as one piece of dense bytes: then they may go over a
+    /// Whether the blocks of all ranks, of this size each, are collected as contiguous bytes: then they may go over a
     /// board, or several in one message.
     #[must_use]
     pub fn gathers_bytes(self, block_bytes: usize, ranks: usize, place: CommPlacement) -> bool {
@@ -160,7 +160,8 @@ impl CollectiveTuning {
                 || self.is_flat(block_bytes.saturating_mul(ranks))
                 || match place {
                     CommPlacement::Board => self.gathers_at_board(block_bytes, ranks),
-                    // Of any size: a node takes each block of another one once, and not once for each of its ranks.
+                    // For any size: a node receives each block of another one once, and not once for each of its
+                    // ranks.
                     CommPlacement::Nodes => self.boards,
                     CommPlacement::Apart => false,
                 }
@@ -181,7 +182,7 @@ impl CollectiveTuning {
         block_pieces::are_swapped(&self, longest, ranks)
     }
 
-    /// The same of those that all exchange with all.
+    /// The same for those of an all-to-all exchange.
     #[must_use]
     pub fn exchanges_bytes(self, block_bytes: usize, ranks: usize, place: CommPlacement) -> bool {
         let usual = || {
@@ -203,7 +204,7 @@ impl CollectiveTuning {
     }
 }
 
-/// The most bytes of a rank that are read by all over a board, of more than two ranks,
+/// Largest data of a rank that are read by all over a board, of more than two ranks,
 const GATHERED_BYTES: usize = 32 << 10;
 /// of two, and of all blocks together that a rank with a core of its own exchanges there.
 const PAIR_BYTES: usize = 4 << 10;
@@ -229,19 +230,19 @@ mod tests {
             CollectiveTuning::new(&values, false),
             CollectiveTuning::new(&values, true),
         );
-        for (block, ranks, goes) in [(4096, 2, true), (4097, 2, false), (32768, 3, true)] {
+        for (block, ranks, applies) in [(4096, 2, true), (4097, 2, false), (32768, 3, true)] {
             assert_eq!(
                 alone.gathers_bytes(block, ranks, CommPlacement::Board),
-                goes,
+                applies,
                 "{block}"
             );
             assert!(!alone.gathers_bytes(block, ranks, CommPlacement::Apart));
         }
         assert!(!alone.gathers_bytes(32769, 8, CommPlacement::Board));
-        for (block, ranks, goes) in [(2048, 2, true), (2049, 2, false), (512, 8, true)] {
+        for (block, ranks, applies) in [(2048, 2, true), (2049, 2, false), (512, 8, true)] {
             assert_eq!(
                 alone.exchanges_bytes(block, ranks, CommPlacement::Board),
-                goes,
+                applies,
                 "{block}"
             );
         }

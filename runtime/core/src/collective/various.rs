@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocks of as many lengths as there are ranks: the `v` forms of gather, scatter, allgather and all-to-all. Where the ranks have a
-//! board, each tells there how much it gives and puts it there if it is few bytes ([`super::parcels`]); the rest are messages as
-//! of [`super::blocks`].
+//! Blocks of different lengths: the `v` forms of gather, scatter, allgather and all-to-all. If the ranks have a board,
+//! each writes there how much it contributes, and the data themselves if they are small ([`super::parcels`]); the rest
+//! are messages as in [`super::blocks`].
 //!
-//! Which of them it is only the rank knows that gives: the others read it. So ranks that do not agree about a length all come to
-//! an end, and those that notice get an error.
+//! The contributing rank alone decides between the two; the others read its decision. So ranks that disagree about a
+//! length all complete, and those that detect it get an error.
 
 use transport::Seat;
 
 use super::bcast_queue::{self, BcastQueueCall};
 use super::block_pieces::{self, Swap};
 use super::blocks::{
-    allgather, allgather_as, alltoall, gather, gather_most, gather_wish, others, put_own, scatter,
+    allgather, allgather_as, alltoall, gather, gather_choice, gather_most, others, put_own, scatter,
 };
-use super::blocks::{own, scatter_wish};
+use super::blocks::{own, scatter_choice};
 use super::board::{BoardCall, BoardChoice, BoardRound};
 use super::board_note::RoundKind;
 use super::choice;
@@ -28,25 +28,25 @@ use crate::{Error, Payload, UserMemory, Visit};
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn gather_various<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
     root: CollectiveRoot,
 ) -> Result<(), Error> {
-    let shape = line.shape();
-    if let Some(nodes) = by_node::nodes_of(line, shape.choice.gather.by_node(shape.boards)) {
-        return Box::pin(by_node::gather(line, nodes, mine, all, root)).await;
+    let shape = call.shape();
+    if let Some(nodes) = by_node::nodes_of(call, shape.choice.gather.by_node(shape.boards)) {
+        return Box::pin(by_node::gather(call, nodes, mine, all, root)).await;
     }
-    let board = BoardCall::of_parcels(line, gather_wish(&shape));
-    let (Some(board), Some((to, given))) = (board, of_root(line, mine, all, root)) else {
-        return Box::pin(gather(line, mine, all, root)).await;
+    let board = BoardCall::of_parcels(call, gather_choice(&shape));
+    let (Some(board), Some((to, given))) = (board, of_root(call, mine, all, root)) else {
+        return Box::pin(gather(call, mine, all, root)).await;
     };
-    let place = gatherv_place(&shape, line.size());
-    if line.rank() != to {
+    let place = gatherv_place(&shape, call.size());
+    if call.rank() != to {
         let bytes = usize::try_from(given.bytes()).unwrap_or(usize::MAX);
-        let goes = bytes <= gatherv_most(&shape)
-            || bytes <= place && block_pieces::are_gathered(&shape, bytes, line.size());
-        let parcel = goes.then(|| given.to_dense());
+        let applies = bytes <= gatherv_most(&shape)
+            || bytes <= place && block_pieces::are_gathered(&shape, bytes, call.size());
+        let parcel = applies.then(|| given.to_dense());
         let parcel = parcel.as_deref();
         while !board
             .give_parcel_in(RoundKind::Gatherv, place, parcel)
@@ -56,7 +56,7 @@ pub async fn gather_various<V: Visit>(
         {}
         return match parcel {
             Some(_) => Ok(()),
-            None => Box::pin(gather(line, mine, all, root)).await,
+            None => Box::pin(gather(call, mine, all, root)).await,
         };
     }
     let turn = loop {
@@ -67,15 +67,15 @@ pub async fn gather_various<V: Visit>(
             Ok(true) => break turn,
             Ok(false) => {}
             Err(error) => {
-                line.note(error);
+                call.note(error);
                 break turn;
             }
         }
     };
-    let mut copied = put_own(line, mine, all);
-    let mut pending = line.pending();
+    let mut copied = put_own(call, mine, all);
+    let mut pending = call.pending();
     let parcels = turn.parcels_in(place);
-    for (from, place) in others(line, all).filter(|(from, _)| turn.is_alike(*from)) {
+    for (from, place) in others(call, all).filter(|(from, _)| turn.is_alike(*from)) {
         match parcels.given(from) {
             Given::Messages | Given::Later => pending.receive_payload(from, place),
             Given::Here(bytes) => {
@@ -92,57 +92,57 @@ pub async fn gather_various<V: Visit>(
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn scatter_various<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     all: &[Payload],
     mine: Option<&Payload>,
     root: CollectiveRoot,
 ) -> Result<(), Error> {
-    let shape = line.shape();
-    if let Some(nodes) = by_node::nodes_of(line, shape.choice.scatter.by_node(shape.boards)) {
-        return Box::pin(by_node::scatter(line, nodes, all, mine, root)).await;
+    let shape = call.shape();
+    if let Some(nodes) = by_node::nodes_of(call, shape.choice.scatter.by_node(shape.boards)) {
+        return Box::pin(by_node::scatter(call, nodes, all, mine, root)).await;
     }
-    scatter_as(line, RoundKind::Scatterv, all, mine, root).await
+    scatter_as(call, RoundKind::Scatterv, all, mine, root).await
 }
 
-/// The same in the name of `kind`.
+/// The same with another `kind` in the notes.
 pub(super) async fn scatter_as<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     kind: RoundKind,
     all: &[Payload],
     mine: Option<&Payload>,
     root: CollectiveRoot,
 ) -> Result<(), Error> {
-    let limit = scatter_limit(&line.shape());
-    let queue = (limit > 0).then(|| BcastQueueCall::of(line)).flatten();
-    let (Some(queue), Some((from, own))) = (queue, of_root(line, mine, all, root)) else {
-        return Box::pin(scatter(line, all, mine, root)).await;
+    let limit = scatter_limit(&call.shape());
+    let queue = (limit > 0).then(|| BcastQueueCall::of(call)).flatten();
+    let (Some(queue), Some((from, own))) = (queue, of_root(call, mine, all, root)) else {
+        return Box::pin(scatter(call, all, mine, root)).await;
     };
-    if line.rank() != from {
-        return match queue.hear_block(kind, from, own).await? {
+    if call.rank() != from {
+        return match queue.receive_block(kind, from, own).await? {
             true => Ok(()),
-            false => Box::pin(scatter(line, all, mine, root)).await,
+            false => Box::pin(scatter(call, all, mine, root)).await,
         };
     }
     if let Some(parcel) = packed(all, limit) {
-        queue.tell_parcel(kind, &parcel).await?;
-    } else if are_dealt_out(line, all) {
-        Box::pin(queue.tell_on_board(kind, all)).await?;
+        queue.send_parcel(kind, &parcel).await?;
+    } else if are_scattered(call, all) {
+        Box::pin(queue.announce_on_board(kind, all)).await?;
     } else {
-        queue.tell_parcel(kind, &[]).await?;
-        return Box::pin(scatter(line, all, mine, root)).await;
+        queue.send_parcel(kind, &[]).await?;
+        return Box::pin(scatter(call, all, mine, root)).await;
     }
     mine.map_or(Ok(()), |mine| own.copy_to(mine))
 }
 
 /// Whether all blocks go over the board together.
-fn are_dealt_out<V: Visit>(line: &CollectiveCall<V>, all: &[Payload]) -> bool {
-    let ranks = line.size();
+fn are_scattered<V: Visit>(call: &CollectiveCall<V>, all: &[Payload]) -> bool {
+    let ranks = call.size();
     let lengths = || all.iter().map(Payload::bytes);
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let longest = bytes(lengths().max().unwrap_or(0));
     let usual = bytes(lengths().sum::<u64>() / u64::from(ranks));
-    block_pieces::are_dealt_out(&line.shape(), longest, usual, ranks)
-        && line.seat().is_some_and(|seat| parcels::have_room(seat))
+    block_pieces::are_scattered(&call.shape(), longest, usual, ranks)
+        && call.seat().is_some_and(|seat| parcels::have_room(seat))
 }
 
 /// As [`allgather`], of blocks of lengths that all ranks know. They are messages if one of them is long.
@@ -150,21 +150,21 @@ fn are_dealt_out<V: Visit>(line: &CollectiveCall<V>, all: &[Payload]) -> bool {
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn allgather_various<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
-    let shape = line.shape();
-    if let Some(nodes) = by_node::nodes_of(line, shape.choice.allgatherv.by_node(shape.boards)) {
-        return Box::pin(by_node::allgather_various(line, nodes, mine, all)).await;
+    let shape = call.shape();
+    if let Some(nodes) = by_node::nodes_of(call, shape.choice.allgatherv.by_node(shape.boards)) {
+        return Box::pin(by_node::allgather_various(call, nodes, mine, all)).await;
     }
-    let board = BoardCall::of_parcels(line, allgather_wish(&shape));
-    let (Some(board), Some(given)) = (board, mine.or_else(|| own(line, all))) else {
-        return Box::pin(allgather(line, mine, all)).await;
+    let board = BoardCall::of_parcels(call, allgather_choice(&shape));
+    let (Some(board), Some(given)) = (board, mine.or_else(|| own(call, all))) else {
+        return Box::pin(allgather(call, mine, all)).await;
     };
-    let most = allgatherv_most(&shape, line.size()) as u64;
+    let most = allgatherv_most(&shape, call.size()) as u64;
     if all.iter().any(|block| block.bytes() > most) {
-        return allgather_as(line, mine, all, allgather_wish(&shape)).await;
+        return allgather_as(call, mine, all, allgather_choice(&shape)).await;
     }
     let parcel = (given.bytes() <= most).then(|| given.to_dense());
     let turn = loop {
@@ -173,7 +173,7 @@ pub async fn allgather_various<V: Visit>(
             .await?;
         let met = match parcel {
             Some(_) => turn.all().await?,
-            // The others see in the lines of this rank that they get messages.
+            // The other ranks read in this rank's lines that they get messages.
             None => turn.leave().await,
         };
         if met {
@@ -182,13 +182,13 @@ pub async fn allgather_various<V: Visit>(
     };
     let parcels = turn.parcels();
     let given = |from| parcels.given(from);
-    if parcel.is_none() || (0..line.size()).any(|from| given(from) == Given::Messages) {
-        return Box::pin(allgather(line, mine, all)).await;
+    if parcel.is_none() || (0..call.size()).any(|from| given(from) == Given::Messages) {
+        return Box::pin(allgather(call, mine, all)).await;
     }
     let mut copied = Ok(());
     for (from, place) in (0..).zip(all) {
         if let Given::Here(bytes) = given(from)
-            && (mine.is_some() || from != line.rank())
+            && (mine.is_some() || from != call.rank())
         {
             let taken = take(parcels, from, bytes, place);
             copied = copied.and(taken);
@@ -197,26 +197,26 @@ pub async fn allgather_various<V: Visit>(
     copied
 }
 
-/// As [`alltoall`], of blocks whose lengths two ranks each know.
+/// As [`alltoall`], of blocks whose lengths only sender and receiver know.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn alltoall_various<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     out: &[Payload],
     into: &[Payload],
 ) -> Result<(), Error> {
-    let (shape, ranks) = (line.shape(), line.size());
-    let goes = shape
+    let (shape, ranks) = (call.shape(), call.size());
+    let applies = shape
         .choice
         .alltoall
         .by_node(by_node::carries_various(&shape, ranks));
-    if let Some(nodes) = by_node::nodes_of(line, goes) {
-        return Box::pin(by_node::alltoall_various(line, nodes, out, into)).await;
+    if let Some(nodes) = by_node::nodes_of(call, applies) {
+        return Box::pin(by_node::alltoall_various(call, nodes, out, into)).await;
     }
-    let wish = shape.choice.alltoall.board();
-    let Some(board) = BoardCall::of_parcels(line, wish) else {
-        return Box::pin(alltoall(line, out, into)).await;
+    let board_choice = shape.choice.alltoall.board();
+    let Some(board) = BoardCall::of_parcels(call, board_choice) else {
+        return Box::pin(alltoall(call, out, into)).await;
     };
     let parcel = packed(out, alltoall_most(&shape));
     let later = parcel.is_none() && shape.exchanges_in_rounds(out);
@@ -232,10 +232,10 @@ pub async fn alltoall_various<V: Visit>(
         }
     };
     let turn = give().await?;
-    // These need nobody to wait for.
-    let sends = parcel.is_none() && !later && line.size() as usize <= shape.window_ranks;
-    let mut pending = line.pending();
-    for (to, block) in others(line, out).filter(|_| sends) {
+    // These sends do not wait for any rank.
+    let sends = parcel.is_none() && !later && call.size() as usize <= shape.window_ranks;
+    let mut pending = call.pending();
+    for (to, block) in others(call, out).filter(|_| sends) {
         pending.send_payload(to, block);
     }
     let turn = match meet(turn, give).await {
@@ -247,20 +247,20 @@ pub async fn alltoall_various<V: Visit>(
         }
     };
     let given = |from| turn.parcels().given(from);
-    if !sends && (0..line.size()).all(|from| given(from) == Given::Messages) {
-        return Box::pin(alltoall(line, out, into)).await;
+    if !sends && (0..call.size()).all(|from| given(from) == Given::Messages) {
+        return Box::pin(alltoall(call, out, into)).await;
     }
-    let swap = Swap::told(line, &turn, into);
+    let swap = Swap::from_lengths(call, &turn, into);
     let rest = if sends { &[] } else { out };
-    let copied = exchange(line, &turn, pending, rest, into).await;
+    let copied = exchange(call, &turn, pending, rest, into).await;
     let copied = copied.and(Box::pin(swap.run(&board, out, into)).await);
-    match (parcel, own(line, out), own(line, into)) {
+    match (parcel, own(call, out), own(call, into)) {
         (None, Some(out), Some(into)) => copied.and_then(|()| out.copy_to(into)),
         _ => copied,
     }
 }
 
-/// Waits for the others in the round that this rank has arrived in, or in a later one if they were at an earlier call.
+/// Waits for the others in the round that this rank has arrived in, or in a later one if they were in an earlier call.
 async fn meet<'a, V: Visit>(
     first: BoardRound<'a, V>,
     give: impl AsyncFn() -> Result<BoardRound<'a, V>, Error>,
@@ -272,23 +272,23 @@ async fn meet<'a, V: Visit>(
     Ok(turn)
 }
 
-/// Takes the blocks for this rank out of the others' parcels, and the rest as messages. `out`: what it still has to send, if its own
-/// are messages too.
+/// Reads the blocks for this rank from the others' parcels, and receives the rest as messages. `out`: blocks that it
+/// still has to send, if its own are messages too.
 async fn exchange<'a, V: Visit>(
-    line: &'a CollectiveCall<V>,
+    call: &'a CollectiveCall<V>,
     turn: &BoardRound<'_, V>,
     mut pending: PendingMessages<'a, V>,
     out: &[Payload],
     into: &[Payload],
 ) -> Result<(), Error> {
-    let (parcels, rank) = (turn.parcels(), line.rank());
-    for (from, place) in others(line, into) {
+    let (parcels, rank) = (turn.parcels(), call.rank());
+    for (from, place) in others(call, into) {
         if parcels.given(from) == Given::Messages {
             pending.receive_payload(from, place);
         }
     }
     if parcels.given(rank) == Given::Messages {
-        for (to, block) in others(line, out) {
+        for (to, block) in others(call, out) {
             pending.send_payload(to, block);
         }
     }
@@ -314,7 +314,7 @@ fn take(parcels: Parcels<'_>, from: u32, bytes: usize, place: &Payload) -> Resul
     })
 }
 
-/// Puts `given` bytes, which `read` reads, into their place.
+/// Reads `given` bytes with `read` into their place.
 pub(super) fn read_into(
     place: &Payload,
     given: usize,
@@ -338,7 +338,7 @@ pub(super) fn unequal(given: usize, place: &Payload) -> Error {
     Error::Unequal { given, expected }
 }
 
-/// The most bytes of a rank that all collect over a board at once. Larger blocks come in rounds where they do at all.
+/// Largest block that an allgather puts on a board in one round. Larger blocks go in several rounds, or as messages.
 pub(super) fn allgatherv_most(shape: &CollectiveTuning, ranks: u32) -> usize {
     match shape.flat || ranks == 2 {
         true => parcels::PLACE_BYTES,
@@ -361,12 +361,12 @@ fn packed(blocks: &[Payload], most: usize) -> Option<Vec<u8>> {
     Some(parcel)
 }
 
-/// The most bytes of all blocks and their table that are dealt out over a queue; 0: none are.
+/// Most bytes of all blocks and their table that are scattered over a queue; 0: none are.
 pub(super) fn scatter_limit(shape: &CollectiveTuning) -> usize {
-    bcast_queue::limit(shape, SCATTER_BYTES, scatter_wish(shape)).min(SCATTER_BYTES)
+    bcast_queue::limit(shape, SCATTER_BYTES, scatter_choice(shape)).min(SCATTER_BYTES)
 }
 
-/// The most bytes that a rank puts on a board to be collected: as [`gather_most`], beside the length.
+/// Largest block that a rank puts on a board to be gathered: as [`gather_most`], besides the length.
 pub(super) fn gatherv_most(shape: &CollectiveTuning) -> usize {
     match shape.flat {
         true => parcels::IN_LINES_BYTES,
@@ -374,7 +374,7 @@ pub(super) fn gatherv_most(shape: &CollectiveTuning) -> usize {
     }
 }
 
-/// Bytes of the place that each rank has where blocks of many lengths are collected. Where ranks share cores only long ones lie there.
+/// Bytes of each rank's place for a gather of different lengths. Where ranks share cores only long blocks are there.
 pub(super) fn gatherv_place(shape: &CollectiveTuning, ranks: u32) -> usize {
     match shape.flat {
         true => Seat::place_bytes(ranks),
@@ -382,7 +382,7 @@ pub(super) fn gatherv_place(shape: &CollectiveTuning, ranks: u32) -> usize {
     }
 }
 
-/// The most bytes that a rank puts on a board for all others together; more go faster as messages.
+/// Most bytes that a rank puts on a board for all others together; more are faster as messages.
 pub(super) fn alltoall_most(shape: &CollectiveTuning) -> usize {
     match shape.flat {
         true => parcels::TABLED_BYTES,
@@ -390,11 +390,11 @@ pub(super) fn alltoall_most(shape: &CollectiveTuning) -> usize {
     }
 }
 
-/// Most bytes of what is dealt out over a queue: copied twice, as messages are, but one after the other.
+/// Most bytes that are scattered over a queue: copied twice, as messages are, but sequentially.
 const SCATTER_BYTES: usize = 4 << 10;
 
-/// Whether few bytes are collected everywhere over a board.
-pub(super) fn allgather_wish(shape: &CollectiveTuning) -> BoardChoice {
+/// Whether small blocks of an allgather go over a board.
+pub(super) fn allgather_choice(shape: &CollectiveTuning) -> BoardChoice {
     match shape.choice.allgatherv {
         choice::Allgatherv::Auto | choice::Allgatherv::Nodes => BoardChoice::AsUsual,
         _ => BoardChoice::No,

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What predefined datatypes are made of.
+//! Predefined datatypes.
 
-/// What is known of a predefined datatype.
+/// Properties of a predefined datatype.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Basic {
     /// Bytes of data.
     pub size: u8,
-    /// Bytes from one item to the next.
+    /// Distance between items in bytes.
     pub extent: u8,
     /// Alignment in bytes.
     pub align: u8,
     /// Bytes of data in the external32 representation (MPI 5.0 section 14.5.2).
     pub external: u8,
-    /// What arithmetic applies.
+    /// The type of its items, for arithmetic.
     pub shape: BasicItem,
 }
 
 impl Basic {
-    /// A number by itself.
+    /// A datatype of one number.
     #[must_use]
     pub const fn of_scalar(scalar: ScalarType) -> Self {
         let bytes = scalar.bytes();
@@ -64,25 +64,25 @@ impl Basic {
         }
     }
 
-    /// Whether items follow each other without a gap.
+    /// Whether consecutive items have no gap between them.
     #[must_use]
     pub const fn is_dense(&self) -> bool {
         self.size == self.extent
     }
 }
 
-/// What an item of a basic datatype consists of.
+/// The contents of an item of a basic datatype.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BasicItem {
     /// One number.
     One(ScalarType),
-    /// A value and its index, for `MPI_MINLOC` and `MPI_MAXLOC`; the index starts at this byte.
+    /// A value and its index, for `MPI_MINLOC` and `MPI_MAXLOC`.
     Pair {
         /// The value.
         value: ScalarType,
         /// The index.
         index: ScalarType,
-        /// Where the index starts.
+        /// Offset of the index in bytes.
         index_at: u8,
     },
     /// `MPI_PACKED`.

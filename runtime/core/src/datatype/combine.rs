@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Datatypes made of several blocks: the indexed ones, structures, subarrays, and what only moves the bounds.
+//! Datatypes of several blocks: the indexed ones, structures, subarrays, and those that only change the bounds.
 
 use super::layout::{append, fold, repeat};
 use super::{Datatype, TypeSignature};
@@ -7,46 +7,46 @@ use super::{Datatype, TypeSignature};
 /// One block of a datatype.
 #[derive(Clone, Copy, Debug)]
 pub struct TypeBlock<'a> {
-    /// How many items.
+    /// Number of items.
     pub count: u64,
     /// Displacement of the first, in bytes.
     pub at: i64,
-    /// Of what.
+    /// Datatype of the items.
     pub of: &'a Datatype,
 }
 
-/// One dimension of an array and the part of it that is meant (MPI 5.0 section 5.1.3).
+/// One dimension of an array and of a part of it (MPI 5.0 section 5.1.3).
 #[derive(Clone, Copy, Debug)]
 pub struct Dimension {
-    /// Items of the whole.
+    /// Items in the whole.
     pub size: u64,
-    /// Items of the part.
+    /// Items in the part.
     pub part: u64,
-    /// Where the part starts.
+    /// Start of the part.
     pub start: u64,
 }
 
-/// One dimension of a distributed array, and which process is meant (MPI 5.0 section 5.1.4).
+/// One dimension of a distributed array, and a process in it (MPI 5.0 section 5.1.4).
 #[derive(Clone, Copy, Debug)]
 pub struct DarrayDimension {
-    /// Items of the whole.
+    /// Items in the whole.
     pub size: u64,
-    /// How they are dealt out.
+    /// The distribution.
     pub spread: Spread,
     /// Processes along this dimension.
     pub processes: u64,
-    /// Which of them.
+    /// Index of the process.
     pub process: u64,
 }
 
-/// How one dimension is dealt out.
+/// The distribution of one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Not at all: each process has the whole.
+    /// Not distributed: each process has the whole.
     None,
-    /// A stretch of this length for each process in turn, once.
+    /// One block of this length for each process.
     Block(u64),
-    /// The same, again and again.
+    /// Blocks of this length for the processes in turn, cyclically.
     Cyclic(u64),
 }
 
@@ -55,7 +55,7 @@ pub enum Spread {
 struct ExtentBounds(i64, i64);
 
 impl Datatype {
-    /// Blocks one after the other (`MPI_Type_indexed` and its kin, `MPI_Type_create_struct`); `None` if the result is too
+    /// Blocks in sequence (`MPI_Type_indexed` and its variants, `MPI_Type_create_struct`); `None` if the result is too
     /// large to describe.
     pub fn blocks<'a>(blocks: impl Iterator<Item = TypeBlock<'a>>) -> Option<Self> {
         let (mut marked, mut plain, mut data): (
@@ -110,7 +110,7 @@ impl Datatype {
         .padded()
     }
 
-    /// The part of an array, whose extent is that of the whole; dimensions from the slowest to the fastest.
+    /// A part of an array, with the extent of the whole; dimensions from the slowest to the fastest.
     #[must_use]
     pub fn subarray(&self, dimensions: &[Dimension]) -> Option<Self> {
         let mut made = self.clone();
@@ -155,7 +155,7 @@ impl Datatype {
 }
 
 impl DarrayDimension {
-    /// The items of this share, in a row of which each takes the extent of `item`.
+    /// The items of this share, in a dimension whose items have the extent of `item`.
     fn of(&self, item: &Datatype) -> Option<Datatype> {
         let (length, turns) = match self.spread {
             Spread::None => return item.contiguous(self.size),
@@ -165,7 +165,7 @@ impl DarrayDimension {
         let start = self.process.checked_mul(length)?;
         let round = self.processes.checked_mul(length)?;
         let behind = self.size.saturating_sub(start);
-        // Whole stretches of this process, and what is left of one at the end.
+        // Whole blocks of this process, and the rest of one at the end.
         let whole = ((behind + (round - length)) / round).min(turns);
         let rest = (behind - (whole * round).min(behind)).min(length);
         let rest = if whole < turns { rest } else { 0 };
@@ -189,7 +189,7 @@ impl DarrayDimension {
     }
 }
 
-/// Notes that `count` items of a datatype follow: those of the block before are counted together with them.
+/// Adds `count` items of a datatype: they are merged with those of the previous block if that has the same datatype.
 fn more_items<'a>(
     items: &mut Vec<(u64, &'a Datatype)>,
     count: u64,

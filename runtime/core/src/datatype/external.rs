@@ -5,7 +5,7 @@ use super::basic::{Float, ScalarType};
 use super::signature::TypeSignature;
 
 impl TypeSignature {
-    /// The dense bytes of `count` items in external32; as many elements as `native` has whole.
+    /// The dense bytes of `count` items in external32, for the whole elements in `native`.
     #[must_use]
     pub fn encode(&self, count: u64, native: &[u8]) -> Vec<u8> {
         let mut from = native;
@@ -23,7 +23,7 @@ impl TypeSignature {
         to
     }
 
-    /// The dense bytes of `count` items from external32; as many elements as `external` has whole.
+    /// The dense bytes of `count` items from external32, for the whole elements in `external`.
     #[must_use]
     pub fn decode(&self, count: u64, external: &[u8]) -> Vec<u8> {
         let mut from = external;
@@ -42,7 +42,7 @@ impl TypeSignature {
     }
 }
 
-/// How an element is converted to external32: the parts of a complex number one after the other.
+/// The conversion of an element to external32: the parts of a complex number one after the other.
 struct ElementConversion {
     native: usize,
     external: usize,
@@ -50,12 +50,12 @@ struct ElementConversion {
     kind: ConversionKind,
 }
 
-/// What is done besides reversing the bytes.
+/// The conversion besides reversing the bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConversionKind {
     /// An integer or a float of the same format: bytes in the other order.
     Plain,
-    /// A signed integer, which keeps its sign where it gets longer.
+    /// A signed integer, which is sign-extended.
     Signed,
     /// The 80-bit float of x86, which is a binary128 in external32.
     X87,
@@ -123,7 +123,7 @@ fn read_native(part: &[u8], kind: ConversionKind) -> u128 {
     u128::from_le_bytes(value)
 }
 
-/// What stands before the most significant byte of a number.
+/// The byte that extends a number before its most significant byte.
 fn extension(highest: Option<&u8>, kind: ConversionKind) -> u8 {
     match highest {
         Some(byte) if kind == ConversionKind::Signed && byte & 0x80 != 0 => 0xff,
@@ -131,12 +131,12 @@ fn extension(highest: Option<&u8>, kind: ConversionKind) -> u8 {
     }
 }
 
-/// 1 sign bit, 15 of the exponent, 1 before and 63 behind the point: the same value as a binary128, whose leading bit
-/// is implied.
+/// The value as a binary128, whose leading bit is implied. The 80-bit format has 1 sign bit, 15 bits of exponent, 1
+/// before and 63 after the binary point.
 fn quad_of_x87(value: u128) -> u128 {
     let (head, leading) = ((value >> 64) & 0xffff, (value >> 63) & 1);
     let fraction = value & LOW_63;
-    // A leading bit beside the exponent of the smallest numbers means the next exponent.
+    // A leading bit with the exponent of the smallest numbers means the next exponent.
     let head = if head & 0x7fff == 0 {
         head | leading
     } else {
@@ -154,7 +154,7 @@ fn x87_of_quad(value: u128) -> u128 {
         fraction & ((1 << QUAD_MORE_BITS) - 1),
     );
     if exponent == 0x7fff {
-        // What is no number stays none.
+        // A NaN stays one.
         let quiet = u128::from(fraction != 0) << 62;
         return head << 64 | 1 << 63 | kept | quiet;
     }
@@ -165,7 +165,7 @@ fn x87_of_quad(value: u128) -> u128 {
     head << 64 | u128::from(head & 0x7fff != 0) << 63 | kept
 }
 
-/// Bits of the fraction that a binary128 has more.
+/// Bits of the fraction that a binary128 has in addition.
 const QUAD_MORE_BITS: u32 = 112 - 63;
 const LOW_63: u128 = (1 << 63) - 1;
 const IS_X87: bool = cfg!(any(target_arch = "x86_64", target_arch = "x86"));

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the bytes of an item lie: a tree as small as what made it. Neighbours are merged, and what comes again at equal
-//! distances is said once.
+//! The locations of an item's bytes: a tree as small as the constructors that made it. Adjacent parts are merged, and
+//! equal parts at equal distances are stored once.
 
 use std::sync::Arc;
 
-/// Where the bytes of an item lie, relative to its address.
+/// The locations of an item's bytes, relative to its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TypeLayout {
     /// Bytes without a gap.
     Dense {
         /// Displacement of the first.
         offset: i64,
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
-    /// The same again and again.
+    /// Equal parts at equal distances.
     Repeat {
         /// Displacement of the first.
         offset: i64,
-        /// How often.
+        /// Number of repetitions.
         count: u64,
-        /// Distance from one to the next.
+        /// Distance between repetitions.
         stride: i64,
-        /// Bytes of data of one.
+        /// Bytes of data in one repetition.
         each: u64,
-        /// What.
+        /// Layout of one repetition.
         inner: Arc<Self>,
     },
-    /// One after the other.
+    /// Parts in sequence.
     Sequence(Arc<LayoutSequence>),
 }
 
@@ -35,7 +35,7 @@ pub enum TypeLayout {
 #[derive(Debug, PartialEq, Eq)]
 pub struct LayoutSequence {
     list: Box<[TypeLayout]>,
-    /// Where each part ends in the dense bytes.
+    /// End of each part in the dense bytes.
     ends: Box<[u64]>,
 }
 
@@ -57,7 +57,7 @@ impl LayoutSequence {
         &self.list
     }
 
-    /// The parts from the one on that holds byte `skip` of the dense bytes, and how far into that one it lies.
+    /// The parts from the one that contains byte `skip` of the dense bytes on, and the offset of that byte in it.
     #[must_use]
     pub fn from(&self, skip: u64) -> (&[TypeLayout], u64) {
         if skip == 0 {
@@ -70,7 +70,7 @@ impl LayoutSequence {
 }
 
 impl TypeLayout {
-    /// Nothing.
+    /// No bytes.
     pub(super) const EMPTY: Self = Self::Dense {
         offset: 0,
         bytes: 0,
@@ -86,7 +86,7 @@ impl TypeLayout {
         }
     }
 
-    /// The same at another place; `None` where that is no address.
+    /// The same at another displacement; `None` on overflow.
     pub(super) fn moved(self, by: i64) -> Option<Self> {
         if by == 0 {
             return Some(self);
@@ -119,7 +119,7 @@ impl TypeLayout {
         })
     }
 
-    /// How far `next` lies behind, if it is the same otherwise.
+    /// The distance to `next`, if that is equal otherwise.
     fn distance_to(&self, next: &Self) -> Option<i64> {
         match (self, next) {
             (
@@ -152,7 +152,7 @@ impl TypeLayout {
     }
 }
 
-/// `count` times the same, in the simplest form. The caller has checked that all of it has a size.
+/// `count` repetitions, in the simplest form. The caller has checked that the size does not overflow.
 pub(super) fn repeat(count: u64, stride: i64, inner: TypeLayout) -> TypeLayout {
     match inner {
         _ if count == 1 => inner,
@@ -186,7 +186,7 @@ pub(super) fn repeat(count: u64, stride: i64, inner: TypeLayout) -> TypeLayout {
     }
 }
 
-/// Appends a piece, as a part of the last one where there is no gap between them.
+/// Appends a piece, merged with the last one if there is no gap between them.
 pub(super) fn append(joined: &mut Vec<TypeLayout>, piece: TypeLayout) {
     match (joined.last_mut(), &piece) {
         (
@@ -202,7 +202,7 @@ pub(super) fn append(joined: &mut Vec<TypeLayout>, piece: TypeLayout) {
     }
 }
 
-/// One after the other: neighbours without a gap merged, equal ones at equal distances as one `Repeat`.
+/// Joins pieces in sequence: adjacent ones merged, equal ones at equal distances as one `Repeat`.
 pub(super) fn join(pieces: impl IntoIterator<Item = TypeLayout>) -> TypeLayout {
     let mut joined = Vec::new();
     for piece in pieces {
@@ -211,7 +211,7 @@ pub(super) fn join(pieces: impl IntoIterator<Item = TypeLayout>) -> TypeLayout {
     fold(joined)
 }
 
-/// Pieces that were appended, equal ones at equal distances as one `Repeat`.
+/// Folds appended pieces: equal ones at equal distances as one `Repeat`.
 pub(super) fn fold(joined: Vec<TypeLayout>) -> TypeLayout {
     let mut joined = fold_runs(joined);
     match joined.len() {
@@ -221,7 +221,7 @@ pub(super) fn fold(joined: Vec<TypeLayout>) -> TypeLayout {
     }
 }
 
-/// Runs of three or more that are the same at equal distances, or the whole if it is one.
+/// Folds runs of three or more equal pieces at equal distances, or the whole if it is one run.
 fn fold_runs(pieces: Vec<TypeLayout>) -> Vec<TypeLayout> {
     let begins_run = |three: &[TypeLayout]| {
         let stride = three[0].distance_to(&three[1]);

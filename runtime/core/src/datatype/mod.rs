@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Datatypes as byte layouts (MPI 5.0 chapter 5): what an item covers, where its bytes lie, what it is made of.
+//! Datatypes as byte layouts (MPI 5.0 chapter 5): the extent of an item, the locations of its bytes, its elements.
 
 mod basic;
 mod combine;
@@ -14,14 +14,14 @@ pub use combine::{DarrayDimension, Dimension, Spread, TypeBlock};
 pub use layout::{LayoutSequence, TypeLayout};
 pub use signature::{Elements, TypeSignature};
 
-/// A datatype, compiled: sizes and displacements in bytes.
+/// A datatype in compiled form: sizes and displacements in bytes.
 #[derive(Clone, Debug)]
 pub struct Datatype {
     /// Bytes of data in one item.
     pub size: u64,
     /// Lower bound.
     pub lb: i64,
-    /// Distance from one item to the next.
+    /// Distance between items.
     pub extent: i64,
     /// First byte of data.
     pub true_lb: i64,
@@ -29,13 +29,13 @@ pub struct Datatype {
     pub true_extent: i64,
     /// The largest alignment of its elements.
     pub align: u8,
-    /// Constructors inside each other, those that only copy or move bounds not counted.
+    /// Nesting depth of its constructors, not counting those that only copy or change bounds.
     pub depth: u32,
-    /// The program chose the bounds, and what is made of it keeps to them (MPI 5.0 section 5.1.6).
+    /// The application set the bounds, and datatypes derived from it keep them (MPI 5.0 section 5.1.6).
     pub resized: bool,
-    /// Where the bytes lie.
+    /// The locations of the bytes.
     pub layout: TypeLayout,
-    /// What the bytes are, in the order of the type map.
+    /// The types of the bytes, in the order of the type map.
     pub signature: TypeSignature,
 }
 
@@ -84,7 +84,7 @@ impl Datatype {
         }
     }
 
-    /// `count` items one after the other (`MPI_Type_contiguous`); `None` if the result is too large to describe.
+    /// `count` items in sequence (`MPI_Type_contiguous`); `None` if the result is too large to describe.
     #[must_use]
     pub fn contiguous(&self, count: u64) -> Option<Self> {
         self.strided(count, 1, self.extent)
@@ -129,7 +129,8 @@ impl Datatype {
         .padded()
     }
 
-    /// With an extent that keeps items in a row aligned, where the program has not chosen one (MPI 5.0 section 5.1.6).
+    /// With an extent that keeps consecutive items aligned, unless the application has set the bounds (MPI 5.0 section
+    /// 5.1.6).
     fn padded(self) -> Option<Self> {
         let align = i64::from(self.align);
         let rest = self.extent.rem_euclid(align);
@@ -140,13 +141,13 @@ impl Datatype {
         Some(Self { extent, ..self })
     }
 
-    /// Where `count` items lie.
+    /// The layout of `count` items.
     #[must_use]
     pub fn items(&self, count: u64) -> TypeLayout {
         repeat(count, self.extent, self.layout.clone())
     }
 
-    /// The whole as one stretch `(displacement, bytes)`, if `count` items have no gap.
+    /// The whole as one contiguous range `(displacement, bytes)`, if `count` items have no gap.
     #[must_use]
     pub fn dense(&self, count: u64) -> Option<(i64, u64)> {
         match self.layout {
@@ -171,7 +172,7 @@ impl Datatype {
         (rest == 0).then_some(whole.checked_add(more)?)
     }
 
-    /// Bytes that `elements` basic elements have, from the start of an item: the inverse of [`elements`](Self::elements).
+    /// Bytes of `elements` basic elements from the start of an item: the inverse of [`elements`](Self::elements).
     #[must_use]
     pub fn bytes_of(&self, elements: u64) -> u64 {
         let per_item = self.signature.elements;

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Type signatures (MPI 5.0 section 5.1): which basic elements an item is made of, in order, wherever they lie.
+//! Type signatures (MPI 5.0 section 5.1): the basic elements of an item in order, whatever their displacements.
 
 use std::sync::Arc;
 
 use super::basic::{Basic, BasicItem, ScalarType};
 
-/// The type signature: the basic elements of an item, as a tree as small as what made it.
+/// A type signature: the basic elements of an item, as a tree as small as the constructors that made it.
 #[derive(Clone, Debug)]
 pub struct TypeSignature {
     /// Bytes of all elements.
     pub bytes: u64,
     /// Their bytes in the external32 representation (MPI 5.0 section 14.5.2).
     pub external: u64,
-    /// How many elements.
+    /// Number of elements.
     pub elements: u64,
-    /// What they are.
+    /// Their types.
     pub shape: Elements,
 }
 
-/// What a signature is made of.
+/// The contents of a signature.
 #[derive(Clone, Debug)]
 pub enum Elements {
     /// One element.
     One(ScalarType),
-    /// The same again and again.
+    /// A repeated signature.
     Repeat(u64, Arc<TypeSignature>),
-    /// One after the other.
+    /// Signatures in sequence.
     Sequence(Arc<[TypeSignature]>),
 }
 
 impl TypeSignature {
-    /// Of nothing.
+    /// The empty signature.
     #[must_use]
     pub fn empty() -> Self {
         Self {
@@ -41,7 +41,7 @@ impl TypeSignature {
         }
     }
 
-    /// Of a predefined datatype.
+    /// The signature of a predefined datatype.
     #[must_use]
     pub fn of_basic(basic: &Basic) -> Self {
         let one = |scalar: ScalarType, external: u8| Self {
@@ -66,7 +66,7 @@ impl TypeSignature {
         }
     }
 
-    /// The same `times` times; `None` where there are more bytes than addresses.
+    /// The same `times` times; `None` on overflow.
     #[must_use]
     pub fn repeat(&self, times: u64) -> Option<Self> {
         if times == 1 {
@@ -87,7 +87,7 @@ impl TypeSignature {
         })
     }
 
-    /// One after the other; `None` where there are more bytes than addresses.
+    /// Signatures in sequence; `None` on overflow.
     #[must_use]
     pub fn sequence(parts: Vec<Self>) -> Option<Self> {
         let sum = |what: fn(&Self) -> u64| {
@@ -110,7 +110,7 @@ impl TypeSignature {
         })
     }
 
-    /// How many elements begin in the first `bytes` bytes, and how many bytes are left over behind the last whole one.
+    /// How many elements begin in the first `bytes` bytes, and how many bytes follow the last whole one.
     #[must_use]
     pub fn elements_in(&self, bytes: u64) -> (u64, u64) {
         if bytes >= self.bytes {
@@ -161,8 +161,8 @@ impl TypeSignature {
         }
     }
 
-    /// Shows every run of like elements of `times` items, in order: what they are, bytes of each in external32, and how
-    /// many.
+    /// Calls `each` for every run of equal elements of `times` items, in order: their type, bytes of each in
+    /// external32, and their number.
     pub fn for_each_run(&self, times: u64, each: &mut dyn FnMut(ScalarType, u64, u64)) {
         match &self.shape {
             Elements::One(scalar) => each(*scalar, self.external, times),

@@ -15,31 +15,31 @@ use crate::pump::Pump;
 #[derive(Debug)]
 pub(super) struct InboundClass {
     pub(super) name: GateName,
-    /// Requests that are of it.
+    /// Number of requests that belong to it.
     pub(super) members: u32,
     standing: InboundState,
     inlet: Option<Inlet>,
     /// The number of the next message.
     number: u64,
-    /// Receives that were started and have no message, in order. The first has the gate.
+    /// Started receives without a message, in order. The first has the gate.
     queue: VecDeque<RequestId>,
     is_open: bool,
-    /// It is in the list of those that are open.
+    /// It is in the list of open classes.
     is_listed: bool,
     /// Starts since the class was bound last, and how many there must be before it is bound again.
     starts: u64,
     wanted: u64,
 }
 
-/// How far an inbound class is.
+/// State of an inbound class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InboundState {
     /// Its messages come in frames.
-    Loose,
-    /// The sender was asked.
-    Asked,
+    Unbound,
+    /// BIND was sent.
+    Requested,
     Bound,
-    /// It stays loose.
+    /// It stays unbound.
     GivenUp,
 }
 
@@ -48,7 +48,7 @@ impl InboundClass {
         Self {
             name,
             members: 0,
-            standing: InboundState::Loose,
+            standing: InboundState::Unbound,
             inlet: None,
             number: 0,
             queue: VecDeque::new(),
@@ -67,13 +67,13 @@ impl InboundClass {
         self.standing = InboundState::GivenUp;
     }
 
-    /// More starts than last time before the sender is asked.
+    /// Raises the number of starts before the next BIND.
     fn wait_longer(&mut self) {
         self.starts = 0;
         self.wanted = (self.wanted * MORE_STARTS).min(MOST_STARTS);
     }
 
-    /// How many bytes came through the gate, if any did.
+    /// The number of bytes that came through the gate, if any did.
     #[inline(always)]
     fn written(&self) -> Option<u64> {
         let inlet = self.inlet.as_ref().filter(|_| self.is_open)?;
@@ -84,7 +84,7 @@ impl InboundClass {
         self.written().is_some()
     }
 
-    /// The first receive has its message; its gate is not open any more.
+    /// The first receive has its message; its gate is no longer open.
     fn pass(&mut self) -> Option<RequestId> {
         self.number += 1;
         self.is_open = false;
@@ -121,8 +121,8 @@ impl MessageGates {
         let into = &mut self.into[class as usize];
         if !is_bound {
             into.starts += 1;
-            if into.standing == InboundState::Loose && into.starts >= into.wanted {
-                self.ask_for(pump, request, class);
+            if into.standing == InboundState::Unbound && into.starts >= into.wanted {
+                self.send_bind(pump, request, class);
             }
         } else if pump.engine.arena().fields(request).state == RequestState::Posted {
             into.queue.push_back(request);
@@ -132,7 +132,7 @@ impl MessageGates {
         }
     }
 
-    /// Makes sure that there is a place that a sender can write to.
+    /// Ensures that the receive has memory that the sender can write to.
     fn give_place(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> bool {
         let Some(member) = self.members.get_mut(request.index()) else {
             return false;
@@ -146,8 +146,8 @@ impl MessageGates {
         is_member && member.place.is_some()
     }
 
-    /// Asks the sender for its class, if it can reach the memory of this receive.
-    fn ask_for(&mut self, pump: &mut Pump, request: RequestId, class: u32) {
+    /// Sends BIND for a class, if the sender can reach the memory of this receive.
+    fn send_bind(&mut self, pump: &mut Pump, request: RequestId, class: u32) {
         if !self.give_place(pump, request, class) {
             let into = &mut self.into[class as usize];
             return into.wait_longer();
@@ -158,18 +158,18 @@ impl MessageGates {
         let Some(inlet) = &into.inlet else {
             return into.give_up();
         };
-        into.standing = InboundState::Asked;
+        into.standing = InboundState::Requested;
         let inlet = inlet.name();
         tell(pump, BIND, name, inlet);
         pump.drain_outbox(name.peer());
     }
 
-    /// The sender counts from here on: what comes next has number 0.
+    /// The sender counts from here on: its next message has number 0.
     pub(super) fn take_bound(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
         let Some(class) = self.named_into(name, inlet) else {
             return;
         };
-        if self.into[class as usize].standing != InboundState::Asked {
+        if self.into[class as usize].standing != InboundState::Requested {
             return pump.refuse();
         }
         let posted = pump
@@ -192,21 +192,21 @@ impl MessageGates {
         self.open_next(pump, class);
     }
 
-    /// The sender uses gates no more, or will not.
+    /// The sender has left the class, or will not bind it.
     pub(super) fn take_left(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
         if let Some(class) = self.named_into(name, inlet) {
             self.unbind(pump, class, false);
         }
     }
 
-    /// The class of this name whose inlet has this name.
+    /// The class of this name, if its inlet has this name.
     fn named_into(&self, name: GateName, inlet: InletName) -> Option<u32> {
         let class = *self.into_names.get(&name)?;
         let own = self.into[class as usize].inlet.as_ref()?;
         (own.name() == inlet).then_some(class)
     }
 
-    /// Opens the gate for the first receive that waits.
+    /// Opens the gate for the first waiting receive.
     fn open_next(&mut self, pump: &mut Pump, class: u32) {
         let into = &mut self.into[class as usize];
         let (Some(first), Some(inlet)) = (into.queue.front(), &into.inlet) else {
@@ -224,7 +224,7 @@ impl MessageGates {
         }
     }
 
-    /// Ends the receive whose gate was passed. `false`: none was.
+    /// Completes the receive whose gate was passed. `false`: none was.
     #[inline]
     fn settle(&mut self, pump: &mut Pump, class: u32) -> bool {
         let into = &mut self.into[class as usize];
@@ -237,7 +237,7 @@ impl MessageGates {
         true
     }
 
-    /// Ends all receives whose gates were passed, and opens the next ones.
+    /// Completes all receives whose gates were passed, and opens the next ones.
     pub(super) fn settle_open(&mut self, pump: &mut Pump) -> bool {
         let mut moved = false;
         let mut at = 0;
@@ -257,7 +257,7 @@ impl MessageGates {
         moved
     }
 
-    /// Ends what was claimed when its class ended, and is there now.
+    /// Completes receives claimed when their class ended, whose data have arrived now.
     pub(super) fn settle_moving(&mut self, pump: &mut Pump) -> bool {
         let mut moved = false;
         let mut at = 0;
@@ -274,22 +274,22 @@ impl MessageGates {
         moved
     }
 
-    /// A message has come in a frame, and takes the next number; all that came through gates is before it. Answers its class, if
-    /// it is bound.
-    pub(crate) fn mind_message(&mut self, pump: &mut Pump, arrived: &Arrived) -> Option<u32> {
+    /// Counts a message that has arrived in a frame, after all that came through gates. Returns its class, if that is
+    /// bound.
+    pub(crate) fn count_message(&mut self, pump: &mut Pump, arrived: &Arrived) -> Option<u32> {
         let class = *self.into_names.get(&GateName::of(arrived))?;
         if !self.into[class as usize].is_bound() {
             return None;
         }
         if self.settle(pump, class) {
-            // Its sender had no gate to pass since.
+            // Its sender has had no gate to pass since.
             return Some(class);
         }
         self.close(pump, class);
         Some(class)
     }
 
-    /// The engine has matched it, or keeps it.
+    /// The engine has matched the message, or keeps it.
     pub(crate) fn after_message(&mut self, pump: &mut Pump, class: u32) {
         let into = &mut self.into[class as usize];
         if !into.is_bound() {
@@ -314,12 +314,12 @@ impl MessageGates {
         if inlet.revoke(into.number) {
             return;
         }
-        // Claimed: the message is on its way. The line stays as it is until that is over, so the class has none.
+        // Claimed: the message is being written. Its inlet stays as it is until that is over, so the class gets none.
         let number = into.number;
         let (Some(request), Some(inlet)) = (into.queue.pop_front(), into.inlet.take()) else {
             return;
         };
-        pump.engine.receiving_beside(request);
+        pump.engine.receiving_by_gate(request);
         let peer = self.into[class as usize].name.peer;
         self.moving.push(ClaimedReceive {
             inlet,
@@ -329,12 +329,12 @@ impl MessageGates {
         });
     }
 
-    /// Ends a class. Its receives stay posted, but those whose message is there, or is being copied.
-    pub(super) fn unbind(&mut self, pump: &mut Pump, class: u32, tells: bool) {
+    /// Ends a class. Its receives stay posted, except those whose message has arrived or is being copied.
+    pub(super) fn unbind(&mut self, pump: &mut Pump, class: u32, notify: bool) {
         let into = &self.into[class as usize];
         let (name, inlet) = (into.name, into.inlet.as_ref().map(Inlet::name));
         let was_bound = into.is_bound();
-        if !was_bound && into.standing != InboundState::Asked {
+        if !was_bound && into.standing != InboundState::Requested {
             return;
         }
         if was_bound && !self.settle(pump, class) {
@@ -342,7 +342,7 @@ impl MessageGates {
         }
         let into = &mut self.into[class as usize];
         into.queue.clear();
-        into.standing = InboundState::Loose;
+        into.standing = InboundState::Unbound;
         into.wait_longer();
         if let Some(inlet) = into.inlet.take() {
             self.inlets.give_back(inlet);
@@ -353,7 +353,7 @@ impl MessageGates {
                 pump.engine.guard_receives(false);
             }
         }
-        if let Some(inlet) = inlet.filter(|_| tells) {
+        if let Some(inlet) = inlet.filter(|_| notify) {
             tell(pump, UNBIND, name, inlet);
         }
     }
@@ -365,7 +365,7 @@ impl MessageGates {
         self.into[class as usize].wanted = wanted;
     }
 
-    /// A receive must be an ordinary one from here on: its class ends, if it waits at a gate.
+    /// Makes a receive an ordinary one: ends its class, if it waits at a gate.
     pub(super) fn withdraw_receive(&mut self, pump: &mut Pump, request: RequestId) {
         let Some(class) = self.class_of(request) else {
             return;
@@ -376,6 +376,6 @@ impl MessageGates {
     }
 }
 
-/// Each time that a class ends, so many times as many starts are needed before its sender is asked.
+/// Factor by which the number of starts before the next BIND grows each time a class ends.
 const MORE_STARTS: u64 = 4;
 const MOST_STARTS: u64 = 1 << 30;

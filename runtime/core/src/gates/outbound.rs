@@ -16,19 +16,19 @@ use crate::user_buf;
 #[derive(Debug)]
 pub(super) struct OutboundClass {
     pub(super) name: GateName,
-    /// Requests that are of it.
+    /// Number of requests that belong to it.
     pub(super) members: u32,
-    /// While it is bound.
+    /// Its outlet while it is bound.
     outlet: Option<(Outlet, InletName)>,
     /// The number of the next message.
     number: u64,
-    /// Persistent sends that were started and wait, in order.
+    /// Started persistent sends that wait, in order.
     waiting: VecDeque<RequestId>,
-    /// Persistent sends that were started since the class was bound last.
+    /// Persistent sends started since the class was bound last.
     starts: u32,
-    /// Messages that were no persistent sends, since it was bound.
+    /// Messages that were not persistent sends, since it was bound.
     others: u32,
-    /// Gates in a row that were not open when they were needed.
+    /// Consecutive gates that were not open when they were needed.
     misses: u32,
 }
 
@@ -55,7 +55,7 @@ impl OutboundClass {
         outlet.is_some_and(|(outlet, _)| outlet.is_open(self.number))
     }
 
-    /// The next message does not go through a gate.
+    /// Counts a message that does not go through a gate.
     fn skip(&mut self) {
         self.number += 1;
     }
@@ -69,7 +69,7 @@ impl MessageGates {
         out.outlet.is_some().then_some(class)
     }
 
-    /// Starts an inactive persistent send of a class, if the class is bound. `false`: it goes the ordinary way.
+    /// Starts an inactive persistent send of a class, if the class is bound. `false`: the general path must start it.
     pub(crate) fn restart_out(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> bool {
         let out = &mut self.out[class as usize];
         if out.outlet.is_none() {
@@ -103,12 +103,12 @@ impl MessageGates {
         true
     }
 
-    /// The message of the next number goes through its gate, if that opens soon.
+    /// Puts the message through the gate of the next number, if that opens soon.
     #[inline]
     fn try_gate(&mut self, pump: &mut Pump, request: RequestId, class: u32) -> ClaimOutcome {
         let out = &self.out[class as usize];
-        let is_patient = out.misses < MOST_MISSES && pump.fabric.is_attentive();
-        for _ in 0..if is_patient { SHORT_LOOKS } else { 1 } {
+        let is_patient = out.misses < MAX_MISSES && pump.fabric.is_attentive();
+        for _ in 0..if is_patient { SHORT_POLLS } else { 1 } {
             let passage = self.pass_gate(pump, request, class);
             if passage != ClaimOutcome::Closed {
                 return passage;
@@ -132,14 +132,14 @@ impl MessageGates {
         if passage == ClaimOutcome::Done {
             out.number += 1;
             out.misses = 0;
-            let tally = pump.engine.tally();
-            tally.gated.add(1);
-            tally.gated_bytes.add(memory.bytes() as u64);
+            let counters = pump.engine.live_counters();
+            counters.gated.add(1);
+            counters.gated_bytes.add(memory.bytes() as u64);
         }
         passage
     }
 
-    /// Goes on with sends that wait.
+    /// Continues sends that wait.
     pub(super) fn send_waiting(&mut self, pump: &mut Pump) -> bool {
         let mut moved = false;
         let mut at = 0;
@@ -159,7 +159,7 @@ impl MessageGates {
         let mut moved = false;
         while let Some(first) = self.out[class as usize].waiting.front().copied() {
             match self.pass_gate(pump, first, class) {
-                ClaimOutcome::Done => pump.engine.sent_beside(first),
+                ClaimOutcome::Done => pump.engine.sent_by_gate(first),
                 ClaimOutcome::Closed if !is_kept(pump, first) => return moved,
                 ClaimOutcome::Closed | ClaimOutcome::Barred => {
                     self.flush(pump, self.out[class as usize].name);
@@ -172,7 +172,7 @@ impl MessageGates {
         moved
     }
 
-    /// A send that has waited goes the ordinary way.
+    /// Sends a message that has waited in frames.
     fn send_in_frames(&mut self, pump: &mut Pump, request: RequestId, class: u32) {
         self.out[class as usize].skip();
         let (key, early) = pump.key_of(request);
@@ -180,8 +180,8 @@ impl MessageGates {
         pump.lend(request, key);
     }
 
-    /// All that waits for the same receiver in the same context goes the ordinary way, in the order of the starts: a receive of any
-    /// tag may take it, and must not find what was sent later before it.
+    /// Sends all messages that wait for the same receiver in the same context in frames, in the order of the starts: a
+    /// receive with any tag may match them, and must not find one that was sent later first.
     #[inline]
     fn flush(&mut self, pump: &mut Pump, name: GateName) {
         if !self.waiting.is_empty() {
@@ -209,10 +209,10 @@ impl MessageGates {
         }
     }
 
-    /// A send that is none of a class's own is about to go: it takes a number if it is a message of a class.
+    /// To be called before a send outside the class: it takes a number if it is a message of a class.
     #[cold]
     #[inline(never)]
-    pub(crate) fn mind_send(&mut self, pump: &mut Pump, target: SendTarget) {
+    pub(crate) fn before_send(&mut self, pump: &mut Pump, target: SendTarget) {
         let name = GateName {
             context: target.context.0,
             peer: target.peer.0,
@@ -225,14 +225,14 @@ impl MessageGates {
         let out = &mut self.out[class as usize];
         out.skip();
         out.others += 1;
-        if out.others > MOST_OTHERS {
+        if out.others > MAX_OTHERS {
             self.leave(pump, class, true);
         }
     }
 
-    /// A receiver asks for gates.
+    /// Takes in a BIND.
     pub(super) fn take_bind(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
-        if pump.engine.is_drowned(name.peer()) {
+        if pump.engine.is_backlogged(name.peer()) {
             return pump.refuse();
         }
         let class = self.out_names.get(&name).copied();
@@ -244,7 +244,7 @@ impl MessageGates {
         let Some((class, outlet)) = found else {
             return tell(pump, LEFT, name, inlet);
         };
-        // One that was not told of yet ends.
+        // An UNBIND for the old one has not arrived yet.
         self.leave(pump, class, false);
         let out = &mut self.out[class as usize];
         out.outlet = Some((outlet, inlet));
@@ -258,7 +258,7 @@ impl MessageGates {
         tell(pump, BOUND, name, inlet);
     }
 
-    /// A receiver opens gates no more.
+    /// Takes in an UNBIND.
     pub(super) fn take_unbind(&mut self, pump: &mut Pump, name: GateName, inlet: InletName) {
         let Some(class) = self.bound_out(name) else {
             return;
@@ -269,8 +269,8 @@ impl MessageGates {
         }
     }
 
-    /// Ends a class: what waits goes the ordinary way, and so does all that follows.
-    pub(super) fn leave(&mut self, pump: &mut Pump, class: u32, tells: bool) {
+    /// Ends a class: messages that wait are sent in frames, and so are all that follow.
+    pub(super) fn leave(&mut self, pump: &mut Pump, class: u32, notify: bool) {
         if self.out[class as usize].outlet.is_none() {
             return;
         }
@@ -282,23 +282,23 @@ impl MessageGates {
         if self.bound_out == 0 {
             pump.engine.guard_sends(false);
         }
-        if let Some((_, inlet)) = ended.filter(|_| tells) {
+        if let Some((_, inlet)) = ended.filter(|_| notify) {
             tell(pump, LEFT, name, inlet);
         }
     }
 }
 
-/// Whether a receiver keeps such a message, so that it need not wait.
+/// Whether a receiver keeps such a message if it is unexpected, so that it need not wait.
 fn is_kept(pump: &Pump, request: RequestId) -> bool {
     pump.limits
         .is_eager(pump.engine.arena().fields(request).bytes)
 }
 
-/// Persistent sends of a class before its receiver gets what it asks for.
+/// Persistent sends of a class before a BIND is accepted.
 const LEAST_STARTS: u32 = 3;
-/// Looks at a gate before a message that need not wait for it goes in a frame: some 100 ns.
-const SHORT_LOOKS: u32 = 50;
-/// From so many gates in a row that were closed on, one look.
-const MOST_MISSES: u32 = 8;
-/// Messages of a class that are no persistent sends, before its sender leaves it.
-const MOST_OTHERS: u32 = 8;
+/// Polls of a gate before a message that need not wait for it is sent in a frame: some 100 ns.
+const SHORT_POLLS: u32 = 50;
+/// Consecutive closed gates from which on a gate is polled once.
+const MAX_MISSES: u32 = 8;
+/// Messages of a class other than persistent sends, before its sender leaves it.
+const MAX_OTHERS: u32 = 8;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two ranks of a node in one thread, whose turns the seed decides: persistent and ordinary sends and receives, wildcards, probes,
-//! cancels and freed requests of the same classes. What each receive got is what the order of sends and posts says.
+//! Two ranks of a node in one thread, whose turns the seed determines: persistent and ordinary sends and receives,
+//! wildcards, probes, cancels and freed requests of the same classes. The expected message of each receive follows
+//! from the order of sends and posts.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -52,7 +53,7 @@ fn universe(file: &OwnedFd, me: u32) -> Universe {
 /// A message: its tag and its number among all.
 type Message = (usize, u32);
 
-/// A persistent request with its buffer, and what it was started for.
+/// A persistent request with its buffer, and the message of its present start.
 struct Own {
     request: RequestId,
     bytes: UserMemory,
@@ -60,14 +61,14 @@ struct Own {
 }
 
 struct Post {
-    /// `None`: of any.
+    /// `None`: any tag.
     tag: Option<usize>,
-    /// What came: `Err` before that, and of those that were cancelled.
+    /// The message received: `Err` before that, and if it was cancelled.
     got: Option<Message>,
     is_cancelled: bool,
 }
 
-/// An ordinary request under way.
+/// An ordinary request in progress.
 struct Other {
     request: RequestId,
     bytes: Vec<u8>,
@@ -77,7 +78,7 @@ struct Other {
 struct World {
     random: Random,
     all: Vec<Universe>,
-    /// Who sends, and who receives; they may be the same.
+    /// Sender and receiver; they may be the same.
     from: usize,
     to: usize,
     sends: Vec<Vec<Own>>,
@@ -86,7 +87,7 @@ struct World {
     other_receives: Vec<Other>,
     sent: Vec<Message>,
     posts: Vec<Post>,
-    /// How many of 100 steps do something out of the ordinary.
+    /// Percentage of steps that are out of the ordinary.
     wild: usize,
     was_bound: bool,
 }
@@ -238,7 +239,7 @@ impl World {
         }
     }
 
-    /// The program gives an inactive request up and makes another one.
+    /// Frees an inactive request and makes another one.
     fn renew(&mut self, tag: usize) {
         let own = &mut self.receives[tag][0];
         if own.started.is_none() {
@@ -274,7 +275,7 @@ impl World {
             if own.started.is_some() && from.messages.is_complete(own.request) {
                 from.collect(own.request);
                 own.started = None;
-                // The buffer is the program's again.
+                // The buffer belongs to the program again.
                 own.bytes.as_mut_slice().fill(0xDD);
             }
         }
@@ -309,7 +310,7 @@ impl World {
         self.posts.iter().filter(|post| !post.is_cancelled).count()
     }
 
-    /// Lets everything end that was begun: whatever is left over gets its other half.
+    /// Completes everything that was started: each operation left over gets its counterpart.
     fn end(&mut self) {
         for _ in 0..3 {
             self.rest();
@@ -341,7 +342,7 @@ impl World {
         }
     }
 
-    /// What each post gets by the rules: the first message that is left and that it can take.
+    /// The expected match of each post: the first remaining message that it can match.
     fn matched(&self) -> Vec<Option<Message>> {
         let mut left = self.sent.clone();
         let take = |post: &Post| {
@@ -355,7 +356,7 @@ impl World {
     }
 }
 
-/// Memory that both ranks reach.
+/// Memory that both ranks access.
 fn shared(universe: &mut Universe, bytes: usize) -> UserMemory {
     let memory = universe
         .messages
@@ -456,7 +457,7 @@ fn s3_9_whatever_comes_between_receives_get_what_the_order_says() {
     assert!(seeds.len() == 1 || bound > seeds.len() / 2, "{bound} bound");
 }
 
-/// Some rounds in which nothing comes between; then every class is bound.
+/// Rounds without interference; then every class is bound.
 fn rounds(world: &mut World, count: usize) {
     world.wild = 0;
     for _ in 0..count {
@@ -488,7 +489,7 @@ fn frames_that_make_no_sense_change_nothing() {
     for kind in [super::BIND, super::BOUND, super::UNBIND, super::LEFT] {
         for tag in [0, 2, 7, -1] {
             for words in [&[0u64, 0][..], &[u64::MAX, 1], &[4096, 1 << 40], &[1]] {
-                // A new BIND of a class that is bound is the receiver's right: it ends the old one.
+                // A new BIND of a bound class is allowed: it ends the old one.
                 let head = engine::FrameHead {
                     kind,
                     ..engine::wire::eager(ContextId(9), tag)
@@ -498,7 +499,7 @@ fn frames_that_make_no_sense_change_nothing() {
                         .messages
                         .pump
                         .engine
-                        .tell(Peer(other), head, words);
+                        .queue_frame(Peer(other), head, words);
                 }
                 let head = engine::FrameHead {
                     kind,
@@ -509,7 +510,7 @@ fn frames_that_make_no_sense_change_nothing() {
                     .messages
                     .pump
                     .engine
-                    .tell(to, head, words);
+                    .queue_frame(to, head, words);
             }
         }
         world.rest();
@@ -541,7 +542,7 @@ fn a_class_ends_with_its_requests_and_the_fast_paths_are_open_again() {
     assert!(
         gates
             .iter()
-            .all(|it| !it.minds_sends() && !it.minds_receives())
+            .all(|it| !it.tracks_sends() && !it.tracks_receives())
     );
     assert!(gates.iter().all(|it| !it.is_busy() || it.moving.is_empty()));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which launcher has started this process, by the variables that it left.
+//! Detects which launcher has started this process, by its environment variables.
 //!
-//! The order, where several are set: a socket of PMI that is open, PMIx, a port of PMI. Variables are inherited by programs that start
-//! launchers, a descriptor that is open is not.
+//! The order of precedence: an open PMI socket, PMIx, a PMI port. Programs that start launchers inherit variables, but
+//! not an open descriptor.
 
 use std::os::fd::OwnedFd;
 
@@ -16,8 +16,8 @@ pub(crate) enum PmiSetting {
     One,
     Two,
     Pmix,
-    /// The process is alone.
-    Nobody,
+    /// The process is a singleton.
+    Disabled,
 }
 
 impl PmiSetting {
@@ -26,13 +26,13 @@ impl PmiSetting {
             1 => Self::One,
             2 => Self::Two,
             3 => Self::Pmix,
-            4 => Self::Nobody,
+            4 => Self::Disabled,
             _ => Self::Auto,
         }
     }
 }
 
-/// How the process manager's server is reached.
+/// The address of the process manager's server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PmiAddress {
     /// Over an inherited socket.
@@ -42,15 +42,15 @@ pub(crate) enum PmiAddress {
         rank: u32,
         size: u32,
     },
-    /// Where it listens.
+    /// A host and port on which it listens.
     Port { port: String, id: u32 },
-    /// Through the library.
+    /// Through the PMIx library.
     Pmix,
     /// There is none.
-    Nobody,
+    None,
 }
 
-/// What a process inherits.
+/// The process's inherited state.
 pub(crate) trait Inherited {
     /// A variable of the environment.
     fn text(&self, variable: &str) -> Option<String>;
@@ -59,36 +59,37 @@ pub(crate) trait Inherited {
 }
 
 impl PmiAddress {
-    /// Looks.
+    /// Detects the server.
     ///
     /// # Errors
-    /// When the process is one of several and cannot reach the others, with what to do.
-    pub(crate) fn look(setting: PmiSetting, around: &impl Inherited) -> Result<Self, Error> {
-        // A child process of a rank has inherited its variables; the socket was closed for it, and a launcher's own child has another.
-        let is_child = around
+    /// When the process is one of several and cannot reach the others; the message has the remedy.
+    pub(crate) fn detect(setting: PmiSetting, environment: &impl Inherited) -> Result<Self, Error> {
+        // A child process of a rank has inherited its variables; the socket was closed for it, and a launcher's own
+        // child has another.
+        let is_child = environment
             .text(USED_VARIABLE)
-            .is_some_and(|text| text == used(around));
+            .is_some_and(|text| text == used(environment));
         let found = match setting {
-            PmiSetting::Nobody => return Ok(Self::Nobody),
+            PmiSetting::Disabled => return Ok(Self::None),
             _ if is_child => {
                 let version = match setting {
                     PmiSetting::Two => pmi::Version::Two,
                     _ => pmi::Version::One,
                 };
-                return Ok(socket(around, version).unwrap_or(Self::Nobody));
+                return Ok(socket(environment, version).unwrap_or(Self::None));
             }
-            PmiSetting::Auto => socket(around, pmi::Version::One)
-                .or_else(|| pmix(around))
-                .or_else(|| port(around)),
-            PmiSetting::One => socket(around, pmi::Version::One).or_else(|| port(around)),
-            PmiSetting::Two => socket(around, pmi::Version::Two),
-            PmiSetting::Pmix => pmix(around),
+            PmiSetting::Auto => socket(environment, pmi::Version::One)
+                .or_else(|| pmix(environment))
+                .or_else(|| port(environment)),
+            PmiSetting::One => socket(environment, pmi::Version::One).or_else(|| port(environment)),
+            PmiSetting::Two => socket(environment, pmi::Version::Two),
+            PmiSetting::Pmix => pmix(environment),
         };
         match (found, setting) {
             (Some(found), _) => Ok(found),
-            (None, PmiSetting::Auto) => match companions(around) {
+            (None, PmiSetting::Auto) => match companions(environment) {
                 Some(words) => Err(Error::Boot(words)),
-                None => Ok(Self::Nobody),
+                None => Ok(Self::None),
             },
             (None, _) => Err(Error::Boot(format!(
                 "RMPI_PMI asks for {}, and no launcher has told how it is reached",
@@ -102,9 +103,9 @@ impl PmiAddress {
         }
     }
 
-    /// The same for people; `None` where there is none.
-    pub(crate) fn words(&self, around: &impl Inherited) -> Option<String> {
-        let text = |name: &str| around.text(name).unwrap_or_default();
+    /// The same for display; `None` if there is none.
+    pub(crate) fn words(&self, environment: &impl Inherited) -> Option<String> {
+        let text = |name: &str| environment.text(name).unwrap_or_default();
         match self {
             Self::Socket {
                 number,
@@ -126,33 +127,33 @@ impl PmiAddress {
                 text("PMIX_RANK"),
                 text("PMIX_NAMESPACE")
             )),
-            Self::Nobody => None,
+            Self::None => None,
         }
     }
 
-    /// How many processes the job has, as far as that is known before the server is asked.
-    pub(crate) fn size(&self, around: &impl Inherited) -> u32 {
+    /// Number of processes of the job, as far as it is known before the server is contacted.
+    pub(crate) fn size(&self, environment: &impl Inherited) -> u32 {
         match self {
             Self::Socket { size, .. } => *size,
-            Self::Nobody => 1,
+            Self::None => 1,
             Self::Port { .. } | Self::Pmix => ["OMPI_COMM_WORLD_SIZE", STEP_TASKS]
                 .iter()
-                .find_map(|name| number(around, name))
+                .find_map(|name| number(environment, name))
                 .unwrap_or(1),
         }
     }
 
-    /// Says hello to the server. `own` takes an inherited descriptor over.
+    /// Connects to the server. `own` takes an inherited descriptor over.
     ///
     /// # Errors
-    /// When it does not answer as one.
+    /// When its reply is invalid.
     pub(crate) fn begin(
         self,
         own: impl FnOnce(i32) -> Option<OwnedFd>,
     ) -> Result<Option<PmiClient>, Error> {
         let failed = |error: pmi::Error| Error::Boot(error.to_string());
         match self {
-            Self::Nobody => Ok(None),
+            Self::None => Ok(None),
             Self::Pmix => {
                 let client = pmix::Client::begin();
                 let client = client.map_err(|error| Error::Boot(error.to_string()))?;
@@ -177,8 +178,8 @@ impl PmiAddress {
     }
 }
 
-/// What tells this process's place in its job from those of other jobs: the variables of all launchers.
-pub(crate) fn used(around: &impl Inherited) -> String {
+/// Identifies this process's place in its job: the values of all launchers' variables.
+pub(crate) fn used(environment: &impl Inherited) -> String {
     const NAMES: [&str; 10] = [
         "PMI_FD",
         "PMI_RANK",
@@ -191,20 +192,24 @@ pub(crate) fn used(around: &impl Inherited) -> String {
         "SLURM_STEP_ID",
         "SLURM_PROCID",
     ];
-    let values = NAMES.map(|name| around.text(name).unwrap_or_default());
+    let values = NAMES.map(|name| environment.text(name).unwrap_or_default());
     values.join(",")
 }
 
-/// Where a rank leaves [`used`] for its child processes.
+/// The variable in which a rank stores [`used`] for its child processes.
 pub(crate) const USED_VARIABLE: &str = "RMPI_PMI_USED";
 
-fn number<T: std::str::FromStr>(around: &impl Inherited, variable: &str) -> Option<T> {
-    around.text(variable)?.trim().parse().ok()
+fn number<T: std::str::FromStr>(environment: &impl Inherited, variable: &str) -> Option<T> {
+    environment.text(variable)?.trim().parse().ok()
 }
 
-fn socket(around: &impl Inherited, version: pmi::Version) -> Option<PmiAddress> {
-    let number_of = number(around, "PMI_FD").filter(|number| around.is_socket(*number))?;
-    let (rank, size) = (number(around, "PMI_RANK")?, number(around, "PMI_SIZE")?);
+fn socket(environment: &impl Inherited, version: pmi::Version) -> Option<PmiAddress> {
+    let number_of =
+        number(environment, "PMI_FD").filter(|number| environment.is_socket(*number))?;
+    let (rank, size) = (
+        number(environment, "PMI_RANK")?,
+        number(environment, "PMI_SIZE")?,
+    );
     (rank < size).then_some(PmiAddress::Socket {
         number: number_of,
         version,
@@ -213,31 +218,34 @@ fn socket(around: &impl Inherited, version: pmi::Version) -> Option<PmiAddress> 
     })
 }
 
-fn pmix(around: &impl Inherited) -> Option<PmiAddress> {
-    around.text("PMIX_NAMESPACE")?;
-    number::<u32>(around, "PMIX_RANK")?;
+fn pmix(environment: &impl Inherited) -> Option<PmiAddress> {
+    environment.text("PMIX_NAMESPACE")?;
+    number::<u32>(environment, "PMIX_RANK")?;
     Some(PmiAddress::Pmix)
 }
 
-fn port(around: &impl Inherited) -> Option<PmiAddress> {
-    let port = around.text("PMI_PORT")?;
-    let id = number(around, "PMI_ID")?;
+fn port(environment: &impl Inherited) -> Option<PmiAddress> {
+    let port = environment.text("PMI_PORT")?;
+    let id = number(environment, "PMI_ID")?;
     Some(PmiAddress::Port { port, id })
 }
 
-/// Whether this process is one of several although no server is there: then each would be a job of its own, rank 0 of 1.
-fn companions(around: &impl Inherited) -> Option<String> {
+/// Whether this process is one of several without a server: each would be a job of its own, rank 0 of 1.
+fn companions(environment: &impl Inherited) -> Option<String> {
     let alone = "with RMPI_PMI=none each of them is a job of its own";
-    let count = |name: &str| number::<u32>(around, name).filter(|count| *count > 1);
-    if let Some(count) = count("PMI_SIZE").filter(|_| around.text("PMI_RANK").is_some()) {
+    let count = |name: &str| number::<u32>(environment, name).filter(|count| *count > 1);
+    if let Some(count) = count("PMI_SIZE").filter(|_| environment.text("PMI_RANK").is_some()) {
         return Some(format!(
             "PMI_SIZE says that this is one of {count} processes, and PMI_FD that their launcher is reached over descriptor {}, which is \
              no open socket: what stands between the launcher and the program must leave it open; {alone}",
-            around.text("PMI_FD").unwrap_or_else(|| "(none)".to_owned()),
+            environment
+                .text("PMI_FD")
+                .unwrap_or_else(|| "(none)".to_owned()),
         ));
     }
-    // A batch script has them too, but for the number of its step's tasks.
-    let has_step = around.text("SLURM_PROCID").is_some() && around.text("SLURM_STEP_ID").is_some();
+    // A batch script has them too, except for the number of its step's tasks.
+    let has_step =
+        environment.text("SLURM_PROCID").is_some() && environment.text("SLURM_STEP_ID").is_some();
     let count = count(STEP_TASKS).filter(|_| has_step)?;
     Some(format!(
         "srun has started {count} of this program, and has not told them how they find each other: start them by srun --mpi=pmi2, by \
@@ -251,9 +259,9 @@ const STEP_TASKS: &str = "SLURM_STEP_NUM_TASKS";
 mod tests {
     use super::*;
 
-    struct Around(&'static [(&'static str, &'static str)]);
+    struct FakeEnvironment(&'static [(&'static str, &'static str)]);
 
-    impl Inherited for Around {
+    impl Inherited for FakeEnvironment {
         fn text(&self, variable: &str) -> Option<String> {
             let found = self.0.iter().find(|(name, _)| *name == variable)?;
             Some(found.1.to_owned())
@@ -270,8 +278,11 @@ mod tests {
         ("SLURM_STEP_NUM_TASKS", "4"),
     ];
 
-    fn said(setting: PmiSetting, around: &'static [(&'static str, &'static str)]) -> String {
-        match PmiAddress::look(setting, &Around(around)) {
+    fn described(
+        setting: PmiSetting,
+        environment: &'static [(&'static str, &'static str)],
+    ) -> String {
+        match PmiAddress::detect(setting, &FakeEnvironment(environment)) {
             Ok(found) => format!("{found:?}"),
             Err(error) => error.to_string(),
         }
@@ -287,10 +298,13 @@ mod tests {
             ("PMIX_RANK", "0"),
         ];
         let socket = "Socket { number: 11, version: One, rank: 2, size: 4 }";
-        assert_eq!(said(PmiSetting::Auto, both), socket);
-        assert_eq!(said(PmiSetting::Two, both), socket.replace("One", "Two"));
-        assert_eq!(said(PmiSetting::Pmix, both), "Pmix");
-        assert_eq!(said(PmiSetting::Nobody, both), "Nobody");
+        assert_eq!(described(PmiSetting::Auto, both), socket);
+        assert_eq!(
+            described(PmiSetting::Two, both),
+            socket.replace("One", "Two")
+        );
+        assert_eq!(described(PmiSetting::Pmix, both), "Pmix");
+        assert_eq!(described(PmiSetting::Disabled, both), "None");
         let stale: &[(&str, &str)] = &[
             ("PMI_FD", "12"),
             ("PMI_RANK", "2"),
@@ -298,27 +312,29 @@ mod tests {
             ("PMIX_NAMESPACE", "prterun-n0-140@0"),
             ("PMIX_RANK", "0"),
         ];
-        assert_eq!(said(PmiSetting::Auto, stale), "Pmix");
+        assert_eq!(described(PmiSetting::Auto, stale), "Pmix");
         let port: &[(&str, &str)] = &[("PMI_PORT", "vm:41907"), ("PMI_ID", "3")];
         assert_eq!(
-            said(PmiSetting::Auto, port),
+            described(PmiSetting::Auto, port),
             "Port { port: \"vm:41907\", id: 3 }"
         );
-        assert_eq!(said(PmiSetting::Auto, &[]), "Nobody");
+        assert_eq!(described(PmiSetting::Auto, &[]), "None");
     }
 
     #[test]
     fn people_are_told_by_what_a_process_finds_others() {
-        let words = |setting, around: &'static [(&'static str, &'static str)]| {
-            let around = Around(around);
-            PmiAddress::look(setting, &around).unwrap().words(&around)
+        let words = |setting, environment: &'static [(&'static str, &'static str)]| {
+            let environment = FakeEnvironment(environment);
+            PmiAddress::detect(setting, &environment)
+                .unwrap()
+                .words(&environment)
         };
         let srun: &[(&str, &str)] = &[("PMI_FD", "11"), ("PMI_RANK", "2"), ("PMI_SIZE", "4")];
         let one = "PMI-1 over descriptor 11, as rank 2 of 4";
         assert_eq!(words(PmiSetting::Auto, srun).as_deref(), Some(one));
         let two = one.replace("PMI-1", "PMI-2");
         assert_eq!(words(PmiSetting::Two, srun), Some(two));
-        assert_eq!(words(PmiSetting::Nobody, srun), None);
+        assert_eq!(words(PmiSetting::Disabled, srun), None);
         let port: &[(&str, &str)] = &[("PMI_PORT", "vm:41907"), ("PMI_ID", "3")];
         let at_port = "PMI-1 at vm:41907, as process 3";
         assert_eq!(words(PmiSetting::Auto, port).as_deref(), Some(at_port));
@@ -329,22 +345,28 @@ mod tests {
 
     #[test]
     fn one_of_several_that_cannot_find_the_others_says_what_to_do() {
-        let words = said(PmiSetting::Auto, SLURM);
+        let words = described(PmiSetting::Auto, SLURM);
         assert!(
             words.contains("srun has started 4") && words.contains("--mpi=pmi2"),
             "{words}"
         );
-        assert_eq!(said(PmiSetting::Nobody, SLURM), "Nobody");
+        assert_eq!(described(PmiSetting::Disabled, SLURM), "None");
         // A batch script.
-        assert_eq!(said(PmiSetting::Auto, &SLURM[..1]), "Nobody");
+        assert_eq!(described(PmiSetting::Auto, &SLURM[..1]), "None");
         let closed: &[(&str, &str)] = &[("PMI_FD", "12"), ("PMI_RANK", "2"), ("PMI_SIZE", "4")];
-        assert!(said(PmiSetting::Auto, closed).contains("descriptor 12, which is no open socket"));
+        assert!(
+            described(PmiSetting::Auto, closed).contains("descriptor 12, which is no open socket")
+        );
         for (setting, words) in [
             (PmiSetting::One, "asks for pmi1"),
             (PmiSetting::Two, "asks for pmi2"),
             (PmiSetting::Pmix, "asks for pmix"),
         ] {
-            assert!(said(setting, &[]).contains(words), "{}", said(setting, &[]));
+            assert!(
+                described(setting, &[]).contains(words),
+                "{}",
+                described(setting, &[])
+            );
         }
     }
 
@@ -356,30 +378,30 @@ mod tests {
             ("PMI_SIZE", "4"),
             ("RMPI_PMI_USED", "12,2,4,,,,,,,"),
         ];
-        assert_eq!(said(PmiSetting::Auto, child), "Nobody");
-        assert_eq!(said(PmiSetting::Two, child), "Nobody");
-        assert_eq!(used(&Around(child)), "12,2,4,,,,,,,");
-        // The same numbers by chance, and another rank.
+        assert_eq!(described(PmiSetting::Auto, child), "None");
+        assert_eq!(described(PmiSetting::Two, child), "None");
+        assert_eq!(used(&FakeEnvironment(child)), "12,2,4,,,,,,,");
+        // The same numbers by coincidence, and another rank.
         let started: &[(&str, &str)] = &[
             ("PMI_FD", "11"),
             ("PMI_RANK", "2"),
             ("PMI_SIZE", "4"),
             ("RMPI_PMI_USED", "11,2,4,,,,,,,"),
         ];
-        assert!(said(PmiSetting::Auto, started).starts_with("Socket"));
+        assert!(described(PmiSetting::Auto, started).starts_with("Socket"));
         let other: &[(&str, &str)] = &[
             ("PMIX_NAMESPACE", "job"),
             ("PMIX_RANK", "3"),
             ("RMPI_PMI_USED", ",,,,,job,2,,,"),
         ];
-        assert_eq!(said(PmiSetting::Auto, other), "Pmix");
+        assert_eq!(described(PmiSetting::Auto, other), "Pmix");
     }
 
     #[test]
     fn the_size_of_the_job_is_known_before_the_server_is_asked() {
-        let around = Around(&[("OMPI_COMM_WORLD_SIZE", "5")]);
-        assert_eq!(PmiAddress::Pmix.size(&around), 5);
-        assert_eq!(PmiAddress::Pmix.size(&Around(SLURM)), 4);
-        assert_eq!(PmiAddress::Nobody.size(&around), 1);
+        let environment = FakeEnvironment(&[("OMPI_COMM_WORLD_SIZE", "5")]);
+        assert_eq!(PmiAddress::Pmix.size(&environment), 5);
+        assert_eq!(PmiAddress::Pmix.size(&FakeEnvironment(SLURM)), 4);
+        assert_eq!(PmiAddress::None.size(&environment), 1);
     }
 }

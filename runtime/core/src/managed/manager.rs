@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server of a launcher, whichever language it speaks: what a process leaves for the others of its job, and finds of them.
+//! The server of a launcher, over any of its protocols: the key-value store through which the processes of a job
+//! exchange data.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -12,7 +13,7 @@ use crate::Error;
 pub(crate) enum PmiClient {
     /// Over a socket.
     Pmi(pmi::Client),
-    /// Through the library of PMIx.
+    /// Through the PMIx library.
     Pmix(Box<pmix::Client>),
 }
 
@@ -31,7 +32,7 @@ impl PmiClient {
         }
     }
 
-    /// Which program of the command line.
+    /// Index of this process's program on the command line.
     pub(crate) fn app(&self) -> u32 {
         match self {
             Self::Pmi(client) => client.app(),
@@ -39,7 +40,7 @@ impl PmiClient {
         }
     }
 
-    /// What the launcher calls the job: no two that run on a host at a time are called the same.
+    /// The launcher's name of the job: unique among the jobs that run on a host at a time.
     pub(crate) fn job(&self) -> String {
         match self {
             Self::Pmi(client) => client.job().to_owned(),
@@ -47,25 +48,25 @@ impl PmiClient {
         }
     }
 
-    /// Leaves something of this rank for the others.
-    pub(crate) fn put(&mut self, what: &str, value: &str) -> Result<(), Error> {
-        let key = key(self.rank(), what);
+    /// Stores a value of this rank for the others.
+    pub(crate) fn put(&mut self, item: &str, value: &str) -> Result<(), Error> {
+        let key = key(self.rank(), item);
         match self {
             Self::Pmi(client) => client.put(&key, value).map_err(failed),
             Self::Pmix(client) => client.put(&key, value).map_err(failed),
         }
     }
 
-    /// What a rank has left before the last fence.
-    pub(crate) fn get(&mut self, rank: u32, what: &str) -> Result<Option<String>, Error> {
-        let key = key(rank, what);
+    /// A value that a rank stored before the last fence.
+    pub(crate) fn get(&mut self, rank: u32, item: &str) -> Result<Option<String>, Error> {
+        let key = key(rank, item);
         match self {
             Self::Pmi(client) => client.get(&key).map_err(failed),
             Self::Pmix(client) => client.get(rank, &key).map_err(failed),
         }
     }
 
-    /// Begins to wait for all ranks of the job.
+    /// Enters a fence of all ranks of the job.
     pub(crate) fn begin_fence(&mut self) -> Result<(), Error> {
         match self {
             Self::Pmi(client) => client.begin_fence().map_err(failed),
@@ -73,7 +74,7 @@ impl PmiClient {
         }
     }
 
-    /// Whether all have begun; never waits.
+    /// Whether all have entered it; never blocks.
     pub(crate) fn is_fence_over(&mut self) -> Result<bool, Error> {
         match self {
             Self::Pmi(client) => client.is_fence_over().map_err(failed),
@@ -81,19 +82,20 @@ impl PmiClient {
         }
     }
 
-    /// Rests until the server says something, or somebody knocks at the door; or, where the server cannot wake this process, a little.
-    pub(crate) fn rest(&self, door: Option<BorrowedFd<'_>>) {
+    /// Waits until the server sends, or a rank connects at `listener`; for a short time if the server cannot wake this
+    /// process.
+    pub(crate) fn rest(&self, listener: Option<BorrowedFd<'_>>) {
         let mut sources: Vec<PollFd<'_>> = Vec::with_capacity(2);
-        sources.extend(door.map(|door| PollFd::from_borrowed_fd(door, PollFlags::IN)));
+        sources.extend(listener.map(|listener| PollFd::from_borrowed_fd(listener, PollFlags::IN)));
         let patience = match self {
             Self::Pmi(client) => {
                 let server = client.as_fd();
                 sources.push(PollFd::from_borrowed_fd(server, PollFlags::IN));
                 None
             }
-            Self::Pmix(_) => Some(NAP),
+            Self::Pmix(_) => Some(POLL_INTERVAL),
         };
-        // Whatever it says: who rests looks again.
+        // Whatever the outcome: the caller polls again.
         let _ = poll(&mut sources, patience.as_ref());
     }
 
@@ -105,7 +107,7 @@ impl PmiClient {
         }
     }
 
-    /// This process is through.
+    /// Leaves the job.
     pub(crate) fn finalize(&mut self) -> Result<(), Error> {
         match self {
             Self::Pmi(client) => client.finalize().map_err(failed),
@@ -114,8 +116,8 @@ impl PmiClient {
     }
 }
 
-fn key(rank: u32, what: &str) -> String {
-    format!("rmpi-{rank}-{what}")
+fn key(rank: u32, item: &str) -> String {
+    format!("rmpi-{rank}-{item}")
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "it is mapped over")]
@@ -123,8 +125,8 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Boot(error.to_string())
 }
 
-/// Between two looks for what a thread of a library does.
-const NAP: Timespec = Timespec {
+/// Time between two polls for the work of a library's thread.
+const POLL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 200_000,
 };

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ranks of a node, who find each other at a name in the system: one leads, the others are its guests.
+//! The ranks of a node, which meet at an abstract socket name: one leads, the others are its guests.
 //!
-//! The name is an abstract one (it begins with a zero byte): it ends with who has it, and is seen by whoever could share memory and no
-//! others. Who connects must be a process of the same user. A guest says hello before anybody tells the server that it is ready; so the
-//! leader knows all of them when the server says that all are.
+//! An abstract name (it begins with a zero byte) disappears with the process that bound it, and is visible in the
+//! network namespace only. A guest must be a process of the same user. It sends its hello message before any rank
+//! enters the fence of the server; so the leader has all guests when that fence is over.
 //!
-//! The connections stay. At the end of one the leader knows that a rank has ended; whether it had finalized, it said before.
+//! The connections stay open. The end of one means that the rank has exited; whether it had finalized MPI, it reported
+//! before.
 
 use std::collections::VecDeque;
 use std::hash::Hasher;
@@ -27,7 +28,7 @@ use wireup::{Boot, ToDaemon, ToRank};
 
 use crate::Error;
 
-/// A rank that has taken its node's name, or found it taken.
+/// A rank that has bound its node's name, or connected to it.
 #[derive(Debug)]
 pub(super) enum NodeEntry {
     Leader(Leader),
@@ -46,13 +47,13 @@ pub(super) enum NodeRole {
 #[derive(Debug)]
 pub(super) struct Leader {
     rank: u32,
-    /// Where guests connect, until all have come.
-    door: Option<OwnedFd>,
+    /// The listening socket, until all guests have connected.
+    listener: Option<OwnedFd>,
     guests: Vec<GuestSeat>,
     lost: VecDeque<(u32, String)>,
 }
 
-/// A guest, as its leader sees it.
+/// A guest, as seen by its leader.
 #[derive(Debug)]
 struct GuestSeat {
     rank: u32,
@@ -63,32 +64,32 @@ struct GuestSeat {
 #[derive(Debug)]
 pub(super) struct NodeGuest {
     socket: OwnedFd,
-    /// The rank at the other end, as soon as it has said so.
+    /// The rank at the other end, once it is known.
     leader: Option<u32>,
     is_over: bool,
 }
 
 impl NodeRole {
-    /// Who has ended without having said so, one at a time.
+    /// The next rank that has exited without finalizing MPI.
     pub(super) fn next_lost(&mut self) -> Option<(u32, String)> {
         match self {
             Self::None => None,
             Self::Guest(guest) => guest.next_lost(),
             Self::Leader(leader) => {
-                leader.look();
+                leader.check_guests();
                 leader.lost.pop_front()
             }
         }
     }
 
-    /// This process is through: that it ends is no failure.
+    /// Reports that this process has finalized MPI: its exit is no failure.
     pub(super) fn part(&self, rank: u32) {
         match self {
             Self::None => {}
-            Self::Leader(leader) => leader.say(&ToRank::Finalized { rank }),
+            Self::Leader(leader) => leader.broadcast(&ToRank::Finalized { rank }),
             Self::Guest(guest) => {
                 let words = ToDaemon::Finalized { rank }.encode();
-                // A leader that has ended needs no words.
+                // A leader that has exited needs no message.
                 let _ = rustix::net::send(&guest.socket, &words, SendFlags::NOSIGNAL);
             }
         }
@@ -96,22 +97,22 @@ impl NodeRole {
 }
 
 impl NodeEntry {
-    /// Comes to the name of a job on this node.
+    /// Binds the name of a job on this node, or connects to it.
     ///
     /// # Errors
-    /// When the system gives no socket, or somebody else has the name.
+    /// When no socket can be made, or another user has the name.
     pub(super) fn at(job: &str, rank: u32) -> Result<Self, Error> {
         let name = name_of(job);
         let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(failed("name"))?;
         let since = Instant::now();
         loop {
-            let door = socket(SocketFlags::NONBLOCK)?;
-            match rustix::net::bind(&door, &address) {
+            let listener = socket(SocketFlags::NONBLOCK)?;
+            match rustix::net::bind(&listener, &address) {
                 Ok(()) => {
-                    rustix::net::listen(&door, MOST_WAITING).map_err(failed("listen"))?;
+                    rustix::net::listen(&listener, MAX_WAITING).map_err(failed("listen"))?;
                     return Ok(Self::Leader(Leader {
                         rank,
-                        door: Some(door),
+                        listener: Some(listener),
                         guests: Vec::new(),
                         lost: VecDeque::new(),
                     }));
@@ -122,8 +123,8 @@ impl NodeEntry {
             let guest = socket(SocketFlags::empty())?;
             match rustix::net::connect(&guest, &address) {
                 Ok(()) => return NodeGuest::greet(guest, rank).map(Self::Guest),
-                // It does not listen yet; or it has ended meanwhile.
-                Err(Errno::CONNREFUSED | Errno::INTR) if since.elapsed() < PATIENCE => {
+                // It does not listen yet; or it has exited meanwhile.
+                Err(Errno::CONNREFUSED | Errno::INTR) if since.elapsed() < CONNECT_TIMEOUT => {
                     sleep(Duration::from_millis(1));
                 }
                 Err(error) => return Err(failed("connect")(error)),
@@ -131,10 +132,10 @@ impl NodeEntry {
         }
     }
 
-    /// Takes in who has come.
+    /// Accepts guests that have connected.
     ///
     /// # Errors
-    /// When a guest is none of this job.
+    /// When a guest is not of this job.
     pub(super) fn admit(&mut self, size: u32) -> Result<(), Error> {
         match self {
             Self::Leader(leader) => leader.admit(size),
@@ -142,20 +143,20 @@ impl NodeEntry {
         }
     }
 
-    /// What is readable when somebody comes.
-    pub(super) fn door(&self) -> Option<BorrowedFd<'_>> {
+    /// Readable when a guest connects.
+    pub(super) fn listener(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Leader(leader) => leader.door.as_ref().map(AsFd::as_fd),
+            Self::Leader(leader) => leader.listener.as_ref().map(AsFd::as_fd),
             Self::Guest(_) => None,
         }
     }
 }
 
 impl Leader {
-    /// Takes in who has come and said hello.
+    /// Accepts guests that have connected, and takes their hello messages.
     pub(super) fn admit(&mut self, size: u32) -> Result<(), Error> {
-        while let Some(door) = &self.door {
-            let socket = match rustix::net::accept_with(door, SocketFlags::CLOEXEC) {
+        while let Some(listener) = &self.listener {
+            let socket = match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
                 Ok(socket) => socket,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
@@ -164,14 +165,14 @@ impl Leader {
             if !is_own_user(&socket) {
                 continue;
             }
-            // It was said before anybody waits for this process.
+            // It was sent before any rank waits for this process.
             let patience = Some(Duration::from_secs(10));
             let _ = set_socket_timeout(&socket, Timeout::Recv, patience);
             let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
-            let heard = rustix::io::retry_on_intr(|| {
+            let received = rustix::io::retry_on_intr(|| {
                 rustix::net::recv(&socket, &mut bytes[..], RecvFlags::empty())
             });
-            let length = heard.map_or(0, |(length, _)| length);
+            let length = received.map_or(0, |(length, _)| length);
             let hello = ToDaemon::decode(&bytes[..length]);
             let Ok(ToDaemon::Hello { rank, .. }) = hello else {
                 continue;
@@ -188,9 +189,9 @@ impl Leader {
         Ok(())
     }
 
-    /// All have come.
-    pub(super) fn close_door(&mut self) {
-        self.door = None;
+    /// Closes the listening socket, when all have connected.
+    pub(super) fn close_listener(&mut self) {
+        self.listener = None;
     }
 
     /// CPUs that the ranks of this node may use, bit `c % 64` of word `c / 64` for CPU `c`.
@@ -200,7 +201,7 @@ impl Leader {
         cpus(guests.filter_map(Pid::from_raw))
     }
 
-    /// The ranks of this node, in their order.
+    /// The ranks of this node, in ascending order.
     pub(super) fn ranks(&self) -> Vec<u32> {
         let mut ranks: Vec<u32> = self.guests.iter().map(|seat| seat.rank).collect();
         ranks.push(self.rank);
@@ -208,11 +209,11 @@ impl Leader {
         ranks
     }
 
-    /// Tells each guest what a daemon would, with the segment.
+    /// Sends each guest what a daemon would, with the segment.
     ///
     /// # Errors
-    /// When one does not take it for another reason than that it has ended.
-    pub(super) fn tell(
+    /// When a send fails for another reason than the exit of a guest.
+    pub(super) fn send_boot(
         &self,
         words: impl Fn(u32) -> Boot,
         segment: Option<&OwnedFd>,
@@ -229,7 +230,7 @@ impl Leader {
             }
             let flags = SendFlags::NOSIGNAL;
             match rustix::net::sendmsg(&seat.socket, &parts, &mut ancillary, flags) {
-                // Who has ended is seen at the next look.
+                // The next check finds a guest that has exited.
                 Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => {}
                 Err(error) => return Err(failed("tell")(error)),
             }
@@ -237,13 +238,13 @@ impl Leader {
         Ok(())
     }
 
-    /// Looks who has ended, and tells the others.
-    fn look(&mut self) {
+    /// Checks for guests that have exited, and informs the others.
+    fn check_guests(&mut self) {
         let mut place = 0;
         while let Some(seat) = self.guests.get(place) {
             let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
-            let heard = rustix::net::recv(&seat.socket, &mut bytes[..], RecvFlags::DONTWAIT);
-            let is_over = match heard {
+            let received = rustix::net::recv(&seat.socket, &mut bytes[..], RecvFlags::DONTWAIT);
+            let is_over = match received {
                 Err(Errno::AGAIN | Errno::INTR) => {
                     place += 1;
                     continue;
@@ -257,7 +258,7 @@ impl Leader {
             let GuestSeat { rank, .. } = self.guests.swap_remove(place);
             if !is_over {
                 let why = ENDED.to_owned();
-                self.say(&ToRank::Lost {
+                self.broadcast(&ToRank::Lost {
                     rank,
                     why: why.clone(),
                 });
@@ -266,11 +267,11 @@ impl Leader {
         }
     }
 
-    fn say(&self, words: &ToRank) {
+    fn broadcast(&self, words: &ToRank) {
         let words = words.encode();
         for seat in &self.guests {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            // Who does not hear it has ended, or will see the end of this process.
+            // A guest that does not receive it has exited, or will detect the end of this process.
             let _ = rustix::net::send(&seat.socket, &words, flags);
         }
     }
@@ -299,11 +300,11 @@ impl NodeGuest {
         })
     }
 
-    /// What the leader tells, and the segment.
+    /// The leader's first message, and the segment.
     ///
     /// # Errors
-    /// When it has ended, or tells something else.
-    pub(super) fn hear(&mut self) -> Result<(Boot, OwnedFd), Error> {
+    /// When it has exited, or sends something else.
+    pub(super) fn receive_first(&mut self) -> Result<(Boot, OwnedFd), Error> {
         let (boot, segment) = self.receive()?;
         self.leader = boot.leader;
         let without = || Error::Boot("the leader of this node has sent no segment".to_owned());
@@ -313,11 +314,11 @@ impl NodeGuest {
         Ok((boot, segment))
     }
 
-    /// What it tells later.
+    /// The leader's second message.
     ///
     /// # Errors
-    /// When it has ended, or tells something else.
-    pub(super) fn hear_more(&self) -> Result<Boot, Error> {
+    /// When it has exited, or sends something else.
+    pub(super) fn receive_second(&self) -> Result<Boot, Error> {
         self.receive().map(|(boot, _)| boot)
     }
 
@@ -347,14 +348,14 @@ impl NodeGuest {
         }
     }
 
-    /// What the leader says after the beginning: who has ended.
+    /// The leader's later messages: ranks that have exited.
     fn next_lost(&mut self) -> Option<(u32, String)> {
         if self.is_over {
             return None;
         }
         let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
-        let heard = rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT);
-        let length = match heard {
+        let received = rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT);
+        let length = match received {
             Err(Errno::AGAIN | Errno::INTR) => return None,
             Ok((length, _)) => length,
             Err(_) => 0,
@@ -376,7 +377,7 @@ impl NodeGuest {
 pub(super) fn cpus(others: impl Iterator<Item = Pid>) -> Vec<u64> {
     let mut words = vec![0_u64; CpuSet::MAX_CPU / 64];
     for process in std::iter::once(None).chain(others.map(Some)) {
-        // One that has ended uses none.
+        // A process that has exited uses none.
         let Ok(set) = sched_getaffinity(process) else {
             continue;
         };
@@ -388,7 +389,7 @@ pub(super) fn cpus(others: impl Iterator<Item = Pid>) -> Vec<u64> {
     words
 }
 
-/// At the other end is a process of the same user.
+/// Whether the process at the other end is of the same user.
 fn is_own_user(socket: &OwnedFd) -> bool {
     crate::boot::other_end(socket).is_some_and(|(user, _)| user == getuid().as_raw())
 }
@@ -416,9 +417,10 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
 }
 
 const ENDED: &str = "its process has ended without MPI_Finalize";
-/// Guests that have connected and wait to be taken in; where the system allows fewer, others wait in their call.
-const MOST_WAITING: i32 = 4096;
+/// Backlog of guests that have connected and wait to be accepted; where the system allows fewer, others block in
+/// `connect`.
+const MAX_WAITING: i32 = 4096;
 /// A leader listens at once, unless its core is taken.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// With the numbers of as many ranks as a node can have.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Room for the numbers of as many ranks as a node can have.
 const LONGEST_BOOT: usize = 1 << 19;

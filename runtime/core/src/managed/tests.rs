@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that a simulated server of PMI-1 has started, each a thread of this process.
+//! Ranks started by a simulated PMI-1 server, each a thread of this process.
 
 use super::*;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use std::io::{BufRead, BufReader, Write};
 
-/// A server for some ranks, whose name is of one test alone.
+/// A server for some ranks, with a name unique to one test.
 struct Server {
     name: String,
     size: u32,
@@ -70,17 +70,17 @@ impl Server {
         PmiClient::Pmi(client.unwrap())
     }
 
-    /// All ranks, born on one node.
-    fn births(self: &Arc<Self>) -> Vec<Born> {
-        let births: Vec<JoinHandle<Born>> = (0..self.size)
+    /// All ranks, joined on one node.
+    fn joined_jobs(self: &Arc<Self>) -> Vec<JoinedJob> {
+        let joined_jobs: Vec<JoinHandle<JoinedJob>> = (0..self.size)
             .map(|rank| {
                 let server = Arc::clone(self);
                 thread::spawn(move || Managed::join(server.manager(rank)).unwrap())
             })
             .collect();
-        births
+        joined_jobs
             .into_iter()
-            .map(|birth| birth.join().unwrap())
+            .map(|joining| joining.join().unwrap())
             .collect()
     }
 }
@@ -88,28 +88,28 @@ impl Server {
 #[test]
 fn ranks_of_a_node_share_one_segment_and_know_each_other() {
     let server = Server::new("one-node", 5);
-    let births = server.births();
-    let first = &births[0].boot;
-    for (rank, born) in (0..).zip(&births) {
-        let boot = &born.boot;
+    let joined_jobs = server.joined_jobs();
+    let first = &joined_jobs[0].boot;
+    for (rank, joined) in (0..).zip(&joined_jobs) {
+        let boot = &joined.boot;
         assert_eq!((boot.rank, boot.size, boot.local_rank), (rank, 5, rank));
         assert_eq!(boot.ranks, Ranks::first(5));
         assert_eq!((boot.job, boot.stream_key), (first.job, first.stream_key));
         assert!(!boot.over_hosts && boot.leader.is_some());
     }
-    let files = births.iter().map(|born| {
-        let stat = rustix::fs::fstat(born.segment.as_ref().unwrap()).unwrap();
+    let files = joined_jobs.iter().map(|joined| {
+        let stat = rustix::fs::fstat(joined.segment.as_ref().unwrap()).unwrap();
         (stat.st_dev, stat.st_ino)
     });
     let files: std::collections::HashSet<_> = files.collect();
     assert_eq!(files.len(), 1);
 }
 
-/// What a rank hears, in the end.
-fn hears(managed: &mut Managed) -> ToRank {
+/// The final message that a rank receives.
+fn received(managed: &mut Managed) -> ToRank {
     let since = std::time::Instant::now();
     while since.elapsed().as_secs() < 20 {
-        if let ControlInput::Words(words) = managed.hear() {
+        if let ControlInput::Words(words) = managed.receive() {
             return words;
         }
         thread::yield_now();
@@ -120,46 +120,53 @@ fn hears(managed: &mut Managed) -> ToRank {
 #[test]
 fn a_rank_that_ends_without_a_word_is_lost_to_its_neighbours_alone() {
     let server = Server::new("lost", 4);
-    let mut births = server.births();
-    let leader = births[0].boot.leader.unwrap();
+    let mut joined_jobs = server.joined_jobs();
+    let leader = joined_jobs[0].boot.leader.unwrap();
     let guests: Vec<u32> = (0..4).filter(|rank| *rank != leader).collect();
-    // One says that it is through, another one does not.
-    births[guests[0] as usize].managed.finalized().unwrap();
-    let place = |births: &[Born], rank| births.iter().position(|born| born.boot.rank == rank);
+    // One reports that it has finalized MPI, another one does not.
+    joined_jobs[guests[0] as usize].managed.finalized().unwrap();
+    let place = |joined_jobs: &[JoinedJob], rank| {
+        joined_jobs
+            .iter()
+            .position(|joined| joined.boot.rank == rank)
+    };
     for rank in [guests[0], guests[1]] {
-        let place = place(&births, rank).unwrap();
-        drop(births.remove(place));
+        let place = place(&joined_jobs, rank).unwrap();
+        drop(joined_jobs.remove(place));
     }
     for rank in [leader, guests[2]] {
-        let place = place(&births, rank).unwrap();
+        let place = place(&joined_jobs, rank).unwrap();
         let expected = ToRank::Lost {
             rank: guests[1],
             why: "its process has ended without MPI_Finalize".to_owned(),
         };
-        assert_eq!(hears(&mut births[place].managed), expected);
+        assert_eq!(received(&mut joined_jobs[place].managed), expected);
     }
-    // The leader is through, and then ends.
-    let of_leader = place(&births, leader).unwrap();
-    births[of_leader].managed.finalized().unwrap();
-    drop(births.remove(of_leader));
-    assert!(matches!(births[0].managed.hear(), ControlInput::Nothing));
+    // The leader finalizes MPI, and then exits.
+    let of_leader = place(&joined_jobs, leader).unwrap();
+    joined_jobs[of_leader].managed.finalized().unwrap();
+    drop(joined_jobs.remove(of_leader));
+    assert!(matches!(
+        joined_jobs[0].managed.receive(),
+        ControlInput::Nothing
+    ));
 }
 
 #[test]
 fn a_leader_that_ends_without_a_word_is_lost() {
     let server = Server::new("leader", 3);
-    let mut births = server.births();
-    let leader = births[0].boot.leader.unwrap();
-    births.retain(|born| born.boot.rank != leader);
-    for born in &mut births {
-        let words = hears(&mut born.managed);
+    let mut joined_jobs = server.joined_jobs();
+    let leader = joined_jobs[0].boot.leader.unwrap();
+    joined_jobs.retain(|joined| joined.boot.rank != leader);
+    for joined in &mut joined_jobs {
+        let words = received(&mut joined.managed);
         assert!(matches!(words, ToRank::Lost { rank, .. } if rank == leader));
     }
 }
 
 #[test]
 fn ranks_of_other_nodes_are_found_by_what_they_left_with_the_server() {
-    // Each is alone on its node, as their names there tell.
+    // Each is alone on its node, according to its host name there.
     let server = Server::new("nodes", 3);
     let places: Vec<JoinHandle<Managed>> = (0..3)
         .map(|rank| {
@@ -172,7 +179,7 @@ fn ranks_of_other_nodes_are_found_by_what_they_left_with_the_server() {
                 assert!(boot.over_hosts);
                 let mut managed = Managed::new(manager, NodeRole::None);
                 let record = vec![u8::try_from(rank).unwrap(); 200 * rank as usize / 2];
-                managed.meet_others(&mut boot, &record).unwrap();
+                managed.exchange_records(&mut boot, &record).unwrap();
                 // Rank 1 has no CPU of its own.
                 assert!(boot.crowded);
                 assert_eq!(boot.nodes.map(|nodes| nodes.to_string()).unwrap(), "0+3x1");
@@ -184,18 +191,18 @@ fn ranks_of_other_nodes_are_found_by_what_they_left_with_the_server() {
     places[0].take(&ToDaemon::LookUp { rank: 0, of: 2 });
     places[0].take(&ToDaemon::LookUp { rank: 0, of: 0 });
     let record = Record::new(&[2; 200]).unwrap();
-    assert_eq!(hears(&mut places[0]), ToRank::Record { rank: 2, record });
+    assert_eq!(received(&mut places[0]), ToRank::Record { rank: 2, record });
     assert!(matches!(
-        hears(&mut places[0]),
+        received(&mut places[0]),
         ToRank::NoRecord { rank: 0, .. }
     ));
     places[0].take(&ToDaemon::Quiet { rank: 0 });
-    assert!(matches!(places[0].hear(), ControlInput::Nothing));
+    assert!(matches!(places[0].receive(), ControlInput::Nothing));
     for rank in [1, 2] {
         places[rank as usize].take(&ToDaemon::Quiet { rank });
     }
     for place in &mut places {
-        assert_eq!(hears(place), ToRank::AllQuiet);
+        assert_eq!(received(place), ToRank::AllQuiet);
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests made of others: one handle for several operations (`MPI_Isendrecv`), persistent sends that are packed or
-//! copied at each start, buffered sends, and the flush of their buffers.
+//! Requests composed of others: one handle for several operations (`MPI_Isendrecv`), persistent sends that are packed
+//! or copied at each start, buffered sends, and the flush of their buffers.
 //!
 //! A bundle has a slot of its own, so that the application holds an ordinary request; it completes when all its parts
 //! have.
@@ -13,14 +13,14 @@ use super::Messages;
 use crate::operation::exhausted;
 use crate::{Error, Mode, Payload, SendTarget};
 
-/// Everything that is under way beside plain sends and receives.
+/// All operations in progress besides plain sends and receives.
 #[derive(Debug, Default)]
 pub(crate) struct Bundles {
     open: Vec<Bundle>,
     replays: FxHashMap<u32, SendTemplate>,
     /// Buffered sends that are not complete.
     buffered: Vec<Buffered>,
-    /// Requests that the application has freed before they were complete, and whose data must still be settled.
+    /// Requests that the application has freed before they were complete, and whose data must still be processed.
     given_up: Vec<RequestId>,
 }
 
@@ -29,12 +29,12 @@ struct Bundle {
     request: RequestId,
     parts: Vec<RequestId>,
     /// The part whose status is the bundle's.
-    speaker: Option<RequestId>,
-    /// Also waits until this buffer is empty.
+    status_part: Option<RequestId>,
+    /// Also waits until this buffer has no messages.
     flush: Option<u64>,
 }
 
-/// What a persistent send does at each start.
+/// The parameters of each start of a persistent send.
 #[derive(Clone, Debug)]
 struct SendTemplate {
     target: Option<SendTarget>,
@@ -52,47 +52,47 @@ struct Buffered {
 /// The four modes of a send (MPI 5.0 section 3.4); a ready send is a standard one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendMode {
-    /// By standard or synchronous protocol.
+    /// With the standard or synchronous protocol.
     Direct(Mode),
     /// From a copy, counted against this buffer.
     Buffered {
-        /// Whose buffer: the owner's number for it.
+        /// The owner's number of the buffer.
         buffer: u64,
     },
 }
 
 impl Bundles {
-    /// Whether [`Messages::settle_bundles`] has nothing to look at.
+    /// Whether [`Messages::settle_bundles`] has nothing to do.
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
         self.open.is_empty() && self.buffered.is_empty() && self.given_up.is_empty()
     }
 
-    /// The operations that a bundle's request stands for; none if it is no bundle's.
+    /// The operations of a bundle's request; empty if it is not a bundle.
     pub(crate) fn parts_of(&self, request: RequestId) -> &[RequestId] {
         let mut open = self.open.iter();
         let bundle = open.find(|bundle| bundle.request == request);
         bundle.map_or(&[], |bundle| &bundle.parts)
     }
 
-    /// Whether [`give_up`](Self::give_up) was told of a request that is not complete yet.
+    /// Whether a request was [given up](Self::give_up) and is not complete yet.
     #[inline]
     pub(crate) fn has_given_up(&self, request: RequestId) -> bool {
         self.given_up.contains(&request)
     }
 
-    /// From now on this request is collected here as soon as it is complete.
+    /// Has this request collected here as soon as it is complete.
     pub(crate) fn give_up(&mut self, request: RequestId) {
         self.given_up.push(request);
     }
 
-    /// Whether sends are under way that nobody will collect but this process itself.
-    pub(crate) fn owes_copies(&self, arena: &RequestArena) -> bool {
+    /// Whether sends are in progress that only this process itself will collect.
+    pub(crate) fn has_unfinished_copies(&self, arena: &RequestArena) -> bool {
         let is_send = |request: &RequestId| arena.fields(*request).kind == RequestKind::Send;
         !self.buffered.is_empty() || self.given_up.iter().any(is_send)
     }
 
-    /// A request was freed: its replay goes with it.
+    /// Drops the template of a request that was freed.
     pub(crate) fn drop_replay(&mut self, request: RequestId, arena: &RequestArena) {
         if !self.replays.is_empty() {
             self.replays.remove(&arena.token(request));
@@ -165,11 +165,11 @@ impl Messages {
         Ok(request)
     }
 
-    /// Starts a persistent request of another sort than a plain send or receive, which is no task's.
+    /// Starts a persistent request that is not a plain send or receive, and not a task.
     pub(crate) fn restart_other(&mut self, request: RequestId) -> Result<(), Error> {
         let token = self.pump.engine.arena().token(request);
         let replay = self.bundles.replays.get(&token).cloned();
-        // The send first: where it fails, the request stays as it was, and nobody waits for it.
+        // The send first: if it fails, the request stays as it was, and nothing waits for it.
         let part = match replay {
             Some(SendTemplate {
                 target: Some(target),
@@ -179,7 +179,7 @@ impl Messages {
             _ => None,
         };
         if let Some(part) = part {
-            self.pump.engine.take_over_datatype(part, request);
+            self.pump.engine.copy_datatype(part, request);
         }
         self.pump.engine.restart_other(request);
         match part {
@@ -188,7 +188,7 @@ impl Messages {
                 self.bundles.open.push(Bundle {
                     request,
                     parts: vec![part],
-                    speaker: None,
+                    status_part: None,
                     flush: None,
                 });
             }
@@ -196,14 +196,14 @@ impl Messages {
         Ok(())
     }
 
-    /// One request for several; its status is that of `speaker`, one of the parts.
+    /// One request for several; its status is that of `status_part`, one of the parts.
     ///
     /// # Errors
-    /// When no request slot is left; the parts go on.
+    /// When no request slot is left; the parts continue.
     pub fn bundle(
         &mut self,
         parts: Vec<RequestId>,
-        speaker: Option<RequestId>,
+        status_part: Option<RequestId>,
     ) -> Result<RequestId, Error> {
         let request = self
             .pump
@@ -213,7 +213,7 @@ impl Messages {
         self.bundles.open.push(Bundle {
             request,
             parts,
-            speaker,
+            status_part,
             flush: None,
         });
         Ok(request)
@@ -233,13 +233,13 @@ impl Messages {
         self.bundles.open.push(Bundle {
             request,
             parts: Vec::new(),
-            speaker: None,
+            status_part: None,
             flush,
         });
         Ok(request)
     }
 
-    /// A request that completes when its owner says so (`MPI_Grequest_start`).
+    /// A generalized request, completed by the application (`MPI_Grequest_start`).
     ///
     /// # Errors
     /// When no request slot is left.
@@ -250,12 +250,12 @@ impl Messages {
             .map_err(|_| exhausted())
     }
 
-    /// Its owner says so.
+    /// Completes a generalized request.
     pub fn finish_general(&mut self, request: RequestId) {
         self.pump.engine.finish_other(request, None);
     }
 
-    /// Bytes that unfinished buffered sends hold of a buffer, and how many sends there are.
+    /// Bytes that unfinished buffered sends occupy in a buffer, and the number of these sends.
     pub fn buffered_bytes(&mut self, buffer: u64) -> (u64, u64) {
         self.settle_buffered();
         let held = self
@@ -291,7 +291,7 @@ impl Messages {
                 let bundle = self.bundles.open.swap_remove(at);
                 self.pump
                     .engine
-                    .finish_other(bundle.request, bundle.speaker);
+                    .finish_other(bundle.request, bundle.status_part);
                 bundle.parts.into_iter().for_each(|part| self.release(part));
             } else {
                 at += 1;
@@ -326,7 +326,7 @@ impl Messages {
     }
 }
 
-/// Of a request that belongs to no communicator, or takes its context from a part.
+/// Context of a request that belongs to no communicator, or takes its context from a part.
 const NO_CONTEXT: ContextId = ContextId(0);
 
 #[cfg(test)]

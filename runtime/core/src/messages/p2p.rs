@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Point-to-point operations of a process (MPI 5.0 chapter 3), after communicators and C arguments were resolved.
+//! Point-to-point operations of a process (MPI 5.0 chapter 3), with communicators and C arguments already resolved.
 
 use engine::{ContextId, Peer, ProbedMessage, RequestId, RequestState, Send, wire};
 use transport::{Arrived, SLOT_BODY_BYTES};
@@ -29,8 +29,8 @@ impl Messages {
         memory: UserMemory,
         mode: Mode,
     ) -> Result<Option<RequestId>, Error> {
-        if self.gates.minds_sends() {
-            self.gates.mind_send(&mut self.pump, target);
+        if self.gates.tracks_sends() {
+            self.gates.before_send(&mut self.pump, target);
         }
         let small = self.pump.limits.sends_at_once(memory.bytes() as u64);
         if small && mode == Mode::Standard && self.pump.engine.is_clear(target.peer) {
@@ -48,8 +48,8 @@ impl Messages {
         self.send_later(target, memory, mode).map(Some)
     }
 
-    /// The fast path of sending: a message of `BYTES` bytes (at most eight) in one word. `None` where anything stands in
-    /// the way of sending it at once. After `Some(false)` the caller must [`ring_bell`](Self::ring_bell).
+    /// The fast path of sending: a message of `BYTES` bytes (at most eight) in one word. `None`: it could not be
+    /// posted at once. After `Some(false)` the caller must [`ring_bell`](Self::ring_bell).
     #[inline(always)]
     pub fn send_word<const BYTES: u8>(
         &mut self,
@@ -72,7 +72,8 @@ impl Messages {
             .post_word::<BYTES>(carrier(peer), head, word)
     }
 
-    /// The fast path for any message that goes at once, to any peer; the answer is that of [`send_word`](Self::send_word).
+    /// The fast path for any message that is posted at once, to any peer; returns the same as
+    /// [`send_word`](Self::send_word).
     #[inline(always)]
     pub fn send_at_hand(
         &mut self,
@@ -84,12 +85,12 @@ impl Messages {
         if !self.pump.limits.sends_at_once(bytes) || !self.pump.engine.is_all_clear() {
             return None;
         }
-        // The last one before a look is the ordinary way's.
+        // The general path makes the last send before a poll for arrivals.
         if bytes > SLOT_BODY_BYTES as u64 {
-            if self.sends_unlooked + 1 >= live_u32(Variable::SendsPerLook) {
+            if self.sends_since_poll + 1 >= live_u32(Variable::SendsPerLook) {
                 return None;
             }
-            self.sends_unlooked += 1;
+            self.sends_since_poll += 1;
         }
         let head = pump::head(wire::eager(context, tag));
         let (to, body) = (carrier(peer), memory.as_slice());
@@ -105,13 +106,13 @@ impl Messages {
         Some(sent)
     }
 
-    /// Rings the bell of a peer that does not look.
+    /// Rings the doorbell of a peer that does not poll.
     pub fn ring_bell(&mut self, peer: Peer) {
         self.pump.fabric.ring_bell(carrier(peer));
     }
 
-    /// The fast path of receiving: posts a receive where nothing stands in the way, and answers its token. `None`:
-    /// nothing was done. `datatype` as in [`tell_datatype`](Self::tell_datatype).
+    /// The fast path of receiving: posts a receive if no special handling is needed, and returns its token. `None`:
+    /// nothing was done. `datatype` as in [`record_datatype`](Self::record_datatype).
     #[inline(always)]
     pub fn receive_first(
         &mut self,
@@ -126,9 +127,9 @@ impl Messages {
             .post_first(context, peer, tag, (bytes, datatype), memory.address())
     }
 
-    /// Notes for debuggers which datatype the program named for a request: its handle as a number.
-    pub fn tell_datatype(&mut self, request: RequestId, handle: u32) {
-        self.pump.engine.tell_datatype(request, handle);
+    /// Records for debuggers the datatype that the application named for a request, by its handle.
+    pub fn record_datatype(&mut self, request: RequestId, handle: u32) {
+        self.pump.engine.record_datatype(request, handle);
     }
 
     #[inline(never)]
@@ -150,8 +151,8 @@ impl Messages {
         Ok(request)
     }
 
-    /// Starts a send of structured data. `None`: it is complete already. What does not go at once is packed frame by frame,
-    /// as the transport takes it.
+    /// Starts a send of noncontiguous data. `None`: it is complete already. Data that are not posted at once are
+    /// packed frame by frame, as the transport takes them.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -168,8 +169,8 @@ impl Messages {
             }
             return self.send_owned(target, data.pack(), mode);
         }
-        if self.gates.minds_sends() {
-            self.gates.mind_send(&mut self.pump, target);
+        if self.gates.tracks_sends() {
+            self.gates.before_send(&mut self.pump, target);
         }
         let send = Send {
             peer: target.peer,
@@ -191,10 +192,10 @@ impl Messages {
         Ok(Some(request))
     }
 
-    /// Sends structured data at once, if nothing is in the way. `false`: nothing was done.
+    /// Posts noncontiguous data at once, if no frame waits. `false`: nothing was done.
     fn send_packed(&mut self, target: SendTarget, data: &Structured) -> bool {
         let bytes = data.bytes();
-        let is_free = !self.gates.minds_sends() && self.pump.engine.is_clear(target.peer);
+        let is_free = !self.gates.tracks_sends() && self.pump.engine.is_clear(target.peer);
         if !is_free || !self.pump.limits.sends_at_once(bytes) {
             return false;
         }
@@ -212,7 +213,7 @@ impl Messages {
         is_posted
     }
 
-    /// Starts a send of bytes that the operation keeps until it is complete. `None`: it is complete already.
+    /// Starts a send of bytes that the operation owns until it is complete. `None`: it is complete already.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -242,8 +243,8 @@ impl Messages {
         source: ReceiveSource,
         memory: UserMemory,
     ) -> Result<RequestId, Error> {
-        if self.gates.minds_receives() {
-            self.gates.mind_receive(&mut self.pump, source);
+        if self.gates.tracks_receives() {
+            self.gates.before_receive(&mut self.pump, source);
         }
         let receive = wanted(source, memory);
         let (request, output) = self
@@ -257,7 +258,7 @@ impl Messages {
         Ok(request)
     }
 
-    /// Posts a receive of structured data.
+    /// Posts a receive of noncontiguous data.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -266,8 +267,8 @@ impl Messages {
         source: ReceiveSource,
         data: Structured,
     ) -> Result<RequestId, Error> {
-        if self.gates.minds_receives() {
-            self.gates.mind_receive(&mut self.pump, source);
+        if self.gates.tracks_receives() {
+            self.gates.before_receive(&mut self.pump, source);
         }
         let (request, output) = self
             .pump
@@ -281,17 +282,17 @@ impl Messages {
         Ok(request)
     }
 
-    /// The earliest message that such a receive would match, of those that have been taken in.
+    /// The earliest message that such a receive would match, of those taken in so far.
     pub fn find_message(&mut self, source: ReceiveSource) -> Option<ProbedMessage> {
-        if self.gates.minds_receives() {
-            self.gates.mind_receive(&mut self.pump, source);
+        if self.gates.tracks_receives() {
+            self.gates.before_receive(&mut self.pump, source);
         }
         self.pump
             .engine
             .probe(source.context, source.peer, source.tag)
     }
 
-    /// Takes a found message out of its queue, for one matched receive.
+    /// Takes a found message out of its queue, for a matched receive.
     pub fn claim(&mut self, found: ProbedMessage) {
         self.pump.engine.claim(found);
     }
@@ -317,7 +318,7 @@ impl Messages {
         Ok(request)
     }
 
-    /// Receives a claimed message into structured data.
+    /// Receives a claimed message into noncontiguous data.
     ///
     /// # Errors
     /// When no request slot is left; the message stays claimed.
@@ -338,27 +339,27 @@ impl Messages {
         Ok(request)
     }
 
-    /// Marks a request for cancellation. What becomes of it is known later, and turns of progress bring it.
+    /// Marks a request for cancellation. The outcome is known after further turns of progress.
     pub(crate) fn cancel(&mut self, request: RequestId) {
-        self.gates.mind_cancel(&mut self.pump, request);
+        self.gates.before_cancel(&mut self.pump, request);
         self.pump.engine.cancel(request);
         self.pump.drain();
     }
 
-    /// The application gives a request up, which is no task's; the operation still ends properly.
+    /// Frees a request that is not a task; its operation still completes.
     pub(crate) fn free(&mut self, request: RequestId) {
         self.bundles.drop_replay(request, self.pump.engine.arena());
         self.gates.forget_member(&mut self.pump, request);
-        if !self.pump.sides.is_empty() && self.free_with_side(request) {
+        if !self.pump.sides.is_empty() && self.free_with_data(request) {
             return;
         }
         self.pump.engine.free(request);
     }
 
-    /// Of a request that keeps something beside its slot: what was received must still be put where it belongs, so the
-    /// slot goes only after that. `false`: nothing is under way.
+    /// Frees a request with data outside its slot: received data must still be unpacked, so the slot is freed only
+    /// after that. `false`: no operation is in progress.
     #[cold]
-    fn free_with_side(&mut self, request: RequestId) -> bool {
+    fn free_with_data(&mut self, request: RequestId) -> bool {
         let token = self.pump.engine.arena().token(request);
         let state = self.pump.engine.arena().fields(request).state;
         if matches!(state, RequestState::Inactive | RequestState::Complete) {
@@ -372,31 +373,31 @@ impl Messages {
         has_side
     }
 
-    /// A complete request was looked at: its slot is free afterwards, or inactive if the request is persistent.
+    /// Frees the slot of a complete request whose status was read, or makes it inactive if the request is persistent.
     #[inline]
     pub(crate) fn release(&mut self, request: RequestId) {
         if !self.pump.sides.is_empty() {
-            self.pump.drop_side(request);
+            self.pump.drop_data(request);
         }
         self.pump.engine.collect(request);
     }
 
-    /// A frame of the engine's.
+    /// Takes in a frame of the engine's.
     #[inline(always)]
     pub(crate) fn take_in_message(&mut self, arrived: &Arrived) {
-        if self.gates.minds_receives() {
-            return self.take_in_minded(arrived);
+        if self.gates.tracks_receives() {
+            return self.take_in_gated(arrived);
         }
         self.pump.take_in(arrived);
     }
 
-    /// A frame that may bring the message of a class that has gates.
+    /// Takes in a frame that may be a message of a class that has gates.
     #[cold]
     #[inline(never)]
-    fn take_in_minded(&mut self, arrived: &Arrived) {
+    fn take_in_gated(&mut self, arrived: &Arrived) {
         let is_message = matches!(arrived.head.kind, wire::EAGER | wire::RTS | wire::FIRST);
         let class = is_message
-            .then(|| self.gates.mind_message(&mut self.pump, arrived))
+            .then(|| self.gates.count_message(&mut self.pump, arrived))
             .flatten();
         self.pump.take_in(arrived);
         if let Some(class) = class {

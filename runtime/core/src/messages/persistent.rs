@@ -39,9 +39,9 @@ impl Messages {
         self.pump.traffic.count(Peer(fields.peer), fields.bytes);
         match self.gates.class_of(request) {
             Some(class) if self.gates.restart_out(&mut self.pump, request, class) => return,
-            None if self.gates.minds_sends() => {
+            None if self.gates.tracks_sends() => {
                 let target = target_of(self.pump.engine.arena().fields(request));
-                self.gates.mind_send(&mut self.pump, target);
+                self.gates.before_send(&mut self.pump, target);
             }
             _ => {}
         }
@@ -55,7 +55,7 @@ impl Messages {
             true => wire::NO_KEY,
             false => self.pump.export(peer, buffer, bytes),
         };
-        // Asked at each start: a request may live long.
+        // Determined at each start: a request may live long.
         let early = self.pump.goes_early(peer, bytes, key);
         self.pump.engine.restart_send(request, key, early);
         self.pump.lend(request, key);
@@ -81,7 +81,7 @@ impl Messages {
         Ok(request)
     }
 
-    /// Makes an inactive persistent receive of structured data.
+    /// Makes an inactive persistent receive of noncontiguous data.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -104,9 +104,9 @@ impl Messages {
         if let Some(class) = self.gates.class_of(request) {
             return self.gates.restart_into(&mut self.pump, request, class);
         }
-        if self.gates.minds_receives() {
+        if self.gates.tracks_receives() {
             let source = source_of(self.pump.engine.arena().fields(request));
-            self.gates.mind_receive(&mut self.pump, source);
+            self.gates.before_receive(&mut self.pump, source);
         }
         if let Some(output) = self.pump.engine.restart_receive(request) {
             self.pump.carry_out_at_once(output);
@@ -114,7 +114,7 @@ impl Messages {
     }
 }
 
-/// Where the persistent send with these fields goes.
+/// The target of the persistent send with these fields.
 fn target_of(fields: &RequestFields) -> SendTarget {
     SendTarget {
         context: ContextId(fields.context),
@@ -123,7 +123,7 @@ fn target_of(fields: &RequestFields) -> SendTarget {
     }
 }
 
-/// What the persistent receive with these fields asks for.
+/// The source of the persistent receive with these fields.
 fn source_of(fields: &RequestFields) -> ReceiveSource {
     ReceiveSource {
         context: ContextId(fields.context),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which network is opened, and jobs of a few ranks on a fake one, with a daemon that does what the test wants.
+//! The selection of a network, and jobs of a few ranks on a fake one, with a daemon that the test controls.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::boot::DaemonLink;
 use crate::comm::{Comm, WORLD_CONTEXT};
 use crate::operation::{MessageStatus, Mode, ReceiveSource, SendTarget};
 use crate::roster::ProcessName;
-use crate::testing::talk;
+use crate::testing::exchange_messages;
 use crate::user_buf::UserMemory;
 
 fn boot(size: u32, local_size: u32) -> Boot {
@@ -27,27 +27,27 @@ fn boot(size: u32, local_size: u32) -> Boot {
 
 fn values(providers: &str) -> VariableValues {
     let pair = ("RMPI_PROVIDERS".to_owned(), providers.to_owned());
-    let (values, complaints) = VariableValues::from_environment(std::iter::once(pair));
-    assert!(complaints.is_empty(), "{complaints:?}");
+    let (values, warnings) = VariableValues::from_environment(std::iter::once(pair));
+    assert!(warnings.is_empty(), "{warnings:?}");
     values
 }
 
 fn opened(boot: Boot, providers: &str) -> String {
-    let birth = Birth {
+    let launch = LaunchState {
         boot: Some(boot),
         link: None,
         segment: None,
     };
-    open(&birth, &values(providers)).unwrap_err().to_string()
+    open(&launch, &values(providers)).unwrap_err().to_string()
 }
 
 #[test]
 fn a_lost_rank_of_a_group_is_told_with_its_number_there_and_the_first_reason() {
     let mut network = JobNetwork::new(0);
-    assert!(!network.wants_turns());
+    assert!(!network.needs_turns());
     assert!(network.add_lost(Peer(3), "it was killed"));
     assert!(!network.add_lost(Peer(3), "it does not answer"));
-    assert!(network.wants_turns());
+    assert!(network.needs_turns());
     assert_eq!(network.why_lost(Peer(3)), Some("it was killed"));
     assert_eq!(network.why_lost(Peer(2)), None);
     let lost = network.lost_among(&Group::of(vec![Peer(2), Peer(3)]));
@@ -91,20 +91,20 @@ fn a_network_needs_the_key_of_the_launcher() {
     );
 }
 
-/// Ranks of one process, and their daemon.
+/// Ranks in one process, and their daemon.
 struct Job {
     net: FakeNet,
     ranks: Vec<Universe>,
-    /// The daemon's ends of the lines.
+    /// The daemon's ends of the connections.
     lines: Vec<OwnedFd>,
     records: Vec<Option<Record>>,
-    /// Who asks for whom.
-    questions: VecDeque<(usize, u32)>,
-    /// All that were asked.
-    asked: Vec<(usize, u32)>,
-    /// Ranks whose record the daemon keeps to itself, for now.
+    /// Requests for records: from which rank, for which.
+    requests: VecDeque<(usize, u32)>,
+    /// All requests so far.
+    requested: Vec<(usize, u32)>,
+    /// Ranks whose record the daemon withholds for now.
     late: Vec<u32>,
-    /// Ranks that say that they are quiet.
+    /// Number of ranks that have reported quiescence.
     quiet: usize,
 }
 
@@ -120,7 +120,7 @@ impl Job {
             let (ours, theirs) = line.unwrap();
             universe.network.set_link(Some(DaemonLink::new(ours, rank)));
             universe.network.join(&mut universe.messages.pump, true);
-            universe.listen();
+            universe.exchange_with_daemon();
             (universe, theirs)
         });
         let (universes, lines) = pairs.unzip();
@@ -129,40 +129,40 @@ impl Job {
             ranks: universes,
             lines,
             records: vec![None; ranks as usize],
-            questions: VecDeque::new(),
-            asked: Vec::new(),
+            requests: VecDeque::new(),
+            requested: Vec::new(),
             late: Vec::new(),
             quiet: 0,
         }
     }
 
-    /// Everybody has a turn.
+    /// One turn of every rank and the daemon.
     fn turn(&mut self) {
         for universe in &mut self.ranks {
             universe.progress();
         }
         for rank in 0..self.lines.len() {
-            while let Some(words) = heard(&self.lines[rank]) {
-                self.hear(rank, words);
+            while let Some(words) = received(&self.lines[rank]) {
+                self.take_in(rank, words);
             }
         }
-        for _ in 0..self.questions.len() {
+        for _ in 0..self.requests.len() {
             self.answer_next();
         }
         let _ = self.net.advance() || self.net.advance_until(self.net.now_ns() + 1_000_000);
     }
 
-    fn hear(&mut self, rank: usize, words: ToDaemon) {
+    fn take_in(&mut self, rank: usize, words: ToDaemon) {
         match words {
             ToDaemon::Publish { record, .. } => self.records[rank] = Some(record),
             ToDaemon::LookUp { of, .. } => {
-                self.questions.push_back((rank, of));
-                self.asked.push((rank, of));
+                self.requests.push_back((rank, of));
+                self.requested.push((rank, of));
             }
             ToDaemon::Quiet { .. } => {
                 self.quiet += 1;
                 if self.quiet == self.ranks.len() {
-                    (0..self.quiet).for_each(|rank| self.say(rank, &ToRank::AllQuiet));
+                    (0..self.quiet).for_each(|rank| self.answer(rank, &ToRank::AllQuiet));
                 }
             }
             other => panic!("{other:?}"),
@@ -170,19 +170,19 @@ impl Job {
     }
 
     fn answer_next(&mut self) {
-        let Some((rank, of)) = self.questions.pop_front() else {
+        let Some((rank, of)) = self.requests.pop_front() else {
             return;
         };
         match &self.records[of as usize] {
             Some(record) if !self.late.contains(&of) => {
                 let record = record.clone();
-                self.say(rank, &ToRank::Record { rank: of, record });
+                self.answer(rank, &ToRank::Record { rank: of, record });
             }
-            _ => self.questions.push_back((rank, of)),
+            _ => self.requests.push_back((rank, of)),
         }
     }
 
-    fn say(&self, rank: usize, words: &ToRank) {
+    fn answer(&self, rank: usize, words: &ToRank) {
         rustix::net::send(&self.lines[rank], &words.encode(), SendFlags::empty()).unwrap();
     }
 
@@ -214,7 +214,7 @@ impl Job {
 
     /// Takes turns until a request is complete, and collects it.
     fn wait(&mut self, at: u32, request: RequestId) -> MessageStatus {
-        for _ in 0..MOST_TURNS {
+        for _ in 0..MAX_TURNS {
             if self.ranks[at as usize].messages.is_complete(request) {
                 return self.ranks[at as usize].collect(request);
             }
@@ -223,14 +223,14 @@ impl Job {
         panic!("request {request:?} of rank {at} does not end");
     }
 
-    /// The words of the error of a request that ends with one.
+    /// The message of the error of a request that ends with one.
     fn error(&mut self, at: u32, request: RequestId) -> String {
         let status = self.wait(at, request);
         status.error.expect("it cannot have worked").to_string()
     }
 }
 
-fn heard(line: &OwnedFd) -> Option<ToDaemon> {
+fn received(line: &OwnedFd) -> Option<ToDaemon> {
     let mut bytes = [0; wireup::MAX_DATAGRAM_BYTES];
     let (length, _) = rustix::net::recv(line, &mut bytes[..], RecvFlags::empty()).ok()?;
     ToDaemon::decode(&bytes[..length]).ok()
@@ -240,8 +240,8 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..251_u8).cycle().take(bytes).collect()
 }
 
-/// More than any of these jobs needs, and less than for ever.
-const MOST_TURNS: u32 = 1_000_000;
+/// More than any of these jobs needs, but finite.
+const MAX_TURNS: u32 = 1_000_000;
 
 #[test]
 fn ranks_find_each_other_when_they_have_something_to_say() {
@@ -250,7 +250,7 @@ fn ranks_find_each_other_when_they_have_something_to_say() {
         job.turn();
     }
     assert!(job.records.iter().all(Option::is_some));
-    assert_eq!(job.asked, [], "nobody has said anything");
+    assert_eq!(job.requested, [], "nobody has said anything");
     for bytes in [8, 5000, 300_000] {
         let (mut out, mut into) = (pattern(bytes), vec![0; bytes]);
         let sent = job.send(0, 1, &mut out);
@@ -262,15 +262,15 @@ fn ranks_find_each_other_when_they_have_something_to_say() {
         }
         assert_eq!(into, out, "{bytes} bytes");
     }
-    job.asked.sort_unstable();
-    job.asked.dedup();
-    assert!(job.asked.iter().all(|(rank, of)| *rank < 2 && *of < 2));
+    job.requested.sort_unstable();
+    job.requested.dedup();
+    assert!(job.requested.iter().all(|(rank, of)| *rank < 2 && *of < 2));
     for rank in 0..3 {
         while !job.ranks[rank].is_drained() {
             job.turn();
         }
         assert!(!job.ranks[rank].network.may_leave());
-        job.ranks[rank].network.say_quiet();
+        job.ranks[rank].network.report_quiescence();
     }
     while !job.ranks.iter().all(|rank| rank.network.may_leave()) {
         job.turn();
@@ -315,7 +315,7 @@ fn what_needs_a_rank_without_an_address_fails_with_the_reason() {
     }
     assert!(!job.ranks[0].messages.is_complete(send));
     let why = "it has ended".to_owned();
-    job.say(0, &ToRank::NoRecord { rank: 1, why });
+    job.answer(0, &ToRank::NoRecord { rank: 1, why });
     for request in [send, named, any] {
         assert_eq!(
             job.error(0, request),
@@ -354,7 +354,7 @@ fn a_rank_that_is_known_to_have_died_is_not_waited_for() {
     while !job.ranks[0].is_drained() {
         job.turn();
     }
-    // The others go on, and what they say to it last arrives nowhere.
+    // The others continue, and the last messages to it are lost.
     job.net.vanish(1);
     std::mem::forget(job.ranks.remove(1));
     let line = job.lines.remove(1);
@@ -365,9 +365,9 @@ fn a_rank_that_is_known_to_have_died_is_not_waited_for() {
     }
     let began_ns = job.net.now_ns();
     let why = "it was killed".to_owned();
-    job.say(0, &ToRank::Lost { rank: 1, why });
-    while let Some(news) = job.ranks[0].network.next_news() {
-        job.ranks[0].take_news(news);
+    job.answer(0, &ToRank::Lost { rank: 1, why });
+    while let Some(event) = job.ranks[0].network.next_event() {
+        job.ranks[0].take_in_daemon_event(event);
     }
     while !job.ranks[0].is_drained() {
         job.turn();
@@ -384,7 +384,12 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
     let mut job = Job::new(2);
     let (mut out, mut into) = (pattern(300_000), vec![0; 300_000]);
     let events = EventType::MemoryNotRegistered.bit() | EventType::PeerLost.bit();
-    job.ranks[0].messages.engine().tally().wanted.set(events);
+    job.ranks[0]
+        .messages
+        .engine()
+        .live_counters()
+        .subscribed
+        .set(events);
     for refused in [0, 1000] {
         job.net.fail_registers(0, refused);
         into.fill(0);
@@ -416,14 +421,19 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
 fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
     let mut job = Job::new(2);
     let events = EventType::PortDown.bit() | EventType::PortUp.bit();
-    job.ranks[0].messages.engine().tally().wanted.set(events);
+    job.ranks[0]
+        .messages
+        .engine()
+        .live_counters()
+        .subscribed
+        .set(events);
     let mut noted = Vec::new();
     for is_up in [false, true, false, true] {
         match is_up {
             true => job.net.port_up(0),
             false => job.net.port_down(0),
         }
-        // Nothing is said twice, whatever the device does.
+        // Nothing is reported twice, whatever the device does.
         for _ in 0..1_000 {
             job.turn();
         }
@@ -467,8 +477,8 @@ fn limits_are_those_of_the_settings() {
         ("RMPI_NET_GID_INDEX", "3, 1"),
     ];
     let given = given.map(|(name, text)| (name.to_owned(), text.to_owned()));
-    let (values, complaints) = VariableValues::from_environment(given.into_iter());
-    assert!(complaints.is_empty(), "{complaints:?}");
+    let (values, warnings) = VariableValues::from_environment(given.into_iter());
+    assert!(warnings.is_empty(), "{warnings:?}");
     let wanted = NetLimits {
         pairs: 3,
         datagrams_first: 0,
@@ -499,7 +509,7 @@ fn limits_are_those_of_the_settings() {
     assert_eq!(values.net_limits(), wanted);
 }
 
-/// Two jobs of one rank each, with keys of their own, that have met: either knows the other as 1.
+/// Two jobs of one rank each, with keys of their own, each of which has the other as peer 1.
 fn two_jobs(net: &FakeNet) -> [Universe; 2] {
     let keys = [0xa, 0xb];
     let mut both = keys.map(|key| {
@@ -519,7 +529,7 @@ fn two_jobs(net: &FakeNet) -> [Universe; 2] {
         };
         let record = both[other].messages.pump.fabric.network_record().unwrap();
         let name = ProcessName { job: 9, rank: 0 };
-        let peer = both[me].meet_far(name, far, &record).unwrap();
+        let peer = both[me].add_remote(name, far, &record).unwrap();
         assert_eq!((peer, both[me].roster().peer(name)), (Peer(1), Some(peer)));
     }
     both
@@ -531,7 +541,7 @@ fn jobs_that_meet_over_a_network_send_to_each_other_in_a_communicator_of_both() 
     let mut both = two_jobs(&net);
     let both_of_them = Comm::new(ContextId(44), Group::of(vec![Peer(0), Peer(1)]), 0);
     assert!(!both[0].is_on_one_node(&both_of_them));
-    talk(&mut both, &[8, 5000, 300_000, 3_000_000], || {
+    exchange_messages(&mut both, &[8, 5000, 300_000, 3_000_000], || {
         let _ = net.advance() || net.advance_until(net.now_ns() + 1_000_000);
     });
 }

@@ -48,7 +48,7 @@ fn narrow(value: f32) -> u16 {
     if size.is_nan() {
         return sign | 0x7e00;
     }
-    // Halfway to the first number that binary16 does not have rounds to infinity.
+    // The midpoint between the largest number and the next one, which binary16 does not have, rounds to infinity.
     if size >= 65520.0 {
         return sign | 0x7c00;
     }
@@ -58,7 +58,7 @@ fn narrow(value: f32) -> u16 {
         size.log2().floor() as i32
     };
     let steps = (size / 2f32.powi(exponent - 10)).round_ties_even() as u16;
-    // A subnormal has fewer than 1024 steps and exponent 0; a carry to 2048 moves the exponent by itself.
+    // A subnormal has fewer than 1024 steps and exponent 0; a carry to 2048 increments the exponent by itself.
     let biased = ((exponent + 14) as u16) << 10;
     sign | if steps < 1024 { steps } else { biased + steps }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! C's `long double`. On x86-64 that is the 80-bit format, computed by the unit that has it.
+//! C's `long double`. On x86-64 that is the 80-bit format, computed by the x87 FPU.
 //!
 //! # Safety
 //! Four instructions on memory of the function's own; the register stack is left as it was found.

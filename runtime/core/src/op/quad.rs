@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! IEEE 754 binary128, Fortran's `REAL*16`: no unit has it, so it is computed here, rounded to nearest with ties to even.
+//! IEEE 754 binary128, Fortran's `REAL*16`, computed in software, rounded to nearest with ties to even.
 
 use super::{ComplexPart, OpNumber};
 use std::cmp::Ordering;
@@ -11,7 +11,7 @@ pub(super) struct Quad(u128);
 struct Finite {
     negative: bool,
     exponent: i32,
-    /// With the leading one at bit 115 where the number is not too small for that; three bits more than are kept.
+    /// With the leading one at bit 115 unless the number is too small for that; three extra bits are kept.
     value: u128,
 }
 
@@ -44,7 +44,7 @@ impl OpNumber<16> for Quad {
             true => large.value + shifted,
             false => large.value - shifted,
         };
-        // What cancels is +0 (IEEE 754 section 6.3).
+        // An exact cancellation is +0 (IEEE 754 section 6.3).
         let negative = large.negative && (value != 0 || small.negative);
         Finite {
             negative,
@@ -119,13 +119,13 @@ impl Quad {
         self.magnitude() > INFINITY
     }
 
-    /// The one of two that is none, quiet.
+    /// The first NaN of the two, made quiet.
     fn nan_of(self, other: Self) -> Option<Self> {
         let nan = [self, other].into_iter().find(|number| number.is_nan());
         nan.map(|nan| Self(nan.0 | QUIET))
     }
 
-    /// Whole numbers in the order of the numbers; both zeros are the same.
+    /// An integer that orders the numbers; both zeros are equal.
     fn order(self) -> i128 {
         let magnitude = self.magnitude().cast_signed();
         if self.is_negative() {
@@ -188,7 +188,7 @@ impl Finite {
         if exponent >= MOST {
             return Quad(sign(negative) | INFINITY);
         }
-        // The leading one counts the exponent up, once by itself and once more where rounding carried: infinity at last.
+        // The leading one increments the exponent, and so does a carry from rounding: up to infinity.
         let exponent = u128::from((exponent - 1).unsigned_abs());
         Quad(sign(negative) | ((exponent << FRACTION) + kept))
     }
@@ -198,7 +198,7 @@ fn sign(negative: bool) -> u128 {
     if negative { SIGN } else { 0 }
 }
 
-/// Shifts right; the last bit tells whether anything was lost.
+/// Shifts right; the last bit is set if any bit was lost.
 fn shifted_right(value: u128, by: u32) -> u128 {
     match by {
         0 => value,
@@ -223,16 +223,16 @@ const SIGN: u128 = 1 << 127;
 const FRACTION: u32 = 112;
 /// Bits that are kept for rounding.
 const EXTRA: u32 = 3;
-/// Where the leading one of a [`Finite`] stands.
+/// Position of the leading one of a [`Finite`].
 const LEADING: u32 = FRACTION + EXTRA;
-/// Bits of a product that only tell whether it is exact: its leading one stands at 224 or 225.
+/// Bits of a product that only determine whether it is exact: its leading one is at 224 or 225.
 const DROPPED: u32 = 2 * FRACTION - LEADING;
 const BIAS: i32 = 16383;
-/// The exponent of what is no finite number.
+/// The exponent of infinity and NaN.
 const MOST: i32 = 0x7fff;
 const INFINITY: u128 = 0x7fff << FRACTION;
 const QUIET: u128 = 1 << (FRACTION - 1);
-/// What the processor's own units answer where there is no answer.
+/// The NaN that the processor's own units return.
 const NAN: Quad = Quad(SIGN | INFINITY | QUIET);
 
 #[cfg(test)]
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn halves_are_rounded_to_even() {
-        // 2^-113 is half of what the last bit of 1 stands for.
+        // 2^-113 is half a unit in the last place of 1.
         let half = Quad(u128::from(16383 - 113u32) << FRACTION);
         let one = bits(whole(1));
         assert_eq!(bits(whole(1).add(half)), one);

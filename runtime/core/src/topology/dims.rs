@@ -3,8 +3,8 @@
 
 use std::cmp::Reverse;
 
-/// As many factors of a number as are wanted, the largest first: of all choices the one whose largest and smallest factor
-/// lie closest together, and among those the one whose smallest factors are largest.
+/// `count` factors of a number, the largest first: of all choices the one whose largest and smallest factor are
+/// closest, and among those the one whose smallest factors are largest.
 ///
 /// ```
 /// use runtime::topology::balanced_dims;
@@ -23,23 +23,23 @@ pub fn balanced_dims(number: u32, count: usize) -> Vec<u32> {
         best: None,
         chosen: Vec::new(),
     };
-    search.go(number, count, number);
+    search.search(number, count, number);
     let mut best = search.best.unwrap_or_default();
     best.resize(count, 1);
     best
 }
 
 struct Search {
-    /// All divisors of the number, in rising order.
+    /// All divisors of the number, in ascending order.
     divisors: Vec<u32>,
-    /// Without ones at the end.
+    /// Without trailing ones.
     best: Option<Vec<u32>>,
     chosen: Vec<u32>,
 }
 
 impl Search {
-    /// Chooses `left` factors of `rest`, none above `most`, after those that are chosen.
-    fn go(&mut self, rest: u32, left: usize, most: u32) {
+    /// Chooses `left` factors of `rest`, none above `most`, after those already chosen.
+    fn search(&mut self, rest: u32, left: usize, most: u32) {
         if left == 1 || rest == 1 {
             if rest <= most {
                 self.finish(rest, left);
@@ -54,18 +54,18 @@ impl Search {
             if !rest.is_multiple_of(factor) || !reaches(factor, left, rest) {
                 continue;
             }
-            // The smallest factor to come cannot be above the mean of those left.
+            // The smallest remaining factor cannot be above the mean of those left.
             let first = self.chosen.first().copied().unwrap_or(factor);
             let smallest = root(rest / factor, left - 1).min(factor);
             if self.spread().is_some_and(|best| first - smallest > best) {
-                // At the top larger factors only make it worse.
+                // At the top level larger factors only make it worse.
                 if self.chosen.is_empty() {
                     break;
                 }
                 continue;
             }
             self.chosen.push(factor);
-            self.go(rest / factor, left - 1, factor);
+            self.search(rest / factor, left - 1, factor);
             self.chosen.pop();
         }
     }
@@ -88,13 +88,13 @@ impl Search {
     }
 }
 
-/// What orders the choices: the lowest is the best.
+/// The order of the choices: the lowest is the best.
 fn balance(factors: &[u32]) -> (u32, Reverse<Vec<u32>>) {
     let upwards = factors.iter().rev().copied().collect();
     (spread(factors), Reverse(upwards))
 }
 
-/// Between the first factor and the last one.
+/// Difference between the first factor and the last one.
 fn spread(factors: &[u32]) -> u32 {
     match factors {
         [first, .., last] => first - last,
@@ -102,7 +102,7 @@ fn spread(factors: &[u32]) -> u32 {
     }
 }
 
-/// Whether `count` factors up to `most` can make `number` at all.
+/// Whether `count` factors up to `most` can reach `number` at all.
 fn reaches(most: u32, count: usize, number: u32) -> bool {
     let mut reach = 1u64;
     for _ in 0..count {
@@ -155,14 +155,14 @@ fn divisors(number: u32) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// All ways to write a number as a product of factors that do not rise.
-    fn all_ways(number: u32, count: usize, most: u32) -> Vec<Vec<u32>> {
+    /// All descending factorizations of a number.
+    fn all_factorizations(number: u32, count: usize, most: u32) -> Vec<Vec<u32>> {
         if count == 0 {
             return if number == 1 { vec![vec![]] } else { vec![] };
         }
         let fits = (1..=most.min(number)).filter(|factor| number.is_multiple_of(*factor));
         fits.flat_map(|factor| {
-            let rest = all_ways(number / factor, count - 1, factor);
+            let rest = all_factorizations(number / factor, count - 1, factor);
             rest.into_iter()
                 .map(move |tail| [vec![factor], tail].concat())
         })
@@ -173,8 +173,8 @@ mod tests {
     fn no_choice_is_better_balanced() {
         for number in 1..200 {
             for count in 1..5 {
-                let ways = all_ways(number, count, number);
-                let best = ways
+                let factorizations = all_factorizations(number, count, number);
+                let best = factorizations
                     .iter()
                     .min_by(|one, other| balance(one).cmp(&balance(other)));
                 assert_eq!(

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rows of collectives that choose one algorithm of one collective, and their limits.
+//! The rows that select the algorithm of a collective, and its limits.
 
 use super::{Category, ControlVariable, Range, Scope, Variable, Verbosity};
 use crate::collective::choice;
 
-/// A row whose words are the ways of a collective.
+/// A row whose values are the algorithms of a collective.
 const fn choice(
     variable: Variable,
     name: &'static str,

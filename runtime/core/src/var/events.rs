@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one table of events that tools may hear of: what happens, and what is told of it.
+//! The one table of MPI_T event types: when an event happens, and its elements.
 //!
-//! What happens is noted where it does, in the engine or around it ([`crate::Messages::note`]), as a few words; this table
-//! says which elements a tool makes of them. Where nobody listens, that costs a load and a branch.
+//! Events are recorded where they happen, in the engine or around it ([`crate::Messages::note`]), as a few words; this
+//! table defines the elements of these words. Without a listener, that costs a load and a branch.
 
 use queue_layout::{COLLECTIVES, EventMask, EventType};
 
@@ -11,17 +11,17 @@ use super::{Category, Verbosity, pvars};
 /// One row of the table of event types.
 #[derive(Clone, Copy, Debug)]
 pub struct EventDescription {
-    /// Which one it is in the program.
+    /// Its type in the program.
     pub event: EventType,
     /// Its name.
     pub name: &'static str,
-    /// What it has to do with.
+    /// Its category.
     pub category: Category,
-    /// Whom it is for.
+    /// Its verbosity level.
     pub verbosity: Verbosity,
-    /// What is told of it.
+    /// Its elements.
     pub elements: &'static [Element],
-    /// What it means.
+    /// Its description.
     pub text: &'static str,
 }
 
@@ -30,11 +30,11 @@ pub struct EventDescription {
 pub struct Element {
     /// Its name.
     pub name: &'static str,
-    /// What it is made of.
+    /// Its type.
     pub kind: ElementType,
-    /// Where it is found.
+    /// Its location in the record.
     pub from: ElementOrigin,
-    /// The words for its values, if they are words.
+    /// The names of its values, if they are an enumeration.
     pub words: &'static [&'static str],
 }
 
@@ -48,7 +48,7 @@ pub enum ElementType {
 }
 
 impl ElementType {
-    /// Its bytes, which are its alignment too.
+    /// Its size in bytes, which is its alignment too.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -58,19 +58,19 @@ impl ElementType {
     }
 }
 
-/// Where in a record an element is found.
+/// The location of an element in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementOrigin {
     /// A word as it is.
     Word(usize),
     /// The handle of the communicator whose context is a word.
     Communicator(usize),
-    /// Whether the context in a word is one of messages of the library's own.
+    /// Whether the context in a word is one of the library's internal messages.
     Internal(usize),
 }
 
 impl EventDescription {
-    /// Where each element lies in a copy of the whole, as a C compiler would place them.
+    /// The displacement of each element in a copy of the whole, as a C compiler would place them.
     pub fn displacements(&self) -> impl Iterator<Item = usize> {
         let mut end = 0_usize;
         self.elements.iter().map(move |element| {
@@ -80,14 +80,14 @@ impl EventDescription {
         })
     }
 
-    /// The words for values of its element that has some.
+    /// The names of the values of its enumeration element.
     #[must_use]
     pub fn words(&self) -> &'static [&'static str] {
         let mut all = self.elements.iter().map(|element| element.words);
         all.find(|words| !words.is_empty()).unwrap_or_default()
     }
 
-    /// What it means, and what its elements are.
+    /// Its description, with its elements.
     #[must_use]
     pub fn describe(&self) -> String {
         let names: Vec<&str> = self.elements.iter().map(|element| element.name).collect();
@@ -95,20 +95,20 @@ impl EventDescription {
     }
 }
 
-/// What somebody listens to.
-static WANTED: EventMask = EventMask::none();
+/// The event types with listeners.
+static SUBSCRIBED: EventMask = EventMask::none();
 
-/// What somebody listens to.
+/// The event types with listeners.
 #[inline(always)]
 #[must_use]
 pub fn wanted() -> &'static EventMask {
-    &WANTED
+    &SUBSCRIBED
 }
 
-/// From now on these events are noted, as bits.
+/// Replaces the set of event types to be recorded, as bits.
 pub fn want(bits: u32) {
-    pvars::tally().wanted.set(bits);
-    WANTED.set(bits);
+    pvars::engine_counters().subscribed.set(bits);
+    SUBSCRIBED.set(bits);
 }
 
 const fn element(name: &'static str, kind: ElementType, from: ElementOrigin) -> Element {
@@ -167,7 +167,8 @@ const LARGE: &[Element] = &[
     element("bytes", ElementType::Long, ElementOrigin::Word(1)),
 ];
 
-/// The rail is its number among those of the process, the port that on its device; `serving` are the rails that serve now.
+/// The rail is its number among those of the process, the port that on its device; `serving` is the number of rails in
+/// service.
 const PORT: &[Element] = &[
     element("rail", ElementType::Int, ElementOrigin::Word(0)),
     element("port", ElementType::Int, ElementOrigin::Word(1)),
@@ -199,7 +200,7 @@ const CALLS: (Category, Verbosity) = (Category::Collectives, Verbosity::UserBasi
 const NETWORK: (Category, Verbosity) = (Category::Network, Verbosity::TunerBasic);
 const WAITING: (Category, Verbosity) = (Category::Waiting, Verbosity::TunerBasic);
 
-/// The table. An event keeps its place: new ones come last.
+/// The table. An event keeps its index: new ones come last.
 pub const EVENTS: &[EventDescription] = &[
     row(
         EventType::UnexpectedMessage,
@@ -422,7 +423,7 @@ mod tests {
 
     #[test]
     fn descriptions_name_the_elements() {
-        let told = EVENTS[EventType::PeerLost as usize].describe();
-        assert!(told.ends_with(" Elements: peer."), "{told}");
+        let description = EVENTS[EventType::PeerLost as usize].describe();
+        assert!(description.ends_with(" Elements: peer."), "{description}");
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is said of a variable beside its value: what it has to do with, whom it is for, who may set it.
+//! Properties of a variable besides its value: category, verbosity, scope.
 
-/// What a variable has to do with. The order is that of the categories of MPI_T.
+/// The category of a variable. The order is that of the categories of MPI_T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Category {
     /// Everything: the categories below it.
@@ -14,18 +14,18 @@ pub enum Category {
     Waiting,
     /// Memory that the library uses.
     Memory,
-    /// What carries messages, and over which devices.
+    /// Providers, and the devices that they use.
     Network,
     /// The library for lattice codes.
     Qmp,
     /// The process and its communicators.
     Process,
-    /// What the launcher and the compiler wrappers use: no variables of MPI_T.
+    /// Variables of the launcher and the compiler wrappers, which are not MPI_T variables.
     Launch,
 }
 
 impl Category {
-    /// All that MPI_T shows, each at its own place.
+    /// All that MPI_T exposes, in order.
     pub const SHOWN: [Self; 8] = [
         Self::All,
         Self::PointToPoint,
@@ -53,7 +53,7 @@ impl Category {
         }
     }
 
-    /// What is in it.
+    /// Its description.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -75,20 +75,20 @@ impl Category {
         }
     }
 
-    /// Where it stands in [`SHOWN`](Self::SHOWN).
+    /// Its index in [`SHOWN`](Self::SHOWN).
     #[must_use]
     pub fn place(self) -> Option<usize> {
         Self::SHOWN.iter().position(|other| *other == self)
     }
 
-    /// Those that are directly below it.
+    /// The categories directly below it.
     pub fn below(self) -> impl Iterator<Item = Self> {
         let all = Self::SHOWN.into_iter().skip(1);
         all.filter(move |_| self == Self::All)
     }
 }
 
-/// Whom a variable is for, and in how much detail (MPI 5.0 section 15.3.1).
+/// The verbosity level of a variable (MPI 5.0 section 15.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the standard's nine words")]
 pub enum Verbosity {
@@ -103,12 +103,12 @@ pub enum Verbosity {
     DeveloperAll,
 }
 
-/// Who may set a variable, and where its value has to be the same (MPI 5.0 section 15.3.6).
+/// How a variable may be set, and whether ranks must agree on its value (MPI 5.0 section 15.3.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Only the environment sets it.
     ReadOnly,
-    /// Each rank may have a value of its own.
+    /// Each rank may have its own value.
     Local,
     /// The same, and it may change at any time.
     Any,
@@ -117,7 +117,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// What holds for those who set it, as a sentence of its description.
+    /// The rule for setting the variable, as a sentence of its description.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {

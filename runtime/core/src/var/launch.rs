@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long the phases of this process's start took, for tools: those of the launcher, as it has told, and those of `MPI_Init`.
+//! Durations of the phases of this process's start, for tools: those of the launcher, as it has reported them, and
+//! those of `MPI_Init`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use transport::wait::monotonic_ns;
 use wireup::Launch;
 
-/// A phase, in their order. What each holds is said by its performance variable.
+/// The phases, in order. Each is described by its performance variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is explained by its variable")]
-pub enum Lap {
+pub enum LaunchPhase {
     Command,
     Hosts,
     Daemons,
@@ -20,42 +21,42 @@ pub enum Lap {
     Rest,
 }
 
-const LAPS: usize = Lap::Rest as usize + 1;
+const LAPS: usize = LaunchPhase::Rest as usize + 1;
 static TOOK_NS: [AtomicU64; LAPS] = [const { AtomicU64::new(0) }; LAPS];
 static BEGAN_NS: AtomicU64 = AtomicU64::new(0);
 static LAP_NS: AtomicU64 = AtomicU64::new(0);
 
-/// How long a phase took; 0 before it is over, and where nobody has said it.
-pub(super) fn took_ns(phase: Lap) -> u64 {
+/// Duration of a phase; 0 before it is over, or if it was not reported.
+pub(super) fn phase_ns(phase: LaunchPhase) -> u64 {
     TOOK_NS[phase as usize].load(Relaxed)
 }
 
-fn took(phase: Lap, nanoseconds: u64) {
+fn took(phase: LaunchPhase, nanoseconds: u64) {
     TOOK_NS[phase as usize].store(nanoseconds, Relaxed);
 }
 
-/// MPI is being initialized from now on.
+/// Records the start of the initialization of MPI.
 pub(crate) fn begin() {
     let now = monotonic_ns();
     BEGAN_NS.store(now, Relaxed);
     LAP_NS.store(now, Relaxed);
 }
 
-/// A phase of it is over, and the next one begins.
-pub fn end(phase: Lap) {
+/// Records the end of a phase, and the start of the next one.
+pub fn end(phase: LaunchPhase) {
     let now = monotonic_ns();
     took(phase, now.saturating_sub(LAP_NS.swap(now, Relaxed)));
 }
 
-/// What the launcher has told.
-pub(crate) fn tell(launch: &Launch) {
+/// Records the launcher's times.
+pub(crate) fn record(launch: &Launch) {
     let began = BEGAN_NS.load(Relaxed);
     for (phase, nanoseconds) in [
-        (Lap::Command, launch.command_ns),
-        (Lap::Hosts, launch.hosts_ns),
-        (Lap::Daemons, launch.daemons_ns),
-        (Lap::Start, launch.start_ns),
-        (Lap::Program, began.saturating_sub(launch.born_ns)),
+        (LaunchPhase::Command, launch.command_ns),
+        (LaunchPhase::Hosts, launch.hosts_ns),
+        (LaunchPhase::Daemons, launch.daemons_ns),
+        (LaunchPhase::Start, launch.start_ns),
+        (LaunchPhase::Program, began.saturating_sub(launch.born_ns)),
     ] {
         took(phase, nanoseconds);
     }
@@ -69,21 +70,26 @@ mod tests {
     fn phases_follow_each_other_and_those_of_the_launcher_are_as_it_says() {
         begin();
         let born_ns = BEGAN_NS.load(Relaxed) - 70;
-        tell(&Launch {
+        record(&Launch {
             command_ns: 1,
             hosts_ns: 2,
             daemons_ns: 3,
             start_ns: 4,
             born_ns,
         });
-        let told = [Lap::Command, Lap::Hosts, Lap::Daemons, Lap::Start];
-        assert_eq!(told.map(took_ns), [1, 2, 3, 4]);
-        assert_eq!(took_ns(Lap::Program), 70);
+        let reported = [
+            LaunchPhase::Command,
+            LaunchPhase::Hosts,
+            LaunchPhase::Daemons,
+            LaunchPhase::Start,
+        ];
+        assert_eq!(reported.map(phase_ns), [1, 2, 3, 4]);
+        assert_eq!(phase_ns(LaunchPhase::Program), 70);
         std::thread::sleep(std::time::Duration::from_millis(2));
-        end(Lap::Job);
-        end(Lap::Network);
-        assert!(took_ns(Lap::Job) >= 2_000_000 && took_ns(Lap::Rest) == 0);
-        let both = took_ns(Lap::Job) + took_ns(Lap::Network);
+        end(LaunchPhase::Job);
+        end(LaunchPhase::Network);
+        assert!(phase_ns(LaunchPhase::Job) >= 2_000_000 && phase_ns(LaunchPhase::Rest) == 0);
+        let both = phase_ns(LaunchPhase::Job) + phase_ns(LaunchPhase::Network);
         assert_eq!(both, LAP_NS.load(Relaxed) - BEGAN_NS.load(Relaxed));
     }
 }

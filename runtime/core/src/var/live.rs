@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Settings that may change while MPI runs ([`Scope::Any`]): read where they steer, with one relaxed load. What the process
-//! keeps a copy of, on fast paths and in the engine, it takes over when it hears that something [has changed](is_stale).
+//! Settings that may change while MPI runs ([`Scope::Any`]): read at their point of use, with one relaxed load. Copies
+//! on fast paths and in the engine are updated when a flag reports that something [has changed](is_stale).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -18,10 +18,10 @@ static LIVE: [AtomicU64; ROWS.len()] = {
     all
 };
 
-/// Copies of some values may be old.
+/// Copies of some values may be out of date.
 static STALE: AtomicBool = AtomicBool::new(false);
 
-/// The value that holds now.
+/// The present value.
 #[inline(always)]
 pub(crate) fn live(variable: Variable) -> u64 {
     LIVE[variable as usize].load(Relaxed)
@@ -33,23 +33,23 @@ pub(crate) fn live_u32(variable: Variable) -> u32 {
     u32::try_from(live(variable)).unwrap_or(u32::MAX)
 }
 
-/// Another value holds from now on.
+/// Changes a value.
 pub(crate) fn change(variable: Variable, value: u64) {
     LIVE[variable as usize].store(value, Relaxed);
 }
 
-/// Whether something was written since the process took over what holds.
+/// Whether a value was written since the process last updated its copies.
 #[inline(always)]
 pub(crate) fn is_stale() -> bool {
     STALE.load(Relaxed)
 }
 
-/// Something was written, or the process is about to take it over.
+/// Sets or clears the flag.
 pub(crate) fn set_stale(stale: bool) {
     STALE.store(stale, Relaxed);
 }
 
-/// These values hold from now on.
+/// Sets all values.
 pub(super) fn hold(values: &VariableValues) {
     for row in ROWS.iter().filter(|row| row.scope == Scope::Any) {
         change(row.variable, values.get(row.variable));

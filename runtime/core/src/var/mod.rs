@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one table of variables. A row is an environment variable, an MPI_T control variable, a line of `rmpi-info` and a
-//! paragraph of the documentation; there is no other place where a setting is defined.
+//! The one table of control variables. A row is an environment variable, an MPI_T control variable, a line of
+//! `rmpi-info` and a paragraph of the documentation; settings are defined nowhere else.
 
 mod collectives;
 pub mod events;
@@ -21,19 +21,19 @@ pub use table::{ROWS, Variable};
 /// One row of the table of control variables.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlVariable {
-    /// Which one it is in the program.
+    /// Its identifier in the program.
     pub variable: Variable,
     /// Its name in the environment.
     pub name: &'static str,
-    /// What it has to do with.
+    /// Its category.
     pub category: Category,
-    /// Whom it is for.
+    /// Its verbosity level.
     pub verbosity: Verbosity,
-    /// Who may set it, and where it has to be the same.
+    /// Its scope.
     pub scope: Scope,
-    /// What values it takes.
+    /// Its permitted values.
     pub range: Range,
-    /// What it means, in one paragraph.
+    /// Its description, in one paragraph.
     pub text: &'static str,
 }
 
@@ -46,38 +46,38 @@ pub enum Range {
         least: u64,
         /// Largest value.
         most: u64,
-        /// Value if nothing is said.
+        /// Default value.
         default: u64,
-        /// What is counted; empty: nothing is.
+        /// Its unit; empty: none.
         unit: &'static str,
     },
-    /// One of some words; the first is the default, the value is its place.
+    /// One of some words; the first is the default, the value is the index.
     Words(&'static [&'static str]),
-    /// A list of names out of these, with commas between; the value has a bit for each name, by its place.
+    /// A comma-separated list of names out of these; the value has a bit for each name, by its index.
     Names {
-        /// All there are, at most 64.
+        /// All names, at most 64.
         all: &'static [&'static str],
-        /// List if nothing is said.
+        /// Default list.
         default: &'static str,
     },
-    /// A list of items of some kind, with commas between; nothing, if nothing is said. It has no value but its text.
+    /// A comma-separated list of items; empty by default. It has no value but its text.
     List(ListItem),
-    /// What this says, which is understood where it is used; nothing, if nothing is said.
+    /// A text with this description, parsed where it is used; empty by default.
     Text(&'static str),
-    /// Set by the launcher or read by another program of rmpi: known, not used here.
+    /// Set by the launcher or read by another program of rmpi: a known name, not used here.
     Foreign,
 }
 
-/// What the items of a list are.
+/// The type of a list's items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListItem {
     /// A device of a network by its name, with or without a colon and the number of one of its ports.
     Device,
-    /// A place of a table of GIDs.
+    /// An index into a table of GIDs.
     GidPlace,
-    /// An interface of a host by its name or address, or a network as in `10.1.0.0/16`.
+    /// An interface of a host by its name or address, or a network such as `10.1.0.0/16`.
     Interface,
-    /// Ports of a host, from the first to the last.
+    /// A range of ports of a host.
     PortRange,
 }
 
@@ -85,7 +85,7 @@ pub enum ListItem {
 #[derive(Clone, Debug)]
 pub struct VariableValues {
     numbers: [u64; ROWS.len()],
-    /// Lists that were given.
+    /// The texts of lists that were set.
     texts: Vec<(usize, String)>,
 }
 
@@ -99,19 +99,19 @@ impl Default for VariableValues {
 }
 
 impl VariableValues {
-    /// Reads the environment: the values, and one sentence for each that was not understood.
+    /// Reads the environment: the values, and a warning for each that is invalid.
     #[must_use]
     pub fn from_environment(
         environment: impl Iterator<Item = (String, String)>,
     ) -> (Self, Vec<String>) {
         let mut values = Self::default();
-        let mut complaints = Vec::new();
+        let mut warnings = Vec::new();
         for (name, text) in environment.filter(|(name, _)| name.starts_with("RMPI_")) {
             match ROWS.iter().position(|row| row.name == name) {
-                None => complaints.push(unknown(&name)),
+                None => warnings.push(unknown(&name)),
                 Some(at) => match ROWS[at].range.parse(&text) {
                     Some(value) => values.set(at, value, text),
-                    None => complaints.push(format!(
+                    None => warnings.push(format!(
                         "{name} is \"{text}\", expected {}{}; the default is used",
                         ROWS[at].range.describe(),
                         ROWS[at].range.remark(&text)
@@ -119,7 +119,7 @@ impl VariableValues {
                 },
             }
         }
-        (values, complaints)
+        (values, warnings)
     }
 
     /// Changes the value of one row, which parsed to `value`.
@@ -130,7 +130,7 @@ impl VariableValues {
         }
     }
 
-    /// The value of one variable; for [`Range::Words`] the place of the word.
+    /// The value of one variable; for [`Range::Words`] the index of the word.
     #[must_use]
     pub fn get(&self, variable: Variable) -> u64 {
         self.numbers[variable as usize]
@@ -146,7 +146,7 @@ impl VariableValues {
         at.is_some_and(|at| self.get(variable) >> at & 1 != 0)
     }
 
-    /// A list as it was given, or its default.
+    /// A list as it was set, or its default.
     #[must_use]
     pub fn text(&self, variable: Variable) -> &str {
         let at = variable as usize;
@@ -183,15 +183,15 @@ impl Range {
                 .map(|at| at as u64),
             Self::Names { all, .. } => names(all, text).filter(|bits| *bits != 0),
             Self::List(item) => {
-                let fits = text.len() < MOST_TEXT_BYTES;
+                let fits = text.len() < MAX_TEXT_BYTES;
                 (fits && items(text).all(|text| item.is_one(text))).then_some(0)
             }
-            Self::Text(_) => (text.len() < MOST_TEXT_BYTES).then_some(0),
+            Self::Text(_) => (text.len() < MAX_TEXT_BYTES).then_some(0),
             Self::Foreign => Some(0),
         }
     }
 
-    /// What is wrong with a text that does not parse, where that is not plain to see.
+    /// A hint for a text that does not parse, if the reason is not obvious.
     fn remark(self, text: &str) -> String {
         match self {
             Self::Names { all, .. } => match items(text).find(|item| place(all, item).is_none()) {
@@ -207,7 +207,7 @@ impl Range {
         }
     }
 
-    /// What values there are, in words.
+    /// The permitted values, for display.
     #[must_use]
     pub fn describe(self) -> String {
         match self {
@@ -221,7 +221,7 @@ impl Range {
                     "" => String::new(),
                     unit => format!(" of {unit}"),
                 };
-                // Other units have these letters too, but nobody counts seconds in them.
+                // Other units have these letters too, but seconds are not counted in them.
                 let letters = match unit {
                     "bytes" => "K, M and G may follow; ",
                     _ => "",
@@ -273,14 +273,14 @@ impl ListItem {
     }
 }
 
-/// What is wrong with a text that is fine but for its length.
+/// The error of a text that is valid except for its length.
 fn too_long(text: &str) -> String {
-    let (bytes, most) = (text.len(), MOST_TEXT_BYTES - 1);
+    let (bytes, most) = (text.len(), MAX_TEXT_BYTES - 1);
     format!("; it has {bytes} bytes, at most {most} are allowed")
 }
 
-/// Room for the text of a list, its final NUL among it.
-pub const MOST_TEXT_BYTES: usize = 1024;
+/// Size of the text of a list, including its final NUL.
+pub const MAX_TEXT_BYTES: usize = 1024;
 
 /// The items of a list.
 pub fn items(text: &str) -> impl Iterator<Item = &str> {
@@ -299,7 +299,7 @@ fn place(all: &[&str], name: &str) -> Option<usize> {
         .position(|other| other.eq_ignore_ascii_case(name))
 }
 
-/// The nearest name, if it is near.
+/// The nearest name, if it is close.
 fn suggestion(all: &[&str], wrong: &str) -> String {
     let nearest = all.iter().map(|name| (distance(name, wrong), name)).min();
     match nearest {
@@ -336,7 +336,7 @@ fn unknown(name: &str) -> String {
     }
 }
 
-/// Edits between two names (Levenshtein).
+/// Edit distance of two names (Levenshtein).
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
@@ -365,34 +365,34 @@ mod tests {
 
     #[test]
     fn values_come_from_the_environment_with_suffixes() {
-        let (values, complaints) = read(&[
+        let (values, warnings) = read(&[
             ("RMPI_EAGER_LIMIT", "4K"),
             ("PATH", "/"),
             ("RMPI_RANK", "0"),
         ]);
         assert_eq!(values.get(Variable::EagerLimit), 4096);
-        assert!(complaints.is_empty(), "{complaints:?}");
+        assert!(warnings.is_empty(), "{warnings:?}");
     }
 
     #[test]
     fn a_wrong_value_keeps_the_default_and_says_the_range() {
-        let (values, complaints) = read(&[("RMPI_EAGER_LIMIT", "10G")]);
+        let (values, warnings) = read(&[("RMPI_EAGER_LIMIT", "10G")]);
         assert_eq!(values.get(Variable::EagerLimit), 8192);
         assert!(
-            complaints[0].contains("10G") && complaints[0].contains("from 0 to 8192"),
-            "{complaints:?}"
+            warnings[0].contains("10G") && warnings[0].contains("from 0 to 8192"),
+            "{warnings:?}"
         );
     }
 
     #[test]
     fn a_misspelt_name_brings_the_nearest() {
-        let (_, complaints) = read(&[("RMPI_EAGER_LIMITS", "1")]);
+        let (_, warnings) = read(&[("RMPI_EAGER_LIMITS", "1")]);
         assert_eq!(
-            complaints,
+            warnings,
             ["RMPI_EAGER_LIMITS is no variable of rmpi; did you mean RMPI_EAGER_LIMIT"]
         );
-        let (_, complaints) = read(&[("RMPI_ZZZZZZZZZZZZZZ", "1")]);
-        assert!(complaints[0].contains("docs/variables.md"));
+        let (_, warnings) = read(&[("RMPI_ZZZZZZZZZZZZZZ", "1")]);
+        assert!(warnings[0].contains("docs/variables.md"));
     }
 
     const PROVIDERS: Range = Range::Names {
@@ -452,18 +452,18 @@ mod tests {
 
     #[test]
     fn a_list_is_asked_for_its_names_and_for_its_text() {
-        let (values, complaints) = read(&[
+        let (values, warnings) = read(&[
             ("RMPI_PROVIDERS", "Verbs"),
             ("RMPI_NET_DEVICES", "mlx5_0:1, mlx5_1"),
         ]);
-        assert!(complaints.is_empty(), "{complaints:?}");
+        assert!(warnings.is_empty(), "{warnings:?}");
         assert!(values.has(Variable::Providers, "verbs"));
         assert!(!values.has(Variable::Providers, "shm"));
         assert_eq!(values.text(Variable::Providers), "Verbs");
         assert_eq!(values.text(Variable::NetDevices), "mlx5_0:1, mlx5_1");
-        let (values, complaints) = read(&[("RMPI_PROVIDERS", "shm,verb")]);
+        let (values, warnings) = read(&[("RMPI_PROVIDERS", "shm,verb")]);
         assert_eq!(
-            complaints,
+            warnings,
             [
                 "RMPI_PROVIDERS is \"shm,verb\", expected a list of some of self, shm, verbs, tcp, roce, dpdk (with commas between; default \
                  self,shm,verbs,tcp); verb is none of them, did you mean verbs; the default is used"

@@ -1,47 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One handle of a performance variable: what it was bound to, and its own view of the value. Every step is one store, so
-//! that whoever interrupts it or looks from another thread sees the value before or after it.
+//! One handle of a performance variable: its binding, and its own view of the value. Every step is one store, so that
+//! a signal handler or another thread sees the value before or after it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::pvars::PerformanceVariable;
 
-/// The state of one handle of a performance variable; also of none, while its place is free.
+/// The state of one handle of a performance variable, or of a free entry.
 #[derive(Debug, Default)]
 pub(super) struct PvarHandle {
-    /// Twice the generation, and 1 while it is in use.
+    /// Twice the generation, plus 1 while it is in use.
     life: AtomicU32,
-    /// Place of the variable in the table.
+    /// Index of the variable in the table.
     pvar: AtomicU32,
-    /// The session, by the number that names one use of its place.
+    /// The session, by the number that identifies one use of its entry.
     session: AtomicU32,
-    /// What it is bound to: see `tool_sessions`.
+    /// Its binding: see `tool_sessions`.
     object: AtomicU64,
     running: AtomicU32,
-    /// How many numbers the variable has.
+    /// Number of values of the variable.
     count: AtomicU32,
     first: PvarAccount,
-    /// The other numbers: taken when the handle is first used for a variable that has them, and kept.
+    /// The further values: allocated when the handle is first used for a variable that has them, and kept.
     others: OnceLock<Box<[PvarAccount]>>,
 }
 
-/// The value of one number as this handle sees it.
+/// One value as this handle sees it.
 #[derive(Debug, Default)]
 struct PvarAccount {
-    /// What the source showed when the value was 0; counts only while it runs.
+    /// The source's value when this one was 0; valid only while it runs.
     base: AtomicU64,
-    /// The value while it does not run.
+    /// The value while it is stopped.
     held: AtomicU64,
 }
 
 const RELAXED: Ordering = Ordering::Relaxed;
 
 impl PvarHandle {
-    /// Begins a use: a value of its own that starts at 0 where it is counted.
+    /// Begins a use: with a value that starts at 0 if the variable is a counter.
     pub(super) fn open(&self, pvar: usize, count: usize, session: u32, object: u64) -> u8 {
         if count > 1 {
-            // The only count beside one is that of the ranks, which never changes.
+            // The only count other than one is that of the ranks, which never changes.
             let account = |_| PvarAccount::default();
             self.others
                 .get_or_init(|| (1..count).map(account).collect());
@@ -62,7 +62,7 @@ impl PvarHandle {
         generation(life)
     }
 
-    /// Ends it. A handle of it names nothing from here on.
+    /// Ends the use. Its handle is invalid from here on.
     pub(super) fn close(&self) {
         let life = self.life.load(RELAXED);
         // PAIR(pvar-handle-life): as in `open`.
@@ -70,7 +70,7 @@ impl PvarHandle {
             .store((life | 1).wrapping_add(1), Ordering::Release);
     }
 
-    /// Whether a handle of this generation and session is this one.
+    /// Whether the handle of this generation and session is this one.
     pub(super) fn is_open(&self, of: u8, session: u32) -> bool {
         // PAIR(pvar-handle-life): `open` and `close` store with Release.
         let life = self.life.load(Ordering::Acquire);
@@ -91,7 +91,7 @@ impl PvarHandle {
         self.object.load(RELAXED)
     }
 
-    /// How many numbers it has.
+    /// Number of values.
     pub(super) fn count(&self) -> usize {
         self.count.load(RELAXED) as usize
     }
@@ -107,7 +107,7 @@ impl PvarHandle {
         self.running.load(RELAXED) != 0
     }
 
-    /// Starts, goes on where it stopped. `now` is what the source of each number shows.
+    /// Starts it, or continues where it stopped. `now` is the source of each value.
     pub(super) fn start(&self, now: impl Fn(usize) -> u64) {
         for (at, account) in self.accounts() {
             let held = account.held.load(RELAXED);
@@ -116,7 +116,7 @@ impl PvarHandle {
         self.running.store(1, RELAXED);
     }
 
-    /// Stops; keeps its value.
+    /// Stops it; keeps its value.
     pub(super) fn stop(&self, pvar: &PerformanceVariable, now: impl Fn(usize) -> u64) {
         for (at, account) in self.accounts() {
             account.held.store(self.value(pvar, at, now(at)), RELAXED);
@@ -128,7 +128,7 @@ impl PvarHandle {
         (0..self.count()).filter_map(|at| Some((at, self.account(at)?)))
     }
 
-    /// A number, where its source shows `now`.
+    /// A value, given that its source is `now`.
     pub(super) fn value(&self, pvar: &PerformanceVariable, at: usize, now: u64) -> u64 {
         if pvar.is_continuous() {
             return now;
@@ -143,7 +143,7 @@ impl PvarHandle {
         }
     }
 
-    /// Sets a number of one that counts; answers what it was. One exchange, so that nothing is counted twice or lost.
+    /// Sets a value of a counter; returns the previous one. One exchange, so that nothing is counted twice or lost.
     pub(super) fn exchange(&self, at: usize, now: u64, value: u64) -> u64 {
         let Some(account) = self.account(at) else {
             return 0;

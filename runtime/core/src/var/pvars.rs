@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a performance variable is, and where it is read; [`PVARS`] are all of them. All numbers are atomic and read without
-//! a lock, so that a signal handler may read them whatever it has interrupted.
+//! Performance variables: their definition and how they are read; [`PVARS`] are all of them. All numbers are atomic
+//! and read without a lock, so that a signal handler may read them whatever it has interrupted.
 
 mod table;
 
@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 use queue_layout::{CommRow, EngineCounters, Queued, WatermarkCounter};
 
-use crate::boot::Birth;
+use crate::boot::LaunchState;
 
 pub use table::PVARS;
 
@@ -21,17 +21,17 @@ use super::{Category, Verbosity};
 pub struct PerformanceVariable {
     /// Its name.
     pub name: &'static str,
-    /// What it has to do with.
+    /// Its category.
     pub category: Category,
-    /// Whom it is for.
+    /// Its verbosity level.
     pub verbosity: Verbosity,
-    /// How its value behaves.
+    /// Its class.
     pub class: PvarClass,
-    /// What its value is made of.
+    /// Its type.
     pub kind: PvarNumber,
-    /// What is read.
+    /// Its source.
     pub source: PvarSource,
-    /// What it means.
+    /// Its description.
     pub text: &'static str,
 }
 
@@ -54,7 +54,7 @@ pub enum PvarClass {
 /// The type of a variable's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PvarNumber {
-    /// `int`; one of these words, if there are any.
+    /// `int`; an enumeration if there are names.
     Int(&'static [&'static str]),
     /// `unsigned int`.
     Unsigned,
@@ -64,16 +64,16 @@ pub enum PvarNumber {
     Double,
 }
 
-/// Where the value of a variable is read.
+/// The source of a variable's value.
 #[derive(Clone, Copy)]
 pub enum PvarSource {
     /// A number of the process.
     Process(fn(&EngineCounters) -> u64),
-    /// The extreme of a level since a moment of the handle's own.
+    /// A watermark of a level, for each handle since its start.
     Extreme(fn(&EngineCounters) -> &WatermarkCounter),
     /// A number of one communicator.
     Comm(fn(&CommRow, usize) -> u64, usize),
-    /// The length of a queue of matching of one communicator.
+    /// The length of a matching queue of one communicator.
     Queue(Queued),
     /// A number for each world rank.
     Ranks(fn(&PeerTraffic, usize) -> u64),
@@ -92,19 +92,19 @@ impl std::fmt::Debug for PvarSource {
 }
 
 impl PerformanceVariable {
-    /// Whether it belongs to a communicator.
+    /// Whether it is bound to a communicator.
     #[must_use]
     pub fn is_of_comm(&self) -> bool {
         matches!(self.source, PvarSource::Comm(..) | PvarSource::Queue(_))
     }
 
-    /// How many numbers it has.
+    /// Number of values.
     #[must_use]
     pub fn count(&self) -> usize {
         match (self.source, traffic()) {
             (PvarSource::Ranks(_), Some(traffic)) => traffic.size(),
-            // As many as there will be.
-            (PvarSource::Ranks(_), None) => Birth::size_to_come() as usize,
+            // Before `MPI_Init`: the number that there will be.
+            (PvarSource::Ranks(_), None) => LaunchState::expected_size() as usize,
             _ => 1,
         }
     }
@@ -115,7 +115,7 @@ impl PerformanceVariable {
         matches!(self.source, PvarSource::Ranks(_))
     }
 
-    /// Whether it counts from where a handle begins, so that a handle can be started, stopped and set.
+    /// Whether it counts from the start of a handle, so that a handle can be started, stopped and set.
     #[must_use]
     pub fn is_counted(&self) -> bool {
         matches!(
@@ -142,39 +142,39 @@ impl PerformanceVariable {
     }
 }
 
-/// The words of the variable `process_phase`, by value.
+/// The values of the variable `process_phase`.
 pub const PHASES: &[&str] = &["before", "running", "finalized"];
 
 static TALLY: LazyLock<Arc<EngineCounters>> = LazyLock::new(Arc::default);
 static PHASE: AtomicU32 = AtomicU32::new(0);
 static BUDGET: AtomicU64 = AtomicU64::new(0);
 
-/// What this process counts. The first call takes memory, so it is not one of a signal handler.
+/// The counters of this process. The first call allocates, so it must not be made in a signal handler.
 #[must_use]
-pub fn tally() -> &'static Arc<EngineCounters> {
+pub fn engine_counters() -> &'static Arc<EngineCounters> {
     &TALLY
 }
 
-/// Where the process is in MPI's life: a place in [`PHASES`].
+/// Sets the phase of MPI in this process: an index into [`PHASES`].
 pub fn set_phase(phase: u32) {
     PHASE.store(phase, Relaxed);
 }
 
-/// The memory for unexpected data, in bytes.
+/// Sets the budget for unexpected data, in bytes.
 pub(crate) fn set_unexpected_budget(bytes: u64) {
     BUDGET.store(bytes, Relaxed);
 }
 
-/// Whether somebody wants to know how long calls of collectives take.
+/// Whether a tool measures the durations of collectives.
 static CALLS_TIMED: AtomicBool = AtomicBool::new(false);
 
-/// The same, for who makes such a call.
+/// Whether a tool measures the durations of collectives.
 #[inline(always)]
 pub(crate) fn are_calls_timed() -> bool {
     CALLS_TIMED.load(Relaxed)
 }
 
-/// Somebody reads this variable from now on.
+/// To be called when a tool binds this variable.
 pub(super) fn is_read(pvar: &PerformanceVariable) {
     if pvar.class == PvarClass::Timer && pvar.is_of_comm() {
         CALLS_TIMED.store(true, Relaxed);

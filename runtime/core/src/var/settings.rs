@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The settings of this process: what the environment says, what a tool writes before MPI is initialized, and what holds
-//! from then on.
+//! The settings of this process: values from the environment, values that a tool writes before MPI is initialized, and
+//! the values in force from then on.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{ControlVariable, MOST_TEXT_BYTES, ROWS, Range, Scope, VariableValues, live};
+use super::{ControlVariable, MAX_TEXT_BYTES, ROWS, Range, Scope, VariableValues, live};
 
-/// The rows that are control variables, in the order of their indices: those that are not for other programs.
+/// The rows that are control variables, in the order of their indices: without those for other programs.
 pub fn controls() -> impl Iterator<Item = &'static ControlVariable> {
     ROWS.iter().filter(|row| row.range != Range::Foreign)
 }
@@ -22,7 +22,7 @@ pub fn control(index: usize) -> Option<&'static ControlVariable> {
 pub enum CvarValue {
     /// Of [`Range::Number`].
     Number(u64),
-    /// Of [`Range::Words`]: the place of the word.
+    /// Of [`Range::Words`]: the index of the word.
     Word(usize),
     /// Of a list.
     Text(String),
@@ -31,30 +31,30 @@ pub enum CvarValue {
 /// Why a control variable was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CvarRefusal {
-    /// MPI is initialized: what steers it is fixed.
+    /// MPI is initialized: the value is fixed.
     NotNow,
-    /// The environment alone sets it.
+    /// Only the environment sets it.
     Never,
-    /// No value of this variable.
+    /// Not a value of this variable.
     Invalid,
 }
 
-/// Room for the longest value of a list, its final NUL among it; `None` for what is no text.
+/// Size of the longest value of a list, including its final NUL; `None` if the variable is not a text.
 #[must_use]
 pub fn text_bytes(row: &ControlVariable) -> Option<usize> {
     match row.range {
         Range::Names { all, .. } => Some(all.iter().map(|name| name.len() + 1).sum()),
-        Range::List(_) | Range::Text(_) => Some(MOST_TEXT_BYTES),
+        Range::List(_) | Range::Text(_) => Some(MAX_TEXT_BYTES),
         _ => None,
     }
 }
 
-/// The values that a tool has written, and those that hold.
+/// The values that a tool has written, and those in force.
 #[derive(Debug)]
 struct CvarSettings {
-    /// In the order in which it was written: row, value and text.
+    /// In the order of the writes: row, value and text.
     written: Vec<(usize, u64, String)>,
-    /// Since MPI is initialized.
+    /// Set once MPI is initialized.
     fixed: Option<VariableValues>,
 }
 
@@ -64,7 +64,7 @@ fn settings() -> MutexGuard<'static, CvarSettings> {
     SETTINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The value of a control variable: the one that holds, or before MPI is initialized the one that would.
+/// The value of a control variable: the one in force, or before MPI is initialized the one that would be.
 #[must_use]
 pub fn read(row: &ControlVariable) -> CvarValue {
     settings().read(row, environment)
@@ -77,7 +77,7 @@ pub fn read(row: &ControlVariable) -> CvarValue {
 pub fn write(row: &ControlVariable, value: &CvarValue) -> Result<(), CvarRefusal> {
     let mut settings = settings();
     settings.write(row, value)?;
-    // Under the lock, so that what holds is what is read.
+    // Under the lock, so that the value in force is the one that is read.
     if let (Scope::Any, Some((number, _))) = (row.scope, parsed(row, value)) {
         live::change(row.variable, number);
         live::set_stale(true);
@@ -85,7 +85,7 @@ pub fn write(row: &ControlVariable, value: &CvarValue) -> Result<(), CvarRefusal
     Ok(())
 }
 
-/// MPI is being initialized: the values that hold from now on, and a sentence for each that was not understood.
+/// Fixes the values when MPI is initialized: returns them, and a warning for each that is invalid.
 #[must_use]
 pub fn fix() -> (VariableValues, Vec<String>) {
     let fixed = settings().fix(environment());
@@ -139,18 +139,18 @@ impl CvarSettings {
     }
 
     fn fix(&mut self, environment: Vec<(String, String)>) -> (VariableValues, Vec<String>) {
-        let (values, complaints) = self.values(environment);
+        let (values, warnings) = self.values(environment);
         self.fixed = Some(values.clone());
-        (values, complaints)
+        (values, warnings)
     }
 
-    /// What a tool has written comes before what the environment says.
+    /// Values written by a tool take precedence over the environment.
     fn values(&self, environment: Vec<(String, String)>) -> (VariableValues, Vec<String>) {
-        let (mut values, complaints) = VariableValues::from_environment(environment.into_iter());
+        let (mut values, warnings) = VariableValues::from_environment(environment.into_iter());
         for (at, number, text) in &self.written {
             values.set(*at, *number, text.clone());
         }
-        (values, complaints)
+        (values, warnings)
     }
 }
 
@@ -217,8 +217,8 @@ mod tests {
         settings.write(limit, &CvarValue::Number(17)).unwrap();
         settings.write(limit, &CvarValue::Number(16)).unwrap();
         assert_eq!(settings.read(limit, given), CvarValue::Number(16));
-        let (values, complaints) = settings.fix(given());
-        assert!(complaints.is_empty() && values.get(Variable::EagerLimit) == 16);
+        let (values, warnings) = settings.fix(given());
+        assert!(warnings.is_empty() && values.get(Variable::EagerLimit) == 16);
         let rails = row(Variable::NetRails);
         let refused = settings.write(rails, &CvarValue::Number(1));
         assert_eq!(refused, Err(CvarRefusal::NotNow));
@@ -254,7 +254,7 @@ mod tests {
             (Variable::NetDevices, CvarValue::Text("a/b".to_owned())),
             (
                 Variable::NetDevices,
-                CvarValue::Text("a".repeat(MOST_TEXT_BYTES)),
+                CvarValue::Text("a".repeat(MAX_TEXT_BYTES)),
             ),
         ] {
             let before = settings.read(row(variable), Vec::new);
@@ -284,7 +284,7 @@ mod tests {
         let long = CvarValue::Text("a,".repeat(511));
         settings.write(devices, &long).unwrap();
         assert_eq!(settings.read(devices, Vec::new), long);
-        assert_eq!(text_bytes(devices), Some(MOST_TEXT_BYTES));
+        assert_eq!(text_bytes(devices), Some(MAX_TEXT_BYTES));
         assert_eq!(text_bytes(row(Variable::Wait)), None);
     }
 }

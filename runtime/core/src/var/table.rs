@@ -4,7 +4,7 @@
 use super::{Category, ControlVariable, ListItem, Range, Scope, Verbosity};
 use super::{collectives, tuning};
 
-/// Names of the rows in the program, in the order of [`ROWS`].
+/// Identifiers of the rows, in the order of [`ROWS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is explained by its row")]
 pub enum Variable {
@@ -134,7 +134,7 @@ pub const ROWS: [ControlVariable; 98] = [
         scope: Scope::Any,
         range: Range::Number {
             least: 0,
-            most: engine::wire::MOST_EARLY_BYTES,
+            most: engine::wire::MAX_EARLY_BYTES,
             default: 64 << 10,
             unit: "bytes",
         },
@@ -826,7 +826,7 @@ pub const ROWS: [ControlVariable; 98] = [
     ),
 ];
 
-/// A number of the network, which each rank may have differently: least, most, default.
+/// A number of the network, which may differ between ranks: least, most, default.
 const fn net(
     variable: Variable,
     name: &'static str,

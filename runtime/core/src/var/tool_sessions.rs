@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and handles of performance variables. Making and freeing them takes a lock and memory; all else is done with
+//! Sessions and handles of performance variables. Making and freeing them takes a lock and allocates; all else uses
 //! atomic loads and stores alone, for signal handlers.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -18,9 +18,9 @@ pub enum PvarRefusal {
     Session,
     /// No handle, one that was freed or is of another session, or its communicator was freed.
     Handle,
-    /// No variable has this place.
+    /// There is no variable with this index.
     Index,
-    /// A parameter that makes no sense.
+    /// An invalid parameter.
     Invalid,
     /// It always runs.
     StartStop,
@@ -28,18 +28,18 @@ pub enum PvarRefusal {
     Write,
     /// It cannot be read and reset in one step.
     Atomic,
-    /// No more handles.
+    /// Too many handles.
     Handles,
-    /// No more sessions.
+    /// Too many sessions.
     Sessions,
 }
 
-/// A session or a handle: its place, and the generation of that.
+/// A session or a handle: the index of its entry, and its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionKey {
-    /// The place.
+    /// Index of the entry.
     pub index: usize,
-    /// Counts the uses of the place.
+    /// Counts the uses of the entry.
     pub generation: u8,
 }
 
@@ -48,19 +48,19 @@ pub struct SessionKey {
 pub enum PvarBinding {
     /// No object.
     Nothing,
-    /// A communicator, and the watch of its queue where the variable is the length of one.
+    /// A communicator, and the observer of its queue if the variable is the length of one.
     Comm(&'static CommRow, Option<usize>),
 }
 
 /// All sessions and handles of the process.
 static TOOL_SESSIONS: OnceLock<ToolSessions> = OnceLock::new();
 
-/// Takes the memory that signal handlers need.
+/// Allocates the memory that signal handlers need.
 pub fn open() -> &'static ToolSessions {
-    TOOL_SESSIONS.get_or_init(|| ToolSessions::new(Arc::clone(pvars::tally())))
+    TOOL_SESSIONS.get_or_init(|| ToolSessions::new(Arc::clone(pvars::engine_counters())))
 }
 
-/// What [`open`] has made.
+/// The sessions that [`open`] has made.
 #[must_use]
 pub fn get() -> Option<&'static ToolSessions> {
     TOOL_SESSIONS.get()
@@ -69,19 +69,19 @@ pub fn get() -> Option<&'static ToolSessions> {
 /// The sessions of MPI_T, their handles of performance variables, and the communicators that those are bound to.
 #[derive(Debug)]
 pub struct ToolSessions {
-    tally: Arc<EngineCounters>,
-    /// Twice the generation, and 1 while it is in use.
+    counters: Arc<EngineCounters>,
+    /// Twice the generation, plus 1 while it is in use.
     sessions: Vec<AtomicU32>,
-    /// Chunks of rising size, which never move.
+    /// Chunks of growing size, which never move.
     pvar_handles: [OnceLock<Box<[PvarHandle]>>; CHUNKS],
-    /// The rows that handles were bound to; rows are used again, so there are not many.
+    /// The rows that handles were bound to; rows are reused, so there are few.
     rows: Vec<OnceLock<&'static CommRow>>,
     making: Mutex<Making>,
 }
 
 #[derive(Debug, Default)]
 struct Making {
-    /// Handles that exist.
+    /// Number of handles allocated.
     made: usize,
     free: Vec<usize>,
 }
@@ -91,16 +91,16 @@ const CHUNKS: usize = 12;
 const FIRST_HANDLES: usize = 128;
 const ROWS: usize = 1024;
 
-/// Chunk and place of a handle.
+/// Chunk and index of a handle.
 fn place(index: usize) -> (usize, usize) {
     let chunk = ((index + FIRST_HANDLES) / FIRST_HANDLES).ilog2() as usize;
     (chunk, index + FIRST_HANDLES - (FIRST_HANDLES << chunk))
 }
 
 impl ToolSessions {
-    fn new(tally: Arc<EngineCounters>) -> Self {
+    fn new(counters: Arc<EngineCounters>) -> Self {
         Self {
-            tally,
+            counters,
             sessions: (0..SESSIONS).map(|_| AtomicU32::new(0)).collect(),
             pvar_handles: [const { OnceLock::new() }; CHUNKS],
             rows: (0..ROWS).map(|_| OnceLock::new()).collect(),
@@ -151,13 +151,13 @@ impl ToolSessions {
             let life = life.load(Relaxed);
             let generation = generation(life);
             if life & 1 != 0 {
-                // It is there: just seen.
+                // Cannot fail: it was just found.
                 let _ = self.free_session(SessionKey { index, generation });
             }
         }
     }
 
-    /// What names one use of a session's place in its handles.
+    /// The number by which handles identify one use of a session's entry.
     fn session(&self, key: SessionKey) -> Result<u32, PvarRefusal> {
         let life = self.sessions.get(key.index).ok_or(PvarRefusal::Session)?;
         let life = life.load(Relaxed);
@@ -168,7 +168,7 @@ impl ToolSessions {
         Ok(place << 8 | u32::from(key.generation))
     }
 
-    /// Makes a handle of the variable at a place of [`PVARS`]. One that always runs has begun.
+    /// Makes a handle of the variable at an index of [`PVARS`]. A continuous one is started.
     ///
     /// # Errors
     /// When the session or the variable does not exist, the object is not what it needs, or there are too many handles.
@@ -212,14 +212,14 @@ impl ToolSessions {
         Ok(index)
     }
 
-    /// What a handle keeps of its object: a watch, or a row, the use of the row and a watch.
+    /// The binding as a handle stores it: an observer, or a row, the use of the row and an observer.
     fn object(&self, pvar: &PerformanceVariable, bound: PvarBinding) -> Result<u64, PvarRefusal> {
         pvars::is_read(pvar);
         match (pvar.source, bound) {
             (PvarSource::Process(_) | PvarSource::Ranks(_), _) => Ok(0),
             (PvarSource::Extreme(level), _) => {
                 let is_lowest = pvar.class == pvars::PvarClass::LowWatermark;
-                let watch = level(&self.tally).watch(is_lowest);
+                let watch = level(&self.counters).watch(is_lowest);
                 watch
                     .map(|watch| watch.0 as u64)
                     .ok_or(PvarRefusal::Handles)
@@ -256,8 +256,12 @@ impl ToolSessions {
 
     fn close(&self, making: &mut Making, index: usize, pvar_handle: &PvarHandle) {
         match PVARS.get(pvar_handle.pvar()).map(|pvar| pvar.source) {
-            Some(PvarSource::Extreme(level)) => level(&self.tally).unwatch(watch_of(pvar_handle)),
-            Some(PvarSource::Queue(kind)) => self.tally.queues(kind).unwatch(queue_of(pvar_handle)),
+            Some(PvarSource::Extreme(level)) => {
+                level(&self.counters).unwatch(watch_of(pvar_handle))
+            }
+            Some(PvarSource::Queue(kind)) => {
+                self.counters.queues(kind).unwatch(queue_of(pvar_handle))
+            }
             _ => {}
         }
         pvar_handle.close();
@@ -281,7 +285,7 @@ impl ToolSessions {
         is_it.then_some(pvar_handle).ok_or(PvarRefusal::Handle)
     }
 
-    /// What the source of a number of a handle shows now.
+    /// The present value of the source of a handle's value.
     fn now(
         &self,
         pvar_handle: &PvarHandle,
@@ -289,12 +293,12 @@ impl ToolSessions {
     ) -> Result<(&'static PerformanceVariable, u64), PvarRefusal> {
         let pvar = PVARS.get(pvar_handle.pvar()).ok_or(PvarRefusal::Handle)?;
         let now = match pvar.source {
-            PvarSource::Process(read) => read(&self.tally),
-            PvarSource::Extreme(level) => level(&self.tally).extreme(watch_of(pvar_handle)),
+            PvarSource::Process(read) => read(&self.counters),
+            PvarSource::Extreme(level) => level(&self.counters).extreme(watch_of(pvar_handle)),
             PvarSource::Comm(read, what) => read(self.row(pvar_handle)?, what),
             PvarSource::Queue(kind) => {
                 self.row(pvar_handle)?;
-                self.tally.queues(kind).length(queue_of(pvar_handle))
+                self.counters.queues(kind).length(queue_of(pvar_handle))
             }
             PvarSource::Ranks(read) => {
                 let now = |traffic: &Arc<PeerTraffic>| read(traffic, at);
@@ -304,7 +308,7 @@ impl ToolSessions {
         Ok((pvar, now))
     }
 
-    /// The row that a handle is bound to, as long as its communicator lives.
+    /// The row that a handle is bound to, as long as its communicator exists.
     fn row(&self, pvar_handle: &PvarHandle) -> Result<&'static CommRow, PvarRefusal> {
         let object = pvar_handle.object();
         let at = object >> ROW_SHIFT & ROW_MASK;
@@ -315,7 +319,7 @@ impl ToolSessions {
         is_it.then_some(*row).ok_or(PvarRefusal::Handle)
     }
 
-    /// Starts a handle; `None`: all of the session that can be.
+    /// Starts a handle; `None`: all of the session that can be started.
     ///
     /// # Errors
     /// When there is no such session or handle, or it always runs.
@@ -335,7 +339,7 @@ impl ToolSessions {
         })
     }
 
-    /// Stops a handle; `None`: all of the session that can be.
+    /// Stops a handle; `None`: all of the session that can be stopped.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -351,7 +355,7 @@ impl ToolSessions {
         })
     }
 
-    /// Sets a handle to its first value; `None`: all of the session that can be.
+    /// Resets a handle to its starting value; `None`: all of the session that can be reset.
     ///
     /// # Errors
     /// When there is no such session or handle, or it is read-only.
@@ -368,7 +372,7 @@ impl ToolSessions {
         })
     }
 
-    /// Of all handles, those are passed over that refuse.
+    /// For `None`, handles that refuse are skipped.
     fn each(
         &self,
         session: SessionKey,
@@ -392,12 +396,12 @@ impl ToolSessions {
         Ok(())
     }
 
-    /// As [`now`](Self::now), of a handle that was just seen to be right.
+    /// As [`now`](Self::now), for a handle that was just validated.
     fn shows(&self, pvar_handle: &PvarHandle, at: usize) -> u64 {
         self.now(pvar_handle, at).map_or(0, |(_, now)| now)
     }
 
-    /// How many numbers a handle has.
+    /// Number of values of a handle.
     ///
     /// # Errors
     /// When there is no such session or handle.
@@ -405,7 +409,7 @@ impl ToolSessions {
         Ok(self.find(session, handle)?.count())
     }
 
-    /// A number of a handle.
+    /// A value of a handle.
     ///
     /// # Errors
     /// When there is no such session or handle.
@@ -433,7 +437,7 @@ impl ToolSessions {
         PVARS.get(pvar_handle.pvar()).ok_or(PvarRefusal::Handle)
     }
 
-    /// Sets a number of a handle.
+    /// Sets a value of a handle.
     ///
     /// # Errors
     /// When there is no such session or handle, or it is read-only.
@@ -450,7 +454,7 @@ impl ToolSessions {
             .map(|_| ())
     }
 
-    /// A number of a handle, which is reset in the same step.
+    /// Reads a value of a handle and resets it in the same step.
     ///
     /// # Errors
     /// When there is no such session or handle, or it is read-only.
@@ -469,7 +473,7 @@ impl ToolSessions {
         Ok((pvar, value))
     }
 
-    /// Another value, or the first one; answers what it was.
+    /// Sets another value, or the starting value; returns the previous one.
     fn exchange(
         &self,
         pvar_handle: &PvarHandle,
@@ -481,7 +485,7 @@ impl ToolSessions {
         match pvar.source {
             _ if pvar.is_read_only() => Err(PvarRefusal::Write),
             PvarSource::Extreme(level) => {
-                let level = level(&self.tally);
+                let level = level(&self.counters);
                 let value = value.unwrap_or_else(|| level.get());
                 Ok(level.set_extreme(watch_of(pvar_handle), value))
             }
@@ -503,7 +507,7 @@ fn generation(life: u32) -> u8 {
     (life >> 1) as u8
 }
 
-/// The object of a handle: the use of a row in the low half, then its place, then a watch.
+/// The binding of a handle: the use of a row in the low half, then its index, then an observer.
 const ROW_SHIFT: u32 = 32;
 const ROW_MASK: u64 = 0xffff;
 const WATCH_SHIFT: u32 = 48;
@@ -543,18 +547,18 @@ mod tests {
         let at = find("unexpected_messages");
         let first = sessions.alloc(one, at, PvarBinding::Nothing).unwrap();
         let second = sessions.alloc(two, at, PvarBinding::Nothing).unwrap();
-        sessions.tally.unexpected.add(5);
+        sessions.counters.unexpected.add(5);
         sessions.start(one, Some(first)).unwrap();
-        sessions.tally.unexpected.add(2);
+        sessions.counters.unexpected.add(2);
         sessions.start(two, None).unwrap();
-        sessions.tally.unexpected.add(1);
+        sessions.counters.unexpected.add(1);
         assert_eq!(
             (value(&sessions, one, first), value(&sessions, two, second)),
             (3, 1)
         );
         sessions.stop(two, Some(second)).unwrap();
         sessions.reset(one, None).unwrap();
-        sessions.tally.unexpected.add(9);
+        sessions.counters.unexpected.add(9);
         assert_eq!(
             (value(&sessions, one, first), value(&sessions, two, second)),
             (9, 1)
@@ -565,7 +569,7 @@ mod tests {
         );
         assert_eq!(sessions.read_reset(one, first, 0).unwrap().1, 9);
         sessions.write(one, first, 0, 40).unwrap();
-        sessions.tally.unexpected.add(2);
+        sessions.counters.unexpected.add(2);
         assert_eq!(value(&sessions, one, first), 42);
     }
 
@@ -639,8 +643,8 @@ mod tests {
         let sessions = sessions();
         let session = sessions.create_session().unwrap();
         let level = |more: u64, less: u64| {
-            sessions.tally.kept_bytes.add(more);
-            sessions.tally.kept_bytes.sub(less);
+            sessions.counters.kept_bytes.add(more);
+            sessions.counters.kept_bytes.sub(less);
         };
         let (high, low) = (
             "unexpected_recvq_buffer_size_high",
@@ -702,12 +706,12 @@ mod tests {
         let _ = row.begin(queue_layout::collective("Bcast"));
         assert_eq!(value(&sessions, session, handle), 1);
         let queue = find("MPI_T_UMQ_LENGTH");
-        let watch = sessions.tally.queues(Queued::Unexpected).watch(4, 3);
+        let watch = sessions.counters.queues(Queued::Unexpected).watch(4, 3);
         let length = sessions
             .alloc(session, queue, PvarBinding::Comm(row, watch))
             .unwrap();
         sessions.start(session, Some(length)).unwrap();
-        sessions.tally.queues(Queued::Unexpected).arrived(4);
+        sessions.counters.queues(Queued::Unexpected).arrived(4);
         assert_eq!(value(&sessions, session, length), 4);
         row.close();
         row.open(&facts);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this process has sent to each other one. The fast path of words counts nothing: what it has sent the transport finds
-//! out from its rings when somebody asks.
+//! Messages that this process has sent to each peer. The fast path of eight-byte messages counts nothing: the
+//! transport computes their number from its rings when it is read.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -12,11 +12,11 @@ use transport::{FabricCounters, Grown};
 
 use crate::carrier::carrier;
 
-/// Messages and bytes sent, by peer. One thread at a time sends; any thread and any signal handler may ask.
+/// Messages and bytes sent, by peer. One thread at a time sends; any thread and any signal handler may read.
 #[derive(Debug)]
 pub struct PeerTraffic {
     peers: Grown<Sent>,
-    /// Ranks of the job, which are the first.
+    /// Ranks of the job, which are the first peers.
     ranks: usize,
     ledger: FabricCounters,
     channels: Arc<ChannelLedger>,
@@ -37,13 +37,13 @@ pub(super) fn traffic() -> Option<&'static Arc<PeerTraffic>> {
     TRAFFIC.get()
 }
 
-/// MPI is being initialized: tools see this traffic from now on.
+/// Publishes this traffic to tools when MPI is initialized.
 pub(crate) fn show(traffic: &Arc<PeerTraffic>) {
     let _ = TRAFFIC.set(Arc::clone(traffic));
 }
 
 impl PeerTraffic {
-    /// Of a process in a job of `size`, whose transport and channels have these ledgers.
+    /// For a process in a job of `size`, with the counters of its transport and channels.
     #[must_use]
     pub(crate) fn new(size: u32, ledger: FabricCounters, channels: Arc<ChannelLedger>) -> Self {
         Self {
@@ -54,12 +54,12 @@ impl PeerTraffic {
         }
     }
 
-    /// There are so many peers now.
+    /// Raises the number of peers to `peers`.
     pub(crate) fn grow_to(&self, peers: u32) {
         self.peers.grow_to(peers as usize);
     }
 
-    /// A message was sent, but not by the fast path of words between ranks of a node; for the thread that sends.
+    /// Counts a message that was not sent by the fast path of eight-byte messages; for the thread that sends.
     #[inline(always)]
     pub(crate) fn count(&self, peer: Peer, bytes: u64) {
         if let Some(sent) = self.peers.get(peer.0 as usize) {
@@ -68,13 +68,13 @@ impl PeerTraffic {
         }
     }
 
-    /// What the transport counts.
+    /// The counters of the transport.
     #[must_use]
     pub fn ledger(&self) -> &FabricCounters {
         &self.ledger
     }
 
-    /// What channels count.
+    /// The counters of channels.
     #[must_use]
     pub(super) fn channels(&self) -> ChannelCounters {
         self.channels.seen()
@@ -89,16 +89,16 @@ impl PeerTraffic {
     /// Messages sent to a world rank.
     #[must_use]
     pub fn messages(&self, rank: usize) -> u64 {
-        self.look(rank, 0)
+        self.read(rank, 0)
     }
 
     /// Bytes sent to a world rank.
     #[must_use]
     pub fn bytes(&self, rank: usize) -> u64 {
-        self.look(rank, 1)
+        self.read(rank, 1)
     }
 
-    fn look(&self, rank: usize, what: usize) -> u64 {
+    fn read(&self, rank: usize, what: usize) -> u64 {
         let (Some(sent), Ok(peer)) = (self.peers.get(rank), u32::try_from(rank)) else {
             return 0;
         };
@@ -107,7 +107,7 @@ impl PeerTraffic {
             0 => sent.messages.get().wrapping_add(words),
             _ => sent.bytes.get().wrapping_add(bytes),
         };
-        // While a send is under way the words may seem fewer than before; what was shown once stays.
+        // While a send is in progress the count may be lower than before; a reported value never decreases.
         sent.shown[what].fetch_max(now, Relaxed).max(now)
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rows of waiting, memory and protocols within a rank that are numbers for who tunes.
+//! The rows of waiting, memory and protocols within a rank that are numbers for tuning.
 
 use super::{Category, ControlVariable, Range, Scope, Variable, Verbosity};
 
@@ -119,7 +119,7 @@ pub(super) const UNEXPECTED_MESSAGES: ControlVariable = number(
     Variable::UnexpectedMessages,
     "RMPI_UNEXPECTED_MESSAGES",
     (Category::Memory, Scope::Local),
-    (1, engine::MOST_UNEXPECTED, engine::MOST_UNEXPECTED),
+    (1, engine::MAX_UNEXPECTED, engine::MAX_UNEXPECTED),
     "messages",
     "Past so many unexpected messages, senders are asked to announce every message, whatever the memory.",
 );

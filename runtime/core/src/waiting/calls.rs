@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a debugger is told of calls that wait (`queue_layout::CallTable`): written only once a call has waited for a while.
+//! Records of waiting calls for debuggers (`queue_layout::CallTable`): written only once a call has waited for a
+//! while.
 
 use std::cell::Cell;
 
@@ -14,7 +15,7 @@ use crate::comm::of_messages;
 use crate::{ContextId, Messages, RequestId};
 
 impl WaitPolicy {
-    /// Notes that this thread waits in a call of `function`. The answer is the number of the note, if there is room for one.
+    /// Records that this thread waits in a call of `function`. Returns the index of the record, if a row was free.
     #[cold]
     pub(crate) fn note_call(
         &self,
@@ -34,11 +35,11 @@ impl WaitPolicy {
         };
         match awaits {
             Awaits::Request(request) => match messages.bundles.parts_of(request) {
-                [first, second] => tell_requests(messages, &mut facts, [*first, *second]),
-                [only] => tell_requests(messages, &mut facts, [*only]),
-                _ => tell_requests(messages, &mut facts, [request]),
+                [first, second] => record_requests(messages, &mut facts, [*first, *second]),
+                [only] => record_requests(messages, &mut facts, [*only]),
+                _ => record_requests(messages, &mut facts, [request]),
             },
-            Awaits::Both(first, second) => tell_requests(messages, &mut facts, [first, second]),
+            Awaits::Both(first, second) => record_requests(messages, &mut facts, [first, second]),
             Awaits::List(list) => {
                 facts.waits_for = CALL_LIST;
                 facts.list = (list.address as u64, list.count as u64, list.base as u64);
@@ -53,7 +54,7 @@ impl WaitPolicy {
                 facts.waits_for = CALL_RANKS;
                 facts.context = of_messages(meeting.context).0;
                 facts.envelope = meeting.envelope();
-                facts.bytes = meeting.told_bytes();
+                facts.bytes = meeting.recorded_bytes();
             }
             Awaits::Other => {}
         }
@@ -61,7 +62,7 @@ impl WaitPolicy {
     }
 }
 
-fn tell_requests<const N: usize>(
+fn record_requests<const N: usize>(
     messages: &Messages,
     facts: &mut CallFacts<'_>,
     requests: [RequestId; N],
@@ -77,7 +78,7 @@ fn tell_requests<const N: usize>(
     }
 }
 
-/// The system's number of this thread, which is asked for once.
+/// The system's thread id, cached.
 fn thread() -> u32 {
     thread_local! {
         static NUMBER: Cell<u32> = const { Cell::new(0) };

@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a rank does that asks again and again: calls that may answer "not yet", such as `MPI_Test` and `MPI_Iprobe`.
+//! The rests of a rank that repeats calls such as `MPI_Test` and `MPI_Iprobe`.
 //!
-//! A loop around such a call is a wait that the program has written itself. Where ranks share cores it must let the others have
-//! the core, as [`rest`](crate::Universe::rest) does, or those that it waits for come to nothing until its slice of time is
-//! over. It never sleeps long, since the program may look at other things between two polls, and a program that computes
-//! between them is left alone.
+//! A loop around such a call is a wait that the application has written itself. Where ranks share cores it must yield
+//! the core, as [`rest`](crate::Universe::rest) does, or the ranks that it waits for cannot run until its time slice
+//! is over. It never sleeps long, since the application may poll other things between two calls, and an application
+//! that computes between them is not delayed.
 
 use std::time::{Duration, Instant};
 
 use transport::{Fabric, wait};
 
-use super::{Around, WaitPolicy, WaitProgress, short_sleep};
+use super::{WaitContext, WaitPolicy, WaitProgress, short_sleep};
 use crate::var::Variable;
 use crate::var::live::live;
 
-/// The polls of this process since one of them moved something.
+/// The polls of this process since one of them made progress.
 #[derive(Debug, Default)]
 pub(crate) struct Polling {
-    /// Polls in a row in which nothing happened.
-    vain: u32,
+    /// Consecutive polls in which nothing happened.
+    idle_polls: u32,
     /// When the last one of them returned; known where ranks share cores.
     returned: Option<Instant>,
     wait: WaitProgress,
-    /// The longest of the next sleep, if that is more than [`FIRST_SLEEP`].
+    /// Limit of the next sleep, if that is more than [`FIRST_SLEEP`].
     sleep: Duration,
     /// The last rest was a sleep.
     slept: bool,
-    /// Something ended the last sleep before its time.
+    /// The last sleep was ended by an event.
     woken: bool,
 }
 
-/// How a thread rests between two polls that other threads of its process wait beside.
+/// The rest of a thread between two polls while other threads of its process wait too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// It offers its core to others.
+    /// Yields the core.
     Yield,
-    /// It sleeps for so long. Nobody wakes it.
+    /// Sleeps for so long; nothing wakes it.
     Sleep(Duration),
 }
 
@@ -50,21 +50,22 @@ impl Pause {
 }
 
 impl Polling {
-    /// Something has happened: the next poll in vain is the first.
+    /// Something has happened: restarts the count of polls in vain.
     #[inline]
     pub(crate) fn begin_anew(&mut self) {
-        if self.vain != 0 {
-            self.vain = 0;
+        if self.idle_polls != 0 {
+            self.idle_polls = 0;
             self.returned = None;
             self.wait = WaitProgress::default();
-            // Where this row was long the next one may be too: it does not begin with the shortest sleep.
+            // After a long series the next one may be long too: it does not begin with the shortest sleep.
             if !self.woken {
                 self.sleep /= 2;
             }
         }
     }
 
-    /// A turn after a rest has found something, or not. The program goes on from here: what others did meanwhile is no work of its.
+    /// Ends a rest, and restarts the count if the following turn `moved` anything. Time that other processes used
+    /// meanwhile is not the application's computation.
     pub(crate) fn end_rest(&mut self, moved: bool) {
         self.returned = Some(Instant::now());
         if std::mem::take(&mut self.slept) {
@@ -75,14 +76,14 @@ impl Polling {
         }
     }
 
-    /// One more poll in vain; `true`: this one looks whether cores are shared, as one in many does.
+    /// Counts one more poll in vain; `true`: a check whether cores are shared is due.
     #[inline]
     fn count(&mut self) -> bool {
-        self.vain = self.vain.wrapping_add(1);
-        self.vain.is_multiple_of(POLLS_PER_LOOK)
+        self.idle_polls = self.idle_polls.wrapping_add(1);
+        self.idle_polls.is_multiple_of(POLLS_PER_CHECK)
     }
 
-    /// Whether the program has computed since the last poll. Polls that come after that are a new row.
+    /// Whether the application has computed since the last poll. Polls that follow are a new series.
     fn has_computed(&mut self, now: Instant) -> bool {
         let last = self.returned.replace(now);
         let computed = last.is_none_or(|last| now - last > COMPUTES);
@@ -92,7 +93,7 @@ impl Polling {
         computed
     }
 
-    /// The longest of this sleep; that of the next one is twice as long. `None`: polls never sleep.
+    /// Limit of this sleep; that of the next one is twice as long. `None`: polls never sleep.
     fn next_sleep(&mut self) -> Option<Duration> {
         let longest = Duration::from_micros(live(Variable::PollSleep));
         let sleep = self.sleep.max(FIRST_SLEEP).min(longest);
@@ -101,20 +102,19 @@ impl Polling {
     }
 }
 
-/// What the rest of a poll was.
+/// The rest that a poll has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rested {
     /// There was none.
     Not,
-    /// The core was offered to others.
+    /// A yield.
     Awake,
-    /// A sleep, in which the daemon may have gone.
+    /// A sleep, in which the daemon may have exited.
     Asleep,
 }
 
 impl WaitPolicy {
-    /// Whether a poll has more to do than to answer: nothing happened in its turn, and it is time to look whether cores are shared,
-    /// or they are.
+    /// Whether a poll must rest: nothing happened in its turn, and cores are shared, or a check for that is due.
     #[inline]
     pub(crate) fn polling_is_long(&mut self, moved: bool, fabric: &Fabric) -> bool {
         if moved {
@@ -124,10 +124,10 @@ impl WaitPolicy {
         self.polling.count() || self.crowding.is_crowded() || fabric.needs_cores()
     }
 
-    /// What a long poll does. Where it has given up the core, another turn may find something.
-    pub(crate) fn rest_of_poll(&mut self, around: &mut Around<'_>) -> Rested {
+    /// The rest of a poll in a long series. After a yield or sleep, another turn may find something.
+    pub(crate) fn rest_of_poll(&mut self, context: &mut WaitContext<'_>) -> Rested {
         let now = Instant::now();
-        let fabric = &mut around.messages.pump.fabric;
+        let fabric = &mut context.messages.pump.fabric;
         self.assess(now, fabric);
         let is_free = !self.crowding.is_crowded() && !fabric.needs_cores();
         if is_free || self.crowding.is_sleepless() || self.polling.has_computed(now) {
@@ -135,11 +135,11 @@ impl WaitPolicy {
         }
         let mut rested = Rested::Awake;
         let mut wait = std::mem::take(&mut self.polling.wait);
-        if self.yield_or_sleep(&mut wait, around).is_some() {
+        if self.yield_or_sleep(&mut wait, context).is_some() {
             match self.polling.next_sleep() {
                 Some(longest) => {
                     self.polling.slept = true;
-                    if self.sleep(longest, None, around) {
+                    if self.sleep(longest, None, context) {
                         rested = Rested::Asleep;
                     }
                 }
@@ -150,7 +150,7 @@ impl WaitPolicy {
         rested
     }
 
-    /// The same where other threads of this process may wait too: how to rest while they have their turns.
+    /// The same if other threads of this process may wait too: how to rest outside the visit.
     pub(crate) fn pause_of_poll(&mut self, fabric: &mut Fabric) -> Option<Pause> {
         let now = Instant::now();
         self.assess(now, fabric);
@@ -158,18 +158,18 @@ impl WaitPolicy {
         if is_free || self.polling.has_computed(now) {
             return None;
         }
-        match self.polling.wait.yields_beside_others() {
+        match self.polling.wait.yields_shared() {
             true => Some(Pause::Yield),
             false => Some(Pause::Sleep(short_sleep())),
         }
     }
 }
 
-/// Polls in vain between two looks whether cores are shared, by a rank that has one to itself so far.
-const POLLS_PER_LOOK: u32 = 1024;
-/// Who comes back after more than this has computed meanwhile.
+/// Polls in vain between two checks whether cores are shared, if they are not so far.
+const POLLS_PER_CHECK: u32 = 1024;
+/// An application that polls again after more than this has computed meanwhile.
 const COMPUTES: Duration = Duration::from_micros(20);
-/// The longest of the first sleep of a row.
+/// Limit of the first sleep of a series.
 const FIRST_SLEEP: Duration = Duration::from_micros(250);
 
 #[cfg(test)]
@@ -182,9 +182,9 @@ mod tests {
         polling.next_sleep().unwrap().as_micros()
     }
 
-    /// A vain poll that sleeps until something comes, or until its time is over.
+    /// A poll in vain that sleeps until something arrives, or until its time is over; returns the duration.
     fn sleep_once(polling: &mut Polling, moved: bool) -> u128 {
-        polling.vain += 1;
+        polling.idle_polls += 1;
         polling.slept = true;
         let slept = micros(polling);
         polling.end_rest(moved);
@@ -196,11 +196,11 @@ mod tests {
         let mut polling = Polling::default();
         let row: Vec<u128> = (0..4).map(|_| sleep_once(&mut polling, false)).collect();
         assert_eq!(row, [250, 500, 1000, 1000]);
-        // The next row may be as long.
+        // The next series may be as long.
         polling.begin_anew();
         assert_eq!(sleep_once(&mut polling, false), 1000);
         for _ in 0..5 {
-            polling.vain = 1;
+            polling.idle_polls = 1;
             polling.begin_anew();
         }
         assert_eq!(sleep_once(&mut polling, false), 250);
@@ -224,7 +224,7 @@ mod tests {
         assert!(polling.has_computed(now + 2 * COMPUTES + Duration::from_nanos(1)));
     }
 
-    /// Else threads that poll offer their cores to each other for ever.
+    /// Otherwise threads that poll yield their cores to each other for ever.
     #[test]
     fn polls_beside_other_threads_sleep_soon_however_long_others_take_in_between() {
         let mut fabric = Fabric::open(Config::alone()).unwrap();
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn one_poll_in_many_looks_whether_cores_are_shared() {
         let mut polling = Polling::default();
-        let looks = (0..3 * POLLS_PER_LOOK).filter(|_| polling.count()).count();
+        let looks = (0..3 * POLLS_PER_CHECK).filter(|_| polling.count()).count();
         assert_eq!(looks, 3);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The collective of a phase, and what each rank must find afterwards.
+//! The collective of a phase, and the expected result of each rank.
 
 use runtime::collective::{self, CollectiveRoot, Reducer, choice};
 use runtime::{CollectiveCall, Comm, Payload, UserMemory, Visit};
@@ -27,7 +27,7 @@ pub fn run<V: Visit>(visit: V, shared: &Shared, number: usize, comms: &[Comm]) {
     };
     match collective.kind {
         CollectiveKind::Barrier => {
-            CollectiveCall::run(visit, comm, async |line| collective::barrier(line).await).unwrap();
+            CollectiveCall::run(visit, comm, async |call| collective::barrier(call).await).unwrap();
             let entered = shared.entered.borrow()[&number];
             assert_eq!(entered, comm.size(), "left before all had entered");
         }
@@ -65,7 +65,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Block `to` of what rank `from` brings.
+    /// Block `to` of rank `from`.
     fn block(&self, from: u32, to: u32) -> &'static [u8] {
         content(
             self.name | u64::from(from) << 8 | u64::from(to),
@@ -112,13 +112,13 @@ impl Call<'_> {
         if self.is_root() {
             bytes.copy_from_slice(self.block(self.it.root, 0));
         }
-        self.run(visit, async |line| {
-            collective::bcast(line, &mut bytes, self.it.root).await
+        self.run(visit, async |call| {
+            collective::bcast(call, &mut bytes, self.it.root).await
         });
         assert!(bytes == self.block(self.it.root, 0), "bcast");
     }
 
-    /// Of the ranks below `end`, in order.
+    /// The combined data of the ranks below `end`, in order.
     fn combined(&self, end: u32) -> Vec<u8> {
         let mut total = self.block(end - 1, 0).to_vec();
         for rank in (0..end - 1).rev() {
@@ -135,8 +135,8 @@ impl Call<'_> {
         let mut bytes = self.mine();
         let memory = UserMemory::of(&mut bytes);
         let output = self.is_root().then_some(memory);
-        self.run(visit, async |line| {
-            collective::reduce(line, memory, output, self.it.root, &self.op).await
+        self.run(visit, async |call| {
+            collective::reduce(call, memory, output, self.it.root, &self.op).await
         });
         assert!(!self.is_root() || bytes == self.reduced(), "reduce");
     }
@@ -145,8 +145,8 @@ impl Call<'_> {
         let (input, mut bytes) = (self.mine(), self.mine());
         let output = UserMemory::of(&mut bytes);
         for input in [UserMemory::of_const(&input), output] {
-            self.run(visit, async |line| {
-                collective::allreduce(line, input, output, &self.op).await
+            self.run(visit, async |call| {
+                collective::allreduce(call, input, output, &self.op).await
             });
             assert!(bytes == self.reduced(), "allreduce");
             bytes.copy_from_slice(&self.mine());
@@ -156,7 +156,7 @@ impl Call<'_> {
     fn reduce_scatter<V: Visit>(&self, visit: V) {
         let items = self.bytes() / 16;
         let size = self.comm.size() as usize;
-        // As long as each other, or of unequal length and some of none.
+        // All of one length, or of different lengths, some of them 0.
         let end = |rank: usize| match self.it.root % 2 {
             0 => (items * rank / size) * 16,
             _ => (items * rank * rank / (size * size)) * 16,
@@ -165,8 +165,8 @@ impl Call<'_> {
         let rank = self.comm.rank as usize;
         let (bytes, mut mine) = (self.mine(), vec![0; lengths[rank]]);
         let (input, output) = (UserMemory::of_const(&bytes), UserMemory::of(&mut mine));
-        self.run(visit, async |line| {
-            collective::reduce_scatter(line, input, &lengths, output, &self.op).await
+        self.run(visit, async |call| {
+            collective::reduce_scatter(call, input, &lengths, output, &self.op).await
         });
         assert!(
             mine == self.reduced()[end(rank)..end(rank + 1)],
@@ -177,8 +177,8 @@ impl Call<'_> {
     fn scan<V: Visit>(&self, visit: V) {
         let mut bytes = self.mine();
         let memory = UserMemory::of(&mut bytes);
-        self.run(visit, async |line| {
-            collective::scan(line, memory, memory, &self.op).await
+        self.run(visit, async |call| {
+            collective::scan(call, memory, memory, &self.op).await
         });
         assert!(bytes == self.combined(self.comm.rank + 1), "scan");
     }
@@ -186,8 +186,8 @@ impl Call<'_> {
     fn exscan<V: Visit>(&self, visit: V) {
         let (mut mine, mut bytes) = (self.mine(), self.mine());
         let (input, output) = (UserMemory::of(&mut mine), UserMemory::of(&mut bytes));
-        self.run(visit, async |line| {
-            collective::exscan(line, input, output, &self.op).await
+        self.run(visit, async |call| {
+            collective::exscan(call, input, output, &self.op).await
         });
         let expected = match self.comm.rank {
             0 => self.mine(),
@@ -200,11 +200,11 @@ impl Call<'_> {
         let mine = self.mine();
         let mut all = vec![0; if self.is_root() { self.all_bytes() } else { 0 }];
         let (mine, blocks) = (lent(&mine), self.blocks(&mut all));
-        self.run(visit, async |line| match self.choice.gather {
+        self.run(visit, async |call| match self.choice.gather {
             choice::Gather::Tree => {
-                collective::gather_tree(line, Some(&mine), &blocks, self.root()).await
+                collective::gather_tree(call, Some(&mine), &blocks, self.root()).await
             }
-            _ => collective::gather_equal(line, Some(&mine), &blocks, self.root()).await,
+            _ => collective::gather_equal(call, Some(&mine), &blocks, self.root()).await,
         });
         assert!(!self.is_root() || all == self.column(0), "gather");
     }
@@ -214,8 +214,8 @@ impl Call<'_> {
         let mine = lent(&mine[..self.part_bytes(self.comm.rank)]);
         let mut all = vec![0; if self.is_root() { self.all_bytes() } else { 0 }];
         let blocks = self.parts(&mut all);
-        self.run(visit, async |line| {
-            collective::gather_various(line, Some(&mine), &blocks, self.root()).await
+        self.run(visit, async |call| {
+            collective::gather_various(call, Some(&mine), &blocks, self.root()).await
         });
         assert!(!self.is_root() || all == self.column_of_parts(), "gatherv");
     }
@@ -227,11 +227,11 @@ impl Call<'_> {
         };
         let mut mine = vec![0; self.bytes()];
         let (blocks, target) = (self.blocks(&mut all), lent_to(&mut mine));
-        self.run(visit, async |line| match self.choice.scatter {
+        self.run(visit, async |call| match self.choice.scatter {
             choice::Scatter::Tree => {
-                collective::scatter_tree(line, &blocks, Some(&target), self.root()).await
+                collective::scatter_tree(call, &blocks, Some(&target), self.root()).await
             }
-            _ => collective::scatter_equal(line, &blocks, Some(&target), self.root()).await,
+            _ => collective::scatter_equal(call, &blocks, Some(&target), self.root()).await,
         });
         assert!(mine == self.block(self.it.root, self.comm.rank), "scatter");
     }
@@ -243,8 +243,8 @@ impl Call<'_> {
         };
         let mut mine = vec![0; self.part_bytes(self.comm.rank)];
         let (blocks, target) = (self.parts(&mut all), lent_to(&mut mine));
-        self.run(visit, async |line| {
-            collective::scatter_various(line, &blocks, Some(&target), self.root()).await
+        self.run(visit, async |call| {
+            collective::scatter_various(call, &blocks, Some(&target), self.root()).await
         });
         let expected = self.block(self.it.root, self.comm.rank);
         assert!(mine == expected[..mine.len()], "scatterv");
@@ -254,18 +254,18 @@ impl Call<'_> {
         let mut all = vec![0; self.all_bytes()];
         if self.travels_together() {
             self.place(&mut all, &self.mine());
-            self.run(visit, async |line| {
-                collective::allgather_bytes(line, &mut all).await
+            self.run(visit, async |call| {
+                collective::allgather_bytes(call, &mut all).await
             });
         } else {
             let mine = self.mine();
             let (mine, blocks) = (lent(&mine), self.blocks(&mut all));
-            self.run(visit, async |line| match self.choice.allgatherv {
+            self.run(visit, async |call| match self.choice.allgatherv {
                 choice::Allgatherv::Ring => {
-                    collective::allgather_ring(line, Some(&mine), &blocks).await
+                    collective::allgather_ring(call, Some(&mine), &blocks).await
                 }
-                // All blocks lie one after the other.
-                _ => collective::allgather_various(line, Some(&mine), &blocks).await,
+                // All blocks are adjacent.
+                _ => collective::allgather_various(call, Some(&mine), &blocks).await,
             });
         }
         assert!(all == self.column(0), "allgather");
@@ -281,8 +281,8 @@ impl Call<'_> {
             };
             let blocks = self.parts(&mut all);
             let mine = (!in_place).then_some(&mine);
-            self.run(visit, async |line| {
-                collective::allgather_various(line, mine, &blocks).await
+            self.run(visit, async |call| {
+                collective::allgather_various(call, mine, &blocks).await
             });
             assert!(all == self.column_of_parts(), "allgatherv");
         }
@@ -292,13 +292,13 @@ impl Call<'_> {
         let mut out = self.row(self.comm.rank);
         let mut into = vec![0; out.len()];
         if self.travels_together() {
-            self.run(visit, async |line| {
-                collective::alltoall_bytes(line, &out, &mut into).await
+            self.run(visit, async |call| {
+                collective::alltoall_bytes(call, &out, &mut into).await
             });
         } else {
             let (from, to) = (self.blocks(&mut out), self.blocks(&mut into));
-            self.run(visit, async |line| {
-                collective::alltoall(line, &from, &to).await
+            self.run(visit, async |call| {
+                collective::alltoall(call, &from, &to).await
             });
         }
         assert!(into == self.column(self.comm.rank), "alltoall");
@@ -306,7 +306,7 @@ impl Call<'_> {
 
     fn alltoall_various<V: Visit>(&self, visit: V) {
         let (ranks, me) = (self.comm.size(), self.comm.rank);
-        // How much of its block a rank gets from another one.
+        // Number of bytes of its block that a rank gets from another one.
         let bytes = |from: u32, to: u32| self.part_bytes(from + 2 * to);
         let part = |block: Payload, bytes| match block {
             Payload::Dense(memory) => Payload::Dense(memory.part(0..bytes)),
@@ -320,8 +320,8 @@ impl Call<'_> {
         let from: Vec<Payload> = from
             .map(|(from, block)| part(block, bytes(from, me)))
             .collect();
-        self.run(visit, async |line| {
-            collective::alltoall_various(line, &to, &from).await
+        self.run(visit, async |call| {
+            collective::alltoall_various(call, &to, &from).await
         });
         let mut expected = self.column(me);
         for from in 0..ranks {
@@ -331,7 +331,7 @@ impl Call<'_> {
         assert!(into == expected, "alltoallv");
     }
 
-    /// Runs one collective, which must end well.
+    /// Runs one collective, which must succeed.
     fn run<V: Visit>(
         &self,
         visit: V,
@@ -340,7 +340,7 @@ impl Call<'_> {
         CollectiveCall::run(visit, self.comm, body).unwrap();
     }
 
-    /// Which form of two: the same on all ranks.
+    /// Selects one of two forms: the same on all ranks.
     fn travels_together(&self) -> bool {
         self.it.bytes <= 512
     }
@@ -349,7 +349,7 @@ impl Call<'_> {
         self.bytes() * self.comm.size() as usize
     }
 
-    /// One block a rank, where there are any.
+    /// One block a rank, if there are any.
     fn blocks(&self, all: &mut [u8]) -> Vec<Payload> {
         if all.is_empty() && self.bytes() > 0 {
             return Vec::new();
@@ -363,12 +363,12 @@ impl Call<'_> {
         (0..self.comm.size()).map(block).collect()
     }
 
-    /// How much of its block a rank has in a form with many lengths: all, some or nothing.
+    /// Number of bytes of its block that a rank has in a form with different lengths: all, some or none.
     fn part_bytes(&self, rank: u32) -> usize {
         self.bytes() * ((rank + self.it.root + 1) as usize % 3) / 2
     }
 
-    /// The first part of each block, where there are any.
+    /// The first part of each block, if there are any.
     fn parts(&self, all: &mut [u8]) -> Vec<Payload> {
         let blocks = (0..).zip(self.blocks(all));
         let part = |(rank, block): (u32, Payload)| match block {
@@ -407,8 +407,7 @@ fn lent_to(bytes: &mut [u8]) -> Payload {
 /// Operations on items of two words.
 #[derive(Clone, Copy)]
 enum Op {
-    /// An item is the map `x -> a x + b`, and the operation does one map after the other: associative, and another result in
-    /// another order.
+    /// An item is the map `x -> a x + b`, and the operation composes maps: associative, but not commutative.
     After,
     /// Both words are added.
     Sum,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What collectives cost where a way between nodes costs more than one inside a node: four nodes of sixteen ranks, each with one adapter. Time
-//! is simulated, and ranks need none of it for themselves: what is measured is the shape of an algorithm, its steps one after the other
-//! and how many packets queue at an adapter. No way may take less time than the one that is chosen. The table is printed:
+//! Cost of collectives if a message between nodes costs more than one inside a node: four nodes of sixteen ranks, each
+//! with one adapter. Time is simulated, and ranks need none of it for themselves: the measurement shows the structure
+//! of an algorithm, its sequential steps and how many packets queue at an adapter. No algorithm may take less time
+//! than the selected one. The table is printed:
 //!
 //! ```text
 //! cargo test -p runtime --test sim hops -- --nocapture
@@ -23,13 +24,13 @@ use crate::rank::{Hand, Seat};
 const NODES: u32 = 4;
 const EACH: u32 = 16;
 const RANKS: u32 = NODES * EACH;
-/// Calls of one measurement with so many bytes, each by another root.
+/// Calls of one measurement with so many bytes, each with another root.
 fn calls(bytes: usize) -> u32 {
     if bytes < 512 << 10 { 2 } else { 1 }
 }
 
-/// Inside a node some 300 ns; between nodes 2 us more, 100 ns a packet and 12.5 GB/s. A core takes 100 ns
-/// for each message that it gets, and copies 10 GB/s.
+/// Inside a node some 300 ns; between nodes 2 us more, 100 ns a packet and 12.5 GB/s. A core takes 100 ns for each
+/// message received, and copies 10 GB/s.
 fn net() -> SimConfig {
     SimConfig {
         least_delay_ns: 300,
@@ -62,7 +63,7 @@ enum Call {
 }
 
 impl Call {
-    /// The variable that chooses its way.
+    /// The variable that selects its algorithm.
     fn variable(self) -> &'static str {
         match self {
             Self::Barrier => "RMPI_BARRIER",
@@ -100,7 +101,7 @@ impl Reducer for Sum {
     }
 }
 
-/// What a call takes on average.
+/// Average cost of a call.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     us: f64,
@@ -114,18 +115,18 @@ impl std::fmt::Display for Cost {
     }
 }
 
-fn cost(call: Call, bytes: usize, way: &str) -> Cost {
-    let (way, limits) = match way {
+fn cost(call: Call, bytes: usize, algorithm: &str) -> Cost {
+    let (algorithm, limits) = match algorithm {
         "one leader" => ("nodes", Some(("RMPI_NODE_SLICE_LIMIT", "1024G"))),
         "all lead" => ("nodes", Some(("RMPI_NODE_SLICE_LIMIT", "0"))),
         "nodes' ring" => ("auto", Some(("RMPI_RING_LIMIT", "0"))),
-        way => (way, None),
+        algorithm => (algorithm, None),
     };
-    let words = [(call.variable(), way), ("RMPI_SINGLE_COPY", "on")];
+    let words = [(call.variable(), algorithm), ("RMPI_SINGLE_COPY", "on")];
     let words = words.into_iter().chain(limits);
     let words = words.map(|(name, word)| (name.to_owned(), word.to_owned()));
-    let (values, complaints) = VariableValues::from_environment(words);
-    assert_eq!(complaints, Vec::<String>::new());
+    let (values, warnings) = VariableValues::from_environment(words);
+    assert_eq!(warnings, Vec::<String>::new());
     let net = SimNet::new(net());
     let map = NodeMap::new((0..RANKS).map(|rank| rank / EACH)).unwrap();
     let seat = |rank| {
@@ -150,7 +151,7 @@ fn cost(call: Call, bytes: usize, way: &str) -> Cost {
     let mut ranks: Vec<Coroutine<(), (), ()>> = (0..RANKS).map(rank).collect();
     let position = || (net.stats().packets, *ends.borrow());
     while ranks.iter().any(|rank| !rank.done()) {
-        // All do what they can before time goes on.
+        // All ranks make all possible steps before time advances.
         let mut quiet = 0;
         while quiet < 2 {
             let before = position();
@@ -173,13 +174,13 @@ fn run(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
     let mine = vec![me as u8; bytes];
     let mut out = vec![0; bytes];
     let ended = match call {
-        Call::Barrier => {
-            CollectiveCall::run(hand, comm, async |line| collective::barrier(line).await)
-        }
+        Call::Barrier => CollectiveCall::run(hand, comm, async |started| {
+            collective::barrier(started).await
+        }),
         Call::Bcast => {
             out.copy_from_slice(&vec![root as u8 + u8::from(me != root); bytes]);
-            let ended = CollectiveCall::run(hand, comm, async |line| {
-                collective::bcast(line, &mut out, root).await
+            let ended = CollectiveCall::run(hand, comm, async |started| {
+                collective::bcast(started, &mut out, root).await
             });
             assert!(out.iter().all(|byte| *byte == root as u8), "bcast");
             ended
@@ -190,8 +191,8 @@ fn run(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
         Call::Allgather => {
             let mut all = vec![0; bytes * ranks];
             all[me as usize * bytes..][..bytes].copy_from_slice(&mine);
-            let ended = CollectiveCall::run(hand, comm, async |line| {
-                collective::allgather_bytes(line, &mut all).await
+            let ended = CollectiveCall::run(hand, comm, async |started| {
+                collective::allgather_bytes(started, &mut all).await
             });
             for (rank, block) in all.chunks_exact(bytes).enumerate() {
                 assert!(block.iter().all(|byte| *byte == rank as u8), "allgather");
@@ -200,8 +201,8 @@ fn run(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
         }
         Call::Alltoall => {
             let (out, mut into) = (vec![me as u8; bytes * ranks], vec![0; bytes * ranks]);
-            let ended = CollectiveCall::run(hand, comm, async |line| {
-                collective::alltoall_bytes(line, &out, &mut into).await
+            let ended = CollectiveCall::run(hand, comm, async |started| {
+                collective::alltoall_bytes(started, &out, &mut into).await
             });
             for (rank, block) in into.chunks_exact(bytes).enumerate() {
                 assert!(block.iter().all(|byte| *byte == rank as u8), "alltoall");
@@ -223,13 +224,13 @@ fn combine(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
         _ => vec![0; bytes],
     };
     let (input, output) = (UserMemory::of_const(&mine), UserMemory::of(&mut out));
-    let ended = CollectiveCall::run(hand, comm, async |line| match call {
+    let ended = CollectiveCall::run(hand, comm, async |started| match call {
         Call::Reduce => {
             let output = (me == root).then_some(output);
-            collective::reduce(line, input, output, root, &Sum).await
+            collective::reduce(started, input, output, root, &Sum).await
         }
-        Call::Allreduce => collective::allreduce(line, input, output, &Sum).await,
-        _ => collective::reduce_scatter(line, input, &lengths, output, &Sum).await,
+        Call::Allreduce => collective::allreduce(started, input, output, &Sum).await,
+        _ => collective::reduce_scatter(started, input, &lengths, output, &Sum).await,
     });
     ended.unwrap();
     let is_here = call != Call::Reduce || me == root;
@@ -248,11 +249,12 @@ fn deal(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
         let mut all = vec![0; bytes * ranks];
         let blocks = blocks(&mut all, bytes);
         let mine = Payload::Dense(UserMemory::of_const(&mine));
-        let ended =
-            CollectiveCall::run(hand, comm, async |line| match line.shape().choice.gather {
-                Gather::Tree => collective::gather_tree(line, Some(&mine), &blocks, to).await,
-                _ => collective::gather_equal(line, Some(&mine), &blocks, to).await,
-            });
+        let ended = CollectiveCall::run(hand, comm, async |started| {
+            match started.shape().choice.gather {
+                Gather::Tree => collective::gather_tree(started, Some(&mine), &blocks, to).await,
+                _ => collective::gather_equal(started, Some(&mine), &blocks, to).await,
+            }
+        });
         for (rank, block) in all.chunks_exact(bytes).enumerate() {
             let is_right = block.iter().all(|byte| *byte == rank as u8);
             assert!(me != root || is_right, "gather");
@@ -265,12 +267,13 @@ fn deal(call: Call, bytes: usize, root: u32, hand: Hand<'_>, comm: &Comm) {
             .collect();
         let blocks = blocks(&mut all, bytes);
         let place = Payload::Dense(UserMemory::of(&mut out));
-        let ended =
-            CollectiveCall::run(hand, comm, async |line| match line.shape().choice.scatter {
-                Scatter::Tree => collective::scatter_tree(line, &blocks, Some(&place), to).await,
-                Scatter::Direct => collective::scatter(line, &blocks, Some(&place), to).await,
-                _ => collective::scatter_equal(line, &blocks, Some(&place), to).await,
-            });
+        let ended = CollectiveCall::run(hand, comm, async |started| {
+            match started.shape().choice.scatter {
+                Scatter::Tree => collective::scatter_tree(started, &blocks, Some(&place), to).await,
+                Scatter::Direct => collective::scatter(started, &blocks, Some(&place), to).await,
+                _ => collective::scatter_equal(started, &blocks, Some(&place), to).await,
+            }
+        });
         assert_eq!(out, mine, "scatter");
         ended
     };
@@ -289,10 +292,10 @@ fn blocks(all: &mut [u8], bytes: usize) -> Vec<Payload> {
     blocks.map(Payload::Dense).collect()
 }
 
-/// So many times as long may take what is chosen as another way.
+/// Factor by which the selected algorithm may be slower than another one.
 fn noise(call: Call, bytes: usize) -> f64 {
     match call {
-        // The lengths of blocks go ahead, so that ranks that do not agree about them come to an end.
+        // The lengths of blocks are sent first, so that ranks that disagree about them complete.
         Call::Gather | Call::Scatter if bytes > 1 << 10 => 1.2,
         _ => 1.05,
     }
@@ -345,9 +348,9 @@ fn no_way_is_faster_between_nodes_than_the_one_that_is_chosen() {
             let chosen = cost(call, *bytes, "auto");
             let mut line = format!("{call:?} of {bytes} B: auto {chosen}");
             let mut least_us = f64::INFINITY;
-            for way in others {
-                let other = cost(call, *bytes, way);
-                line += &format!(", {way} {other}");
+            for algorithm in others {
+                let other = cost(call, *bytes, algorithm);
+                line += &format!(", {algorithm} {other}");
                 least_us = least_us.min(other.us);
             }
             println!("{line}");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job on a simulated network: its ranks are coroutines of one thread, and the seed decides who has the next turn.
+//! A job on a simulated network: its ranks are coroutines of one thread, and the seed determines which has the next
+//! turn.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ use crate::plan::{Plan, Settings};
 use crate::random::Random;
 use crate::rank::{Rank, Seat, Shared};
 
-/// What two runs of one seed must have in common.
+/// State that two runs of one seed must have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trace {
     pub turns: u64,
@@ -36,7 +37,7 @@ pub fn run(plan: Plan) -> Trace {
     job.trace()
 }
 
-/// On which node each rank is, in most jobs: in blocks, dealt out, or strewn.
+/// The node of each rank, in most jobs: in blocks, cyclically, or at random.
 fn nodes(random: &mut Random, ranks: u32) -> Option<NodeMap> {
     let count = random.pick(&[2, 2, 3, 4]);
     let each = ranks.div_ceil(count);
@@ -54,7 +55,7 @@ struct Job {
     ranks: Vec<Coroutine<(), (), ()>>,
     random: Random,
     turns: u64,
-    /// Who gets few turns, if anybody.
+    /// A rank that gets few turns, if any.
     starved: Option<usize>,
     /// Chance that the next turn is the network's, of 100.
     net_turns: u64,
@@ -108,7 +109,7 @@ impl Job {
                 true => (still.0 + 1, position),
                 false => (0, position),
             };
-            if still.0 > TURNS_WITHOUT_CHANGE || self.turns > MOST_TURNS {
+            if still.0 > TURNS_WITHOUT_CHANGE || self.turns > MAX_TURNS {
                 panic!("the job stands still:\n{}", self.describe());
             }
         }
@@ -136,8 +137,8 @@ impl Job {
         (done, self.net.stats().packets)
     }
 
-    /// All ranks have finalized. What the network still carries reaches ranks that would be gone in a real job; here
-    /// it is taken in, so that nothing can hide.
+    /// To be called when all ranks have finalized. Frames still in flight reach ranks that would have exited in a real
+    /// job; here they are taken in, so that errors show.
     fn settle(&mut self) {
         let mut quiet = 0;
         while quiet < QUIET_TURNS {
@@ -146,7 +147,7 @@ impl Job {
                 moved |= seat.universe.borrow_mut().progress();
             }
             self.turns += 1;
-            assert!(self.turns < MOST_TURNS, "it never settles");
+            assert!(self.turns < MAX_TURNS, "it never settles");
             quiet = if moved { 0 } else { quiet + 1 };
         }
     }
@@ -230,7 +231,7 @@ fn values(settings: Settings) -> VariableValues {
     let words = [
         ("RMPI_EAGER_LIMIT", settings.eager_limit.to_string()),
         ("RMPI_UNEXPECTED_BUDGET", settings.budget.to_string()),
-        // Not `auto`: that measures, and time must have no say here.
+        // Not `auto`: that measures, and time must not influence the run.
         (
             "RMPI_SINGLE_COPY",
             if settings.single_copy { "on" } else { "off" }.to_owned(),
@@ -249,12 +250,13 @@ fn values(settings: Settings) -> VariableValues {
     let chosen = choices(settings.choices);
     let words = words.map(|(name, text)| (name.to_owned(), text));
     let words = words.into_iter().chain(chosen);
-    let (values, complaints) = VariableValues::from_environment(words);
-    assert_eq!(complaints, Vec::<String>::new());
+    let (values, warnings) = VariableValues::from_environment(words);
+    assert_eq!(warnings, Vec::<String>::new());
     values
 }
 
-/// A word for each variable that chooses an algorithm, sizes that make much of little data, and limits of what is unexpected.
+/// A value for each variable that selects an algorithm, limits that treat small data as large, and limits of
+/// unexpected data.
 fn choices(seed: u64) -> Vec<(String, String)> {
     if seed == 0 {
         return Vec::new();
@@ -265,7 +267,7 @@ fn choices(seed: u64) -> Vec<(String, String)> {
     let mut chosen = Vec::new();
     for row in ROWS.iter().filter(is_choice) {
         if let Range::Words(words) = row.range {
-            // What is left to the library may go through nodes in more ways.
+            // Algorithms that the library selects may go through nodes in more ways.
             let is_left = seed % 2 == 1 && random.pick(&[true, false]);
             let word = if is_left {
                 words[0]
@@ -296,5 +298,5 @@ fn choices(seed: u64) -> Vec<(String, String)> {
 }
 
 const TURNS_WITHOUT_CHANGE: u64 = 20_000;
-const MOST_TURNS: u64 = 5_000_000;
+const MAX_TURNS: u64 = 5_000_000;
 const QUIET_TURNS: u64 = 300;

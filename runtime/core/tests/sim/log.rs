@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the ranks note while they run, and the rules that it is held against afterwards.
+//! Records of the ranks while they run, and the rules that these are checked against afterwards.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,14 @@ use crate::memory::Buffer;
 use crate::plan::{Plan, Receive};
 use crate::random::content;
 
-/// What one rank did.
+/// The operations of one rank.
 #[derive(Debug, Default)]
 pub struct Log {
     /// Messages in the order in which they were sent, without those whose cancel worked.
     pub sent: Vec<usize>,
     /// Receives in the order in which they were posted (or their message claimed).
     pub received: Vec<Received>,
-    /// Buffers of operations that nobody waits for: they live until all is over.
+    /// Buffers of operations that are never waited for: they are kept until all is over.
     pub kept: Vec<Buffer>,
 }
 
@@ -25,19 +25,19 @@ pub struct Received {
     /// World rank.
     pub source: Option<u32>,
     pub tag: Option<i32>,
-    /// Gone for the time of the operation if it is persistent.
+    /// `None` during the operation if it is persistent.
     pub buffer: Option<Buffer>,
     pub end: End,
-    /// What a probe said of the message: source (world rank), tag, bytes.
+    /// The result of a probe for the message: source (world rank), tag, bytes.
     pub found: Option<(u32, i32, u64)>,
 }
 
-/// How a receive ended.
+/// Outcome of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Open,
     Cancelled,
-    /// Nobody asked; the message is known from the order.
+    /// Not collected; the message follows from the order.
     Freed,
     Got {
         /// Rank in the communicator.
@@ -67,7 +67,7 @@ pub fn name(plan: &Plan, message: usize) -> u64 {
     plan.seed << 20 | message as u64
 }
 
-/// Each message arrived once, whole, in the receive that the order of MPI 5.0 section 3.5 gives it.
+/// Each message arrived once, whole, in the receive that matches it by MPI 5.0 section 3.5.
 pub fn check(plan: &Plan, logs: &[Log]) {
     let mut streams = Streams::new(plan, logs);
     for (rank, log) in (0..).zip(logs) {
@@ -88,7 +88,7 @@ struct Streams<'a> {
     left: HashMap<(Pair, i32), Vec<usize>>,
     /// Of each pair: its messages in order.
     sent: HashMap<Pair, Vec<usize>>,
-    /// Which receive got a message, by its place in the receiver's order.
+    /// The receive that got a message, by its index in the receiver's order.
     taken: HashMap<usize, usize>,
     /// Receives with any tag: pair, order, message.
     any_tag: Vec<(Pair, usize, usize)>,
@@ -192,8 +192,8 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// A receive with any tag gets no message while an earlier one of the same sender is there: the earlier one was
-    /// taken by an earlier receive.
+    /// A receive with any tag gets no message while an earlier one of the same sender is available: the earlier one
+    /// was taken by an earlier receive.
     fn check_no_overtaking(&self) {
         for (pair, order, message) in &self.any_tag {
             let earlier = self.sent[pair].iter().take_while(|id| *id != message);

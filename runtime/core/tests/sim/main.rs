@@ -9,9 +9,9 @@
 //! RMPI_TEST_SEEDS=100 cargo test -p runtime --test sim            # a hundred times as many seeds
 //! ```
 //!
-//! What is checked of each program: every byte arrives once, in the right receive, and nothing beside it changes;
-//! messages of one sender do not overtake each other; truncation, probes, cancels and collectives answer what they must;
-//! the buffer of a complete send may be overwritten at once; all ranks end; nothing is left in any rank.
+//! Checks of each program: every byte arrives once, in the right receive, and nothing beside it changes; messages of
+//! one sender do not overtake each other; truncation, probes, cancels and collectives have the required results; the
+//! buffer of a complete send may be overwritten at once; all ranks end; nothing is left in any rank.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -82,7 +82,7 @@ fn long_programs_end_as_the_standard_says() {
     });
 }
 
-/// Promise E3 of the engine, for senders that never wait: past the budget only what was under way is kept.
+/// Promise E3 of the engine, for senders that never wait: past the budget only messages in flight are kept.
 #[test]
 fn a_flood_is_kept_within_the_budget_and_does_not_stop_what_is_waited_for() {
     for_seeds("a_flood", 5_000_000, 12, |seed| {

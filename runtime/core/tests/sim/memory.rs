@@ -2,14 +2,14 @@
 //! Buffers of the ranks, with guards around them and, if they are structured, between their blocks.
 //!
 //! # Safety
-//! A buffer's bytes lie in a vector that is neither grown nor freed while the buffer lives, and the ranks keep each
+//! A buffer's bytes are in a vector that is neither grown nor freed while the buffer exists, and the ranks keep each
 //! buffer until its operation has ended.
 #![allow(unsafe_code)]
 
 use runtime::datatype::{Basic, Datatype, ScalarType};
 use runtime::{Payload, Structured, UserMemory};
 
-/// How a buffer's bytes lie: blocks of `block` bytes, one every `stride`.
+/// The layout of a buffer: blocks of `block` bytes, one every `stride`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub block: u64,
@@ -22,7 +22,7 @@ impl Shape {
         stride: 1,
     };
 
-    /// Blocks must not be cut: a shape for so many bytes.
+    /// A shape for so many bytes: blocks must not be cut.
     pub fn for_bytes(self, bytes: u64) -> Self {
         match bytes % self.block {
             0 => self,
@@ -43,7 +43,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Room for a message, filled with what no message brings on purpose.
+    /// Room for a message, filled with bytes that no message contains by intention.
     pub fn empty(bytes: u64, shape: Shape) -> Self {
         let shape = shape.for_bytes(bytes);
         let span = bytes / shape.block * shape.stride;
@@ -115,7 +115,7 @@ impl Buffer {
         unsafe { Structured::new(base, 1, &datatype) }
     }
 
-    /// Lends it for a send of whatever mode.
+    /// Lends it for a send of any mode.
     pub fn lend_payload(&mut self) -> Payload {
         match self.shape.block == self.shape.stride {
             true => Payload::Dense(self.lend()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random programs that must end whatever the network does.
+//! Random programs that must complete whatever the network does.
 //!
 //! A program has phases. A rank starts all operations of a phase before it waits for any of them, and as many messages
 //! of each class are sent to a rank in a phase as it receives there. Patterns are such that no receive can take a
@@ -23,7 +23,7 @@ pub struct Plan {
     pub receives: Vec<Receive>,
     pub templates: Vec<Template>,
     pub phases: Vec<Phase>,
-    /// The most bytes of unexpected data that a rank may keep at a time.
+    /// Most bytes of unexpected data that a rank may keep at a time.
     pub most_kept: u64,
 }
 
@@ -35,9 +35,9 @@ pub struct Settings {
     pub single_copy: bool,
     /// Collectives through one rank, not in rounds.
     pub flat: bool,
-    /// From where on reductions are cut in slices.
+    /// Size from which reductions are cut in slices.
     pub slice_limit: u64,
-    /// From what the algorithms of collectives are drawn; 0: they are left to the library.
+    /// Seed of the selection of collective algorithms; 0: the library selects.
     pub choices: u64,
 }
 
@@ -61,11 +61,11 @@ pub enum SendHow {
     Standard,
     Synchronous,
     Buffered,
-    /// Of bytes that the operation owns.
+    /// From bytes that the operation owns.
     Owned,
     /// The request is freed at once.
     Freed,
-    /// Cancelled at once; sent again if that worked.
+    /// Cancelled at once; sent again if that succeeded.
     Cancelled,
     Persistent(usize),
 }
@@ -73,11 +73,11 @@ pub enum SendHow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveHow {
     Posted,
-    /// By the fast path, if nothing is in its way.
+    /// By the fast path, if possible.
     First,
     /// The request is freed at once.
     Freed,
-    /// Cancelled at once; posted again if that worked.
+    /// Cancelled at once; posted again if that succeeded.
     Cancelled,
     /// Found by a probe first.
     Probed,
@@ -98,7 +98,7 @@ pub struct Message {
     pub shape: Shape,
 }
 
-/// World ranks throughout.
+/// All ranks are world ranks.
 #[derive(Clone, Debug)]
 pub struct Receive {
     pub to: u32,
@@ -130,7 +130,7 @@ pub struct Phase {
     pub collective: Option<Collective>,
 }
 
-/// What one rank does in a phase.
+/// The steps of one rank in a phase.
 #[derive(Debug, Default)]
 pub struct Script {
     pub steps: Vec<Step>,
@@ -145,23 +145,23 @@ pub enum Step {
     Exchange(usize, usize),
     /// A turn of progress.
     Progress,
-    /// A receive that nobody answers, cancelled.
+    /// A receive whose message is never sent, cancelled.
     LostReceive(usize),
-    /// A probe for what nobody sends.
+    /// A probe for a message that is never sent.
     IdleProbe(usize),
     Collective,
 }
 
-/// How a rank waits for what it started in a phase.
+/// How a rank waits for the operations of a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
     #[default]
     InOrder,
-    /// Whatever is complete first (`MPI_Waitany`).
+    /// For one after the other, as they complete (`MPI_Waitany`).
     Any,
     /// For all, then collects.
     All,
-    /// Asks and does other things meanwhile (`MPI_Testany`).
+    /// Tests repeatedly, with other steps in between (`MPI_Testany`).
     Poll,
     /// Not at all: at the end of the program.
     Later,
@@ -192,7 +192,7 @@ pub struct Collective {
     pub bytes: u64,
 }
 
-/// How large a program is.
+/// The size of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     pub phases: u64,
@@ -204,7 +204,7 @@ pub struct Scale {
 }
 
 impl Plan {
-    /// The program of a seed, over a network whose troubles come from the same seed.
+    /// The program of a seed, over a network whose faults come from the same seed.
     pub fn random(seed: u64, scale: Scale) -> Self {
         let mut random = Random(seed ^ 0x0005_eed5);
         let ranks = 2 + random.below(4) as u32 + if random.percent(20) { 3 } else { 0 };
@@ -406,7 +406,7 @@ impl Plan {
         }
     }
 
-    /// A receive that may take the message, though perhaps another one of its class gets it.
+    /// A receive that may match the message, though it may get another one of its class.
     fn receive_for(
         &self,
         at: usize,
@@ -436,7 +436,7 @@ impl Plan {
                 ReceiveHow::Persistent(template)
             }
             (_, Class::Exact) => random.pick(&RECEIVE_HOWS),
-            // What a freed receive got could not be told.
+            // A freed receive has no status.
             _ => random.pick(&RECEIVE_HOWS[..RECEIVE_HOWS.len() - 2]),
         };
         let shaped = how != ReceiveHow::First && random.percent(30);
@@ -543,7 +543,7 @@ impl SendHow {
     }
 }
 
-/// World, its duplicate, the world backwards, and some of its ranks.
+/// The world, its duplicate, the world in reverse, and some of its ranks.
 fn communicators(ranks: u32, random: &mut Random) -> Vec<CommPlan> {
     let world: Vec<u32> = (0..ranks).collect();
     let mut some = world.clone();
@@ -562,7 +562,7 @@ fn communicators(ranks: u32, random: &mut Random) -> Vec<CommPlan> {
         .collect()
 }
 
-/// A size near one of the places where the protocol changes.
+/// A size near one of those where the protocol changes.
 fn size(eager_limit: u64, large_percent: u64, random: &mut Random) -> u64 {
     if random.percent(large_percent) {
         return random.pick(&[32_767, 32_768, 32_769, 65_537, 100_000, 300_000]);
@@ -582,11 +582,11 @@ fn shape(random: &mut Random) -> Shape {
     }
 }
 
-/// What a kept message costs beside its body.
+/// Cost of a kept message beside its body.
 const KEPT_OVERHEAD: u64 = 192;
 /// Messages of a flood per sender.
 const FLOOD: usize = 800;
-/// Messages that one sender may have on their way before it hears of the receiver's budget.
+/// Messages that one sender may have in flight before the receiver's THROTTLE arrives.
 const UNDER_WAY: u64 = 40;
 const BASE_COMMS: usize = 4;
 const ENDINGS: [Ending; 5] = [

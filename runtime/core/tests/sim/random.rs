@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Chance that comes from a seed, the bytes that messages carry, and the loop over seeds.
+//! Random numbers from a seed, the bytes of messages, and the loop over seeds.
 
 use std::sync::OnceLock;
 
-/// Runs `test` for seeds `first .. first + seeds` times RMPI_TEST_SEEDS, or for the one seed that RMPI_TEST_SEED names.
-/// A seed that fails is named together with the command that runs it again.
+/// Runs `test` for seeds `first .. first + seeds` times RMPI_TEST_SEEDS, or for the one seed in RMPI_TEST_SEED. Prints
+/// a seed that fails with the command that runs it again.
 pub fn for_seeds(test: &'static str, first: u64, seeds: u64, mut run: impl FnMut(u64)) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>());
     let only = number("RMPI_TEST_SEED").map(|seed| seed.expect("RMPI_TEST_SEED is a number"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One rank: carries its script out with blocking and nonblocking calls, as the C layer would.
+//! One rank: carries out its script with blocking and nonblocking calls, as the C layer would.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -17,19 +17,19 @@ use crate::memory::Buffer;
 use crate::plan::{Ending, Plan, ReceiveHow, Script, SendHow, Step};
 use crate::random::{Random, content};
 
-/// A rank's process, and when it hands over.
+/// A rank's process, and its scheduling.
 #[derive(Debug)]
 pub struct Seat {
     pub universe: RefCell<Universe>,
     random: RefCell<Random>,
-    /// Chance that a visit is preceded by others' turns, of 100.
+    /// Percentage of visits that are preceded by turns of others.
     interruptions: u64,
-    /// Things done; a job in which this number stands still everywhere does not move.
+    /// Number of events; a job in which this number is constant everywhere makes no progress.
     pub done: Cell<u64>,
 }
 
 impl Seat {
-    /// One whose visits no others precede.
+    /// A seat whose visits no turns of others precede.
     pub fn undisturbed(universe: Universe) -> Self {
         Self {
             interruptions: 0,
@@ -48,7 +48,8 @@ impl Seat {
     }
 }
 
-/// Access to a seat from inside the rank: each visit may be preceded by others' turns, each wait is made of them.
+/// Access to a seat from inside the rank: each visit may be preceded by turns of others, and each wait consists of
+/// them.
 #[derive(Clone, Copy)]
 pub struct Hand<'a> {
     seat: &'a Seat,
@@ -74,7 +75,7 @@ impl Visit for Hand<'_> {
         visit(&mut self.seat.universe.borrow_mut())
     }
 
-    /// So that `wait_until` asks to let others do something instead of resting itself.
+    /// So that `wait_until` gives others a turn instead of resting itself.
     fn is_shared(self) -> bool {
         true
     }
@@ -84,7 +85,7 @@ impl Visit for Hand<'_> {
     }
 }
 
-/// What all ranks of a job see.
+/// State shared by all ranks of a job.
 #[derive(Debug)]
 pub struct Shared {
     pub plan: Plan,
@@ -94,7 +95,7 @@ pub struct Shared {
     pub entered: RefCell<HashMap<usize, u32>>,
 }
 
-/// A rank at work.
+/// A running rank.
 pub struct Rank<'a> {
     hand: Hand<'a>,
     shared: &'a Shared,
@@ -111,15 +112,15 @@ pub struct Rank<'a> {
 /// A request that was not collected yet.
 struct Open {
     request: RequestId,
-    what: What,
+    kind: OpenKind,
 }
 
-enum What {
+enum OpenKind {
     Send(Option<Buffer>),
     PersistentSend,
-    /// Place in the log.
+    /// Index in the log.
     Receive(usize),
-    /// Template, place in the log.
+    /// Template, index in the log.
     PersistentReceive(usize, usize),
     Exchange(Option<Buffer>, usize),
     Flush,
@@ -240,19 +241,19 @@ impl<'a> Rank<'a> {
         self.hand.visit(sent).unwrap()
     }
 
-    /// A send was started; `None`: it is complete, and its buffer is used for something else at once.
+    /// Records the start of a send; `None`: it is complete, and its buffer is reused at once.
     fn note_send(&mut self, id: usize, request: Option<RequestId>, buffer: Option<Buffer>) {
         self.log.sent.push(id);
         match request {
             None => self.reuse(buffer),
             Some(request) => self.open.push(Open {
                 request,
-                what: What::Send(buffer),
+                kind: OpenKind::Send(buffer),
             }),
         }
     }
 
-    /// Scribbles over the buffer of a send that is complete: whoever still reads it is caught.
+    /// Overwrites the buffer of a complete send, to detect later reads.
     fn reuse(&mut self, buffer: Option<Buffer>) {
         if let Some(mut buffer) = buffer {
             buffer.fill(&vec![0x55; buffer.bytes as usize]);
@@ -260,7 +261,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Cancels and waits (MPI 5.0 section 3.8.4); whether it worked.
+    /// Cancels and waits (MPI 5.0 section 3.8.4); returns whether it was cancelled.
     fn cancel(&self, request: RequestId) -> bool {
         self.hand.visit(|universe| universe.cancel(request));
         self.hand.wait_for(request);
@@ -292,7 +293,7 @@ impl<'a> Rank<'a> {
         self.log.sent.push(id);
         self.open.push(Open {
             request,
-            what: What::PersistentSend,
+            kind: OpenKind::PersistentSend,
         });
     }
 
@@ -350,7 +351,7 @@ impl<'a> Rank<'a> {
     fn note_receive(&mut self, request: RequestId, place: usize) {
         self.open.push(Open {
             request,
-            what: What::Receive(place),
+            kind: OpenKind::Receive(place),
         });
     }
 
@@ -408,7 +409,7 @@ impl<'a> Rank<'a> {
         let claimed = receive.how == ReceiveHow::Claimed;
         let exact = self.source(receive.comm, Some(found.peer.0), Some(found.tag));
         if claimed {
-            // Between the probe and the claim others had no turn: the same visit looks again.
+            // Others had no turn between the probe and the claim: both are made in one visit.
             let claim = |universe: &mut Universe| {
                 let found = universe.messages.find_message(source)?;
                 universe.messages.claim(found);
@@ -456,7 +457,7 @@ impl<'a> Rank<'a> {
         self.log.received.push(Received::new(receive, None));
         self.open.push(Open {
             request,
-            what: What::PersistentReceive(at, self.log.received.len() - 1),
+            kind: OpenKind::PersistentReceive(at, self.log.received.len() - 1),
         });
     }
 
@@ -471,8 +472,8 @@ impl<'a> Rank<'a> {
         let parts = [Some(posted), sent].into_iter().flatten().collect();
         let bundled = |universe: &mut Universe| universe.messages.bundle(parts, Some(posted));
         let request = self.hand.visit(bundled).unwrap();
-        let what = What::Exchange(Some(buffer), place);
-        self.open.push(Open { request, what });
+        let kind = OpenKind::Exchange(Some(buffer), place);
+        self.open.push(Open { request, kind });
     }
 
     fn lost_receive(&self, comm: usize) {
@@ -492,8 +493,8 @@ impl<'a> Rank<'a> {
         if ending == Ending::Later {
             let is_persistent = |open: &Open| {
                 matches!(
-                    open.what,
-                    What::PersistentSend | What::PersistentReceive(..)
+                    open.kind,
+                    OpenKind::PersistentSend | OpenKind::PersistentReceive(..)
                 )
             };
             let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.open)
@@ -557,25 +558,25 @@ impl<'a> Rank<'a> {
 
     fn collect(&mut self, open: Open) {
         self.seat_moves();
-        match open.what {
-            What::Send(buffer) => {
+        match open.kind {
+            OpenKind::Send(buffer) => {
                 self.collect_send(open.request);
                 self.reuse(buffer);
             }
-            What::PersistentSend | What::Flush => self.collect_send(open.request),
-            What::Receive(place) => self.collect_receive(open.request, place),
-            What::Exchange(buffer, place) => {
+            OpenKind::PersistentSend | OpenKind::Flush => self.collect_send(open.request),
+            OpenKind::Receive(place) => self.collect_receive(open.request, place),
+            OpenKind::Exchange(buffer, place) => {
                 self.collect_receive(open.request, place);
                 self.reuse(buffer);
             }
-            What::PersistentReceive(template, place) => {
+            OpenKind::PersistentReceive(template, place) => {
                 self.collect_receive(open.request, place);
                 self.take_persistent(template, place);
             }
         }
     }
 
-    /// The contents of a persistent receive's buffer move to the log, and the buffer starts anew.
+    /// Moves the contents of a persistent receive's buffer to the log, and clears the buffer.
     fn take_persistent(&mut self, template: usize, place: usize) {
         let (_, buffer) = self.persistent_receives.get_mut(&template).unwrap();
         let buffer = buffer.as_mut().unwrap();
@@ -605,7 +606,7 @@ impl<'a> Rank<'a> {
             .visit(|universe| universe.messages.flush_request(0));
         self.open.push(Open {
             request: flush.unwrap(),
-            what: What::Flush,
+            kind: OpenKind::Flush,
         });
         self.finish(Ending::Any);
         let sends = self.persistent_sends.values().map(|(request, _)| *request);
@@ -628,7 +629,7 @@ impl<'a> Rank<'a> {
         self.finalize();
     }
 
-    /// As `MPI_Finalize` does; afterwards nobody makes progress here any more.
+    /// As `MPI_Finalize`; afterwards no progress is made here any more.
     fn finalize(&self) {
         let world = &self.comms[0];
         self.hand

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Unexpected messages as receives and probes with wildcards see them: a queue in order of arrival for each envelope that has
-//! one kind of wildcard.
+//! Unexpected messages as receives and probes with wildcards search them: for each envelope with one kind of wildcard,
+//! a queue in order of arrival.
 //!
-//! The queues of a kind are made when it is first asked for: a program without wildcards pays nothing.
+//! The queues of a kind are built on first use: a program without wildcards pays nothing.
 
 use queue_layout::RequestFields;
 
-use super::{Envelope, MatchQueue, Wild};
+use super::{Envelope, MatchQueue, Wildcard};
 use crate::request::{RequestArena, RequestId};
 
-/// The matching queues of one kind, in bins. There are no bins before the first use.
+/// The queues of one kind of wildcard, in bins. There are no bins before the first use.
 #[derive(Debug)]
 pub(super) struct BinnedQueues {
-    pub(super) wild: Wild,
+    pub(super) wild: Wildcard,
     bins: Box<[MatchQueue]>,
-    /// Links of each message, by the number of its slot.
+    /// Links of each message, by slot index.
     links: Vec<QueueLinks>,
 }
 
@@ -26,7 +26,7 @@ struct QueueLinks {
 }
 
 impl BinnedQueues {
-    pub(super) fn of(wild: Wild) -> Self {
+    pub(super) fn of(wild: Wildcard) -> Self {
         Self {
             wild,
             bins: Box::default(),
@@ -34,13 +34,13 @@ impl BinnedQueues {
         }
     }
 
-    /// Whether this kind was asked for.
+    /// Whether the queues of this kind have been built.
     #[inline(always)]
     pub(super) fn is_used(&self) -> bool {
         !self.bins.is_empty()
     }
 
-    /// Puts the messages, which are in order of arrival, into so many bins, a power of two.
+    /// Distributes the messages, given in order of arrival, over `bins` bins, a power of two.
     pub(super) fn build(&mut self, arena: &RequestArena, messages: &[RequestId], bins: usize) {
         self.bins = vec![MatchQueue::default(); bins].into();
         for id in messages {
@@ -48,7 +48,7 @@ impl BinnedQueues {
         }
     }
 
-    /// The first message, in order of arrival, that fits, of those that have the hash value of `wanted`.
+    /// The first message, in order of arrival, in the bin of `wanted` that satisfies `fits`.
     #[inline(always)]
     pub(super) fn find(
         &self,
@@ -71,7 +71,7 @@ impl BinnedQueues {
         if self.links.len() <= id.index() {
             self.links.resize_with(id.index() + 1, QueueLinks::default);
         }
-        let bin = self.bin(Envelope::of(fields).seen_by(self.wild));
+        let bin = self.bin(Envelope::of(fields).with_wildcards(self.wild));
         let list = &mut self.bins[bin];
         let prev = if list.head == 0 { 0 } else { list.tail };
         self.links[id.index()] = QueueLinks { next: 0, prev };
@@ -83,7 +83,7 @@ impl BinnedQueues {
     }
 
     pub(super) fn remove(&mut self, id: RequestId, fields: &RequestFields) {
-        let bin = self.bin(Envelope::of(fields).seen_by(self.wild));
+        let bin = self.bin(Envelope::of(fields).with_wildcards(self.wild));
         let list = &mut self.bins[bin];
         let QueueLinks { next, prev } = self.links[id.index()];
         match prev {

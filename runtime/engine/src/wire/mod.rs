@@ -30,10 +30,10 @@
 
 use crate::ContextId;
 
-/// The part of a frame's head that the engine fills and reads.
+/// The part of a frame's head that the engine writes and reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHead {
-    /// What the frame is.
+    /// Kind of the frame.
     pub kind: u8,
     /// Depends on the kind.
     pub flags: u16,
@@ -45,7 +45,7 @@ pub struct FrameHead {
 pub const EAGER: u8 = 1;
 /// Request to send: the envelope of a message whose data stay with the sender.
 pub const RTS: u8 = 2;
-/// Clear to send: the receiver asks for the data.
+/// Clear to send: the receiver requests the data.
 pub const CTS: u8 = 3;
 /// The receiver has the data, of one send or of several.
 pub const FIN: u8 = 4;
@@ -53,9 +53,9 @@ pub const FIN: u8 = 4;
 pub const DATA: u8 = 5;
 /// The receiver's unexpected memory is used up.
 pub const THROTTLE: u8 = 6;
-/// It is not any more.
+/// The receiver accepts eager messages again.
 pub const RELEASE: u8 = 7;
-/// The sender wants a message back that no receive has met.
+/// The sender requests that an unmatched message be taken back.
 pub const CANCEL: u8 = 8;
 /// Answer to CANCEL.
 pub const CANCELLED: u8 = 9;
@@ -65,28 +65,28 @@ pub const FIRST: u8 = 10;
 /// Some bytes of such a message.
 pub const MORE: u8 = 11;
 
-/// A receive has met a message with a mark.
+/// A receive has matched a message with a mark.
 pub const MATCHED: u8 = 12;
 
 /// The kind after the last.
 pub const KINDS_END: u8 = MATCHED + 1;
 
 /// The longest message that FIRST may announce, whatever the ranks' own limits are.
-pub const MOST_EARLY_BYTES: u64 = 1 << 20;
+pub const MAX_EARLY_BYTES: u64 = 1 << 20;
 
 /// Flag of an RTS: the send is synchronous.
 pub const RTS_SYNCHRONOUS: u16 = 1;
 /// Flag of a CANCELLED: the message was taken back.
 pub const WAS_CANCELLED: u16 = 1;
 
-/// Tokens that a FIN has in its body at most, beside the one in its head.
-pub const MOST_FURTHER: u16 = 12;
-const MOST_TOKENS: usize = 1 + MOST_FURTHER as usize;
+/// Most tokens in the body of a FIN, beside the one in its head.
+pub const MAX_FURTHER_TOKENS: u16 = 12;
+const MAX_TOKENS: usize = 1 + MAX_FURTHER_TOKENS as usize;
 
 /// Words of an RTS body: token, bytes, key.
 pub const RTS_WORDS: u8 = 5;
 
-/// The remote key of data that cannot be read, only asked for: they lie in no one stretch of memory.
+/// The remote key of data that cannot be read, only streamed, since they are not contiguous.
 pub const NO_KEY: [u64; 3] = [0; 3];
 
 /// The key in the body of an RTS; `None`: nothing can be read.
@@ -131,24 +131,24 @@ pub(crate) fn token_word(to: u32, from: u32) -> u64 {
     u64::from(to) | u64::from(from) << 32
 }
 
-/// Puts a further token, of which there are `before`, into the body of a FIN; answers how many words that has now.
+/// Adds a token to the body of a FIN that has `before` of them; returns the number of body words.
 pub(crate) fn put_further(words: &mut [u64; 6], before: u16, token: u32) -> u8 {
     let (place, is_high) = further_place(before);
     words[place] |= u64::from(token) << if is_high { 32 } else { 0 };
     words_of_further(before + 1)
 }
 
-/// The tokens of a FIN, and how many they are; `None`: not with a body of so many bytes.
+/// The tokens of a FIN and their number; `None` if the body has the wrong length.
 pub(crate) fn tokens(
     head: FrameHead,
     words: [u64; 6],
     bytes: u64,
-) -> Option<([u32; MOST_TOKENS], usize)> {
+) -> Option<([u32; MAX_TOKENS], usize)> {
     let further = head.flags;
-    if further > MOST_FURTHER || bytes != 8 * u64::from(words_of_further(further)) {
+    if further > MAX_FURTHER_TOKENS || bytes != 8 * u64::from(words_of_further(further)) {
         return None;
     }
-    let mut tokens = [0; MOST_TOKENS];
+    let mut tokens = [0; MAX_TOKENS];
     tokens[0] = low(head.word);
     for (number, token) in (0..further).zip(&mut tokens[1..]) {
         *token = match further_place(number) {
@@ -159,7 +159,7 @@ pub(crate) fn tokens(
     Some((tokens, 1 + usize::from(further)))
 }
 
-/// The word, and whether it is the high half.
+/// The index of the word, and whether the token is in its high half.
 fn further_place(number: u16) -> (usize, bool) {
     (usize::from(number / 2), number % 2 == 1)
 }

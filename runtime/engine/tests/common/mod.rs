@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tests of the engine share: a small generator, and a world of engines joined by wires that keep order
+//! Shared by the tests of the engine: a small generator, and a world of engines joined by wires that keep order
 //! between two ranks and none between others.
 #![allow(
     dead_code,
@@ -16,10 +16,10 @@ use engine::{
     RequestKind, wire,
 };
 
-/// A world of engines, their memory, and everything that is under way between them.
+/// A world of engines, their memory, and everything in flight between them.
 pub struct World {
     pub engines: Vec<Engine>,
-    /// All buffers of all ranks; an address is `buffer << 32 | offset`, and buffer 0 is nowhere.
+    /// All buffers of all ranks; an address is `buffer << 32 | offset`, and buffer 0 is none.
     pub memory: Vec<Vec<u8>>,
     pub random: Random,
     /// Wire `from * ranks + to`.
@@ -30,11 +30,11 @@ pub struct World {
     pub reads: Reads,
     /// The message that a send of a rank carries.
     labels: HashMap<(u32, RequestId), usize>,
-    /// What was put on a wire or arrived since the last look.
-    pub news: Vec<News>,
+    /// Frames posted or arrived since the last check.
+    pub events: Vec<WireEvent>,
 }
 
-/// How a pull ends.
+/// Outcome of a pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
     Work,
@@ -44,7 +44,7 @@ pub enum Reads {
     Fail,
 }
 
-/// One frame on a wire, and which message it speaks of in the test's own book.
+/// One frame on a wire, and the number of its message in the test.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub head: FrameHead,
@@ -60,12 +60,12 @@ struct Pull {
     bytes: u64,
 }
 
-/// Something that the wires saw.
+/// A frame event on the wires.
 #[derive(Clone, Debug)]
-pub enum News {
-    /// A rank has handed a frame to its wire.
+pub enum WireEvent {
+    /// A rank has posted a frame to its wire.
     Posted { from: u32, to: u32, frame: Frame },
-    /// A frame has reached its engine, which answered.
+    /// A frame was taken in by its engine, with this output.
     Arrived {
         from: u32,
         to: u32,
@@ -85,7 +85,7 @@ impl World {
             pulls: Vec::new(),
             reads,
             labels: HashMap::new(),
-            news: Vec::new(),
+            events: Vec::new(),
         }
     }
 
@@ -93,7 +93,7 @@ impl World {
         self.engines.len() as u32
     }
 
-    /// From now on this send carries this message.
+    /// Associates a send with a message.
     pub fn label(&mut self, rank: u32, request: RequestId, message: usize) {
         self.labels.insert((rank, request), message);
     }
@@ -116,11 +116,11 @@ impl World {
             return false;
         }
         wire.push_back(frame.clone());
-        self.news.push(News::Posted { from, to, frame });
+        self.events.push(WireEvent::Posted { from, to, frame });
         true
     }
 
-    /// Lets something happen somewhere; `false` if nothing can.
+    /// Makes one random step; `false` if none is possible.
     pub fn step(&mut self) -> bool {
         let ranks = u64::from(self.ranks());
         let first = self.random.below(3);
@@ -138,7 +138,7 @@ impl World {
         false
     }
 
-    /// Lets things happen until nothing can any more.
+    /// Makes steps until none is possible.
     pub fn settle(&mut self) {
         for step in 0.. {
             if !self.step() && !self.is_under_way() {
@@ -153,7 +153,7 @@ impl World {
         busy || !self.pulls.is_empty() || self.wires.iter().any(|wire| !wire.is_empty())
     }
 
-    /// Posts what waits at the first rank, from `first` on, that has anything and room for it.
+    /// Posts the waiting frames of the first rank, from `first` on, that has any and room for them.
     fn drain_from(&mut self, first: u32) -> bool {
         let ranks = self.ranks();
         (0..ranks).any(|step| self.drain((first + step) % ranks))
@@ -200,7 +200,7 @@ impl World {
                     _ => 0,
                 };
                 let request = match out.head.kind {
-                    // It names no request: it is the oldest that waits for its turn.
+                    // It names no request: it belongs to the oldest queued one.
                     wire::FIRST => oldest_queued(arena, to),
                     _ => arena.find(token as u32),
                 };
@@ -242,7 +242,7 @@ impl World {
         true
     }
 
-    /// Delivers everything that is on its way to a rank.
+    /// Delivers all frames in flight to a rank.
     pub fn deliver_all(&mut self, to: u32) {
         for from in 0..self.ranks() {
             let wire = (from * self.ranks() + to) as usize;
@@ -252,7 +252,7 @@ impl World {
         }
     }
 
-    /// Takes all frames that one rank has for another: they [arrive](Self::arrive) when the test says so.
+    /// Takes all frames in flight between two ranks off their wire, to [arrive](Self::arrive) later.
     pub fn hold(&mut self, from: u32, to: u32) -> Vec<Frame> {
         self.drain(from);
         let wire = (from * self.ranks() + to) as usize;
@@ -299,7 +299,7 @@ impl World {
             Some(other) => self.carry_out(to, other),
             None => {}
         }
-        self.news.push(News::Arrived {
+        self.events.push(WireEvent::Arrived {
             from,
             to,
             frame,
@@ -307,7 +307,7 @@ impl World {
         });
     }
 
-    /// The fast path of arrival, which the owner may try first; as an ordinary output if it was taken.
+    /// The fast path of arrival; returns an ordinary output if it was taken.
     fn arrive_first(&mut self, from: u32, to: u32, frame: &Frame) -> Option<Output> {
         let engine = &mut self.engines[to as usize];
         let is_plain = frame.head.kind == wire::EAGER && frame.head.flags == 0;
@@ -328,7 +328,7 @@ impl World {
         })
     }
 
-    /// Carries out what does not need the frame that has just arrived.
+    /// Carries out an output that does not need the frame that has just arrived.
     pub fn carry_out(&mut self, rank: u32, output: Output) {
         match output {
             Output::DeliverKept {
@@ -395,7 +395,7 @@ pub fn key(address: u64, bytes: u64, peer: u32) -> [u64; 3] {
 
 const KEY: u64 = 0x1234_5678_0000_0000;
 
-/// Bytes that tell which message they are of.
+/// Bytes that identify a message.
 pub fn pattern(number: usize, bytes: u64) -> Vec<u8> {
     let mut random = Random(number as u64 ^ 0x5151);
     let mut body = vec![0; bytes as usize];
@@ -426,7 +426,7 @@ impl Drop for Failing {
     }
 }
 
-/// A small generator (SplitMix64), so that a seed is all that is needed to run a test again.
+/// A small generator (SplitMix64), so that a seed reproduces a test.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -448,7 +448,7 @@ impl Random {
     }
 }
 
-/// The send to a peer that was started first and has not gone to the wire.
+/// The earliest started send to a peer that has not been posted.
 fn oldest_queued(arena: &engine::RequestArena, to: Peer) -> Option<RequestId> {
     let queued = arena.iter().filter(|id| {
         let fields = arena.fields(*id);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ends: of single operations, and of the whole program.
+//! Completion of single operations, and of the whole program.
 
 use engine::{CollectOutcome, RequestState};
 use queue_layout::FLAG_PERSISTENT;
@@ -7,7 +7,7 @@ use queue_layout::FLAG_PERSISTENT;
 use super::*;
 
 impl Program {
-    /// Collects a send if it is complete, and checks that it had reason to be.
+    /// Collects a send if it is complete, and checks that it was allowed to be.
     pub(super) fn collect_send(&mut self, at: usize) {
         let send = self.sends[at];
         let engine = &mut self.world.engines[send.rank as usize];
@@ -31,7 +31,7 @@ impl Program {
             );
         } else {
             assert!(message.fate != Fate::Started && message.fate != Fate::TakenBack);
-            // A synchronous send, as any that was announced, ends only after its match.
+            // A synchronous send, like any announced one, completes only after its match.
             let matched = message.fate == Fate::Matched;
             let waits = message.announced || message.synchronous;
             assert!(matched || !waits, "too early: {message:?}");
@@ -107,7 +107,7 @@ impl Program {
         assert!(*content == expected, "{receive:?} has other bytes");
     }
 
-    /// Receives what nobody received, cancels what nobody will fill, frees what is left; then all must be gone.
+    /// Receives, cancels or frees everything that is left; then all slots must be free.
     pub(super) fn end(&mut self) {
         self.settle();
         for rank in 0..self.world.ranks() {
@@ -133,7 +133,7 @@ impl Program {
     fn settle(&mut self) {
         for step in 0.. {
             let moved = self.world.step();
-            self.read_news();
+            self.read_events();
             if !moved && !self.world.is_under_way() {
                 return;
             }
@@ -154,7 +154,7 @@ impl Program {
         }
     }
 
-    /// A receive that was freed while posted can only be ended by a message.
+    /// A freed receive that was posted can only be completed by a message.
     fn feed_freed_receives(&mut self) {
         for rank in 0..self.world.ranks() {
             while let Some(number) = self.ranks[rank as usize].posted.first().copied() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A random program, and beside it the simplest matching that keeps the rules of MPI 5.0 section 3.5: lists that are
+//! A random program, and the simplest matching that keeps the rules of MPI 5.0 section 3.5 as its reference: lists
 //! searched from the front.
 
 mod ending;
@@ -10,16 +10,16 @@ use engine::{
 };
 use queue_layout::{FLAG_CANCELLED, FLAG_PLAIN, Queued, RequestKind};
 
-use crate::common::{Frame, News, Random, Reads, World, key, pattern};
+use crate::common::{Frame, Random, Reads, WireEvent, World, key, pattern};
 
-/// A program under way.
+/// A running program.
 pub struct Program {
     pub world: World,
     random: Random,
     acts: usize,
-    /// Acts of 20 that are receives: where they are few, unexpected messages pile up; where many, receives do.
+    /// Operations of 20 that are receives: if they are few, unexpected messages pile up; if many, receives do.
     receiving: u64,
-    /// How many tags there are, and how much lies between them.
+    /// Number of tags, and the distance between them.
     tags: (u64, u64),
     config: Config,
     messages: Vec<Message>,
@@ -28,11 +28,11 @@ pub struct Program {
     ranks: Vec<Side>,
     /// The last message of each ordered pair that was put on a wire.
     latest: Vec<Option<usize>>,
-    /// Of each rank, the watch of the receives in the first context, if they are watched.
+    /// For each rank, the observer of the receives in the first context, if they are observed.
     watches: Vec<Option<usize>>,
 }
 
-/// The model's view of one rank.
+/// The model's state of one rank.
 #[derive(Default)]
 struct Side {
     /// Receives in posting order.
@@ -77,7 +77,7 @@ struct SendOp {
     message: usize,
     buffer: u64,
     persistent: bool,
-    /// The program has asked for its cancellation since its start.
+    /// The program has requested its cancellation since its start.
     unwanted: bool,
     stage: Stage,
 }
@@ -145,13 +145,13 @@ impl Program {
 
     /// Runs it to its end and checks that nothing is left.
     pub fn run(&mut self) {
-        // How much the wires do between two acts differs from program to program.
+        // The number of wire steps between two operations differs from program to program.
         let pace = self.random.below(6);
         for _ in 0..self.acts {
             self.act();
             for _ in 0..self.random.below(pace + 1) {
                 self.world.step();
-                self.read_news();
+                self.read_events();
             }
             self.compare_counts();
         }
@@ -171,7 +171,7 @@ impl Program {
             15 if self.random.below(3) == 0 => self.free(),
             _ => self.collect_some(),
         }
-        self.read_news();
+        self.read_events();
     }
 
     fn tag(&mut self) -> i32 {
@@ -214,7 +214,7 @@ impl Program {
         });
     }
 
-    /// The fast path: a small message goes to the wire without a request, if nothing waits before it.
+    /// The fast path: a small message is posted without a request, if no frame waits before it.
     fn send_at_once(&mut self, number: usize) -> bool {
         let message = self.messages[number];
         let engine = &self.world.engines[message.from as usize];
@@ -233,7 +233,7 @@ impl Program {
         let buffer = self.world.lend(vec![0; message.bytes as usize]);
         let engine = &mut self.world.engines[message.from as usize];
         let request = engine.prepare_send(described(&message, buffer)).unwrap();
-        // A message that is never sent, to remember the envelope by.
+        // A message that is never sent, to record the envelope.
         self.messages.push(message);
         self.sends.push(SendOp {
             rank: message.from,
@@ -321,7 +321,7 @@ impl Program {
         Some(engine.arena().find(token).expect("a token of this use"))
     }
 
-    /// The model's side of posting: the earliest message that fits, else the end of the queue.
+    /// The model's side of posting: the earliest message that matches, else the end of the queue.
     fn match_receive(&mut self, number: usize, output: Option<Output>) {
         let receive = self.receives[number];
         let side = &mut self.ranks[receive.rank as usize];
@@ -332,7 +332,7 @@ impl Program {
         match place {
             Some(place) => {
                 let message = side.unexpected.remove(place);
-                self.marry(number, message, output);
+                self.match_with(number, message, output);
             }
             None => {
                 assert_eq!(output, None, "a message that is not there");
@@ -341,8 +341,8 @@ impl Program {
         }
     }
 
-    /// A receive meets a message that was there first.
-    fn marry(&mut self, number: usize, message: usize, output: Option<Output>) {
+    /// Matches a receive with an earlier message.
+    fn match_with(&mut self, number: usize, message: usize, output: Option<Output>) {
         let receive = &mut self.receives[number];
         receive.got = Some(message);
         let fits = self.messages[message].bytes.min(receive.bytes);
@@ -357,7 +357,7 @@ impl Program {
                 assert_eq!((request, bytes), (receive.request, fits));
             }
             Some(other) => panic!("{other:?} for a message that is here"),
-            // The rest of it is still to come.
+            // The rest of it is still in flight.
             None if self.messages[message].early => {}
             None => assert!(self.messages[message].announced && fits == 0),
         }
@@ -368,11 +368,11 @@ impl Program {
     }
 
     fn probe(&mut self, rank: u32) {
-        let (context, peer, tag) = self.wish();
-        self.look(rank, context, peer, tag);
+        let (context, peer, tag) = self.random_envelope();
+        self.probe_both(rank, context, peer, tag);
     }
 
-    fn wish(&mut self) -> (u32, Option<u32>, Option<i32>) {
+    fn random_envelope(&mut self) -> (u32, Option<u32>, Option<i32>) {
         let ranks = u64::from(self.world.ranks());
         let context = self.random.pick(&CONTEXTS);
         let peer = (self.random.below(2) != 0).then(|| self.random.below(ranks) as u32);
@@ -380,8 +380,8 @@ impl Program {
         (context, peer, tag)
     }
 
-    /// What engine and model say of a probe, which must be the same.
-    fn look(
+    /// Compares the results of a probe in engine and model.
+    fn probe_both(
         &mut self,
         rank: u32,
         context: u32,
@@ -407,8 +407,8 @@ impl Program {
     }
 
     fn claim(&mut self, rank: u32) {
-        let (context, peer, tag) = self.wish();
-        if let Some((found, message)) = self.look(rank, context, peer, tag) {
+        let (context, peer, tag) = self.random_envelope();
+        if let Some((found, message)) = self.probe_both(rank, context, peer, tag) {
             self.world.engines[rank as usize].claim(found);
             let side = &mut self.ranks[rank as usize];
             side.unexpected.retain(|other| *other != message);
@@ -448,7 +448,7 @@ impl Program {
             cancelled: false,
             stage: Stage::Active,
         });
-        self.marry(self.receives.len() - 1, message, output);
+        self.match_with(self.receives.len() - 1, message, output);
     }
 
     fn cancel(&mut self) {
@@ -560,12 +560,12 @@ impl Program {
         }
     }
 
-    /// What the wires have seen, in the model.
-    fn read_news(&mut self) {
-        for news in std::mem::take(&mut self.world.news) {
-            match news {
-                News::Posted { from, to, frame } => self.see_posted(from, to, &frame),
-                News::Arrived {
+    /// Applies the events of the wires to the model.
+    fn read_events(&mut self) {
+        for events in std::mem::take(&mut self.world.events) {
+            match events {
+                WireEvent::Posted { from, to, frame } => self.see_posted(from, to, &frame),
+                WireEvent::Arrived {
                     from,
                     to,
                     frame,
@@ -575,7 +575,7 @@ impl Program {
         }
     }
 
-    /// Messages of one pair go to the wire in the order in which they were started, and each once.
+    /// Messages of one pair are posted in the order in which they were started, each once.
     fn see_posted(&mut self, from: u32, to: u32, frame: &Frame) {
         let Some(number) = message_of(&frame.head, frame.message) else {
             return;
@@ -660,7 +660,7 @@ impl Program {
             assert_eq!(counters.posted_length, side.posted.len() as u64);
             if let Some(watch) = watch {
                 let is_watched = |at: &&usize| self.receives[**at].context == CONTEXTS[0];
-                let length = engine.tally().queues(Queued::Posted).length(*watch);
+                let length = engine.live_counters().queues(Queued::Posted).length(*watch);
                 assert_eq!(length, side.posted.iter().filter(is_watched).count() as u64);
             }
             assert_eq!(counters.unexpected_length, side.unexpected.len() as u64);
@@ -677,7 +677,7 @@ impl ReceiveOp {
     }
 }
 
-/// The message that a frame brings, if it brings one.
+/// The message of a frame, if it carries one.
 fn message_of(head: &FrameHead, message: Option<usize>) -> Option<usize> {
     let brings = matches!(head.kind, wire::EAGER | wire::RTS | wire::FIRST);
     message.filter(|_| brings)
@@ -702,7 +702,7 @@ fn is_early(tag: i32) -> bool {
 
 /// The last differs from the first by the number of the engine's bins, so that they share theirs.
 const CONTEXTS: [u32; 3] = [4, 21, 4 + 512];
-/// Few, so that most meet; many, so that queues of all kinds are long; and such that their hash values are close.
+/// Few, so that most match; many, so that queues of all kinds are long; and such that their hash values are close.
 const TAGS: [(u64, u64); 5] = [(3, 1), (3, 1), (20, 1), (200, 1), (15, 1 << 27)];
 const SIZES: [u64; 9] = [0, 1, 7, 8, 48, 60, 64, 200, 2000];
 const UNTOUCHED: u8 = 0xEE;

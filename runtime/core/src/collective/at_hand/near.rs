@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The part of a rank that does not lead its node in a collective [by node](super::super::by_node), at hand: it gives what it has at the
-//! board of its node, and sleeps there for what its leader tells, if ranks share cores. Most ranks of a job are such ranks, so where many
-//! share a core their way through a call is what a call costs.
+//! The fast path of a rank that does not lead its node in a collective [by node](super::super::by_node): it puts its
+//! data on the board of its node, and sleeps there until its leader provides the result, if ranks share cores. Most
+//! ranks of a job are such ranks, so where many share a core the cost of this path is the cost of the call.
 //!
-//! As for all that is done at hand, what does not end here the ordinary way goes on with.
+//! As on all fast paths, a call that does not end here is continued by the general path.
 
 use std::rc::Rc;
 
@@ -16,13 +16,13 @@ use super::super::by_node::{self, Across};
 use super::super::tree::queue_limit;
 use super::super::tuning::CollectiveTuning;
 use super::super::{Reducer, board::BoardChoice};
-use super::{arrive, goes, is_special, looks};
+use super::{applies, arrive, is_special, poll_limit};
 use crate::comm::Comm;
 use crate::nodes::CommNodes;
 use crate::{Universe, UserMemory};
 
-/// A call about which nothing is special so far, at a rank near its leader. Each way of it answers `None` where the ordinary way must
-/// end it.
+/// A call that may take the fast path, at a rank that does not lead its node. Its methods return `None` if the general
+/// path must complete it.
 #[derive(Debug)]
 pub struct NearHand<'a> {
     universe: &'a mut Universe,
@@ -35,8 +35,8 @@ pub struct NearHand<'a> {
 }
 
 impl<'a> NearHand<'a> {
-    /// The next call on `comm`, of a collective (a number of `queue_layout::COLLECTIVES`). It may sleep, so nobody else must be waiting to
-    /// visit the process.
+    /// The next call on `comm`, of a collective (a number of `queue_layout::COLLECTIVES`). It may sleep, so no other
+    /// thread may be waiting to visit the process.
     #[must_use]
     pub fn new(universe: &'a mut Universe, comm: &'a Comm, collective: usize) -> Option<Self> {
         let nodes = comm.nodes.get()?.as_deref().filter(|_| !comm.has_board())?;
@@ -60,26 +60,26 @@ impl<'a> NearHand<'a> {
     pub fn barrier(mut self) -> Option<()> {
         let choice = self.shape.choice.barrier;
         let leader = self.leader(None)?;
-        self.hears(0)?;
+        self.can_receive(0)?;
         let round = self.give(
             choice.by_node(self.shape.boards),
             choice.board(),
             RoundKind::Barrier,
             &[],
         )?;
-        self.hear(leader, &mut [], Some(round))
+        self.receive(leader, &mut [], Some(round))
     }
 
-    /// As [`bcast`](super::super::bcast), at another rank than the root.
+    /// As [`bcast`](super::super::bcast), at a rank other than the root.
     #[must_use]
     pub fn bcast(mut self, mut memory: UserMemory, root: u32) -> Option<()> {
-        let goes = self.shape.choice.bcast.by_node(self.shape.boards);
-        let leader = self.leader(Some(root)).filter(|_| goes)?;
-        self.hears(memory.bytes())?;
-        self.hear(leader, memory.as_mut_slice(), None)
+        let applies = self.shape.choice.bcast.by_node(self.shape.boards);
+        let leader = self.leader(Some(root)).filter(|_| applies)?;
+        self.can_receive(memory.bytes())?;
+        self.receive(leader, memory.as_mut_slice(), None)
     }
 
-    /// As [`reduce`](super::super::reduce), at another rank than the root.
+    /// As [`reduce`](super::super::reduce), at a rank other than the root.
     #[must_use]
     pub fn reduce(self, input: UserMemory, root: u32, op: &impl Reducer) -> Option<()> {
         let choice = self.shape.choice.reduce;
@@ -88,8 +88,8 @@ impl<'a> NearHand<'a> {
         if Across::of_reduce(&self.shape, self.nodes, size, op) != Across::Leaders {
             return None;
         }
-        let goes = choice.by_node(self.shape.boards);
-        self.give(goes, choice.board(), RoundKind::Reduce, input.as_slice())?;
+        let applies = choice.by_node(self.shape.boards);
+        self.give(applies, choice.board(), RoundKind::Reduce, input.as_slice())?;
         self.end()
     }
 
@@ -107,18 +107,18 @@ impl<'a> NearHand<'a> {
         if Across::of_allreduce(&self.shape, self.nodes, size, op) != Across::Leaders {
             return None;
         }
-        self.hears(input.bytes())?;
-        let goes = choice.allreduce.by_node(self.shape.boards);
+        self.can_receive(input.bytes())?;
+        let applies = choice.allreduce.by_node(self.shape.boards);
         let round = self.give(
-            goes,
+            applies,
             choice.reduce.board(),
             RoundKind::Reduce,
             input.as_slice(),
         )?;
-        self.hear(leader, output.as_mut_slice(), Some(round))
+        self.receive(leader, output.as_mut_slice(), Some(round))
     }
 
-    /// The place of this node's leader; `None`: it is this rank, or there is no such root.
+    /// The index of this node's leader; `None`: it is this rank, or there is no such root.
     fn leader(&self, root: Option<u32>) -> Option<u32> {
         if root.is_some_and(|root| root >= self.comm.size()) {
             return None;
@@ -128,62 +128,64 @@ impl<'a> NearHand<'a> {
         (leader != place).then_some(leader)
     }
 
-    /// Whether ranks of a node combine their data before those of others.
+    /// Whether the ranks of a node combine their data before those of other nodes.
     fn combines(&self, op: &impl Reducer) -> bool {
         self.nodes.are_in_order() || op.commutes()
     }
 
-    /// Whether the leader tells so many bytes over the queue of the board.
-    fn hears(&self, bytes: usize) -> Option<()> {
+    /// Whether the leader sends so many bytes over the queue of the board.
+    fn can_receive(&self, bytes: usize) -> Option<()> {
         let limit = queue_limit(&self.shape, self.shape.choice.bcast.board());
         (limit > 0 && bytes <= limit).then_some(())
     }
 
-    /// Arrives with its bytes at the board, if the call goes that way, and does not wait.
+    /// Arrives with its bytes at the board, if the call uses it, and does not wait.
     fn give(
         &self,
         by_node: bool,
-        wish: BoardChoice,
+        board_choice: BoardChoice,
         kind: RoundKind,
         bytes: &[u8],
     ) -> Option<Round> {
-        goes(&self.shape, &self.seat, bytes.len(), wish).filter(|()| by_node)?;
+        applies(&self.shape, &self.seat, bytes.len(), board_choice).filter(|()| by_node)?;
         let (_, place) = self.nodes.near();
-        let told = BoardNote::of_call(self.number, kind, bytes.len());
-        arrive(&self.seat, place, told, bytes)
+        let note = BoardNote::of_call(self.number, kind, bytes.len());
+        arrive(&self.seat, place, note, bytes)
     }
 
-    /// What the leader tells, if it comes before anything else happens. `given`: the round in which this rank has arrived.
-    fn hear(&mut self, leader: u32, into: &mut [u8], given: Option<Round>) -> Option<()> {
-        let note = BoardNote::of_call(self.number, RoundKind::Bcast, into.len()).note();
-        for (heard, chunk) in chunks(into.len()).enumerate() {
-            let told = match self.is_told() {
+    /// Reads the leader's entry, if it comes before anything else happens. `given`: the round in which this rank has
+    /// arrived.
+    fn receive(&mut self, leader: u32, into: &mut [u8], given: Option<Round>) -> Option<()> {
+        let note = BoardNote::of_call(self.number, RoundKind::Bcast, into.len()).encode();
+        for (received, chunk) in chunks(into.len()).enumerate() {
+            let entry = match self.waits_for_entry() {
                 true => self.seat.bcast_queue().told(),
                 false => None,
             };
-            let Some(told) = told.filter(|told| told.place == leader && told.note == note) else {
-                self.comm.hear_at_hand(self.number, heard);
+            let Some(entry) = entry.filter(|entry| entry.place == leader && entry.note == note)
+            else {
+                self.comm.record_read_entries(self.number, received);
                 if let Some(round) = given {
                     self.comm.begin_at_hand(self.number, round);
                 }
                 return None;
             };
             let queue = self.seat.bcast_queue();
-            queue.read(&told, chunk.len(), 0, &mut into[chunk]);
-            self.seat.take_entry(&told);
+            queue.read(&entry, chunk.len(), 0, &mut into[chunk]);
+            self.seat.take_entry(&entry);
         }
         self.end()
     }
 
-    /// Whether the next entry of the queue was told, or is before anything else happens.
-    fn is_told(&mut self) -> bool {
+    /// Waits until the next entry is in the queue. `false`: something else happened first.
+    fn waits_for_entry(&mut self) -> bool {
         let queue = self.seat.bcast_queue();
         let next = queue.next();
-        let comes_soon = (0..looks(self.universe)).any(|_| {
+        let arrives_soon = (0..poll_limit(self.universe)).any(|_| {
             std::hint::spin_loop();
             queue.is_told(next)
         });
-        comes_soon || {
+        arrives_soon || {
             let entry = Awaited::new(&self.seat, BoardEvent::Entry(next));
             self.universe.sleep_at_board(&entry)
         }

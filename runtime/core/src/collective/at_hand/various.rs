@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! At hand, blocks of as many lengths as there are ranks: see [`super::super::various`], which ends what does not end here. A rank
-//! that finds anything else than it expects leaves it to that, which reads the same lines again and knows the words for it.
+//! Fast path of collectives with blocks of different lengths: see [`super::super::various`], which completes what does
+//! not end here. A rank that finds anything unexpected leaves the call to it: it reads the same lines again and
+//! reports the error.
 
 use transport::seat::Round;
 
 use super::super::bcast_queue::{block_in, is_on_board};
-use super::super::blocks::gather_wish;
+use super::super::blocks::gather_choice;
 use super::super::board::BoardChoice;
 use super::super::board_note::{BoardNote, RoundKind};
 use super::super::parcels::{self, Given, PLACE_BYTES, Parcels, fill, filled_bytes, with_room};
 use super::super::various::{
-    allgather_wish, allgatherv_most, alltoall_most, gatherv_most, gatherv_place, scatter_limit,
+    allgather_choice, allgatherv_most, alltoall_most, gatherv_most, gatherv_place, scatter_limit,
 };
 use super::AtHand;
 use crate::UserMemory;
 
 impl AtHand<'_> {
-    /// As [`gather_various`](super::super::gather_various), of a rank that is not the root.
+    /// As [`gather_various`](super::super::gather_various), at a rank that is not the root.
     #[must_use]
     pub fn gatherv(&self, mine: UserMemory) -> Option<()> {
-        self.goes_in_parcels(gather_wish(self.shape))?;
+        self.goes_in_parcels(gather_choice(self.shape))?;
         if mine.bytes() > gatherv_most(self.shape) {
             return None;
         }
@@ -27,14 +28,14 @@ impl AtHand<'_> {
         self.end()
     }
 
-    /// The root's part: the block of each rank gets into its `place`; without `mine` the own one is there.
+    /// The root's part: the block of each rank is copied to its `place`; without `mine` the own block is in place.
     #[must_use]
     pub fn gatherv_here(
         &self,
         mine: Option<UserMemory>,
         place: impl Fn(u32) -> UserMemory,
     ) -> Option<()> {
-        self.goes_in_parcels(gather_wish(self.shape))?;
+        self.goes_in_parcels(gather_choice(self.shape))?;
         let round = self.arrive_with_parcel(RoundKind::Gatherv, &[])?;
         self.wait_for_all(round)?;
         let parcels =
@@ -49,32 +50,32 @@ impl AtHand<'_> {
         self.end()
     }
 
-    /// As [`scatter_various`](super::super::scatter_various), of a rank that is not the `root`.
+    /// As [`scatter_various`](super::super::scatter_various), at a rank that is not the `root`.
     #[must_use]
     pub fn scatterv(&self, mut mine: UserMemory, root: u32) -> Option<()> {
         if scatter_limit(self.shape) == 0 {
             return None;
         }
         let queue = self.seat.bcast_queue();
-        let told = self.entry()?;
-        let theirs = BoardNote::of(told.note);
-        if told.place != root || !theirs.is_alike(&self.told(RoundKind::Scatterv, 0)) {
+        let entry = self.entry()?;
+        let theirs = BoardNote::of(entry.note);
+        if entry.place != root || !theirs.is_alike(&self.note(RoundKind::Scatterv, 0)) {
             return None;
         }
         let bytes = theirs.bytes as usize;
         if is_on_board(&theirs) {
             return None;
         }
-        let block = block_in(queue, &told, bytes, self.size(), self.rank())?;
+        let block = block_in(queue, &entry, bytes, self.size(), self.rank())?;
         if bytes == 0 || block.len() != mine.bytes() {
             return None;
         }
-        queue.read(&told, bytes, block.start, mine.as_mut_slice());
-        self.seat.take_entry(&told);
+        queue.read(&entry, bytes, block.start, mine.as_mut_slice());
+        self.seat.take_entry(&entry);
         self.end()
     }
 
-    /// The root's part; without `mine` the own block stays where it is.
+    /// The root's part; without `mine` the own block stays in place.
     #[must_use]
     pub fn scatterv_here(
         &self,
@@ -89,7 +90,7 @@ impl AtHand<'_> {
         }
         with_room(bytes, |parcel| {
             fill(parcel, ranks, blocks());
-            self.tell(RoundKind::Scatterv, parcel)
+            self.send(RoundKind::Scatterv, parcel)
         })?;
         if let Some(mine) = mine {
             mine.copy_from(block(self.rank()));
@@ -104,7 +105,7 @@ impl AtHand<'_> {
         mine: Option<UserMemory>,
         place: impl Fn(u32) -> UserMemory,
     ) -> Option<()> {
-        self.goes_in_parcels(allgather_wish(self.shape))?;
+        self.goes_in_parcels(allgather_choice(self.shape))?;
         let most = allgatherv_most(self.shape, self.size());
         let is_few = |from| place(from).bytes() <= most;
         if !(0..self.size()).all(is_few) {
@@ -151,8 +152,8 @@ impl AtHand<'_> {
         self.end()
     }
 
-    fn goes_in_parcels(&self, wish: BoardChoice) -> Option<()> {
-        self.goes(0, wish)?;
+    fn goes_in_parcels(&self, board_choice: BoardChoice) -> Option<()> {
+        self.applies(0, board_choice)?;
         parcels::have_room(self.seat).then_some(())
     }
 
@@ -162,7 +163,7 @@ impl AtHand<'_> {
         })
     }
 
-    /// Arrives with what `put` gives, if that is a parcel.
+    /// Arrives with the parcel that `put` writes, if it does.
     #[inline]
     fn arrive_with(
         &self,
@@ -175,11 +176,11 @@ impl AtHand<'_> {
         }
         let round = given.space().begin(self.seat)?;
         put(Parcels::new(self.seat, round));
-        self.seat.arrive(round, self.told(kind, 0).note());
+        self.seat.arrive(round, self.note(kind, 0).encode());
         Some(round)
     }
 
-    /// Reads what some ranks gave to a round; if anything is not as expected, the ordinary way goes on.
+    /// Reads the contributions of some ranks to a round; if anything is unexpected, the general path continues.
     #[inline]
     fn all_of(
         &self,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocks that all ranks get, by node: allgather and all-to-all. A block crosses to a node once, in a message of the leaders.
+//! Allgather and all-to-all by node. A block is sent to a node once, in a message between leaders.
 
 use std::rc::Rc;
 
@@ -14,23 +14,23 @@ use super::{
 
 /// As [`allgather_bytes`](super::super::allgather_bytes).
 pub(in super::super) async fn allgather<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     all: &mut [u8],
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, None).await?;
-    let block = all.len() / line.size() as usize;
+    let by = ByNodeCall::of(call, nodes, None).await?;
+    let block = all.len() / call.size() as usize;
     let at = |rank: u32| rank as usize * block..(rank as usize + 1) * block;
     if !by.leads() {
-        let mine = dense(&mut all[at(line.rank())]);
-        by.go_on(gather_equal(&by.near, Some(&mine), &[], by.root()).await)?;
-        return by.tell_near(all).await;
+        let mine = dense(&mut all[at(call.rank())]);
+        by.defer_error(gather_equal(&by.near, Some(&mine), &[], by.root()).await)?;
+        return by.send_near(all).await;
     }
     let near: Vec<Payload> = by
         .ranks_near()
         .map(|rank| dense(&mut all[at(rank)]))
         .collect();
-    by.go_on(gather_equal(&by.near, None, &near, CollectiveRoot::Here).await)?;
+    by.defer_error(gather_equal(&by.near, None, &near, CollectiveRoot::Here).await)?;
     let members = by.members();
     if by.nodes.are_in_order() {
         exchange_all(&by, &members, all).await?;
@@ -43,23 +43,23 @@ pub(in super::super) async fn allgather<V: Visit>(
             all[at(rank)].copy_from_slice(bytes);
         }
     }
-    by.tell_near(all).await
+    by.send_near(all).await
 }
 
 /// As [`allgather_various`](super::super::allgather_various).
 pub(in super::super) async fn allgather_various<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     mine: Option<&Payload>,
     all: &[Payload],
 ) -> Result<(), Error> {
-    let Some(given) = mine.or_else(|| own(line, all)) else {
+    let Some(given) = mine.or_else(|| own(call, all)) else {
         return Ok(());
     };
-    let by = ByNodeCall::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(call, nodes, None).await?;
     let members = by.members();
     let order = || members.iter().flatten().map(|rank| &all[*rank as usize]);
-    // Node by node: where the program has them like that, or aside.
+    // In node order: in the application's buffers if they are in that order, or in a copy.
     let mut aside = Vec::new();
     let in_place = one_after_the_other(order());
     let whole = in_place.unwrap_or_else(|| {
@@ -77,17 +77,17 @@ pub(in super::super) async fn allgather_various<V: Visit>(
         } else {
             Some(given)
         };
-        by.go_on(gather_various(&by.near, given, near, CollectiveRoot::Here).await)?;
+        by.defer_error(gather_various(&by.near, given, near, CollectiveRoot::Here).await)?;
         let mut parts = parts.iter();
         let of_node = |ranks: &Vec<u32>| parts.by_ref().take(ranks.len()).map(Payload::bytes).sum();
         let of_nodes: Vec<u64> = members.iter().map(of_node).collect();
         let nodes = parts_of_lengths(whole, of_nodes.into_iter());
         blocks::allgather(&by.across, None, &nodes).await?;
     } else {
-        by.go_on(gather_various(&by.near, Some(given), &[], by.root()).await)?;
+        by.defer_error(gather_various(&by.near, Some(given), &[], by.root()).await)?;
     }
-    let mut told = whole;
-    by.tell_near(told.as_mut_slice()).await?;
+    let mut result = whole;
+    by.send_near(result.as_mut_slice()).await?;
     if in_place.is_none() {
         let mut copies = parts.iter().zip(order());
         copies.try_for_each(|(part, place)| part.copy_to(place))?;
@@ -95,7 +95,7 @@ pub(in super::super) async fn allgather_various<V: Visit>(
     Ok(())
 }
 
-/// Blocks that lie one after the other, as one.
+/// Adjacent blocks, as one.
 fn one_after_the_other<'a>(blocks: impl Iterator<Item = &'a Payload>) -> Option<UserMemory> {
     let mut whole: Option<UserMemory> = None;
     for block in blocks {
@@ -121,7 +121,7 @@ fn parts_of_lengths(whole: UserMemory, lengths: impl Iterator<Item = u64>) -> Ve
     parts.collect()
 }
 
-/// The leaders tell each other the blocks of their nodes, which lie node by node; the own ones are there.
+/// The leaders exchange the blocks of their nodes, which are stored in node order; the own ones are in place.
 async fn exchange_all<V: Visit>(
     by: &ByNodeCall<'_, V>,
     members: &[Vec<u32>],
@@ -130,7 +130,7 @@ async fn exchange_all<V: Visit>(
     if by.nodes.are_even() {
         return allgather_plain(&by.across, all).await;
     }
-    let block = all.len() / by.line.size() as usize;
+    let block = all.len() / by.call.size() as usize;
     let lengths: Vec<usize> = members.iter().map(|ranks| ranks.len() * block).collect();
     let parts: Vec<Payload> = cut_mut(all, &lengths).map(dense).collect();
     blocks::allgather(&by.across, None, &parts).await
@@ -138,24 +138,24 @@ async fn exchange_all<V: Visit>(
 
 /// As [`alltoall_bytes`](super::super::alltoall_bytes).
 pub(in super::super) async fn alltoall<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     out: &[u8],
     into: &mut [u8],
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(call, nodes, None).await?;
     let given = Payload::Dense(UserMemory::of_const(out));
     let taken = dense(into);
     if !by.leads() {
-        by.go_on(gather_equal(&by.near, Some(&given), &[], by.root()).await)?;
+        by.defer_error(gather_equal(&by.near, Some(&given), &[], by.root()).await)?;
         return scatter_equal(&by.near, &[], Some(&taken), by.root()).await;
     }
     let count = by.near.size() as usize;
     let mut rows = vec![0; count * out.len()];
     let near = parts_of(&mut rows, count);
-    by.go_on(gather_equal(&by.near, Some(&given), &near, CollectiveRoot::Here).await)?;
+    by.defer_error(gather_equal(&by.near, Some(&given), &near, CollectiveRoot::Here).await)?;
     let members = by.members();
-    let block = out.len() / line.size() as usize;
+    let block = out.len() / call.size() as usize;
     // From each rank near this one to each rank of a node, node by node.
     let mut packed = Vec::with_capacity(rows.len());
     for ranks in &members {
@@ -178,7 +178,7 @@ pub(in super::super) async fn alltoall<V: Visit>(
     scatter_equal(&by.near, &near, Some(&taken), CollectiveRoot::Here).await
 }
 
-/// The leaders exchange what their nodes have for each other, which is as much in both directions.
+/// The leaders exchange their nodes' blocks for each other, which are as long in both directions.
 async fn exchange_parcels<V: Visit>(
     by: &ByNodeCall<'_, V>,
     members: &[Vec<u32>],
@@ -188,14 +188,14 @@ async fn exchange_parcels<V: Visit>(
     if by.nodes.are_even() {
         return alltoall_plain(&by.across, packed, come).await;
     }
-    let each = packed.len() / by.line.size() as usize;
+    let each = packed.len() / by.call.size() as usize;
     let lengths: Vec<usize> = members.iter().map(|ranks| ranks.len() * each).collect();
     let out: Vec<Payload> = cut_mut(packed, &lengths).map(dense).collect();
     let into: Vec<Payload> = cut_mut(come, &lengths).map(dense).collect();
     blocks::alltoall(&by.across, &out, &into).await
 }
 
-/// Bytes in so many parts of one length, which may be 0.
+/// `count` parts of the same length, which may be 0.
 fn parts_of(bytes: &mut [u8], count: usize) -> Vec<Payload> {
     let each = bytes.len() / count;
     cut_mut(bytes, &vec![each; count]).map(dense).collect()

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All-to-all by node of blocks whose lengths only the two ranks know that have them: what a node has for another one goes in two messages of
-//! their leaders, not in one for each pair of ranks.
+//! All-to-all by node of blocks whose lengths only sender and receiver know: the blocks from one node to another go in
+//! two messages between their leaders, not in one for each pair of ranks.
 //!
-//! Blocks for ranks of the own node go there directly. Of the others a rank gives its leader a table of their lengths, and the blocks
-//! behind it. The first message between two leaders has the lengths (a row for each sender, in it an entry for each receiver), the second one
-//! the blocks in the same order. Then each rank gets the lengths of what is for it, and the blocks. A block of more than `RMPI_NODE_LIMIT`
-//! goes straight to its rank, and only its length goes this way: a receiver follows the lengths, and not what it expects, so that all
-//! come to an end if some disagree.
+//! Blocks for ranks of the own node are sent directly. Of the others a rank gives its leader a table of their lengths,
+//! and the blocks behind it. The first message between two leaders has the lengths (a row for each sender, with an
+//! entry for each receiver), the second one the blocks in the same order. Then each rank gets the lengths of the
+//! blocks for it, and the blocks. A block of more than `RMPI_NODE_LIMIT` is sent directly to its rank, and only its
+//! length through the leaders: a receiver follows these lengths, not those that it expects, so that all complete if
+//! some disagree.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -17,12 +18,12 @@ use super::{ByNodeCall, CollectiveCall, CollectiveRoot, CommNodes, Error, Payloa
 
 /// As [`alltoall_various`](super::super::alltoall_various).
 pub(in super::super) async fn alltoall_various<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     out: &[Payload],
     into: &[Payload],
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(call, nodes, None).await?;
     let far = RemoteRanks::of(&by);
     let mut given = Parcel::default();
     for rank in &far.ranks {
@@ -36,8 +37,8 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
         true => lead(&by, &far, given).await,
         false => follow(&by, &far, given).await,
     }?;
-    // Behind those of the leaders, from whom others may come too.
-    let mut alone = line.pending();
+    // After the messages of the leaders, which may also send such blocks.
+    let mut alone = call.pending();
     let mut rest = &got.blocks[..];
     for (rank, bytes) in far.ranks.iter().zip(&got.lengths) {
         let place = &into[*rank as usize];
@@ -46,7 +47,7 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
             Some(bytes) => {
                 let block = rest.split_off(..bytes).unwrap_or(&[]);
                 let taken = read_into(place, block.len(), |into| into.copy_from_slice(block));
-                taken.unwrap_or_else(|error| line.note(error));
+                taken.unwrap_or_else(|error| call.note(error));
             }
         }
     }
@@ -56,7 +57,7 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
             alone.send_payload(*rank, block);
         }
     }
-    // What is wrong on this node is not to keep the lengths from others, which tell them what comes.
+    // After an error on this node its lengths are still sent, since other nodes need them to know what follows.
     let (near_out, near_into) = (by.of_ranks_near(out), by.of_ranks_near(into));
     let near = Box::pin(various::alltoall_various(&by.near, &near_out, &near_into)).await;
     near.and(alone.finish().await)
@@ -66,9 +67,9 @@ pub(in super::super) async fn alltoall_various<V: Visit>(
 struct RemoteRanks {
     /// Node by node.
     ranks: Vec<u32>,
-    /// Each node's place among the leaders, and where its ranks stand.
+    /// Each node's index among the leaders, and the range of its ranks.
     nodes: Vec<(u32, Range<usize>)>,
-    /// Most bytes of a block that travels with others.
+    /// Largest block that is sent together with others.
     limit: u64,
 }
 
@@ -77,7 +78,7 @@ impl RemoteRanks {
         let mut far = Self {
             ranks: Vec::new(),
             nodes: Vec::new(),
-            limit: by.line.shape().node_bytes as u64,
+            limit: by.call.shape().node_bytes as u64,
         };
         for (node, ranks) in by.other_nodes() {
             let start = far.ranks.len();
@@ -87,20 +88,20 @@ impl RemoteRanks {
         far
     }
 
-    /// The bytes of a block that travels with others; `None`: it travels alone.
+    /// The bytes of a block that is sent together with others; `None`: it is sent directly.
     fn together(&self, bytes: u64) -> Option<usize> {
         let bytes = usize::try_from(bytes).ok()?;
         (bytes as u64 <= self.limit).then_some(bytes)
     }
 
-    /// What has these lengths, with room for the blocks that travel together.
+    /// A parcel with these lengths, with room for the blocks that are sent together.
     fn parcel(&self, table: &[u8]) -> Parcel {
         let lengths = from_bytes(table);
         let blocks = vec![0; self.sum(&lengths)];
         Parcel { lengths, blocks }
     }
 
-    /// The bytes of the blocks of these lengths that travel together.
+    /// The bytes of the blocks of these lengths that are sent together.
     fn sum(&self, lengths: &[u64]) -> usize {
         lengths
             .iter()
@@ -109,14 +110,14 @@ impl RemoteRanks {
     }
 }
 
-/// Blocks that travel together, and the lengths of these and of those that do not.
+/// Blocks that are sent together, and the lengths of all blocks.
 #[derive(Clone, Debug, Default)]
 struct Parcel {
     lengths: Vec<u64>,
     blocks: Vec<u8>,
 }
 
-/// A rank that does not lead gives what it has for others, and gets what they have for it.
+/// The part of a rank that is not the leader: gives its blocks for other nodes to the leader, and gets those for it.
 async fn follow<V: Visit>(
     by: &ByNodeCall<'_, V>,
     far: &RemoteRanks,
@@ -124,19 +125,19 @@ async fn follow<V: Visit>(
 ) -> Result<Parcel, Error> {
     let mut table = to_bytes(&given.lengths);
     let place = dense(&mut table);
-    by.go_on(gather_equal(&by.near, Some(&place), &[], by.root()).await)?;
+    by.defer_error(gather_equal(&by.near, Some(&place), &[], by.root()).await)?;
     if !given.blocks.is_empty() {
-        by.go_on(by.near.send(by.leader, &given.blocks).await)?;
+        by.defer_error(by.near.send(by.leader, &given.blocks).await)?;
     }
-    by.go_on(scatter_equal(&by.near, &[], Some(&place), by.root()).await)?;
+    by.defer_error(scatter_equal(&by.near, &[], Some(&place), by.root()).await)?;
     let mut got = far.parcel(&table);
     if !got.blocks.is_empty() {
-        by.go_on(by.near.receive(by.leader, &mut got.blocks).await)?;
+        by.defer_error(by.near.receive(by.leader, &mut got.blocks).await)?;
     }
     Ok(got)
 }
 
-/// The leader of a node hands on what its ranks have for others, and what others have for them.
+/// The part of a leader: forwards the blocks of its node's ranks, and those for them.
 async fn lead<V: Visit>(
     by: &ByNodeCall<'_, V>,
     far: &RemoteRanks,
@@ -155,10 +156,10 @@ async fn lead<V: Visit>(
             }
         }
     }
-    deal_out(by, got).await
+    distribute(by, got).await
 }
 
-/// What each rank of the node has for others.
+/// Collects the blocks of each rank of the node for other nodes.
 async fn collect<V: Visit>(
     by: &ByNodeCall<'_, V>,
     far: &RemoteRanks,
@@ -166,7 +167,7 @@ async fn collect<V: Visit>(
 ) -> Result<Vec<Parcel>, Error> {
     let mut tables = vec![to_bytes(&own.lengths); by.near.size() as usize];
     let places: Vec<Payload> = tables.iter_mut().map(|table| dense(table)).collect();
-    by.go_on(gather_equal(&by.near, None, &places, CollectiveRoot::Here).await)?;
+    by.defer_error(gather_equal(&by.near, None, &places, CollectiveRoot::Here).await)?;
     let mut given: Vec<Parcel> = tables.iter().map(|table| far.parcel(table)).collect();
     let mut coming = by.near.pending();
     for (rank, parcel) in (0..).zip(&mut given) {
@@ -174,12 +175,12 @@ async fn collect<V: Visit>(
             coming.receive(rank, &mut parcel.blocks);
         }
     }
-    by.go_on(coming.finish().await)?;
+    by.defer_error(coming.finish().await)?;
     given[by.leader as usize] = own;
     Ok(given)
 }
 
-/// Exchanges what the ranks of the node have for others with the other leaders: of each other node, a row of lengths for each of its ranks.
+/// Exchanges these with the other leaders: for each other node, a row of lengths for each of its ranks.
 async fn exchange<V: Visit>(
     by: &ByNodeCall<'_, V>,
     far: &RemoteRanks,
@@ -192,7 +193,7 @@ async fn exchange<V: Visit>(
     for ((node, _), table) in far.nodes.iter().zip(&mut tables) {
         coming.receive(*node, table);
     }
-    let is_wrong = by.line.has_fault();
+    let is_wrong = by.call.has_fault();
     let mut messages = Vec::new();
     for (_, ranks) in &far.nodes {
         let (mut table, mut blocks) = (Vec::new(), Vec::new());
@@ -209,7 +210,7 @@ async fn exchange<V: Visit>(
             sent.send(*node, blocks);
         }
     }
-    let lengths = by.go_on(coming.finish().await);
+    let lengths = by.defer_error(coming.finish().await);
     let mut come: Vec<Parcel> = tables.iter().map(|table| far.parcel(table)).collect();
     let mut coming = by.across.pending();
     for ((node, _), parcel) in far.nodes.iter().zip(&mut come) {
@@ -217,20 +218,23 @@ async fn exchange<V: Visit>(
             coming.receive(*node, &mut parcel.blocks);
         }
     }
-    let ended = lengths.and(by.go_on(coming.finish().await));
+    let ended = lengths.and(by.defer_error(coming.finish().await));
     if ended.is_err() {
         // Others have given up too, and receive nothing.
         sent.take_back();
     }
-    let sent = by.go_on(sent.finish().await);
+    let sent = by.defer_error(sent.finish().await);
     ended.and(sent).map(|()| come)
 }
 
-/// Gives each rank of the node what has come for it.
-async fn deal_out<V: Visit>(by: &ByNodeCall<'_, V>, mut got: Vec<Parcel>) -> Result<Parcel, Error> {
+/// Gives each rank of the node the blocks for it.
+async fn distribute<V: Visit>(
+    by: &ByNodeCall<'_, V>,
+    mut got: Vec<Parcel>,
+) -> Result<Parcel, Error> {
     let mut tables: Vec<Vec<u8>> = got.iter().map(|parcel| to_bytes(&parcel.lengths)).collect();
     let places: Vec<Payload> = tables.iter_mut().map(|table| dense(table)).collect();
-    by.go_on(scatter_equal(&by.near, &places, None, CollectiveRoot::Here).await)?;
+    by.defer_error(scatter_equal(&by.near, &places, None, CollectiveRoot::Here).await)?;
     let mut sent = by.near.pending();
     for (rank, parcel) in (0..).zip(&got) {
         if rank != by.leader && !parcel.blocks.is_empty() {
@@ -254,5 +258,5 @@ fn from_bytes(table: &[u8]) -> Vec<u64> {
 }
 
 const LENGTH_BYTES: usize = size_of::<u64>();
-/// Most ranks of which each has a table of the lengths of its blocks.
+/// Most ranks for which each has a table of the lengths of its blocks.
 pub(in super::super) const TABLED_RANKS: u32 = 4096;

@@ -16,14 +16,14 @@ use super::{
 
 /// As [`reduce`](super::super::reduce).
 pub(in super::super) async fn reduce<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     input: UserMemory,
     output: Option<UserMemory>,
     root: u32,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, Some(root)).await?;
+    let by = ByNodeCall::of(call, nodes, Some(root)).await?;
     if !by.leads() {
         return by.reduce_near(input, None, op).await;
     }
@@ -36,18 +36,18 @@ pub(in super::super) async fn reduce<V: Visit>(
     reduce_messages(&by.across, combined.as_mut_slice(), by.node_of(root), op).await
 }
 
-/// As [`reduce`](super::super::reduce), of so many bytes that one rank of a node would take long to talk to other nodes for all: each
-/// combines a slice of the data of its node, and those of the root's node with the ranks that have the same slice on other nodes; the
-/// root collects them.
+/// As [`reduce`](super::super::reduce), of so many bytes that a single leader would take long to exchange them: each
+/// rank combines a slice of the data of its node, and those of the root's node combine it with the ranks of the same
+/// slice on other nodes; the root collects the slices.
 pub(in super::super) async fn reduce_in_slices<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     input: UserMemory,
     output: Option<UserMemory>,
     root: u32,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(call, nodes, None).await?;
     let (lengths, mut slice) = by.combine_slice(input, op).await?;
     let node = by.node_of(root);
     if let Some(same_place) = by.same_place() {
@@ -69,31 +69,32 @@ pub(in super::super) async fn reduce_in_slices<V: Visit>(
 
 /// As [`allreduce`](super::super::allreduce).
 pub(in super::super) async fn allreduce<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     input: UserMemory,
     mut output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(call, nodes, None).await?;
     let leads = by.leads();
     by.reduce_near(input, leads.then_some(output), op).await?;
     if leads {
         allreduce_messages(&by.across, output.as_mut_slice(), op).await?;
     }
-    by.tell_near(output.as_mut_slice()).await
+    by.send_near(output.as_mut_slice()).await
 }
 
-/// As [`allreduce`], of so many bytes that one rank of a node would take long to talk to other nodes for all: each combines a slice of the
-/// data of its node, then with the ranks that have the same slice on other nodes, and tells it those near it.
+/// As [`allreduce`], of so many bytes that a single leader would take long to exchange them: each rank combines a
+/// slice of the data of its node, then with the ranks of the same slice on other nodes, and sends it to the other
+/// ranks of its node.
 pub(in super::super) async fn allreduce_in_slices<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     input: UserMemory,
     mut output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(call, nodes, None).await?;
     let (lengths, mut slice) = by.combine_slice(input, op).await?;
     if let Some(same_place) = by.same_place() {
         allreduce_messages(&same_place, &mut slice, op).await?;
@@ -105,15 +106,16 @@ pub(in super::super) async fn allreduce_in_slices<V: Visit>(
     various::allgather_various(&by.near, Some(&mine), &all).await
 }
 
-/// As [`reduce_scatter`](super::super::reduce_scatter) of `input` in parts of these lengths. The ranks of each node follow each other.
+/// As [`reduce_scatter`](super::super::reduce_scatter) of `input` in parts of these lengths. The ranks of each node
+/// are consecutive.
 pub(in super::super) async fn reduce_scatter<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     (input, lengths): (UserMemory, &[usize]),
     output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(call, nodes, None).await?;
     let mine = Payload::Dense(output);
     if !by.leads() {
         by.reduce_near(input, None, op).await?;
@@ -135,16 +137,17 @@ pub(in super::super) async fn reduce_scatter<V: Visit>(
     various::scatter_various(&by.near, &parts, Some(&mine), by.root()).await
 }
 
-/// As [`reduce_scatter`], of so many bytes that one rank of a node would take long to talk to other nodes for all: each combines the parts
-/// of all ranks at its place, of the data of its node, then with these ranks. There are as many on each node.
+/// As [`reduce_scatter`], of so many bytes that a single leader would take long to exchange them: each rank combines
+/// the parts of all ranks with its index, of the data of its node, then with these ranks. All nodes have equally many
+/// ranks.
 pub(in super::super) async fn reduce_scatter_in_slices<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     (input, lengths): (UserMemory, &[usize]),
     mut output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(call, nodes, None).await?;
     let parts: Vec<&[u8]> = cut(input.as_slice(), lengths).collect();
     let members = by.members();
     let at_place = |place: usize| members.iter().map(move |ranks| ranks[place] as usize);
@@ -160,7 +163,7 @@ pub(in super::super) async fn reduce_scatter_in_slices<V: Visit>(
     let place = by.near.rank() as usize;
     let mut slice = vec![0; of_places[place]];
     let (all, own) = (UserMemory::of_const(&by_place), UserMemory::of(&mut slice));
-    by.go_on(reduce_scatter_near(&by.near, all, &of_places, own, op).await)?;
+    by.defer_error(reduce_scatter_near(&by.near, all, &of_places, own, op).await)?;
     let of_nodes: Vec<usize> = at_place(place).map(|rank| lengths[rank]).collect();
     let Some(same_place) = by.same_place() else {
         return Ok(());
@@ -175,35 +178,35 @@ pub(in super::super) async fn reduce_scatter_in_slices<V: Visit>(
     .await
 }
 
-/// As [`scan`](super::super::scan). The ranks of each node follow each other.
+/// As [`scan`](super::super::scan). The ranks of each node are consecutive.
 pub(in super::super) async fn scan<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     input: UserMemory,
     mut output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(call, nodes, None).await?;
     let before = before_node(&by, input, op).await?;
-    by.go_on(scan_plain(&by.near, input, output, op).await)?;
-    if let Some(before) = hear_before(&by, before, input.bytes()).await? {
+    by.defer_error(scan_plain(&by.near, input, output, op).await)?;
+    if let Some(before) = receive_before(&by, before, input.bytes()).await? {
         op.reduce(&before, output.as_mut_slice());
     }
     Ok(())
 }
 
-/// As [`exscan`](super::super::exscan). The ranks of each node follow each other.
+/// As [`exscan`](super::super::exscan). The ranks of each node are consecutive.
 pub(in super::super) async fn exscan<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     input: UserMemory,
     mut output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let by = ByNodeCall::of(line, nodes, None).await?;
+    let by = ByNodeCall::of(call, nodes, None).await?;
     let before = before_node(&by, input, op).await?;
-    by.go_on(exscan_plain(&by.near, input, output, op).await)?;
-    if let Some(before) = hear_before(&by, before, input.bytes()).await? {
+    by.defer_error(exscan_plain(&by.near, input, output, op).await)?;
+    if let Some(before) = receive_before(&by, before, input.bytes()).await? {
         match by.near.rank() {
             0 => output.copy_from(UserMemory::of_const(&before)),
             _ => op.reduce(&before, output.as_mut_slice()),
@@ -213,8 +216,8 @@ pub(in super::super) async fn exscan<V: Visit>(
 }
 
 impl<V: Visit> ByNodeCall<'_, V> {
-    /// Combines a slice of the data of this node: the lengths of all slices, and this rank's. There are as many as each node has ranks
-    /// for; others get nothing.
+    /// Combines a slice of the data of this node; returns the lengths of all slices, and this rank's. There are as
+    /// many slices as the smallest node has ranks; further ranks get nothing.
     async fn combine_slice(
         &self,
         input: UserMemory,
@@ -225,12 +228,12 @@ impl<V: Visit> ByNodeCall<'_, V> {
         lengths.resize(self.near.size() as usize, 0);
         let mut slice = vec![0; lengths[self.near.rank() as usize]];
         let own = UserMemory::of(&mut slice);
-        self.go_on(reduce_scatter_near(&self.near, input, &lengths, own, op).await)?;
+        self.defer_error(reduce_scatter_near(&self.near, input, &lengths, own, op).await)?;
         Ok((lengths, slice))
     }
 }
 
-/// At the leader: the combination of what all ranks of the nodes before this one have.
+/// At the leader: the combined data of all ranks on earlier nodes.
 async fn before_node<V: Visit>(
     by: &ByNodeCall<'_, V>,
     input: UserMemory,
@@ -248,7 +251,7 @@ async fn before_node<V: Visit>(
 }
 
 /// The same at all ranks of the node; nothing on the first one.
-async fn hear_before<V: Visit>(
+async fn receive_before<V: Visit>(
     by: &ByNodeCall<'_, V>,
     before: Option<Vec<u8>>,
     bytes: usize,
@@ -257,6 +260,6 @@ async fn hear_before<V: Visit>(
         return Ok(None);
     }
     let mut before = before.unwrap_or_else(|| vec![0; bytes]);
-    by.tell_near(&mut before).await?;
-    Ok((!by.line.has_fault()).then_some(before))
+    by.send_near(&mut before).await?;
+    Ok((!by.call.has_fault()).then_some(before))
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gather and scatter by node, of blocks whose lengths the root alone knows. The ranks of the root's node and the root do as they would
-//! among themselves. Those of another node have a [slot](super::slots) each: a leader has the slots of its node in one message, and in a
-//! second one the blocks that have no room there; blocks of more than `RMPI_NODE_GATHER_LIMIT` go straight between the root and their rank.
+//! Gather and scatter by node, of blocks whose lengths the root alone knows. The ranks of the root's node communicate
+//! directly with the root. Those of another node have a [slot](super::slots) each: a leader exchanges the slots of its
+//! node in one message, and in a second one the blocks that do not fit their slots; blocks of more than
+//! `RMPI_NODE_GATHER_LIMIT` are sent directly between the root and their rank.
 //!
-//! A rank follows what a slot says, and not what it expects: so those that do not agree about a length all come to an end, and who notices
-//! gets an error. What should come alone is expected from the beginning, so that it does not wait for the slots; it is given up where
-//! these say that it comes in another way.
+//! A rank follows the contents of a slot, not its own expectation: so ranks that disagree about a length all complete,
+//! and the one that detects it gets an error. A receive for a block expected directly is posted at the beginning, so
+//! that it does not wait for the slots; it is cancelled if the block comes otherwise according to these.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -21,16 +22,16 @@ use super::{
 
 /// As [`gather`](super::super::gather).
 pub(in super::super) async fn gather<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     mine: Option<&Payload>,
     all: &[Payload],
     root: CollectiveRoot,
 ) -> Result<(), Error> {
-    let Some((to, own)) = of_root(line, mine, all, root) else {
+    let Some((to, own)) = of_root(call, mine, all, root) else {
         return Ok(());
     };
-    let by = ByNodeCall::of(line, nodes, Some(to)).await?;
+    let by = ByNodeCall::of(call, nodes, Some(to)).await?;
     match (by.is_with(to), by.leads()) {
         (true, true) => collect(&by, mine, all).await,
         (true, false) => gather_various(&by.near, Some(own), &[], by.root()).await,
@@ -39,25 +40,25 @@ pub(in super::super) async fn gather<V: Visit>(
     }
 }
 
-/// A rank gives its block.
+/// The part of a rank: gives its block.
 async fn give<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
     let mut slot = by.slots(1);
     slot.put(0, own);
     let one = slot.whole();
-    by.go_on(gather_equal(&by.near, Some(&one), &[], by.root()).await)?;
+    by.defer_error(gather_equal(&by.near, Some(&one), &[], by.root()).await)?;
     match slot.travels(0) {
         Travels::InSlot => Ok(()),
         Travels::Together => send_to(&by.near, by.leader, own).await,
-        Travels::Alone => send_to(by.line, root, own).await,
+        Travels::Alone => send_to(by.call, root, own).await,
     }
 }
 
-/// The leader of a node hands on what its ranks give.
+/// The part of a leader: forwards the blocks of its node's ranks.
 async fn pass_up<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
     let (mut slot, mut all) = (by.slots(1), by.slots(by.near.size() as usize));
     slot.put(0, own);
     let (one, places) = (slot.whole(), all.places());
-    by.go_on(gather_equal(&by.near, Some(&one), &places, CollectiveRoot::Here).await)?;
+    by.defer_error(gather_equal(&by.near, Some(&one), &places, CollectiveRoot::Here).await)?;
     let lengths = all.together();
     let mut packed = vec![0; lengths.iter().sum()];
     let mut coming = by.near.pending();
@@ -66,10 +67,10 @@ async fn pass_up<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> 
             coming.receive(rank, part);
         } else if !part.is_empty() {
             let copied = own.copy_to(&dense(part));
-            copied.unwrap_or_else(|error| by.line.note(error));
+            copied.unwrap_or_else(|error| by.call.note(error));
         }
     }
-    by.go_on(coming.finish().await)?;
+    by.defer_error(coming.finish().await)?;
     let node = by.node_of(root);
     let mut sent = by.across.pending();
     sent.send(node, all.bytes());
@@ -82,7 +83,7 @@ async fn pass_up<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> 
     sent.finish().await
 }
 
-/// The root collects what all give.
+/// The part of the root: collects the blocks of all.
 async fn collect<V: Visit>(
     by: &ByNodeCall<'_, V>,
     mine: Option<&Payload>,
@@ -94,7 +95,7 @@ async fn collect<V: Visit>(
     let mut early = BTreeMap::new();
     for (node, ranks, slots) in &mut others {
         coming.receive(*node, slots.bytes());
-        // Those of the leader, the first one, come behind its other messages.
+        // Those of the leader, the first one, come after its other messages.
         for rank in ranks.iter().skip(1) {
             if let Some(pending) = expect_alone(by, *rank, &all[*rank as usize]) {
                 early.insert(*rank, pending);
@@ -103,13 +104,13 @@ async fn collect<V: Visit>(
     }
     let gathered = gather_various(&by.near, mine, &near, CollectiveRoot::Here).await;
     let come = coming.finish().await;
-    if let Err(lost) = by.go_on(gathered.and(come)) {
+    if let Err(lost) = by.defer_error(gathered.and(come)) {
         for pending in early.into_values() {
             give_up(pending).await;
         }
         return Err(lost);
     }
-    let (mut coming, mut alone) = (by.across.pending(), by.line.pending());
+    let (mut coming, mut alone) = (by.across.pending(), by.call.pending());
     let mut messages = Vec::new();
     for (node, ranks, slots) in &others {
         let lengths = slots.together();
@@ -137,7 +138,7 @@ async fn collect<V: Visit>(
         let parts = cut_mut(&mut packed, &lengths).map(dense);
         for ((at, place), part) in places.enumerate().zip(parts) {
             let taken = take(&slots, at, &part, place);
-            taken.unwrap_or_else(|error| by.line.note(error));
+            taken.unwrap_or_else(|error| by.call.note(error));
         }
     }
     Ok(())
@@ -145,33 +146,33 @@ async fn collect<V: Visit>(
 
 /// As [`scatter`](super::super::scatter).
 pub(in super::super) async fn scatter<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     nodes: Rc<CommNodes>,
     all: &[Payload],
     mine: Option<&Payload>,
     root: CollectiveRoot,
 ) -> Result<(), Error> {
-    let Some((from, own)) = of_root(line, mine, all, root) else {
+    let Some((from, own)) = of_root(call, mine, all, root) else {
         return Ok(());
     };
-    let by = ByNodeCall::of(line, nodes, Some(from)).await?;
+    let by = ByNodeCall::of(call, nodes, Some(from)).await?;
     match (by.is_with(from), by.leads()) {
-        (true, true) => deal_out(&by, all, mine).await,
+        (true, true) => distribute(&by, all, mine).await,
         (true, false) => scatter_various(&by.near, &[], Some(own), by.root()).await,
         (false, true) => pass_down(&by, own, from).await,
         (false, false) => get(&by, own, from).await,
     }
 }
 
-/// The root deals out what all get.
-async fn deal_out<V: Visit>(
+/// The part of the root: sends the blocks of all.
+async fn distribute<V: Visit>(
     by: &ByNodeCall<'_, V>,
     all: &[Payload],
     mine: Option<&Payload>,
 ) -> Result<(), Error> {
     let near = by.of_ranks_near(all);
     let mut others = by.others();
-    let (mut sent, mut alone) = (by.across.pending(), by.line.pending());
+    let (mut sent, mut alone) = (by.across.pending(), by.call.pending());
     let mut messages = Vec::new();
     for (node, ranks, slots) in &mut others {
         let mut packed = Vec::new();
@@ -193,12 +194,12 @@ async fn deal_out<V: Visit>(
         }
         messages.push(packed);
     }
-    let told = scatter_various(&by.near, &near, mine, CollectiveRoot::Here).await;
+    let sent_near = scatter_various(&by.near, &near, mine, CollectiveRoot::Here).await;
     let sent = sent.finish().await;
-    told.and(sent).and(alone.finish().await)
+    sent_near.and(sent).and(alone.finish().await)
 }
 
-/// The leader of a node hands on what its ranks get.
+/// The part of a leader: forwards the blocks for its node's ranks.
 async fn pass_down<V: Visit>(
     by: &ByNodeCall<'_, V>,
     own: &Payload,
@@ -206,14 +207,14 @@ async fn pass_down<V: Visit>(
 ) -> Result<(), Error> {
     let (mut slot, mut all) = (by.slots(1), by.slots(by.near.size() as usize));
     let node = by.node_of(root);
-    by.go_on(by.across.receive(node, all.bytes()).await)?;
+    by.defer_error(by.across.receive(node, all.bytes()).await)?;
     let lengths = all.together();
     let mut packed = vec![0; lengths.iter().sum()];
     if !packed.is_empty() {
-        by.go_on(by.across.receive(node, &mut packed).await)?;
+        by.defer_error(by.across.receive(node, &mut packed).await)?;
     }
     let (one, places) = (slot.whole(), all.places());
-    by.go_on(scatter_equal(&by.near, &places, Some(&one), CollectiveRoot::Here).await)?;
+    by.defer_error(scatter_equal(&by.near, &places, Some(&one), CollectiveRoot::Here).await)?;
     let parts: Vec<Payload> = cut_mut(&mut packed, &lengths).map(dense).collect();
     let mut sent = by.near.pending();
     for (rank, part) in (0..).zip(&parts) {
@@ -228,23 +229,23 @@ async fn pass_down<V: Visit>(
     sent.finish().await.and(own)
 }
 
-/// A rank gets its block.
+/// The part of a rank: gets its block.
 async fn get<V: Visit>(by: &ByNodeCall<'_, V>, own: &Payload, root: u32) -> Result<(), Error> {
     let mut slot = by.slots(1);
     let early = expect_alone(by, root, own);
     let one = slot.whole();
-    let told = by.go_on(scatter_equal(&by.near, &[], Some(&one), by.root()).await);
-    let comes_alone = told.is_ok() && slot.travels(0) == Travels::Alone;
+    let received = by.defer_error(scatter_equal(&by.near, &[], Some(&one), by.root()).await);
+    let comes_alone = received.is_ok() && slot.travels(0) == Travels::Alone;
     match early {
         Some(pending) if comes_alone => return pending.finish().await,
         Some(pending) => give_up(pending).await,
         None => {}
     }
-    told?;
+    received?;
     match slot.travels(0) {
         Travels::InSlot => slot.take(0, own),
         Travels::Together => receive_from(&by.near, by.leader, own).await,
-        Travels::Alone => receive_from(by.line, root, own).await,
+        Travels::Alone => receive_from(by.call, root, own).await,
     }
 }
 
@@ -258,9 +259,9 @@ impl<V: Visit> ByNodeCall<'_, V> {
         ExchangeSlots::new(ranks, self.together_bytes())
     }
 
-    /// Most bytes of a block that travels with others.
+    /// Largest block that is sent together with others.
     fn together_bytes(&self) -> u64 {
-        self.line.shape().node_gather_bytes as u64
+        self.call.shape().node_gather_bytes as u64
     }
 
     /// The other nodes, with their ranks and slots for these.
@@ -273,7 +274,7 @@ impl<V: Visit> ByNodeCall<'_, V> {
     }
 }
 
-/// Begins to receive a block from a rank on another node, if it is so long that it should travel alone.
+/// Posts a receive for a block from a rank on another node, if it is so long that it should be sent directly.
 fn expect_alone<'a, V: Visit>(
     by: &'a ByNodeCall<'_, V>,
     from: u32,
@@ -281,21 +282,21 @@ fn expect_alone<'a, V: Visit>(
 ) -> Option<PendingMessages<'a, V>> {
     let travels = Travels::of(place.bytes(), by.together_bytes());
     (travels == Travels::Alone).then(|| {
-        let mut pending = by.line.pending();
+        let mut pending = by.call.pending();
         pending.receive_payload(from, place);
         pending
     })
 }
 
-/// Ends what was expected and does not come.
+/// Cancels receives whose messages do not come.
 #[cold]
 async fn give_up<V: Visit>(pending: PendingMessages<'_, V>) {
     pending.take_back();
-    // Who gives up says why.
+    // The caller reports the error.
     _ = pending.finish().await;
 }
 
-/// Takes a block that did not travel alone; `part`: where it lies if it is not in its slot.
+/// Takes a block that was not sent directly; `part`: its location if it is not in its slot.
 fn take(slots: &ExchangeSlots, at: usize, part: &Payload, place: &Payload) -> Result<(), Error> {
     match slots.travels(at) {
         Travels::InSlot => slots.take(at, place),
@@ -304,18 +305,18 @@ fn take(slots: &ExchangeSlots, at: usize, part: &Payload, place: &Payload) -> Re
     }
 }
 
-async fn send_to<V: Visit>(line: &CollectiveCall<V>, to: u32, data: &Payload) -> Result<(), Error> {
-    let mut pending = line.pending();
+async fn send_to<V: Visit>(call: &CollectiveCall<V>, to: u32, data: &Payload) -> Result<(), Error> {
+    let mut pending = call.pending();
     pending.send_payload(to, data);
     pending.finish().await
 }
 
 async fn receive_from<V: Visit>(
-    line: &CollectiveCall<V>,
+    call: &CollectiveCall<V>,
     from: u32,
     place: &Payload,
 ) -> Result<(), Error> {
-    let mut pending = line.pending();
+    let mut pending = call.pending();
     pending.receive_payload(from, place);
     pending.finish().await
 }

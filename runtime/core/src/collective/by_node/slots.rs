@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocks of the ranks of a node, whose lengths not everybody knows, on their way between the root and a leader. Each has a *slot*: its
-//! length, and behind it the block itself if that fits. Longer ones follow together in one message, and still longer ones go straight
-//! between the root and their rank. Who reads a slot knows which of it comes.
+//! Blocks of the ranks of a node, whose lengths not all ranks know, in transit between the root and a leader. Each has
+//! a *slot*: its length, and behind it the block itself if that fits. Longer ones follow together in one message, and
+//! still longer ones are sent directly between the root and their rank. The length in the slot determines which
+//! applies.
 //!
 //! ```text
 //! bytes   what
@@ -14,7 +15,7 @@ use transport::seat::LINE_BODY_BYTES;
 use super::super::various::read_into;
 use super::{Error, Payload};
 
-/// How a block travels.
+/// How a block is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Travels {
     InSlot,
@@ -25,7 +26,7 @@ pub(super) enum Travels {
 }
 
 impl Travels {
-    /// A block of so many bytes, if those of at most `limit` travel with others.
+    /// For a block of so many bytes, if those of at most `limit` are sent together.
     pub(super) fn of(bytes: u64, limit: u64) -> Self {
         match bytes {
             0..=IN_SLOT_BYTES => Self::InSlot,
@@ -39,12 +40,12 @@ impl Travels {
 #[derive(Debug)]
 pub(super) struct ExchangeSlots {
     bytes: Vec<u8>,
-    /// Most bytes of a block that travels with others.
+    /// Largest block that is sent together with others.
     limit: u64,
 }
 
 impl ExchangeSlots {
-    /// Of so many ranks, with empty blocks so far.
+    /// Slots of so many ranks, with empty blocks so far.
     pub(super) fn new(ranks: usize, limit: u64) -> Self {
         Self {
             bytes: vec![0; ranks * SLOT_BYTES],
@@ -52,17 +53,17 @@ impl ExchangeSlots {
         }
     }
 
-    /// As they travel.
+    /// The slots as they are sent.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
 
-    /// All of them, as others fill or read them.
+    /// All slots as one buffer to be sent or received.
     pub(super) fn whole(&mut self) -> Payload {
         super::dense(&mut self.bytes)
     }
 
-    /// Each of them, as others fill or read it.
+    /// Each slot as a buffer to be sent or received.
     pub(super) fn places(&mut self) -> Vec<Payload> {
         let slots = self.bytes.chunks_exact_mut(SLOT_BYTES);
         slots.map(super::dense).collect()
@@ -78,22 +79,22 @@ impl ExchangeSlots {
         }
     }
 
-    /// How the block of a slot travels.
+    /// How the block of a slot is sent.
     pub(super) fn travels(&self, at: usize) -> Travels {
         Travels::of(self.length(at), self.limit)
     }
 
-    /// Takes a block that has come in its slot.
+    /// Copies a block out of its slot.
     ///
     /// # Errors
-    /// When it is not as long as its place.
+    /// When its length differs from that of its place.
     pub(super) fn take(&self, at: usize, place: &Payload) -> Result<(), Error> {
         let length = in_memory(self.length(at));
         let body = self.slot(at).get(LENGTH_BYTES..).unwrap_or(&[]);
         read_into(place, length, |into| into.copy_from_slice(&body[..length]))
     }
 
-    /// How many bytes each block has in the message of those that travel together, one after the other: none, if it does not.
+    /// The bytes of each block in the message of those that are sent together: 0 if it is not in it.
     pub(super) fn together(&self) -> Vec<usize> {
         let length = |at| match self.travels(at) {
             Travels::Together => in_memory(self.length(at)),
@@ -117,7 +118,7 @@ fn in_memory(bytes: u64) -> usize {
 }
 
 const LENGTH_BYTES: usize = size_of::<u64>();
-/// What fits the lines of a rank on a board.
+/// As much as fits the lines of a rank on a board.
 const SLOT_BYTES: usize = LINE_BODY_BYTES;
 const IN_SLOT_BYTES: u64 = (SLOT_BYTES - LENGTH_BYTES) as u64;
 

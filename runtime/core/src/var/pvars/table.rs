@@ -7,16 +7,16 @@ use channel::ChannelCounters;
 use queue_layout::{COLLECTIVES, CommRow, EngineCounters, Queued, collective};
 use transport::{FabricStats, NetStats};
 
-use super::super::launch::{Lap, took_ns};
+use super::super::launch::{LaunchPhase, phase_ns};
 use super::super::traffic::{PeerTraffic, traffic};
 use super::{
     BUDGET, Category, PHASE, PHASES, PerformanceVariable, PvarClass, PvarNumber, PvarSource,
     Verbosity,
 };
 
-/// How much of the memory for unexpected data is in use: at most 1, as bits.
-fn budget_used(tally: &EngineCounters) -> u64 {
-    let (kept, budget) = (tally.kept_bytes.get(), BUDGET.load(Relaxed));
+/// The used fraction of the budget for unexpected data: at most 1, as bits.
+fn budget_used(counters: &EngineCounters) -> u64 {
+    let (kept, budget) = (counters.kept_bytes.get(), BUDGET.load(Relaxed));
     #[allow(clippy::cast_precision_loss, reason = "a share")]
     let share = match kept {
         0 => 0.0,
@@ -25,17 +25,17 @@ fn budget_used(tally: &EngineCounters) -> u64 {
     share.min(1.0).to_bits()
 }
 
-/// What the transport counts between ranks of the node.
+/// A counter of the transport between ranks of the node.
 fn shm(number: fn(&FabricStats) -> u64) -> u64 {
     traffic().map_or(0, |traffic| number(&traffic.ledger().stats()))
 }
 
-/// What it counts over a network.
+/// A counter of the transport over a network.
 fn net(number: fn(&(FabricStats, NetStats)) -> u64) -> u64 {
     traffic().map_or(0, |traffic| number(&traffic.ledger().net()))
 }
 
-/// What channels count.
+/// A counter of channels.
 fn channels(number: fn(&ChannelCounters) -> u64) -> u64 {
     traffic().map_or(0, |traffic| number(&traffic.channels()))
 }
@@ -133,8 +133,8 @@ macro_rules! timed {
     };
 }
 
-/// The table. A variable keeps its place: new ones come last. What counts calls of a collective counts those of its
-/// nonblocking and persistent forms as well.
+/// The table. A variable keeps its index: new ones come last. Counters of calls of a collective include its
+/// nonblocking and persistent forms.
 pub const PVARS: &[PerformanceVariable] = &[
     pvar(
         "process_phase",
@@ -148,21 +148,21 @@ pub const PVARS: &[PerformanceVariable] = &[
         "communicators",
         PROCESS,
         PvarClass::Level,
-        PvarSource::Process(|tally| tally.communicators.get()),
+        PvarSource::Process(|counters| counters.communicators.get()),
         "Communicators that the process has, MPI_COMM_WORLD and MPI_COMM_SELF among them.",
     ),
     pvar(
         "communicators_high",
         PROCESS,
         PvarClass::HighWatermark,
-        PvarSource::Extreme(|tally| &tally.communicators),
+        PvarSource::Extreme(|counters| &counters.communicators),
         "The most communicators that the process had at one time.",
     ),
     pvar(
         "communicators_made",
         PROCESS,
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.communicators_made.get()),
+        PvarSource::Process(|counters| counters.communicators_made.get()),
         "Communicators that the process was given, MPI_COMM_WORLD and MPI_COMM_SELF among them.",
     ),
     pvar(
@@ -185,7 +185,7 @@ pub const PVARS: &[PerformanceVariable] = &[
         "unexpected_recvq_length",
         MESSAGES,
         PvarClass::Level,
-        PvarSource::Process(|tally| tally.unexpected_length.get()),
+        PvarSource::Process(|counters| counters.unexpected_length.get()),
         "Length of the queue of unexpected messages: what has arrived and no receive has matched, of all communicators, with the \
          library's own.",
     ),
@@ -193,21 +193,21 @@ pub const PVARS: &[PerformanceVariable] = &[
         "unexpected_recvq_length_high",
         MESSAGES,
         PvarClass::HighWatermark,
-        PvarSource::Extreme(|tally| &tally.unexpected_length),
+        PvarSource::Extreme(|counters| &counters.unexpected_length),
         "The most messages at one time in the queue of unexpected messages, since the handle was made or reset.",
     ),
     pvar(
         "unexpected_recvq_length_low",
         MESSAGES,
         PvarClass::LowWatermark,
-        PvarSource::Extreme(|tally| &tally.unexpected_length),
+        PvarSource::Extreme(|counters| &counters.unexpected_length),
         "The fewest messages at one time in the queue of unexpected messages, since the handle was made or reset.",
     ),
     pvar(
         "unexpected_messages",
         MESSAGES,
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.unexpected.get()),
+        PvarSource::Process(|counters| counters.unexpected.get()),
         "Messages that arrived before a receive that matches them.",
     ),
     pvar(
@@ -222,7 +222,7 @@ pub const PVARS: &[PerformanceVariable] = &[
         "match_attempts",
         PROTOCOL,
         PvarClass::Aggregate,
-        PvarSource::Process(|tally| tally.match_attempts.get()),
+        PvarSource::Process(|counters| counters.match_attempts.get()),
         "Receives and messages that were looked at to find out what matches. A receive that the process waits for when its \
          message comes is not looked for, and not counted.",
     ),
@@ -230,7 +230,7 @@ pub const PVARS: &[PerformanceVariable] = &[
         "rendezvous_sends",
         PROTOCOL,
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.announced.get()),
+        PvarSource::Process(|counters| counters.announced.get()),
         "Messages that were announced to their receivers before their data moved, since they are large or synchronous, or their \
          receiver has asked for it.",
     ),
@@ -238,70 +238,70 @@ pub const PVARS: &[PerformanceVariable] = &[
         "rendezvous_send_bytes",
         PROTOCOL,
         PvarClass::Aggregate,
-        PvarSource::Process(|tally| tally.announced_bytes.get()),
+        PvarSource::Process(|counters| counters.announced_bytes.get()),
         "Bytes of messages that were announced to their receivers before their data moved.",
     ),
     pvar(
         "early_sends",
         PROTOCOL,
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.early.get()),
+        PvarSource::Process(|counters| counters.early.get()),
         "Messages above the eager limit that went at once, in several parts (RMPI_EARLY_LIMIT).",
     ),
     pvar(
         "early_send_bytes",
         PROTOCOL,
         PvarClass::Aggregate,
-        PvarSource::Process(|tally| tally.early_bytes.get()),
+        PvarSource::Process(|counters| counters.early_bytes.get()),
         "Bytes of messages above the eager limit that went at once, in several parts (RMPI_EARLY_LIMIT).",
     ),
     pvar(
         "gate_sends",
         PROTOCOL,
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.gated.get()),
+        PvarSource::Process(|counters| counters.gated.get()),
         "Messages of persistent sends that went through a gate, straight to where they belong (RMPI_PERSISTENT).",
     ),
     pvar(
         "gate_send_bytes",
         PROTOCOL,
         PvarClass::Aggregate,
-        PvarSource::Process(|tally| tally.gated_bytes.get()),
+        PvarSource::Process(|counters| counters.gated_bytes.get()),
         "Bytes of messages of persistent sends that went through a gate, straight to where they belong (RMPI_PERSISTENT).",
     ),
     pvar(
         "frames_refused",
         (Category::Network, Verbosity::DeveloperBasic),
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.refused.get()),
+        PvarSource::Process(|counters| counters.refused.get()),
         "Pieces of messages (frames) that made no sense and changed nothing: more than 0 is a defect somewhere.",
     ),
     pvar(
         "senders_throttled",
         MEMORY,
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.throttles.get()),
+        PvarSource::Process(|counters| counters.throttles.get()),
         "Times that a sender was asked to announce its messages, because too many were unexpected.",
     ),
     pvar(
         "unexpected_recvq_buffer_size",
         MEMORY,
         PvarClass::Level,
-        PvarSource::Process(|tally| tally.kept_bytes.get()),
+        PvarSource::Process(|counters| counters.kept_bytes.get()),
         "Bytes of memory for the data of unexpected messages, with what each message costs beside its data.",
     ),
     pvar(
         "unexpected_recvq_buffer_size_high",
         MEMORY,
         PvarClass::HighWatermark,
-        PvarSource::Extreme(|tally| &tally.kept_bytes),
+        PvarSource::Extreme(|counters| &counters.kept_bytes),
         "The most bytes of memory at one time for messages that no receive had matched, since the handle was made or reset.",
     ),
     pvar(
         "unexpected_recvq_buffer_size_low",
         MEMORY,
         PvarClass::LowWatermark,
-        PvarSource::Extreme(|tally| &tally.kept_bytes),
+        PvarSource::Extreme(|counters| &counters.kept_bytes),
         "The fewest bytes of memory at one time for messages that no receive had matched, since the handle was made or reset.",
     ),
     pvar(
@@ -383,14 +383,14 @@ pub const PVARS: &[PerformanceVariable] = &[
         "time_waiting",
         WAITING,
         PvarClass::Timer,
-        PvarSource::Process(|tally| tally.waited_ns.get()),
+        PvarSource::Process(|counters| counters.waited_ns.get()),
         "Seconds in calls that waited for long, from when they had polled for some 100 microseconds, or where ranks share cores at once; of calls that have ended, and the sum of all threads.",
     ).of(PvarNumber::Double),
     pvar(
         "waits_long",
         WAITING,
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.waits.get()),
+        PvarSource::Process(|counters| counters.waits.get()),
         "Calls that have waited for longer than some 100 microseconds, or where ranks share cores at all, and have ended \
          (time_waiting).",
     ),
@@ -398,7 +398,7 @@ pub const PVARS: &[PerformanceVariable] = &[
         "yields",
         WAITING,
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.yields.get()),
+        PvarSource::Process(|counters| counters.yields.get()),
         "Times that the process offered its core to others while it waited.",
     ),
     pvar(
@@ -454,35 +454,35 @@ pub const PVARS: &[PerformanceVariable] = &[
         "rendezvous_receives_read",
         PROTOCOL,
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.pulled.get()),
+        PvarSource::Process(|counters| counters.pulled.get()),
         "Announced messages whose data the process has read out of the sender's memory, or the network for it.",
     ),
     pvar(
         "rendezvous_read_bytes",
         PROTOCOL,
         PvarClass::Aggregate,
-        PvarSource::Process(|tally| tally.pulled_bytes.get()),
+        PvarSource::Process(|counters| counters.pulled_bytes.get()),
         "Bytes of announced messages that the process has read out of the sender's memory, or the network for it.",
     ),
     pvar(
         "rendezvous_receives_streamed",
         PROTOCOL,
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.streamed.get()),
+        PvarSource::Process(|counters| counters.streamed.get()),
         "Announced messages whose data the process has asked for in pieces (frames), where it could not read them itself.",
     ),
     pvar(
         "rendezvous_streamed_bytes",
         PROTOCOL,
         PvarClass::Aggregate,
-        PvarSource::Process(|tally| tally.streamed_bytes.get()),
+        PvarSource::Process(|counters| counters.streamed_bytes.get()),
         "Bytes of announced messages whose data came in frames.",
     ),
     pvar(
         "cancels",
         PROTOCOL,
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.cancels.get()),
+        PvarSource::Process(|counters| counters.cancels.get()),
         "Sends and receives that the program has cancelled, or tried to.",
     ),
     pvar(
@@ -636,28 +636,28 @@ pub const PVARS: &[PerformanceVariable] = &[
         "receives_truncated",
         PROTOCOL,
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.truncated.get()),
+        PvarSource::Process(|counters| counters.truncated.get()),
         "Messages that were longer than the buffer of their receive.",
     ),
     pvar(
         "operations_lost",
         PROTOCOL,
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.lost.get()),
+        PvarSource::Process(|counters| counters.lost.get()),
         "Sends and receives that failed since the other process does not answer any more.",
     ),
     pvar(
         "throttled_by_receivers",
         MEMORY,
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.throttled.get()),
+        PvarSource::Process(|counters| counters.throttled.get()),
         "Times that a receiver has asked the process to announce its messages, because too many were unexpected there.",
     ),
     pvar(
         "released_by_receivers",
         MEMORY,
         PvarClass::Counter,
-        PvarSource::Process(|tally| tally.released.get()),
+        PvarSource::Process(|counters| counters.released.get()),
         "Times that a receiver which had asked the process to announce its messages has taken that back.",
     ),
     timed!("barrier", "Barrier"),
@@ -795,7 +795,7 @@ pub const PVARS: &[PerformanceVariable] = &[
         "launch_command_ns",
         LAUNCH,
         PvarClass::Generic,
-        PvarSource::Process(|_| took_ns(Lap::Command)),
+        PvarSource::Process(|_| phase_ns(LaunchPhase::Command)),
         "Nanoseconds from the beginning of rmpiexec until it had understood its command line and looked at the programs. 0 where another \
          launcher has started the process, or none.",
     ),
@@ -803,7 +803,7 @@ pub const PVARS: &[PerformanceVariable] = &[
         "launch_hosts_ns",
         LAUNCH,
         PvarClass::Generic,
-        PvarSource::Process(|_| took_ns(Lap::Hosts)),
+        PvarSource::Process(|_| phase_ns(LaunchPhase::Hosts)),
         "Nanoseconds that rmpiexec then took to reach all hosts. 0 in a job of one host, where another launcher has started the process, or \
          none.",
     ),
@@ -811,7 +811,7 @@ pub const PVARS: &[PerformanceVariable] = &[
         "launch_daemons_ns",
         LAUNCH,
         PvarClass::Generic,
-        PvarSource::Process(|_| took_ns(Lap::Daemons)),
+        PvarSource::Process(|_| phase_ns(LaunchPhase::Daemons)),
         "Nanoseconds that rmpiexec then took until its daemons had found and made all that ranks need. 0 where another launcher has started \
          the process, or none.",
     ),
@@ -819,7 +819,7 @@ pub const PVARS: &[PerformanceVariable] = &[
         "launch_start_ns",
         LAUNCH,
         PvarClass::Generic,
-        PvarSource::Process(|_| took_ns(Lap::Start)),
+        PvarSource::Process(|_| phase_ns(LaunchPhase::Start)),
         "Nanoseconds from when the daemon of the host was told to start ranks until the process became its program. 0 where another launcher \
          has started the process, or none.",
     ),
@@ -827,7 +827,7 @@ pub const PVARS: &[PerformanceVariable] = &[
         "launch_program_ns",
         LAUNCH,
         PvarClass::Generic,
-        PvarSource::Process(|_| took_ns(Lap::Program)),
+        PvarSource::Process(|_| phase_ns(LaunchPhase::Program)),
         "Nanoseconds from when the process became its program until it called MPI_Init or the like: the dynamic linker, and what the program \
          did before. 0 where another launcher has started the process, or none.",
     ),
@@ -835,7 +835,7 @@ pub const PVARS: &[PerformanceVariable] = &[
         "init_job_ns",
         LAUNCH,
         PvarClass::Generic,
-        PvarSource::Process(|_| took_ns(Lap::Job)),
+        PvarSource::Process(|_| phase_ns(LaunchPhase::Job)),
         "Nanoseconds of MPI_Init in which the process read its settings and learnt of its job: from what rmpiexec has left it, or, where \
          another launcher has started it, from that and the other ranks, for which it waits.",
     ),
@@ -843,7 +843,7 @@ pub const PVARS: &[PerformanceVariable] = &[
         "init_network_ns",
         LAUNCH,
         PvarClass::Generic,
-        PvarSource::Process(|_| took_ns(Lap::Network)),
+        PvarSource::Process(|_| phase_ns(LaunchPhase::Network)),
         "Nanoseconds of MPI_Init in which the process opened shared memory and the network, and, where another launcher has started it on one of \
          several hosts, waited for the ranks of the others to have done so.",
     ),
@@ -851,7 +851,7 @@ pub const PVARS: &[PerformanceVariable] = &[
         "init_rest_ns",
         LAUNCH,
         PvarClass::Generic,
-        PvarSource::Process(|_| took_ns(Lap::Rest)),
+        PvarSource::Process(|_| phase_ns(LaunchPhase::Rest)),
         "Nanoseconds of MPI_Init after the network was open: communicators and the state of the library. Under rmpiexec ranks of other hosts \
          are looked for when the process first sends them something.",
     ),
@@ -870,7 +870,7 @@ mod tests {
             let same = |other: &PerformanceVariable| other.name == name;
             assert!(!PVARS[..at].iter().any(same), "{name}");
             assert!(pvar.text.ends_with('.') && pvar.category.place().is_some());
-            // Who searches finds it alone.
+            // A description is displayed without those of other rows.
             for word in [
                 " those.",
                 "that queue",
@@ -911,9 +911,9 @@ mod tests {
 
     #[test]
     fn a_share_is_between_nothing_and_one() {
-        let tally = EngineCounters::default();
-        assert_eq!(budget_used(&tally), 0.0_f64.to_bits());
-        tally.kept_bytes.add(1);
-        assert_eq!(budget_used(&tally), 1.0_f64.to_bits());
+        let counters = EngineCounters::default();
+        assert_eq!(budget_used(&counters), 0.0_f64.to_bits());
+        counters.kept_bytes.add(1);
+        assert_eq!(budget_used(&counters), 1.0_f64.to_bits());
     }
 }

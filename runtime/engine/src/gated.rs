@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Persistent requests whose data go beside the stream of frames, where the owner knows which send meets which receive.
+//! Persistent requests whose data bypass the frame stream: the owner knows which send matches which receive.
 //!
-//! Such a receive is posted like any other, so that a frame which comes instead finds it, in its place in the order. Such a send
-//! waits in its slot and in no outbox. The owner says how they end. Whatever else could come between must ask the owner first: so
-//! it can [guard](Engine::guard_sends) the fast paths.
+//! Such a receive is posted like any other, so that a message that arrives in frames still matches it in order. Such a
+//! send waits in its slot, not in an outbox. The owner reports how both end. Before any other message may overtake
+//! them the owner must be consulted, so it can [guard](Engine::guard_sends) the fast paths.
 
 use queue_layout::{ANY_PEER, ANY_TAG, FLAG_GATED, RequestFields, RequestKind, RequestState};
 
@@ -12,7 +12,7 @@ use crate::matching::Envelope;
 use crate::{ContextId, Engine, FrameHead, Peer, RequestId};
 
 impl Engine {
-    /// From now on [`is_all_clear`](Self::is_all_clear) does not hold; or no longer.
+    /// While `on`, [`is_all_clear`](Self::is_all_clear) returns `false`.
     pub fn guard_sends(&mut self, on: bool) {
         self.blocked = if on {
             self.blocked + 1
@@ -21,23 +21,24 @@ impl Engine {
         };
     }
 
-    /// From now on [`post_first`](Self::post_first) refuses; or no longer.
+    /// While `on`, [`post_first`](Self::post_first) refuses.
     pub fn guard_receives(&mut self, on: bool) {
         self.matching.guard(on);
     }
 
-    /// A frame of the owner's that must not pass messages, nor be passed. Its kind is none of the engine's.
-    pub fn tell(&mut self, peer: Peer, head: FrameHead, words: &[u64]) {
+    /// Queues a frame of the owner's, in order with the messages to `peer`. Its kind is none of the engine's.
+    pub fn queue_frame(&mut self, peer: Peer, head: FrameHead, words: &[u64]) {
         self.put_off_control(peer, head, words);
     }
 
-    /// Whether the peer takes so little that frames of its own which are answered should be refused.
+    /// Whether so many frames wait for `peer` that requests of the peer that need an answer should be refused.
     #[must_use]
-    pub fn is_drowned(&self, peer: Peer) -> bool {
+    pub fn is_backlogged(&self, peer: Peer) -> bool {
         self.is_flooded(peer)
     }
 
-    /// Posted receives that a message of this envelope could meet, in the order of their starts. Looks at all slots.
+    /// Posted receives that a message with this envelope could match, in the order in which they were started. Scans
+    /// all slots.
     #[must_use]
     pub fn posted_for(&self, context: ContextId, peer: Peer, tag: i32) -> Vec<RequestId> {
         let meets = |fields: &RequestFields| {
@@ -52,9 +53,9 @@ impl Engine {
         found
     }
 
-    /// A posted receive has its message, whose data are there, all that it has room for.
+    /// Completes a posted receive whose data have been placed in its buffer, as many as fit.
     #[inline]
-    pub fn received_beside(&mut self, request: RequestId, bytes: u64) {
+    pub fn received_by_gate(&mut self, request: RequestId, bytes: u64) {
         let fields = self.arena.fields(request);
         let message = envelope(fields);
         if fields.state == RequestState::Posted {
@@ -64,16 +65,17 @@ impl Engine {
         self.complete(request);
     }
 
-    /// A posted receive has met its message, whose data are on their way; [`received_beside`](Self::received_beside) follows.
-    pub fn receiving_beside(&mut self, request: RequestId) {
+    /// Records that a posted receive is matched and its data are in flight;
+    /// [`received_by_gate`](Self::received_by_gate) follows.
+    pub fn receiving_by_gate(&mut self, request: RequestId) {
         let message = envelope(self.arena.fields(request));
         self.matching.remove_posted(&mut self.arena, request);
         self.matched(request, message, 0, RequestState::Moving);
-        // As in `receive_early`: no frame of another protocol is for it.
+        // As in `receive_early`: cleared, so that no frame of another protocol is taken for this receive's.
         self.arena.private(request).scratch = [0; 5];
     }
 
-    /// Starts an inactive persistent send that waits beside its outbox: until [`sent_beside`](Self::sent_beside) or
+    /// Starts an inactive persistent send without queueing it: it waits for [`sent_by_gate`](Self::sent_by_gate) or
     /// [`queue_waiting`](Self::queue_waiting).
     pub fn restart_waiting(&mut self, request: RequestId) {
         self.restart(request, RequestState::Queued, |fields| {
@@ -81,12 +83,12 @@ impl Engine {
         });
     }
 
-    /// Its data are where they belong.
-    pub fn sent_beside(&mut self, request: RequestId) {
+    /// Completes a waiting send whose data have been delivered.
+    pub fn sent_by_gate(&mut self, request: RequestId) {
         self.complete(request);
     }
 
-    /// It goes in frames all the same, behind what waits for its peer; key and `early` as in
+    /// Sends a waiting send in frames after all, behind the frames that wait for its peer; `key` and `early` as in
     /// [`restart_send`](Self::restart_send).
     pub fn queue_waiting(&mut self, request: RequestId, key: [u64; 3], early: bool) {
         let peer = self.fill_restart(request, key, early);
@@ -94,7 +96,7 @@ impl Engine {
     }
 }
 
-/// The message that a receive of one source and tag meets.
+/// The envelope that a receive without wildcards matches.
 fn envelope(fields: &RequestFields) -> Envelope {
     Envelope {
         context: fields.context,
