@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that a user picks: `0,2-3` or `all`.
+//! Rank lists of the command line: `0,2-3` or `all`.
 
-/// The ranks of a list, each once, in the order of the list; else what is wrong with it.
+/// The ranks of a list, each once, in the order of the list; else an error for the user.
 pub(crate) fn ranks(text: &str, size: u32) -> Result<Vec<u32>, String> {
     if text == "all" {
         return Ok((0..size).collect());

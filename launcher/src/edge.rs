@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One connection between the front and a daemon: frames of [`crate::link`] over two streams of bytes that never block, one each
-//! way. They may be the ends of a socket, or the pipes of a remote shell.
+//! Connection between the front and a daemon: frames of [`crate::link`] over two non-blocking byte streams, one per
+//! direction. They are the two directions of a socket, or the pipes of a remote shell.
 
 use crate::link::Inbox;
 use crate::outbox::Outbox;
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The other side is gone.
+/// The other side has closed the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Closed;
 
@@ -23,21 +23,21 @@ pub(crate) struct Closed;
 pub(crate) struct Edge {
     from: OwnedFd,
     to: OwnedFd,
-    /// What arrived.
+    /// Received bytes.
     pub(crate) inbox: Inbox,
-    /// What is to be sent; [`Edge::flush`] sends it.
+    /// Bytes to send; [`Connection::flush`] sends them.
     pub(crate) outbox: Outbox,
 }
 
 impl Edge {
-    /// Both sides.
+    /// Both ends of a new socket pair.
     pub(crate) fn pair() -> std::io::Result<(Self, Self)> {
         let (one, other) = UnixStream::pair()?;
         let both_ways = |socket: UnixStream| Self::over(socket.try_clone()?.into(), socket.into());
         Ok((both_ways(one)?, both_ways(other)?))
     }
 
-    /// What the other side writes is read from `from`, and what it is to read goes to `to`.
+    /// Reads from `from` and writes to `to`.
     pub(crate) fn over(from: OwnedFd, to: OwnedFd) -> std::io::Result<Self> {
         for stream in [&from, &to] {
             let flags = OFlag::from_bits_retain(fcntl(stream, FcntlArg::F_GETFL)?);
@@ -51,14 +51,14 @@ impl Edge {
         })
     }
 
-    /// Sends as much as the stream takes; true when nothing is left to send.
+    /// Sends as much as the stream takes; returns whether nothing is left to send.
     pub(crate) fn flush(&mut self) -> Result<bool, Closed> {
         while !self.is_flushed() {
             match write(&self.to, self.outbox.unsent()) {
                 Ok(bytes) => self.outbox.took(bytes),
                 Err(Errno::EAGAIN) => return Ok(false),
                 Err(Errno::EINTR) => (),
-                // The machine is short of memory for what is under way. That passes, and nothing tells when.
+                // The kernel is out of buffers. That passes, and poll does not report when.
                 Err(Errno::ENOBUFS | Errno::ENOMEM) => {
                     std::thread::sleep(PAUSE);
                     return Ok(false);
@@ -69,19 +69,19 @@ impl Edge {
         Ok(true)
     }
 
-    /// Whether something is left to send.
+    /// Whether nothing is left to send.
     pub(crate) fn is_flushed(&self) -> bool {
         self.outbox.unsent().is_empty()
     }
 
-    /// Reads once what is there into the inbox.
+    /// Reads once into the inbox.
     pub(crate) fn fill(&mut self, scratch: &mut [u8]) -> Result<(), Closed> {
         let bytes = self.read(scratch)?;
         self.inbox.add(&scratch[..bytes]);
         Ok(())
     }
 
-    /// Reads once what is there, past the inbox; how many bytes, which may be none.
+    /// Reads once, bypassing the inbox; returns the number of bytes, which may be 0.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Result<usize, Closed> {
         match read(&self.from, scratch) {
             Ok(0) => Err(Closed),
@@ -91,10 +91,10 @@ impl Edge {
         }
     }
 
-    /// Says that this was all, and waits until the other side has it, or is gone, but not longer than this: what a process that ends has said
-    /// over a connection is lost where it has not read all that was said to it.
+    /// Shuts down sending and waits, for `within` at most, until the other side has received everything or is gone:
+    /// the kernel discards sent data when a socket is closed with unread input.
     pub(crate) fn finish(&mut self, within: Duration) {
-        // Of pipes nothing is lost.
+        // Pipes lose nothing when they are closed.
         if shutdown(self.to.as_raw_fd(), Shutdown::Write).is_err() {
             return;
         }
@@ -112,7 +112,7 @@ impl Edge {
         }
     }
 
-    /// Nothing is said from now on; what the other side has said may be read.
+    /// Sends nothing from now on; received data may still be read.
     pub(crate) fn mute(&mut self) {
         self.outbox.clear();
         if let Ok(nothing) = File::options().write(true).open("/dev/null") {
@@ -120,7 +120,7 @@ impl Edge {
         }
     }
 
-    /// Closes both streams, which is all that the other side sees: nothing is heard or said from now on.
+    /// Closes both streams: nothing is received or sent from now on.
     pub(crate) fn forget(&mut self) {
         let nothing = || File::options().read(true).write(true).open("/dev/null");
         if let (Ok(from), Ok(to)) = (nothing(), nothing()) {
@@ -128,18 +128,18 @@ impl Edge {
         }
     }
 
-    /// Readable when the other side has said something, or is gone.
+    /// Readable when data has arrived or the other side has closed.
     pub(crate) fn reading(&self) -> BorrowedFd<'_> {
         self.from.as_fd()
     }
 
-    /// Writable when there is room for what is to be sent.
+    /// Writable when there is room for data to send.
     pub(crate) fn writing(&self) -> BorrowedFd<'_> {
         self.to.as_fd()
     }
 }
 
-/// Between two tries to send while the machine is short of memory.
+/// Pause between two attempts to send while the kernel is out of buffers.
 const PAUSE: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
     use crate::link::{Event, Order};
     use nix::unistd::pipe;
 
-    /// As a remote shell has it: two pipes.
+    /// Two pipes, as of a remote shell.
     fn piped() -> (Edge, Edge) {
         let (from_one, to_other) = pipe().unwrap();
         let (from_other, to_one) = pipe().unwrap();
@@ -182,7 +182,7 @@ mod tests {
             Edge::over(stream.try_clone().unwrap().into(), stream.into()).unwrap()
         };
         let (mut here, mut there) = (edge(here), edge(there));
-        // It goes on to hear something that it does not read.
+        // Data keeps arriving that it does not read.
         there.outbox.extend([1; 1000]);
         assert_eq!(there.flush(), Ok(true));
         here.outbox.extend(vec![7; 200_000]);

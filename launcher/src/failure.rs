@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a rank failed: the verdict of its daemon, the exit code that follows, and the words for the user.
+//! Failure of a rank: its cause, the resulting exit code of the job, and the message for the user.
 
 use std::fmt;
 
-/// A rank that did not end as it should.
+/// A rank that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// The rank.
     pub(crate) rank: u32,
     /// The process that the daemon started for it.
     pub(crate) pid: u32,
-    /// The rank had called `MPI_Finalize`, or never `MPI_Init` and ended by itself after others had gone on: then
-    /// the others are not disturbed.
+    /// The rank had called `MPI_Finalize`, or never called `MPI_Init` and exited after others had gone on: the other
+    /// ranks are not ended.
     pub(crate) finalized: bool,
     /// What happened.
     pub(crate) how: How,
-    /// An MPI function that it had called, and that the library does not have; empty: none.
+    /// An MPI function that it called and that the library does not have; empty if none.
     pub(crate) missing: String,
 }
 
-/// What happened to a rank.
+/// Why a rank counts as failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum How {
-    /// The program could not be started; the text says at which step and why.
+    /// The program could not be started; the text has the step and the reason.
     NotStarted(String),
     /// Killed by a signal.
     Signal {
@@ -37,24 +37,24 @@ pub(crate) enum How {
     Unfinalized(i32),
     /// Called `MPI_Abort`.
     Abort {
-        /// The code given.
+        /// Exit code passed to it.
         code: i32,
-        /// What the library says, possibly nothing.
+        /// Message of the library, possibly empty.
         message: String,
     },
-    /// The library ended it after an error that nobody handled.
+    /// The library ended it after an error that no error handler caught.
     Fatal {
-        /// The class of the error.
+        /// Error class.
         code: i32,
-        /// The error, to stand behind "was ended by".
+        /// Error text, to follow "was ended by".
         message: String,
     },
-    /// The MPI process `pid` ended without `MPI_Finalize`, the script around it goes on.
+    /// MPI process `pid` exited without `MPI_Finalize`, while the script that started it goes on.
     Deserted {
         /// The process that had called `MPI_Init`.
         pid: u32,
     },
-    /// Two living processes called `MPI_Init` as the same rank.
+    /// Two running processes called `MPI_Init` as the same rank.
     Twice {
         /// The second one.
         pid: u32,
@@ -77,7 +77,7 @@ impl Failure {
         low.max(1)
     }
 
-    /// One line for the user.
+    /// The message for the user, one line.
     pub(crate) fn on_host<'a>(&'a self, host: &'a str) -> impl fmt::Display + 'a {
         OnHost {
             failure: self,
@@ -161,7 +161,7 @@ impl fmt::Display for How {
     }
 }
 
-/// What an exit code above 128 tells where a script passes on how its program ended.
+/// Meaning of an exit code above 128: a shell encodes the signal that killed its program this way.
 fn shell_words(code: i32) -> String {
     let signal = nix::sys::signal::Signal::try_from(code - 128);
     signal.map_or_else(
@@ -170,12 +170,12 @@ fn shell_words(code: i32) -> String {
     )
 }
 
-/// A number with its noun.
+/// A count with its noun.
 pub(crate) fn counted(count: u32, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Name and meaning of a signal, in the user's words.
+/// Name and meaning of a signal, for the user.
 pub(crate) fn signal_words(number: i32) -> (String, &'static str) {
     let Ok(signal) = nix::sys::signal::Signal::try_from(number) else {
         return (format!("SIGRTMIN+{}", number - 34), "a real-time signal");

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The CPUs of this machine as hwloc describes them: it corrects what some firmware tells wrongly and knows systems that
-//! have no `/sys`. Only with the feature `hwloc`, since it needs that library and looks at far more than CPUs, which takes
+//! CPU topology of this machine according to hwloc, which corrects wrong firmware tables and supports systems without
+//! `/sys`. Only with the feature `hwloc`, since it needs that library and inspects much more than CPUs, which takes
 //! longer than the start of a small job.
 
 use crate::cpus::Cpus;
 use crate::topology::{Topology, Unit};
 use hwloc2::{ObjectType, TopologyObject};
 
-/// The allowed CPUs; `None` where hwloc does not know all of them.
+/// The topology of the allowed CPUs; `None` where hwloc does not have all of them.
 pub(crate) fn read(allowed: &Cpus) -> Option<Topology> {
     let machine = hwloc2::Topology::new()?;
     let threads = machine.objects_with_type(&ObjectType::PU).ok()?;
@@ -15,7 +15,7 @@ pub(crate) fn read(allowed: &Cpus) -> Option<Topology> {
         cpu: thread.os_index(),
         core: within(thread, &ObjectType::Core)
             .map_or_else(|| thread.logical_index(), TopologyObject::logical_index),
-        // Memory hangs beside the tree of processors.
+        // NUMA nodes are not ancestors in hwloc's tree.
         numa: thread
             .nodeset()
             .and_then(|nodes| u32::try_from(nodes.first()).ok())
@@ -27,7 +27,7 @@ pub(crate) fn read(allowed: &Cpus) -> Option<Topology> {
     (part.units().len() == allowed.count()).then(|| part.with_counted_cores())
 }
 
-/// What of this type an object lies in.
+/// The ancestor of this type.
 fn within<'a>(object: &'a TopologyObject, kind: &ObjectType) -> Option<&'a TopologyObject> {
     let mut around = object.parent();
     while let Some(outer) = around {

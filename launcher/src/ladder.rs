@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The steps by which a job is ended. Sans-IO: time is an argument.
+//! Escalation: the steps by which a job is ended, from the first signal to SIGKILL. Sans-IO: time is an argument.
 
 use nix::sys::signal::Signal;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub(crate) enum Step {
     /// Send this to every rank that is alive.
     Signal(Signal),
-    /// SIGKILL to every rank and all that descends from it, until nothing is left.
+    /// SIGKILL to every rank and all its descendants, repeated until none is left.
     Kill,
 }
 
@@ -24,12 +24,12 @@ impl Ladder {
         Self::new(now, &[(0, Step::Signal(Signal::SIGTERM)), (1, Step::Kill)])
     }
 
-    /// A signal that asked `rmpiexec` to end.
+    /// After a signal that asks `rmpiexec` to end.
     pub(crate) fn signal(signal: Signal, now: Instant) -> Self {
         let first = (0, Step::Signal(signal));
         match signal {
             Signal::SIGTERM => Self::new(now, &[first, (5, Step::Kill)]),
-            // The terminal is gone: nobody is left to wait for.
+            // The terminal is gone: no user waits for a clean end.
             Signal::SIGHUP => Self::new(now, &[first, (1, Step::Kill)]),
             _ => Self::new(
                 now,
@@ -38,12 +38,12 @@ impl Ladder {
         }
     }
 
-    /// Without mercy.
+    /// SIGKILL at once.
     pub(crate) fn kill(now: Instant) -> Self {
         Self::new(now, &[(0, Step::Kill)])
     }
 
-    /// The next step, if its time has come.
+    /// Takes the next step, if it is due.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Step> {
         self.0
             .pop_front_if(|(at, _)| *at <= now)

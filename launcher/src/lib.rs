@@ -1,32 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpiexec`: starts the ranks of a job, carries their output and input, and ends them without leaving anything
+//! `rmpiexec`: starts the ranks of a job, forwards their output and input, and ends them without leaving processes
 //! behind.
 //!
-//! **Knows** the command line, processes, signals, pipes and CPU masks of one machine, and the words of crate `wireup`.
-//! **Never** looks into the node segment but for what ranks say of their waits (`daemon::standstill`), never knows what a message is, and leaves no file anywhere.
+//! **Handles** the command line, processes, signals, pipes and CPU masks of one machine, and the messages of crate
+//! `wireup`.
+//! **Never** reads the node segment except for the wait states that ranks publish (`daemon::standstill`), never
+//! interprets an MPI message, and leaves no file behind.
 //!
 //! # Two roles
-//! The *front* is the process that the user started. It reads the command line, writes the ranks' lines, passes
-//! standard input and signals on, decides when the job has failed, and returns the exit code. The *node role*, named
-//! `rmpid`, is a child in a session of its own. It starts the ranks, listens to what they say in `MPI_Init` and
-//! `MPI_Finalize`, and takes them away when they end. They talk over one socket (`link`), so that the same role can
-//! serve another machine.
+//! The *front* is the process that the user started. It reads the command line, writes the ranks' output, forwards
+//! standard input and signals, decides when the job has failed, and returns the exit code. The *node daemon*, named
+//! `rmpid`, is a child in a session of its own. It starts the ranks, serves their messages in `MPI_Init` and
+//! `MPI_Finalize`, and reaps them. The two exchange messages over one connection (`link`), so that the same daemon
+//! can serve another machine.
 //!
-//! Neither outlives the other: both adopt orphans, so when one is killed the other finds everything that is left below
-//! itself and kills it. A rank also dies with the thread that made it (`PR_SET_PDEATHSIG`).
+//! Neither outlives the other: both adopt orphans, so when one is killed the other finds all remaining processes
+//! among its own descendants and kills them. A rank is also killed when the thread that forked it ends
+//! (`PR_SET_PDEATHSIG`).
 //!
 //! # Decisions
-//! - Without `-n` there is one rank per CPU that the mask of the shell allows; with several programs each needs `-n`.
-//! - Hosts: see `hosts`. CPUs: see `place`. Lines: see `lines`. What a rank's end means: see `failure` and the daemon's `rank`.
-//! - After a failure the others get SIGTERM and after 1 s SIGKILL; after Ctrl-C they get SIGINT, after 2 s SIGTERM,
-//!   after another 5 s SIGKILL, and a second Ctrl-C kills at once.
-//! - A rank that fails after `MPI_Finalize` gives the job its exit code and disturbs nobody.
-//! - What a rank started and left behind is ended too: SIGTERM after 0.5 s, SIGKILL after another second.
-//! - The front is what debuggers call the starter (`mpir`, `front::Debugger`): they find the ranks' processes in it, and
-//!   the ranks stand still (the daemon's `hold`) until a debugger that starts the job has had its turn.
+//! - Without `-n` there is one rank per CPU of the shell's mask; with several programs each needs `-n`.
+//! - Hosts: see `hosts`. CPUs: see `affinity`. Output lines: see `line_buffer`. How a rank's exit is judged: see
+//!   `failure` and the daemon's `rank`.
+//! - After a failure the other ranks get SIGTERM and after 1 s SIGKILL; after Ctrl-C they get SIGINT, after 2 s
+//!   SIGTERM, after another 5 s SIGKILL, and a second Ctrl-C kills at once.
+//! - A rank that fails after `MPI_Finalize` sets the job's exit code; the other ranks go on.
+//! - Processes that a rank started and left behind are ended too: SIGTERM after 0.5 s, SIGKILL after another second.
+//! - The front is the starter process of the MPIR interface (`mpir`, `front::Debugger`): debuggers find the ranks'
+//!   processes in its memory, and the ranks are held (the daemon's `hold`) until a debugger that starts the job has
+//!   attached.
 //!
-//! Threads: the node role has one and must. The front has one, and one more per output file once something is written.
-//! Units: times in seconds on the command line, everything else in its type.
+//! Threads: the daemon has exactly one, since it forks. The front has one, and one more per output file once
+//! something is written.
+//! Units: times are seconds on the command line and `Duration` inside.
 
 mod allocation;
 mod choice;
@@ -86,7 +92,7 @@ use wireup::NodeMap;
 /// Exit code for a command line that was not understood.
 const USAGE_CODE: u8 = 2;
 
-/// Runs the command with these words, its name first, and answers its exit code.
+/// Runs the command with these arguments, its name first; returns its exit code.
 pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let words: Vec<OsString> = words.skip(1).collect();
     if let [only] = &words[..] {
@@ -133,7 +139,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// A job that is not of this machine alone.
+/// Starts a job of which some hosts may be other machines.
 fn on_hosts(mut request: Request, phases: Phases) -> ExitCode {
     let cores = |topology: &Topology| u32::try_from(topology.groups(Level::Core).len()).ok();
     let cores = request.topology.as_ref().and_then(cores);
@@ -153,7 +159,7 @@ fn dry_run(request: &Request, plan: &Plan) -> ExitCode {
     show(request, &plan.lines(request))
 }
 
-/// Prints lines on standard output, and first what the user should know.
+/// Prints lines on standard output, after the remarks on standard error.
 fn show(request: &Request, lines: &[String]) -> ExitCode {
     for words in &request.remarks {
         eprintln!("rmpiexec: {words}");
@@ -192,7 +198,7 @@ fn start(
         files,
         phases,
         stats,
-        // The ranks of this machine are found by themselves.
+        // Ranks of this machine are found without them.
         visits: None,
     };
     let front = divide(request, job.in_parts(nodes), extras, signals, gdb);
@@ -205,10 +211,10 @@ fn start(
     Ok(ExitCode::from(front.run()))
 }
 
-/// The most daemons of one machine.
+/// Most daemons of one machine.
 const MOST_NODES: u32 = 1024;
 
-/// Among how many daemons of this machine the ranks are divided, as if each were a node.
+/// Number of daemons of this machine among which the ranks are divided, as if each were a node.
 fn nodes_here(given: Option<OsString>) -> Result<u32, String> {
     let Some(given) = given else { return Ok(1) };
     let number = given.to_str().and_then(|text| text.parse().ok());
@@ -221,7 +227,7 @@ fn nodes_here(given: Option<OsString>) -> Result<u32, String> {
     })
 }
 
-/// Makes a daemon for each node's part of the job. This process goes on as the front.
+/// Forks a daemon for each node's part of the job. This process goes on as the front.
 fn divide(
     request: &Request,
     mut jobs: Vec<NodeJob>,
@@ -247,7 +253,7 @@ fn divide(
         let daemon = match spawn::fork()? {
             Forked::Parent(daemon) => daemon,
             Forked::Child => {
-                // The edges of the others too, which are the front's.
+                // Also closes the connections of the other daemons, which belong to the front.
                 drop((ours, nodes));
                 let released = signals.release();
                 spawn::leave(released.map_or(1, |()| daemon::serve(theirs)))
@@ -262,16 +268,16 @@ fn divide(
     if let Some(phases) = &mut extras.phases {
         phases.reach("node daemon made", front::now());
     }
-    // Should this fail, the daemons see that the front is gone and end the ranks.
+    // Should this fail, the daemons notice that the front is gone and end the ranks.
     let programs = jobs.first().map_or(&[][..], |job| &job.programs);
     let programs = job::paths(programs, &request.apps);
     let debugger = Debugger::new(starter, (&hosts, hold), programs, gdb)?;
-    // What the sockets do not take now goes with the first turns of the front, which also sees whether one is closed.
+    // Data that the sockets do not take now is sent in the first turns of the front, which also notices a closed one.
     let _ = nodes.flush();
     Ok(Front::new(request, signals, nodes, extras, debugger)?)
 }
 
-/// The daemon can be told only so much.
+/// The job is longer than a message to a daemon may be.
 fn too_long((bytes, most): (usize, usize)) -> std::io::Error {
     let (bytes, most) = (bytes >> 20, most >> 20);
     std::io::Error::other(format!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keeps the lines of one stream whole. Bytes come in pieces of any size and go out in pieces that end with a line,
+//! Splits a stream at line ends. Bytes are pushed in pieces of any size and leave in pieces that end with a newline,
 //! except the last one of a stream and lines beyond [`LONGEST_LINE_BYTES`], which are passed on in parts.
 
 /// A longer line may be split, but nothing of it is lost.
@@ -12,7 +12,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Takes the next bytes; what is returned, if anything, may be written now.
+    /// Appends bytes; returns those that may be written now, if any.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let whole = bytes
             .iter()
@@ -30,7 +30,7 @@ impl Lines {
         Some(ready)
     }
 
-    /// What is left of an unfinished line, at the end of the stream or for a prompt.
+    /// Takes the unfinished line, at the end of the stream or for a prompt.
     pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
         let left = std::mem::take(&mut self.pending);
         (!left.is_empty()).then_some(left)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the front and a node daemon say to each other, as bytes. Sans-IO.
+//! The protocol between the front and a node daemon, as bytes. Sans-IO.
 //!
 //! | offset | bytes | field  | |
 //! |-------:|------:|--------|-|
@@ -7,9 +7,9 @@
 //! |      4 |     1 | kind   | 1.. orders to the daemon, 129.. events from it |
 //! |      5 |     – | body   | numbers little endian, text and data to the end of the frame |
 //!
-//! Data that may wait (a rank's output, standard input) flows against credit: at most a window of it is under way,
-//! and the receiver says what it has taken. So neither side ever stops reading, and an order or a failure never
-//! waits behind output that nobody takes.
+//! Bulk data (a rank's output, standard input) is sent against credit: at most a window of it is in flight, and the
+//! receiver acknowledges what it has consumed. So neither side ever stops reading, and an order or a failure report
+//! is never delayed behind output that nobody consumes.
 
 use crate::failure::{Failure, How};
 use crate::job::{self, Begun, NodeJob, Program};
@@ -18,20 +18,20 @@ use ring::layout::MAX_LOCAL_RANKS;
 use std::ffi::CString;
 use wireup::Record;
 
-/// Output that a daemon may have under way.
+/// Output bytes that a daemon may have in flight.
 pub(crate) const OUTPUT_WINDOW_BYTES: u64 = 4 << 20;
-/// Standard input that the front may have under way.
+/// Bytes of standard input that the front may have in flight.
 pub(crate) const INPUT_WINDOW_BYTES: u64 = 256 << 10;
 
-/// A job of many programs, each with its environment, is long.
+/// Longest frame: a job of many programs, each with its environment, is long.
 pub(crate) const LONGEST_FRAME_BYTES: usize = 1 << 29;
 
-/// Kind of the frame of [`Order::Job`].
+/// Frame kind of [`Order::Job`].
 const JOB: u8 = 9;
-/// And that of [`Order::Programs`].
+/// Frame kind of [`Order::Programs`].
 const PROGRAMS: u8 = 15;
 
-/// Which stream of a rank.
+/// Output stream of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Stream {
     /// Standard output.
@@ -40,113 +40,113 @@ pub(crate) enum Stream {
     Err,
 }
 
-/// From the front to a daemon.
+/// Message from the front to a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Serve this. Always the first but for its programs, and never another one.
+    /// Run this part of the job. Always the first message but for its programs, and sent once.
     Job(Box<NodeJob>),
-    /// The programs of a job over hosts. They come first, since they are the same for all daemons and may be large; each then gets its
-    /// [`Order::Job`], which has none.
+    /// The programs of a job over hosts. They come first, since they are the same for all daemons and may be large;
+    /// the [`Order::Job`] that follows has none.
     Programs(Vec<Program>),
     /// Send this signal to every rank that is alive.
     Signal(i32),
-    /// SIGKILL to all, until nothing is left.
+    /// SIGKILL to all ranks and their descendants, repeated until none is left.
     Kill,
     /// Bytes for standard input of the ranks that read it.
     Input(Vec<u8>),
-    /// No more of them.
+    /// End of standard input.
     InputEnd,
-    /// So much output was written.
+    /// So many bytes of output were written.
     OutputTaken(u64),
-    /// These ranks have failed and the others go on: they are to be told, with these words.
+    /// These ranks have failed and the job goes on: inform the other ranks, with this text.
     Lost {
         /// The ranks.
         ranks: Vec<Series>,
-        /// What happened to them.
+        /// What happened to them, for the user.
         why: String,
     },
-    /// Let the ranks go that stand still for a debugger.
+    /// Let the ranks run that are held for a debugger.
     Release,
-    /// Start this for a debugger: a program, and its arguments.
+    /// Start this program for a debugger; the first item is its path.
     Tool(Vec<CString>),
-    /// Another node wants to know where this rank is, now and whenever it changes.
+    /// Another node watches the location of this rank: report it now and whenever it changes.
     Watch(u32),
-    /// Where a rank of another node is, which this one watches.
+    /// Location of a rank of another node, which this one watches.
     Whereabouts(Whereabouts),
-    /// The ranks of all nodes are quiet in the program of this number.
+    /// The ranks of all nodes have drained their network traffic in the program of this number.
     AllQuiet(u32),
-    /// The ranks of all nodes are at a fence of PMI, and have put these.
+    /// The ranks of all nodes are at a PMI fence, with these pairs put since the last one.
     Fence(Pairs),
-    /// All daemons are ready: start the ranks, which are told when that was.
+    /// All daemons are ready: start the ranks. The times are passed on to them.
     Start(Begun),
-    /// Somebody wants to know what the ranks wait for; [`Event::Seen`] with this number answers.
+    /// Read what the ranks wait for; answered by [`NodeEvent::Waits`] with the same number.
     Look(u32),
 }
 
-/// From a daemon to the front.
+/// Message from a daemon to the front.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A rank wrote whole lines, or the end of its stream.
+    /// A rank wrote whole lines, or the last part of its stream.
     Output {
         /// The rank.
         rank: u32,
-        /// Where it wrote them.
+        /// The stream it wrote to.
         stream: Stream,
-        /// What it wrote.
+        /// The bytes.
         bytes: Vec<u8>,
     },
     /// A rank failed.
     Failed(Failure),
-    /// So much standard input reached all ranks that read it.
+    /// So many bytes of standard input reached all ranks that read it.
     InputTaken(u64),
-    /// No rank reads any more.
+    /// No rank reads standard input any more.
     InputClosed,
-    /// Something that the user should know.
+    /// A message for the user.
     Notice(String),
-    /// Something that a rank has found, and that the user should know once of the whole job.
+    /// A remark of a rank, shown to the user once per job.
     Remark(String),
-    /// Where the program of these ranks was found, on a host that the front cannot look at.
+    /// The path at which the program of these ranks was found, on a host that the front cannot inspect.
     Program {
-        /// Its file there.
+        /// Its path there.
         path: CString,
-        /// Whose it is.
+        /// The ranks that run it.
         ranks: Vec<u32>,
     },
-    /// These ranks have these processes.
+    /// Pairs of rank and pid.
     Started(Vec<(u32, u32)>),
-    /// Every rank that is alive stands still for a debugger.
+    /// Every rank that is alive is held for a debugger.
     Held,
     /// No rank has made progress for so many seconds.
     Standstill(u64),
-    /// The ranks have come to a phase, at this time of the machine's clock in nanoseconds.
+    /// The ranks have reached a phase.
     Reached {
-        /// Which.
+        /// The phase.
         phase: Phase,
-        /// When.
+        /// When, on the machine's monotonic clock, in nanoseconds.
         at: u64,
     },
     /// The daemon cannot go on; all its ranks are being killed.
     Broken {
-        /// Why.
+        /// Why, for the user.
         words: String,
         /// The exit code of the job.
         code: u8,
     },
     /// No process of the job is left on this node; the last event.
     Gone(Gone),
-    /// Where is this rank of another node, now and whenever it changes?
+    /// This node watches the location of a rank of another node: report it now and whenever it changes.
     Watch(u32),
-    /// Where a rank of this node is, which others watch.
+    /// Location of a rank of this node, which other nodes watch.
     Whereabouts(Whereabouts),
-    /// The ranks of this node are quiet in the program of this number: nothing that they have sent over a network is under way.
+    /// The ranks of this node are quiet in the program of this number: none of their network traffic is in flight.
     Quiet(u32),
-    /// The ranks of this node are at a fence of PMI, and have put these since the last one.
+    /// The ranks of this node are at a PMI fence, with these pairs put since the last one.
     Fence(Pairs),
-    /// They come to no fence any more.
+    /// The ranks of this node will not enter another fence.
     NoFence,
-    /// What the ranks of this node have left for `--stats`.
+    /// Records that the ranks of this node left for `--stats`.
     Stats(Vec<u8>),
-    /// All that the ranks need was found; they are started by [`Order::Start`].
+    /// Everything that the ranks need was found; [`Order::Start`] starts them.
     Ready,
     /// What the ranks of this node wait for.
     Seen(Seen),
@@ -170,14 +170,14 @@ fn take_pairs(body: &mut Body<'_>) -> Result<Pairs, Garbled> {
     text.lines().map(pair).collect()
 }
 
-/// An answer to [`Order::Look`].
+/// Reply to [`Order::Look`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// The number of the order.
+    /// Number of the order.
     pub(crate) look: u32,
     /// Ranks of the node that have ended.
     pub(crate) ended: Vec<u32>,
-    /// What `rmpi-queues` has written, or why it has not.
+    /// Output of `rmpi-queues`, or why there is none.
     pub(crate) read: Result<Vec<u8>, String>,
 }
 
@@ -208,16 +208,16 @@ impl Seen {
     }
 }
 
-/// Where a rank is found on a network, as far as it is known.
+/// Network location of a rank, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Whereabouts {
     /// The rank.
     pub(crate) rank: u32,
-    /// MPI programs that it has run to their end.
+    /// MPI programs that it has completed.
     pub(crate) round: u32,
-    /// The program that it runs has no record and will have none.
+    /// The program that it runs has published no record and will publish none.
     pub(crate) silent: bool,
-    /// It runs no program any more.
+    /// It runs no further program.
     pub(crate) ended: bool,
     /// The record that it published last, and in which of its programs.
     pub(crate) last: Option<(u32, Record)>,
@@ -253,23 +253,23 @@ impl Whereabouts {
     }
 }
 
-/// What all ranks of a node, or the first of them, have come to.
+/// Phase of a node: reached by all its ranks, or by the first of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Every process was made.
+    /// Every process was forked.
     Started = 1,
-    /// Somebody is in MPI.
+    /// One rank has called `MPI_Init`.
     FirstGreeted = 2,
-    /// Everybody is.
+    /// All ranks have called `MPI_Init`.
     AllGreeted = 3,
-    /// Everybody is through.
+    /// All ranks have called `MPI_Finalize`.
     AllFinalized = 4,
     /// No rank is alive.
     Ended = 5,
 }
 
 impl Phase {
-    /// All of them, in their order.
+    /// All phases, in order.
     pub(crate) const ALL: [Self; 5] = [
         Self::Started,
         Self::FirstGreeted,
@@ -286,15 +286,15 @@ impl Phase {
 /// How a node's part of the job ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Gone {
-    /// Ranks that were alive and well when a signal that ends the job was ordered.
+    /// Ranks that were running when a signal that ends the job was ordered.
     pub(crate) signalled: u32,
-    /// Ranks that were alive and well when the killing was ordered.
+    /// Ranks that were running when SIGKILL was ordered.
     pub(crate) killed: u32,
     /// Processes that outlived their rank and were ended by the daemon.
     pub(crate) leftovers: u32,
-    /// Those of a debugger that outlived all ranks and were ended too.
+    /// Processes of a debugger that outlived all ranks and were ended too.
     pub(crate) tools: u32,
-    /// Processes that even SIGKILL did not end.
+    /// Processes that did not end after SIGKILL.
     pub(crate) stubborn: Vec<u32>,
 }
 
@@ -331,7 +331,7 @@ impl Order {
     /// The frame of [`Order::Job`].
     ///
     /// # Errors
-    /// Its bytes and the most that a frame may have, where these are fewer.
+    /// The frame's size in bytes and the limit, where it is too long.
     pub(crate) fn job_frame(job: &NodeJob) -> Result<Vec<u8>, (usize, usize)> {
         let mut bytes = Vec::new();
         job.encode(&mut bytes);
@@ -495,11 +495,11 @@ impl Event {
     }
 }
 
-/// The stream of frames is not one: the other side is of another build.
+/// The bytes are not valid frames: the other side is of another build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Garbled;
 
-/// Bytes that arrived and were not yet read as frames.
+/// Bytes that arrived and were not yet parsed as frames.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
@@ -507,21 +507,21 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Adds what arrived.
+    /// Appends received bytes.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.read);
         self.read = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Gives its memory back if nothing is left to read: where there are many of them, few get something again soon.
+    /// Frees its memory if nothing is left to parse: of many connections, few receive again soon.
     pub(crate) fn give_back(&mut self) {
         if self.read == self.bytes.len() {
             *self = Self::default();
         }
     }
 
-    /// The kind and the body of the next whole frame.
+    /// Kind and body of the next whole frame.
     pub(crate) fn raw_frame(&mut self) -> Result<Option<(u8, &[u8])>, Garbled> {
         let frame = self.frame()?;
         Ok(frame.map(|(kind, body)| (kind, body.0)))
@@ -586,7 +586,7 @@ impl Body<'_> {
         Ok(pairs.iter().map(|[one, other]| (*one, *other)).collect())
     }
 
-    /// Texts, each with a NUL behind it.
+    /// NUL-terminated texts to the end of the frame.
     fn words(&self) -> Result<Vec<CString>, Garbled> {
         let words = self.0.split_inclusive(|byte| *byte == 0);
         words
@@ -594,7 +594,7 @@ impl Body<'_> {
             .collect()
     }
 
-    /// A text with a NUL behind it, and numbers.
+    /// A NUL-terminated text, then numbers to the end.
     fn split_text(&self) -> Result<(CString, Vec<u32>), Garbled> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(Garbled)?;
         let (text, rest) = self.0.split_at(end);
@@ -602,7 +602,7 @@ impl Body<'_> {
         Ok((text, Body(rest.get(1..).ok_or(Garbled)?).numbers()?))
     }
 
-    /// A text with a NUL behind it.
+    /// A NUL-terminated text.
     fn word(&mut self) -> Result<String, Garbled> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(Garbled)?;
         let (word, rest) = self.0.split_at(end);
@@ -628,7 +628,7 @@ pub(crate) fn frame(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// A frame with this body, if it is not too long.
+/// A frame with this body, unless it is too long.
 fn long_frame(kind: u8, bytes: Vec<u8>) -> Result<Vec<u8>, (usize, usize)> {
     if bytes.len() >= LONGEST_FRAME_BYTES {
         return Err((bytes.len(), LONGEST_FRAME_BYTES));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The start of a job over several hosts: a shepherd is made here, which reaches the others; all hosts say what they are, ranks are
-//! dealt out, each daemon gets its part and says that it has what it needs, and then all start at once. Nothing is started on any
-//! host before everything is known to be right on all.
+//! Start of a job over several hosts: forks a shepherd here, which reaches the other hosts; collects the facts about
+//! each host, distributes the ranks, sends each daemon its part, waits until all are ready, and then starts all ranks
+//! at once. No rank is started on any host before all hosts are known to be usable.
 
 use crate::cli::{Request, UsageError};
 use crate::edge::Edge;
@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use wireup::{ByNode, NodeMap};
 
-/// A remote shell must have brought a shepherd after this time.
+/// Time within which a remote shell must have started a shepherd.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn stop(words: impl Into<String>, code: u8) -> Stop {
@@ -44,7 +44,7 @@ fn no_start<E: Into<std::io::Error>>(error: E) -> Stop {
     stop(format!("cannot start: {}", cause(&error.into())), 1)
 }
 
-/// Starts a job and attends to it; its exit code.
+/// Starts a job and runs it to its end; returns its exit code.
 pub(crate) fn run(request: Request, phases: Phases) -> ExitCode {
     match start(request, phases) {
         Ok(front) => ExitCode::from(front.run()),
@@ -59,7 +59,7 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
     let wants_gdb = hosts_of(&request).gdb.is_some();
     let gdb = wants_gdb.then(Gdb::find).transpose();
     let gdb = gdb.map_err(|words| stop(words, 1))?;
-    // Where slots were known before, so is who gets no rank: nobody bothers them.
+    // If slots were known before, so are the hosts without ranks: those are not contacted.
     let is_dealt = !hosts_of(&request).dealt.is_empty();
     let asked = Asked::of(&request);
     let programs = prepare::far_programs(&request, |app| asked.may_run_here(&request, app));
@@ -79,7 +79,8 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
         request.with_slots(&slots).map_err(usage)?;
     }
     let stats = with_stats(&request, &mut programs)?;
-    // Before any rank is started, so that nobody finds ranks and no front; and after others are made, which would keep it open.
+    // Before any rank is started, so that no visitor finds ranks without a front; after the forks, whose children
+    // would keep it open.
     let visits = Visits::open(keys.job);
     let no_visits = visits.as_ref().err().map(cause);
     let node_of = asked.node_of(&request);
@@ -89,7 +90,7 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
     let gdb = gdb.map(|gdb| gdb.reaching(asked.ways(&shell)));
     let (mut nodes, debugger) = tell_all(root, (&request, &asked), (&programs, parts), gdb)?;
     let ready = gather::ready(&mut nodes, &asked.names, &mut patience);
-    // Files of an earlier job are not emptied before it is sure that this one starts.
+    // Files of an earlier job are truncated only when this one is certain to start.
     let files = ready
         .and_then(|()| files(&request))
         .inspect_err(|_| end(&mut nodes))?;
@@ -113,7 +114,7 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
     Ok(front)
 }
 
-/// Of `--stats`: what it preloads into the ranks is entered.
+/// Prepares `--stats`: adds its preloaded library to the programs' environments.
 fn with_stats(request: &Request, programs: &mut [Program]) -> Result<Option<Stats>, Stop> {
     let stats = Stats::of(request).map_err(|words| stop(words, 1))?;
     if let Some(stats) = &stats {
@@ -127,19 +128,19 @@ fn hosts_of(request: &Request) -> &Hosts {
     request.hosts.as_ref().expect("a job over hosts names them")
 }
 
-/// The hosts that are started, by the number that they have as nodes of the job.
+/// The hosts of a job; the index is the node's number.
 pub(crate) struct Asked {
-    /// By node: the number in the list of hosts.
+    /// By node: index in the list of hosts.
     numbers: Vec<u32>,
     hosts: Vec<Host>,
-    /// As the user knows them.
+    /// Names as the user typed them.
     pub(crate) names: Vec<String>,
-    /// The node that is this machine.
+    /// The node on this machine.
     own: Option<usize>,
 }
 
 impl Asked {
-    /// All that have ranks, or all, where that is not known yet.
+    /// All hosts that have ranks, or all, where ranks are not distributed yet.
     pub(crate) fn of(request: &Request) -> Self {
         let all = hosts_of(request);
         let used: BTreeSet<u32> = all.dealt.iter().copied().collect();
@@ -159,7 +160,7 @@ impl Asked {
         }
     }
 
-    /// The node of each rank, once ranks are dealt.
+    /// The node of each rank, once ranks are distributed.
     pub(crate) fn node_of(&self, request: &Request) -> ByNode {
         let all = hosts_of(request);
         let mut nodes = vec![0; all.list.len()];
@@ -170,7 +171,7 @@ impl Asked {
         NodeMap::of_any(ranks).expect("a job has ranks").by_node()
     }
 
-    /// Whether ranks of a program may be of this machine.
+    /// Whether a program may get ranks on this machine.
     fn may_run_here(&self, request: &Request, app: usize) -> bool {
         let Some(own) = self.own.map(|node| self.numbers[node]) else {
             return false;
@@ -186,7 +187,7 @@ impl Asked {
         ranks.any(|rank| rank == (Some(app), own))
     }
 
-    /// What the shepherd of this machine is to do.
+    /// The first message to this machine's shepherd.
     pub(crate) fn begin(&self, request: &Request, shell: &Shell) -> Result<Begin, Stop> {
         let here = |node: &usize| Some(*node) == self.own;
         let far = (0..self.hosts.len()).filter(|node| !here(node));
@@ -206,7 +207,7 @@ impl Asked {
         })
     }
 
-    /// How a gdb of this machine comes to the ranks of each host.
+    /// How a gdb on this machine reaches the ranks of each host.
     fn ways(&self, shell: &Shell) -> Vec<Option<Reach>> {
         let way = |(node, host): (usize, &Host)| {
             (Some(node) != self.own).then(|| Reach {
@@ -218,7 +219,7 @@ impl Asked {
     }
 }
 
-/// How hosts are reached.
+/// The remote shell.
 fn shell(request: &Request) -> Result<Shell, Stop> {
     let line = request
         .launcher
@@ -236,13 +237,13 @@ fn shell(request: &Request) -> Result<Shell, Stop> {
     })
 }
 
-/// Whether one step of the batch system starts all shepherds, and how.
+/// The job step that starts all shepherds, if the batch system has one.
 fn step(request: &Request, shell: &Shell, below: &[Target]) -> Result<Option<Step>, Stop> {
     let allocation = request.allocation.as_ref();
     let Some(allocation) = allocation.filter(|_| request.launcher.is_none()) else {
         return Ok(None);
     };
-    // Its command for single hosts needs no open port.
+    // The batch system's command for single hosts needs no open port.
     if below.len() == 1 && allocation.command.is_some() {
         return Ok(None);
     }
@@ -252,7 +253,7 @@ fn step(request: &Request, shell: &Shell, below: &[Target]) -> Result<Option<Ste
     command.extend([shell.program.clone(), shepherd::step::OPTION.to_owned()]);
     let random = || job::random_u64().map_err(|words| stop(words, 1));
     let key = StepKey(u128::from(random()?) << 64 | u128::from(random()?));
-    // A list, of which ranks take the first item too.
+    // The variable is a list, of which ranks use the first item too.
     let ranges = std::env::var("RMPI_PORT_RANGE").ok();
     let range = ranges.as_ref().and_then(|text| text.split(',').next());
     Ok(Some(Step {
@@ -276,7 +277,7 @@ fn target(node: usize, host: &Host) -> Target {
     }
 }
 
-/// This program on the other hosts.
+/// Path of this program on the other hosts.
 fn program_there(request: &Request) -> Result<String, Stop> {
     let path = match &request.prefix {
         Some(prefix) => prefix.join("bin/rmpiexec"),
@@ -292,7 +293,7 @@ fn program_there(request: &Request) -> Result<String, Stop> {
     })
 }
 
-/// The shepherd of this machine, a child of this process. It and all that it has started end with this.
+/// The shepherd of this machine, a child of this process. It ends with this process, and with it all that it started.
 struct Root {
     edge: Option<Edge>,
     process: u32,
@@ -314,7 +315,7 @@ impl Root {
             Forked::Child => {
                 drop(ours);
                 let released = signals.release();
-                // Ctrl-C and the like are for the front; it says what follows.
+                // Ctrl-C and similar signals are handled by the front, which sends the orders that follow.
                 spawn::leave(released.map_or(1, |()| shepherd::serve(theirs)))
             }
         }
@@ -339,21 +340,22 @@ impl Drop for Root {
     }
 }
 
-/// What the parts of a job have in common, and each its own. They are made one after another and not kept: there may be many ranks.
+/// Makes the parts of a job from what they have in common. Parts are made one after another and not kept, since there
+/// may be many ranks.
 pub(crate) struct Parts<'a> {
     /// A part without ranks.
     like: NodeJob,
     far: Far,
     /// Which node each rank is on.
     node_of: &'a ByNode,
-    /// By program: its last rank, and one more.
+    /// By program: one more than its last rank.
     ends: Vec<u32>,
     /// By node.
     beside: Vec<Beside>,
 }
 
 impl<'a> Parts<'a> {
-    /// Of a job whose ranks are dealt. Its programs are told for all.
+    /// Of a job whose ranks are distributed. Its programs are sent separately.
     pub(crate) fn of(
         request: &Request,
         asked: &Asked,
@@ -383,8 +385,8 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Tells each part which ranks of others are on the same CPUs, and whether there are more ranks than CPUs anywhere: that is told to
-    /// all ranks alike.
+    /// Computes for each part the ranks of others on the same CPUs, and whether any machine has more ranks than CPUs,
+    /// which all ranks must agree on.
     pub(crate) fn share_out(&mut self, facts: &[Facts]) {
         let ranks: Vec<u32> = (0..facts.len()).map(|node| self.size(node)).collect();
         self.beside = hosts::beside(&machines(facts), &ranks);
@@ -403,7 +405,7 @@ impl<'a> Parts<'a> {
         self.node_of.ranks_of(number(node))
     }
 
-    /// How many ranks a node has, which may be none.
+    /// Number of ranks of a node, which may be 0.
     fn size(&self, node: usize) -> u32 {
         number(self.ranks(node).count())
     }
@@ -429,14 +431,14 @@ fn machines(facts: &[Facts]) -> Vec<&Machine> {
     facts.iter().map(|facts| &facts.machine).collect()
 }
 
-/// Of `--output`.
+/// Output files of `--output`.
 fn files(request: &Request) -> Result<Option<Files>, Stop> {
     let folder = request.output.as_deref();
     let files = folder.map(|folder| Files::create(folder, request.size()));
     files.transpose().map_err(|words| stop(words, 1))
 }
 
-/// Ends all that was started.
+/// Ends all processes that were started.
 fn end(nodes: &mut Nodes) {
     nodes.hang_up();
     for way in 0..nodes.ways() {
@@ -444,7 +446,7 @@ fn end(nodes: &mut Nodes) {
     }
 }
 
-/// Gives each daemon its part.
+/// Sends each daemon its part.
 fn tell_all(
     root: Root,
     (request, asked): (&Request, &Asked),
@@ -456,7 +458,7 @@ fn tell_all(
     if let Some(library) = prepare::library("librmpi_mqs.so") {
         starter.name_queue_library(&library);
     }
-    // As a debugger may reach them.
+    // Names by which a debugger may reach them.
     let hosts: Vec<String> = asked.hosts.iter().map(|host| host.name.clone()).collect();
     let paths = job::paths(programs, &request.apps);
     let debugger = Debugger::new(starter, (&hosts, hold), paths, gdb).map_err(no_start)?;
@@ -471,8 +473,8 @@ fn tell_all(
     Ok((nodes, debugger))
 }
 
-/// Adds all nodes, which are reached over one way. Programs may be large, with their environments and arguments, and hosts many: those
-/// go to all hosts at once, and to each its part.
+/// Adds all nodes, which are reached over one connection. Programs may be large, with their environments and
+/// arguments, and hosts many: programs are broadcast, then each host gets its part.
 ///
 /// # Errors
 /// As those of [`Order::job_frame`].
@@ -490,14 +492,14 @@ pub(crate) fn tell_parts(
     for node in 0..parts.count() {
         nodes.order_bytes(node, &Order::job_frame(&parts.part(node))?);
     }
-    // Once all are known: the last one of a job would be the end of it.
+    // Only once all are known: retiring the last node would end the job.
     for node in (0..parts.count()).filter(|node| parts.size(*node) == 0) {
         nodes.retire(node);
     }
     Ok(())
 }
 
-/// What is said before the first rank says anything.
+/// Messages for the user before the first rank starts.
 fn first_words(request: &Request, names: &[String], facts: &[Facts]) -> Vec<String> {
     let mut words = request.remarks.clone();
     let providers = std::env::var("RMPI_PROVIDERS").unwrap_or_default();
@@ -519,7 +521,7 @@ fn first_words(request: &Request, names: &[String], facts: &[Facts]) -> Vec<Stri
     words
 }
 
-/// Which hosts have devices, and let processes lock too little memory for them.
+/// Names the hosts that have RDMA devices and a limit of locked memory too low for them.
 fn too_little_locked(names: &[String], facts: &[Facts]) -> Option<String> {
     let lacks = |facts: &Facts| facts.has_devices && facts.locked < LEAST_LOCKED_BYTES;
     let few = names.iter().zip(facts).filter(|(_, facts)| lacks(facts));
@@ -536,10 +538,10 @@ fn too_little_locked(names: &[String], facts: &[Facts]) -> Option<String> {
     ))
 }
 
-/// What ranks register at first, and some buffers of programs.
+/// Memory that ranks register at start, and some buffers of programs.
 const LEAST_LOCKED_BYTES: u64 = 16 << 20;
 
-/// What a host has said of itself.
+/// Describes a host for `--verbose`.
 fn described((name, facts): (&String, &Facts)) -> String {
     let locked = match facts.locked {
         u64::MAX => "any amount of memory".to_owned(),

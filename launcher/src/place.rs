@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which CPUs a rank gets. Pure: a topology, a number of ranks and the user's wishes give a place for each rank.
+//! CPU affinity of ranks. Pure: computes each rank's CPUs from a topology, a number of ranks and the user's options.
 //!
-//! Unless the user says otherwise:
-//! - There are cores for all: each rank is bound to an even, contiguous share of them. With as many ranks as cores that
-//!   is one each; with fewer, a rank with threads has room for them. A single rank keeps the whole mask, and so does every
-//!   rank where a quota says that the CPUs are not ours alone.
-//! - Ranks outnumber cores: contiguous blocks of ranks prefer one CPU each, because a wake-up on the same CPU is more
-//!   than ten times cheaper than one across. The daemon gives the preference up where it does harm (its `tend`).
+//! Unless the user chooses otherwise:
+//! - With at least as many cores as ranks, each rank is bound to an even, contiguous share of the cores. With as many
+//!   ranks as cores that is one each; with fewer, a rank with threads has room for them. A single rank keeps the
+//!   whole mask, and so does every rank where a quota grants less than the CPUs of the mask.
+//! - With more ranks than cores, contiguous blocks of ranks prefer one CPU each, because a wake-up on the same CPU is
+//!   more than ten times cheaper than one across CPUs. The daemon removes the preference where it does harm (its
+//!   `affinity_control`).
 
 use crate::topology::{Level, Topology, Unit, ranges};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// What `--bind-to` asks for.
+/// Argument of `--bind-to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Binding {
-    /// As the head of this file says.
+    /// See the module docs.
     #[default]
     #[value(skip)]
     Auto,
@@ -31,7 +32,7 @@ pub enum Binding {
     Socket,
 }
 
-/// What `--map-by` asks for: where the next rank goes.
+/// Argument of `--map-by`: where the next rank goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Mapping {
     /// ranks in order, spread evenly over all cores
@@ -47,40 +48,40 @@ pub enum Mapping {
     Node,
 }
 
-/// The user's wishes, and what they are up against.
+/// The user's options, and limits of the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Policy {
     /// `--bind-to`.
     pub binding: Binding,
     /// `--map-by`.
     pub mapping: Mapping,
-    /// CPUs that the batch system was asked for, for each rank; 0: nobody has said.
+    /// CPUs per rank requested from the batch system; 0 if none were.
     pub cpus_per_rank: u32,
-    /// A quota grants less than the CPUs of the mask: others use them too.
+    /// A quota grants less than the CPUs of the mask: other processes use them too.
     pub shared: bool,
 }
 
-/// How firmly a rank is tied to its CPUs.
+/// How strictly a rank is bound to its CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tie {
-    /// Its mask is left alone.
+    /// Its mask is not changed.
     Free,
-    /// As long as that does no harm.
+    /// Bound as long as that does no harm.
     Preferred,
-    /// For good.
+    /// Bound permanently.
     Bound,
 }
 
 /// The CPUs of a rank, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The system's numbers.
+    /// CPU numbers of the operating system.
     pub cpus: Vec<u32>,
-    /// How firmly.
+    /// How strictly it is bound to them.
     pub tie: Tie,
 }
 
-/// A place for each of `ranks`.
+/// Computes the affinity of each of `ranks` ranks.
 #[must_use]
 pub fn places(topology: &Topology, ranks: u32, policy: Policy) -> Vec<Place> {
     let domains: Vec<Topology> = match policy.mapping {
@@ -107,7 +108,7 @@ pub fn places(topology: &Topology, ranks: u32, policy: Policy) -> Vec<Place> {
     seats.iter().map(place).collect()
 }
 
-/// One rank among those of a part of the machine.
+/// One rank among those of a domain, which is a part of the machine.
 #[derive(Clone, Copy)]
 struct Share<'a> {
     domain: &'a Topology,
@@ -117,7 +118,7 @@ struct Share<'a> {
 }
 
 impl Share<'_> {
-    /// Which of `count` things, all different for as long as there are enough.
+    /// The rank's share of `count` items; shares are disjoint as long as there are enough items.
     fn of(&self, count: usize) -> Range<usize> {
         if self.packed {
             let only = self.seat % count.max(1);
@@ -139,7 +140,7 @@ impl Share<'_> {
         cores.get(self.of(cores.len())).unwrap_or_default().concat()
     }
 
-    /// So many CPUs for each rank, if there are as many for all, and some are left to others.
+    /// `cpus` CPUs for each rank, if there are enough for all ranks and the rank does not get all of them.
     fn asked(&self, cpus: u32, ranks: u32) -> Option<&[Unit]> {
         let (all, each) = (self.domain.units(), cpus as usize);
         let is_part = each != 0 && each < all.len() && self.seats * each <= all.len() && ranks != 0;
@@ -167,7 +168,7 @@ fn place(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> P
     Place::of(&units, tie)
 }
 
-/// As the head of this file says.
+/// The default affinity, see the module docs.
 fn unasked(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> Place {
     let all = topology.units();
     if let Some(units) = share.asked(policy.cpus_per_rank, ranks) {
@@ -190,7 +191,7 @@ impl Place {
         Self { cpus, tie }
     }
 
-    /// The place in words that stand behind "rank N".
+    /// Describes the affinity; the text follows "rank N".
     #[must_use]
     pub fn words(&self, topology: &Topology) -> String {
         let verb = match self.tie {
@@ -223,7 +224,7 @@ fn named(one: &str, many: &str, numbers: Vec<u32>) -> String {
     format!("{noun} {}", ranges(numbers))
 }
 
-/// The CPUs of what `core` is part of.
+/// All CPUs of the `level` that contains `core`.
 fn around(topology: &Topology, level: Level, core: &[Unit]) -> Vec<Unit> {
     let groups = topology.groups(level);
     let holds = |group: &&&[Unit]| core.first().is_some_and(|unit| group.contains(unit));
@@ -239,15 +240,15 @@ fn parts(topology: &Topology, level: Level) -> Vec<Topology> {
     groups.map(|group| Topology::new(group.to_vec())).collect()
 }
 
-/// A rank's part of the machine, and its number there.
+/// A rank's domain, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seat {
     domain: usize,
     number: usize,
 }
 
-/// Deals ranks out in turn to parts with these many cores. A part that is full is passed over until all are; then
-/// everybody has as much room again.
+/// Assigns ranks round-robin to domains with `rooms` cores each. A full domain is skipped until all are full; then
+/// each has as much room again.
 fn deal(rooms: &[usize], ranks: usize) -> Vec<Seat> {
     let mut taken = vec![0; rooms.len()];
     let mut seats = Vec::with_capacity(ranks);
@@ -263,7 +264,7 @@ fn deal(rooms: &[usize], ranks: usize) -> Vec<Seat> {
         }
         round += usize::from(seats.len() == before);
     }
-    // A machine without CPUs: the mask is unknown.
+    // Without CPUs, since the mask is unknown.
     seats.resize(
         ranks,
         Seat {
@@ -274,7 +275,8 @@ fn deal(rooms: &[usize], ranks: usize) -> Vec<Seat> {
     seats
 }
 
-/// The part of `count` things that belongs to `seat`: never empty, and only shared when there are more seats than things.
+/// The part of `count` items that belongs to `seat`: never empty, and shared only when there are more seats than
+/// items.
 fn share(count: usize, seat: usize, seats: usize) -> Range<usize> {
     let start = seat * count / seats.max(1);
     let end = (seat + 1) * count / seats.max(1);
@@ -295,7 +297,7 @@ mod tests {
             .collect()
     }
 
-    /// The CPUs of each rank, all tied the same way.
+    /// The CPUs of each rank, all bound as strictly as `tie`.
     fn cpus(text: &str, ranks: u32, policy: Policy, tie: Tie) -> Vec<String> {
         let all = placed(text, ranks, policy);
         assert!(all.iter().all(|(_, one)| *one == tie), "{all:?}");
@@ -341,7 +343,7 @@ mod tests {
         };
         assert_eq!(cpus("core:8", 2, asked, Tie::Bound), ["0-1", "2-3"]);
         assert_eq!(cpus("core:8", 1, asked, Tie::Bound), ["0-1"]);
-        // What there is too little of is shared out as ever.
+        // With too few CPUs, the default applies.
         assert_eq!(cpus("core:5", 4, asked, Tie::Bound), ["0", "1", "2", "3-4"]);
         assert_eq!(cpus("core:2", 1, asked, Tie::Free), ["0-1"]);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where each rank of a job goes, before anything is started, and how that is shown.
+//! Placement of the ranks of a job before anything is started, and its display.
 
 use crate::cli::Request;
 use crate::cpus::Cpus;
@@ -7,10 +7,10 @@ use crate::place::{Binding, Place, Policy, Tie, places};
 use crate::topology::{Level, Topology, Unit};
 use std::path::Path;
 
-/// Where the system describes its CPUs.
+/// Folder in which the kernel describes its CPUs.
 const SYSTEM: &str = "/sys/devices/system";
 
-/// The CPUs of the job and who gets which.
+/// The CPUs of the job and the affinity of each rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// The job's CPUs.
@@ -20,7 +20,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Makes the plan for CPUs of which a quota may grant less than all.
+    /// Computes the plan for CPUs of which a quota may grant less than all.
     pub(crate) fn make(request: &Request, cpus: &Cpus, granted: usize) -> Self {
         let topology = match &request.topology {
             Some(other) => other.clone(),
@@ -32,7 +32,7 @@ impl Plan {
         Self { topology, places }
     }
 
-    /// What the user should know about it.
+    /// A warning for the user about the plan.
     pub(crate) fn remarks(&self, request: &Request) -> Option<String> {
         let (ranks, cores) = (request.size(), self.topology.groups(Level::Core).len());
         let one_each = matches!(request.binding, Binding::Core | Binding::Hwthread);
@@ -49,7 +49,7 @@ impl Plan {
         })
     }
 
-    /// The map, a line for the machine and one for each rank.
+    /// The map as text: a line for the machine and one for each rank.
     pub(crate) fn lines(&self, request: &Request) -> Vec<String> {
         let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
         let host = match (&request.topology, host) {
@@ -69,7 +69,7 @@ impl Plan {
     }
 }
 
-/// Whether nobody asks what the CPUs share: a rank alone, or so many that each gets one CPU anyway.
+/// Whether the topology does not matter: a single rank, or so many that each gets one CPU anyway.
 fn is_plain(request: &Request, cpus: &Cpus) -> bool {
     let size = request.size() as usize;
     let policy = request.policy(false);
@@ -78,7 +78,7 @@ fn is_plain(request: &Request, cpus: &Cpus) -> bool {
     as_usual && unseen && (size == 1 || size > cpus.count())
 }
 
-/// The CPUs as this machine describes them.
+/// The topology of this machine.
 pub(crate) fn described(cpus: &Cpus) -> Topology {
     #[cfg(feature = "hwloc")]
     if let Some(topology) = crate::hwloc::read(cpus) {
@@ -87,7 +87,7 @@ pub(crate) fn described(cpus: &Cpus) -> Topology {
     Topology::read(Path::new(SYSTEM), cpus)
 }
 
-/// Each CPU a core of its own.
+/// Each CPU as a core of its own.
 fn flat(cpus: &Cpus) -> Topology {
     let unit = |(core, cpu): (u32, &u32)| Unit {
         cpu: *cpu,

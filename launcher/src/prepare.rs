@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From what the user asked for to what a daemon starts: programs are found and looked at, environments made, CPUs
-//! chosen.
+//! Turns the user's request into a daemon's job: finds and inspects programs, builds environments, sets CPUs.
 
 use crate::allocation::is_of_a_task;
 use crate::cli::{App, Request};
@@ -18,7 +17,7 @@ use std::path::{Path, PathBuf};
 const LIBRARY: &str = "libmpi_abi.so.1";
 /// Searched when there is no `PATH`, as by `execvp`.
 pub(crate) const DEFAULT_PATH: &str = "/bin:/usr/bin";
-/// Variables that say who a rank is: those of a job around this one are not passed on.
+/// Variables that identify a rank: those of an enclosing job are not passed on.
 pub(crate) const OWN_VARIABLES: [&str; 6] = [
     wireup::BOOT_VARIABLE,
     "RMPI_RANK",
@@ -28,7 +27,7 @@ pub(crate) const OWN_VARIABLES: [&str; 6] = [
     crate::stats::VARIABLE,
 ];
 
-/// Variables that say something of the host or the session where they are set: each host's ranks find those of their own.
+/// Variables that describe the host or the session where they are set: ranks get the values of their own host.
 pub(crate) const OF_A_HOST: [&str; 10] = [
     "HOSTNAME",
     "HOST",
@@ -42,10 +41,10 @@ pub(crate) const OF_A_HOST: [&str; 10] = [
     "INVOCATION_ID",
 ];
 
-/// What OpenMP's threads do between two parallel regions, where the user has not said it by one of [`TEAM_WAITS`]: by default they
-/// spin, for longer than a slice of time, and take the cores from the ranks that theirs waits for.
+/// Lets OpenMP threads sleep between parallel regions, unless the user has set one of [`TEAM_WAITS`]: by default they
+/// spin for longer than a time slice and take the cores from the ranks that their own rank waits for.
 const CALM_TEAMS: (&str, &str) = ("OMP_WAIT_POLICY", "passive");
-/// The variables of OpenMP and of its libraries that say how a team waits.
+/// Variables of OpenMP and its libraries that control how a team waits.
 const TEAM_WAITS: [&str; 4] = [
     "OMP_WAIT_POLICY",
     "GOMP_SPINCOUNT",
@@ -96,12 +95,12 @@ pub(crate) fn node_job(
     })
 }
 
-/// Whether there are more ranks than CPUs for them.
+/// Whether there are more ranks than CPUs.
 fn share_cores(cpus: &Cpus, places: &[Place]) -> bool {
     places.len() > cpus.count() || places.iter().any(|place| place.tie == Tie::Preferred)
 }
 
-/// The same of an environment in bytes: what is to be added to it.
+/// As [`calm_teams`], for an environment in bytes: returns the variable to add.
 pub(crate) fn calm_variable(environment: &[CString]) -> Option<CString> {
     let sets = |set: &CString, name: &str| {
         let rest = set.as_bytes().strip_prefix(name.as_bytes());
@@ -113,7 +112,7 @@ pub(crate) fn calm_variable(environment: &[CString]) -> Option<CString> {
     text.and_then(|text| CString::new(text).ok())
 }
 
-/// Lets teams of OpenMP sleep while they wait, unless somebody has said how they are to wait.
+/// Lets OpenMP teams sleep while they wait, unless a variable controls that already.
 fn calm_teams(environment: &mut Environment, apps: &[App]) {
     let is_said = |name: &str| {
         let by_app = |app: &App| app.variables.iter().any(|(said, _)| said == name);
@@ -124,7 +123,7 @@ fn calm_teams(environment: &mut Environment, apps: &[App]) {
     }
 }
 
-/// The current folder, which may have been removed; nobody needs it if all programs are started elsewhere.
+/// The current folder. It may have been removed, which does not matter if all programs start in absolute folders.
 fn here(apps: &[App]) -> Result<PathBuf, NoProgram> {
     let elsewhere = |app: &App| {
         app.folder
@@ -158,7 +157,7 @@ fn ranks(apps: &[App], places: &[Place]) -> Vec<Placed> {
     (0..).zip(app_of.zip(places)).map(placed).collect()
 }
 
-/// A rank to which the daemon gives its place.
+/// A rank whose CPUs the daemon chooses.
 pub(crate) fn placed_later(rank: u32, app: u32) -> Placed {
     Placed {
         rank,
@@ -168,7 +167,7 @@ pub(crate) fn placed_later(rank: u32, app: u32) -> Placed {
     }
 }
 
-/// The part of a job for a host that is another one, perhaps, without its ranks.
+/// The part of a job for a host that may be another machine, without its ranks.
 pub(crate) fn far_job(request: &Request, keys: Keys, far: Far) -> NodeJob {
     NodeJob {
         keys,
@@ -187,7 +186,8 @@ pub(crate) fn far_job(request: &Request, keys: Keys, far: Far) -> NodeJob {
     }
 }
 
-/// The programs of a job over hosts. Only those that may run here, by number, are looked for; each daemon looks for its own.
+/// The programs of a job over hosts. Only those for which `runs_here` holds are searched here; each daemon searches
+/// its own.
 pub(crate) fn far_programs(
     request: &Request,
     runs_here: impl Fn(usize) -> bool,
@@ -219,7 +219,7 @@ pub(crate) fn far_programs(
     request.apps.iter().enumerate().map(program).collect()
 }
 
-/// The environment with what a program has besides.
+/// The environment with the program's own variables.
 fn completed(app: &App, mut environment: Environment, library: Option<&Path>) -> Environment {
     environment.extend(app.variables.iter().cloned());
     if let Some(library) = library {
@@ -289,7 +289,7 @@ pub(crate) fn unusable_folder(folder: &Path) -> Option<NoProgram> {
     })
 }
 
-/// A program that would not run on this launcher's library is refused, with a way out.
+/// Refuses a program that would not run on this launcher's library; the message has a remedy.
 fn refuse_foreign(
     path: &Path,
     library: Option<&Path>,
@@ -351,7 +351,7 @@ pub(crate) fn library(name: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// How to call a program that is installed with this one: by its name where that finds it, else by its path.
+/// Command for a program installed with this one: its name if `PATH` leads to it, else its path.
 pub(crate) fn command(name: &str) -> Option<String> {
     let own = std::fs::canonicalize("/proc/self/exe").ok()?;
     let path = own.parent()?.join(name);
@@ -365,7 +365,7 @@ pub(crate) fn command(name: &str) -> Option<String> {
     path.exists().then(|| path.display().to_string())
 }
 
-/// Where a program is that is installed with this one.
+/// Path of a program installed with this one.
 pub(crate) fn beside(name: &str) -> Option<PathBuf> {
     let own = std::fs::canonicalize("/proc/self/exe").ok()?;
     let path = own.parent()?.join(name);

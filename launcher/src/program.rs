@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the program that a word of the command line means, before anything is started.
+//! Finds the program that a word of the command line names, before anything is started.
 
 use nix::unistd::AccessFlags;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Why there is no program to start: words for the user and the exit code that shells use for it.
+/// Why no program can be started: a message for the user and the exit code that shells use for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NoProgram {
     pub(crate) words: String,
     pub(crate) code: u8,
 }
 
-/// The file that `program` means to a rank that starts in `folder` with `search` as its `PATH`.
+/// The file that `program` names for a rank that starts in `folder` with `search` as its `PATH`.
 pub(crate) fn find(program: &OsStr, folder: &Path, search: &OsStr) -> Result<PathBuf, NoProgram> {
     if program.is_empty() {
         return Err(no("the program's name is empty".to_owned(), 127));
@@ -24,7 +24,7 @@ pub(crate) fn find(program: &OsStr, folder: &Path, search: &OsStr) -> Result<Pat
     }
     let candidates: Vec<PathBuf> = std::env::split_paths(search)
         .map(|part| inside(&folder.join(part), Path::new(program)))
-        // As in a shell, a folder of that name is not what is looked for.
+        // As in a shell, a folder of that name does not match.
         .filter(|path| !path.is_dir())
         .collect();
     let mut first_problem = None;
@@ -52,7 +52,7 @@ fn not_in_path(program: &OsStr, folder: &Path, search: &OsStr) -> NoProgram {
     no(words, 127)
 }
 
-/// `path` as seen from `folder`, without parts that lead nowhere, as `./`.
+/// `path` relative to `folder`, without `.` components.
 pub(crate) fn inside(folder: &Path, path: &Path) -> PathBuf {
     folder.join(path).components().collect()
 }
@@ -84,7 +84,7 @@ fn usable(path: &Path, name: &str) -> Result<(), NoProgram> {
     Ok(())
 }
 
-/// The system's words for an error, without the number.
+/// The system's text for an error, without the number.
 pub(crate) fn cause(error: &std::io::Error) -> String {
     match error.raw_os_error() {
         Some(number) => nix::errno::Errno::from_raw(number).desc().to_lowercase(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers at equal distances, as the ranks of a node usually are: told as three, however many they are.
+//! Ranks at equal distances, as those of a node usually are: three numbers, however many ranks there are.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ impl Series {
         }
     }
 
-    /// Ascending numbers in as few as there must be of them, nearly.
+    /// Encodes ascending numbers greedily in few series.
     pub(crate) fn of_all(numbers: &[u32]) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for number in numbers {
@@ -32,7 +32,7 @@ impl Series {
         all
     }
 
-    /// Takes a number in if it is the next one; whether it is.
+    /// Appends a number if it continues the series; returns whether it does.
     pub(crate) fn takes(&mut self, number: u32) -> bool {
         let Some(distance) = number.checked_sub(self.first) else {
             return false;
@@ -45,7 +45,7 @@ impl Series {
         is_next
     }
 
-    /// The numbers; `None` stands for one that is too large.
+    /// The numbers; `None` for one that overflows.
     pub(crate) fn numbers(self) -> impl Iterator<Item = Option<u32>> {
         (0..self.count).map(move |number| {
             let distance = self.step.checked_mul(number)?;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The CPUs of a machine and what they share: a tree of sockets, NUMA nodes, cores and hardware threads, kept as the list
-//! of its leaves. Read from the system, or from a line of text such as `numa:2 core:4 pu:2` for a machine that is not
-//! this one.
+//! CPU topology of a machine: a tree of sockets, NUMA nodes, cores and hardware threads, kept as the list of its
+//! leaves. Read from the system, or from a text such as `numa:2 core:4 pu:2` that describes another machine.
 
 use crate::cpus::Cpus;
 use std::collections::BTreeMap;
@@ -9,7 +8,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// What CPUs may share, from the small to the large.
+/// Level of the topology, smallest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// A core; with several hardware threads it has several CPUs.
@@ -20,12 +19,12 @@ pub enum Level {
     Socket,
 }
 
-/// A CPU as the system counts them, which is a hardware thread, and what it is part of.
+/// A CPU in the kernel's sense, which is a hardware thread, and its ancestors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unit {
-    /// The system's number.
+    /// CPU number of the operating system.
     pub cpu: u32,
-    /// Its core, counted through the machine.
+    /// Its core, numbered through the machine.
     pub core: u32,
     /// Its NUMA node.
     pub numa: u32,
@@ -34,7 +33,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// The number of what this CPU is part of.
+    /// The number of its ancestor at `level`.
     #[must_use]
     pub fn part_of(&self, level: Level) -> u32 {
         match level {
@@ -45,7 +44,7 @@ impl Unit {
     }
 }
 
-/// The CPUs that a job may use, neighbours beside each other.
+/// The CPUs that a job may use, neighbours next to each other.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Topology(Vec<Unit>);
 
@@ -58,8 +57,8 @@ impl Topology {
         Self(units)
     }
 
-    /// The CPUs of `allowed` as the files below `system`, which is `/sys/devices/system`, describe them. What is not
-    /// described is a core of its own in the first socket and NUMA node.
+    /// The CPUs of `allowed` as the files below `system`, which is `/sys/devices/system`, describe them. A CPU
+    /// without a description is a core of its own in the first socket and NUMA node.
     #[must_use]
     pub fn read(system: &Path, allowed: &Cpus) -> Self {
         let numa = numa_nodes(system);
@@ -89,11 +88,11 @@ impl Topology {
         Self::new(units).with_counted_cores()
     }
 
-    /// The machine that a text describes: words `socket:S`, `numa:N`, `core:C`, `pu:P`, each the number inside one of the
-    /// word before, and `mask:LIST` for the CPUs that may be used.
+    /// Parses a description: `socket:S`, `numa:N`, `core:C`, `pu:P`, each the number inside one of the level before,
+    /// and `mask:LIST` for the CPUs that may be used.
     ///
     /// # Errors
-    /// With words for the user.
+    /// A message for the user.
     pub fn parse(text: &str) -> Result<Self, String> {
         let said = |problem: &str| {
             format!(
@@ -140,7 +139,7 @@ impl Topology {
         Ok(part)
     }
 
-    /// The CPUs, neighbours beside each other.
+    /// The CPUs, neighbours next to each other.
     #[must_use]
     pub fn units(&self) -> &[Unit] {
         &self.0
@@ -162,7 +161,7 @@ impl Topology {
         Self(self.0.iter().filter(among).copied().collect())
     }
 
-    /// Numbers cores from 0 on, as they stand beside each other.
+    /// Renumbers cores from 0 on, in order.
     pub(crate) fn with_counted_cores(mut self) -> Self {
         let same = |one: &Unit, other: &Unit| one.core == other.core && one.socket == other.socket;
         for (number, core) in (0..).zip(self.0.chunk_by_mut(same)) {
@@ -189,12 +188,12 @@ impl fmt::Display for Topology {
     }
 }
 
-/// The words of the text form.
+/// The levels of the text form.
 const LEVELS: [&str; 4] = ["socket", "numa", "core", "pu"];
-/// CPUs of a machine in text form.
+/// Most CPUs of a machine in text form.
 const MOST: u32 = 8192;
 
-/// What is wrong with the order of the words, if anything: NUMA nodes and sockets may stand either way round.
+/// What is wrong with the order of the levels, if anything: NUMA nodes and sockets may be in either order.
 fn out_of_order(levels: &[(&str, u32)]) -> Option<&'static str> {
     let place = |name: &str| levels.iter().position(|(level, _)| *level == name);
     let twice = levels
@@ -217,7 +216,7 @@ fn out_of_order(levels: &[(&str, u32)]) -> Option<&'static str> {
     None
 }
 
-/// The `cpu`th of `cpus` CPUs, counted through.
+/// The `cpu`th of `cpus` CPUs.
 fn unit(cpu: u32, cpus: u32, levels: &[(&str, u32)]) -> Unit {
     let mut inside = cpus;
     let mut unit = Unit {
@@ -261,7 +260,7 @@ fn numa_nodes(system: &Path) -> BTreeMap<u32, u32> {
     nodes
 }
 
-/// The first of these files that holds a list.
+/// The list in the first of these files that has one.
 fn siblings(folder: &Path, names: [&str; 2]) -> Vec<u32> {
     let read = |name| list(fs::read_to_string(folder.join(name)).ok()?.trim());
     names.into_iter().find_map(read).unwrap_or_default()
@@ -271,7 +270,7 @@ fn number(file: &Path) -> Option<u32> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// A list of CPUs as the system writes them: `0-3,8`.
+/// Parses a CPU list of the kernel: `0-3,8`.
 fn list(text: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -285,7 +284,7 @@ fn list(text: &str) -> Option<Vec<u32>> {
     Some(all)
 }
 
-/// The reverse of [`list`], for numbers in any order.
+/// Formats a CPU list, the reverse of [`list`], for numbers in any order.
 pub(crate) fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
     let mut numbers: Vec<u32> = numbers.into_iter().collect();
     numbers.sort_unstable();

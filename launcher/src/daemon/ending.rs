@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a node's part of the job ends: children are taken away and judged, signals go to the ranks, and what outlives
-//! the ranks is ended too.
+//! Termination of a node's part of the job: children are reaped and judged, signals are sent to the ranks, and
+//! processes that outlive the ranks are ended too.
 
 use super::birth::{self, COMPLAINT_BYTES};
 use super::rank::{Phase, Rank, severity};
@@ -14,18 +14,18 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
-/// Helpers that end by themselves with their rank, as those of a Python interpreter, get this time.
+/// Time for processes that end by themselves after their rank, such as helpers of a Python interpreter.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
-/// The end of a rank that is on its way out is waited for so long before others' ends are judged.
+/// Longest wait for a rank that is exiting before other ranks' exits are judged.
 const CAUSE_WITHIN: Duration = Duration::from_millis(200);
-/// Between SIGTERM and SIGKILL for what outlived its rank.
+/// Time between SIGTERM and SIGKILL for processes that outlived their rank.
 const LEFTOVER_TERM: Duration = Duration::from_secs(1);
-/// Between two looks at what is left while killing.
+/// Interval between two rounds of SIGKILL.
 const SWEEP_EVERY: Duration = Duration::from_millis(10);
-/// A process in the kernel's hands for longer is reported and left.
+/// Time after which a process that cannot be killed (in uninterruptible sleep) is reported and left.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
-/// The state of it.
+/// Termination state of the node.
 #[derive(Debug)]
 pub(super) struct Ending {
     pub(super) front_is_there: bool,
@@ -33,7 +33,7 @@ pub(super) struct Ending {
     childless: bool,
     killing_since: Option<Instant>,
     next_sweep: Option<Instant>,
-    /// Children that have ended and are judged later, at the latest then.
+    /// Reaped children that are judged later, at `put_off_until` at the latest.
     put_off: Vec<(u32, spawn::Ending)>,
     put_off_until: Option<Instant>,
     term_leftovers_at: Option<Instant>,
@@ -55,14 +55,14 @@ impl Ending {
         }
     }
 
-    /// Since when everything is being killed.
+    /// Since when all processes are being killed.
     pub(super) fn is_killing(&self) -> Option<Instant> {
         self.killing_since
     }
 }
 
 impl Daemon {
-    /// Takes ended children away and judges those that are ranks.
+    /// Reaps terminated children and judges those that are ranks.
     pub(super) fn reap(&mut self) {
         while let Ok(Some(_)) = self.signals.read_signal() {}
         let mut ended = std::mem::take(&mut self.ending.put_off);
@@ -96,8 +96,8 @@ impl Daemon {
         }
     }
 
-    /// Whether ranks gave up while another one is still on its way out: that one's files were closed, which the others may
-    /// have seen, before its end is known here.
+    /// Whether ranks failed while another one is still exiting: the kernel closes that one's files, which the others
+    /// may have noticed, before its exit is reported to the daemon.
     fn is_consequence(&self, ended: &[(u32, spawn::Ending)]) -> bool {
         let gave_up =
             |ending: &spawn::Ending| matches!(ending, spawn::Ending::Code(code) if *code != 0);
@@ -117,7 +117,7 @@ impl Daemon {
     }
 
     fn rank_ended(&mut self, local: u32, ending: spawn::Ending) {
-        // What it said and wrote before it ended comes first.
+        // Messages and output from before its exit come first.
         self.listen_to(local);
         self.hear_pmi(local);
         self.streams
@@ -153,7 +153,7 @@ impl Daemon {
         }
     }
 
-    /// Ranks that are alive, without those that have failed.
+    /// Number of ranks that are alive and have not failed.
     fn others(&self) -> u32 {
         let others = self
             .ranks
@@ -162,7 +162,7 @@ impl Daemon {
         u32::try_from(others.count()).unwrap_or(u32::MAX)
     }
 
-    /// Ranks whose process has not ended.
+    /// Number of ranks whose process has not terminated.
     pub(super) fn alive(&self) -> u32 {
         let alive = self.ranks.iter().filter(|rank| rank.alive).count();
         u32::try_from(alive).unwrap_or(u32::MAX)
@@ -180,7 +180,7 @@ impl Daemon {
         );
         if ends {
             self.ending.gone.signalled = self.ending.gone.signalled.max(self.others());
-            // One that is stopped would not notice.
+            // A stopped rank would not receive it.
             self.each_alive(Signal::SIGCONT);
         }
     }
@@ -188,12 +188,12 @@ impl Daemon {
     fn each_alive(&self, signal: Signal) {
         for rank in self.ranks.iter().filter(|rank| rank.alive) {
             let pid = Pid::from_raw(rank.pid.cast_signed());
-            // A process that was just made may not be in its group yet; one that has ended needs no signal.
+            // A new process may not be in its group yet; a terminated one needs no signal.
             let _ = killpg(pid, signal).or_else(|_| kill(pid, signal));
         }
     }
 
-    /// SIGKILL to every rank and everything below, until nothing is left.
+    /// Sends SIGKILL to every rank and all descendants, repeatedly until none is left.
     pub(super) fn kill_all(&mut self) {
         if self.ending.killing_since.is_some() {
             return;
@@ -205,17 +205,17 @@ impl Daemon {
         self.each_alive(Signal::SIGKILL);
     }
 
-    /// The job is over when its front is.
+    /// The connection to the front is closed, which ends the job.
     pub(super) fn front_is_gone(&mut self) {
         if self.ending.front_is_there {
             self.ending.front_is_there = false;
-            // A closed stream would be told in every turn.
+            // epoll would report the closed stream in every turn.
             let _ = self.poller.delete(self.edge.reading());
         }
         self.kill_all();
     }
 
-    /// What is due by the clock.
+    /// Does what is due by the clock.
     pub(super) fn on_time(&mut self, now: Instant) {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if due(self.ending.term_leftovers_at) && self.ending.kill_leftovers_at.is_none() {
@@ -280,7 +280,7 @@ impl Daemon {
         }
     }
 
-    /// When something is due next.
+    /// When the next timeout is due.
     pub(super) fn next_time(&self) -> Option<Instant> {
         let leftovers = match self.ending.kill_leftovers_at {
             None => self.ending.term_leftovers_at,
@@ -301,7 +301,7 @@ impl Daemon {
         times.into_iter().flatten().min()
     }
 
-    /// Whether no process is left and everything they wrote is on its way.
+    /// Whether no process is left and all output is queued for the front.
     pub(super) fn is_over(&mut self) -> bool {
         let processes = self.alive() > 0 || !self.ending.childless;
         if processes || self.ranks.is_empty() && self.ending.killing_since.is_none() {
@@ -313,7 +313,7 @@ impl Daemon {
                 .finish(&mut self.scratch, &mut self.edge.outbox)
     }
 
-    /// The MPI process of a rank has ended and the wrapper that started it has not, yet.
+    /// The MPI process of a rank has terminated, and the wrapper that started it has not, yet.
     pub(super) fn greeter_ended(&mut self, local: u32) {
         self.listen_to(local);
         let Some(rank) = self.ranks.get_mut(local as usize) else {
@@ -323,12 +323,12 @@ impl Daemon {
             let _ = self.poller.delete(&watch);
         }
         if rank.alive && rank.phase == Phase::Greeted {
-            // A script that ends because its program did tells more than we know.
+            // The wrapper's own exit status has more information if it exits soon.
             rank.deserted_at = Some(Instant::now() + LEFTOVER_GRACE);
         }
     }
 
-    /// Watches the MPI process of a rank if it is not the one that was started.
+    /// Watches the MPI process of a rank if the daemon is not its parent.
     pub(super) fn watch_greeter(&mut self, local: u32, greeter: u32) {
         let Some(rank) = self.ranks.get_mut(local as usize) else {
             return;
@@ -343,7 +343,7 @@ impl Daemon {
         }
         let watch = match spawn::watch(greeter) {
             Ok(watch) => watch,
-            // It said hello and ended before we heard it; if it said more, that is heard next.
+            // It terminated before its `Hello` was read; its later messages are read next.
             Err(Errno::ESRCH) => {
                 rank.deserted_at = Some(Instant::now() + LEFTOVER_GRACE);
                 return;
@@ -356,7 +356,7 @@ impl Daemon {
         }
     }
 
-    /// Tells the user something.
+    /// Sends a message for the user.
     pub(super) fn notice(&mut self, words: String) {
         self.tell(&Event::Notice(words));
     }

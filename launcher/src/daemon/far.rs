@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a daemon finds out itself on a host that the front cannot look at: whether the programs and folders are there, which CPUs its
-//! ranks get, and what of the environment belongs to the host.
+//! Set-up of a job on a host that the front cannot inspect: checks programs and folders, assigns CPUs to ranks, and
+//! adds the environment variables of the host.
 
 use crate::cpus::{Cpus, quota};
 use crate::failure::counted;
@@ -16,16 +16,16 @@ use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// What a daemon has found.
+/// Result of the set-up.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// What the user wants to know of it.
+    /// Messages for the user.
     pub(super) told: Vec<String>,
-    /// Where ranks leave what they did.
+    /// File in which ranks leave their records for `--stats`.
     pub(super) left: Option<File>,
 }
 
-/// Completes a job for this host; or tells what is missing here.
+/// Completes a job for this host; an error is what is missing here.
 pub(super) fn look(job: &mut NodeJob, far: Far) -> Result<Found, NoProgram> {
     let left = far.stats.then(stats::file).transpose();
     let left = left.map_err(|words| NoProgram { words, code: 1 })?;
@@ -44,7 +44,7 @@ pub(super) fn look(job: &mut NodeJob, far: Far) -> Result<Found, NoProgram> {
     })
 }
 
-/// Variables that say something of a host have the values that they have here.
+/// Adds the host's own values of variables that describe a host.
 fn add_own_variables(program: &mut Program) {
     for name in OF_A_HOST {
         let is_said = |set: &CString| {
@@ -61,7 +61,7 @@ fn add_own_variables(program: &mut Program) {
     }
 }
 
-/// Finds the folder and the file of a program.
+/// Finds a program's working directory and file.
 fn find(program: &mut Program) -> Result<(), NoProgram> {
     let path = |text: &CString| OsString::from_vec(text.as_bytes().to_vec());
     let folder = program.folder.as_ref().map(path).unwrap_or_default();
@@ -77,7 +77,7 @@ fn find(program: &mut Program) -> Result<(), NoProgram> {
     Ok(())
 }
 
-/// Gives the ranks their CPUs; in words, if somebody wants to know.
+/// Assigns CPUs to the ranks; describes the result, if the user asked for that.
 fn place(job: &mut NodeJob, far: Far) -> Vec<String> {
     let cpus = Cpus::allowed();
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
@@ -88,7 +88,7 @@ fn place(job: &mut NodeJob, far: Far) -> Vec<String> {
     };
     let (before, own) = (far.beside.before, job.local_size());
     let sharing = own.saturating_add(before).saturating_add(far.beside.behind);
-    // As for a host that has them all; its are those behind the first ones.
+    // Computed as for a host that has all of these ranks; its own follow the first `before`.
     let places = places(&topology, sharing, policy)
         .into_iter()
         .skip(before as usize);

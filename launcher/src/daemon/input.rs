@@ -1,45 +1,45 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Standard input of the ranks that read it: a pipe for each, filled as fast as the slowest of them reads.
+//! Standard input of the ranks that read it: one pipe each, all filled at the pace of the slowest reader.
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-/// What a turn of [`Input::pump`] did.
+/// Result of [`RankInput::pump`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pumped {
-    /// So many bytes went to all readers.
+    /// So many bytes reached all readers.
     Took(u64),
-    /// Nobody reads any more.
+    /// No reader is left.
     Closed,
 }
 
-/// The daemon's end of one rank's pipe.
+/// The daemon's end of one rank's input pipe.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// The local rank.
+    /// Local rank.
     pub(crate) local: u32,
     /// The pipe.
     pub(crate) pipe: OwnedFd,
-    /// The poller tells when there is room; to be kept by the owner of the poller.
+    /// The pipe is registered with epoll for room; maintained by the daemon.
     pub(crate) is_polled: bool,
-    /// Bytes of `Input::waiting` that went through already.
+    /// Bytes of `RankInput::waiting` that were already written to it.
     ahead: usize,
 }
 
-/// The readers, and what waits for room in one of their pipes at least.
+/// All input pipes, and the bytes that at least one of them has no room for yet.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     readers: Vec<Reader>,
     waiting: VecDeque<u8>,
     ended: bool,
-    /// That nobody reads was told.
+    /// That no reader is left was reported.
     closed: bool,
 }
 
 impl Input {
-    /// Adds a rank that has read nothing so far.
+    /// Adds a rank's pipe.
     pub(crate) fn connect(&mut self, local: u32, pipe: OwnedFd) -> Result<(), Errno> {
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         self.readers.push(Reader {
@@ -51,7 +51,7 @@ impl Input {
         Ok(())
     }
 
-    /// The readers, each with whether bytes wait for room in its pipe.
+    /// The pipes, each with whether bytes wait for room in it.
     pub(crate) fn readers(&mut self) -> impl Iterator<Item = (&mut Reader, bool)> {
         let all = self.waiting.len();
         self.readers.iter_mut().map(move |reader| {
@@ -60,24 +60,24 @@ impl Input {
         })
     }
 
-    /// Takes bytes from the front.
+    /// Appends bytes from the front.
     pub(crate) fn add(&mut self, bytes: Vec<u8>) {
         if !self.readers.is_empty() {
             self.waiting.extend(bytes);
         }
     }
 
-    /// No more will come: the ranks see the end when they have read all.
+    /// Marks the end of input: pipes are closed once all bytes are written.
     pub(crate) fn end(&mut self) {
         self.ended = true;
     }
 
-    /// This rank does not read any more.
+    /// Removes a rank that does not read any more.
     pub(crate) fn disconnect(&mut self, local: u32) {
         self.readers.retain(|reader| reader.local != local);
     }
 
-    /// Writes as much as there is room for.
+    /// Writes as much as the pipes have room for.
     pub(crate) fn pump(&mut self) -> Pumped {
         let before = self.readers.len();
         let (waiting, ended) = (&self.waiting, self.ended);
@@ -98,7 +98,7 @@ impl Input {
         Pumped::Took(taken as u64)
     }
 
-    /// There is no reader any more, because the last one has read all or because it has closed its pipe.
+    /// No pipe is left, because all input was written or because the last reader has closed.
     fn last_has_gone(&mut self, through: bool) -> Pumped {
         let taken = self.waiting.len() as u64;
         self.waiting.clear();
@@ -111,7 +111,7 @@ impl Input {
 }
 
 impl Reader {
-    /// Writes what there is room for; false when nobody reads it.
+    /// Writes as much as there is room for; false when the reader has closed.
     fn fill(&mut self, waiting: &VecDeque<u8>) -> bool {
         while self.ahead < waiting.len() {
             let (first, second) = waiting.as_slices();

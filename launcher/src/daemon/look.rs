@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Somebody wants to know what the ranks of this node wait for: the `rmpi-queues` that is installed here reads them, as a child that
-//! this daemon does not wait for, and what it writes goes to the front.
+//! Reads what the ranks of this node wait for: runs the `rmpi-queues` installed here as a child, without blocking the
+//! daemon, and sends its output to the front.
 //!
-//! It may have stopped ranks by a signal, and must let them go itself: it is asked to end, and not killed as long as the job goes on.
+//! The child may have stopped ranks by a signal and must continue them itself, so it gets SIGTERM, and SIGKILL only
+//! when the job ends.
 
 use super::{Daemon, Token, interest};
 use crate::link::{Event, Seen};
@@ -19,39 +20,39 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use wireup::look::MOST_SEEN_BYTES;
 
-/// A look that takes longer is given up. Ranks that share their CPUs with many take a while to stop.
+/// Time limit of a query. Ranks that share their CPUs with many others take a while to stop.
 pub(crate) const LOOK_WITHIN: Duration = Duration::from_secs(10);
-/// Bytes of what went wrong that are told.
+/// Most bytes of an error message that are reported.
 const MOST_WORDS: usize = 600;
 
-/// A look at the ranks.
+/// The running query, if any, and the next one.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     running: Option<Reader>,
-    /// The order that came while another was being carried out.
+    /// An order that arrived while another query was running.
     next: Option<u32>,
 }
 
-/// The process that reads the ranks.
+/// The `rmpi-queues` child.
 #[derive(Debug)]
 struct Reader {
-    /// That of the order.
+    /// Number of the order.
     number: u32,
     pid: u32,
     output: OwnedFd,
     bytes: Vec<u8>,
     until: Instant,
-    /// It was given up, and the front knows.
+    /// Timed out, and the front was notified.
     is_late: bool,
 }
 
 impl Look {
-    /// The process of it.
+    /// Pid of the child.
     pub(super) fn pid(&self) -> Option<u32> {
         self.running.as_ref().map(|reader| reader.pid)
     }
 
-    /// When it is given up.
+    /// When the query times out.
     pub(super) fn next_time(&self) -> Option<Instant> {
         let waited_for = self.running.as_ref().filter(|reader| !reader.is_late);
         waited_for.map(|reader| reader.until)
@@ -59,7 +60,7 @@ impl Look {
 }
 
 impl Daemon {
-    /// Begins to look at the ranks, or does when the look before has ended.
+    /// Starts a query, or queues it behind the running one.
     pub(super) fn look(&mut self, number: u32) {
         if self.look.running.is_some() {
             self.look.next = Some(number);
@@ -93,7 +94,7 @@ impl Daemon {
         };
         tie.hold(&mut command);
         let pid = command.spawn().map_err(wrong)?.id();
-        // Who is not listened to now is read when it has ended.
+        // Without epoll, the pipe is read when the child has terminated.
         let _ = self
             .poller
             .add(output.as_fd(), interest(EpollFlags::EPOLLIN, Token::Look));
@@ -114,17 +115,17 @@ impl Daemon {
         self.tell(&Event::Seen(Seen { look, ended, read }));
     }
 
-    /// Takes in what the reader has written.
+    /// Reads the child's output.
     pub(super) fn hear_reader(&mut self) {
         let Some(reader) = &mut self.look.running else {
             return;
         };
         match read(&reader.output, &mut self.scratch) {
             Ok(0) => {
-                // A closed pipe would be told in every turn.
+                // epoll would report the closed pipe in every turn.
                 let _ = self.poller.delete(&reader.output);
             }
-            // What is too much is thrown away.
+            // Output beyond the limit is dropped.
             Ok(bytes) if reader.bytes.len() <= MOST_SEEN_BYTES => {
                 reader.bytes.extend_from_slice(&self.scratch[..bytes]);
             }
@@ -132,7 +133,7 @@ impl Daemon {
         }
     }
 
-    /// Gives a look up that takes too long.
+    /// Gives up a query that takes too long.
     pub(super) fn look_at_clock(&mut self, now: Instant) {
         let Some(reader) = &mut self.look.running else {
             return;
@@ -141,14 +142,14 @@ impl Daemon {
             return;
         }
         reader.is_late = true;
-        // It ends once it has let the ranks go.
+        // It exits once it has continued the ranks.
         let _ = kill(Pid::from_raw(reader.pid.cast_signed()), Signal::SIGTERM);
         let (number, seconds) = (reader.number, LOOK_WITHIN.as_secs());
         let why = format!("rmpi-queues could not read the ranks there within {seconds} s");
         self.tell_seen(number, Err(why));
     }
 
-    /// A child has ended that is no rank; it may be the reader.
+    /// A child that is not a rank has terminated; it may be the reader.
     pub(super) fn reader_ended(&mut self, pid: u32, ending: spawn::Ending) {
         let Some(mut reader) = self.look.running.take_if(|reader| reader.pid == pid) else {
             return;
@@ -165,7 +166,7 @@ impl Daemon {
 }
 
 impl Reader {
-    /// What is left in the pipe of a process that has ended.
+    /// Reads what is left in the pipe after the child has terminated.
     fn read_rest(&mut self, scratch: &mut [u8]) {
         while self.bytes.len() <= MOST_SEEN_BYTES {
             match read(&self.output, scratch) {
@@ -176,7 +177,7 @@ impl Reader {
         }
     }
 
-    /// What is told of it.
+    /// The reply to the front.
     fn answer(&mut self, ending: spawn::Ending) -> Result<Vec<u8>, String> {
         if self.bytes.len() > MOST_SEEN_BYTES {
             let most = MOST_SEEN_BYTES >> 20;

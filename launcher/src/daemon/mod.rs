@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The node role, `rmpid`: starts the ranks of a node, carries their output and input, listens to what they say in
-//! `MPI_Init`, `MPI_Finalize` and `MPI_Abort`, learns their end, and leaves nothing behind. What a failure means for the
-//! job is the front's to decide; when the front is gone, the job is over.
+//! The node daemon, `rmpid`: starts the ranks of a node, forwards their output and input, serves their messages in
+//! `MPI_Init`, `MPI_Finalize` and `MPI_Abort`, reaps them, and leaves no process behind. The front decides what a
+//! failure means for the job; when the front is gone, the job ends.
 //!
-//! One thread, one loop. It must stay one thread: the ranks die with the thread that made them.
+//! One thread, one loop. It must stay one thread: the kernel kills a rank when the thread that forked it ends.
 
 mod birth;
 mod control;
@@ -58,33 +58,33 @@ use std::rc::Rc;
 use std::time::Instant;
 use streams::Streams;
 
-/// Bytes read at a time.
+/// Size of the read buffer.
 const SCRATCH_BYTES: usize = 64 << 10;
 
-/// What an event of the poller is about.
+/// What a descriptor of the epoll set belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Token {
-    /// A child ended. First in order: an end that was learnt is judged before what others said after it.
+    /// SIGCHLD. First in order: an exit that was reported is judged before later messages of other ranks.
     Signals,
-    /// The front.
+    /// The connection to the front.
     Edge,
     /// A rank's control socket.
     Control(u32),
-    /// The MPI process of a rank, where that is a grandchild.
+    /// The pidfd of a rank's MPI process, where that is a grandchild.
     Watch(u32),
-    /// Somebody connects.
+    /// The listener for new connections.
     Listener,
-    /// Somebody who connected and has not said which rank it is.
+    /// A connection that has not identified its rank yet.
     Visitor(u32),
-    /// Standard input of a rank.
+    /// Input pipe of a rank.
     Input(u32),
-    /// A rank's output.
+    /// Output of the ranks.
     Streams,
-    /// There is room for what the front is to be told.
+    /// Room in the connection to the front.
     Room,
-    /// What the process writes that looks at the ranks.
+    /// Output of the `rmpi-queues` child.
     Look,
-    /// A rank's socket of PMI.
+    /// A rank's PMI socket.
     Pmi(u32),
 }
 
@@ -129,15 +129,16 @@ fn interest(flags: EpollFlags, token: Token) -> EpollEvent {
     EpollEvent::new(flags, token.pack())
 }
 
-/// What the poller was told, beyond what it is always told.
+/// Current optional registrations with epoll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Interests {
     edge_writes: bool,
     streams: bool,
 }
 
-/// The daemon of a node: one loop over all that it watches. More than twenty fields and sixty methods, since each of its descriptors and
-/// clocks is a field, and what becomes of each a method; what has rules of its own (records, standstill, streams) is a type of its own.
+/// The daemon of a node: one loop over all its descriptors. It has more than twenty fields and sixty methods, since
+/// each descriptor and timer is a field with a method that handles it; state with rules of its own (records,
+/// standstill, streams) is a type of its own.
 struct Daemon {
     job: NodeJob,
     nest: Nest,
@@ -148,11 +149,11 @@ struct Daemon {
     complaints: OwnedFd,
     ranks: Vec<Rank>,
     by_pid: HashMap<u32, u32>,
-    /// Where they are found on a network.
+    /// Network records of the ranks.
     records: Records,
-    /// What ranks say whose library is MPICH's.
+    /// PMI-1 server, for ranks that use MPICH's library.
     pmi: PmiServer,
-    /// Segments of the ranks' second, third, ... MPI programs, by the programs before.
+    /// Segments of the ranks' second, third, ... MPI programs, by the number of programs before.
     later_segments: HashMap<u32, Rc<OwnedFd>>,
     visitors: HashMap<u32, UnixStream>,
     visitor_count: u32,
@@ -161,24 +162,24 @@ struct Daemon {
     input: Input,
     ending: Ending,
     hold: Hold,
-    /// Processes that a debugger wanted.
+    /// Processes started for a debugger.
     tools: Vec<u32>,
     look: Look,
-    /// A rank has found something that the front was told.
+    /// A remark of a rank was sent to the front.
     has_remarked: bool,
     probes: Probes,
     standstill: Standstill,
-    /// When ranks that prefer a CPU were looked after.
+    /// When preferred CPUs were last checked.
     tended_at: Option<Instant>,
-    /// What the ranks leave for `--stats`, where the front cannot look.
+    /// File of the ranks' records for `--stats`, on a host where the front cannot read it.
     left: Option<File>,
     scratch: Vec<u8>,
 }
 
 impl Daemon {
-    /// Serves the job until nothing of it is left.
+    /// Runs the job until no process of it is left.
     fn run(&mut self) {
-        // They may have come together with the job.
+        // Orders may have arrived together with the job.
         self.carry_out_what_came();
         while !self.turn() {}
         self.tell_stats();
@@ -200,7 +201,7 @@ impl Daemon {
         }
     }
 
-    /// One bounded turn; true when the job is over and all its output is on the way.
+    /// Makes one bounded turn; true when the job is over and all its output is queued.
     fn turn(&mut self) -> bool {
         let now = Instant::now();
         self.on_time(now);
@@ -232,14 +233,14 @@ impl Daemon {
                     self.answer_pmi(local);
                     self.hear_pmi(local);
                 }
-                // It is sent in every turn.
+                // Queued data is sent in every turn.
                 Token::Room => (),
             }
         }
         false
     }
 
-    /// Waits for something to happen, at most until `until`.
+    /// Waits for events until `until` at most.
     fn wait(&mut self, until: Option<Instant>) -> Vec<(Token, EpollFlags)> {
         self.set_interests();
         let timeout = until.map_or(EpollTimeout::NONE, |at| {
@@ -255,7 +256,7 @@ impl Daemon {
         tokens
     }
 
-    /// Tells the poller what there is room for now.
+    /// Updates the registrations with epoll.
     fn set_interests(&mut self) {
         let wanted = Interests {
             edge_writes: self.ending.front_is_there && !self.edge.is_flushed(),
@@ -263,7 +264,7 @@ impl Daemon {
         };
         let before = std::mem::replace(&mut self.interests, wanted);
         let set = |yes, flags| if yes { flags } else { EpollFlags::empty() };
-        // A descriptor that is gone needs no interest.
+        // Ignores the error of a closed descriptor.
         if wanted.edge_writes != before.edge_writes {
             let room = self.edge.writing();
             let _ = match wanted.edge_writes {
@@ -281,7 +282,7 @@ impl Daemon {
         }
         for (reader, waits) in self.input.readers() {
             if std::mem::replace(&mut reader.is_polled, waits) != waits {
-                // Without any flag the end of the reader is still told.
+                // Without any flag epoll still reports that the reader has closed.
                 let mut event =
                     interest(set(waits, EpollFlags::EPOLLOUT), Token::Input(reader.local));
                 let _ = self.poller.modify(&reader.pipe, &mut event);
@@ -293,7 +294,7 @@ impl Daemon {
         event.put(&mut self.edge.outbox);
     }
 
-    /// Sends what is to be sent; true when all of it is.
+    /// Sends queued data; true when all was sent.
     fn flush(&mut self) -> bool {
         if self.ending.front_is_there {
             match self.edge.flush() {
@@ -301,7 +302,7 @@ impl Daemon {
                 Err(Closed) => self.front_is_gone(),
             }
         }
-        // Nobody listens: output is thrown away, and its credit comes back at once.
+        // The front is gone: output is dropped, and its credit returned at once.
         let bytes = self.edge.outbox.len() as u64;
         self.edge.outbox.clear();
         self.streams.restore_credit(bytes);
@@ -315,7 +316,7 @@ impl Daemon {
         self.carry_out_what_came();
     }
 
-    /// Carries out the orders that are here.
+    /// Carries out the orders that have been received.
     fn carry_out_what_came(&mut self) {
         loop {
             match Order::take(&mut self.edge.inbox) {
@@ -328,7 +329,7 @@ impl Daemon {
 
     fn carry_out(&mut self, order: Order) {
         match order {
-            // What lets stopped processes go is not for those that stand still for a debugger.
+            // SIGCONT would release ranks that are held for a debugger.
             Order::Signal(libc::SIGCONT) if self.hold != Hold::No => (),
             Order::Signal(number) => self.signal_ranks(number),
             Order::Kill => self.kill_all(),
@@ -340,7 +341,7 @@ impl Daemon {
                 self.input.end();
                 self.feed();
             }
-            // It has one, and has started it.
+            // Only valid before the ranks are started.
             Order::Programs(_) | Order::Job(_) | Order::Start(_) => (),
             Order::Release => self.release(),
             Order::Tool(words) => self.start_tool(&words),
@@ -389,7 +390,7 @@ impl Daemon {
         }));
     }
 
-    /// The ranks have come to a phase.
+    /// Reports a phase of the ranks to the front, if it wants that.
     fn reached(&mut self, phase: Phase) {
         if self.job.report_phases {
             let at = u64::try_from(crate::front::now().as_nanos()).unwrap_or(u64::MAX);
@@ -397,7 +398,7 @@ impl Daemon {
         }
     }
 
-    /// The job cannot go on for a reason of this machine.
+    /// Ends the job because of an error of this machine.
     fn broken(&mut self, words: String) {
         self.tell(&Event::Broken { words, code: 1 });
         self.kill_all();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks whose library is MPICH's or a relative of it: they find each other through PMI-1, over a socket that every rank inherits. Each
-//! puts what the others need into a store, and comes to a fence, behind which all may ask for it.
+//! PMI-1 server for ranks whose library is MPICH's or a derivative: they exchange addresses over a socket that every
+//! rank inherits. Each puts its keys into a store and enters a fence, after which all ranks can get them.
 //!
-//! The store of a node has what its ranks have put, and from fence to fence what those of other nodes have; that goes through the
-//! front.
+//! A node's store has the pairs that its own ranks put and, after each fence, those of other nodes, which are
+//! exchanged through the front.
 
 use super::{Daemon, Token, interest};
 use crate::failure::How;
@@ -16,15 +16,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsRawFd, OwnedFd};
 use wireup::NodeMap;
 
-/// What the ranks of this node have told through PMI, and who waits for what.
+/// State of the PMI-1 server of a node.
 #[derive(Debug)]
 pub(super) struct PmiServer {
     talks: Vec<Option<Talk>>,
     store: Store,
     size: u32,
-    /// All ranks of the job are here: nobody else is asked.
+    /// All ranks of the job are on this node: no exchange with other nodes.
     is_alone: bool,
-    /// The front knows that all ranks are at the fence.
+    /// The front was notified that all ranks of this node are at the fence.
     has_told: bool,
 }
 
@@ -36,21 +36,21 @@ struct Talk {
     wants_room: bool,
 }
 
-/// Pairs by their keys.
+/// Key-value pairs.
 #[derive(Debug, Default)]
 struct Store {
     pairs: HashMap<String, String>,
-    /// Those that were put here since the last fence.
+    /// Pairs that ranks of this node put since the last fence.
     fresh: Vec<(String, String)>,
-    /// Bytes of all that was put here.
+    /// Bytes of all pairs that ranks of this node put.
     bytes: usize,
     most_bytes: usize,
 }
 
 impl Store {
-    /// `false`: there is no room.
+    /// Stores a pair; `false` if there is no room.
     fn put(&mut self, key: String, value: String) -> bool {
-        // And what parts them in a frame.
+        // Including the separators in a frame.
         let bytes = key.len() + value.len() + 2;
         if self.bytes.saturating_add(bytes) > self.most_bytes {
             return false;
@@ -63,9 +63,9 @@ impl Store {
 }
 
 impl PmiServer {
-    /// For so many ranks here, of a job of this size.
+    /// For `local_size` ranks on this node, of a job of `size` ranks.
     pub(super) fn new(local_size: u32, size: u32, nodes: Option<&NodeMap>) -> Self {
-        // All nodes are told what all have put, in one frame.
+        // One frame to all nodes carries the pairs of all ranks.
         let share = JOB_BYTES / size.max(1) as usize * local_size as usize;
         let mut store = Store {
             most_bytes: share.min(STORE_BYTES + local_size as usize * RANK_BYTES),
@@ -74,7 +74,7 @@ impl PmiServer {
         let mapping = match (nodes, local_size == size) {
             (Some(nodes), _) => mapping(nodes.blocks()),
             (None, true) => mapping([(0, 1, size)].into_iter()),
-            // Who is told nothing finds it out by the names of hosts.
+            // Without a mapping, MPICH compares host names.
             (None, false) => String::new(),
         };
         store.pairs.extend([(MAPPING_KEY.to_owned(), mapping)]);
@@ -91,7 +91,7 @@ impl PmiServer {
         self.talks.get_mut(local as usize)?.as_mut()
     }
 
-    /// Does what a rank wants; answers what is left for the daemon to do.
+    /// Carries out a request as far as the server can; returns what the daemon must do.
     fn carry_out(&mut self, local: u32, request: Request) -> Option<Left> {
         let Self { talks, store, .. } = &mut *self;
         let talk = talks.get_mut(local as usize)?.as_mut()?;
@@ -116,7 +116,8 @@ impl PmiServer {
         }
     }
 
-    /// All ranks of this node that still talk are at the fence, and none was before: what follows.
+    /// Checks whether all connected ranks of this node are at the fence; returns the next step if they have just
+    /// reached it.
     fn come_to_fence(&mut self) -> Option<Left> {
         let mut talks = self.talks.iter().flatten().peekable();
         if talks.peek().is_none() {
@@ -132,7 +133,7 @@ impl PmiServer {
         Some(Left::TellFront(std::mem::take(&mut self.store.fresh)))
     }
 
-    /// All ranks of the job are at the fence, and these are what they have put.
+    /// Ends the fence: all ranks of the job have reached it, and `pairs` are what they put.
     fn end_fence(&mut self, pairs: Pairs) {
         self.has_told = false;
         if self.is_alone {
@@ -147,18 +148,18 @@ impl PmiServer {
     }
 }
 
-/// What the daemon has to do for a rank.
+/// Action of the daemon for a request.
 enum Left {
     Abort(i32, String),
-    /// Whether it is in its MPI now.
+    /// Whether the rank is in its MPI now.
     Note(bool),
     EndFence,
     TellFront(Pairs),
-    /// Nobody comes to a fence any more.
+    /// No rank of this node will enter a fence again.
     TellOfEnd,
 }
 
-/// Where ranks are, as MPICH reads it: `(vector,(node,nodes,each),...)`, of nodes that are numbered from 0 on without a gap.
+/// MPICH's process mapping: `(vector,(node,nodes,ranks per node),...)`, with nodes numbered from 0 on without a gap.
 fn mapping(blocks: impl Iterator<Item = (u32, u32, u32)>) -> String {
     let blocks: Vec<(u32, u32, u32)> = blocks.collect();
     let all = blocks
@@ -170,21 +171,21 @@ fn mapping(blocks: impl Iterator<Item = (u32, u32, u32)>) -> String {
         .iter()
         .map(|(node, nodes, each)| format!(",({},{nodes},{each})", places[node]));
     let text: String = blocks.collect();
-    // Longer values are cut.
+    // MPICH truncates longer values.
     match text.len() < LONGEST_MAPPING {
         true => format!("(vector{text})"),
         false => String::new(),
     }
 }
 
-/// A connected pair: the daemon's side and the rank's.
+/// Creates a connected pair: the daemon's end and the rank's.
 pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SockFlag::SOCK_CLOEXEC;
     socketpair(AddressFamily::Unix, SockType::Stream, None, flags)
 }
 
 impl Daemon {
-    /// A further rank has its end of the pair.
+    /// Opens the PMI connection of a rank.
     pub(super) fn begin_pmi(&mut self, local: u32, socket: OwnedFd) -> Result<(), Errno> {
         let event = interest(EpollFlags::EPOLLIN, Token::Pmi(local));
         self.poller.add(&socket, event)?;
@@ -202,8 +203,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Hears what a rank says: so much at a time, so that others have their turn; and nothing as long as it does not take its answers,
-    /// which would become more and more.
+    /// Receives requests of a rank: a bounded amount per turn, for fairness, and none while its socket has no room
+    /// for replies, which would pile up.
     pub(super) fn hear_pmi(&mut self, local: u32) {
         let Some(talk) = self.pmi.talk(local).filter(|talk| !talk.wants_room) else {
             return;
@@ -217,7 +218,7 @@ impl Daemon {
         while let Some(talk) = self.pmi.talk(local) {
             if talk.server.answers().len() > MOST_UNSENT {
                 self.answer_pmi(local);
-                // The rest waits for room.
+                // The rest of the requests waits until the rank reads replies.
                 if self.pmi.talk(local).is_none_or(|talk| talk.wants_room) {
                     return;
                 }
@@ -252,7 +253,7 @@ impl Daemon {
         }
     }
 
-    /// All ranks of the job are at a fence.
+    /// Ends the fence, which all ranks of the job have reached.
     pub(super) fn end_fence(&mut self, pairs: Pairs) {
         self.pmi.end_fence(pairs);
         for local in 0..self.job.local_size() {
@@ -260,7 +261,7 @@ impl Daemon {
         }
     }
 
-    /// Sends a rank what it is to be answered, as far as it takes it.
+    /// Sends queued replies to a rank, as far as there is room.
     pub(super) fn answer_pmi(&mut self, local: u32) {
         let Some(talk) = self.pmi.talk(local) else {
             return;
@@ -289,29 +290,29 @@ impl Daemon {
         }
     }
 
-    /// Hears a rank no more.
+    /// Closes the PMI connection of a rank.
     pub(super) fn end_pmi(&mut self, local: u32) {
         let talk = self.pmi.talks.get_mut(local as usize);
         let Some(talk) = talk.and_then(Option::take) else {
             return;
         };
         let _ = self.poller.delete(&talk.socket);
-        // The others may have waited for it alone.
+        // The other ranks may have waited in a fence for this one only.
         if let Some(left) = self.pmi.come_to_fence() {
             self.do_what_is_left(local, left);
         }
     }
 }
 
-/// Of answers that a rank has not taken, beside the one that is made next.
+/// Limit of unsent replies to a rank, beyond which no request is read.
 const MOST_UNSENT: usize = 64 << 10;
 const MAPPING_KEY: &str = "PMI_process_mapping";
-/// Values of MPICH's programs are no longer.
+/// Limit of MPICH for a value.
 const LONGEST_MAPPING: usize = 1000;
-/// What a node keeps of what its ranks put, besides what each of them may put.
+/// Bytes that the ranks of a node may put, plus [`RANK_BYTES`] for each rank.
 const STORE_BYTES: usize = 1 << 20;
 const RANK_BYTES: usize = 64 << 10;
-/// What all ranks of a job may put together.
+/// Bytes that all ranks of a job may put.
 const JOB_BYTES: usize = LONGEST_FRAME_BYTES / 2;
 
 #[cfg(test)]

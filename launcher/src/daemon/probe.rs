@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Looks after ranks that have not called `MPI_Init`: have they loaded another MPI, do others wait for one that has
-//! ended?
+//! Checks ranks that have not called `MPI_Init`: has one loaded an MPI that does not support this launcher, or do
+//! others wait in `MPI_Init` for one that has exited?
 
 use super::rank::Phase;
 use super::{Daemon, sweep};
 use crate::foreign;
 use std::time::{Duration, Instant};
 
-/// When to look, in milliseconds after the start. An interpreter needs some time to come to its imports.
+/// Times of the checks, in milliseconds after the start. An interpreter takes some time to reach its imports.
 const LOOKS_MS: [u64; 5] = [100, 300, 1000, 3000, 8000];
 
-/// What was seen so far.
+/// Results so far.
 #[derive(Debug)]
 pub(super) struct Probes {
     start: Instant,
@@ -80,7 +80,7 @@ impl Daemon {
         ));
     }
 
-    /// Looks at one rank: all of a program load the same.
+    /// Checks one rank: all ranks of a program load the same libraries.
     fn look_for_foreign(&mut self, below: bool) {
         let fresh = self
             .ranks

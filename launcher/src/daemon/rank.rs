@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a daemon knows of one rank, and its verdict when the rank ends. No system calls.
+//! The daemon's state of one rank, and the judgement of its exit. No system calls.
 
 use super::tend::Tended;
 use crate::failure::How;
@@ -7,53 +7,53 @@ use crate::spawn::Ending;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// How far a rank has come.
+/// Phase of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Not yet in `MPI_Init`; most programs that are not MPI programs stay here.
+    /// Has not called `MPI_Init`; most programs that are not MPI programs stay in this phase.
     Fresh,
-    /// In MPI.
+    /// Between `MPI_Init` and `MPI_Finalize`.
     Greeted,
-    /// Through `MPI_Finalize`.
+    /// Has called `MPI_Finalize`.
     Finalized,
 }
 
-/// One rank.
+/// One rank of this node.
 #[derive(Debug)]
 pub(crate) struct Rank {
-    /// The process that was started for it; the MPI program may be a child of that.
+    /// The process that was started for it; the MPI process may be a descendant of that.
     pub(crate) pid: u32,
-    /// That process has not ended.
+    /// `pid` has not terminated.
     pub(crate) alive: bool,
-    /// How far it has come.
+    /// Its phase.
     pub(crate) phase: Phase,
-    /// It is in an MPI of MPICH's kind, as that has said through PMI.
+    /// It uses MPICH's library or a derivative, according to its PMI requests.
     pub(crate) in_other_mpi: bool,
-    /// MPI programs that it has run to their end.
+    /// MPI programs that it has completed.
     pub(crate) finalized: u32,
     /// The process that called `MPI_Init`.
     pub(crate) greeter: u32,
     /// Its control socket.
     pub(crate) control: Option<OwnedFd>,
-    /// It has not read what it was sent: the poller tells when there is room.
+    /// Its socket was full: epoll reports when there is room.
     pub(crate) wants_room: bool,
-    /// The user was told that its record is too long.
+    /// The user was informed that its record is too long.
     pub(crate) record_refused: bool,
-    /// Readable when `greeter` has ended, if that is another process than `pid`.
+    /// Pidfd of `mpi_pid`, if that is another process than `pid`.
     pub(crate) watch: Option<OwnedFd>,
-    /// `greeter` has ended in MPI: if `pid` does not end until then, it has deserted.
+    /// `mpi_pid` terminated inside MPI: if `pid` is alive at this time, the rank counts as deserted.
     pub(crate) deserted_at: Option<Instant>,
-    /// Its CPU is chosen for it while it is in MPI.
+    /// Its preferred CPU, while it is in MPI.
     pub(crate) tended: Option<Tended>,
     /// Why the program could not be started.
     pub(crate) not_started: Option<String>,
-    /// The first MPI function that it called and that its library does not have; empty: none.
+    /// The first MPI function that it called and that its library does not have; empty if none.
     pub(crate) missing: String,
-    /// Its failure is known to the front already.
+    /// Its failure was reported to the front.
     pub(crate) reported: bool,
-    /// It was told at its exec to stand still, see `hold`.
+    /// It was stopped after its exec, see `hold`.
     pub(crate) caught: bool,
-    /// It stands still.
+    /// It is held for a debugger.
     pub(crate) held: bool,
 }
 
@@ -80,7 +80,7 @@ impl Rank {
         }
     }
 
-    /// What is to be reported when the rank's process has ended so.
+    /// The failure to report when the rank's process has terminated with `ending`, if any.
     pub(crate) fn verdict(&self, ending: Ending) -> Option<How> {
         if self.reported {
             return None;
@@ -99,7 +99,7 @@ impl Rank {
     }
 }
 
-/// Order in which endings that were learnt together are judged: a crash is a cause, an exit code often a consequence.
+/// Order in which exits that were reaped together are judged: a crash is a cause, an exit code often a consequence.
 pub(crate) fn severity(ending: Ending) -> u8 {
     match ending {
         Ending::Signal {

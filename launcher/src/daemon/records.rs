@@ -1,49 +1,52 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the ranks are found on a network: each publishes a record, and asks for that of another rank when it first has
-//! something for it. Who asks early is answered later; nobody waits for anybody else. No system calls.
+//! Directory of network records: each rank publishes a record, and requests that of another rank before its first
+//! message to it. A request for a record that is not published yet is answered later; no other rank is delayed. No
+//! system calls.
 //!
-//! A rank may run several MPI programs one after the other. A record belongs to one of them, and goes to the ranks that
-//! run the same one: what the program before had on the network is gone.
+//! A rank may run several MPI programs one after the other. A record belongs to one of them and is sent only to ranks
+//! that run the same one, since the network resources of an earlier program are gone.
 //!
-//! At the end of a program its ranks say that they are quiet, and hear when all of them are. Where ranks go on after others have
-//! failed, they hear that too.
+//! At the end of a program each rank reports that it is quiet (none of its traffic is in flight), and is notified
+//! when all of them are. If the job continues after a failure, the remaining ranks are notified of each failed rank,
+//! too.
 //!
-//! Where a job has several nodes, the daemon of each knows its own ranks, and of others what it has asked for: it *watches* a rank
-//! of another node when one of its own first asks for it, and is told the rank's [whereabouts](Whereabouts) then and whenever they
-//! change, until all ranks are quiet. That all ranks of a program are quiet is for the front to find out, to whom every node says it of its own ranks.
+//! In a job of several nodes, each daemon has the records of its own ranks, and of others those that were requested:
+//! it *watches* a rank of another node when one of its own first requests it, and receives the rank's
+//! [location](RankLocation) then and at every change, until all ranks are quiet. The front detects that all ranks of
+//! a program are quiet from the reports of all nodes.
 //!
-//! Ranks have their local numbers here, those of other nodes have further ones in the order in which they were first spoken of.
-//! Memory is bounded: one record and a place in two sets for every pair of ranks.
+//! Own ranks are identified by their local numbers, ranks of other nodes by further numbers in the order in which
+//! they first occur. Memory is bounded: one record per rank and one entry in two sets for every pair of ranks.
 
 use crate::link::Whereabouts;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup::{Record, ToRank};
 
-/// The records of all ranks, and who waits for them.
+/// The records of all ranks, and pending requests for them.
 #[derive(Debug)]
 pub(crate) struct Records {
-    /// This node's ranks by their local numbers, and behind them others.
+    /// Ranks of this node by local number, then ranks of other nodes.
     entries: Vec<Entry>,
-    /// How many are of this node.
+    /// Number of ranks of this node.
     own: u32,
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     size: u32,
-    /// The numbers of those of other nodes.
+    /// Entries of ranks of other nodes: rank to index.
     far: BTreeMap<u32, u32>,
-    /// What the front is to be told.
+    /// Messages to the front that were not taken yet.
     unsaid: Vec<Word>,
-    /// Numbers of programs in which this node's ranks are all quiet, as the front was told.
+    /// Numbers of programs in which all ranks of this node are quiet, as reported to the front.
     quiet: BTreeSet<u32>,
-    /// Those in which everybody's are, as it has said.
+    /// Numbers of programs in which all ranks of the job are quiet.
     released: BTreeSet<u32>,
 }
 
-/// What a daemon says about records to the front.
+/// Message to the front about records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// Tell me where that rank is, now and whenever it changes.
+    /// Request for the location of that rank, now and whenever it changes.
     Watch(u32),
-    /// Where a rank is that somebody watches.
+    /// Location of a rank that other nodes watch.
     Whereabouts(Whereabouts),
     /// All ranks of this node are quiet in the program of this number.
     Quiet(u32),
@@ -53,41 +56,41 @@ pub(crate) enum Word {
 struct Entry {
     /// The rank's number in the job.
     rank: u32,
-    /// Of this node: somebody watches it. Of another: this daemon does.
+    /// For a rank of this node: another node watches it. For others: this node watches it.
     watched: bool,
-    /// MPI programs that it has run to their end.
+    /// MPI programs that it has completed.
     round: u32,
-    /// Its program has no record and will have none.
+    /// Its program has published no record and will publish none.
     silent: bool,
-    /// It runs no program any more.
+    /// It runs no further program.
     ended: bool,
     /// The record that it published last, and in which of its programs.
     last: Option<(u32, Record)>,
-    /// Those that wait for its record.
+    /// Ranks whose requests for its record are pending.
     waiting: BTreeSet<u32>,
-    /// Those whose answers it has not been sent yet.
+    /// Ranks about which it must be sent a reply.
     ready: BTreeSet<u32>,
     quiet: Quiet,
-    /// What happened to it, if it has failed and others go on.
+    /// Why it failed, if the job continues after that.
     failed: Option<String>,
-    /// Ranks that have failed, which it has not been told yet.
+    /// Failed ranks of which it was not notified yet.
     news: BTreeSet<u32>,
 }
 
-/// How far a rank is with the end of its program.
+/// State of the quiet barrier at the end of a rank's program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quiet {
-    /// It may have something under way.
+    /// It may have traffic in flight.
     No,
-    /// It has nothing under way, and waits for the others.
+    /// It has no traffic in flight, and waits for the other ranks.
     Waits,
-    /// So have all others, which it has not been told yet.
+    /// All others are quiet too, and it must be notified.
     Released,
-    /// And it knows.
+    /// It was notified.
     Told,
 }
 
-/// What there is to say about a rank to another one.
+/// Result of looking up a record for another rank.
 #[derive(Debug, PartialEq, Eq)]
 enum Finding<'a> {
     Record(&'a Record),
@@ -98,7 +101,7 @@ enum Finding<'a> {
 }
 
 impl Records {
-    /// Of these ranks, in the order of their local numbers, of a job of `size`.
+    /// For these ranks, in local order, of a job of `size` ranks.
     pub(crate) fn new(ranks: impl Iterator<Item = u32>, size: u32) -> Self {
         let entries: Vec<Entry> = ranks.map(Entry::of).collect();
         Self {
@@ -112,12 +115,12 @@ impl Records {
         }
     }
 
-    /// What the front is to be told now.
+    /// Takes the pending messages to the front.
     pub(crate) fn take_words(&mut self) -> Vec<Word> {
         std::mem::take(&mut self.unsaid)
     }
 
-    /// A rank is in MPI. As the other events: answers those to whom there is something to say now.
+    /// A rank has called `MPI_Init`. Like all events, returns the ranks that must be sent a reply now.
     pub(crate) fn greeted(&mut self, local: u32, publishes: bool) -> Vec<u32> {
         let failed = (0..)
             .zip(&self.entries)
@@ -134,7 +137,7 @@ impl Records {
         told
     }
 
-    /// A rank of the job has failed, and the others go on.
+    /// A rank of the job has failed, and the job continues.
     pub(crate) fn lost(&mut self, rank: u32, why: &str) -> Vec<u32> {
         let Some(failed) = self.number_of(rank) else {
             return Vec::new();
@@ -150,7 +153,7 @@ impl Records {
         told
     }
 
-    /// A rank has nothing under way any more.
+    /// A rank has no traffic in flight any more.
     pub(crate) fn quiet(&mut self, local: u32) -> Vec<u32> {
         self.change(local, |entry| {
             if entry.quiet == Quiet::No {
@@ -159,7 +162,7 @@ impl Records {
         })
     }
 
-    /// A rank told its record.
+    /// A rank has published its record.
     pub(crate) fn published(&mut self, local: u32, record: Record) -> Vec<u32> {
         self.change(local, |entry| {
             entry.silent = record.is_empty();
@@ -167,7 +170,7 @@ impl Records {
         })
     }
 
-    /// A rank is through with MPI, in this program; nobody there listens any more.
+    /// A rank has finalized MPI in its current program, which receives no more messages.
     pub(crate) fn finalized(&mut self, local: u32) -> Vec<u32> {
         self.forget_questions(local);
         self.change(local, |entry| {
@@ -177,8 +180,8 @@ impl Records {
         })
     }
 
-    /// A rank's process has ended. Where it was is told to the front, watched or not, as long as somebody may still ask: this node may
-    /// be gone then.
+    /// A rank's process has terminated. Its last location is sent to the front, watched or not, as long as other
+    /// nodes may still request it: this node may be gone by then.
     pub(crate) fn ended(&mut self, local: u32) -> Vec<u32> {
         self.forget_questions(local);
         let has_others = self.own < self.size;
@@ -190,8 +193,8 @@ impl Records {
         })
     }
 
-    /// `asker` wants the record of a rank of the job. True if there is something to say now. The same question is one until it is
-    /// answered. `None`: there is no such rank.
+    /// `asker` requests the record of a rank of the job. True if a reply can be sent now. Repeated requests count
+    /// once until the reply is sent. `None`: there is no such rank.
     pub(crate) fn ask(&mut self, asker: u32, rank: u32) -> Option<bool> {
         let round = self.own_mut(asker)?.round;
         let asked = self.number_of(rank)?;
@@ -209,7 +212,7 @@ impl Records {
         Some(true)
     }
 
-    /// Another node wants to know where a rank of this one is.
+    /// Another node watches a rank of this one.
     pub(crate) fn watch(&mut self, rank: u32) {
         let own = self.entries.iter_mut().take(self.own as usize);
         if let Some(entry) = own.into_iter().find(|entry| entry.rank == rank) {
@@ -218,7 +221,7 @@ impl Records {
         }
     }
 
-    /// Where a rank of another node is.
+    /// Updates the location of a rank of another node.
     pub(crate) fn learned(&mut self, of: Whereabouts) -> Vec<u32> {
         let Some(far) = self.far.get(&of.rank).copied() else {
             return Vec::new();
@@ -229,8 +232,8 @@ impl Records {
         self.answer_waiting(far)
     }
 
-    /// The ranks of all nodes are quiet in the program of this number, so that nobody watches for it any more, and who asks in the
-    /// next one watches again.
+    /// The ranks of all nodes are quiet in the program of this number. Watches end; a rank that is requested in the
+    /// next program is watched again.
     pub(crate) fn all_quiet(&mut self, round: u32) -> Vec<u32> {
         self.released.insert(round);
         for (number, entry) in (0..).zip(&mut self.entries) {
@@ -242,7 +245,7 @@ impl Records {
         self.release(round)
     }
 
-    /// Forgets what a rank has asked.
+    /// Drops the pending requests of a rank.
     pub(crate) fn forget_questions(&mut self, asker: u32) {
         for entry in &mut self.entries {
             entry.waiting.remove(&asker);
@@ -253,7 +256,7 @@ impl Records {
         }
     }
 
-    /// The next answer for a rank, until it is [`said`](Self::said).
+    /// The next reply for a rank; stays until [`sent`](Self::sent).
     pub(crate) fn answer(&self, asker: u32) -> Option<ToRank> {
         let entry = self.entry(asker)?;
         if let Some(failed) = entry.news.first().and_then(|local| self.entry(*local)) {
@@ -275,7 +278,7 @@ impl Records {
                 rank,
                 why: why.to_owned(),
             },
-            // It was found before, and what was found does not go away.
+            // Cannot occur: it was found before, and records are not removed.
             Finding::NotYet => ToRank::NoRecord {
                 rank,
                 why: ENDED.to_owned(),
@@ -283,7 +286,7 @@ impl Records {
         })
     }
 
-    /// That answer was sent.
+    /// Removes the reply that was sent.
     pub(crate) fn said(&mut self, asker: u32) {
         let Some(entry) = self.own_mut(asker) else {
             return;
@@ -296,7 +299,7 @@ impl Records {
         }
     }
 
-    /// Releases the ranks whose program has this number, if all of the job are quiet.
+    /// Releases the ranks that run program number `round`, if all of the job are quiet.
     fn release_if_quiet(&mut self, round: u32) -> Vec<u32> {
         let keeps_all = |entry: &Entry| {
             let is_quiet = entry.silent || entry.quiet != Quiet::No;
@@ -335,7 +338,7 @@ impl Records {
         self.entries.get_mut(local as usize).filter(|_| is_own)
     }
 
-    /// The number here of a rank of the job, which it gets if it is of another node and has none.
+    /// Entry of a rank of the job; a rank of another node gets one if it has none.
     fn number_of(&mut self, rank: u32) -> Option<u32> {
         let own = self.entries.iter().take(self.own as usize);
         let found = (0..).zip(own).find(|(_, entry)| entry.rank == rank);
@@ -354,7 +357,7 @@ impl Records {
         Some(number)
     }
 
-    /// Something happened to a rank of this node; answers those that waited for it and for which there is something now.
+    /// Applies an event to a rank of this node; returns the waiting ranks that can be sent a reply now.
     fn change(&mut self, local: u32, change: impl FnOnce(&mut Entry)) -> Vec<u32> {
         let Some(entry) = self.own_mut(local) else {
             return Vec::new();
@@ -370,7 +373,7 @@ impl Records {
         now
     }
 
-    /// Those that waited for a rank and for which there is something now.
+    /// The ranks that waited for this one and can be sent a reply now.
     fn answer_waiting(&mut self, number: u32) -> Vec<u32> {
         let waiting = std::mem::take(&mut self.entries[number as usize].waiting);
         let (mut later, mut now) = (BTreeSet::new(), Vec::new());
@@ -405,7 +408,7 @@ impl Entry {
         }
     }
 
-    /// The program in which it was last, if others can know of that.
+    /// The last program in which other ranks may know it.
     fn last_round(&self) -> Option<u32> {
         let published = self.last.as_ref().map(|(round, _)| *round);
         published.or_else(|| self.round.checked_sub(1))
@@ -421,7 +424,7 @@ impl Entry {
         }
     }
 
-    /// What there is to say to a rank whose program has this number.
+    /// Looks the record up for a rank that runs program number `round`.
     fn finding(&self, round: u32) -> Finding<'_> {
         match &self.last {
             Some((of, record)) if *of == round => return Finding::Record(record),
@@ -452,18 +455,18 @@ mod tests {
         Record::new(&[number; 24]).unwrap()
     }
 
-    /// The ranks 10 to 12, which are the whole job as far as anybody asks.
+    /// Ranks 10 to 12, which are the whole job.
     fn three() -> Records {
         Records::new(10..13, 3)
     }
 
-    /// `asker` asks for the rank of this local number.
+    /// `asker` requests the record of local rank `asked`.
     fn ask(records: &mut Records, asker: u32, asked: u32) -> bool {
         let rank = records.entries[asked as usize].rank;
         records.ask(asker, rank).unwrap()
     }
 
-    /// All answers for a rank: the rank that they are about, and the first byte of its record.
+    /// All replies to a rank: the rank that each is about, and the first byte of its record.
     fn answers(records: &mut Records, asker: u32) -> Vec<(u32, Option<u8>)> {
         std::iter::from_fn(|| {
             let answer = records.answer(asker)?;
@@ -555,7 +558,7 @@ mod tests {
         assert_eq!(lost(&mut records, 0), news);
         assert_eq!(lost(&mut records, 0), None);
         assert_eq!(lost(&mut records, 1), None);
-        // The program that rank 2 runs now, and any other of its programs.
+        // Also in the program that rank 2 runs now, and in any later one.
         assert_eq!(records.greeted(2, true), [2]);
         assert_eq!(lost(&mut records, 2), news);
         records.finalized(2);
@@ -580,7 +583,7 @@ mod tests {
         assert!(records.finalized(0).is_empty());
         assert_eq!(records.published(0, record(8)), [1]);
         assert_eq!(answers(&mut records, 1), [(10, Some(8))]);
-        // Rank 2 is behind: what it asks for is not known any more.
+        // Rank 2 is behind: the record that it requests is not kept any more.
         assert!(ask(&mut records, 2, 0));
         assert_eq!(reason(&mut records, 2), (10, THROUGH.to_owned()));
     }
@@ -596,7 +599,7 @@ mod tests {
         assert_eq!(records.answer(2), None);
     }
 
-    /// Whether a rank is told that all are quiet; once.
+    /// Whether a rank is notified that all are quiet; once.
     fn is_released(records: &mut Records, local: u32) -> bool {
         let answer = records.answer(local);
         if answer.is_some() {
@@ -617,7 +620,7 @@ mod tests {
         assert!(!is_released(&mut records, 0));
         assert!(records.ended(2).is_empty());
         assert!(records.quiet(1).is_empty());
-        // Who uses no network has nothing under way there.
+        // A rank that uses no network has no traffic in flight.
         assert_eq!(records.greeted(3, false), [0, 1]);
         for local in 0..2 {
             assert!(is_released(&mut records, local));
@@ -685,7 +688,7 @@ mod tests {
         ]
     }
 
-    /// Takes a step, and says who is told to have an answer.
+    /// Takes a step; returns the ranks that have a reply.
     fn take(records: &mut Records, step: &Step) -> Vec<u32> {
         match *step {
             Step::Greet(who, publishes) => records.greeted(who, publishes),
@@ -704,7 +707,7 @@ mod tests {
         }
     }
 
-    /// Three nodes of a job of five ranks, and the front, with words under way between them.
+    /// Three nodes of a job of five ranks, and the front, with messages in flight between them.
     struct Job {
         nodes: [Records; 3],
         between: Between,
@@ -729,7 +732,7 @@ mod tests {
             }
         }
 
-        /// What a node has to say goes on its way.
+        /// Queues a node's messages to the front.
         fn send(&mut self, node: usize) {
             let words = self.nodes[node].take_words().into_iter();
             self.up[node].extend(words.map(|word| match word {
@@ -739,7 +742,7 @@ mod tests {
             }));
         }
 
-        /// A word arrives, from a node at the front or from there at a node; `false` if there is none.
+        /// Delivers a message from a node to the front or back; `false` if there is none.
         fn deliver(&mut self, node: usize, is_up: bool) -> bool {
             if is_up {
                 let Some(event) = self.up[node].pop_front() else {
@@ -821,7 +824,7 @@ mod tests {
             assert_eq!(answers(&mut job.nodes[0], local), [(4, Some(7))]);
         }
         assert_eq!(job.nodes[1].take_words(), []);
-        // A failure is told everywhere.
+        // A failure is reported to all nodes.
         assert_eq!(job.nodes[0].lost(4, "killed"), [0, 1]);
         assert_eq!(job.nodes[1].lost(4, "killed"), [0, 1]);
         assert_eq!(job.nodes[2].lost(4, "killed"), [0_u32; 0]);
@@ -861,7 +864,7 @@ mod tests {
         ) {
             let mut records = Records::new(0..5, 5);
             records.quiet(4);
-            // Rank 4 asks for everybody and runs one program only.
+            // Rank 4 requests all records and runs one program only.
             for asked in 0..4 {
                 ask(&mut records, 4, asked);
             }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notices when all ranks of this node wait for each other and nothing goes on any more.
+//! Detects a standstill: all ranks of this node wait in MPI and none makes progress.
 //!
-//! A rank that sleeps in MPI writes so into its words in the node segment ([`ring::WaitCounts`]), at least ten times a second; this
-//! file looks at them every other second and compares. A rank that computes, is stopped, is held for a debugger or has not
-//! called `MPI_Init` writes nothing, and then the job does not stand still. How long it must stand still to be told is the
-//! ranks' to say (`RMPI_STANDSTILL`); what is told of it is the front's.
+//! A rank that sleeps in MPI updates its wait counters in the node segment ([`ring::WaitCounts`]) at least ten times
+//! a second; this file samples and compares them every other second. A rank that computes, is stopped, is held for a
+//! debugger or has not called `MPI_Init` does not update them, and then the job counts as running. The ranks set
+//! after how long a standstill is reported (`RMPI_STANDSTILL`); the front words the report.
 
 use super::hold::Hold;
 use super::rank::{Phase, Rank};
@@ -17,40 +17,40 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Between two looks, while there is time; a short patience makes it shorter.
+/// Interval between two samples; a short threshold makes it shorter.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// The same when it may be told soon: a rank that sleeps has looked around in between.
+/// Interval when a report may be due soon: longer than a sleeping rank takes to update its counters.
 const LOOK_CLOSELY_EVERY: Duration = Duration::from_millis(300);
 
-/// The words of a rank that is in MPI, and its process.
+/// Wait counters of a rank that is in MPI, and its pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     pid: u32,
     words: WaitsSeen,
 }
 
-/// What was seen so far.
+/// State of the detection.
 #[derive(Debug)]
 pub(super) struct Standstill {
-    /// When to look again.
+    /// When the next sample is due.
     next: Option<Instant>,
-    /// The last change of the number of waits of any rank.
+    /// The last change of any rank's number of waits.
     since: Instant,
-    /// As it was at the beginning of this round; a round is over when every rank has been about to sleep again.
+    /// Sample at the beginning of this round; a round ends when every rank has gone to sleep again.
     last: Vec<Seen>,
-    /// The last round has shown a standstill; and for how long the threads of ranks had wanted a CPU then of which others than
-    /// the waiting one may be at work.
+    /// Set if the last round was a standstill: its time, and the CPU demand of the ranks' threads at that time, for
+    /// ranks in which other threads than the waiting one may be working.
     shown: Option<(Instant, Wanted)>,
-    /// The user knows, and nothing has happened since.
+    /// It was reported, and no rank has made progress since.
     told: bool,
 }
 
-/// What a look has shown.
+/// Result of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shown {
-    /// Something goes on, or not for long enough.
+    /// Some rank makes progress, or the standstill is too short.
     Nothing,
-    /// Nothing goes on: once more, and it is sure.
+    /// No progress: a second round must confirm it.
     Stillness,
 }
 
@@ -65,12 +65,12 @@ impl Standstill {
         }
     }
 
-    /// A rank is in MPI now.
+    /// A rank has called `MPI_Init`.
     pub(super) fn somebody_is_in_mpi(&mut self) {
         self.next.get_or_insert_with(Instant::now);
     }
 
-    /// Takes in the words of all ranks, which wish to be told after `patience`.
+    /// Evaluates a sample of all ranks, which is to be reported after `patience`.
     fn look(&mut self, now: Instant, seen: &[Seen], patience: Duration) -> Shown {
         let is_same_wait = |(one, other): (&Seen, &Seen)| {
             one.pid == other.pid && one.words.begun == other.words.begun
@@ -92,7 +92,7 @@ impl Standstill {
         Shown::Stillness
     }
 
-    /// The ranks are not all in MPI, or are held: nothing is known of them any more.
+    /// Resets the state: a rank is outside MPI, or ranks are held.
     fn forget(&mut self, now: Instant) {
         (self.since, self.shown) = (now, None);
         self.last.clear();
@@ -110,12 +110,12 @@ impl Standstill {
 }
 
 impl Daemon {
-    /// When to look for a standstill.
+    /// When the next sample is due.
     pub(super) fn next_stillness_look(&self) -> Option<Instant> {
         self.standstill.next
     }
 
-    /// Looks for a standstill, if it is time.
+    /// Takes a sample, if it is due.
     pub(super) fn look_for_standstill(&mut self, now: Instant) {
         if self.standstill.next.is_none_or(|at| at > now) {
             return;
@@ -140,8 +140,8 @@ impl Daemon {
         self.standstill.look_again(now, patience);
     }
 
-    /// The words of all ranks that have not ended; `None` where one is not in MPI, so that the job cannot stand still, or wants
-    /// nothing told.
+    /// Samples all running ranks; `None` where one is outside MPI, so that there is no standstill, or has disabled
+    /// the report.
     fn look_at_waits(&self) -> Option<Vec<Seen>> {
         if self.hold != Hold::No {
             return None;
@@ -159,7 +159,7 @@ impl Daemon {
         words.collect()
     }
 
-    /// The segment of the program that a rank runs.
+    /// The segment of the program that a rank runs now.
     fn segment_of(&self, rank: &Rank) -> Option<&OwnedFd> {
         match rank.finalized {
             0 => Some(&self.nest.segment),
@@ -167,8 +167,8 @@ impl Daemon {
         }
     }
 
-    /// Whether a second round shows what a first one has shown, nobody is being debugged, and no other thread of a rank is at
-    /// work.
+    /// Whether a second round confirms the first, no rank is being debugged, and no other thread of a rank is
+    /// working.
     fn is_sure(&mut self, now: Instant, seen: &[Seen]) -> bool {
         let others = seen.iter().filter(|one| one.words.beside_others);
         let wanted: Option<Wanted> = others.flat_map(|one| wanted_by_threads(one.pid)).collect();
@@ -182,15 +182,16 @@ impl Daemon {
     }
 }
 
-/// For how many nanoseconds each thread has wanted a CPU.
+/// CPU demand of each thread, in nanoseconds.
 type Wanted = HashMap<i32, u64>;
 
-/// For each thread of a process; `None` where the system does not tell.
+/// For each thread of a process; `None` where the kernel does not count it.
 fn wanted_by_threads(pid: u32) -> impl Iterator<Item = Option<(i32, u64)>> {
     sweep::threads(pid).map(move |thread| Some((thread, wanted_ns(pid, thread)?)))
 }
 
-/// Whether a thread has wanted a CPU most of the time. Who waits in MPI beside other threads looks around often, but briefly.
+/// Whether a thread demanded a CPU most of the time. A thread that waits in MPI beside others polls often, but
+/// briefly.
 fn is_any_at_work(before: &Wanted, now: &Wanted, passed: Duration) -> bool {
     let passed = u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
     let since = |thread| before.get(thread).copied().unwrap_or(0);
@@ -198,7 +199,7 @@ fn is_any_at_work(before: &Wanted, now: &Wanted, passed: Duration) -> bool {
     all.any(|(thread, wanted)| wanted.saturating_sub(since(thread)) / 7 > passed / 10)
 }
 
-/// Nothing is mapped: whatever a rank has written there is bytes.
+/// Read, not mapped: the contents are untrusted bytes.
 fn read_words(segment: &OwnedFd, local_size: u32, local: u32) -> Option<WaitsSeen> {
     let mut bytes = [0; 16];
     let place = ring::layout::waits_offset(local_size, local)
@@ -208,7 +209,7 @@ fn read_words(segment: &OwnedFd, local_size: u32, local: u32) -> Option<WaitsSee
     (count == bytes.len()).then(|| WaitsSeen::from_bytes(bytes))
 }
 
-/// Whether a debugger has the process.
+/// Whether a debugger traces the process.
 fn is_traced(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mut lines = status.lines();
@@ -235,7 +236,7 @@ mod tests {
         (1..).zip(words).map(of).collect()
     }
 
-    /// Looks at these seconds; whether each shows a standstill.
+    /// Samples at these seconds; whether each is a standstill.
     fn shown(still: &mut Standstill, looks: &[(u64, &[(u32, u32)])]) -> Vec<bool> {
         let start = still.since;
         let look = |(second, words): &(u64, &[(u32, u32)])| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The daemon's own start, and that of its ranks.
+//! Start-up of the daemon and of its ranks.
 
 use super::birth::{self, Ends, Nest};
 use super::ending::Ending;
@@ -38,11 +38,11 @@ use std::rc::Rc;
 use std::time::Duration;
 use wireup::{NodeMap, Ranks};
 
-/// Descriptors that a rank takes in the daemon, and those that the daemon needs besides.
+/// Descriptors of the daemon per rank, and those that it needs besides.
 const DESCRIPTORS_PER_RANK: u64 = 4;
 const DESCRIPTORS_BESIDES: u64 = 40;
 
-/// Runs the node role in this process, which was made for it: serves the job that the front tells over `edge`.
+/// Runs the node daemon in this process, which was forked for it: serves the job that the front sends over `front`.
 pub(crate) fn serve(mut edge: Edge) -> u8 {
     match begin(&mut edge) {
         Ok(Some((job, equipment))) => {
@@ -51,11 +51,11 @@ pub(crate) fn serve(mut edge: Edge) -> u8 {
             daemon.run();
             0
         }
-        // The front is gone before it has told one, or does not want it any more.
+        // The front is gone or has given up before the job was complete.
         Ok(None) => 0,
         Err(NoProgram { words, code }) => {
             Event::Broken { words, code }.put(&mut edge.outbox);
-            // The message is shorter than any socket's buffer.
+            // Fits into the socket's buffer, so one write sends it.
             let _ = edge.flush();
             1
         }
@@ -76,7 +76,7 @@ fn begin(edge: &mut Edge) -> Result<Option<(NodeJob, Equipment)>, NoProgram> {
     };
     let mut equipment = Equipment::get(&job, edge).map_err(broken)?;
     equipment.left = found.left;
-    // On the launcher's own machine, nobody waits for others.
+    // On the launcher's own machine there are no other daemons to wait for.
     job.begun.ready = front::now();
     if job.far.is_some() {
         Event::Ready.put(&mut edge.outbox);
@@ -91,7 +91,7 @@ fn begin(edge: &mut Edge) -> Result<Option<(NodeJob, Equipment)>, NoProgram> {
     Ok(Some((*job, equipment)))
 }
 
-/// Waits for the job, with its programs.
+/// Waits for the job and its programs.
 fn hear_job(edge: &mut Edge) -> Result<Option<Box<NodeJob>>, String> {
     let mut told = Vec::new();
     loop {
@@ -110,8 +110,8 @@ fn other_release() -> String {
     "the front does not begin with a job: it is of another release than this daemon".to_owned()
 }
 
-/// Waits for the next of the orders before ranks are started: the job, and perhaps the word to start. `None`: the front is gone, or
-/// does not want the job any more.
+/// Waits for the next order before ranks are started: programs, job, or start. `None`: the front is gone, or has
+/// given up the job.
 fn hear_order(edge: &mut Edge) -> Result<Option<Order>, String> {
     let mut scratch = vec![0; SCRATCH_BYTES];
     loop {
@@ -140,12 +140,12 @@ fn hear_order(edge: &mut Edge) -> Result<Option<Order>, String> {
     }
 }
 
-/// What an error of the system means to the user.
+/// Maps a system error to a message for the user.
 fn said(what: &'static str) -> impl Fn(Errno) -> String {
     move |error| format!("cannot {what}: {}", error.desc().to_lowercase())
 }
 
-/// All that a daemon needs of the system before the first rank.
+/// System resources that a daemon opens before the first rank.
 struct Equipment {
     nest: Nest,
     poller: Epoll,
@@ -251,7 +251,7 @@ impl Daemon {
         }
     }
 
-    /// Says where it has found the programs, if it was the one to look.
+    /// Reports where it has found the programs, if the front could not inspect this host.
     fn tell_programs(&mut self) {
         let programs = self.job.far.map_or(0, |_| self.job.programs.len());
         for (app, number) in (0..programs).zip(0..) {
@@ -339,7 +339,7 @@ impl Daemon {
     }
 }
 
-/// Out of the reach of the terminal, with a name of its own; orphans of the ranks come here.
+/// Leaves the terminal's session, adopts orphans of the ranks, and sets the process name.
 fn detach() -> Result<(), Errno> {
     nix::unistd::setsid()?;
     prctl::set_child_subreaper(true)?;
@@ -352,7 +352,7 @@ fn detach() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes room for the descriptors of all ranks; the limit as it was, for the ranks.
+/// Raises the limit of open files for the descriptors of all ranks; returns the previous limit, which ranks get.
 fn enough_descriptors(ranks: u32, input: Reader) -> Result<(rlim_t, rlim_t), String> {
     let each = DESCRIPTORS_PER_RANK + u64::from(input == Reader::All);
     let needed = u64::from(ranks) * each + DESCRIPTORS_BESIDES;
@@ -380,7 +380,7 @@ fn enough_descriptors(ranks: u32, input: Reader) -> Result<(rlim_t, rlim_t), Str
     Ok((soft, hard))
 }
 
-/// Answers the mask as it was.
+/// Blocks SIGCHLD, which is read from a signalfd; returns the previous mask.
 fn block_child_signal() -> Result<SigSet, Errno> {
     let mut child = SigSet::empty();
     child.add(Signal::SIGCHLD);

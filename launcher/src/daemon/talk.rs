@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What ranks say on their control sockets, and those who come to ask for the segment.
+//! Messages of ranks on their control sockets, and connections that request the segment.
 
 use super::control::{self, Received};
 use super::rank::{Phase, Rank};
@@ -15,15 +15,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use wireup::{DecodeError, MAX_RECORD_BYTES, ToDaemon, ToRank};
 
-/// More than fits into a socket: who has said so much at once goes on saying it, and others have their turn first.
+/// Most messages of a rank in one turn, for fairness. More than a socket buffers.
 const MOST_WORDS_AT_ONCE: u32 = 4096;
-/// Characters of a remark.
+/// Longest remark, in characters.
 const LONGEST_REMARK: usize = 1000;
-/// Characters of the longest name that a function may have.
+/// Longest function name, in characters.
 const LONGEST_NAME: usize = 64;
 
 impl Daemon {
-    /// Takes what a rank has said: all of it, unless it talks without end.
+    /// Receives the pending messages of a rank, up to a bound.
     pub(super) fn listen_to(&mut self, local: u32) {
         for _ in 0..MOST_WORDS_AT_ONCE {
             let Some(control) = self
@@ -89,13 +89,13 @@ impl Daemon {
         if rank.is_none_or(|rank| rank.reported) {
             return;
         }
-        // What it wrote before that comes first.
+        // Output from before that comes first.
         self.streams
             .drain(local, &mut self.scratch, &mut self.edge.outbox);
         self.report(local, how, false);
     }
 
-    /// A rank has called a function that its library does not have. What is no name of a function is not repeated.
+    /// A rank has called a function that its library does not have. Text that is not a function name is ignored.
     fn hear_missing(&mut self, local: u32, function: String) {
         let is_name = function.len() <= LONGEST_NAME
             && function
@@ -106,7 +106,8 @@ impl Daemon {
         }
     }
 
-    /// The first one of a node goes to the front; what others find is the same. No rank writes more than one line by it.
+    /// Forwards the first remark of a node to the front; those of other ranks are the same. Reduced to one line of
+    /// bounded length.
     fn hear_remark(&mut self, words: &str) {
         if std::mem::replace(&mut self.has_remarked, true) {
             return;
@@ -162,7 +163,8 @@ impl Daemon {
         }
     }
 
-    /// Most of what is no message means nothing; a record that is too long would be missed by those who ask for it.
+    /// Handles bytes that are not a message: ignored, except a record that is too long, since other ranks would wait
+    /// for it.
     fn hear_nonsense(&mut self, local: u32, why: Option<DecodeError>) {
         let (Some(DecodeError::Record { bytes }), Some(rank)) =
             (why, self.ranks.get_mut(local as usize))
@@ -187,7 +189,7 @@ impl Daemon {
         }
     }
 
-    /// Tells the front what other nodes are to know of this one's ranks, and what its ranks want to know of theirs.
+    /// Sends the pending messages of the record directory to the front.
     fn tell_about_records(&mut self) {
         for word in self.records.take_words() {
             self.tell(&match word {
@@ -198,13 +200,14 @@ impl Daemon {
         }
     }
 
-    /// Another node wants to know where a rank of this one is.
+    /// Another node watches the location of a rank of this one.
     pub(super) fn watch(&mut self, rank: u32) {
         self.records.watch(rank);
         self.tell_about_records();
     }
 
-    /// Nobody waits for this answer who knows how many ranks there are: one for which there is no room is dropped.
+    /// Replies to a request for a rank that does not exist. Dropped if the socket is full: no correct library sends
+    /// one.
     fn answer_wrong(&mut self, local: u32, rank: u32) {
         let control = self.ranks.get(local as usize);
         let Some(control) = control.and_then(|rank| rank.control.as_ref()) else {
@@ -215,7 +218,7 @@ impl Daemon {
         let _ = control::tell(control.as_fd(), &ToRank::NoRecord { rank, why });
     }
 
-    /// After something happened to records: answers these ranks, and tells the front what it is to know.
+    /// Sends messages after a change of records: to these ranks, and to the front.
     pub(super) fn answer_all(&mut self, askers: Vec<u32>) {
         self.tell_about_records();
         for asker in askers {
@@ -223,7 +226,7 @@ impl Daemon {
         }
     }
 
-    /// Tells a rank what it has asked for and is known now, as far as it takes it.
+    /// Sends pending replies to a rank, as far as there is room.
     pub(super) fn answer(&mut self, local: u32) {
         let Some(rank) = self.ranks.get_mut(local as usize) else {
             return;
@@ -237,7 +240,7 @@ impl Daemon {
                     full = true;
                     break;
                 }
-                // Nobody reads there any more.
+                // The socket is closed.
                 Err(_) => self.records.forget_questions(local),
             }
         }
@@ -252,7 +255,7 @@ impl Daemon {
         }
     }
 
-    /// The local number of a rank.
+    /// The local number of a rank of this node.
     pub(super) fn local_of(&self, rank: u32) -> Option<u32> {
         let local = self.job.ranks.iter().position(|placed| placed.rank == rank);
         local.and_then(|local| u32::try_from(local).ok())
@@ -268,7 +271,7 @@ impl Daemon {
         }
     }
 
-    /// A rank that has kept its socket and lost the segment.
+    /// Answers a rank that has kept its socket and lost the segment.
     fn answer_rank(&mut self, local: u32, job: u64) {
         let segment = self.segment_for(local);
         let Some(control) = self
@@ -282,14 +285,14 @@ impl Daemon {
             return control::refuse(control.as_fd(), "the key is that of another job");
         }
         match segment {
-            // One that does not take the answer will ask again.
+            // If the socket is full, the rank repeats its request.
             Ok(segment) => drop(control::send_segment(control.as_fd(), &segment)),
             Err(words) => control::refuse(control.as_fd(), &words),
         }
     }
 
     /// The segment of the program that a rank starts now. All ranks' first programs share one, their second ones
-    /// another, and so on: what lies in a used one is of no meaning to the next.
+    /// another, and so on: the contents of a used segment are invalid for the next program.
     fn segment_for(&mut self, local: u32) -> Result<Rc<OwnedFd>, String> {
         let finalized = |rank: &Rank| rank.finalized;
         let round = self.ranks.get(local as usize).map_or(0, finalized);
@@ -310,7 +313,8 @@ impl Daemon {
         Ok(segment)
     }
 
-    /// Ends a job in which a rank has started an MPI program that another, which has ended, will never start.
+    /// Ends a job in which a rank has started an MPI program that another rank, which has exited, cannot start any
+    /// more.
     pub(super) fn end_if_alone(&mut self) {
         let running = |rank: &Rank| rank.phase == Phase::Greeted;
         let newest = (0..)
@@ -337,7 +341,7 @@ impl Daemon {
         self.broken(words);
     }
 
-    /// Lets one in who connects, if the user is ours.
+    /// Accepts a connection, if the peer's user is this user or root.
     pub(super) fn admit(&mut self) {
         let Ok((visitor, _)) = self.listener.accept() else {
             return;
@@ -358,7 +362,7 @@ impl Daemon {
         }
     }
 
-    /// A visitor says which rank it is, and gets the segment; its connection is the rank's control socket then.
+    /// A visitor identifies its rank and gets the segment; its connection becomes the rank's control socket.
     pub(super) fn hear_visitor(&mut self, number: u32) {
         let Some(visitor) = self.visitors.get(&number) else {
             return;
@@ -379,7 +383,7 @@ impl Daemon {
                 "there is no such rank, or the key is that of another job",
             );
         };
-        // The program that ran before may have said its last word on the old socket.
+        // The previous program may have sent its last messages on the old socket.
         self.listen_to(local);
         let segment = match self.segment_for(local) {
             Ok(segment) => segment,

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that outnumber the CPUs: who is in MPI and sleeps much is put on one CPU with its neighbours, since waking
-//! somebody there is many times cheaper than on another. That is a preference, and given up where it does harm:
+//! CPU preference of ranks that outnumber the CPUs: a rank that is in MPI and sleeps much is bound to one CPU with
+//! its neighbours, since a wake-up on the same CPU is many times cheaper than one across CPUs. The preference is
+//! removed where it does harm:
 //!
-//! - a rank waits long for its CPU while another CPU has little to do: it gets the whole mask, and the preference again
+//! - a rank waits long for its CPU while another CPU is mostly idle: it gets the whole mask, and the preference again
 //!   once it sleeps most of the time;
-//! - a rank has several threads: all of them get the whole mask, for good.
+//! - a rank has several threads: all of them get the whole mask, permanently.
 //!
-//! A rank that had another mask than the job's in `MPI_Init` was bound by somebody else and is left alone. Programs that
-//! never call MPI keep the whole mask.
+//! A rank whose mask differs from the job's in `MPI_Init` was bound by the program or the user and is left alone.
+//! Programs that never call MPI keep the whole mask.
 //!
-//! The daemon does it and not the library, which does not see anything while its program computes.
+//! The daemon does this rather than the library, which is not active while its program computes.
 
 use super::{Daemon, sweep};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -17,29 +18,29 @@ use nix::unistd::Pid;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-/// Between two looks, for few ranks and for each of many.
+/// Interval between two checks: the first for few ranks, the second per rank for many.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const LOOK_EVERY_PER_RANK: Duration = Duration::from_millis(3);
 
-/// A rank that is looked after.
+/// State of a rank with a preferred CPU.
 #[derive(Debug)]
 pub(super) struct Tended {
     pid: u32,
-    /// The CPU that it prefers.
+    /// Its preferred CPU.
     cpu: usize,
-    /// It has the mask of that CPU now.
+    /// It is bound to that CPU now.
     preferring: bool,
     last: Sample,
 }
 
-/// What the scheduler has counted for a process since it began, in nanoseconds.
+/// The scheduler's counters of a process since its start, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sample {
     run: u64,
     delay: u64,
 }
 
-/// What a rank did between two looks.
+/// CPU use of a rank between two checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Use {
     cpu: usize,
@@ -48,7 +49,7 @@ struct Use {
     delay: u64,
 }
 
-/// How much the ranks that prefer a CPU have used of it.
+/// Time used on a CPU by the ranks that prefer it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Load {
     cpu: usize,
@@ -56,7 +57,7 @@ struct Load {
 }
 
 impl Use {
-    /// Whether it is to prefer its CPU from now on, of so many nanoseconds that have passed.
+    /// Whether it is to prefer its CPU from now on, given that `passed` nanoseconds have passed.
     fn prefers(&self, loads: &[Load], passed: u64) -> bool {
         if !self.preferring {
             return (self.run + self.delay) * 8 < passed;
@@ -68,7 +69,7 @@ impl Use {
 }
 
 impl Daemon {
-    /// A rank is in MPI now, as process `pid`.
+    /// A rank has called `MPI_Init`, as process `pid`.
     pub(super) fn begin_to_tend(&mut self, local: u32, pid: u32) {
         let placed = &self.job.ranks[local as usize];
         let Some(cpus) = placed.cpus.as_ref().filter(|_| placed.preferred) else {
@@ -94,20 +95,20 @@ impl Daemon {
         }
     }
 
-    /// A rank is through with MPI.
+    /// A rank has called `MPI_Finalize`.
     pub(super) fn end_to_tend(&mut self, local: u32) {
         if let Some(tended) = self.ranks[local as usize].tended.take() {
             give_whole_mask(tended.pid, &self.job.cpus.set());
         }
     }
 
-    /// When to look again.
+    /// When the next check is due.
     pub(super) fn next_tending(&self) -> Option<Instant> {
         let every = LOOK_EVERY.max(LOOK_EVERY_PER_RANK * self.job.local_size());
         self.tended_at.map(|last| last + every)
     }
 
-    /// Looks after all ranks, if it is time.
+    /// Checks all ranks, if it is due.
     pub(super) fn tend(&mut self, now: Instant) {
         let (Some(last), Some(due)) = (self.tended_at, self.next_tending()) else {
             return;
@@ -127,7 +128,7 @@ impl Daemon {
         }
     }
 
-    /// What each rank has used since the last look; those that are not to be looked after any more are left out.
+    /// CPU use of each rank since the last check; drops ranks that lose their preference permanently.
     fn look_at_use(&mut self) -> Vec<(usize, Use)> {
         let mut uses = Vec::with_capacity(self.ranks.len());
         for (local, rank) in self.ranks.iter_mut().enumerate() {
@@ -159,7 +160,7 @@ impl Daemon {
         tended.preferring = prefers;
         let preferred = self.job.ranks[local].cpus.as_ref();
         let mask = preferred.filter(|_| prefers).unwrap_or(&self.job.cpus);
-        // It may have ended.
+        // It may have terminated.
         let _ = sched_setaffinity(Pid::from_raw(tended.pid.cast_signed()), &mask.set());
     }
 }
@@ -183,12 +184,12 @@ fn first(mask: &CpuSet) -> Option<usize> {
     numbers(mask).next()
 }
 
-/// The scheduler's count of a process; `None` if it has ended or the system does not count.
+/// The scheduler's counters of a process; `None` if it has terminated or the kernel does not count.
 fn sample(pid: u32) -> Option<Sample> {
     sample_in(&format!("/proc/{pid}/schedstat"))
 }
 
-/// For how many nanoseconds a thread has wanted a CPU, whether or not it got one; `None` as above.
+/// CPU demand of a thread (running and runnable) in nanoseconds; `None` as for [`sample`].
 pub(super) fn wanted_ns(pid: u32, thread: i32) -> Option<u64> {
     let sample = sample_in(&format!("/proc/{pid}/task/{thread}/schedstat"))?;
     Some(sample.run.saturating_add(sample.delay))
@@ -201,14 +202,14 @@ fn sample_in(file: &str) -> Option<Sample> {
     Some(Sample { run, delay })
 }
 
-/// The folder of threads has a link for each besides its own two.
+/// `/proc/PID/task` has one link per thread besides its own two.
 fn has_threads(pid: u32) -> bool {
     std::fs::metadata(format!("/proc/{pid}/task")).is_ok_and(|folder| folder.nlink() > 3)
 }
 
 fn give_whole_mask(pid: u32, whole: &CpuSet) {
     for thread in sweep::threads(pid) {
-        // It may have ended, or belong to another user by now.
+        // It may have terminated, or its pid belong to another user by now.
         let _ = sched_setaffinity(Pid::from_raw(thread), whole);
     }
 }

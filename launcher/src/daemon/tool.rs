@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A debugger's own program on a host: what it needs to reach the ranks there.
+//! Starts a debugger's own program on a host, where it can attach to the ranks.
 
 use super::Daemon;
 use super::birth::Nest;
@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
 impl Daemon {
-    /// Starts what a debugger asked for: a program, and its arguments.
+    /// Starts the program that a debugger requested, with its arguments.
     pub(super) fn start_tool(&mut self, words: &[CString]) {
         let Some((program, arguments)) = words.split_first() else {
             return;
@@ -28,7 +28,7 @@ impl Daemon {
     }
 }
 
-/// With the launcher's folder and environment. It writes where the launcher complains, and ends with the daemon.
+/// With the launcher's folder and environment. Its output goes to standard error, and it ends with the daemon.
 fn start(nest: &Nest, program: &CString, arguments: &[CString]) -> std::io::Result<u32> {
     let text = |word: &CString| OsStr::from_bytes(word.to_bytes()).to_owned();
     let words = std::io::stderr().as_fd().try_clone_to_owned()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ranks of a node as bytes: ranks at equal distances that differ in nothing but their numbers are one entry. So the part of a
-//! host has some ten bytes for its ranks, however many these are, unless they have CPUs of their own.
+//! Encoding of a node's ranks: ranks at equal distances that differ in nothing but their numbers are one entry. So a
+//! host's part has about ten bytes for its ranks, however many there are, unless they have CPUs of their own.
 
 use super::Placed;
 use crate::series::Series;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Serialize, Deserialize)]
 struct Run {
     ranks: Series,
-    /// One of them; its own number does not count.
+    /// One of them; its rank is ignored.
     like: Placed,
 }
 
@@ -26,14 +26,14 @@ impl Run {
         }
     }
 
-    /// Takes the next rank in if it is one more of these; whether it is.
+    /// Appends a rank if it continues the run; returns whether it does.
     fn takes(&mut self, placed: &Placed) -> bool {
         let what = |placed: &Placed| (placed.app, placed.preferred);
         let is_like = what(&self.like) == what(placed) && self.like.cpus == placed.cpus;
         is_like && self.ranks.takes(placed.rank)
     }
 
-    /// Its ranks; `None` stands for one whose number is too large.
+    /// Its ranks; `None` for one whose number overflows.
     fn placed(self) -> impl Iterator<Item = Option<Placed>> {
         let placed = move |rank: Option<u32>| {
             rank.map(|rank| Placed {
