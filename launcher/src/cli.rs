@@ -18,28 +18,28 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a job has room on.
+/// Limits of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
-    /// CPUs, by which ranks are counted where nobody says.
+    /// Number of CPUs, which is the default number of ranks.
     pub cpus: usize,
-    /// Nodes among which they are divided.
+    /// Number of nodes among which ranks are divided.
     pub nodes: u32,
 }
 
 impl Room {
-    /// Ranks that it holds.
+    /// The most ranks that it holds.
     fn most_ranks(self) -> u32 {
         self.nodes.saturating_mul(MAX_LOCAL_RANKS)
     }
 
-    /// Ranks of a job where nobody says how many.
+    /// The number of ranks of a job without `-n`.
     fn default_ranks(self) -> u32 {
         let cpus = u32::try_from(self.cpus.max(1)).unwrap_or(1);
         cpus.min(self.most_ranks())
     }
 
-    /// Whether it holds the ranks of these.
+    /// Checks that it holds the ranks of these programs.
     pub(crate) fn check(self, apps: &[App]) -> Result<(), UsageError> {
         let total: u64 = apps.iter().map(|app| u64::from(app.ranks)).sum();
         if total <= u64::from(self.most_ranks()) {
@@ -51,7 +51,7 @@ impl Room {
         )))
     }
 
-    /// How many those are, in words.
+    /// The limit as text.
     fn limit(self) -> String {
         let most = self.most_ranks();
         match self.nodes {
@@ -203,14 +203,14 @@ pub struct Options {
 /// A variable for a rank's environment.
 pub type Variable = (OsString, OsString);
 
-/// Who reads standard input.
+/// Which ranks read standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Reader {
-    /// This rank; the others find theirs empty.
+    /// This rank; standard input of the others is empty.
     Rank(u32),
     /// All ranks, each all of it.
     All,
-    /// Nobody.
+    /// No rank.
     Nobody,
 }
 
@@ -226,12 +226,12 @@ impl Reader {
     }
 }
 
-/// Where `--stats` writes.
+/// Destination of `--stats`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatsPlace {
-    /// Standard error, as the launcher's other words.
+    /// Standard error.
     Words,
-    /// This file; JSON if its name ends so.
+    /// This file; JSON if its name ends in `.json`.
     File(PathBuf),
 }
 
@@ -250,13 +250,13 @@ pub struct App {
     pub program: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Variables to set, later ones win.
+    /// Variables to set; later ones override earlier ones.
     pub variables: Vec<Variable>,
-    /// Where to start it.
+    /// Working directory.
     pub folder: Option<PathBuf>,
 }
 
-/// What the user asked for.
+/// The parsed options of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// The programs, in rank order.
@@ -297,7 +297,7 @@ pub struct Request {
     pub quiet: bool,
     /// `--host`, `--hostfile`: without them all ranks are of this machine.
     pub hosts: Option<Hosts>,
-    /// What a batch system has given, if all hosts are of that.
+    /// The batch system's allocation, if all hosts are part of it.
     pub allocation: Option<Allocation>,
     /// `--launcher`.
     pub launcher: Option<String>,
@@ -305,7 +305,7 @@ pub struct Request {
     pub prefix: Option<PathBuf>,
     /// `--heartbeat`.
     pub heartbeat: Heartbeat,
-    /// Things that the user should know although they stop nothing.
+    /// Warnings for the user.
     pub remarks: Vec<String>,
 }
 
@@ -316,7 +316,7 @@ impl Request {
         self.apps.iter().map(|app| app.ranks).sum()
     }
 
-    /// How ranks are placed on the CPUs of a host, of which others have some if they are `shared`.
+    /// How ranks are placed on the CPUs of a host; `shared`: a quota or other hosts of the job take part of them.
     pub(crate) fn policy(&self, shared: bool) -> Policy {
         let asked = self.allocation.as_ref().and_then(|it| it.cpus_per_rank);
         Policy {
@@ -327,7 +327,7 @@ impl Request {
         }
     }
 
-    /// Takes the choices of single ranks, once their number is known.
+    /// Parses options that name single ranks, once the number of ranks is known.
     pub(crate) fn choose(&mut self, gdb: Option<&str>) -> Result<(), UsageError> {
         reader_in_range(self)?;
         if let Some(text) = gdb {
@@ -338,28 +338,28 @@ impl Request {
     }
 }
 
-/// A command line that was understood.
+/// Result of parsing a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed {
-    /// Start this.
+    /// Start this job.
     Run(Box<Request>),
-    /// Print this on standard output and end: help or version.
+    /// Print this on standard output and exit: help or version.
     Print(String),
 }
 
-/// Why a command line was not understood, in words.
+/// An error in the command line, for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageError(pub String);
 
-/// Understands the words after the command's name.
+/// Parses the arguments of the command.
 ///
 /// # Errors
-/// With words for the user.
+/// A message for the user.
 pub fn parse(words: Vec<OsString>, room: Room) -> Result<Parsed, UsageError> {
     understand(words, room, None)
 }
 
-/// The same where a batch system may have given hosts.
+/// As [`parse`], where a batch system may provide hosts.
 pub(crate) fn understand(
     words: Vec<OsString>,
     room: Room,
@@ -419,7 +419,7 @@ pub(crate) fn understand(
     Ok(Parsed::Run(Box::new(request)))
 }
 
-/// What the options of all programs say, without the programs.
+/// The options of all programs, without the programs.
 fn wanted(all: &[Options]) -> Result<Request, UsageError> {
     let heartbeat = last(all, |options| options.places.heartbeat.as_deref());
     Ok(Request {
@@ -458,7 +458,7 @@ fn wanted(all: &[Options]) -> Result<Request, UsageError> {
     })
 }
 
-/// Finds the hosts of the job, each with what the programs want of them.
+/// Finds the hosts of the job, and the programs' options for them.
 fn name_hosts(
     request: &mut Request,
     all: &[Options],
@@ -472,7 +472,7 @@ fn name_hosts(
         .collect();
     let choice = last(all, |options| options.places.rm);
     let around = around.filter(|_| choice.is_some() || !hosts::are_all_local(&own));
-    // Who names hosts need not hear of what names none.
+    // Warnings about allocations are dropped if hosts are named.
     let (mut unheard, names) = (Vec::new(), file.is_some() || !own.concat().is_empty());
     let heard = match names {
         true => &mut unheard,
@@ -505,7 +505,7 @@ fn name_hosts(
     Ok(())
 }
 
-/// Keeps what was found if all hosts are of it, and tells of it where the user wants to know.
+/// Keeps the allocation if all hosts are part of it, and reports it if the user wants that.
 fn take_allocation(
     request: &mut Request,
     found: Option<Allocation>,
@@ -543,7 +543,7 @@ fn per_host_number(text: &str) -> Result<u32, UsageError> {
     })
 }
 
-/// Whether there is a CPU for each rank, where the user wants that.
+/// Checks that there is a CPU for each rank, if the user requires that.
 fn not_crowded(request: &Request, room: Room, map_by: MapBy) -> Result<(), UsageError> {
     let (ranks, cpus) = (request.size(), room.cpus);
     if !map_by.is_strict || ranks as usize <= cpus {
@@ -567,7 +567,7 @@ fn reader_in_range(request: &Request) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// gdb has standard input.
+/// gdb takes standard input.
 fn gdb_reads(request: &mut Request, text: &str, reader_is_named: bool) -> Result<(), UsageError> {
     if reader_is_named && request.stdin != Reader::Nobody {
         return Err(UsageError(format!(
@@ -578,7 +578,8 @@ fn gdb_reads(request: &mut Request, text: &str, reader_is_named: bool) -> Result
     Ok(())
 }
 
-/// A program and its ranks, of which there are `unsaid` where nobody says; `None` if somebody must.
+/// A program and its ranks, of which there are `unsaid` by default; an error if that is `None` and the user gives no
+/// number.
 fn app(
     options: Options,
     (room, unsaid): (Room, Option<u32>),

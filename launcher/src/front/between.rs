@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What nodes have to say to each other about records, which goes through the front: who watches which rank of another node,
-//! and in which programs all are quiet. No system calls.
+//! Exchange between nodes through the front: which node watches which rank of another, in which programs all ranks
+//! are quiet, and PMI fences. No system calls.
 
 use crate::link::{Event, Order, Pairs, Whereabouts};
 use std::collections::{BTreeMap, BTreeSet};
 use wireup::ByNode;
 
-/// The nodes of a job by number, and what each has said.
+/// State of the exchange between the nodes of a job.
 #[derive(Debug)]
 pub(crate) struct Between {
     /// The node of each rank.
     ranks: ByNode,
-    /// By rank: the nodes that watch it, in ascending order. There may be many of few.
+    /// By rank: the nodes that watch it, in ascending order. Few ranks have many.
     watchers: BTreeMap<u32, Vec<u32>>,
-    /// What was said last of those that are watched.
+    /// The last location of each watched rank.
     last: BTreeMap<u32, Whereabouts>,
-    /// By number of a program: the nodes whose ranks are quiet there.
+    /// By program number: the nodes whose ranks are quiet in it.
     quiet: BTreeMap<u32, BTreeSet<usize>>,
-    /// What the ranks of nodes that are at a fence of PMI have put.
+    /// The pairs put by the ranks of nodes that are at a PMI fence.
     fenced: BTreeMap<usize, Pairs>,
-    /// Nodes whose ranks come to no fence any more, those that are gone among them.
+    /// Nodes whose ranks enter no further fence, including those that are gone.
     unfenced: BTreeSet<usize>,
     nodes: usize,
     gone: BTreeSet<usize>,
 }
 
-/// An order, and the nodes that it is for.
+/// An order and the nodes to send it to.
 pub(crate) type Passed = (Vec<usize>, Order);
 
 impl Between {
@@ -43,7 +43,7 @@ impl Between {
         }
     }
 
-    /// A further node.
+    /// Adds a node.
     pub(crate) fn add(&mut self) {
         self.nodes += 1;
     }
@@ -52,14 +52,15 @@ impl Between {
         self.ranks.node_of(rank).map(|node| node as usize)
     }
 
-    /// What follows for others from what a node said; `Err` gives back what is not between nodes.
+    /// Handles an event of a node: returns the resulting orders, or the event itself in `Err` if it does not belong
+    /// to the exchange.
     pub(crate) fn pass(&mut self, node: usize, event: Event) -> Result<Vec<Passed>, Event> {
         match event {
             Event::Watch(rank) => Ok(self.watch(node, rank).into_iter().collect()),
-            // Of ranks that are not its own a node knows nothing.
+            // A node reports only its own ranks.
             Event::Whereabouts(of) if self.node_of(of.rank) != Some(node) => Ok(Vec::new()),
             Event::Whereabouts(of) => Ok(self.tell(of)),
-            // It was counted among the gone.
+            // Already counted as gone.
             Event::Quiet(_) if self.gone.contains(&node) => Ok(Vec::new()),
             Event::Quiet(round) => {
                 self.quiet.entry(round).or_default().insert(node);
@@ -77,7 +78,7 @@ impl Between {
         }
     }
 
-    /// Lets all ranks go that are at a fence, if those of all nodes are; each node hears what all have put.
+    /// Ends the fence if all nodes are at it; each node gets the pairs of all.
     fn end_fence(&mut self) -> Vec<Passed> {
         if self.fenced.is_empty() {
             return Vec::new();
@@ -90,13 +91,13 @@ impl Between {
         }
         let fenced = std::mem::take(&mut self.fenced);
         let all: Pairs = fenced.into_values().flatten().collect();
-        // All that are there: it does no harm where nobody is at a fence, and what all are told is told once.
+        // To all living nodes, since a broadcast is sent once; it is ignored where no rank is at a fence.
         passed(self.living(), Order::Fence(all))
             .into_iter()
             .collect()
     }
 
-    /// A node is gone, with all its ranks: who watches them is told, and nobody waits for it.
+    /// A node is gone with all its ranks: its watchers are notified, and it counts as quiet.
     pub(crate) fn gone(&mut self, node: usize) -> Vec<Passed> {
         if !self.gone.insert(node) {
             return Vec::new();
@@ -135,13 +136,13 @@ impl Between {
             watchers.insert(place, number);
         }
         match self.last.get(&rank) {
-            // Its node says what changes. If it were asked again, it would tell all who watch it.
+            // Its node reports changes. A further request would make it report to all watchers.
             Some(of) if !is_first => Some((vec![node], Order::Whereabouts(of.clone()))),
             _ => is_first.then_some((vec![owner], Order::Watch(rank))),
         }
     }
 
-    /// Tells those who watch the rank.
+    /// Forwards a location to the nodes that watch the rank.
     fn tell(&mut self, of: Whereabouts) -> Vec<Passed> {
         let watchers = self.watchers.get(&of.rank);
         let nodes = watchers.map_or_else(Vec::new, |watchers| places(watchers));
@@ -150,7 +151,7 @@ impl Between {
         told.into_iter().collect()
     }
 
-    /// What is known of a rank whose node is gone. A record outlives it.
+    /// The last known location of a rank whose node is gone. A record outlives its rank.
     fn ended(&self, rank: u32) -> Whereabouts {
         let unknown = Whereabouts {
             rank,
@@ -166,14 +167,14 @@ impl Between {
         }
     }
 
-    /// Lets the ranks of a program go if all nodes that are there are quiet in it; once.
+    /// Releases the ranks of a program once all living nodes are quiet in it.
     fn release(&mut self, round: u32) -> Vec<Passed> {
         let quiet = self.quiet.get(&round).map_or(0, BTreeSet::len);
         if self.gone.len() + quiet < self.nodes {
             return Vec::new();
         }
         self.quiet.remove(&round);
-        // Whoever asks again where a rank is asks its node.
+        // Later requests for a location go to the rank's node again.
         self.watchers.clear();
         self.last.clear();
         let told = passed(self.living(), Order::AllQuiet(round));
@@ -186,7 +187,7 @@ impl Between {
     }
 }
 
-/// Nothing, for nobody.
+/// `None` if there is no node to send to.
 fn passed(nodes: Vec<usize>, order: Order) -> Option<Passed> {
     (!nodes.is_empty()).then_some((nodes, order))
 }
@@ -229,7 +230,7 @@ mod tests {
         let passed = between.pass(0, Event::Whereabouts(at(1)));
         let told = |nodes: &[usize]| vec![(nodes.to_vec(), Order::Whereabouts(at(1)))];
         assert_eq!(passed, Ok(told(&[1, 2])));
-        // Who comes late need not ask its node.
+        // A later watcher gets the location without a request to its node.
         assert_eq!(between.pass(1, Event::Watch(1)), Ok(told(&[1])));
         assert_eq!(between.pass(0, Event::Whereabouts(at(0))), Ok(vec![]));
         assert_eq!(between.pass(0, Event::Watch(9)), Ok(vec![]));
@@ -242,7 +243,7 @@ mod tests {
         let _ = between.pass(1, Event::Watch(0));
         let _ = between.pass(0, Event::Whereabouts(at(0)));
         let ended = |of| Whereabouts { ended: true, ..of };
-        // Where it was is still known.
+        // Its last location is kept.
         let told = |node| (vec![node], Order::Whereabouts(ended(at(0))));
         assert_eq!(between.gone(0), [told(1)]);
         assert_eq!(between.gone(0), []);
@@ -265,7 +266,7 @@ mod tests {
         let passed = between.pass(1, Event::Fence(put("b")));
         assert_eq!(passed, Ok(vec![(vec![0, 1, 2], Order::Fence(all))]));
         assert_eq!(between.pass(0, Event::Fence(vec![])), Ok(vec![]));
-        // Those that are gone, or have nobody left who comes, are not waited for.
+        // Nodes that are gone, or have no rank left that enters a fence, are not waited for.
         assert_eq!(between.gone(2), []);
         let released = vec![(vec![0, 1], Order::Fence(vec![]))];
         assert_eq!(between.pass(1, Event::NoFence), Ok(released.clone()));

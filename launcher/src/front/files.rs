@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--output`: a file for each rank and stream.
+//! `--output`: one file per rank and stream.
 
 use crate::link::Stream;
 use crate::program::cause;
@@ -9,10 +9,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{Error, Write};
 use std::path::{Path, PathBuf};
 
-/// Files that are kept open. Others are opened again, so that no limit of open files is met.
+/// Most open files. Others are closed and reopened, to stay below the limit of open files.
 const MOST_OPEN: usize = 128;
 
-/// The files of a job.
+/// The output files of a job.
 #[derive(Debug)]
 pub(crate) struct Files {
     folder: PathBuf,
@@ -21,8 +21,8 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Makes the folder and an empty file for each rank and stream, so that what cannot be written is known before
-    /// anything is started and nothing of an earlier job is left in them.
+    /// Creates the folder and an empty file for each rank and stream, so that errors are found before anything is
+    /// started and no output of an earlier job is left.
     pub(crate) fn create(folder: &Path, ranks: u32) -> Result<Self, String> {
         let said = |path: &Path, error: &Error| {
             format!(
@@ -33,7 +33,7 @@ impl Files {
             )
         };
         std::fs::create_dir_all(folder).map_err(|error| said(folder, &error))?;
-        // The job may be started in one folder and end in another.
+        // Absolute, since the current folder may change.
         let folder = std::path::absolute(folder).map_err(|error| said(folder, &error))?;
         let files = Self {
             folder,
@@ -49,7 +49,7 @@ impl Files {
         Ok(files)
     }
 
-    /// The file of a rank; numbers are of one length, so that names sort.
+    /// The path of a rank's file; numbers have equal length, so that names sort.
     pub(crate) fn path(&self, rank: u32, stream: Stream) -> PathBuf {
         let end = match stream {
             Stream::Out => "out",
@@ -59,7 +59,7 @@ impl Files {
         self.folder.join(format!("rank.{rank:0digits$}.{end}"))
     }
 
-    /// Writes at the end of a rank's file.
+    /// Appends to a rank's file.
     pub(crate) fn write(&mut self, rank: u32, stream: Stream, bytes: &[u8]) -> Result<(), Errno> {
         let known = (rank, stream);
         let result = match self.open.get_mut(&known) {

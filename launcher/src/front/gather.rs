@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The start of a job over several hosts, up to the word by which all daemons start their ranks: all hosts say that they are there,
-//! get their parts of the job, and say that they have found what it needs. What is wrong is told of all hosts at once.
+//! Start of a job over several hosts, up to the order by which all daemons start their ranks: all hosts report their
+//! facts, get their parts of the job, and report that they are ready. Errors of all hosts are reported together.
 
 use super::nodes::{Heard, Nodes};
 use super::signals::ENDING;
@@ -15,25 +15,25 @@ use nix::unistd::Pid;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Why a job was not started, and its exit code.
+/// Why a job was not started.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
-    /// For the user, a line each.
+    /// Messages for the user, one per line.
     pub(crate) lines: Vec<String>,
-    /// The exit code.
+    /// Exit code.
     pub(crate) code: u8,
 }
 
-/// What a host says that is not ready: words that stand behind its name and a colon, and an exit code.
+/// Error of a host: a message that follows its name and a colon, and an exit code.
 type Problem = (String, u8);
 
-/// What the hosts say, each once.
+/// Replies of all hosts, one each.
 pub(crate) struct Answers<'a, T> {
     names: &'a [String],
     all: Vec<Option<Result<T, Problem>>>,
 }
 
-/// So many hosts with the same problem are named.
+/// Most hosts that are named with the same error.
 const MOST_NAMED: usize = 8;
 
 impl<'a, T> Answers<'a, T> {
@@ -44,7 +44,7 @@ impl<'a, T> Answers<'a, T> {
         }
     }
 
-    /// The first problem of a host counts, whatever it has said before.
+    /// Records a reply. The first error of a host replaces any other reply.
     pub(crate) fn hear(&mut self, node: usize, answer: Result<T, Problem>) {
         if let Some(place) = self.all.get_mut(node)
             && !matches!(place, Some(Err(_)))
@@ -53,14 +53,14 @@ impl<'a, T> Answers<'a, T> {
         }
     }
 
-    /// Those that have not answered.
+    /// The hosts without a reply.
     fn missing(&self) -> Vec<&str> {
         let both = self.names.iter().zip(&self.all);
         let missing = both.filter(|(_, answer)| answer.is_none());
         missing.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Whoever has not answered has this problem.
+    /// Records this error for all hosts without a reply.
     fn give_up(&mut self, words: &str) {
         let missing = self.all.iter_mut().filter(|answer| answer.is_none());
         missing.for_each(|answer| *answer = Some(Err((words.to_owned(), 1))));
@@ -70,7 +70,7 @@ impl<'a, T> Answers<'a, T> {
         self.all.iter().all(Option::is_some)
     }
 
-    /// What they have answered; or the problems, each with all hosts that have it.
+    /// All replies; or the errors, each with all hosts that have it.
     pub(crate) fn end(self) -> Result<Vec<T>, Stop> {
         let total = self.all.len();
         let mut good = Vec::with_capacity(total);
@@ -100,7 +100,7 @@ impl<'a, T> Answers<'a, T> {
     }
 }
 
-/// Hosts that have the same to say.
+/// Formats a list of hosts.
 pub(crate) fn named(hosts: &[&str]) -> String {
     match hosts {
         [only] => format!("host {only}"),
@@ -112,22 +112,22 @@ pub(crate) fn named(hosts: &[&str]) -> String {
     }
 }
 
-/// While hosts are waited for: what the user does, and how long it takes.
+/// Waiting for hosts: handles signals and timeouts.
 pub(crate) struct Patience<'a> {
     signals: &'a SignalFd,
-    /// Of `--timeout`.
+    /// End of `--timeout`, and its length.
     until: Option<(Instant, Duration)>,
-    /// When it is said for whom is waited, once.
+    /// When the hosts that are waited for are reported; once.
     say_at: Option<Instant>,
 }
 
-/// After this time it is said for whom is waited.
+/// Time after which the hosts that are waited for are reported.
 const SAY_AFTER: Duration = Duration::from_secs(10);
-/// A daemon that has got its part has found what it needs within this time.
+/// Timeout for a daemon to report that it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
 impl<'a> Patience<'a> {
-    /// From now on. `limit`: of `--timeout`.
+    /// Starts the clocks. `limit` is that of `--timeout`.
     pub(crate) fn new(signals: &'a SignalFd, limit: Option<Duration>) -> Self {
         Self {
             signals,
@@ -136,7 +136,7 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// Waits until a stream or a signal has something, or for a while.
+    /// Waits until a stream or a signal is readable, or for [`LOOK_EVERY`].
     fn wait<'b>(&mut self, mut asked: Vec<PollFd<'b>>, missing: &[&str]) -> Result<(), Stop>
     where
         'a: 'b,
@@ -181,7 +181,7 @@ impl<'a> Patience<'a> {
                 ));
             }
             if signal == Signal::SIGTSTP {
-                // The terminal's shell takes over.
+                // Stops as the terminal requests.
                 let _ = kill(Pid::this(), Signal::SIGSTOP);
             }
         }
@@ -189,7 +189,7 @@ impl<'a> Patience<'a> {
     }
 }
 
-/// Between two looks at the clock.
+/// Longest wait between two checks of the clock, in milliseconds.
 const LOOK_EVERY: u16 = 250;
 
 fn are(missing: &[&str]) -> String {
@@ -204,7 +204,7 @@ fn stop(words: String, code: u8) -> Stop {
     }
 }
 
-/// What is said if the shepherd of this machine ends.
+/// The error if the shepherd of this machine ends.
 fn shepherd_is_gone() -> Stop {
     stop(
         "the shepherd of this machine is gone; nothing was started".to_owned(),
@@ -212,7 +212,7 @@ fn shepherd_is_gone() -> Stop {
     )
 }
 
-/// What hosts have said that are waited for.
+/// Collects the facts that hosts have reported.
 pub(crate) fn hear_facts(
     inbox: &mut Inbox,
     answers: &mut Answers<'_, Facts>,
@@ -222,14 +222,14 @@ pub(crate) fn hear_facts(
             Up::Here(node, facts) => answers.hear(node as usize, Ok(facts)),
             Up::Lost(node, loss) => answers.hear(node as usize, Err((loss.words, loss.code))),
             Up::Ended(node) => answers.hear(node as usize, Err(ended())),
-            // A daemon has nothing to say before it has its part.
+            // No daemon sends events before it has its part.
             Up::Event(..) | Up::Beat | Up::Line => (),
         }
     }
     Ok(())
 }
 
-/// What daemons have said that have their parts.
+/// Collects the daemons' reports that they are ready.
 pub(crate) fn hear_ready(nodes: &mut Nodes, answers: &mut Answers<'_, ()>) -> Result<(), Garbled> {
     while let Some((node, heard)) = nodes.take(0)? {
         match heard {
@@ -246,12 +246,12 @@ pub(crate) fn hear_ready(nodes: &mut Nodes, answers: &mut Answers<'_, ()>) -> Re
     Ok(())
 }
 
-/// What is said of a daemon that ends too early.
+/// The error of a daemon that ends too early.
 fn ended() -> Problem {
     ("its node daemon has ended without a word".to_owned(), 1)
 }
 
-/// Waits until each host has said what it is, or why it cannot be reached.
+/// Waits until each host has reported its facts, or why it cannot be reached.
 pub(crate) fn facts(
     edge: &mut Edge,
     names: &[String],
@@ -275,7 +275,8 @@ pub(crate) fn facts(
     }
 }
 
-/// Waits until each daemon has found what its ranks need, or has said what is missing. All nodes are reached over one way.
+/// Waits until each daemon has reported that it is ready, or what is missing. All nodes are reached over one
+/// connection.
 pub(crate) fn ready(
     nodes: &mut Nodes,
     names: &[String],

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--gdb`: gdb at the user's terminal, with the ranks that the user picked. Those of other hosts it has through `gdbserver`, which is
-//! started there by the remote shell and speaks through its standard input and output.
+//! `--gdb`: runs gdb at the user's terminal, attached to the ranks that the user chose. Ranks of other hosts are
+//! attached through `gdbserver`, which is started there by the remote shell and communicates over its standard input
+//! and output.
 
 use super::Signals;
 use super::input::in_foreground;
@@ -15,13 +16,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-/// A gdb that was asked for.
+/// The gdb of `--gdb`.
 #[derive(Debug)]
 pub(crate) struct Gdb {
     program: PathBuf,
     ranks: Vec<u32>,
     signals: Signals,
-    /// Of each node that is no part of this machine: its host, and how `gdbserver` is started there.
+    /// By node, unless it is on this machine: its host, and how `gdbserver` is started there.
     ways: Vec<Option<Reach>>,
     session: Option<Session>,
 }
@@ -29,29 +30,29 @@ pub(crate) struct Gdb {
 /// How ranks of another host are reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reach {
-    /// As the user knows it.
+    /// Name as the user typed it.
     pub(crate) host: String,
-    /// What calls the remote shell, as a line of shell that lacks its last word: what is to be done there.
+    /// Command line of the remote shell, for a shell, without the command to run there.
     pub(crate) line: String,
 }
 
-/// One that runs.
+/// A running gdb.
 #[derive(Debug)]
 struct Session {
     child: Child,
-    /// Readable when it has ended.
+    /// Pidfd of gdb.
     ended: OwnedFd,
-    /// The terminal is its own.
+    /// gdb is the terminal's foreground group.
     terminal: bool,
-    /// It has come to all its ranks, and said so.
+    /// It has attached to all its ranks and written to the FIFO.
     attached: bool,
 }
 
 impl Gdb {
-    /// The program.
+    /// Finds gdb.
     ///
     /// # Errors
-    /// With words for the user.
+    /// A message for the user.
     pub(crate) fn find() -> Result<PathBuf, String> {
         let search = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin"));
         let found = program::find(OsStr::new("gdb"), Path::new("/"), &search);
@@ -61,7 +62,7 @@ impl Gdb {
         })
     }
 
-    /// This gdb, for these ranks; it gets the signals as they were.
+    /// For these ranks; gdb gets the signal mask from before `rmpiexec` started.
     pub(crate) fn new(program: PathBuf, ranks: &[u32], signals: Signals) -> Self {
         Self {
             program,
@@ -72,12 +73,12 @@ impl Gdb {
         }
     }
 
-    /// Says how each node is reached; without it all are parts of this machine.
+    /// Sets how each node is reached; by default all are on this machine.
     pub(crate) fn reaching(self, ways: Vec<Option<Reach>>) -> Self {
         Self { ways, ..self }
     }
 
-    /// Starts it, to attach to its ranks' processes, each of a node, and to write to `fifo` then.
+    /// Starts gdb; it attaches to its ranks, found by `process` as node and pid, and then writes to `fifo`.
     pub(super) fn start(
         &mut self,
         fifo: &str,
@@ -121,11 +122,11 @@ impl Gdb {
         Ok(())
     }
 
-    /// What it is told.
+    /// The gdb commands.
     fn lines(&self, fifo: &str, process: impl Fn(u32) -> Option<(usize, u32)>) -> Vec<String> {
         let mut lines = vec!["set schedule-multiple on".to_owned()];
         if self.ways.iter().any(Option::is_some) {
-            // Else it does not let ranks of several hosts go on at once.
+            // Without it, gdb continues the ranks of one host only.
             lines.push("maint set target-non-stop on".to_owned());
         }
         let mut told = Vec::new();
@@ -153,31 +154,31 @@ impl Gdb {
         lines
     }
 
-    /// Readable when it has ended.
+    /// Readable when gdb has terminated.
     pub(super) fn end(&self) -> Option<BorrowedFd<'_>> {
         self.session.as_ref().map(|session| session.ended.as_fd())
     }
 
-    /// Something was written to the FIFO: whether that is how it tells that it has come to its ranks.
+    /// The FIFO was written to: returns whether that is gdb's report that it has attached.
     pub(super) fn attaches(&mut self) -> bool {
         let session = self.session.as_mut();
         session.is_some_and(|session| !std::mem::replace(&mut session.attached, true))
     }
 
-    /// It has ended; whether it had come to its ranks.
+    /// Reaps gdb; returns whether it had attached to its ranks.
     pub(super) fn over(&mut self) -> bool {
         let Some(mut session) = self.session.take() else {
             return true;
         };
         let _ = session.child.wait();
         if session.terminal {
-            // It may be gone.
+            // The terminal may be gone.
             let _ = tcsetpgrp(stdin(), getpgrp());
         }
         session.attached
     }
 
-    /// Somebody wants all this to end.
+    /// Sends SIGTERM to gdb.
     pub(super) fn ask_to_end(&self) {
         if let Some(session) = &self.session {
             let pid = Pid::from_raw(session.child.id().cast_signed());
@@ -186,12 +187,12 @@ impl Gdb {
     }
 }
 
-/// Page by page, or not, as the user has it from now on.
+/// Restores the user's setting of pagination.
 const RESTORE_PAGES: &str =
     "python gdb.execute('set pagination ' + ('on' if rmpi_paging else 'off'))";
 
-/// Signals that hold ranks and let them go are not the user's; and until gdb has come to its ranks it waits for no key, however
-/// small the terminal is: nobody could let the ranks go meanwhile.
+/// Passes the signals that hold and release ranks without a stop, and disables pagination until gdb has attached:
+/// while it waits for a key, the ranks cannot be released.
 const BEGIN: [&str; 9] = [
     "-q",
     "-iex",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the front does when it loses a host, a daemon or its shepherd: what that means for the job, and that nothing is left behind.
+//! Loss of a host, a daemon or the shepherd: the consequences for the job, and the clean-up of processes.
 
 use super::{Front, GIVE_UP_AFTER};
 use crate::failure::signal_words;
@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
 impl Front {
-    /// A host cannot be reached any more, or has lost its daemon. Its ranks are counted as failed.
+    /// A host cannot be reached any more, or has lost its daemon. Its ranks count as failed.
     pub(super) fn host_is_lost(&mut self, node: usize, loss: &Loss) {
         if self.nodes.is_gone(node) {
             return;
@@ -33,8 +33,8 @@ impl Front {
         news.into_iter().for_each(|event| self.hear(node, event));
     }
 
-    /// A daemon or the shepherd has ended without a word. The ranks of its nodes die with it, and what they left comes to this
-    /// process; those of other nodes are ended.
+    /// A daemon or the shepherd has ended unexpectedly. The ranks of its nodes are killed with it, and this process
+    /// adopts their leftovers; the ranks of other nodes are ended.
     pub(super) fn way_is_gone(&mut self, way: usize) {
         let lives = |front: &Self| !front.nodes.living_over(way).is_empty();
         while self.nodes.fill(way, &mut self.scratch).is_ok() && lives(self) {
@@ -78,7 +78,7 @@ impl Front {
     }
 }
 
-/// How a daemon has ended that should not have, in words, and the job's exit code.
+/// Describes the unexpected end of a daemon; returns text and exit code of the job.
 pub(crate) fn words_of(ending: Option<spawn::Ending>) -> (String, u8) {
     match ending {
         Some(spawn::Ending::Signal { number, .. }) => (
@@ -90,10 +90,10 @@ pub(crate) fn words_of(ending: Option<spawn::Ending>) -> (String, u8) {
     }
 }
 
-/// Ends a daemon that has nothing more to say; how it has ended.
+/// Kills a daemon whose connection is closed, and reaps it.
 fn end_of(daemon: u32) -> Option<spawn::Ending> {
     let daemon = Pid::from_raw(daemon.cast_signed());
-    // Where it has ended already, that is not changed.
+    // No effect if it has terminated already.
     let _ = kill(daemon, Signal::SIGKILL);
     match waitpid(daemon, None) {
         Ok(WaitStatus::Exited(_, code)) => Some(spawn::Ending::Code(code)),
@@ -105,7 +105,8 @@ fn end_of(daemon: u32) -> Option<spawn::Ending> {
     }
 }
 
-/// Waits for the end of a daemon or shepherd that ends what it has started, and kills all that is left when that takes too long.
+/// Waits until a daemon or shepherd has ended its own children and terminated; after a timeout, kills all
+/// descendants.
 pub(crate) fn wait_or_clear_up(shepherd: u32) {
     let until = Instant::now() + GIVE_UP_AFTER;
     while Instant::now() < until {
@@ -119,7 +120,7 @@ pub(crate) fn wait_or_clear_up(shepherd: u32) {
     clear_up(shepherd);
 }
 
-/// Kills until no descendant is left; how `daemon` ended.
+/// Kills all descendants; returns how `daemon` ended.
 pub(super) fn clear_up(daemon: u32) -> Option<spawn::Ending> {
     let until = Instant::now() + GIVE_UP_AFTER;
     let mut ended = None;

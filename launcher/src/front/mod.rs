@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The front: what the user sees of a job. It passes lines out and input in, decides what a failure or a signal means
-//! for the job, says so, and knows the exit code.
+//! The front: the job as the user sees it. It writes output, reads input, decides and reports the consequences of
+//! failures and signals, and determines the exit code.
 
 pub(crate) mod between;
 mod debugger;
@@ -50,29 +50,29 @@ use signals::ENDING;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// What is said of a descriptor that was closed from the start.
+/// Error for a standard descriptor that was closed from the start.
 pub(crate) const CLOSED: &str = "it is closed (name /dev/null if nobody wants it)";
 
-/// Exit code after `--timeout`, as that of the command `timeout`.
+/// Exit code after `--timeout`, the same as of the `timeout` command.
 const TIMEOUT_CODE: u8 = 124;
-/// Killing what a dead daemon left is given up after this time.
+/// Time after which killing the leftovers of a dead daemon is given up.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
-/// The same signal again within this time is the same wish: `timeout` sends one to the process and to its group.
+/// The same signal within this time counts once: `timeout` sends it to the process and to its group.
 const SAME_WISH: Duration = Duration::from_millis(200);
 
-/// How long output may take after a second signal, once all ranks are gone.
+/// Time for pending output after a second signal, once all ranks are gone.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What a job may have besides.
+/// Optional features of a job.
 pub(crate) struct Extras {
-    /// Of `--output`.
+    /// `--output`.
     pub(crate) files: Option<Files>,
-    /// Of `--report`.
+    /// `--report`.
     pub(crate) phases: Option<Phases>,
-    /// Of `--stats`.
+    /// `--stats`.
     pub(crate) stats: Option<Stats>,
-    /// Who asks what the ranks of other hosts wait for.
+    /// Server for queries about what the ranks of all hosts wait for.
     pub(crate) visits: Option<Visits>,
 }
 
@@ -81,32 +81,32 @@ pub(crate) struct Front {
     signals: SignalFd,
     output: Output,
     input: Input,
-    /// Of `--timeout`, and when it is over: not as long as the ranks are held.
+    /// Length of `--timeout`, and its end. It does not run while ranks are held.
     limit: Option<Duration>,
     timeout: Option<Instant>,
     debugger: Debugger,
     ladder: Option<Ladder>,
     code: Option<u8>,
-    /// Nothing of the job is left.
+    /// No process of the job is left.
     is_over: bool,
-    /// Failures after `MPI_Finalize` are not told.
+    /// Failures after `MPI_Finalize` are not reported.
     quiet: bool,
-    /// The ranks' processes are told.
+    /// The pids of the ranks are printed.
     verbose: bool,
     stdin: Reader,
-    /// The others go on when a rank fails.
+    /// The job continues when a rank fails.
     keep_going: bool,
-    /// Where they do: how many have failed, and what was said of the first.
+    /// In that case: the number of failed ranks, and the message of the first.
     failed: Option<(u32, String)>,
-    /// When the job came to what, if somebody wants to know.
+    /// Times of the job's phases, if the user wants a report.
     phases: Option<Phases>,
-    /// What the ranks did, if somebody wants to know.
+    /// Records of the ranks, if the user wants statistics.
     stats: Option<Stats>,
-    /// Who asks what the ranks of other hosts wait for.
+    /// Server for queries about what the ranks of all hosts wait for.
     visits: Option<Visits>,
-    /// The user has been told what ranks find of their network.
+    /// A remark of a rank about its network was printed.
     has_remarked: bool,
-    /// The user is impatient: once all ranks are gone, output is waited for until this time only.
+    /// After a second signal: time limit for pending output, once all ranks are gone.
     output_until: Option<Instant>,
     /// The last signal that asked to end, and when it came.
     asked: Option<(Signal, Instant)>,
@@ -114,7 +114,7 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    /// The front of a job whose daemons have just been made.
+    /// The front of a job whose daemons have just been forked.
     pub(crate) fn new(
         request: &Request,
         signals: Signals,
@@ -161,12 +161,12 @@ impl Front {
         self.timeout = self.limit.map(|limit| Instant::now() + limit);
     }
 
-    /// Says something on standard error.
+    /// Prints a message on standard error.
     pub(crate) fn say(&mut self, words: &str) {
         self.output.say(words);
     }
 
-    /// Attends to the job until it is over and everything is written, or cannot be.
+    /// Runs turns until the job is over and all output is written or given up.
     fn attend(&mut self) {
         let lasts = |front: &Self| !front.is_over || front.debugger.gdb_end().is_some();
         while lasts(self) || !(self.output.is_idle() || self.is_late()) {
@@ -176,15 +176,15 @@ impl Front {
         }
     }
 
-    /// Attends to the job until it is over; its exit code.
+    /// Runs the job to its end; returns its exit code.
     pub(crate) fn run(mut self) -> u8 {
         self.attend();
         self.look_at_output();
-        // What was said of the last output is to be written, too.
+        // Messages about the last output must be written, too.
         self.attend();
         for way in 0..self.nodes.ways() {
             match self.nodes.process_of(way) {
-                // It may have to wait for hosts; it is given a time for that once nobody hears it.
+                // It may wait for hosts, but not for long once this connection is closed.
                 (shepherd, true) => {
                     self.nodes.hang_up();
                     wait_or_clear_up(shepherd);
@@ -200,10 +200,10 @@ impl Front {
             .is_some_and(|until| until <= Instant::now())
     }
 
-    /// One bounded turn.
+    /// Makes one bounded turn.
     ///
     /// # Errors
-    /// A way at whose end nobody is any more.
+    /// A connection that the other side has closed.
     fn turn(&mut self) -> Result<(), usize> {
         let now = Instant::now();
         self.on_time(now);
@@ -224,7 +224,7 @@ impl Front {
                     Some(Wish::Tool(words)) => {
                         self.order(&Order::Tool(words));
                         self.nodes.flush()?;
-                        // Who came late has its breakpoint now, and reads the table there.
+                        // The debugger sets its breakpoint late, and reads the table there.
                         self.debugger.spawned();
                     }
                     None => (),
@@ -260,8 +260,8 @@ impl Front {
         ));
     }
 
-    /// Waits for something to happen; where it did. Who is not asked does not tell that its other end is closed, which it
-    /// would do again and again.
+    /// Waits for events. Descriptors that are not of interest now are left out, since poll would report their closed
+    /// ends again and again.
     fn wait(&mut self, now: Instant) -> Vec<Source> {
         let wants_input = !self.is_over && self.input.is_wanted(now);
         let timeout = self.next_time().map_or(PollTimeout::NONE, |at| {
@@ -324,7 +324,7 @@ impl Front {
         self.nodes.order(order);
     }
 
-    /// Begins to end the job, unless that has begun or is no longer needed; the first reason is the one that counts.
+    /// Starts the escalation, unless it has started or the job is over; the first reason counts.
     fn end(&mut self, ladder: impl FnOnce(Instant) -> Ladder, code: u8, words: &str) {
         if self.ladder.is_some() || self.is_over {
             return;
@@ -332,7 +332,7 @@ impl Front {
         self.say(words);
         self.code.get_or_insert(code);
         self.debugger.aborting(words);
-        // Only now: a debugger may have looked at the job for long.
+        // Only now: a debugger may have stopped this process for long.
         self.ladder = Some(ladder(Instant::now()));
     }
 
@@ -343,7 +343,7 @@ impl Front {
                 continue;
             };
             if ENDING.contains(&signal) {
-                // A debugger stops for it, as at any program (Ctrl-C), and may keep it.
+                // A debugger stops for the signal, as with any program (Ctrl-C), and may discard it.
                 if !spawn::is_traced() || spawn::show_to_tracer(signal) {
                     self.asked_to_end(signal);
                 }
@@ -352,7 +352,7 @@ impl Front {
             self.order(&Order::Signal(number));
             if signal == Signal::SIGTSTP {
                 let _ = self.nodes.flush();
-                // The terminal's shell takes over; SIGCONT comes the same way as this signal.
+                // SIGSTOP takes effect here; SIGCONT is handled like this signal.
                 let _ = kill(Pid::this(), Signal::SIGSTOP);
             }
         }
@@ -368,11 +368,11 @@ impl Front {
         self.debugger.ask_gdb_to_end();
         let code = 128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0));
         if self.is_over {
-            // Only output is left, and nobody takes it.
+            // Only output is left, and its reader is stuck.
             self.code.get_or_insert(code);
             self.output_until = Some(now);
         } else if self.output_until.is_some() {
-            // Not even the daemons answer.
+            // Not even the daemons respond.
             for way in self.nodes.living_ways() {
                 let (process, _) = self.nodes.process_of(way);
                 let _ = kill(Pid::from_raw(process.cast_signed()), Signal::SIGKILL);
@@ -428,7 +428,7 @@ impl Front {
         }
     }
 
-    /// Something has happened in the job, of which this node was the last to tell.
+    /// Handles an event of the job; `node` sent it, or was the last of all nodes to do so.
     fn hear(&mut self, node: usize, event: Event) {
         match event {
             Event::Output {
@@ -473,7 +473,7 @@ impl Front {
                 }
             }
             Event::Gone(gone) => self.all_gone(&gone),
-            // Those are between nodes, and were passed on; and that was waited for before.
+            // These were forwarded between nodes, or waited for before.
             Event::Watch(_)
             | Event::Whereabouts(_)
             | Event::Quiet(_)
@@ -494,13 +494,13 @@ impl Front {
         self.debugger.started(node, started);
     }
 
-    /// All ranks stand still for a debugger.
+    /// All ranks are held for a debugger.
     fn held(&mut self) {
         if self.ladder.is_some() {
             // The job has failed before.
             return;
         }
-        // A debugger that has named its program already may let this process go on only once that has come.
+        // If a debugger has set its program already, it must run before this process continues.
         let named = self.debugger.tool();
         let is_named = named.is_some();
         if let Some(tool) = named {
@@ -518,7 +518,7 @@ impl Front {
         }
     }
 
-    /// Nothing goes on in the job; one command shows why.
+    /// Reports a standstill, with the command that shows the reason.
     fn stands_still(&mut self, seconds: u64) {
         if self.ladder.is_some() {
             return;
@@ -540,11 +540,11 @@ impl Front {
 
     fn failed(&mut self, node: usize, failure: &Failure) {
         if self.ladder.is_some() {
-            // What happens to ranks that are being ended is no news.
+            // Ranks that are being ended are not reported.
             return;
         }
         let words = failure.on_host(self.nodes.host(node)).to_string();
-        // MPI_Abort means all.
+        // MPI_Abort ends all ranks.
         let unsaid = failure.finalized && self.quiet;
         if self.keep_going && !unsaid && !matches!(failure.how, How::Abort { .. }) {
             self.code.get_or_insert_with(|| failure.exit_code());
@@ -573,13 +573,13 @@ impl Front {
 
     fn all_gone(&mut self, gone: &Gone) {
         if self.nodes.has_lost_any() {
-            // What ranks have left behind whose daemon could not see to it.
+            // Kills leftovers of ranks whose daemon was lost.
             clear_up(0);
         }
         self.tell_end(gone);
     }
 
-    /// The job is over; what had to be done for that.
+    /// Reports how the job was ended.
     fn tell_end(&mut self, gone: &Gone) {
         let ranks = |count| counted(count, "rank", "ranks");
         match (gone.signalled, gone.killed) {
@@ -625,7 +625,7 @@ impl Front {
         self.is_over = true;
     }
 
-    /// What is said last.
+    /// Prints the final reports.
     fn sum_up(&mut self) {
         if let Some((count, first)) = self.failed.take() {
             let count = counted(count, "rank has failed", "ranks have failed");
@@ -650,7 +650,7 @@ impl Front {
         }
     }
 
-    /// Words of a daemon, with its host where there are several.
+    /// Prefixes a daemon's message with its host where there are several.
     fn of_host(&self, node: usize, words: String) -> String {
         match self.nodes.count() {
             1 => words,
@@ -659,22 +659,22 @@ impl Front {
     }
 }
 
-/// The name of this machine, as other machines know it too.
+/// The host name of this machine.
 pub(crate) fn host() -> String {
     let name = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|_| "localhost".to_owned())
 }
 
-/// Where something happens that a front waits for.
+/// What poll reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Signals,
     Output,
     Input,
-    /// That of a way.
+    /// The connection of this number.
     Edge(usize),
     Debugger,
     Gdb,
-    /// Who asks what the ranks wait for.
+    /// The query server.
     Visit(visits::Ask),
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The nodes of a job as its front sees them: a daemon each, and an edge to it. What every node has to say before it is true
-//! of the job (all ranks stand still, nothing is left, so much input was taken) is put together here.
+//! The nodes of a job as its front sees them: one daemon each, and the connections to them. Events that hold for the
+//! job only when all nodes have reported them (all ranks held, no process left, input consumed) are combined here.
 
 use super::between::{Between, Passed};
 use super::now;
@@ -22,7 +22,7 @@ pub(crate) struct Nodes {
     passed_on: PassedOn,
 }
 
-/// What the job has been told already that is said only once.
+/// Events of the job that were reported and are reported only once.
 #[derive(Debug, Default)]
 struct PassedOn {
     held: bool,
@@ -30,60 +30,60 @@ struct PassedOn {
     gone: bool,
 }
 
-/// A process that this one has made, and over which nodes are reached.
+/// A child process of the front over which nodes are reached.
 #[derive(Debug)]
 struct Way {
     edge: Edge,
     process: u32,
-    /// It is the shepherd of a job over several hosts, and not a daemon.
+    /// It is the shepherd of a job over several hosts, not a daemon.
     is_shepherd: bool,
-    /// What was heard and not taken yet, by node.
+    /// Messages that were received and not taken yet, with their nodes.
     heard: VecDeque<(usize, Heard)>,
-    /// How many nodes that are reached over it may still say something.
+    /// Nodes over this link that have not ended.
     living: usize,
 }
 
-/// What is heard of a node.
+/// Message about a node.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// Its daemon says this.
+    /// An event of its daemon.
     Event(Event),
-    /// It is lost, and with it its ranks.
+    /// The node is lost with its ranks.
     Lost(Loss),
 }
 
 /// One node.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// The number of the process over which it is reached.
+    /// The link over which it is reached.
     way: usize,
-    /// What its daemon has said and was not read yet.
+    /// Bytes of its daemon that were not parsed yet.
     inbox: Inbox,
-    /// The machine's name.
+    /// Name of the machine.
     host: String,
     /// Some of its ranks read standard input.
     reads: bool,
-    /// Standard input that those have taken, all in all.
+    /// Bytes of standard input that those have consumed.
     taken: u64,
-    /// Its ranks stand still for a debugger.
+    /// Its ranks are held for a debugger.
     held: bool,
     /// Its ranks have made no progress for so many seconds.
     standstill: Option<u64>,
-    /// The phases that its ranks have come to, by number.
+    /// The phases that its ranks have reached, by number.
     reached: [bool; PHASES],
     /// How it ended.
     gone: Option<Gone>,
-    /// Its daemon, a child of this process, has ended without a word.
+    /// Its daemon, a child of this process, has ended unexpectedly.
     is_lost: bool,
-    /// Its daemon says what no daemon of this build says.
+    /// Its daemon has sent invalid frames.
     is_garbled: bool,
 }
 
-/// Phases have numbers below this.
+/// One more than the last phase.
 const PHASES: usize = Phase::Ended as usize + 1;
 
 impl Node {
-    /// A node of which nothing was heard yet. `reads`: some of its ranks read standard input.
+    /// A new node. `reads`: some of its ranks read standard input.
     pub(crate) fn new(host: String, reads: bool) -> Self {
         Self {
             way: 0,
@@ -100,7 +100,7 @@ impl Node {
         }
     }
 
-    /// What its daemon has said so far; where that is nonsense, it is lost.
+    /// Parses the events of its daemon; invalid bytes count as a loss.
     fn hear(&mut self) -> Vec<Heard> {
         let mut heard = Vec::new();
         loop {
@@ -120,16 +120,16 @@ impl Node {
     }
 }
 
-/// How many nodes have said what, so that nothing has to be asked of all of them with each event.
+/// Counts of nodes by state, so that no event needs a pass over all nodes.
 #[derive(Debug, Default)]
 struct Tally {
     reading: usize,
     living: usize,
-    /// Of those that live.
+    /// Of the living nodes.
     held: usize,
     standing_still: usize,
     reached: [usize; PHASES],
-    /// When any node, living or not, came to a phase last.
+    /// By phase: the latest time at which any node reached it, whether living or not.
     latest: [Option<u64>; PHASES],
 }
 
@@ -162,7 +162,7 @@ impl Tally {
             .for_each(|(number, _)| step(number));
     }
 
-    /// Whether so many are all nodes that are still there; not where none is.
+    /// Whether `number` is the number of living nodes, and not 0.
     fn is_all(&self, number: usize) -> bool {
         self.living > 0 && number == self.living
     }
@@ -176,7 +176,7 @@ fn lost(words: &str) -> Loss {
 }
 
 impl Nodes {
-    /// Those of a job whose ranks are on these nodes, each of which is to be added.
+    /// For a job whose ranks are on these nodes; the nodes are added one by one.
     pub(crate) fn of(ranks: ByNode) -> Self {
         Self {
             all: Vec::new(),
@@ -187,7 +187,7 @@ impl Nodes {
         }
     }
 
-    /// A further process over which nodes are reached that follow.
+    /// Adds a process over which the nodes are reached that are added next.
     pub(crate) fn add_way(&mut self, edge: Edge, process: u32, is_shepherd: bool) {
         self.ways.push(Way {
             edge,
@@ -198,7 +198,7 @@ impl Nodes {
         });
     }
 
-    /// A further node, that is reached over the last way.
+    /// Adds a node that is reached over the last link.
     pub(crate) fn add(&mut self, node: Node) {
         let way = self.ways.len().saturating_sub(1);
         if let Some(way) = self.ways.last_mut() {
@@ -209,23 +209,23 @@ impl Nodes {
         self.between.add();
     }
 
-    /// How many nodes there are, those that have ended among them.
+    /// Number of nodes, including those that have ended.
     pub(crate) fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// How many processes there are over which nodes are reached.
+    /// Number of links.
     pub(crate) fn ways(&self) -> usize {
         self.ways.len()
     }
 
-    /// The process of a way, and whether it is a shepherd.
+    /// The pid behind a link, and whether it is a shepherd.
     pub(crate) fn process_of(&self, way: usize) -> (u32, bool) {
         let way = &self.ways[way];
         (way.process, way.is_shepherd)
     }
 
-    /// The nodes that are reached over a way and of which something may still be heard.
+    /// The living nodes that are reached over a link.
     pub(crate) fn living_over(&self, way: usize) -> Vec<usize> {
         let over = self.living().filter(|node| self.all[*node].way == way);
         over.collect()
@@ -246,7 +246,7 @@ impl Nodes {
         (0..self.count()).map(|node| (self.host(node).to_owned(), self.ranks_of(node)))
     }
 
-    /// The nodes of which something may still be heard.
+    /// The nodes that have not ended.
     pub(crate) fn living(&self) -> impl Iterator<Item = usize> {
         let living = |(_, node): &(usize, &Node)| node.gone.is_none();
         (0..)
@@ -255,12 +255,12 @@ impl Nodes {
             .map(|(number, _)| number)
     }
 
-    /// The ways over which nodes are reached that live.
+    /// The links with living nodes.
     pub(crate) fn living_ways(&self) -> impl Iterator<Item = usize> {
         (0..self.ways.len()).filter(|way| self.ways[*way].living > 0)
     }
 
-    /// The streams on which nodes say something, and the others on which something waits for room, by way.
+    /// The descriptors to poll, with their links.
     pub(crate) fn edges(&self) -> impl Iterator<Item = (usize, PollFd<'_>)> {
         self.living_ways().flat_map(|number| {
             let edge = &self.ways[number].edge;
@@ -273,7 +273,7 @@ impl Nodes {
         })
     }
 
-    /// How they have ended, all together.
+    /// Sum of how all nodes ended.
     fn sum(&self) -> Gone {
         let mut sum = Gone::default();
         for gone in self.all.iter().filter_map(|node| node.gone.as_ref()) {
@@ -286,12 +286,12 @@ impl Nodes {
         sum
     }
 
-    /// Whether some rank reads standard input.
+    /// Whether any rank reads standard input.
     pub(crate) fn has_readers(&self) -> bool {
         self.tally.reading > 0
     }
 
-    /// Puts an order into the way of those that it is for. [`flush`](Self::flush) sends it.
+    /// Queues an order for the nodes that need it. [`flush`](Self::flush) sends it.
     pub(crate) fn order(&mut self, order: &Order) {
         let is_input = matches!(order, Order::Input(_) | Order::InputEnd);
         let mut bytes = Vec::new();
@@ -308,7 +308,7 @@ impl Nodes {
         }
     }
 
-    /// Tells the ranks of all others that those of a node have failed; how many these are.
+    /// Reports the ranks of a lost node to all other nodes; returns their number.
     pub(crate) fn tell_lost(&mut self, node: usize, why: &str) -> u32 {
         let ranks = self.ranks_of(node);
         self.order(&Order::Lost {
@@ -318,12 +318,12 @@ impl Nodes {
         u32::try_from(ranks.len()).unwrap_or(0)
     }
 
-    /// Puts an order into the way of one node.
+    /// Queues an order for one node.
     pub(crate) fn order_one(&mut self, node: usize, order: &Order) {
         self.order_some(&[node], order);
     }
 
-    /// The same of several, each of which is named once.
+    /// Queues an order for several nodes, each named once.
     fn order_some(&mut self, nodes: &[usize], order: &Order) {
         let there = nodes.iter().filter(|node| self.all[**node].gone.is_none());
         let there: Vec<usize> = there.copied().collect();
@@ -337,7 +337,7 @@ impl Nodes {
         }
     }
 
-    /// Puts bytes into the way of a node that are orders already.
+    /// Queues an encoded order for a node.
     pub(crate) fn order_bytes(&mut self, node: usize, bytes: &[u8]) {
         let way = &mut self.ways[self.all[node].way];
         if way.is_shepherd {
@@ -347,7 +347,7 @@ impl Nodes {
         }
     }
 
-    /// Puts bytes into the way of all nodes that are orders already. Over a shepherd they go once, however many nodes it leads to.
+    /// Queues encoded orders for all nodes: once per shepherd, however many nodes are behind it.
     pub(crate) fn order_all_bytes(&mut self, bytes: &[u8]) {
         for way in &mut self.ways {
             match way.is_shepherd {
@@ -357,10 +357,10 @@ impl Nodes {
         }
     }
 
-    /// Sends what the sockets take.
+    /// Sends queued data as far as there is room.
     ///
     /// # Errors
-    /// The first way at whose end nobody is any more.
+    /// The first link that the other side has closed.
     pub(crate) fn flush(&mut self) -> Result<(), usize> {
         let mut closed = None;
         let living: Vec<usize> = self.living_ways().collect();
@@ -372,15 +372,15 @@ impl Nodes {
         closed.map_or(Ok(()), Err)
     }
 
-    /// Reads once what was said over a way.
+    /// Reads once from a link.
     ///
     /// # Errors
-    /// Nobody is there any more.
+    /// The other side has closed it.
     pub(crate) fn fill(&mut self, way: usize, scratch: &mut [u8]) -> Result<(), Closed> {
         self.ways[way].edge.fill(scratch)
     }
 
-    /// What was heard next of a node that is reached over this way.
+    /// Takes the next message about a node that is reached over this link.
     pub(crate) fn take(&mut self, number: usize) -> Result<Option<(usize, Heard)>, Garbled> {
         let way = &mut self.ways[number];
         if !way.is_shepherd {
@@ -421,46 +421,46 @@ impl Nodes {
                 let loss = lost("its node daemon has ended without a word");
                 way.heard.push_back((node as usize, Heard::Lost(loss)));
             }
-            // They came before there were nodes.
+            // Handled before the nodes were added.
             Up::Here(..) | Up::Beat | Up::Line => (),
         }
         Ok(())
     }
 
-    /// A node's daemon has ended without a word. What follows for the job, as of [`put_together`](Self::put_together).
+    /// A node's daemon has ended unexpectedly. Returns events of the job, as [`put_together`](Self::put_together).
     pub(crate) fn lost(&mut self, node: usize) -> Vec<Event> {
         self.all[node].is_lost = true;
         self.lost_far(node)
     }
 
-    /// A node gets no ranks: its daemon ends, and nothing of it is waited for.
+    /// Ends the daemon of a node without ranks, and counts the node as ended.
     pub(crate) fn retire(&mut self, node: usize) {
         self.order_one(node, &Order::Kill);
         self.put_together(node, Event::Gone(Gone::default()));
     }
 
-    /// The same as [`lost`](Self::lost) where others have seen to what its ranks left behind.
+    /// As [`lost`](Self::lost), where a shepherd cleans up on the node.
     pub(crate) fn lost_far(&mut self, node: usize) -> Vec<Event> {
         self.put_together(node, Event::Gone(Gone::default()))
     }
 
-    /// Says and hears nothing more: whoever is at the other ends sees that this process is gone.
+    /// Closes all connections.
     pub(crate) fn hang_up(&mut self) {
         self.ways.iter_mut().for_each(|way| way.edge.forget());
     }
 
-    /// Whether a node has ended, or is lost.
+    /// Whether a node has ended or is lost.
     pub(crate) fn is_gone(&self, node: usize) -> bool {
         self.all[node].gone.is_some()
     }
 
-    /// Whether a daemon of this process has ended without a word.
+    /// Whether a daemon that this process forked has ended unexpectedly.
     pub(crate) fn has_lost_any(&self) -> bool {
         self.all.iter().any(|node| node.is_lost)
     }
 
-    /// What an event of one node means for the job: nothing as long as others have to say the same, and more than one thing
-    /// where others have waited for this node.
+    /// Combines an event of one node with those of the others. Returns the resulting events of the job: none while
+    /// other nodes are missing, and several where this node was the last one for several events.
     pub(crate) fn put_together(&mut self, number: usize, event: Event) -> Vec<Event> {
         let event = match self.between.pass(number, event) {
             Ok(passed) => {
@@ -491,7 +491,7 @@ impl Nodes {
         news
     }
 
-    /// Notes what a node says.
+    /// Updates the state of a node.
     fn change(&mut self, number: usize, event: Event) {
         let node = &mut self.all[number];
         self.tally.remove(node);
@@ -517,7 +517,8 @@ impl Nodes {
         }
     }
 
-    /// The first rank in MPI is that of any node; all else is reached when the last node has come to it.
+    /// The first rank in `MPI_Init` is the first of any node; all other phases are reached when the last node has
+    /// reached them.
     fn new_phases(&mut self) -> Vec<Event> {
         let tally = &self.tally;
         let is_new = |phase: &Phase| {
@@ -535,7 +536,7 @@ impl Nodes {
         new.into_iter().map(reached).collect()
     }
 
-    /// What has changed with standard input since those that read had taken so much.
+    /// The change in consumed input since it was `before`.
     fn input_since(&self, before: Option<u64>) -> Option<Event> {
         if !self.has_readers() {
             return Some(Event::InputClosed);
@@ -544,7 +545,7 @@ impl Nodes {
         (more > 0).then_some(Event::InputTaken(more))
     }
 
-    /// Standard input that all have taken which still read.
+    /// Bytes of standard input consumed by all nodes that still read it.
     fn taken(&self) -> Option<u64> {
         let reading = self.all.iter().filter(|node| node.reads);
         reading.map(|node| node.taken).min()
@@ -556,7 +557,7 @@ impl Nodes {
         is_new.then_some(Event::Held)
     }
 
-    /// Said once, and again when all have said it again.
+    /// Reported once, and again when all nodes have reported it again.
     fn all_stand_still(&mut self) -> Option<Event> {
         if !self.tally.is_all(self.tally.standing_still) {
             return None;
@@ -576,7 +577,7 @@ impl Nodes {
     }
 }
 
-/// Whether an event says something that is true of the job once all nodes have said it.
+/// Whether an event holds for the job only when all nodes have reported it.
 fn is_put_together(event: &Event) -> bool {
     matches!(
         event,
@@ -589,12 +590,12 @@ fn is_put_together(event: &Event) -> bool {
     )
 }
 
-/// As the number is told.
+/// Node number as sent in messages.
 fn node_number(node: usize) -> u32 {
     u32::try_from(node).expect("there are fewer nodes than ranks")
 }
 
-/// Other machines' clocks say something else.
+/// Replaces the time by the local clock: those of other machines differ.
 fn of_front(event: Event) -> Event {
     match event {
         Event::Reached { phase, .. } => Event::Reached {
@@ -612,7 +613,7 @@ mod tests {
     use crate::link::Whereabouts;
     use proptest::prelude::*;
 
-    /// Nodes, of which these read, and the edges of their daemons.
+    /// Nodes, of which these read input, and the daemons' ends of the connections.
     fn nodes(reads: &[bool]) -> (Nodes, Vec<Edge>) {
         let count = u32::try_from(reads.len()).unwrap();
         let mut nodes = Nodes::of(wireup::NodeMap::new(0..count).unwrap().by_node());
@@ -692,7 +693,7 @@ mod tests {
                 ..Gone::default()
             })
         };
-        // What it said about standing still holds of all that are left.
+        // Its report of a standstill counts for the remaining nodes.
         assert_eq!(nodes.put_together(2, gone(3)), [Event::Standstill(120)]);
         let end = nodes.put_together(0, gone(4));
         let [Event::InputClosed, Event::Gone(sum)] = &end[..] else {
@@ -723,7 +724,7 @@ mod tests {
         assert_eq!(nodes.put_together(0, Event::Held), []);
         assert_eq!(nodes.put_together(0, Event::InputTaken(9)), []);
         let end = nodes.put_together(1, Event::Gone(Gone::default()));
-        // Its readers had taken nothing; the other node's are as far as that now.
+        // Its readers had consumed nothing; the other node now determines the minimum.
         assert_eq!(end, [Event::InputTaken(9), Event::Held]);
         assert_eq!(
             nodes.lost(0),
@@ -771,7 +772,7 @@ mod tests {
         assert!(waits < large.len() + 1000 * 120, "{waits}");
     }
 
-    /// Something that a daemon says, right or altered.
+    /// Events of a daemon, valid or corrupted.
     fn word() -> impl Strategy<Value = Vec<u8>> {
         let frames = |events: Vec<Event>| {
             let mut bytes = Vec::new();
@@ -841,7 +842,7 @@ mod tests {
                     let is_end = |event: &&Event| matches!(event, Event::Gone(_));
                     ends += news.iter().filter(is_end).count();
                 }
-                // What was ordered meanwhile fits.
+                // The orders queued meanwhile fit into the buffers.
                 let _ = nodes.flush();
                 while shepherd.read(&mut [0; 9000]).is_ok_and(|bytes| bytes > 0) {}
             }
@@ -851,7 +852,7 @@ mod tests {
         }
     }
 
-    /// Nodes with a rank each that are reached over one shepherd, and its edge.
+    /// Nodes with a rank each behind one shepherd, and the shepherd's end of the connection.
     fn over_hosts(count: u32) -> (Nodes, Edge) {
         let mut nodes = Nodes::of(wireup::NodeMap::new(0..count).unwrap().by_node());
         let (ours, theirs) = Edge::pair().unwrap();

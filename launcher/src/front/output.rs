@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes the ranks' lines. Standard output and error may block for as long as their reader likes, so each has a thread
-//! of its own, started with the first byte; if both are the same file, one thread serves both, so that their lines do
-//! not tear each other.
+//! Writes the ranks' output. Standard output and error may block for as long as their reader likes, so each has a
+//! thread of its own, started with the first byte; if both are the same file, one thread serves both, so that lines
+//! do not mix.
 
 use super::files::Files;
 use crate::link::Stream;
@@ -17,29 +17,30 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// A writer joins small pieces up to this size.
 const JOIN_BYTES: usize = 64 << 10;
 
-/// The way out for all lines.
+/// Writer of all output.
 pub(crate) struct Output {
-    /// For standard output and standard error; where the ranks have files, for those and for our own words.
+    /// For standard output and standard error; where the ranks have files, for those and for the launcher's own
+    /// messages.
     lanes: [Arc<Lane>; 2],
     has_files: bool,
     started: [bool; 2],
     tag: bool,
-    /// Streams whose last piece did not end with a line.
+    /// Streams whose last piece did not end with a newline.
     broken_lines: HashSet<(u32, Stream)>,
     error_line_open: bool,
     wake: Arc<EventFd>,
 }
 
-/// What happened since the last call of [`Output::news`].
+/// Result of the writers since the last call of [`OutputWriter::progress`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct News {
-    /// Bytes of ranks that were written, or that can never be, by the number of the node that they came from.
+    /// Bytes of ranks that were written or discarded, by the node that they came from.
     pub(crate) written: BTreeMap<usize, u64>,
-    /// A stream that cannot be written any more.
+    /// A destination that cannot be written any more.
     pub(crate) broken: Option<Broken>,
 }
 
-/// A place that cannot be written any more.
+/// A destination that cannot be written any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Broken {
     /// Its name for the user.
@@ -72,12 +73,12 @@ impl Output {
         })
     }
 
-    /// Becomes readable when there is news.
+    /// Readable when there is progress.
     pub(crate) fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Writes what a rank of a node wrote.
+    /// Queues output of a rank of a node.
     pub(crate) fn write(&mut self, node: usize, rank: u32, stream: Stream, bytes: Vec<u8>) {
         let credit = bytes.len() as u64;
         let bytes = if self.tag {
@@ -97,7 +98,7 @@ impl Output {
         });
     }
 
-    /// Writes a line of our own on standard error.
+    /// Queues a message of the launcher for standard error.
     pub(crate) fn say(&mut self, words: &str) {
         let end = if std::mem::take(&mut self.error_line_open) {
             "\n"
@@ -114,7 +115,7 @@ impl Output {
         });
     }
 
-    /// What the writers have done.
+    /// Takes the progress of the writers.
     pub(crate) fn news(&mut self) -> News {
         let _ = self.wake.read();
         let mut news = News::default();
@@ -161,21 +162,21 @@ impl Output {
             queue.pieces.push_back(piece);
             lane.ready.notify_one();
         }
-        // Without a thread there is this one.
+        // If no thread can be started, this one writes.
         if !self.start(index) {
             self.lanes[index].write_all_now();
         }
     }
 
-    /// Starts the threads that write, which else start when there is something to write. A debugger that leaves just when a thread
-    /// begins would leave this process stopped for good: the system begins a thread that is traced with SIGSTOP.
+    /// Starts the writer threads early; otherwise they start with the first output. The kernel starts a traced thread
+    /// with SIGSTOP, so a debugger that detaches while a thread starts would leave this process stopped.
     pub(crate) fn begin(&mut self) {
         for index in 0..self.lanes.len() {
             self.start(index);
         }
     }
 
-    /// Sees to it that a lane has its thread; whether it has.
+    /// Starts the thread of a lane, if it is not running; returns whether it runs.
     fn start(&mut self, index: usize) -> bool {
         let shared = Arc::ptr_eq(&self.lanes[0], &self.lanes[1]);
         let started = &mut self.started[if shared { 0 } else { index }];
@@ -190,10 +191,10 @@ impl Output {
 
 struct Piece {
     stream: Stream,
-    /// The rank into whose file it goes; standard output or error without one.
+    /// The rank whose file it goes to; `None` for standard output or error.
     file_of: Option<u32>,
     bytes: Vec<u8>,
-    /// The node that gets this credit back.
+    /// The node that this credit is returned to.
     node: usize,
     credit: u64,
 }
@@ -213,7 +214,7 @@ struct Queue {
     pieces: VecDeque<Piece>,
     busy: bool,
     written: BTreeMap<usize, u64>,
-    /// Why a stream cannot be written any more, and whether that was told.
+    /// Why a stream cannot be written any more, and whether that was reported.
     dead: [Option<Errno>; 2],
     told: [bool; 2],
     news: Option<Broken>,
@@ -258,7 +259,7 @@ impl Lane {
                 *queue.written.entry(piece.node).or_default() += piece.credit;
             }
             queue.dead[index] = error;
-            // Words of our own may be lost without harm; those of the ranks are what the job is for.
+            // Lost messages of the launcher are not reported; lost output of ranks is.
             if let (Some(error), 1.., false) = (error, piece.credit, queue.told[index]) {
                 queue.told[index] = true;
                 let place = self.name(&piece);
@@ -288,7 +289,7 @@ impl Lane {
         }
     }
 
-    /// The next piece, joined with those behind it that go to the same stream.
+    /// Takes the next piece, joined with those behind it that go to the same destination.
     fn next(&self) -> Option<(Piece, Option<Errno>)> {
         let mut queue = self.lock();
         let mut piece = queue.pieces.pop_front()?;
@@ -315,7 +316,7 @@ fn write_all(stream: Stream, mut bytes: &[u8]) -> Result<(), Errno> {
         match nix::unistd::write(target, bytes) {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::EINTR) => (),
-            // Somebody who shares the file has set it so.
+            // Another process has made the shared description non-blocking.
             Err(Errno::EAGAIN) => {
                 let mut wait = [PollFd::new(target, PollFlags::POLLOUT)];
                 let _ = poll(&mut wait, PollTimeout::NONE);

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--report`: how long each phase of a job took.
+//! `--report`: the duration of each phase of a job.
 
 use crate::job::Begun;
 use crate::link::Phase;
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// The moments that were reached, in the order of being told.
+/// The phases that were reached, in the order of the reports.
 #[derive(Debug)]
 pub(crate) struct Phases {
     start: Duration,
     reached: Vec<(&'static str, Duration)>,
 }
 
-/// The time of a clock that all processes of a machine share.
+/// Monotonic time, the same for all processes of a machine.
 pub(crate) fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
 }
 
 impl Phases {
-    /// Of a job whose command began at `start`.
+    /// For a job whose command started at `start`.
     pub(crate) fn since(start: Duration) -> Self {
         Self {
             start,
@@ -27,12 +27,12 @@ impl Phases {
         }
     }
 
-    /// Something was reached at that time.
+    /// Records a phase.
     pub(crate) fn reach(&mut self, what: &'static str, at: Duration) {
         self.reached.push((what, at));
     }
 
-    /// What ranks are told of it, which are not started yet: what was not reached took no time.
+    /// The times that are passed to the ranks; a phase that was not reached took no time.
     pub(crate) fn begun(&self) -> Begun {
         let mut reached = self.reached.iter().map(|(_, at)| *at);
         let mut last = self.start;
@@ -48,7 +48,7 @@ impl Phases {
         }
     }
 
-    /// What a daemon has told.
+    /// Records a phase reported by a daemon.
     pub(crate) fn hear(&mut self, phase: Phase, at: Duration) {
         let what = match phase {
             Phase::Started => "all ranks started",
@@ -60,7 +60,7 @@ impl Phases {
         self.reach(what, at);
     }
 
-    /// A line for each.
+    /// One line for each phase.
     pub(crate) fn lines(&mut self) -> Vec<String> {
         self.reached.sort_by_key(|(_, at)| *at);
         let milliseconds = |at: Duration| at.as_secs_f64() * 1e3;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpi-queues` of this machine asks what the ranks of all hosts wait for: each daemon is told to look, and what they say is passed
-//! on as it comes. Words and socket: [`wireup::look`].
+//! Query server: `rmpi-queues` of this machine queries what the ranks of all hosts wait for; the query is sent to
+//! each daemon, and replies are forwarded as they arrive. Protocol and socket: [`wireup::look`].
 //!
-//! One is served at a time, the others wait in the socket's queue. Nobody is waited for: a host that does not answer is said not to.
+//! One client is served at a time, others wait in the socket's backlog. Replies have a timeout: a host that does not
+//! reply is reported as such.
 
 use super::{Front, Nodes};
 use crate::daemon::LOOK_WITHIN;
@@ -17,50 +18,50 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 use wireup::look::{LOOK, Shown, address};
 
-/// A daemon answers within this time, whatever it has seen, or cannot be reached.
+/// Timeout for a daemon's reply, which has a time limit of its own.
 const ANSWER_WITHIN: Duration = LOOK_WITHIN.saturating_add(Duration::from_secs(2));
-/// A visitor that says nothing for so long makes room for the next one.
+/// Time after which a silent client is disconnected, to serve the next one.
 const SILENT_FOR: Duration = Duration::from_secs(20);
-/// So much is kept for a visitor that does not read.
+/// Most unsent bytes for a client that does not read.
 const MOST_KEPT_BYTES: usize = 1 << 30;
 
-/// Where visitors come to, and the one that is here.
+/// The listener, and the client that is connected.
 pub(crate) struct Visits {
     listener: UnixListener,
     /// The job's key.
     job: u64,
     visitor: Option<Visitor>,
-    /// Looks so far.
+    /// Number of queries so far.
     looks: u32,
 }
 
 struct Visitor {
     edge: Edge,
     look: Option<Turn>,
-    /// When it has said nothing for long.
+    /// When it is disconnected for silence.
     until: Instant,
-    /// Nodes that did not answer it in time, for which it does not wait again.
+    /// Nodes that did not reply in time, and are not waited for again.
     silent: BTreeSet<usize>,
 }
 
-/// A look under way.
+/// A query in progress.
 struct Turn {
     number: u32,
     waits_for: BTreeSet<usize>,
     until: Instant,
 }
 
-/// What a front waits for here.
+/// What poll reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ask {
-    /// Somebody comes.
+    /// A new connection.
     Door,
-    /// The visitor says something, or there is room for what it is told.
+    /// A request of the client, or room for its replies.
     Visitor,
 }
 
 impl Visits {
-    /// For the job with this key, which this process is the front of.
+    /// Opens the listener for the job with this key, of which this process is the front.
     pub(crate) fn open(job: u64) -> std::io::Result<Self> {
         let name = address(std::process::id());
         let place = SocketAddr::from_abstract_name(name.as_bytes())?;
@@ -74,7 +75,7 @@ impl Visits {
         })
     }
 
-    /// What is waited for.
+    /// The descriptors to poll.
     pub(super) fn asks(&self) -> Vec<(Ask, PollFd<'_>)> {
         let Some(visitor) = &self.visitor else {
             let door = PollFd::new(self.listener.as_fd(), PollFlags::POLLIN);
@@ -89,13 +90,13 @@ impl Visits {
         asks
     }
 
-    /// When something is due.
+    /// When the next timeout is due.
     pub(super) fn next_time(&self) -> Option<Instant> {
         let visitor = self.visitor.as_ref()?;
         Some(visitor.look.as_ref().map_or(visitor.until, |it| it.until))
     }
 
-    /// Lets somebody in: this user, or root.
+    /// Accepts a connection of this user or root.
     fn admit(&mut self, nodes: &Nodes) {
         let Ok((socket, _)) = self.listener.accept() else {
             return;
@@ -106,7 +107,7 @@ impl Visits {
             return;
         }
         let both_ways = |socket: UnixStream| Edge::over(socket.try_clone()?.into(), socket.into());
-        // One that cannot be served sees the connection end.
+        // If it cannot be served, it is closed.
         self.visitor = both_ways(socket).ok().map(|mut edge| {
             introduce(self.job, nodes, &mut edge.outbox);
             Visitor {
@@ -118,7 +119,7 @@ impl Visits {
         });
     }
 
-    /// Hears the visitor. It may want all ranks to be looked at.
+    /// Reads a request of the client, and starts a query.
     fn hear(&mut self, nodes: &mut Nodes) {
         let Some(visitor) = &mut self.visitor else {
             return;
@@ -135,11 +136,11 @@ impl Visits {
             waits_for: (0..nodes.count()).collect(),
             until: Instant::now() + ANSWER_WITHIN,
         });
-        // Those that have ended are told by the next look at the clock.
+        // Nodes that have ended are reported by `on_time`.
         nodes.order(&Order::Look(self.looks));
     }
 
-    /// A node has answered.
+    /// Forwards the reply of a node.
     pub(super) fn seen(&mut self, node: usize, seen: Seen) {
         let Some(visitor) = &mut self.visitor else {
             return;
@@ -168,7 +169,7 @@ impl Visits {
         visitor.end_of_look();
     }
 
-    /// Says who has ended and who has not answered in time, and sends what is to be sent.
+    /// Reports nodes that have ended or have not replied in time, and sends queued data.
     fn on_time(&mut self, now: Instant, nodes: &Nodes) {
         let Some(visitor) = &mut self.visitor else {
             return;
@@ -196,7 +197,7 @@ impl Visits {
 }
 
 impl Visitor {
-    /// Something of a node, once in a look.
+    /// Sends the result of a node, once per query.
     fn tell(&mut self, node: usize, shown: &Shown) {
         let turn = self.look.as_mut();
         if turn.is_some_and(|turn| turn.waits_for.remove(&node)) {
@@ -217,7 +218,7 @@ impl Visitor {
 }
 
 impl Front {
-    /// Something happens at the door, or with who is here.
+    /// Handles a new connection or a request.
     pub(super) fn attend_visitor(&mut self, ask: Ask) {
         let Some(visits) = &mut self.visits else {
             return;
@@ -228,7 +229,7 @@ impl Front {
         }
     }
 
-    /// What is due with visitors. Nobody is served when the job is over.
+    /// Handles timeouts of the query server, and closes it when the job is over.
     pub(super) fn look_after_visitor(&mut self, now: Instant) {
         if self.is_over {
             self.visits = None;
@@ -239,7 +240,7 @@ impl Front {
     }
 }
 
-/// Names the job and its nodes.
+/// Sends the job's key and its nodes.
 fn introduce(job: u64, nodes: &Nodes, out: &mut Vec<u8>) {
     Shown::Job(job).put(out);
     for node in 0..nodes.count() {
@@ -264,7 +265,7 @@ mod tests {
     use std::io::{Read, Write};
     use wireup::NodeMap;
 
-    /// Two nodes with a rank each, and the edges of their daemons.
+    /// Two nodes with a rank each, and the daemons' ends of the connections.
     fn nodes() -> (Nodes, Vec<Edge>) {
         let mut nodes = Nodes::of(NodeMap::new(0..2).unwrap().by_node());
         let daemons = (0..2).map(|number| {
@@ -277,7 +278,7 @@ mod tests {
         (nodes, daemons)
     }
 
-    /// A visitor that has asked for a look.
+    /// A client that has sent a query.
     fn visit(visits: &mut Visits, nodes: &mut Nodes) -> UnixStream {
         let name = address(std::process::id());
         let place = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
@@ -308,7 +309,7 @@ mod tests {
         }
     }
 
-    /// One test, since a process has one door.
+    /// One test, since the socket's name is unique per process.
     #[test]
     fn each_node_has_its_word_whatever_becomes_of_it() {
         let mut visits = Visits::open(7).unwrap();
@@ -338,7 +339,7 @@ mod tests {
             Shown::End,
         ];
         assert_eq!(told(&mut visitor), all);
-        // Again: who does not answer is given up.
+        // Again: a node that does not reply is given up.
         visitor.write_all(&[LOOK]).unwrap();
         visits.hear(&mut nodes);
         visits.on_time(Instant::now() + ANSWER_WITHIN, &nodes);
@@ -347,12 +348,12 @@ mod tests {
             panic!("{again:?}");
         };
         assert!(why.contains("no answer"), "{why}");
-        // And not waited for again.
+        // And is not waited for again.
         visitor.write_all(&[LOOK]).unwrap();
         visits.hear(&mut nodes);
         visits.on_time(Instant::now(), &nodes);
         assert_eq!(told(&mut visitor), again);
-        // Nonsense is not answered.
+        // An invalid request closes the connection.
         visitor.write_all(&[77]).unwrap();
         visits.hear(&mut nodes);
         assert!(visits.visitor.is_none());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Those below a shepherd: the remote shells that it has started, each with its three streams, the step that starts many, and connections
-//! of those who came by themselves; and how each ended.
+//! Children of a shepherd: the remote shells that it has started, each with three streams, the job step that starts
+//! many shepherds, and connections of shepherds that a step started; and how each ended.
 
 use super::cleanup::{Action, Cleanup};
 use super::shell::Closed;
@@ -19,52 +19,52 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// So much of what a shell writes to standard error is kept: its end.
+/// Tail of a shell's standard error that is kept.
 const KEPT_BYTES: usize = 2048;
-/// A step that was asked to ends within this time.
+/// Time for a step to exit after it was signalled.
 const STEP_ENDS_WITHIN: Duration = Duration::from_secs(1);
-/// Why those are gone that a step has started, it says within this time.
+/// Time for a step to report why its tasks are gone.
 const TELLS_WITHIN: Duration = Duration::from_millis(300);
-/// A shell that has closed its output ends within this time, or is killed.
+/// Time for a shell to exit after it has closed its output, before it is killed.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
-/// Which stream of a shell.
+/// Output stream of a shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stream {
-    /// What its shepherd says.
+    /// Standard output: messages of its shepherd.
     Words,
-    /// What the shell itself says.
+    /// Standard error of the shell itself.
     Complaints,
 }
 
-/// A remote shell, or somebody who came by himself.
+/// A remote shell, or a connection of a shepherd that was started by a step.
 #[derive(Debug)]
 struct Running {
-    /// Its process; `None`: it has none here.
+    /// Pid of the shell; `None` for a connection.
     pid: Option<u32>,
     edge: Edge,
     complaints: Option<OwnedFd>,
     said: Vec<u8>,
-    /// It has closed its output, at this time.
+    /// When it closed its output.
     closed: Option<Instant>,
-    /// It has ended, at this time.
+    /// When it terminated.
     ended: Option<Instant>,
-    /// Nothing has come from it.
+    /// No byte has been received from it.
     is_silent: bool,
 }
 
-/// Those of a shepherd, by number of the child.
+/// The children of a shepherd, by number.
 #[derive(Debug, Default)]
 pub(super) struct Children {
     running: BTreeMap<usize, Running>,
     /// The command that starts the shepherds of many hosts.
     step: Option<StepCommand>,
-    /// Processes that have ended and were not asked for yet.
+    /// Reaped processes that were not evaluated yet.
     ended: HashMap<u32, Ending>,
 }
 
 impl Children {
-    /// Starts a shell.
+    /// Starts a remote shell.
     pub(super) fn start(&mut self, number: usize, words: &[String]) -> Result<(), Closed> {
         let shell = spawn(words)?;
         let shell = Running::new(Some(shell.pid), shell.edge, Some(shell.complaints));
@@ -72,23 +72,23 @@ impl Children {
         Ok(())
     }
 
-    /// Starts the step; these bytes are its standard input.
+    /// Starts the step with these bytes as its standard input.
     pub(super) fn start_step(&mut self, words: &[String], input: &[u8]) -> Result<(), Closed> {
         self.step = Some(StepCommand::start(words, input)?);
         Ok(())
     }
 
-    /// The command that starts many, or has.
+    /// The step command, running or terminated.
     pub(super) fn step(&self) -> Option<&StepCommand> {
         self.step.as_ref()
     }
 
-    /// The same.
+    /// As [`step`](Self::step), mutable.
     pub(super) fn step_mut(&mut self) -> Option<&mut StepCommand> {
         self.step.as_mut()
     }
 
-    /// Whether the step has ended since the last time.
+    /// Whether the step has terminated since the last call.
     pub(super) fn has_step_ended(&mut self) -> bool {
         let pid = self.step.as_ref().and_then(StepCommand::pid);
         let ending = pid.and_then(|pid| self.ended.remove(&pid));
@@ -98,7 +98,7 @@ impl Children {
         ending.is_some()
     }
 
-    /// Has the step end all that it has started; it gets a moment for that.
+    /// Signals the step to end all its tasks, and waits a moment.
     pub(super) fn end_step(&mut self) {
         if let Some(step) = &self.step {
             step.end();
@@ -111,32 +111,32 @@ impl Children {
         }
     }
 
-    /// Whether there is a step that has not ended.
+    /// Whether there is a step that has not terminated.
     pub(super) fn is_step_running(&self) -> bool {
         self.step.as_ref().is_some_and(|step| step.pid().is_some())
     }
 
-    /// Somebody has come over this connection.
+    /// Adds the connection of a shepherd that a step started.
     pub(super) fn adopt(&mut self, number: usize, stream: TcpStream) -> std::io::Result<()> {
         let edge = Edge::over(stream.try_clone()?.into(), stream.into())?;
         self.running.insert(number, Running::new(None, edge, None));
         Ok(())
     }
 
-    /// The processes of all of them.
+    /// Pids of all children.
     fn pids(&self) -> impl Iterator<Item = u32> {
         let shells = self.running.values().filter_map(|shell| shell.pid);
         shells.chain(self.step.as_ref().and_then(StepCommand::pid))
     }
 
-    /// The connections over which something can be said.
+    /// The connections that can be written.
     pub(super) fn edges(&mut self) -> impl Iterator<Item = (usize, &mut Edge)> {
         let open = self.running.iter_mut();
         let open = open.filter(|(_, shell)| shell.closed.is_none());
         open.map(|(number, shell)| (*number, &mut shell.edge))
     }
 
-    /// The streams on which something may be heard.
+    /// The streams to poll for input.
     pub(super) fn reading(&self) -> impl Iterator<Item = (usize, Stream, BorrowedFd<'_>)> {
         self.running.iter().flat_map(|(number, shell)| {
             let both = shell.reading();
@@ -144,13 +144,13 @@ impl Children {
         })
     }
 
-    /// Those over which something waits for room, or not.
+    /// The connections to poll for room.
     pub(super) fn writing(&self) -> impl Iterator<Item = &Edge> {
         let open = self.running.values().filter(|shell| shell.closed.is_none());
         open.map(|shell| &shell.edge)
     }
 
-    /// Reads once what a shepherd has said; how many bytes.
+    /// Reads once from a shepherd; returns the number of bytes.
     pub(super) fn read(&mut self, number: usize, scratch: &mut [u8]) -> Option<usize> {
         let shell = self.running.get_mut(&number)?;
         match shell.edge.read(scratch) {
@@ -165,27 +165,27 @@ impl Children {
         }
     }
 
-    /// Reads once what a shell has complained of.
+    /// Reads once from a shell's standard error.
     pub(super) fn read_complaints(&mut self, number: usize, scratch: &mut [u8]) {
         if let Some(shell) = self.running.get_mut(&number) {
             shell.hear(scratch);
         }
     }
 
-    /// Some shell has closed its output and has not ended yet.
+    /// Whether a shell has closed its output and has not terminated yet.
     pub(super) fn has_ending(&self) -> bool {
         let is_ending = |shell: &Running| shell.closed.is_some() || shell.ended.is_some();
         self.running.values().any(is_ending)
     }
 
-    /// Takes ended processes away.
+    /// Reaps terminated processes.
     pub(super) fn reap(&mut self) {
         while let Reaped::Child(pid, ending) = spawn::reap() {
             self.ended.insert(pid, ending);
         }
     }
 
-    /// A shell that has ended, and how. `is_through`: that one was to end.
+    /// The next child that has ended, and how. `is_through`: whether its end was expected.
     pub(super) fn next_ended(
         &mut self,
         is_through: impl Fn(usize) -> bool,
@@ -194,7 +194,7 @@ impl Children {
         for shell in self.running.values().filter(|shell| is_late(shell)) {
             self.end(shell);
         }
-        // Somebody else may have its output open, and is not waited for.
+        // Another process may hold its output open; it is not waited for.
         for shell in self.running.values_mut() {
             if shell.pid.is_some_and(|pid| self.ended.contains_key(&pid)) {
                 let since = *shell.ended.get_or_insert_with(Instant::now);
@@ -203,8 +203,7 @@ impl Children {
                 }
             }
         }
-        // What it said last must have been read.
-        // The step may be about to say why somebody has gone.
+        // Its last output must have been read, and the step may be about to report the reason.
         let is_told = self
             .step
             .as_ref()
@@ -240,7 +239,7 @@ impl Children {
         Some((number, closed))
     }
 
-    /// Kills a shell, or closes the connection of who came by himself.
+    /// Kills a shell, or closes the connection of a shepherd without one.
     pub(super) fn kill(&mut self, number: usize) {
         if let Some(shell) = self.running.get(&number) {
             self.end(shell);
@@ -253,14 +252,14 @@ impl Children {
         }
     }
 
-    /// Kills a shell with what it has started in its group, unless it has ended, and somebody else has its number.
+    /// Kills a shell and its process group, unless it was reaped: its pid may have been reused.
     fn end(&self, shell: &Running) {
         if let Some(pid) = shell.pid.filter(|pid| !self.ended.contains_key(pid)) {
             let _ = killpg(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
         }
     }
 
-    /// Says nothing more to anybody: whoever reads there sees the end. Shells that have brought nobody are killed.
+    /// Closes all connections, which the peers see as end of file. Shells from which nothing was received are killed.
     pub(super) fn hang_up(&mut self) {
         for shell in self.running.values_mut() {
             shell.edge.forget();
@@ -269,7 +268,7 @@ impl Children {
         silent.for_each(|shell| self.end(shell));
     }
 
-    /// Whether all shells, and this process, have ended.
+    /// Whether all children, and process `daemon`, have terminated.
     pub(super) fn have_all_ended(&mut self, daemon: Option<u32>) -> bool {
         self.reap();
         let mut all = self.pids().chain(daemon);
@@ -281,7 +280,7 @@ impl Children {
         self.running.values().for_each(|shell| self.end(shell));
     }
 
-    /// The next step of a daemon's end; how it has ended, once that is over.
+    /// Takes the next step of a daemon's clean-up; returns how the daemon ended once that is complete.
     pub(super) fn clean_up(
         &mut self,
         cleanup: &mut Cleanup,
@@ -308,7 +307,7 @@ impl Children {
         }
     }
 
-    /// Kills all that is below this process but the shells, until nothing is left or the time is over.
+    /// Kills all descendants except the shells and theirs, until none is left or the time is over.
     pub(super) fn end_leftovers(&mut self, within: Duration) {
         let until = Instant::now() + within;
         loop {
@@ -322,14 +321,14 @@ impl Children {
         }
     }
 
-    /// What is below this process but the shells and what is below those.
+    /// Descendants of this process except the shells and theirs.
     fn leftovers(&self) -> Vec<u32> {
         let shells: Vec<u32> = self.pids().collect();
         left_in(&Tree::now(), std::process::id(), &shells)
     }
 }
 
-/// What is below a process in this tree but its shells and what is below those.
+/// Descendants of a process in this snapshot except its shells and theirs.
 fn left_in(tree: &Tree, process: u32, shells: &[u32]) -> Vec<u32> {
     let below = |ancestors: &[u32]| tree.below(ancestors).into_iter().map(|one| one.pid);
     let kept: HashSet<u32> = below(shells).chain(shells.iter().copied()).collect();
@@ -338,7 +337,7 @@ fn left_in(tree: &Tree, process: u32, shells: &[u32]) -> Vec<u32> {
         .collect()
 }
 
-/// A process with its three streams.
+/// A process with pipes for its standard streams.
 pub(super) struct Spawned {
     pub(super) pid: u32,
     /// Its standard output and input.
@@ -347,7 +346,7 @@ pub(super) struct Spawned {
     pub(super) complaints: OwnedFd,
 }
 
-/// Starts a process that does not outlive this one.
+/// Starts a process that is killed when this one ends.
 pub(super) fn spawn(words: &[String]) -> Result<Spawned, Closed> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
@@ -390,7 +389,7 @@ impl Running {
         }
     }
 
-    /// The streams on which something may be heard.
+    /// The streams to poll for input.
     fn reading(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
         let is_open = self.closed.is_none();
         let words = is_open.then(|| (Stream::Words, self.edge.reading()));
@@ -422,7 +421,7 @@ fn do_not_block(stream: &OwnedFd) -> std::io::Result<()> {
 }
 
 fn end(pid: u32) {
-    // It may have ended meanwhile.
+    // It may have terminated meanwhile.
     let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
 }
 
@@ -435,7 +434,7 @@ mod tests {
     fn what_is_below_a_shell_is_not_left_by_the_daemon() {
         let zombie = false;
         let process = |(pid, parent)| (Descendant { pid, zombie }, parent);
-        // 10 has the shells 20 and 30, the daemon 40 has left 41 to it, and 50 is somebody else's; 60 below 22 is new.
+        // 10 has the shells 20 and 30; the daemon 40 has left 41 to it, and 50 is unrelated; 60 below 22 is new.
         let parents = [
             (20, 10),
             (30, 10),

@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end of a daemon and of what it leaves behind. It is seen to in short steps, between which the shepherd goes on to pass words and
-//! to be heard: a process that takes its time to die holds nobody up. Sans-IO: time is an argument.
+//! Termination of a daemon and of the processes that it leaves behind. Done in short steps, between which the
+//! shepherd continues to forward messages and to send heartbeats: a process that takes long to die delays no other
+//! node. Sans-IO: time is an argument.
 
 use std::time::{Duration, Instant};
 
-/// A daemon that has closed its edge ends by itself within this time.
+/// Time for a daemon to exit after it has closed its connection.
 const END_WITHIN: Duration = Duration::from_secs(1);
-/// What it leaves behind is killed again and again for this time; then the daemon is told to have ended, whatever is left.
+/// Time for which its leftovers are killed repeatedly; then the daemon is reported as ended, whatever is left.
 const LEFTOVERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// A daemon that is on its way out.
+/// A daemon that is terminating.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cleanup {
     pid: u32,
     begun: Instant,
-    /// Since when all that is left is killed.
+    /// Since when all leftovers are killed.
     sweeping: Option<Instant>,
 }
 
-/// What is to be done now.
+/// What the caller must do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Nothing yet.
+    /// Nothing.
     Wait,
-    /// Kill the daemon, if it has not ended, and what it has left.
+    /// Kill the daemon, if it has not terminated, and its leftovers.
     Kill,
-    /// That is the end.
+    /// The clean-up is complete.
     End,
 }
 
@@ -38,12 +39,12 @@ impl Cleanup {
         }
     }
 
-    /// The process of the daemon.
+    /// Pid of the daemon.
     pub(super) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The next step. `has_ended`: the daemon; `is_any_left`: of it or of what it has left.
+    /// The next action. `has_ended`: the daemon has terminated; `is_any_left`: it or a leftover is running.
     pub(super) fn next(
         &mut self,
         has_ended: bool,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections between the shepherds of a step: each waits for those below it at one of a few ports, and connects to who is above. Both
-//! prove that they know the step's key before anything else is said, over this connection and no other; who does not, or says nothing,
-//! is dropped.
+//! Authenticated connections between the shepherds of a step: each listens for those below it at one of a few ports
+//! and connects to the one above. Both prove knowledge of the step's key, bound to this connection, before any other
+//! byte is exchanged; a peer that fails or stays silent is dropped.
 //!
-//! | who | bytes | |
-//! |-----|------:|-|
-//! | who waits | 24 | [`MAGIC`], and 16 that it has drawn |
-//! | who connects | 36 | its node, little endian, 16 that it has drawn, and 16 that are made of all that and both ends' addresses with the key |
-//! | who waits | 16 | made of the same, for the other way |
+//! | side | bytes | content |
+//! |------|------:|---------|
+//! | listener | 24 | [`MAGIC`], and a nonce of 16 bytes |
+//! | connecting | 36 | its node, little endian, a nonce of 16 bytes, and a proof of 16: a keyed hash of all that and of both ends' addresses |
+//! | listener | 16 | a proof over the same, for the other direction |
 
 use super::words::StepKey;
 use crate::job::random_u64;
@@ -27,30 +27,30 @@ const RIDDLE_BYTES: usize = 24;
 const ANSWER_BYTES: usize = 36;
 const PROOF_BYTES: usize = 16;
 
-/// Who has connected proves what it knows within this time.
+/// Time for a peer to complete the handshake.
 const PROVES_WITHIN: Duration = Duration::from_secs(5);
-/// So many may be about to prove it; the oldest makes room.
+/// Most handshakes at a time; the oldest is dropped for a new one.
 const MOST_GUESTS: usize = 128;
-/// After this time somebody is let in again where there were no descriptors for it.
+/// Pause in accepting after the process ran out of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Of a longer range, these first ports are used: all of them are tried.
+/// Ports used of a longer range, since peers try all of them.
 const MOST_PORTS: u16 = 128;
-/// One address and port are tried for so long,
+/// Timeout for connecting to one address and port.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
-/// and who answers there says the first word within this time, in the first round; twice of it in the next one.
+/// Timeout for the first message from there, in the first round; doubled in each further round.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(200);
-/// Between two rounds over all addresses, and twice of it the next time.
+/// Pause between two rounds over all addresses; doubled after each.
 const ROUND_AFTER: Duration = Duration::from_millis(5);
 const MOST_ROUND_AFTER: Duration = Duration::from_millis(250);
 
-/// Which way a proof goes.
+/// Direction of a proof.
 #[derive(Clone, Copy)]
 enum Way {
     Up,
     Down,
 }
 
-/// What is drawn for one connection.
+/// Random bytes for one connection.
 type Nonce = [u8; 16];
 
 fn nonce() -> io::Result<Nonce> {
@@ -59,13 +59,14 @@ fn nonce() -> io::Result<Nonce> {
     Ok(number.to_le_bytes())
 }
 
-/// What both ends of a connection know of it besides the key: nobody between them can pass on what they say.
+/// What both ends know of a connection besides the key. It is part of the proofs, so they cannot be relayed over
+/// another connection.
 #[derive(Clone, Copy)]
 struct Matter {
     node: u32,
     above: SocketAddr,
     below: SocketAddr,
-    /// Drawn above, and below.
+    /// Nonces of the upper and the lower end.
     drawn: [Nonce; 2],
 }
 
@@ -95,13 +96,13 @@ impl Matter {
     }
 }
 
-/// The same time, wherever they differ.
+/// Compares in constant time.
 fn are_equal(one: &[u8; PROOF_BYTES], other: &[u8; PROOF_BYTES]) -> bool {
     let differ = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
     std::hint::black_box(differ) == 0
 }
 
-/// Somebody who has connected and has not proved anything.
+/// A connection whose handshake is not complete.
 #[derive(Debug)]
 struct Guest {
     stream: TcpStream,
@@ -110,18 +111,18 @@ struct Guest {
     since: Instant,
 }
 
-/// A place where shepherds wait for those below.
+/// Listener for the shepherds below.
 #[derive(Debug)]
 pub(super) struct Meeting {
     listener: TcpListener,
     key: StepKey,
     guests: Vec<Guest>,
-    /// Nobody is let in before that, for want of descriptors.
+    /// When accepting resumes after the process ran out of descriptors.
     paused_until: Option<Instant>,
 }
 
 impl Meeting {
-    /// At the first of these ports that can be had; `None`: at any.
+    /// Listens at the first free port of a range; `None`: at any port.
     pub(super) fn open(key: StepKey, ports: Option<(u16, u16)>) -> io::Result<Self> {
         let (first, last) = ports.unwrap_or((0, 0));
         let mut why = io::Error::from(ErrorKind::AddrInUse);
@@ -145,14 +146,14 @@ impl Meeting {
         self.listener.local_addr().map(|address| address.port())
     }
 
-    /// Where something may have come.
+    /// The descriptors to poll for input.
     pub(super) fn reading(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let guests = self.guests.iter().map(|guest| guest.stream.as_fd());
         let is_open = self.paused_until.is_none();
         guests.chain(is_open.then(|| self.listener.as_fd()))
     }
 
-    /// Who has come, by its node. Guests that take too long are sent away.
+    /// Continues the handshakes; returns the authenticated connections by node. Drops peers that take too long.
     pub(super) fn attend(&mut self, now: Instant) -> Vec<(u32, TcpStream)> {
         self.paused_until.take_if(|until| *until <= now);
         if self.paused_until.is_none() {
@@ -172,7 +173,7 @@ impl Meeting {
     }
 
     fn let_in(&mut self, now: Instant) {
-        // No more in one turn, however many knock.
+        // A bounded number per turn, however many connect.
         for _ in 0..MOST_GUESTS {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
@@ -201,10 +202,10 @@ fn last_used(first: u16, last: u16) -> u16 {
     last.min(first.saturating_add(MOST_PORTS - 1))
 }
 
-/// For both families of addresses, if this system has IPv6.
+/// Listens on IPv4 and IPv6, if this system has IPv6.
 fn listen(port: u16) -> io::Result<TcpListener> {
     let listener = match listen_for_both(port) {
-        // Any other reason may be somebody who has the port, whom those below would find.
+        // For any other error another process may have the port, and would get the connections of those below.
         Err(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL) => {
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?
         }
@@ -230,7 +231,7 @@ impl Guest {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let drawn = nonce()?;
-        // There is room in a socket that has sent nothing.
+        // Fits into the empty buffer of a new socket.
         stream.write_all(&[MAGIC, &drawn[..]].concat())?;
         Ok(Self {
             stream,
@@ -240,7 +241,7 @@ impl Guest {
         })
     }
 
-    /// Its node, once it has proved that it belongs here; an error, if it does not.
+    /// The peer's node, once its proof is valid; an error if it is not.
     fn hear(&mut self, key: StepKey) -> io::Result<Option<u32>> {
         let mut rest = [0; ANSWER_BYTES];
         let rest = &mut rest[..ANSWER_BYTES - self.answer.len()];
@@ -271,7 +272,7 @@ fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Of a whole answer.
+/// Splits a complete answer.
 fn parts(answer: &[u8]) -> Option<(u32, Nonce, [u8; PROOF_BYTES])> {
     let (node, rest) = answer.split_first_chunk()?;
     let (drawn, rest) = rest.split_first_chunk()?;
@@ -279,10 +280,11 @@ fn parts(answer: &[u8]) -> Option<(u32, Nonce, [u8; PROOF_BYTES])> {
     Some((u32::from_le_bytes(*node), *drawn, *claim))
 }
 
-/// Connects to who is above, which may be found at any of these addresses, whose ports do not count, and ports, and may not be there yet.
+/// Connects to the shepherd above, at any of these addresses (whose ports are ignored) and ports. It may not listen
+/// yet.
 ///
 /// # Errors
-/// When the time is over: why, as the last tries said it.
+/// At `until`: the errors of the last attempts.
 pub(super) fn connect(
     key: StepKey,
     node: u32,
@@ -360,7 +362,7 @@ fn try_at(place: SocketAddr, key: StepKey, node: u32, patience: Duration) -> io:
     }
 }
 
-/// Reads so many bytes, if they come in this time.
+/// Reads exactly `bytes`, within `time`.
 fn read_within(stream: &mut TcpStream, mut bytes: &mut [u8], time: Duration) -> io::Result<()> {
     let until = Instant::now() + time;
     while !bytes.is_empty() {
@@ -399,7 +401,7 @@ mod tests {
         Instant::now() + Duration::from_secs(20)
     }
 
-    /// Attends until somebody has come.
+    /// Runs the listener until a connection is authenticated.
     fn first(meeting: &mut Meeting) -> (u32, TcpStream) {
         let until = soon();
         loop {
@@ -427,7 +429,7 @@ mod tests {
     #[test]
     fn who_does_not_is_sent_away_and_hurts_nobody() {
         let (mut meeting, ports) = meeting();
-        // More that say nothing than there is room for.
+        // More silent connections than there is room for.
         let mut silent = Vec::new();
         for _ in 0..MOST_GUESTS + 20 {
             silent.push(TcpStream::connect((Ipv4Addr::LOCALHOST, ports.0)).unwrap());
@@ -452,7 +454,7 @@ mod tests {
 
     #[test]
     fn who_is_above_may_come_later_and_beside_somebody_else() {
-        // Somebody else has the first port, and says nothing of ours.
+        // Another process has the first port and does not speak the protocol.
         let (other, place) = (0..100)
             .find_map(|_| {
                 let other = listen(0).ok()?;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shepherd of a host, in a job over several: it starts the daemon of its host, and the shepherds of other hosts by a remote
-//! shell, and passes on what these and the front say to each other.
+//! The shepherd of a host, in a job over several hosts (Hydra's proxy): it starts the daemon of its host, and the
+//! shepherds of other hosts by a remote shell, and forwards messages between these and the front.
 //!
-//! The front starts one on its own machine, which the terminal does not stop with it; that one starts up to
-//! [`FAN_OUT`](shape::FAN_OUT) others, and these what is left. A shepherd speaks over the standard input and output of the remote
-//! shell that started it, so that no port has to be open but that of the shell. What it decides is `tree`; here is what it does.
+//! The front starts one on its own machine, in a session of its own, so that the terminal does not stop it with the
+//! front; that one starts up to [`FAN_OUT`](fan_out::FAN_OUT) others, and these the rest. A shepherd communicates
+//! over the standard input and output of the remote shell that started it, so that only the shell's port must be
+//! open. `tree` has the decisions, this file the system calls.
 //!
-//! In an allocation of Slurm one step starts all of them (`step`): each connects to the one that would have started it (`meet`). Who
-//! does not come in time is started as above.
+//! In a Slurm allocation one job step starts all of them (`step`): each connects to the shepherd that would have
+//! started it (`handshake`). A shepherd that does not connect in time is started by the remote shell.
 //!
-//! When who started it is gone, it ends its daemon, which ends its ranks, and the shells that it has started, whose other ends do the
-//! same.
+//! When the connection to the shepherd above closes, it ends its daemon, which ends its ranks, and its connections to
+//! those below, which do the same.
 //!
-//! One thread: a process that has others cannot make its daemon.
+//! One thread, since it forks its daemon.
 
 mod below;
 mod cleanup;
@@ -48,26 +49,27 @@ use step_command::StepCommand;
 use tree::Tree;
 use words::{Begin, Down, Facts, Loss, Step, Up, greeting};
 
-/// Bytes read at a time.
+/// Size of the read buffer.
 const SCRATCH_BYTES: usize = 64 << 10;
-/// Who started a shepherd says within this time what it is to do.
+/// Timeout for the first message.
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
-/// Between two looks at processes that are about to end.
+/// Interval between two checks of processes that are about to exit.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// What is left when a shepherd ends gets this time.
+/// Time for all children to exit when a shepherd ends.
 const END_WITHIN: Duration = Duration::from_secs(3);
-/// A step ends within this time after all that it has started, or is asked to.
+/// Time for a step to exit after its tasks have, before it is signalled.
 const STEP_OUTLIVES: Duration = Duration::from_secs(2);
-/// Between two looks at one that is about to end, and at those who are to come.
+/// Interval between two checks of a step that is about to exit, and of shepherds that are expected.
 const STEP_LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Who is above has heard all after this time, where it is there.
+/// Timeout for sending the last messages upward.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
-/// Where the user names no ports, those of a step wait at the one that the front's shepherd has got, or at one of so many behind it.
+/// Without a port range from the user, the shepherds of a step listen at the port of the front's shepherd, or at one
+/// of so many above it.
 const OTHER_PORTS: u16 = 15;
-/// Between two looks at a daemon that is about to end, which takes less than a millisecond as a rule.
+/// Interval between two checks of a daemon that is about to exit, which usually takes less than a millisecond.
 const BURY_EVERY: Duration = Duration::from_millis(1);
 
-/// Runs the shepherd in this process, which a remote shell has started for it.
+/// Runs the shepherd in this process, which was started by a remote shell.
 pub(crate) fn serve_remote() -> u8 {
     let edge = take_standard_streams().and_then(|(from, to)| Edge::over(from, to));
     match edge {
@@ -79,7 +81,7 @@ pub(crate) fn serve_remote() -> u8 {
     }
 }
 
-/// Runs the shepherd in this process, which a step of a batch system has started.
+/// Runs the shepherd in this process, which was started by a step of a batch system.
 pub(crate) fn serve_in_step() -> u8 {
     let joined = take_standard_streams().map_err(|error| cause(&error));
     match joined.and_then(|(from, _)| member::join(from)) {
@@ -96,9 +98,9 @@ fn greet(mut edge: Edge, meeting: Option<Meeting>) -> u8 {
     watch(edge, true, meeting)
 }
 
-/// Standard input and output, in whose places is nothing from now on: nobody else may write there.
+/// Takes standard input and output, and puts `/dev/null` in their places, so that no other code writes there.
 fn take_standard_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
-    // No shell that is started here may have them: who reads there would not see the end of this process.
+    // Close-on-exec: if a shell started here inherited them, the peer would not see this process end.
     let from = std::io::stdin().as_fd().try_clone_to_owned()?;
     let to = std::io::stdout().as_fd().try_clone_to_owned()?;
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
@@ -107,15 +109,15 @@ fn take_standard_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok((from, to))
 }
 
-/// Runs the shepherd of the front in this process, which was made for it.
+/// Runs the shepherd of the front in this process, which was forked for it.
 pub(crate) fn serve(edge: Edge) -> u8 {
-    // Who has made it is seen to end.
+    // No heartbeat is needed from the parent: its end closes the connection.
     watch(edge, false, None)
 }
 
-/// `is_watched`: see [`Tree::new`]; `meeting`: where those below come to, if there is such a place already.
+/// `is_watched`: see [`ShepherdTree::new`]; `listener`: for those below, if it is open already.
 fn watch(mut edge: Edge, is_watched: bool, meeting: Option<Meeting>) -> u8 {
-    // A remote shell may have made a session already.
+    // Fails where a remote shell has created a session already.
     let _ = nix::unistd::setsid();
     let _ = prctl::set_child_subreaper(true);
     let _ = prctl::set_name(c"rmpi-shepherd");
@@ -126,7 +128,7 @@ fn watch(mut edge: Edge, is_watched: bool, meeting: Option<Meeting>) -> u8 {
     Shepherd::new(edge, (begin, inbox), is_watched, meeting).run()
 }
 
-/// Waits for the first word.
+/// Waits for the first message.
 fn hear_begin(edge: &mut Edge) -> Option<Begin> {
     let until = Instant::now() + TOLD_WITHIN;
     let mut scratch = vec![0; SCRATCH_BYTES];
@@ -153,40 +155,40 @@ fn hear_begin(edge: &mut Edge) -> Option<Begin> {
 /// The daemon of this host.
 struct Local {
     pid: u32,
-    /// `None`: it has closed it.
+    /// `None` once the daemon has closed it.
     edge: Option<Edge>,
 }
 
-/// What happened.
+/// What poll reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Above,
     Daemon,
     Below(usize, Stream),
-    /// Of the step.
+    /// Output of the step command.
     Step(Stream),
-    /// Somebody may have come.
+    /// A new connection, or a step of a handshake.
     Guests,
-    /// There is room to write.
+    /// Room to write.
     Room,
 }
 
 struct Shepherd {
     above: Edge,
-    /// Another shepherd is above, and not the front.
+    /// The peer above is another shepherd, not the front.
     is_watched: bool,
     tree: Tree,
     local: Option<Local>,
-    /// The daemon has closed its edge.
+    /// Set once the daemon has closed its connection.
     cleanup: Option<Cleanup>,
     children: Children,
-    /// Where those below come to by themselves.
+    /// Listener for the shepherds of a step.
     meeting: Option<Meeting>,
-    /// What those of the step were told, where that is begun.
+    /// Description that the shepherds of the step read, if it was started.
     call: Option<Call>,
-    /// Nothing else was left at this time than the step.
+    /// Since when only the step command is left.
     step_alone: Option<Instant>,
-    /// The user knows why hosts do not come by themselves.
+    /// The user was informed why hosts do not connect.
     has_told: bool,
     begun: Instant,
     scratch: Vec<u8>,
@@ -230,7 +232,7 @@ impl Shepherd {
 
     fn run(mut self) -> u8 {
         self.start_daemon();
-        // Words may have come together with the first one.
+        // Messages may have arrived together with the first one.
         self.tree.hear_above(&[]);
         loop {
             let now = self.now();
@@ -260,10 +262,10 @@ impl Shepherd {
         }
     }
 
-    /// Lets those in who have come by themselves, as long as somebody is to.
+    /// Accepts shepherds of a step, as long as any are expected.
     fn meet(&mut self) {
         if !self.tree.is_any_awaited() && self.meeting.take().is_some() {
-            // What it has said while it began.
+            // Output of the step during its start is of no interest any more.
             self.children.step_mut().map(StepCommand::forget_lines);
         }
         let Some(meeting) = &mut self.meeting else {
@@ -279,7 +281,7 @@ impl Shepherd {
         }
     }
 
-    /// Whether the step has ended. It gets a moment for that when nothing else is left.
+    /// Whether the step has terminated. It gets a moment for that when nothing else is left.
     fn is_step_over(&mut self) -> bool {
         let since = *self.step_alone.get_or_insert_with(Instant::now);
         if self.children.is_step_running() && since.elapsed() > STEP_OUTLIVES {
@@ -289,7 +291,8 @@ impl Shepherd {
         !self.children.is_step_running()
     }
 
-    /// The step has said something: hosts whose shepherds have failed are reached by the shell, which tells why.
+    /// Reads the step's output: hosts whose shepherds have failed are started by the remote shell, whose error has
+    /// the reason.
     fn hear_step(&mut self, stream: Stream) {
         let Some(step) = self.children.step_mut() else {
             return;
@@ -344,7 +347,7 @@ impl Shepherd {
             Forked::Child => {
                 drop(ours);
                 self.above.forget();
-                // Of what those below come to and are started by, nothing is the daemon's.
+                // The daemon must not keep the listener or the pipes of the children.
                 drop((self.meeting.take(), std::mem::take(&mut self.children)));
                 spawn::leave(daemon::serve(theirs))
             }
@@ -361,7 +364,7 @@ impl Shepherd {
         }
     }
 
-    /// Kills what is dropped, and learns what has ended.
+    /// Kills dropped children, and evaluates those that have ended.
     fn clean_up(&mut self) {
         while let Some(number) = self.tree.next_dropped() {
             self.children.kill(number);
@@ -394,14 +397,14 @@ impl Shepherd {
     fn flush_above(&mut self) -> Result<(), EdgeClosed> {
         let words = self.tree.above();
         if self.is_watched && !words.is_empty() {
-            // A remote shell may pass on no more than whole lines.
+            // `srun` may buffer output up to the next newline.
             Up::Line.put(words);
         }
         self.above.outbox.take(self.tree.above());
         self.above.flush().map(|_| ())
     }
 
-    /// Whoever is not there any more is seen where it is read from.
+    /// Closed connections are handled where they are read.
     fn flush_below(&mut self) {
         if let Some(edge) = self.local.as_mut().and_then(|local| local.edge.as_mut()) {
             if let Some(orders) = self.tree.orders() {
@@ -454,7 +457,7 @@ impl Shepherd {
             .collect()
     }
 
-    /// Where something of the step, or of those who come by themselves, may happen.
+    /// Descriptors of the step and of the listener to poll.
     fn wait_for_step(&self) -> impl Iterator<Item = (Source, PollFd<'_>)> {
         let reading = |end| PollFd::new(end, PollFlags::POLLIN);
         let step = self.children.step().into_iter();
@@ -489,19 +492,19 @@ impl Shepherd {
                 self.children.read_complaints(number, &mut self.scratch);
             }
             Source::Step(stream) => self.hear_step(stream),
-            // They are looked at in each turn.
+            // Handled in each turn.
             Source::Guests | Source::Room => (),
         }
     }
 
-    /// Nobody is above any more: ends all that was started here. The daemon ends its ranks when its edge is closed, and so do the
-    /// shepherds of other hosts.
+    /// The connection above is closed: ends everything that was started here. The daemon ends its ranks when its
+    /// connection closes, and so do the shepherds of other hosts.
     fn end_all(mut self) {
         let daemon = self.local.take().map(|local| local.pid);
         let daemon = daemon.or_else(|| self.cleanup.map(|cleanup| cleanup.pid()));
         self.children.hang_up();
         if self.tree.is_any_awaited() {
-            // Those would not see that nobody is here.
+            // Shepherds that have not connected yet would not notice.
             self.children.step().map(StepCommand::end);
         }
         let until = Instant::now() + END_WITHIN;
@@ -514,7 +517,7 @@ impl Shepherd {
     }
 }
 
-/// Starts the step, and opens the place to which those below come; `None`: they do not.
+/// Starts the step, and the listener for its shepherds; `None` if that fails.
 fn begin_step(begin: &Begin, mut step: Step, children: &mut Children) -> Option<(Meeting, Call)> {
     let meeting = Meeting::open(step.key, step.ports).ok()?;
     let port = meeting.port().ok()?;
@@ -534,13 +537,13 @@ fn begin_step(begin: &Begin, mut step: Step, children: &mut Children) -> Option<
     }
 }
 
-/// Tells the user something from the shepherd of the front.
+/// Prints a message for the user, from the front's shepherd.
 fn say_here(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Why a daemon has ended, if it should not have.
+/// Why a daemon has ended, if that was not expected.
 fn loss(pid: u32, ending: Option<spawn::Ending>) -> Option<Loss> {
     let (how, code) = match ending {
         Some(spawn::Ending::Code(0)) => return None,
@@ -552,7 +555,7 @@ fn loss(pid: u32, ending: Option<spawn::Ending>) -> Option<Loss> {
     })
 }
 
-/// Sends what the stream takes; nothing waits for room where nobody reads any more.
+/// Sends what the stream takes; drops all data once the peer is gone.
 fn say(edge: &mut Edge) {
     if edge.flush().is_err() {
         edge.mute();
@@ -569,7 +572,7 @@ fn room(edge: &Edge) -> Option<(Source, PollFd<'_>)> {
     })
 }
 
-/// What this host says of itself.
+/// Facts about this host.
 fn facts() -> Facts {
     let machine = Machine::here();
     let granted = crate::quota()

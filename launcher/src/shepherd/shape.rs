@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who starts whom: no process starts more than [`FAN_OUT`] others, and what is left is started by those.
+//! The tree of shepherds: no process starts more than [`FAN_OUT`] others; the remaining ones are started by those.
 
 use serde::{Deserialize, Serialize};
 
-/// The most shepherds that one starts.
+/// Most shepherds that one shepherd starts.
 pub(crate) const FAN_OUT: usize = 32;
 
-/// A host that is to be reached by a remote shell.
+/// A host to be reached by a remote shell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Target {
-    /// Its node's number in the job.
+    /// Its node in the job.
     pub(crate) node: u32,
-    /// How it is called by who starts it.
+    /// Its name for the host that starts it.
     pub(crate) name: String,
-    /// As whom, if the remote shell does not know that.
+    /// User name, if the remote shell needs one.
     pub(crate) user: Option<String>,
-    /// The port of the remote shell's daemon, if another than usual.
+    /// Port of the remote shell's server, if not the default.
     pub(crate) port: Option<u16>,
 }
 
 impl Target {
-    /// One of this name alone.
+    /// A host of this name, without user and port.
     pub(crate) fn named(node: u32, name: impl Into<String>) -> Self {
         Self {
             node,
@@ -30,21 +30,21 @@ impl Target {
         }
     }
 
-    /// Whether its name means another place on each host.
+    /// Whether its name means another machine on each host.
     pub(crate) fn is_relative(&self) -> bool {
         let name = self.name.as_str();
         name == "localhost" || name == "::1" || name.starts_with("127.")
     }
 }
 
-/// Puts those first that only who starts the job may reach.
+/// Puts relative names first, which only the host that starts the job can use.
 pub(crate) fn in_order(mut targets: Vec<Target>) -> Vec<Target> {
     targets.sort_by_key(|target| !target.is_relative());
     targets
 }
 
-/// Divides hosts among those that are started here: the first of each part is, and starts the rest of its part. Hosts whose names
-/// mean another place elsewhere, which come first, are parts of their own.
+/// Divides hosts among the children of this shepherd: the first of each part is a child, which starts the rest of its
+/// part. Hosts with relative names, which come first, are parts of their own.
 pub(crate) fn parts(targets: &[Target]) -> Vec<&[Target]> {
     let own = targets.iter().take_while(|target| target.is_relative());
     let (own, others) = targets.split_at(own.count());
@@ -54,16 +54,16 @@ pub(crate) fn parts(targets: &[Target]) -> Vec<&[Target]> {
     own.chunks(1).chain(parts).collect()
 }
 
-/// Where a node is in the tree of those hosts.
+/// Position of a node in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spot<'a> {
-    /// Who starts it; `None`: who starts the first ones.
+    /// The host that starts it; `None`: the front's.
     pub(super) parent: Option<&'a Target>,
-    /// What it starts itself.
+    /// The hosts that it starts, directly or not.
     pub(super) below: &'a [Target],
 }
 
-/// Finds one.
+/// Finds the position of a node.
 pub(super) fn spot(mut targets: &[Target], node: u32) -> Option<Spot<'_>> {
     let mut parent = None;
     loop {

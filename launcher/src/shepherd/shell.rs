@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The remote shell: how it is called, and what its end means. No system calls.
+//! The remote shell: its command line, and the interpretation of its exit. No system calls.
 
 use super::shape::Target;
 use super::words::Shell;
 use remote_shell::{SSH, joined, quoted};
 
-/// The hidden option by which `rmpiexec` is a shepherd.
+/// The hidden option that makes `rmpiexec` a shepherd.
 pub(crate) const OPTION: &str = "--shepherd";
 
 impl Shell {
-    /// What is called to start a shepherd on a host.
+    /// The command that starts a shepherd on a host.
     pub(crate) fn command(&self, target: &Target) -> Vec<String> {
         let mut words = self.to(target);
         match self.takes_words {
@@ -19,7 +19,7 @@ impl Shell {
         words
     }
 
-    /// The same as a line of shell, but for the word that says what is to be done there.
+    /// The same as a line for a shell, without the command to run there.
     pub(crate) fn line_to(&self, target: &Target) -> String {
         joined(&self.to(target))
     }
@@ -51,9 +51,9 @@ impl Shell {
 /// How a remote shell has ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Closed {
-    /// It could not be started, for this reason.
+    /// Why it could not be started.
     pub(crate) not_started: Option<String>,
-    /// The last that it wrote to standard error.
+    /// The tail of its standard error.
     pub(crate) said: String,
     /// Its exit code.
     pub(crate) code: Option<i32>,
@@ -61,7 +61,7 @@ pub(crate) struct Closed {
     pub(crate) signal: Option<i32>,
 }
 
-/// What a daemon of `ssh` that has too many visitors at a time lets its clients say.
+/// Messages of an `ssh` client whose server has too many connections at a time.
 const BUSY: [&str; 3] = [
     "Connection reset by peer",
     "Connection closed by remote host",
@@ -69,12 +69,12 @@ const BUSY: [&str; 3] = [
 ];
 
 impl Closed {
-    /// Whether the same may go well in a moment.
+    /// Whether a retry may succeed.
     pub(crate) fn may_pass(&self) -> bool {
         self.code == Some(255) && BUSY.iter().any(|words| self.said.contains(words))
     }
 
-    /// Why a host could not be reached, to stand behind its name and a colon.
+    /// Why a host could not be reached; follows its name and a colon.
     pub(crate) fn why_no_start(&self, shell: &Shell) -> String {
         let (name, program) = (shell.name(), &shell.program);
         let cannot = match shell.from.as_str() {
@@ -97,7 +97,7 @@ impl Closed {
                 "{cannot}: {name} says: {}; where this shell is left over from a job that has ended, --rm none leaves it out",
                 said.replace('\n', " / ")
             ),
-            // As srun says it.
+            // The message of srun.
             (_, said) if said.contains("execve()") && said.contains("No such file") => format!(
                 "there is no {program}: install rmpi there in the same folder, or name its folder with --prefix"
             ),
@@ -128,7 +128,7 @@ impl Closed {
         }
     }
 
-    /// Why a host is gone that was there, to stand behind its name and a colon.
+    /// Why a host was lost after it had been reached; follows its name and a colon.
     pub(crate) fn why_gone(&self) -> String {
         let is_of_step = (self.signal, self.code) == (None, None);
         let (what, whose) = match is_of_step {
@@ -151,7 +151,7 @@ impl Closed {
     }
 }
 
-/// What is said of a host whose shepherd is of another release.
+/// The error for a host whose shepherd is of another release.
 pub(crate) fn other_release(shell: &Shell, release: &str) -> String {
     format!(
         "rmpi {release} is in {}, this is {}: install the same release, or name its folder with --prefix",
@@ -160,7 +160,7 @@ pub(crate) fn other_release(shell: &Shell, release: &str) -> String {
     )
 }
 
-/// What is said of a host where something else answers.
+/// The error for a host where another program answers.
 pub(crate) fn not_a_shepherd(shell: &Shell) -> String {
     format!(
         "something else than {} answers: look at what {} HOST true prints",

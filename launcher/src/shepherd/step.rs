@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One command of a batch system that starts the shepherds of all hosts: what they read from its standard input, which goes to all of
-//! them, and what it says of those that have failed. No system calls.
+//! A job step: one command of a batch system that starts the shepherds of all hosts. Here are the description that
+//! all of them read from standard input, and the parser of the command's errors. No system calls.
 
 use super::shape::{Spot, Target, spot};
 use super::words::{Greeting, Step, StepKey, find_greeting, greeting, put, took};
@@ -9,42 +9,42 @@ use remote_shell::word;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// The hidden option by which `rmpiexec` is a shepherd of a step.
+/// The hidden option that makes `rmpiexec` a shepherd of a step.
 pub(crate) const OPTION: &str = "--shepherd-of-step";
 
 const CALL: u8 = 220;
 
-/// What all shepherds of a step are told.
+/// Description of a step, read by all its shepherds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Call {
-    /// What they prove to each other to know.
+    /// Key of the handshake.
     pub(super) key: StepKey,
-    /// The names of all hosts but that of the front, packed, in the order of their nodes.
+    /// The names of all hosts but the front's, packed, in the order of their nodes.
     names: String,
     /// The node of the front's own host, if it has one.
     own: Option<u32>,
-    /// Where the front's shepherd is found.
+    /// Addresses of the front's shepherd.
     pub(super) root: Vec<IpAddr>,
-    /// Its port.
+    /// Port of the front's shepherd.
     pub(super) root_port: u16,
-    /// The ports of all others.
+    /// Port range of all others.
     pub(super) ports: (u16, u16),
-    /// The variable that tells how a host is called here; `None`: as it calls itself.
+    /// Environment variable with the host's name as used in `names`; `None`: its own host name.
     pub(super) variable: Option<String>,
 }
 
-/// What a shepherd finds of itself in it.
+/// Position of a shepherd in the step's tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) node: u32,
-    /// The name of the host to whose shepherd it connects; `None`: to that of the front.
+    /// The name of the host to whose shepherd it connects; `None`: the front's.
     pub(super) parent: Option<String>,
     /// Whether others connect to it.
     pub(super) has_below: bool,
 }
 
 impl Call {
-    /// To these hosts, which are numbered but for `own`.
+    /// For these hosts, which are numbered in order, skipping `own`.
     pub(super) fn new(
         step: &Step,
         (below, own): (&[Target], Option<u32>),
@@ -61,14 +61,14 @@ impl Call {
         }
     }
 
-    /// As bytes.
+    /// Encodes it.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = greeting();
         frame(&mut bytes, CALL, |body| put(self, body));
         bytes
     }
 
-    /// Of all bytes that have come; `None`: there are more. The error is for the user.
+    /// Decodes the bytes read so far; `None`: more are needed. The error is for the user.
     pub(super) fn decode(bytes: &[u8]) -> Result<Option<Self>, String> {
         let nonsense = || "what comes by standard input is not for a shepherd of a step".to_owned();
         let begin = match find_greeting(bytes) {
@@ -106,7 +106,7 @@ impl Call {
         Some(found.node)
     }
 
-    /// Where it is.
+    /// The position of the host with this name.
     pub(super) fn place(&self, name: &str) -> Option<Place> {
         let node = self.node(name)?;
         let all: Vec<Target> = self.targets().collect();
@@ -119,7 +119,8 @@ impl Call {
     }
 }
 
-/// The hosts whose shepherds have ended, as `srun` says it: `srun: error: n[2-3]: tasks 1-2: Exited with exit code 1`.
+/// The hosts whose shepherds have exited, parsed from a message of `srun`: `srun: error: n[2-3]: tasks 1-2: Exited
+/// with exit code 1`.
 pub(super) fn failed_hosts(said: &str) -> Vec<String> {
     let list = |line: &str| {
         let (list, rest) = line.strip_prefix("srun: error: ")?.split_once(": ")?;

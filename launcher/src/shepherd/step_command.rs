@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The process of a step's command: what it reads, what it says, and how it ends.
+//! The process of a step's command: its input, its output, and its exit.
 
 use super::below::{Spawned, Stream, spawn};
 use super::shell::Closed;
@@ -10,27 +10,27 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// So many of the lines that it says are told with hosts that are lost: it may have said something of each.
+/// Number of its last output lines that are reported with lost hosts: it may print one per host.
 const KEPT_LINES: usize = 2;
-/// No line is longer.
+/// Longest line.
 const LINE_BYTES: usize = 4096;
 
 /// The command.
 #[derive(Debug)]
 pub(super) struct StepCommand {
-    /// `None`: it has ended.
+    /// `None` once it has terminated.
     pid: Option<u32>,
-    /// Its standard input and output; nobody speaks over the latter.
+    /// Its standard input and output; its output carries no messages.
     edge: Edge,
     is_output_open: bool,
     complaints: Option<OwnedFd>,
-    /// A line that has not ended.
+    /// The unfinished line.
     begun: Vec<u8>,
     kept: Vec<String>,
 }
 
 impl StepCommand {
-    /// Starts it; these bytes are its standard input.
+    /// Starts it with these bytes as its standard input.
     pub(super) fn start(words: &[String], input: &[u8]) -> Result<Self, Closed> {
         let Spawned {
             pid,
@@ -48,24 +48,24 @@ impl StepCommand {
         })
     }
 
-    /// Its process, unless it has ended.
+    /// Its pid, unless it has terminated.
     pub(super) fn pid(&self) -> Option<u32> {
         self.pid
     }
 
-    /// Passes on what it is to read; its input ends with that.
+    /// Writes its standard input, and closes it after that.
     pub(super) fn flush(&mut self) {
         if !self.edge.is_flushed() && self.edge.flush() != Ok(false) {
             self.edge.mute();
         }
     }
 
-    /// Where something waits for room, or not.
+    /// The connection to poll for room.
     pub(super) fn writing(&self) -> &Edge {
         &self.edge
     }
 
-    /// The streams on which something may be heard.
+    /// The streams to poll for input.
     pub(super) fn reading(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
         let output = self
             .is_output_open
@@ -75,7 +75,7 @@ impl StepCommand {
         output.into_iter().chain(complaints)
     }
 
-    /// Reads what there is; the lines of its complaints.
+    /// Reads once; returns complete lines of its standard error.
     pub(super) fn hear(&mut self, stream: Stream, scratch: &mut [u8]) -> Vec<String> {
         match stream {
             Stream::Words => {
@@ -107,24 +107,24 @@ impl StepCommand {
         lines
     }
 
-    /// A line is told with those that are lost.
+    /// Keeps a line for the report of lost hosts.
     pub(super) fn keep(&mut self, line: String) {
         self.kept.push(line);
         let surplus = self.kept.len().saturating_sub(KEPT_LINES);
         self.kept.drain(..surplus);
     }
 
-    /// What was kept is of no interest any more.
+    /// Drops the lines that were kept.
     pub(super) fn forget_lines(&mut self) {
         self.kept.clear();
     }
 
-    /// What it has said last.
+    /// The last lines of its output.
     pub(super) fn words(&self) -> String {
         self.kept.join("\n")
     }
 
-    /// It has ended.
+    /// Records its termination.
     pub(super) fn has_ended(&mut self, ending: Ending) {
         self.pid = None;
         if let Ending::Signal { number, .. } = ending {
@@ -132,7 +132,7 @@ impl StepCommand {
         }
     }
 
-    /// Has the batch system end all that it has started, which it does not where it is killed itself.
+    /// Sends SIGTERM, so that the batch system ends all tasks; it does not do that if the command is killed.
     pub(super) fn end(&self) {
         if let Some(pid) = self.pid {
             let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a shepherd knows and decides. Sans-IO: bytes come in and wait in outboxes, time is an argument (since any moment, the same for
-//! all calls), and what is to be started or dropped is asked for.
+//! State machine of a shepherd. Sans-IO: received bytes come in, bytes to send wait in outboxes, time is an argument
+//! (since any origin, the same for all calls), and the caller asks which children to start or drop.
 //!
 //! # Rules
-//! - Of every node of this shepherd and below it, who has started it hears one [`Up::Here`] at most, and after that or without it
-//!   one [`Up::Lost`] or [`Up::Ended`]; nothing of the node after that.
-//! - Silence is counted while this process runs: one that was stopped, or got no CPU, for an hour loses nobody for it.
-//! - When nobody is above any more, everything below is to go ([`Tree::is_orphan`]).
+//! - For every node of this shepherd and below it, the peer above receives at most one [`UpMessage::Here`], and then,
+//!   or without it, one [`UpMessage::Lost`] or [`UpMessage::Ended`]; nothing of the node after that.
+//! - Time without messages is counted only while this process runs: a shepherd that was stopped, or got no CPU, for
+//!   an hour drops no child for it.
+//! - When the peer above is gone, everything below must end ([`ShepherdTree::is_orphan`]).
 
 use super::shape::{self, Target};
 use super::shell::{self, Closed};
@@ -15,29 +16,30 @@ use crate::link::{Garbled, Inbox};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A shell that could not connect, for a reason that passes, is started again so often.
+/// Retries of a shell that could not connect for a transient reason.
 const MOST_TRIES: u32 = 5;
-/// After this time, and twice of it the next time.
+/// Delay of the first retry; doubled each time.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(300);
-/// A shell whose shepherd has nothing left ends within this time, or is ended.
+/// Time for a shell to exit once all nodes below it have ended, before it is killed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Who is to come by itself has this time after the first one has come; then it is started by the shell.
+/// Time for further shepherds of a step to connect after the first one has; then they are started by the remote
+/// shell.
 const COMES_WITHIN: Duration = Duration::from_secs(20);
 
-/// A connection to another shepherd.
+/// State of a connection to another shepherd.
 #[derive(Debug, Default)]
 struct Contact {
     inbox: Inbox,
     outbox: Vec<u8>,
-    /// How long nothing was heard.
+    /// Time since the last message was received.
     silent: Duration,
-    /// How long nothing was said.
+    /// Time since the last heartbeat was sent.
     unsaid: Duration,
 }
 
 impl Contact {
-    /// Time passes; whether something is to be said.
+    /// Advances time; returns whether a heartbeat is due.
     fn pass(&mut self, time: Duration, pace: &Pace) -> bool {
         self.silent += time;
         self.unsaid += time;
@@ -49,20 +51,20 @@ impl Contact {
     }
 }
 
-/// What becomes of a child.
+/// State of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It comes by itself, or is to be started at this time.
+    /// Expected to connect; otherwise to be started by the shell at this time.
     Awaited(Duration),
-    /// It is to be started at this time.
+    /// To be started at this time.
     Due(Duration),
-    /// Its shell was started, or it has come, and there is no greeting yet.
+    /// The shell was started, or it has connected, and its greeting is pending.
     Starting,
-    /// Its shepherd is there.
+    /// Its shepherd is running.
     Here,
-    /// All its nodes have ended; its shell is to end by itself until then.
+    /// All its nodes have ended; its shell must exit by this time.
     Ending(Duration),
-    /// Its shell has ended or was dropped.
+    /// Its shell has terminated or was dropped.
     Gone,
 }
 
@@ -70,15 +72,16 @@ enum State {
 #[derive(Debug)]
 struct Child {
     target: Target,
-    /// What it starts itself, until it has been told.
+    /// The hosts below it, until they were sent to it.
     below: Vec<Target>,
-    /// The nodes of it and below it that have neither ended nor been lost, and whether each has said that it is there.
+    /// The nodes of it and below it that have neither ended nor been lost, and whether each has reported
+    /// [`UpMessage::Here`].
     open: BTreeMap<u32, bool>,
     contact: Contact,
-    /// What came before its greeting.
+    /// Bytes received before its greeting.
     noise: Vec<u8>,
     state: State,
-    /// It has come by itself.
+    /// It was started by the step and has connected.
     came: bool,
     tries: u32,
 }
@@ -97,7 +100,7 @@ impl Child {
         }
     }
 
-    /// Its shell is started, or it has come.
+    /// Its shell is started, or it has connected.
     fn begin_again(&mut self, came: bool) {
         self.state = State::Starting;
         self.came = came;
@@ -111,7 +114,7 @@ impl Child {
             own: Some(self.target.node),
             below: std::mem::take(&mut self.below),
             step: None,
-            // The step that has started it has started those below it too.
+            // The step that started it has started those below it too.
             they_come: self.came,
             shell: Shell {
                 from: self.target.name.clone(),
@@ -126,7 +129,7 @@ impl Child {
 #[derive(Debug)]
 struct Own {
     node: u32,
-    /// For the daemon.
+    /// Orders for the daemon.
     orders: Vec<u8>,
     has_ended: bool,
 }
@@ -136,12 +139,12 @@ struct Own {
 pub(crate) struct Tree {
     own: Option<Own>,
     children: Vec<Child>,
-    /// By node: the child that leads there.
+    /// By node: the child that leads to it.
     ways: BTreeMap<u32, usize>,
     above: Contact,
-    /// Nobody is above any more.
+    /// The peer above is gone.
     is_orphan: bool,
-    /// Who is above says something in time, or is lost.
+    /// The peer above must send heartbeats, or counts as gone.
     is_watched: bool,
     shell: Shell,
     pace: Pace,
@@ -151,8 +154,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Of what was told first, with what came behind it. `is_watched`: who is above is another shepherd, which says something in
-    /// time.
+    /// From the first message, and bytes received after it. `is_watched`: the peer above is another shepherd, which
+    /// sends heartbeats.
     pub(crate) fn new(begin: Begin, inbox: Inbox, is_watched: bool, now: Duration) -> Self {
         let parts = shape::parts(&begin.below);
         let state = match begin.they_come {
@@ -182,43 +185,43 @@ impl Tree {
         }
     }
 
-    /// The node that this shepherd serves itself.
+    /// The node whose daemon this shepherd starts.
     pub(crate) fn own(&self) -> Option<u32> {
         self.own.as_ref().map(|own| own.node)
     }
 
-    /// What is to be sent to who is above.
+    /// Bytes to send to the peer above.
     pub(crate) fn above(&mut self) -> &mut Vec<u8> {
         &mut self.above.outbox
     }
 
-    /// What is to be sent to a child.
+    /// Bytes to send to a child.
     pub(crate) fn below(&mut self, child: usize) -> &mut Vec<u8> {
         &mut self.children[child].contact.outbox
     }
 
-    /// What is to be sent to the daemon.
+    /// Bytes to send to the daemon.
     pub(crate) fn orders(&mut self) -> Option<&mut Vec<u8>> {
         self.own.as_mut().map(|own| &mut own.orders)
     }
 
-    /// Nobody is above any more: all is to end.
+    /// Whether the peer above is gone, so that everything must end.
     pub(crate) fn is_orphan(&self) -> bool {
         self.is_orphan
     }
 
-    /// Nothing is left of what this shepherd has started.
+    /// Whether nothing that this shepherd has started is left.
     pub(crate) fn is_over(&self) -> bool {
         let own = self.own.as_ref().is_none_or(|own| own.has_ended);
         own && self.children.iter().all(|child| child.state == State::Gone)
     }
 
-    /// Who is above is gone.
+    /// The connection to the peer above has closed.
     pub(crate) fn above_closed(&mut self) {
         self.is_orphan = true;
     }
 
-    /// Bytes from above have come.
+    /// Handles bytes from above.
     pub(crate) fn hear_above(&mut self, bytes: &[u8]) {
         self.above.inbox.add(bytes);
         self.above.silent = Duration::ZERO;
@@ -253,7 +256,7 @@ impl Tree {
         }
     }
 
-    /// What all nodes are told goes to each child once, however many are behind it.
+    /// An order for all nodes is sent to each child once, however many nodes are behind it.
     fn order_all(&mut self, bytes: &[u8]) {
         if let Some(own) = self.own.as_mut().filter(|own| !own.has_ended) {
             own.orders.extend_from_slice(bytes);
@@ -277,14 +280,14 @@ impl Tree {
         }
     }
 
-    /// Bytes from the daemon of this host have come.
+    /// Handles bytes from the daemon of this host.
     pub(crate) fn hear_daemon(&mut self, bytes: &[u8]) {
         if let Some(node) = self.own() {
             self.tell(&Up::Event(node, bytes.to_vec()));
         }
     }
 
-    /// The daemon of this host has ended; with a reason, if it should not have.
+    /// The daemon of this host has ended; with a reason, if that was not expected.
     pub(crate) fn daemon_ended(&mut self, loss: Option<Loss>) {
         let Some(own) = self.own.as_mut().filter(|own| !own.has_ended) else {
             return;
@@ -298,7 +301,7 @@ impl Tree {
         });
     }
 
-    /// A child that is to be started now, and where.
+    /// A child that is to be started now, and its host.
     pub(crate) fn next_start(&mut self, now: Duration) -> Option<(usize, Target)> {
         let is_due =
             |child: &Child| matches!(child.state, State::Due(at) | State::Awaited(at) if at <= now);
@@ -308,7 +311,7 @@ impl Tree {
         Some((number, child.target.clone()))
     }
 
-    /// The shepherd of a node has come by itself: as which child. `None`: nobody waits for it.
+    /// The shepherd of a node has connected: returns the child. `None`: it is not expected.
     pub(crate) fn comes(&mut self, node: u32, now: Duration) -> Option<usize> {
         let is_it =
             |child: &Child| child.target.node == node && matches!(child.state, State::Awaited(_));
@@ -322,13 +325,13 @@ impl Tree {
         Some(number)
     }
 
-    /// Whether some child is to come by itself.
+    /// Whether any child is still expected to connect.
     pub(crate) fn is_any_awaited(&self) -> bool {
         let mut all = self.children.iter();
         all.any(|child| matches!(child.state, State::Awaited(_)))
     }
 
-    /// The shepherd of a node will not come by itself, to this one or another below it.
+    /// The shepherd of a node, a child or below one, will not connect.
     pub(crate) fn does_not_come(&mut self, node: u32) {
         let Some(child) = self.ways.get(&node).map(|way| &mut self.children[*way]) else {
             return;
@@ -342,7 +345,7 @@ impl Tree {
         }
     }
 
-    /// Nobody else will come by itself.
+    /// No further shepherd will connect.
     pub(crate) fn nobody_comes(&mut self) {
         for child in &mut self.children {
             if matches!(child.state, State::Awaited(_)) {
@@ -356,17 +359,17 @@ impl Tree {
         self.dropped.pop()
     }
 
-    /// How the remote shell is called.
+    /// The remote shell.
     pub(crate) fn shell(&self) -> &Shell {
         &self.shell
     }
 
-    /// Whether a child has nothing left to do.
+    /// Whether all nodes of a child have ended.
     pub(crate) fn is_through(&self, number: usize) -> bool {
         matches!(self.children[number].state, State::Ending(_) | State::Gone)
     }
 
-    /// Bytes from a child's shell have come.
+    /// Handles bytes from a child.
     pub(crate) fn hear_below(&mut self, number: usize, bytes: &[u8]) {
         let child = &mut self.children[number];
         child.contact.silent = Duration::ZERO;
@@ -418,7 +421,7 @@ impl Tree {
         }
     }
 
-    /// Passes on what a child says of a node that is its own, in the order that the rules say.
+    /// Forwards a child's message about one of its nodes, if the rules allow it.
     fn pass_up(&mut self, number: usize, word: &Up) {
         let child = &mut self.children[number];
         let is_its_own = match word {
@@ -443,7 +446,7 @@ impl Tree {
     pub(crate) fn below_closed(&mut self, number: usize, closed: &Closed, now: Duration) {
         let child = &mut self.children[number];
         match child.state {
-            // There may be more to hear of it from the shell.
+            // The shell's error may have the reason.
             State::Starting if child.came => child.state = State::Due(now),
             State::Starting if closed.may_pass() && child.tries < MOST_TRIES => {
                 child.state = State::Due(now + TRY_AGAIN_AFTER * (1 << (child.tries - 1)));
@@ -467,7 +470,7 @@ impl Tree {
         self.dropped.push(number);
     }
 
-    /// Loses a child with all that is behind it.
+    /// Drops a child, and reports all its nodes as lost.
     fn lose(&mut self, number: usize, words: &str) {
         let child = &mut self.children[number];
         child.state = State::Gone;
@@ -484,7 +487,7 @@ impl Tree {
         }
     }
 
-    /// When [`on_time`](Self::on_time) is to be called at the latest.
+    /// When [`on_time`](Self::on_time) must be called at the latest.
     pub(crate) fn next_time(&self) -> Duration {
         let due = |child: &Child| match child.state {
             State::Awaited(at) | State::Due(at) | State::Ending(at) => Some(at),
@@ -495,7 +498,7 @@ impl Tree {
         due.map_or(beat, |due| due.min(beat))
     }
 
-    /// Says something where nothing was said for long, and loses who has not.
+    /// Sends heartbeats that are due, and drops peers that have sent none.
     pub(crate) fn on_time(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.last).min(self.pace.every);
         self.last = now;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thousand hosts without a machine: shepherds in time that only exists here, with streams that take a while, hosts that die, lose
-//! their power or freeze. The seed that failed is told.
+//! A simulation of a thousand hosts: shepherds in simulated time, with streams that have latency, hosts that die,
+//! lose power or freeze. A failure reports its seed.
 
 use super::*;
 use crate::hosts::Machine;
@@ -14,7 +14,7 @@ const PACE: Pace = Pace {
     patience: Duration::from_secs(60),
 };
 
-/// Up to so many milliseconds.
+/// A random time of at most `end` milliseconds.
 fn millis(dice: &mut Dice, end: u64) -> Duration {
     Duration::from_millis(dice.below(end) + 1)
 }
@@ -25,18 +25,18 @@ enum What {
     Above(Vec<u8>),
     BelowClosed(usize, Option<i32>),
     AboveClosed,
-    /// The shepherd of this node comes by itself.
+    /// The shepherd of this node connects.
     Comes(u32),
     Tick,
     DaemonEnds,
     Fault(Fault),
 }
 
-/// At a time, in this order, at a host: something.
+/// Time, sequence number, host, and event.
 type Happening = std::cmp::Reverse<(Duration, u64, usize, What)>;
 
 enum Life {
-    /// It has not heard what it is to do.
+    /// It has not received its first message.
     Begun(Inbox),
     Running(Box<Tree>),
     Over,
@@ -44,11 +44,11 @@ enum Life {
 
 struct Host {
     life: Life,
-    /// Who has started it, and as which child.
+    /// Its parent, and its number there.
     parent: Option<(usize, usize)>,
     /// By child: its host.
     children: BTreeMap<usize, usize>,
-    /// It has no power any more.
+    /// It has lost power.
     is_off: bool,
     frozen_until: Duration,
     ticks: bool,
@@ -61,21 +61,21 @@ struct World {
     count: u64,
     queue: BinaryHeap<Happening>,
     dice: Dice,
-    /// When what each host said arrives at the earliest: streams keep their order.
+    /// Earliest arrival of the next piece on each stream: streams keep their order.
     arrivals: BTreeMap<(usize, usize), Duration>,
     unreachable: BTreeSet<usize>,
-    /// Of a thousand pieces of a stream, how many are altered on their way.
+    /// How many of a thousand pieces of a stream are corrupted.
     altered: u64,
     /// When daemons end.
     ends: std::ops::Range<Duration>,
     /// By host: bytes that its shepherd has sent to others below it.
     sent: BTreeMap<usize, usize>,
-    /// What the front heard: by node, whether it came, and its end.
+    /// Messages received by the front: by node, whether it was reached, and its end.
     heard: BTreeMap<u32, (bool, Option<Result<(), String>>)>,
     front: Inbox,
 }
 
-/// What the front's shepherd is told.
+/// First message to the front's shepherd.
 fn begin(nodes: u32) -> Begin {
     Begin {
         own: None,
@@ -129,7 +129,7 @@ impl World {
         self.at(0, Duration::ZERO, What::Tick);
     }
 
-    /// All shepherds are started by a step: most come by themselves, some late or never.
+    /// All shepherds are started by a step: most connect, some late or never.
     fn with_step(nodes: u32, seed: u64) -> Self {
         let mut world = Self::new(nodes, seed);
         let step = Step {
@@ -184,7 +184,7 @@ impl World {
         self.at(to, after, what);
     }
 
-    /// What comes out of a stream that these bytes go into.
+    /// The bytes after transport over the stream, possibly corrupted.
     fn carried(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         if bytes.is_empty() || self.altered == 0 || self.dice.below(1000) >= self.altered {
             return bytes;
@@ -214,7 +214,7 @@ impl World {
             }
             let frozen = self.hosts[host].frozen_until;
             if frozen > time {
-                // Its system takes what comes, and it looks later.
+                // Its kernel receives the data, and the process reads it later.
                 self.queue
                     .push(std::cmp::Reverse((frozen, count, host, what)));
                 continue;
@@ -332,7 +332,7 @@ impl World {
         }
     }
 
-    /// Does what the shepherd of a host wants, until it wants nothing.
+    /// Carries out all requests of a host's shepherd.
     fn settle(&mut self, host: usize) {
         let now = self.now;
         while let Life::Running(tree) = &mut self.hosts[host].life {
@@ -417,7 +417,7 @@ impl World {
         heard.1 = Some(how);
     }
 
-    /// The hosts between a node and the front, itself among them.
+    /// The hosts between a node and the front, including its own.
     fn path(&self, node: u32) -> Vec<usize> {
         let mut path = vec![node as usize + 1];
         while let Some((parent, _)) = self.hosts[path[path.len() - 1]].parent {
@@ -486,7 +486,7 @@ fn who_is_not_awaited_is_not_let_in() {
     let (number, target) = tree.next_start(soon).unwrap();
     assert_eq!((target.node, tree.comes(2, soon)), (2, None));
     assert!(number > 0 && tree.next_start(soon).is_none());
-    // One that is gone before it has said anything is fetched.
+    // One that closes before its greeting is started by the shell.
     tree.below_closed(0, &Closed::default(), soon);
     assert_eq!(tree.next_start(soon).map(|(number, _)| number), Some(0));
     // 20 seconds after the first one.
@@ -646,7 +646,7 @@ fn nonsense_from_below_loses_the_child_alone() {
     }
     tree.hear_below(0, &greeting());
     tree.hear_below(1, &greeting());
-    // It speaks for another's node.
+    // It reports another child's node.
     let mut word = Vec::new();
     Up::Ended(1).put(&mut word);
     tree.hear_below(0, &word);
@@ -674,7 +674,7 @@ fn what_all_are_told_goes_to_each_child_once_and_reaches_all() {
     world.at(0, seconds(1), What::Above(word));
     world.run(seconds(50));
     let most = world.sent.values().max().copied();
-    // With the heads of pieces, and what is said to show that one is there.
+    // Plus frame headers and heartbeats.
     assert!(
         most.unwrap() < shape::FAN_OUT * (large.len() + 2000),
         "{most:?}"
