@@ -15,7 +15,7 @@ pub(crate) struct Page {
     pub(crate) works: bool,
 }
 
-/// What was found. `devices`: those that may be used, as `RMPI_NET_DEVICES` says. `peer`: who was asked about.
+/// Formats the report. `devices`: the value of `RMPI_NET_DEVICES`. `peer`: the address of `--peer`.
 pub(crate) fn page(report: &NetReport, devices: &str, peer: Option<IpAddr>) -> Page {
     let mut text = String::new();
     let ports = match &report.devices {
@@ -63,7 +63,7 @@ pub(crate) fn page(report: &NetReport, devices: &str, peer: Option<IpAddr>) -> P
     Page { text, works }
 }
 
-/// What provider tcp has of this host. `rails`: interfaces that large messages go over at once, at most.
+/// The addresses of provider tcp on this host. `rails`: most interfaces that a large message is split over.
 pub(crate) fn addresses(found: &Result<Vec<AddressReport>, String>, rails: u64) -> String {
     let mut text = String::from("tcp, where verbs is not on both sides:\n");
     match found {
@@ -172,7 +172,7 @@ fn may_begin(memory: &LockedMemoryReport) -> bool {
     limit.is_none_or(|limit| limit >= memory.first_bytes)
 }
 
-/// What ranks would use.
+/// The ports that ranks would use.
 fn choice(ports: &[&PortReport], devices: &str) -> String {
     let names = names(ports.iter().copied());
     let list = match devices.trim() {
@@ -186,7 +186,7 @@ fn choice(ports: &[&PortReport], devices: &str) -> String {
     }
 }
 
-/// That each rank uses several ports.
+/// States that each rank uses several ports.
 fn rails_in_words(rails: u32) -> String {
     format!(
         "Each rank opens {rails} of them: large messages go over all of these at once, others over the next when one fails \
@@ -194,7 +194,7 @@ fn rails_in_words(rails: u32) -> String {
     )
 }
 
-/// Who moves large messages, and why.
+/// Describes how large messages are transferred, and why.
 fn movers_in_words(rendezvous: Rendezvous, ports: &[&PortReport]) -> String {
     let poor: Vec<&PortReport> = ports
         .iter()
@@ -228,7 +228,7 @@ fn movers_in_words(rendezvous: Rendezvous, ports: &[&PortReport]) -> String {
     }
 }
 
-/// How packets get to a peer, and whether they do.
+/// Describes the path to a peer, and whether packets reach it.
 fn way_in_words(peer: IpAddr, way: &Egress, ports: &[&PortReport]) -> (String, bool) {
     let (leading, others): (Vec<&PortReport>, Vec<&PortReport>) = ports
         .iter()

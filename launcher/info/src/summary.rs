@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What rmpi is, and what carries messages on this host.
+//! Summary: the version of rmpi, and the transports of messages on this host.
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
@@ -9,29 +9,29 @@ use std::path::PathBuf;
 use transport::NetworkSettings;
 use transport::net_info::{self, AddressReport, NetReport};
 
-/// What was found.
+/// The findings.
 #[derive(Debug)]
 pub(crate) struct Here {
     /// `libmpi_abi.so.1` beside this program.
     library: Option<PathBuf>,
     copies: Copies,
-    /// Why the memory of a node's ranks is a file of `/dev/shm`.
+    /// Why the node segment is a file in `/dev/shm`.
     named: Option<String>,
     report: NetReport,
     tcp: Result<Vec<AddressReport>, String>,
-    /// The ports of DPDK.
+    /// Ports of DPDK.
     dpdk: Result<String, String>,
     jobs: Jobs,
 }
 
-/// What starts ranks here.
+/// How jobs are started here.
 #[derive(Debug)]
 struct Jobs {
-    /// Of the batch system.
+    /// The batch system's job.
     job: Vec<String>,
-    /// By what a process finds the others of its job; `None`: it is alone.
+    /// How a process finds the others of its job; `None` if it is alone.
     others: Result<Option<String>, String>,
-    /// The library of PMIx.
+    /// The PMIx library.
     pmix: Result<String, String>,
 }
 
@@ -71,9 +71,9 @@ impl Jobs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Copies {
     Yes,
-    /// The call is not served here, as under a container's filter.
+    /// The system call is refused, as by a container's filter.
     Filtered,
-    /// `ptrace` is restricted to this degree.
+    /// `ptrace` is restricted to this degree (`kernel.yama.ptrace_scope`).
     Restricted(u32),
 }
 
@@ -91,7 +91,7 @@ impl Here {
     }
 }
 
-/// The page.
+/// Formats the page.
 pub(crate) fn page(here: &Here, values: &VariableValues) -> String {
     let library = match &here.library {
         Some(path) => path.display().to_string(),
@@ -158,7 +158,7 @@ fn ports(report: &NetReport) -> Result<String, String> {
     }
 }
 
-/// The library, as it is installed: `bin` and `lib` lie side by side.
+/// The library as it is installed: `bin` and `lib` are siblings.
 fn library() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let path = program.parent()?.parent()?.join("lib").join(LIBRARY);
@@ -172,13 +172,13 @@ fn copies() -> Copies {
         return Copies::Filtered;
     }
     match scope {
-        // Ranks allow it to each other, which counts up to 1.
+        // Ranks permit each other to read (`PR_SET_PTRACER`), which suffices up to 1.
         None | Some(0 | 1) => Copies::Yes,
         Some(scope) => Copies::Restricted(scope),
     }
 }
 
-/// Whether the call is served at all: this process reads a byte of its own.
+/// Whether the system call works: this process reads a byte of its own.
 fn may_read() -> bool {
     let source = [1u8];
     let mut target = [0u8];
@@ -193,14 +193,14 @@ fn may_read() -> bool {
 const LIBRARY: &str = "libmpi_abi.so.1";
 const STANDARD: &str = "MPI 5.0, standard ABI 1.0";
 
-/// The addresses that others are told.
+/// The addresses that are published to other ranks.
 fn told(addresses: &[AddressReport]) -> String {
     let fit = addresses.iter().filter(|one| one.unfit.is_none());
     let words = fit.map(|one| format!("{} ({})", one.address, one.interface));
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// The first of them, which is where a port that is a program is found.
+/// The first of them, at which a user-space port is reached.
 fn first(addresses: &[AddressReport]) -> String {
     let fit = addresses.iter().position(|one| one.unfit.is_none());
     told(&addresses[fit.map_or(0..0, |at| at..at + 1)])

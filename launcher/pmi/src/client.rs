@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The side of a process.
+//! The client: a process of a job.
 
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,41 +9,42 @@ use rustix::io::Errno;
 
 use crate::{Error, Words};
 
-/// The version that is spoken.
+/// Version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// Lines. All servers know it.
+    /// PMI-1: lines. Supported by all servers.
     One,
-    /// Messages with their length. Slurm's `--mpi=pmi2` and MPICH's `mpiexec` know it.
+    /// PMI-2: messages with their length. Supported by Slurm's `--mpi=pmi2` and MPICH's `mpiexec`.
     Two,
 }
 
-/// A process of a job that another launcher has started, from the first word to the last.
+/// Connection of a process to the launcher that has started it.
 #[derive(Debug)]
 pub struct Client {
     stream: OwnedFd,
-    /// What has come and is no whole message yet.
+    /// Received bytes that are not a complete message yet.
     unread: Vec<u8>,
     version: Version,
     place: Place,
     app: u32,
-    /// The name of the store, in PMI-2 of the job: the same for all its processes, and no other job's on this host.
+    /// Name of the key-value space, in PMI-2 of the job: the same for all its processes, and unique on this host.
     job: String,
-    /// The longest value, with room for a zero byte.
+    /// Longest value, including a terminating zero byte.
     value_bytes: usize,
     fence: Fence,
 }
 
-/// How far the last fence is.
+/// State of the last fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fence {
     Over,
     Begun,
-    /// In PMI-2 the server may say at once that it has heard of it (MPICH's does): then a question is answered when it is over.
+    /// PMI-2 servers may acknowledge a fence at once (MPICH's does): then a get was sent, whose reply arrives when
+    /// the fence is over.
     Asked,
 }
 
-/// Which process of how many.
+/// Rank and size of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     rank: u32,
@@ -51,31 +52,32 @@ struct Place {
 }
 
 impl Client {
-    /// Begins on the socket of `PMI_FD`, as the process that `PMI_RANK` and `PMI_SIZE` tell.
+    /// Initializes on the socket of `PMI_FD`, as the process given by `PMI_RANK` and `PMI_SIZE`.
     ///
     /// # Errors
-    /// When the server does not speak this version.
+    /// When the server does not support this version.
     pub fn begin(stream: OwnedFd, version: Version, rank: u32, size: u32) -> Result<Self, Error> {
         let mut client = Self::over(stream, version, Place { rank, size });
         client.init()?;
         Ok(client)
     }
 
-    /// Begins where a server listens: `port` is the text of `PMI_PORT`, host and port; `id` that of `PMI_ID`. PMI-1 alone.
+    /// Connects to a listening server: `port` is the text of `PMI_PORT`, host and port; `id` that of `PMI_ID`. PMI-1
+    /// only.
     ///
     /// # Errors
-    /// When there is none, or it does not know this process.
+    /// When there is no server, or it rejects this process.
     pub fn connect(port: &str, id: u32) -> Result<Self, Error> {
         let stream = TcpStream::connect(port).map_err(|error| {
             let why = format!("PMI_PORT is \"{port}\", and {error}");
             Error::System(why)
         })?;
-        // Messages are small and wait for answers.
+        // Messages are small, and each waits for its reply.
         let _ = stream.set_nodelay(true);
         let nowhere = Place { rank: 0, size: 1 };
         let mut client = Self::over(stream.into(), Version::One, nowhere);
         client.say(&Words::new("initack").with("pmiid", id))?;
-        // Exactly four: itself, and three that tell a value each.
+        // Exactly four: the acknowledgement, and three with a value each.
         let mut lines = Vec::new();
         for _ in 0..4 {
             lines.push(client.hear()?);
@@ -109,7 +111,7 @@ impl Client {
         };
         let subversion = 2 - number;
         let hello = Words::new("init").with("pmi_version", number);
-        // A line in both versions, and so is the answer.
+        // A line in both versions, as is the reply.
         self.write(hello.with("pmi_subversion", subversion).line().as_bytes())?;
         let answer = Words::of_line(&self.next_line()?);
         let is_known = answer
@@ -129,7 +131,7 @@ impl Client {
         let most = most.number("vallen_max").unwrap_or(LONGEST_PIECE);
         self.value_bytes = most.clamp(SHORTEST_PIECE, LONGEST_PIECE);
         let app = self.ask(&Words::new("get_appnum"), "appnum")?;
-        // Slurm says -1.
+        // Slurm returns -1.
         self.app = app.number("appnum").unwrap_or(0);
         let name = self.ask(&Words::new("get_my_kvsname"), "my_kvsname")?;
         self.job = name.get("kvsname").unwrap_or_default().to_owned();
@@ -137,7 +139,7 @@ impl Client {
     }
 
     fn begin_two(&mut self) -> Result<(), Error> {
-        // Slurm refuses none, and MPICH's an empty one; both know better.
+        // Slurm requires a job id, and MPICH's server a non-empty one; both ignore its value.
         let hello = Words::new("fullinit")
             .with("pmijobid", "unknown")
             .with("pmirank", self.place.rank)
@@ -153,34 +155,34 @@ impl Client {
         Ok(())
     }
 
-    /// The number of this process in its job.
+    /// Rank of this process.
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.place.rank
     }
 
-    /// How many processes the job has.
+    /// Number of processes of the job.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.place.size
     }
 
-    /// Which program of the command line it runs; 0 where the server does not tell.
+    /// Index of its program on the command line; 0 if the server does not report it.
     #[must_use]
     pub fn app(&self) -> u32 {
         self.app
     }
 
-    /// What the server calls the job.
+    /// The server's name for the job.
     #[must_use]
     pub fn job(&self) -> &str {
         &self.job
     }
 
-    /// Leaves something for the others, who see it after a fence.
+    /// Stores a pair, which other processes can get after a fence.
     ///
     /// # Errors
-    /// When it has characters that servers do not keep, or the server does not take it.
+    /// When it has characters that servers do not preserve, or the server rejects it.
     pub fn put(&mut self, key: &str, value: &str) -> Result<(), Error> {
         let wrong = |text: &str| {
             text.chars()
@@ -189,14 +191,14 @@ impl Client {
         if let Some(character) = wrong(key).or_else(|| wrong(value)) {
             return Err(Error::Character(character));
         }
-        // A whole line of PMI-1 has to stay below 1,024 bytes in Slurm; the job's name is in it.
+        // Slurm limits a line of PMI-1, which includes the job's name, to 1,023 bytes.
         let head = self.job.len() + key.len() + 64;
         let room = 1024_usize.saturating_sub(head).max(SHORTEST_PIECE);
         let room = room.min(self.value_bytes) - 8;
         let pieces: Vec<&[u8]> = value.as_bytes().chunks(room).collect();
         let count = pieces.len();
         for (index, piece) in pieces.iter().enumerate() {
-            // ASCII, as was seen.
+            // ASCII, as checked above.
             let piece = String::from_utf8_lossy(piece);
             match index {
                 0 => self.put_piece(key, &format!("{count}.{piece}"))?,
@@ -221,10 +223,10 @@ impl Client {
         Ok(())
     }
 
-    /// What somebody has put under a key before the last fence.
+    /// The value that was put under a key before the last fence, if any.
     ///
     /// # Errors
-    /// When the server does not answer, or gives back other than what was put.
+    /// When the server does not reply, or returns a truncated value.
     pub fn get(&mut self, key: &str) -> Result<Option<String>, Error> {
         let Some(first) = self.get_piece(key)? else {
             return Ok(None);
@@ -248,7 +250,7 @@ impl Client {
         let found = loop {
             let found = self.hear()?;
             match (self.fence, found.command()) {
-                // A fence that is over meanwhile. Answers come in the order of questions.
+                // The fence has ended in the meantime. Replies arrive in the order of requests.
                 (Fence::Begun, "barrier_out") | (Fence::Asked, "kvs-get-response") => {
                     self.fence = Fence::Over;
                 }
@@ -278,11 +280,11 @@ impl Client {
         self.say(&words.with("key", key))
     }
 
-    /// Begins to wait until all processes of the job have begun: then what was put before can be got. Before it
-    /// [is over](Self::is_fence_over) nothing may be put.
+    /// Starts a fence, in which all processes of the job participate: values put before it can be read after it. No
+    /// value may be put before it [is over](Self::is_fence_over).
     ///
     /// # Errors
-    /// When the server does not hear it.
+    /// When the message cannot be sent.
     pub fn begin_fence(&mut self) -> Result<(), Error> {
         self.say(&Words::new(match self.version {
             Version::One => "barrier_in",
@@ -292,10 +294,10 @@ impl Client {
         Ok(())
     }
 
-    /// Whether the fence that has begun is over, or none has. Never waits.
+    /// Whether the last fence is over, or none was started. Does not block.
     ///
     /// # Errors
-    /// When the server is gone, or says something else.
+    /// When the server is gone, or sends another message.
     pub fn is_fence_over(&mut self) -> Result<bool, Error> {
         while self.fence != Fence::Over {
             let Some(answer) = self.take()? else {
@@ -318,14 +320,14 @@ impl Client {
         Ok(true)
     }
 
-    /// Ends the job. Its status is `code` where the server makes that known.
+    /// Ends the job, with exit code `code` if the server supports that.
     ///
     /// # Errors
-    /// When the server does not hear it.
+    /// When the message cannot be sent.
     pub fn abort(&mut self, code: i32, message: &str) -> Result<(), Error> {
         self.say(&match self.version {
             Version::One => Words::new("abort").with("exitcode", code),
-            // MPICH's server takes a code here, too.
+            // MPICH's server also accepts an exit code.
             Version::Two => Words::new("abort")
                 .with("isworld", "TRUE")
                 .with("exitcode", code)
@@ -333,10 +335,10 @@ impl Client {
         })
     }
 
-    /// Says that this process is through: that it ends is no failure any more. What it still waits for is not waited for.
+    /// Reports that this process is done, so that its exit is no failure. Pending fences are abandoned.
     ///
     /// # Errors
-    /// When the server does not hear it.
+    /// When the message cannot be sent.
     pub fn finalize(&mut self) -> Result<(), Error> {
         let words = Words::new("finalize");
         self.say(&words)?;
@@ -350,7 +352,7 @@ impl Client {
         }
     }
 
-    /// Says something and takes the answer, which must be this one and well.
+    /// Sends a request and receives the reply, which must be `answer` without an error.
     fn ask(&mut self, words: &Words, answer: &str) -> Result<Words, Error> {
         self.say(words)?;
         let heard = self.hear()?;
@@ -382,7 +384,7 @@ impl Client {
         Ok(())
     }
 
-    /// Waits for the next message.
+    /// Receives the next message; blocks.
     fn hear(&mut self) -> Result<Words, Error> {
         loop {
             if let Some(words) = self.take()? {
@@ -392,7 +394,7 @@ impl Client {
         }
     }
 
-    /// The next message, if the whole of it has come.
+    /// The next message, if it is complete.
     fn take(&mut self) -> Result<Option<Words>, Error> {
         match self.version {
             Version::One => Ok(self.take_line().map(|line| Words::of_line(&line))),
@@ -432,7 +434,7 @@ impl Client {
         Some(String::from_utf8_lossy(&line.collect::<Vec<u8>>()).into_owned())
     }
 
-    /// Takes more of what comes; waits until something does.
+    /// Receives more bytes; blocks until there are any.
     fn fill(&mut self) -> Result<(), Error> {
         if self.unread.len() > LONGEST_MESSAGE + LENGTH_BYTES {
             return Err(self.nonsense("PMI-1"));
@@ -445,7 +447,7 @@ impl Client {
                 Ok(())
             }
             Err(Errno::INTR) => Ok(()),
-            // The launcher's doing: the descriptor is shared with the process that started this one.
+            // Set by the launcher: the file description is shared with the process that started this one.
             Err(Errno::AGAIN) => self.rest(PollFlags::IN),
             Err(error) => Err(error.into()),
         }
@@ -478,7 +480,7 @@ impl Client {
 }
 
 impl AsFd for Client {
-    /// The socket: readable when a fence is over.
+    /// The socket, readable when a fence ends.
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -496,11 +498,11 @@ fn clip(text: &str) -> String {
 }
 
 const LENGTH_BYTES: usize = 6;
-/// A server that says more at once is none.
+/// Longest message of a server.
 const LONGEST_MESSAGE: usize = 1 << 20;
-/// Pieces of values that all servers take whole.
+/// Longest piece of a value, which all servers preserve.
 const LONGEST_PIECE: usize = 900;
-/// Pieces are no shorter, whatever the server says.
+/// Shortest piece, whatever limit the server reports.
 const SHORTEST_PIECE: usize = 32;
 
 #[cfg(test)]

@@ -1,61 +1,61 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The side of a launcher, of PMI-1: what one process says, and what it is answered. Sans-IO.
+//! The server side of PMI-1: requests of one process, and replies to it. Sans-IO.
 
 use crate::{Error, Words};
 
-/// What a launcher knows of a process.
+/// Properties of a process, as its launcher reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// Number of processes of the job.
     pub size: u32,
-    /// Which program of the command line it is.
+    /// Index of its program on the command line.
     pub app: u32,
-    /// The name of the store: the same for all processes of the job, and no other job's.
+    /// Name of the key-value space: the same for all processes of the job, and unique.
     pub job: String,
 }
 
-/// What a process wants that its launcher must do.
+/// A request that the launcher must handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// It has begun. It was answered.
+    /// The process has initialized. Already answered.
     Init,
-    /// Keep this for the others: [`Server::answer_put`] answers.
+    /// Store a pair; answered by [`ClientSession::answer_put`].
     Put {
-        /// Under this key.
+        /// The key.
         key: String,
-        /// What.
+        /// The value.
         value: String,
     },
-    /// Wait until all are here: [`Server::end_fence`] answers.
+    /// The process is at a fence; answered by [`ClientSession::end_fence`].
     Fence,
-    /// What was put under this key: [`Server::answer_get`] answers.
+    /// Read the value of this key; answered by [`ClientSession::answer_get`].
     Get(String),
     /// End the job, with this exit code.
     Abort {
         /// The code.
         code: i32,
-        /// What it says about it.
+        /// Its message.
         message: String,
     },
-    /// It is through. It was answered.
+    /// The process is done. Already answered.
     Finalize,
 }
 
-/// The talk with one process. Any bytes may come: what is no message of PMI-1 is answered with an error, and a line without an end ends
-/// the talk.
+/// Connection to one process. Any bytes may be received: an invalid message is answered with an error, and a line
+/// that does not end is an error of the connection.
 #[derive(Debug)]
 pub struct Server {
     facts: Facts,
     unread: Vec<u8>,
-    /// Bytes of these that are done with.
+    /// Bytes of `unread` that were parsed.
     done: usize,
     answers: Vec<u8>,
-    /// Within the lines of one command, of which the last is `endcmd`.
+    /// Inside a command of several lines, the last of which is `endcmd`.
     is_long: bool,
 }
 
 impl Server {
-    /// A talk that begins.
+    /// A new connection.
     #[must_use]
     pub fn new(facts: Facts) -> Self {
         Self {
@@ -67,15 +67,15 @@ impl Server {
         }
     }
 
-    /// Takes what has come.
+    /// Appends received bytes.
     pub fn take(&mut self, bytes: &[u8]) {
         self.unread.extend_from_slice(bytes);
     }
 
-    /// The next thing to do; what needs no more than what is known here is answered on the way.
+    /// The next request for the launcher; other requests are answered here.
     ///
     /// # Errors
-    /// When a line is too long. Nothing that comes later is understood.
+    /// When a line is too long. No later request can be parsed.
     pub fn next_request(&mut self) -> Result<Option<Request>, Error> {
         loop {
             let rest = &self.unread[self.done..];
@@ -98,12 +98,12 @@ impl Server {
         }
     }
 
-    /// What is to be sent to the process; what was sent is taken out of it.
+    /// Bytes to send to the process; the caller removes those that were sent.
     pub fn answers(&mut self) -> &mut Vec<u8> {
         &mut self.answers
     }
 
-    /// What was put is kept; `false`: there is no room for it.
+    /// Answers a put; `false` if there was no room.
     pub fn answer_put(&mut self, is_kept: bool) {
         let result = Words::new("put_result");
         self.say(&match is_kept {
@@ -112,12 +112,12 @@ impl Server {
         });
     }
 
-    /// All have come to the fence.
+    /// Ends a fence, which all processes have entered.
     pub fn end_fence(&mut self) {
         self.say(&Words::new("barrier_out").with("rc", 0));
     }
 
-    /// What was put under the key that was asked for last; `None`: nothing was.
+    /// Answers a get; `None` if the key does not exist.
     pub fn answer_get(&mut self, value: Option<&str>) {
         let result = Words::new("get_result");
         self.say(&match value {
@@ -135,7 +135,7 @@ impl Server {
         if self.is_long {
             if line == "endcmd" {
                 self.is_long = false;
-                // There is no other command of several lines.
+                // The only command of several lines is spawn.
                 self.say(&Words::new("spawn_result").with("rc", -1).with("status", 1));
             }
             return None;
@@ -186,7 +186,7 @@ impl Server {
                 self.say(&well("finalize_ack"));
                 return Some(Request::Finalize);
             }
-            // Names of services, processes that start others: nothing that this launcher has for them.
+            // Publishing names and spawning are not supported.
             other => {
                 let result = format!("{}_result", other.trim_end_matches("_name"));
                 self.say(
@@ -221,11 +221,11 @@ impl Server {
     }
 }
 
-/// What MPICH's launcher tells, whose programs have buffers of these lengths.
+/// Limits that MPICH's launcher reports; its programs have buffers of these sizes.
 const LONGEST_NAME: usize = 256;
 const LONGEST_KEY: usize = 64;
 const LONGEST_VALUE: usize = 1024;
-/// A key, a value and what is around them are far shorter.
+/// Longest line; valid ones are far shorter.
 const LONGEST_LINE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
@@ -241,7 +241,7 @@ mod tests {
         })
     }
 
-    /// What is asked of the launcher, and what the process is answered.
+    /// The requests for the launcher, and the replies to the process.
     fn said(server: &mut Server, text: &str) -> (Vec<Request>, String) {
         server.take(text.as_bytes());
         let requests = std::iter::from_fn(|| server.next_request().unwrap()).collect();

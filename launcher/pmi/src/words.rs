@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message: a command, and what belongs to it.
+//! A PMI message: a command and its pairs.
 
 use std::fmt::Write;
 
@@ -8,13 +8,13 @@ use std::fmt::Write;
 pub struct Words(Vec<(String, String)>);
 
 impl Words {
-    /// A command without anything else.
+    /// A command without pairs.
     #[must_use]
     pub fn new(command: &str) -> Self {
         Self(vec![("cmd".to_owned(), command.to_owned())])
     }
 
-    /// With one more pair.
+    /// Adds a pair.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl ToString) -> Self {
         self.0.push((key.to_owned(), value.to_string()));
@@ -35,26 +35,26 @@ impl Words {
         Some(&found.1)
     }
 
-    /// The value of a key, if it is a number of this kind.
+    /// The value of a key, if it is a number of this type.
     #[must_use]
     pub fn number<T: std::str::FromStr>(&self, key: &str) -> Option<T> {
         self.get(key)?.parse().ok()
     }
 
-    /// Whether an answer says that all went well, which some servers say by saying nothing.
+    /// Whether a reply has no error; some servers leave out `rc=0`.
     #[must_use]
     pub fn is_well(&self) -> bool {
         self.get("rc").is_none_or(|code| code == "0")
     }
 
-    /// Reads a line of PMI-1, with or without its end. What is no pair is skipped.
+    /// Parses a line of PMI-1, with or without its newline. Words that are not pairs are skipped.
     #[must_use]
     pub fn of_line(line: &str) -> Self {
         let pairs = line.split_ascii_whitespace();
         Self(pairs.filter_map(pair).collect())
     }
 
-    /// The line of PMI-1, with its end.
+    /// The line of PMI-1, with its newline.
     #[must_use]
     pub fn line(&self) -> String {
         let mut line = String::new();
@@ -66,7 +66,7 @@ impl Words {
         line
     }
 
-    /// Reads a message of PMI-2 without its length. Two semicolons are one of a value.
+    /// Parses a message of PMI-2 without its length. A value has two semicolons for one.
     #[must_use]
     pub fn of_message(text: &str) -> Self {
         let mut pairs = Vec::new();
@@ -79,7 +79,7 @@ impl Words {
         Self(pairs)
     }
 
-    /// The message of PMI-2, with its length before it.
+    /// The message of PMI-2, with its length.
     #[must_use]
     pub fn message(&self) -> String {
         let mut text = String::new();
@@ -90,7 +90,7 @@ impl Words {
     }
 }
 
-/// The text up to a semicolon that stands alone, and what is behind it.
+/// The text up to a single semicolon, and the rest.
 fn part(text: &str) -> (String, &str) {
     let mut part = String::new();
     let mut rest = text;

@@ -4,13 +4,13 @@
 
 use std::net::Ipv6Addr;
 
-/// More hosts than that are a mistake in a range.
+/// Most hosts; a longer range is an error.
 pub const MOST_HOSTS: usize = 65_536;
 
-/// How many slots stand behind a name.
+/// Number of slots after a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Count {
-    /// Nothing is said.
+    /// None is given.
     #[default]
     Bare,
     /// `:3`.
@@ -19,28 +19,28 @@ pub enum Count {
     All,
 }
 
-/// What a word names.
+/// The contents of a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostWord {
     /// The hosts, all with the same user and count.
     pub names: Vec<String>,
-    /// Who logs in there.
+    /// User name.
     pub user: Option<String>,
-    /// How many slots each has.
+    /// Slots of each host.
     pub count: Count,
 }
 
-/// What is wrong with a text, and where.
+/// An error in a text, and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Characters before the place.
+    /// Characters before the position.
     pub at: usize,
-    /// In words.
+    /// The message.
     pub what: String,
 }
 
 impl Fault {
-    /// At a place, in words.
+    /// An error at a position.
     #[must_use]
     pub fn new(at: usize, what: impl Into<String>) -> Self {
         let what = what.into();
@@ -53,7 +53,7 @@ impl Fault {
     }
 }
 
-/// A text as it is shown in a message: without what a terminal would obey, and not too long.
+/// A text for a message: without control characters, and truncated.
 #[must_use]
 pub fn shown(text: &str) -> String {
     const MOST: usize = 60;
@@ -67,8 +67,8 @@ pub fn shown(text: &str) -> String {
     head + rest
 }
 
-/// The words of a list that are separated by commas, with the characters before each. Commas inside brackets separate
-/// nothing.
+/// The words of a comma-separated list, with the number of characters before each. Commas inside brackets do not
+/// separate.
 #[must_use]
 pub fn split(list: &str) -> Vec<(usize, &str)> {
     let (mut words, mut from, mut characters, mut before) = (Vec::new(), 0, 0, 0);
@@ -89,10 +89,10 @@ pub fn split(list: &str) -> Vec<(usize, &str)> {
     words
 }
 
-/// Reads a word.
+/// Parses a word.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The error and its position.
 pub fn read(text: &str) -> Result<HostWord, Fault> {
     let (user, rest) = match text.rsplit_once('@') {
         Some((user, rest)) => (Some(user), rest),
@@ -114,10 +114,10 @@ pub fn read(text: &str) -> Result<HostWord, Fault> {
     Ok(HostWord { names, user, count })
 }
 
-/// The number of slots of a host.
+/// Parses the number of slots of a host.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The error and its position.
 pub fn slots(text: &str) -> Result<u32, Fault> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
@@ -140,10 +140,11 @@ pub fn slots(text: &str) -> Result<u32, Fault> {
     }
 }
 
-/// More slots than that are a mistake: so many processes no system has.
+/// Most slots; a larger number is an error, since no system has so many processes.
 const MOST_SLOTS: u32 = 1 << 22;
 
-/// A list that [`split`] and [`read`] turn into these names again, in their order: `n[01-16],m2`. Names have no brackets or commas.
+/// Formats names as a list that [`split`] and [`read`] parse into the same names, in order: `n[01-16],m2`. Names have
+/// no brackets or commas.
 #[must_use]
 pub fn packed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut runs: Vec<Run<'a>> = Vec::new();
@@ -156,7 +157,7 @@ pub fn packed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     words.join(",")
 }
 
-/// Names that count on.
+/// Names with consecutive numbers.
 struct Run<'a> {
     head: &'a str,
     /// Digits of each number.
@@ -167,7 +168,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn of(name: &'a str) -> Self {
-        // Longer numbers are no numbers of hosts.
+        // Longer digit strings are not numbers of hosts.
         let digits = name.bytes().rev().take_while(u8::is_ascii_digit);
         let is_address = name.contains(':');
         let width = if is_address {
@@ -205,10 +206,10 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A user that may stand on the line of a remote shell.
+/// Checks that a user name may be passed to a remote shell.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The error and its position.
 pub fn check_user(user: &str) -> Result<(), Fault> {
     let fits = |letter: char| letter.is_alphanumeric() || "._-+@\\%".contains(letter);
     match user.chars().position(|letter| !fits(letter)) {
@@ -219,7 +220,7 @@ pub fn check_user(user: &str) -> Result<(), Fault> {
     }
 }
 
-/// The name and what stands behind its colon.
+/// The name and the text after its colon.
 fn halves(text: &str) -> Result<(&str, Option<&str>), Fault> {
     if let Some(inner) = text.strip_prefix('[')
         && let Some((address, rest)) = inner.split_once(']')
@@ -244,7 +245,7 @@ fn halves(text: &str) -> Result<(&str, Option<&str>), Fault> {
     }
 }
 
-/// An IPv6 address, whose zone may be named: `fe80::1%eth0`.
+/// Checks an IPv6 address, which may have a zone: `fe80::1%eth0`.
 fn check_address(text: &str) -> Result<(), Fault> {
     let (address, zone) = text.split_once('%').unwrap_or((text, "-"));
     let zone_fits = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
@@ -258,7 +259,7 @@ fn check_address(text: &str) -> Result<(), Fault> {
     Err(Fault::new(0, what))
 }
 
-/// The hosts of a name with ranges.
+/// Expands the ranges of a name.
 fn names(text: &str) -> Result<Vec<String>, Fault> {
     if text.contains(':') {
         return Ok(vec![text.to_owned()]);
@@ -293,7 +294,7 @@ fn names(text: &str) -> Result<Vec<String>, Fault> {
     Ok(all)
 }
 
-/// A name that a resolver or a remote shell's configuration may know.
+/// Checks that a resolver or a remote shell's configuration may have this name.
 fn check_name(text: &str) -> Result<(), Fault> {
     let mut inside = false;
     let fits = |letter: char| {
@@ -308,13 +309,13 @@ fn check_name(text: &str) -> Result<(), Fault> {
     }
 }
 
-/// What is said of the character at `at`, which has no place in `thing`.
+/// The error for the character at `at`, which is invalid in `thing`.
 fn letter_words(text: &str, at: usize, thing: &str) -> String {
     let letter = text.chars().nth(at).unwrap_or_default();
     format!("{letter:?} has no place in {thing}")
 }
 
-/// The numbers of what stands in brackets, as they are written.
+/// The numbers in brackets, as they are written.
 fn numbers(text: &str) -> Result<Vec<String>, Fault> {
     let mut all = Vec::new();
     let mut at = 0;
@@ -352,7 +353,7 @@ fn number(text: &str) -> Option<u64> {
     digits.then(|| text.parse().ok()).flatten()
 }
 
-/// What is said where a list names too many.
+/// The error for a list with too many names.
 #[must_use]
 pub fn too_many() -> Fault {
     Fault::new(0, format!("more than {MOST_HOSTS} hosts"))

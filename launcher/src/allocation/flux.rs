@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flux: an instance's resources, which `flux resource R` tells as Flux's RFC 20 has them: names, and the cores of each broker's rank.
+//! Flux: the resources of an instance, which `flux resource R` prints as specified in Flux's RFC 20: host names, and
+//! the cores of each broker rank.
 
 use super::{Allocation, Fault, Manager, Steps, Surroundings, host};
 use remote_shell::word;
@@ -17,7 +18,7 @@ struct Execution {
     parts: Vec<Part>,
 }
 
-/// Ranks that have the same.
+/// Broker ranks with the same resources.
 #[derive(Deserialize)]
 struct Part {
     rank: String,
@@ -29,7 +30,7 @@ struct Children {
     core: String,
 }
 
-/// What Flux has given, if this shell is in one of its instances.
+/// The allocation of Flux, if this shell is in one of its instances.
 pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Fault> {
     if around.variable("FLUX_URI").is_none() {
         return Ok(None);
@@ -67,14 +68,14 @@ pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Faul
     }))
 }
 
-/// What starts something on the hosts of these brokers, in front of what is to be started.
+/// The command that runs a program on the hosts of these brokers, without the program.
 pub(super) fn step(ranks: &[u32]) -> Vec<String> {
     let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
     let ranks = format!("--rank={}", ranks.join(","));
     vec!["flux".to_owned(), "exec".to_owned(), ranks]
 }
 
-/// The hosts, and the rank of the broker of each.
+/// The hosts, and the broker rank of each.
 fn hosts(text: &str) -> Option<(Vec<super::Host>, Vec<u32>)> {
     let resources: Resources = serde_json::from_str(text).ok()?;
     let mut names = Vec::new();
@@ -83,7 +84,7 @@ fn hosts(text: &str) -> Option<(Vec<super::Host>, Vec<u32>)> {
             names.extend(word::read(part).ok()?.names);
         }
     }
-    // The names are of the ranks in their order.
+    // The names are in the order of the broker ranks.
     let mut cores = Vec::new();
     for part in &resources.execution.parts {
         let count = u32::try_from(numbers(&part.children.core)?.len()).ok()?;
@@ -98,7 +99,7 @@ fn hosts(text: &str) -> Option<(Vec<super::Host>, Vec<u32>)> {
     })
 }
 
-/// Reads `0-3,7`.
+/// Parses `0-3,7`.
 fn numbers(text: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for part in text.split(',') {

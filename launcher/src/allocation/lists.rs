@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Batch systems that list hosts: PBS and Cobalt a name per slot in a file, LSF pairs of name and slots in a variable, Grid Engine a
-//! name and its slots on each line of a file. All run `rmpiexec` on one of those hosts, so a list without this host is of another job.
+//! Batch systems that list hosts: PBS and Cobalt have a file with a name per slot, LSF a variable with pairs of name
+//! and slots, Grid Engine a file with a name and its slots per line. All run `rmpiexec` on one of those hosts, so a
+//! list without this host belongs to another job.
 
 use super::{Allocation, Fault, Manager, Surroundings, host, may_be_same};
 use crate::hosts::Slots;
@@ -29,8 +30,8 @@ pub(super) fn cobalt(
     of_lines(around, is_sure, Manager::Cobalt, variables)
 }
 
-/// LSF: `LSB_MCPU_HOSTS` has `n1 4 n2 2`; where that is too long for it, the file of `LSB_DJOB_HOSTFILE` has a line for each slot, and
-/// old releases have the same in `LSB_HOSTS`.
+/// LSF: `LSB_MCPU_HOSTS` has `n1 4 n2 2`; if that would be too long, the file of `LSB_DJOB_HOSTFILE` has a line for
+/// each slot, and old releases have the same in `LSB_HOSTS`.
 pub(super) fn lsf(around: &dyn Surroundings, is_sure: bool) -> Result<Option<Allocation>, Fault> {
     let Some(job) = around.variable("LSB_JOBID") else {
         return Ok(None);
@@ -131,7 +132,7 @@ fn pair_words(text: &str) -> Result<Vec<(String, u32)>, Fault> {
     })
 }
 
-/// The allocation of these entries. The same name adds slots, wherever it stands.
+/// The allocation of these entries. Repeated names add slots.
 fn made(
     around: &dyn Surroundings,
     is_sure: bool,

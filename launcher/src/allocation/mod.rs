@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a batch system has given this shell: hosts with slots, how many ranks they are for, and the command that starts something
-//! on them. Batch systems say so in variables of the environment and in files that these name.
+//! Allocations of batch systems: hosts with slots, the requested number of ranks, and the command that starts a
+//! program on the hosts. They are described by environment variables and by files that these name.
 //!
-//! **Knows** those variables, files and commands, and when they are left over from another job or another host.
-//! **Never** looks at the system but through [`Surroundings`], so that recorded environments can be read.
+//! **Handles** those variables, files and commands, and detects stale ones of another job or another host.
+//! **Never** accesses the system except through [`JobEnvironment`], so that recorded environments can be tested.
 //!
 //! | file | what is in it |
 //! |------|---------------|
@@ -48,7 +48,7 @@ pub enum Manager {
     Flux,
 }
 
-/// `--rm`: which of them is asked; `None`: none.
+/// `--rm`: the batch system to use; `None`: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice(pub Option<Manager>);
 
@@ -86,40 +86,40 @@ impl fmt::Display for Manager {
     }
 }
 
-/// What one has given.
+/// An allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
-    /// Whose it is.
+    /// The batch system.
     pub manager: Manager,
-    /// As that calls the job.
+    /// Its name of the job.
     pub job: String,
-    /// All hosts, each with a number of slots.
+    /// All hosts, each with its slots.
     pub hosts: Vec<Host>,
-    /// How many ranks the user has asked it for, if that is known; else there is one for each slot.
+    /// Number of ranks requested by the user, if known; otherwise there is one per slot.
     pub ranks: Option<u32>,
-    /// CPUs that the user wants for each rank.
+    /// CPUs per rank requested by the user.
     pub cpus_per_rank: Option<u32>,
-    /// The command that starts something on one of the hosts, without the host and what is to be started there. `None`: it has none
-    /// here, and hosts are reached by `ssh`.
+    /// Command that starts a program on one of the hosts, without host and program. `None`: hosts are reached by
+    /// `ssh`.
     pub command: Option<Vec<String>>,
-    /// The command that starts something on many of the hosts at once.
+    /// Command that starts a program on many of the hosts at once.
     pub steps: Option<Steps>,
-    /// Where that was read.
+    /// Where the list of hosts was found.
     pub source: String,
-    /// What was found of it: variables with their values, files, programs.
+    /// What was found: variables with their values, files, programs.
     pub seen: Vec<String>,
-    /// Those that were asked before, and have given nothing.
+    /// Batch systems that were tried before and have no allocation.
     pub asked_before: Vec<Manager>,
 }
 
 impl Allocation {
-    /// How it is named in messages.
+    /// Its name in messages.
     #[must_use]
     pub fn name(&self) -> String {
         format!("job {} of {}", self.job, self.manager)
     }
 
-    /// What `--report` tells of it: who was asked, what was found, how daemons are started. `launcher` is what the user says of that.
+    /// The lines of `--report`: batch system, findings, and how daemons are started. `launcher` is the user's option.
     pub(crate) fn lines(&self, choice: Option<Choice>, launcher: Option<&str>) -> Vec<String> {
         let shell = match (launcher, &self.command) {
             (Some(launcher), _) => launcher,
@@ -139,7 +139,7 @@ impl Allocation {
         ]
     }
 
-    /// Who was asked whose job this is, and what whoever has given it has set.
+    /// Describes which batch systems were tried, and the variables that were found.
     fn asked(&self, choice: Option<Choice>) -> String {
         let found = self.seen.join(", ");
         if choice.is_some() {
@@ -157,13 +157,13 @@ impl Allocation {
         }
     }
 
-    /// What `--report` tells of it where hosts are others.
+    /// The line of `--report` when hosts are used that are not part of it.
     pub(crate) fn unused(&self) -> String {
         let name = self.name();
         format!("{name} is not used: not all hosts that are named are of it")
     }
 
-    /// What starts something on all hosts at once.
+    /// The step command, for messages.
     fn step_words(&self) -> Option<&'static str> {
         self.steps.as_ref().map(|steps| match steps {
             Steps::Srun => "one step of srun",
@@ -186,7 +186,7 @@ impl Allocation {
         )
     }
 
-    /// The command that starts something on all these hosts at once, without what is to be started there.
+    /// The command that starts a program on all these hosts at once, without the program.
     pub(crate) fn step(&self, hosts: &[Target]) -> Option<Vec<String>> {
         let is_plain = |host: &Target| host.user.is_none() && !host.is_relative();
         let names = hosts.iter().map(|host| host.name.as_str());
@@ -202,12 +202,12 @@ impl Allocation {
         }
     }
 
-    /// The variable that tells something there how the step calls its host, if that is not as the host calls itself.
+    /// The variable with a host's name in the step, if that differs from its host name.
     pub(crate) fn step_variable(&self) -> Option<String> {
         (self.steps == Some(Steps::Srun)).then(|| "SLURMD_NODENAME".to_owned())
     }
 
-    /// The hosts with their slots, as `--host` takes them; many are cut short.
+    /// The hosts with their slots, in the form of `--host`; long lists are truncated.
     fn hosts_shown(&self) -> String {
         const MOST: usize = 16;
         let one = |host: &Host| match host.slots {
@@ -221,7 +221,7 @@ impl Allocation {
         shown.join(" ")
     }
 
-    /// Whether all these hosts are of it.
+    /// Whether all these hosts are part of it.
     pub(crate) fn has(&self, hosts: &[Host]) -> bool {
         let names: std::collections::HashSet<&str> =
             self.hosts.iter().map(|host| host.name.as_str()).collect();
@@ -230,21 +230,21 @@ impl Allocation {
     }
 }
 
-/// A command that starts one process on each of several hosts, all of which get its standard input.
+/// Command that starts one process on each of several hosts and copies its standard input to all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Steps {
     /// `srun`.
     Srun,
-    /// `flux exec`, which knows hosts by the ranks of their brokers: those of [`Allocation::hosts`].
+    /// `flux exec`, which identifies hosts by broker ranks: those of [`Allocation::hosts`].
     Flux(Vec<u32>),
 }
 
-/// Why there is no allocation though a variable says that there is.
+/// Why there is no allocation although a variable is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Fault {
-    /// It says something that is left over from elsewhere: what is wrong.
+    /// The variables are stale: the reason.
     Stale(String),
-    /// The user has to do something else.
+    /// The user must change something.
     Wrong(String),
 }
 
@@ -254,10 +254,10 @@ impl Fault {
     }
 }
 
-/// What this shell was given, by whom `--rm` names or by the first that has given something.
+/// The allocation of this shell, of the batch system that `--rm` names or of the first that has one.
 ///
 /// # Errors
-/// With words for the user: whom `--rm` names has given nothing, or what it says cannot be understood.
+/// A message for the user: the batch system of `--rm` has no allocation, or its variables are invalid.
 pub(crate) fn find(
     choice: Option<Choice>,
     around: &dyn Surroundings,
@@ -301,7 +301,7 @@ pub(crate) fn find(
     Ok(None)
 }
 
-/// Its variable that says that this is a job.
+/// The variable that marks a job of this batch system.
 fn job_variable(manager: Manager) -> &'static str {
     match manager {
         Manager::Slurm => "SLURM_JOB_ID",
@@ -313,7 +313,7 @@ fn job_variable(manager: Manager) -> &'static str {
     }
 }
 
-/// `is_sure`: the user has said that it is so, whatever this host is called.
+/// `is_sure`: the user has named the batch system, so the list need not have this host.
 fn read(
     manager: Manager,
     around: &dyn Surroundings,
@@ -333,7 +333,8 @@ fn read(
     Ok(found?.map(|allocation| Allocation { seen, ..allocation }))
 }
 
-/// Lines for `rmpi-info`: whose job this shell is in, its hosts, how they are reached, and what was looked at.
+/// Lines for `rmpi-info`: the batch system's job of this shell, its hosts, how they are reached, and what was
+/// inspected.
 #[must_use]
 pub fn job_of_this_shell() -> Vec<String> {
     told(&Onlooker(&Here))
@@ -373,14 +374,14 @@ fn host(name: String, slots: u32) -> Host {
     }
 }
 
-/// Whether two names may be those of one host: as far as the first dot, since one may be a long form of the other. Only for what
-/// looks left over: two hosts that this takes for one are told apart elsewhere.
+/// Whether two names may mean the same host: compares up to the first dot, since one may be fully qualified. Only
+/// used to detect stale lists: a false match is resolved elsewhere.
 fn may_be_same(one: &str, other: &str) -> bool {
     let first = |name: &str| name.split('.').next().map(str::to_ascii_lowercase);
     first(one) == first(other)
 }
 
-/// Variables of the environment that belong to one task that a batch system has started, and not to those that it starts: ranks do not
+/// Environment variables that describe one task of a batch system, and not the processes that it starts: ranks do not
 /// inherit them.
 pub(crate) fn is_of_a_task(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 12] = [
@@ -440,7 +441,7 @@ mod tests {
         assert_eq!(found(&both, Some(Choice(None))).0, "none");
     }
 
-    /// What `--report` says of hosts there.
+    /// The lines of `--report` about hosts there.
     fn reported(around: &Recorded, line: &str) -> Vec<String> {
         let words = line.split_whitespace().map(Into::into).collect();
         let room = Room { cpus: 2, nodes: 1 };
@@ -558,7 +559,7 @@ mod tests {
         assert!(words.contains("/gone") && remarks.is_empty(), "{words}");
     }
 
-    /// What a command line means there: hosts with their ranks, and the command that reaches them.
+    /// The result of a command line there: hosts with their ranks, and the command that reaches them.
     fn understood(around: &Recorded, line: &str) -> String {
         let words = line.split_whitespace().map(Into::into).collect();
         let room = Room { cpus: 2, nodes: 1 };
@@ -612,7 +613,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands in the variables and files, what is found has hosts with names and slots, or there are words.
+        /// Whatever the variables and files contain, the result has hosts with names and slots, or is an error.
         #[test]
         fn nothing_that_surrounds_a_process_is_too_strange(
             texts in proptest::collection::vec("[a-c0-3,()x\\[\\]\\-: \\n*.@\\PC]{0,30}", 6),

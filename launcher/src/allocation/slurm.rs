@@ -4,7 +4,7 @@
 use super::{Allocation, Fault, Manager, Steps, Surroundings, host, may_be_same};
 use remote_shell::word;
 
-/// What starts something on a host of the allocation, in front of the host's name.
+/// Command that starts a program on one host of the allocation, up to the host's name.
 const SRUN: [&str; 8] = [
     "srun",
     "--overlap",
@@ -16,7 +16,7 @@ const SRUN: [&str; 8] = [
     "--nodelist",
 ];
 
-/// The same for many hosts at once. It outlives hosts that fail, and does not end the others when the first has ended.
+/// The same for many hosts at once. It survives failed hosts, and does not end the others when the first task exits.
 const STEP: [&str; 9] = [
     "srun",
     "--overlap",
@@ -29,7 +29,7 @@ const STEP: [&str; 9] = [
     "--ntasks-per-node=1",
 ];
 
-/// What starts something on all these hosts, in front of what is to be started.
+/// Command that starts a program on all these hosts, without the program.
 pub(super) fn step<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let count = names.clone().count();
     let list = word::packed(names);
@@ -41,7 +41,8 @@ pub(super) fn step<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<Stri
     STEP.map(str::to_owned).into_iter().chain(which).collect()
 }
 
-/// Variables that `srun` takes for options, which are those of the user's own job and not of what starts a shepherd.
+/// Variables that `srun` reads as options: they belong to the user's own job and must not affect the start of
+/// shepherds.
 pub(crate) const OPTIONS_OF_STEPS: &[&str] = &[
     "SLURM_CPUS_PER_TASK",
     "SRUN_CPUS_PER_TASK",
@@ -63,7 +64,7 @@ pub(crate) const OPTIONS_OF_STEPS: &[&str] = &[
     "SLURM_WAIT",
 ];
 
-/// What Slurm has given, if this is one of its jobs.
+/// The allocation of Slurm, if this shell is in one of its jobs.
 pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Fault> {
     let first = |names: &[&str]| names.iter().find_map(|name| around.variable(name));
     let Some(job) = first(&["SLURM_JOB_ID", "SLURM_JOBID"]) else {
@@ -82,7 +83,7 @@ pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Faul
         )));
     }
     let slots = slots(around, names.len(), cpus_per_rank.unwrap_or(1));
-    // Within a step of one task, a shell say, these are the step's.
+    // Inside a step of one task, such as a shell, these variables describe the step.
     let asked = number("SLURM_NTASKS").or_else(|| number("SLURM_NPROCS"));
     let ranks = asked.filter(|ranks| *ranks > 0 && tasks_of_step.is_none());
     let own = around.variable("SLURMD_NODENAME");
@@ -131,8 +132,8 @@ fn names(list: &str) -> Result<Vec<String>, Fault> {
     Ok(names)
 }
 
-/// The slots of each of so many hosts: the tasks that Slurm would put there. In a step they are the step's, which may have fewer hosts;
-/// then as many tasks as find CPUs.
+/// The slots of each host: the tasks that Slurm would put there. Inside a step the variable describes the step, which
+/// may have fewer hosts; then slots are computed from the CPUs.
 fn slots(around: &dyn Surroundings, hosts: usize, cpus_per_rank: u32) -> Vec<u32> {
     let listed = |name: &str| {
         let text = around.variable(name)?;
@@ -147,7 +148,7 @@ fn slots(around: &dyn Surroundings, hosts: usize, cpus_per_rank: u32) -> Vec<u32
     tasks.or_else(by_cpus).unwrap_or_else(|| vec![1; hosts])
 }
 
-/// Reads `2,1(x3),4`.
+/// Parses `2,1(x3),4`.
 fn numbers(text: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for part in text.split(',') {
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
     use crate::hosts::Slots;
 
-    /// As `salloc -N 3 -n 7` sets it.
+    /// As set by `salloc -N 3 -n 7`.
     const SALLOC: &str = "SLURM_JOB_ID=11
         SLURM_JOB_NODELIST=n[1-2,10]
         SLURM_NNODES=3

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is looked at to find an allocation: the environment, files, programs, and what this host is called.
+//! What is inspected to find an allocation: environment variables, files, programs, and this host's name.
 
 use crate::program::cause;
 use std::fs::File;
@@ -7,12 +7,12 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// All that an allocation is found by.
+/// Access to the system for the detection of allocations.
 pub(crate) trait Surroundings {
-    /// A variable of the environment that is set and not empty.
+    /// The value of a variable that is set and not empty.
     fn variable(&self, name: &str) -> Option<String>;
 
-    /// What a file says.
+    /// The contents of a file.
     ///
     /// # Errors
     /// Why it cannot be read.
@@ -21,20 +21,20 @@ pub(crate) trait Surroundings {
     /// Whether a program of this name is found.
     fn has_program(&self, name: &str) -> bool;
 
-    /// What a program prints.
+    /// The output of a program.
     ///
     /// # Errors
     /// Why it has failed.
     fn answer(&self, words: &[&str]) -> Result<String, String>;
 
-    /// What this host is called.
+    /// The host name.
     fn own(&self) -> String;
 }
 
-/// Those of this process.
+/// The environment of this process.
 pub(crate) struct Here;
 
-/// Larger files are none of a batch system's.
+/// Largest file that is read.
 const MOST_FILE_BYTES: u64 = 16 << 20;
 
 impl Surroundings for Here {
@@ -90,7 +90,7 @@ mod recorded {
     use super::*;
     use std::collections::HashMap;
 
-    /// Those that were recorded elsewhere.
+    /// A recorded environment.
     #[derive(Debug, Default, Clone)]
     pub(crate) struct Recorded {
         own: String,
@@ -109,31 +109,31 @@ mod recorded {
             }
         }
 
-        /// With this variable.
+        /// Adds a variable.
         pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
             self.variables.insert(name.to_owned(), value.to_owned());
             self
         }
 
-        /// With all of these, a line each, as `env` prints them.
+        /// Adds variables, one per line, as `env` prints them.
         pub(crate) fn with_all(self, lines: &str) -> Self {
             let pairs = lines.lines().filter_map(|line| line.trim().split_once('='));
             pairs.fold(self, |all, (name, value)| all.with(name, value))
         }
 
-        /// With this file.
+        /// Adds a file.
         pub(crate) fn with_file(mut self, path: &str, text: &str) -> Self {
             self.files.insert(path.to_owned(), text.to_owned());
             self
         }
 
-        /// With this program.
+        /// Adds a program.
         pub(crate) fn with_program(mut self, name: &str) -> Self {
             self.programs.push(name.to_owned());
             self
         }
 
-        /// With a program that prints this.
+        /// Adds a program with this output.
         pub(crate) fn with_answer(mut self, line: &str, text: &str) -> Self {
             self.answers.insert(line.to_owned(), text.to_owned());
             self

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Surroundings that remember what was found in them, so that it can be told, and those of who only looks.
+//! Wrappers of an environment: one that records what was found, for reports, and one for processes that start no job.
 
 use super::Surroundings;
 use remote_shell::word;
 use std::cell::RefCell;
 use std::path::Path;
 
-/// Others, and what was found there.
+/// An environment that records what was found in it.
 pub(super) struct Watched<'a> {
     around: &'a dyn Surroundings,
     seen: RefCell<Vec<String>>,
@@ -20,7 +20,7 @@ impl<'a> Watched<'a> {
         }
     }
 
-    /// Each once, in the order in which it was looked at.
+    /// The findings, each once, in order.
     pub(super) fn into_seen(self) -> Vec<String> {
         self.seen.into_inner()
     }
@@ -66,7 +66,7 @@ impl Surroundings for Watched<'_> {
     }
 }
 
-/// Of a process that starts no job: that it is one of several tasks is no mistake.
+/// Environment of a process that starts no job: it may be one of several tasks.
 pub(super) struct Onlooker<'a>(pub(super) &'a dyn Surroundings);
 
 impl Surroundings for Onlooker<'_> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hosts that are one machine, by whatever names and addresses they are reached: their ranks share out its CPUs, as if they were those
-//! of one host. Pure.
+//! Detects hosts that are one machine, by whatever names and addresses they are reached: their ranks share its CPUs
+//! as if they were on one host. Pure.
 
 use super::{Host, Slots};
 use crate::cpus::Cpus;
@@ -8,17 +8,17 @@ use crate::failure::counted;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Which machine a host is, and which of its CPUs ranks get there.
+/// Identity of a host's machine, and the CPUs that ranks may use there.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Machine {
-    /// The number of its kernel's start, which no two machines share; empty: not known.
+    /// Boot id of its kernel, unique per machine and boot; empty if unknown.
     pub(crate) boot: String,
     /// CPUs that a job may use there.
     pub(crate) mask: Cpus,
 }
 
 impl Machine {
-    /// That of this process.
+    /// The machine of this process.
     pub(crate) fn here() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
         Self {
@@ -27,36 +27,36 @@ impl Machine {
         }
     }
 
-    /// Whether ranks of both would be on the same CPUs.
+    /// Whether ranks of both hosts would be on the same CPUs.
     fn meets(&self, other: &Self) -> bool {
         !self.boot.is_empty() && self.boot == other.boot && self.mask.meets(&other.mask)
     }
 
-    /// Whether both have the same CPUs, and no others.
+    /// Whether both hosts have exactly the same CPUs.
     fn is_same(&self, other: &Self) -> bool {
         self.meets(other) && self.mask == other.mask
     }
 }
 
-/// The ranks of other hosts on the CPUs of one.
+/// Ranks of other hosts on the CPUs of one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Beside {
-    /// Those of hosts with the same CPUs that stand in front of this one in the list.
+    /// Ranks of hosts with the same CPUs that come earlier in the list.
     pub(crate) before: u32,
-    /// And behind it.
+    /// Ranks of hosts with the same CPUs that come later.
     pub(crate) behind: u32,
-    /// Those of hosts that have some of the CPUs, and others besides or less.
+    /// Ranks of hosts that have some of the CPUs in common.
     pub(crate) overlapping: u32,
 }
 
 impl Beside {
-    /// All of them.
+    /// Sum of all.
     pub(crate) fn ranks(self) -> u32 {
         let all = [self.before, self.behind, self.overlapping];
         all.into_iter().fold(0, u32::saturating_add)
     }
 
-    /// What is said of them behind the number of a host's own ranks.
+    /// Describes them; the text follows the number of a host's own ranks.
     pub(crate) fn words(self) -> String {
         match self.ranks() {
             0 => String::new(),
@@ -68,7 +68,7 @@ impl Beside {
     }
 }
 
-/// Machines by the number of their kernel's start, so that only those are compared which may be one.
+/// Machines indexed by boot id, so that only those with the same one are compared.
 struct Alike<'a> {
     machines: &'a [&'a Machine],
     by_boot: BTreeMap<&'a str, Vec<usize>>,
@@ -84,7 +84,7 @@ impl<'a> Alike<'a> {
         Self { machines, by_boot }
     }
 
-    /// The others whose CPUs are some of this one's, in ascending order.
+    /// The other hosts with common CPUs, in ascending order.
     fn meeting(&self, at: usize) -> impl Iterator<Item = usize> {
         let own = self.machines[at];
         let others = self.by_boot.get(own.boot.as_str());
@@ -92,7 +92,7 @@ impl<'a> Alike<'a> {
         others.filter(move |other| *other != at && own.meets(self.machines[*other]))
     }
 
-    /// Those that are the same as this one, itself among them, in ascending order.
+    /// The hosts with the same CPUs, including this one, in ascending order.
     fn same(&self, at: usize) -> Vec<usize> {
         let own = self.machines[at];
         let others = self.meeting(at);
@@ -103,7 +103,7 @@ impl<'a> Alike<'a> {
     }
 }
 
-/// For each host which ranks of others are on its CPUs, where these hosts have so many.
+/// Counts for each host the ranks of others on its CPUs, given the number of ranks per host.
 pub(crate) fn beside(machines: &[&Machine], ranks: &[u32]) -> Vec<Beside> {
     let alike = Alike::of(machines);
     let of = |at: usize| {
@@ -121,7 +121,7 @@ pub(crate) fn beside(machines: &[&Machine], ranks: &[u32]) -> Vec<Beside> {
     (0..machines.len()).map(of).collect()
 }
 
-/// The slots of each host, where they have so many cores: those that have as many as there are cores share out what the others with the
+/// The slots of each host, given its number of cores: hosts with one slot per core divide what the others with the
 /// same CPUs leave.
 pub(crate) fn slots(hosts: &[Host], machines: &[&Machine], cores: &[u32]) -> Vec<u32> {
     let alike = Alike::of(machines);
@@ -146,7 +146,7 @@ pub(crate) fn slots(hosts: &[Host], machines: &[&Machine], cores: &[u32]) -> Vec
     (0..hosts.len()).map(of).collect()
 }
 
-/// Which hosts are one machine, in words for the user.
+/// Describes which hosts are one machine, for the user.
 pub(crate) fn words(names: &[String], machines: &[&Machine]) -> Vec<String> {
     let alike = Alike::of(machines);
     let mut told = vec![false; names.len()];

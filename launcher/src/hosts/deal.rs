@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which host each rank goes to. Pure: slots, programs and the user's wish give a host for each rank.
+//! Assigns ranks to hosts. Pure: computes the host of each rank from slots, programs and the mapping.
 //!
-//! - `slot`, and what counts inside a host (`core`, `numa`, `socket`): each host is filled before the next one.
-//! - `node`: one rank for each host in turn; a host that is full is passed over.
+//! - `slot`, and the mappings inside a host (`core`, `numa`, `socket`): each host is filled before the next one.
+//! - `node`: round-robin over the hosts; a full host is skipped.
 //!
-//! Programs follow each other: the second one begins where the first one has left room. When all hosts are full each has as
-//! much room again.
+//! Programs follow each other: the second one starts where the first one has left room. When all hosts are full, each
+//! has as much room again.
 
 use super::Part;
 use crate::place::Mapping;
 
-/// A program's ranks and the hosts that they may go to.
+/// A program's ranks and the hosts that they may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Portion<'a> {
-    /// How many.
+    /// Number of ranks.
     pub ranks: u32,
     /// In the order in which they are filled; `None` for all.
     pub hosts: Option<&'a [Part]>,
 }
 
-/// The host of each rank, for hosts that have these many slots. A host without slots is dealt with as if it had one.
+/// The host of each rank, given the slots of each host. A host without slots counts as one with a single slot.
 ///
 /// # Panics
-/// If a program names a host that is not there.
+/// If a program names a host that does not exist.
 #[must_use]
 pub fn deal(slots: &[u32], programs: &[Portion<'_>], mapping: Mapping) -> Vec<u32> {
     let every: Vec<u32> = (0..).zip(slots).map(|(number, _)| number).collect();
@@ -50,7 +50,7 @@ pub fn deal(slots: &[u32], programs: &[Portion<'_>], mapping: Mapping) -> Vec<u3
 struct Table<'a> {
     slots: &'a [u32],
     taken: Vec<u64>,
-    /// The host after the last one in turn.
+    /// Next host of the round-robin order.
     next: u32,
     dealt: Vec<u32>,
 }
@@ -92,7 +92,7 @@ impl Table<'_> {
         self.taken[host as usize] += 1;
     }
 
-    /// How often all of these hosts are full, and once more: one of them has room then.
+    /// The round in which at least one of these hosts has room.
     fn round(&self, hosts: &[u32]) -> u64 {
         let full = |host: &u32| self.taken[*host as usize] / self.slots_of(*host);
         1 + hosts.iter().map(full).min().unwrap_or(0)
@@ -107,7 +107,7 @@ impl Table<'_> {
     }
 }
 
-/// How many ranks each host got.
+/// Number of ranks on each host.
 #[must_use]
 pub fn loads(hosts: usize, dealt: &[u32]) -> Vec<u32> {
     let mut loads = vec![0; hosts];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The reader of host files. One reader for three grammars: a line is
+//! The parser of host files. One parser for three grammars; a line is:
 //!
 //! | of | line |
 //! |---|---|
@@ -7,11 +7,11 @@
 //! | MPICH (Hydra) | `name[:n] [user=U] [binding=B]` |
 //! | Open MPI (PRRTE) | `[user@]name [slots=N] [max_slots=N] [port=N] [username=U]`, `^name` takes a host out |
 //!
-//! with comments from `#` or `//` to the end of the line and between `/*` and `*/`, and with `"quoted"` words. Blanks may
-//! stand around `=`.
+//! with comments from `#` or `//` to the end of the line and between `/*` and `*/`, and with `"quoted"` words. Blanks
+//! may surround `=`.
 //!
-//! A name that stands alone is all cores of its host. In a file where a name stands alone on several lines, each line that
-//! does so is one slot, as batch systems write it.
+//! A bare name stands for all cores of its host. In a file in which a bare name occurs on several lines, each of
+//! these lines is one slot, as batch systems write it.
 
 use super::Host;
 use super::gather::{Bare, Mention, gather};
@@ -20,16 +20,16 @@ use std::collections::HashSet;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// What a file says.
+/// Contents of a host file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Listed {
-    /// The hosts in the order in which they are named first.
+    /// The hosts in the order of their first occurrence.
     pub(crate) hosts: Vec<Host>,
-    /// What was passed over.
+    /// Warnings about ignored options.
     pub(crate) remarks: Vec<String>,
 }
 
-/// Reads a file of this name, which holds these bytes.
+/// Parses the contents of the file of this name.
 pub(crate) fn read(name: &str, bytes: &[u8]) -> Result<Listed, String> {
     let text = String::from_utf8_lossy(bytes);
     let told = |(place, what): (Position, String)| {
@@ -44,7 +44,7 @@ pub(crate) fn read(name: &str, bytes: &[u8]) -> Result<Listed, String> {
     content.listed().map_err(|what| format!("{name}: {what}"))
 }
 
-/// A place in a file, both numbers counted from 1.
+/// Position in a file, both numbers counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Position {
     line: usize,
@@ -64,7 +64,7 @@ fn wrong<T>(place: Position, what: impl Into<String>) -> Result<T, Wrong> {
     Err((place, what.into()))
 }
 
-/// A word of a line, or the `=` between two.
+/// A word of a line, or an `=`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Piece {
     place: Position,
@@ -72,7 +72,7 @@ struct Piece {
     is_equals: bool,
 }
 
-/// The lines that are not empty, in words.
+/// The words of each line that is not empty.
 fn lines(text: &str) -> Result<Vec<Vec<Piece>>, Wrong> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut letters = Letters::new(text);
@@ -114,7 +114,7 @@ fn lines(text: &str) -> Result<Vec<Vec<Piece>>, Wrong> {
     Ok(lines)
 }
 
-/// The characters of a file.
+/// The characters of a file, with their position.
 struct Letters<'a> {
     rest: Peekable<Chars<'a>>,
     place: Position,
@@ -143,14 +143,14 @@ impl<'a> Letters<'a> {
         Some(letter)
     }
 
-    /// Up to the end of the line.
+    /// Skips to the end of the line.
     fn skip_line(&mut self) {
         while self.peek().is_some_and(|letter| letter != '\n') {
             self.next();
         }
     }
 
-    /// What begins with a slash.
+    /// Skips a comment that starts with a slash.
     fn skip_comment(&mut self) -> Result<(), Wrong> {
         let begin = self.place;
         self.next();
@@ -172,7 +172,7 @@ impl<'a> Letters<'a> {
         Ok(())
     }
 
-    /// A word, in quotes or not.
+    /// Reads a word, quoted or not.
     fn word(&mut self) -> Result<String, Wrong> {
         let begin = self.place;
         let mut word = String::new();
@@ -197,7 +197,7 @@ impl<'a> Letters<'a> {
     }
 }
 
-/// What the lines so far say.
+/// The hosts of the lines so far.
 #[derive(Default)]
 struct Content {
     mentions: Vec<Mention>,
@@ -273,7 +273,7 @@ impl Content {
     }
 }
 
-/// What a line says of its hosts.
+/// Options of a line for its hosts.
 #[derive(Default)]
 struct Said {
     user: Option<String>,
@@ -284,7 +284,7 @@ struct Said {
 }
 
 impl Said {
-    /// Takes `key = value`; answers what stands behind it.
+    /// Parses `key = value`; returns the rest of the line.
     fn enter<'a>(&mut self, key: &Piece, behind: &'a [Piece]) -> Result<&'a [Piece], Wrong> {
         let name = key.text.as_str();
         let (value, rest) = match behind {
@@ -324,7 +324,7 @@ impl Said {
                 self.user = Some(text.to_owned());
             }
             "binding" => self.binding = true,
-            // Open MPI reads these and looks at none of them.
+            // Open MPI accepts these and ignores them.
             "boards" | "sockets" | "sockets_per_board" | "cores" | "cores_per_socket" => {}
             _ => return wrong(key.place, no_key(name)),
         }
@@ -332,7 +332,7 @@ impl Said {
     }
 }
 
-/// What is said of a word that is no key.
+/// The error for a word that is not an option.
 fn no_key(name: &str) -> String {
     let advice = match name.parse::<u32>() {
         Ok(number) => {
@@ -352,7 +352,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The hosts in the words of a file.
+    /// The hosts of a file as short text.
     fn hosts(text: &str) -> String {
         let listed = read("F", text.as_bytes()).unwrap_or_else(|words| panic!("{text}: {words}"));
         listed

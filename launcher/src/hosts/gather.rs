@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the places where hosts are named to a list in which each stands once.
+//! Merges the places where hosts are named into a list in which each occurs once.
 
 use super::{Host, Slots};
 use remote_shell::word::Count;
 use std::collections::HashMap;
 
-/// A host, named in one place.
+/// One occurrence of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mention {
     pub(crate) name: String,
@@ -17,22 +17,22 @@ pub(crate) struct Mention {
 }
 
 impl Mention {
-    /// Whether nothing is said of slots.
+    /// Whether the number of slots is not given.
     pub(crate) fn is_bare(&self) -> bool {
         self.count == Count::Bare && self.most.is_none()
     }
 }
 
-/// What a name without a count stands for.
+/// Meaning of a name without a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bare {
     /// One slot.
     OneSlot,
-    /// All cores, but for a name that has a count elsewhere: there it is one more slot.
+    /// All cores; one more slot, if the name has a count elsewhere.
     Cores,
 }
 
-/// The hosts in the order in which they are named first; what is named again adds slots. Hosts of the same name and port
+/// The hosts in the order of their first occurrence; further occurrences add slots. Hosts of the same name and port
 /// are one.
 pub(crate) fn gather(mentions: Vec<Mention>, bare: Bare) -> Result<Vec<Host>, String> {
     let mut sums: Vec<Named> = Vec::new();
@@ -48,7 +48,7 @@ pub(crate) fn gather(mentions: Vec<Mention>, bare: Bare) -> Result<Vec<Host>, St
     sums.into_iter().map(|sum| sum.host(bare)).collect()
 }
 
-/// What was said of a host so far.
+/// Sum of a host's occurrences so far.
 struct Named {
     name: String,
     user: Option<String>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where ranks go, shown to people: a table with a line for each host, and for each program of it.
+//! The assignment of ranks to hosts as a table, with a line for each host and each of its programs.
 
 use super::{Host, Hosts, Slots, loads};
 use crate::cli::Request;
@@ -7,10 +7,10 @@ use crate::failure::counted;
 use crate::place::{Binding, Place, places};
 use crate::topology::{Topology, ranges};
 
-/// With more ranks their places are only shown where somebody asks for them.
+/// Most ranks whose CPUs are shown without an option.
 const FEW_RANKS: u32 = 16;
 
-/// The map of a request whose ranks are dealt, or what is known of it before.
+/// The map of a request whose ranks are assigned, or what is known of it before.
 pub(crate) fn lines(request: &Request) -> Vec<String> {
     let Some(hosts) = &request.hosts else {
         return Vec::new();
@@ -37,7 +37,7 @@ pub(crate) fn lines(request: &Request) -> Vec<String> {
 }
 
 impl Host {
-    /// As a user would write it, without its slots.
+    /// The host as a user would write it, without its slots.
     #[must_use]
     pub fn label(&self) -> String {
         let user = self.user.iter().map(|user| format!("{user}@"));
@@ -47,7 +47,7 @@ impl Host {
     }
 }
 
-/// The cells of a table, its head first.
+/// The cells of a table, with its header first.
 type Rows = Vec<Vec<String>>;
 
 fn rows(request: &Request, hosts: &Hosts) -> Rows {
@@ -85,7 +85,7 @@ fn rows(request: &Request, hosts: &Hosts) -> Rows {
     rows
 }
 
-/// Ranks in short; of many that are equally far apart the first ones and the last one.
+/// Rank list in short form; of many equidistant ranks the first ones and the last one.
 fn shown(ranks: Vec<u32>) -> String {
     match ranks[..] {
         [first, second, third, .., last]
@@ -122,7 +122,7 @@ fn apps(request: &Request) -> impl Iterator<Item = usize> {
     apps.flat_map(|(number, app)| (0..app.ranks).map(move |_| number))
 }
 
-/// Columns beside each other; the second one is of numbers.
+/// Formats columns; the second one is numeric.
 fn table(rows: Rows) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cell = |row: &Vec<String>, column| {
@@ -142,7 +142,7 @@ fn table(rows: Rows) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// What is not known before the start.
+/// Names the hosts whose number of cores is unknown before the start.
 fn advice(hosts: &Hosts) -> String {
     let asked = hosts.list.iter().filter(|host| host.slots == Slots::Cores);
     let names: Vec<&str> = asked.map(|host| host.name.as_str()).collect();
@@ -157,7 +157,7 @@ fn advice(hosts: &Hosts) -> String {
     )
 }
 
-/// Which CPUs each rank would get if all hosts were like this one.
+/// The CPUs that each rank would get if all hosts were like this one.
 fn places_of(request: &Request, hosts: &Hosts, topology: &Topology) -> Vec<String> {
     let policy = request.policy(false);
     let of_host = |load: &u32| places(topology, *load, policy).into_iter();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The options that say where ranks go and how other hosts are reached.
+//! Options for the placement of ranks on hosts and for the remote shell.
 
 use crate::allocation::Choice;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// As they are typed. `--host` is of one program, the others are of all.
+/// The options as typed. `--host` belongs to one program, the others to all.
 #[derive(Debug, Args)]
 pub(crate) struct HostOptions {
     /// Start ranks on these hosts, for example a:2,b:* or n[01-16]:4; a name alone is one slot, :* all cores of the host. With
@@ -57,12 +57,12 @@ pub(crate) struct HostOptions {
     pub(crate) heartbeat: Option<String>,
 }
 
-/// How it is found out that a host is gone.
+/// Timing of heartbeats between hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Each host says so often that it is there.
+    /// Interval between two heartbeats of a host.
     pub every: Duration,
-    /// One that has said nothing for so long is given up.
+    /// Time without a heartbeat after which a host is lost.
     pub dead_after: Duration,
 }
 
@@ -74,11 +74,11 @@ impl Default for Heartbeat {
     }
 }
 
-/// Heartbeats that are missed before a host is given up, where the user names no time.
+/// Missed heartbeats after which a host is lost, by default.
 const PATIENCE: u32 = 20;
 
 impl Heartbeat {
-    /// Reads `SECONDS[,DEAD_AFTER]`.
+    /// Parses `SECONDS[,DEAD_AFTER]`.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let seconds = |text: &str| {
             let number = text.parse().ok();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the texts of the command line to the hosts of a job.
+//! From the arguments of the command line to the hosts of a job.
 //!
-//! `--host` belongs to the program that it stands with, as under Open MPI; a program without one may use all hosts of the
-//! job: those of the file, or without a file all that `--host` names anywhere. With a file `--host` selects hosts of it, and
-//! a file's host that no program may use is no part of the job.
+//! `--host` applies to its own program, as in Open MPI; a program without one may use all hosts of the job: those of
+//! the file, or without a file all that any `--host` names. With a file `--host` selects hosts of it, and a host of
+//! the file that no program may use is not part of the job.
 
 use super::file::{self, Listed};
 use super::gather::{Bare, Mention, gather};
@@ -14,25 +14,25 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Hosts, and for each program those that are its own.
+/// Hosts, and for each program its own ones, if it has any.
 pub(crate) type Selected = (Vec<Host>, Vec<Option<Vec<Part>>>);
 
-/// Larger files are none of ours.
+/// Largest host file.
 const MOST_FILE_BYTES: u64 = 16 << 20;
 
-/// What names hosts beside `--host`.
+/// Source of hosts besides `--host`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Source<'a> {
-    /// Nothing.
+    /// No other source.
     None,
     /// A host file.
     File(&'a Path),
-    /// A batch system: its job's name, and hosts.
+    /// A batch system: the name of its job, and its hosts.
     Allocation(&'a str, &'a [Host]),
 }
 
-/// The hosts of a job with this source of hosts whose programs have these `--host`, each given any number of times; `None` if nobody
-/// names one.
+/// The hosts of a job with this source whose programs have these `--host` options, each given any number of times;
+/// `None` if no host is named.
 pub(crate) fn find(
     source: Source<'_>,
     programs: &[&[String]],
@@ -49,7 +49,7 @@ pub(crate) fn find(
     }
 }
 
-/// Whether `--host` is given and names nothing but this machine, by names that every machine has for itself.
+/// Whether `--host` is given and has only loopback names.
 pub(crate) fn are_all_local(programs: &[&[String]]) -> bool {
     let all: Result<Vec<Vec<Mention>>, String> =
         programs.iter().map(|texts| mentions(texts)).collect();
@@ -117,7 +117,7 @@ fn mentions(texts: &[String]) -> Result<Vec<Mention>, String> {
     Ok(all)
 }
 
-/// The hosts that are named, where there is no file.
+/// The hosts of `--host`, without a file.
 fn named(own: &[Vec<Mention>]) -> Result<Selected, String> {
     let gathered =
         |mentions| gather(mentions, Bare::OneSlot).map_err(|what| format!("--host: {what}"));
@@ -174,11 +174,11 @@ fn of_list(name: &str, mut hosts: Vec<Host>, own: &[Vec<Mention>]) -> Result<Sel
     Ok((hosts, parts))
 }
 
-/// What `--host` says of the hosts of a file.
+/// Hosts of a file that are selected by `--host`.
 struct Chosen {
-    /// Of each name; it has several with several ports.
+    /// By name: the hosts; several if they differ in the port.
     numbers: HashMap<String, Vec<u32>>,
-    /// Of each host: whether it is selected, and with how many slots, if not those of the file.
+    /// By host: whether it is selected, and with how many slots, if not those of the file.
     slots: Vec<Option<Option<u32>>>,
 }
 
@@ -198,7 +198,7 @@ impl Chosen {
     }
 }
 
-/// Slots so far (`None` if the host is new, `Some(None)` if all are meant) and some more.
+/// Slots so far (`None` if the host is new, `Some(None)` for all) plus further ones.
 fn sum(before: Option<Option<u32>>, count: Count) -> Option<u32> {
     match (before, count) {
         (Some(None), _) | (_, Count::Bare | Count::All) => None,
@@ -207,7 +207,7 @@ fn sum(before: Option<Option<u32>>, count: Count) -> Option<u32> {
     }
 }
 
-/// The hosts of a program.
+/// The hosts of one program.
 #[derive(Default)]
 struct Parts {
     all: Vec<Part>,
@@ -227,7 +227,7 @@ impl Parts {
     }
 }
 
-/// Leaves out the hosts that nobody uses.
+/// Removes hosts that no program uses.
 fn keep(is_used: &[bool], hosts: &mut Vec<Host>, parts: &mut [Option<Vec<Part>>]) {
     let mut before = 0;
     let number = |used: &bool| {
@@ -266,7 +266,7 @@ mod tests {
         program.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Hosts with their slots, then each program's own ones.
+    /// Formats hosts with their slots, then each program's own ones.
     fn selected(file: &str, programs: &[&str]) -> Result<String, String> {
         let programs: Vec<Vec<String>> = programs.iter().map(|text| texts(text)).collect();
         let programs: Vec<&[String]> = programs.iter().map(Vec::as_slice).collect();

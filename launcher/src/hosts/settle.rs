@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What follows for a request once the slots of its hosts are known: how many ranks there are, and where each goes.
+//! Consequences for a request once the slots of its hosts are known: the number of ranks, and the host of each.
 
 use super::{Host, Hosts, Machine, Slots, loads};
 use crate::allocation::Allocation;
@@ -9,11 +9,11 @@ use crate::failure::counted;
 use ring::layout::MAX_LOCAL_RANKS;
 
 impl Request {
-    /// Says how many slots each host of [`hosts`](Self::hosts) has. The programs' ranks and [`Hosts::dealt`] are known
-    /// afterwards, and what was asked of single ranks is checked.
+    /// Sets the slots of each host of [`hosts`](Self::hosts). Computes the programs' ranks and
+    /// [`JobHosts::rank_hosts`], and checks options that name single ranks.
     ///
     /// # Errors
-    /// With words for the user.
+    /// A message for the user.
     pub fn with_slots(&mut self, slots: &[u32]) -> Result<(), UsageError> {
         let Some(mut hosts) = self.hosts.take() else {
             return Ok(());
@@ -36,7 +36,7 @@ impl Request {
 }
 
 impl Request {
-    /// Lets a job whose hosts are all this machine, which calls itself `own`, be one of this machine alone.
+    /// Turns a job whose hosts are all this machine, of host name `own`, into a local job.
     pub(crate) fn stay_here(&mut self, own: &str, room: Room) -> Result<(), UsageError> {
         let Some(hosts) = &self.hosts else {
             return Ok(());
@@ -58,7 +58,7 @@ impl Request {
 }
 
 impl Slots {
-    /// Their number on a host with so many cores.
+    /// Number of slots on a host with so many cores.
     #[must_use]
     pub fn or(self, cores: u32) -> u32 {
         match self {
@@ -69,7 +69,8 @@ impl Slots {
 }
 
 impl Hosts {
-    /// Where nobody says how many ranks there are, and one program may use all hosts, there are as many as a batch system was asked for.
+    /// Without `-n`, and with one program that may use all hosts, uses the number of ranks requested from the batch
+    /// system.
     pub(crate) fn as_asked_of(&mut self, allocation: &Allocation) {
         if let ([claim], None) = (&mut self.claims[..], self.per_host)
             && claim.hosts.is_none()
@@ -78,14 +79,14 @@ impl Hosts {
         }
     }
 
-    /// The ranks of each program.
+    /// Number of ranks of each program.
     fn ranks(&self, slots: &[u32]) -> Vec<u32> {
         let ranks =
             |claim: &super::Claim| claim.ranks.unwrap_or_else(|| self.counted(slots, claim));
         self.claims.iter().map(ranks).collect()
     }
 
-    /// Whether so many ranks have room at all, before they are dealt.
+    /// Checks that the hosts can hold so many ranks.
     fn hold(&self, slots: &[u32], ranks: &[u32]) -> Result<(), UsageError> {
         let total: u64 = ranks.iter().map(|ranks| u64::from(*ranks)).sum();
         let most = self.list.len() as u64 * u64::from(MAX_LOCAL_RANKS);
@@ -101,7 +102,7 @@ impl Hosts {
         })))
     }
 
-    /// Whether each host may have so many ranks; a remark where some share slots.
+    /// Checks the load of each host; returns a warning where ranks share slots.
     fn check(&self, slots: &[u32], loads: &[u32]) -> Result<Option<String>, UsageError> {
         let mut crowd = None;
         for ((host, slots), load) in self.list.iter().zip(slots).zip(loads) {
@@ -132,7 +133,7 @@ impl Hosts {
     }
 }
 
-/// What is said of a host that would get more ranks than it can have.
+/// The error for a host with more ranks than it can have.
 fn beyond(host: &Host, load: u32) -> Option<String> {
     let name = &host.name;
     if load > MAX_LOCAL_RANKS {
@@ -159,7 +160,7 @@ pub(super) mod tests {
         }
     }
 
-    /// With as many slots as are named, 4 where a host would have to be asked.
+    /// With the slots that are named, or 4 per host.
     pub(in crate::hosts) fn settled(line: &str) -> Result<Request, String> {
         let mut request = request(line);
         let slots = |host: &super::Host| host.slots.or(4);

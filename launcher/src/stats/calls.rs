@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which calls of MPI took how long (`--stats-calls`): of each rank, and of all together.
+//! Time in MPI calls (`--stats-calls`): per rank, and over all ranks.
 
 use super::job::{Imbalance, Job, Rank, percent};
 use super::record::Values;
 use super::table::{aligned, plain, seconds};
 use std::collections::BTreeMap;
 
-/// What the tool library puts before the name of a function that was timed.
+/// Prefix of the variables in which the tool library records timed functions.
 const PREFIX: &str = "call ";
-/// Calls that are told, those that took most.
+/// Most functions in the text report, by time.
 pub(super) const MOST_CALLS: usize = 10;
 
 /// The calls of one function by one rank.
@@ -19,7 +19,7 @@ pub(super) struct Timed {
     pub(super) longest_s: f64,
 }
 
-/// Takes what was timed out of a rank's variables. `None`: nothing was to be timed.
+/// Moves timed calls out of a rank's variables. `None`: calls were not timed.
 pub(super) fn take(variables: &mut Vec<(String, Values)>) -> Option<BTreeMap<String, Timed>> {
     let mut is_timed = false;
     let mut found = BTreeMap::new();
@@ -53,11 +53,11 @@ pub(super) struct Sum {
     pub(super) seconds: f64,
     pub(super) longest_s: f64,
     pub(super) longest_on: u32,
-    /// Of its time.
+    /// Imbalance of the time between ranks.
     pub(super) balance: Imbalance,
 }
 
-/// All functions that were called, those with most time first.
+/// All functions that were called, by descending time.
 pub(super) fn sums(job: &Job) -> Vec<Sum> {
     let timed = |rank: &Rank, name: &str| rank.calls.as_ref()?.get(name).copied();
     let names = job.ranks.iter().filter_map(|rank| rank.calls.as_ref());
@@ -92,18 +92,18 @@ pub(super) fn sums(job: &Job) -> Vec<Sum> {
     sums
 }
 
-/// Seconds of all ranks in which calls were timed.
+/// Time in which calls were timed, summed over all ranks.
 pub(super) fn run_s(job: &Job) -> f64 {
     let timed = job.ranks.iter().filter(|rank| rank.calls.is_some());
     timed.map(|rank| rank.timed_s).sum()
 }
 
-/// The part of something, of which there may be nothing.
+/// A share between 0 and 1; `whole` may be 0.
 pub(super) fn share(part: f64, whole: f64) -> f64 {
     (part / whole.max(1e-9)).clamp(0.0, 1.0)
 }
 
-/// The functions that took most time; nothing where none was timed.
+/// Table of the functions with most time; empty if none was timed.
 pub(super) fn table(job: &Job, most: usize) -> Vec<String> {
     let sums = sums(job);
     if sums.is_empty() {
@@ -155,7 +155,7 @@ pub(super) fn table(job: &Job, most: usize) -> Vec<String> {
     std::iter::once(title).chain(aligned(&rows)).collect()
 }
 
-/// How much of the time calls were timed, where that is not all of it.
+/// States in which part of the time calls were timed, if not always.
 fn part_told(job: &Job) -> String {
     let timed = job.ranks.iter().filter(|rank| rank.calls.is_some());
     let elapsed_s: f64 = timed.map(|rank| rank.elapsed_s).sum();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The numbers of a job for programs: all ranks, all variables that are not 0, the whole matrix.
+//! The statistics of a job as JSON: all ranks, all variables that are not 0, the whole matrix.
 
 use super::calls::{Sum, Timed, sums};
 use super::hosts;
@@ -7,7 +7,7 @@ use super::job::{Imbalance, Job, Rank, Traffic};
 use super::record::{Ending, Values};
 use super::table::is_nothing;
 
-/// All of it.
+/// The whole document.
 pub(super) fn text(job: &Job) -> String {
     let ranks: Vec<String> = job
         .ranks
@@ -67,7 +67,7 @@ pub(super) fn text(job: &Job) -> String {
     )
 }
 
-/// The host of each rank, and what went between hosts; nothing where there is one.
+/// The host of each rank, and the traffic between hosts; empty with a single host.
 fn places(job: &Job) -> String {
     if !job.hosts.are_several() {
         return String::new();
@@ -137,7 +137,7 @@ fn rank(rank: &Rank) -> String {
     )
 }
 
-/// A function that one rank called.
+/// The calls of a function by one rank.
 fn call((name, timed): (&String, &Timed)) -> String {
     format!(
         "{}: {{\"calls\": {}, \"seconds\": {}, \"longest_seconds\": {}}}",
@@ -148,7 +148,7 @@ fn call((name, timed): (&String, &Timed)) -> String {
     )
 }
 
-/// The same of all ranks together.
+/// The calls of a function by all ranks.
 fn call_of_all(sum: &Sum) -> String {
     format!(
         "\n    {{\"name\": {}, \"calls\": {}, \"seconds\": {}, \"longest_seconds\": {}, \"longest_on_rank\": {}, \
@@ -187,7 +187,7 @@ fn list(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(", "))
 }
 
-/// JSON knows finite numbers alone.
+/// JSON has no infinite numbers.
 fn real(number: f64) -> String {
     if number.is_finite() {
         format!("{number}")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tool library in a rank (`launcher/stats/rmpi_stats.c`) has left of it, in the machine's own order:
+//! Format of the records that the tool library in a rank (`launcher/stats/rmpi_stats.c`) appends, in native byte
+//! order:
 //!
 //! | words of 8 bytes | |
 //! |---|---|
@@ -11,30 +12,30 @@ const MAGIC: u64 = 0x3173_7461_7473_2d72;
 const WORD: usize = 8;
 const NAME_BYTES: usize = 56;
 
-/// How a rank's part in MPI ended.
+/// How a rank's use of MPI ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     /// By `MPI_Finalize`.
     Finalized,
-    /// The process ended without it.
+    /// The process exited without it.
     Left,
     /// By this signal.
     Killed(u32),
-    /// Without another word after `MPI_Pcontrol(2)`.
+    /// Unknown: the record was written by `MPI_Pcontrol(2)`, and none followed.
     SoFar,
 }
 
 /// The values of a variable.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Values {
-    /// Whole numbers.
+    /// Integers.
     Whole(Vec<u64>),
-    /// Others.
+    /// Floating-point numbers.
     Real(Vec<f64>),
 }
 
 impl Values {
-    /// All of them together.
+    /// Sum of the values.
     #[allow(clippy::cast_precision_loss, reason = "for people and charts")]
     pub(super) fn sum(&self) -> f64 {
         match self {
@@ -47,7 +48,7 @@ impl Values {
     }
 }
 
-/// What one process has left.
+/// Record of one process.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Record {
     pub(super) rank: u32,
@@ -56,12 +57,12 @@ pub(super) struct Record {
     pub(super) elapsed_s: f64,
     pub(super) cpu_s: f64,
     pub(super) memory_bytes: u64,
-    /// Of the time that has elapsed, in which calls were not timed.
+    /// Part of the elapsed time in which calls were not timed.
     pub(super) off_s: f64,
     pub(super) variables: Vec<(String, Values)>,
 }
 
-/// All records of a file. What makes no sense ends it, for behind that nothing is found.
+/// Parses all records of a file. An invalid one ends the list, since its length is unknown.
 pub(super) fn read(mut bytes: &[u8]) -> Vec<Record> {
     let mut records = Vec::new();
     while let Some((record, rest)) = next(bytes) {
@@ -159,7 +160,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The bytes of a record, as the tool writes them.
+    /// Encodes a record as the tool does.
     pub(in crate::stats) fn bytes_of(record: &Record) -> Vec<u8> {
         let (ending, signal) = match record.ending {
             Ending::Finalized => (1_u32, 0),
@@ -230,7 +231,7 @@ pub(super) mod tests {
         let mut wrong = bytes_of(&record(3));
         wrong[24] = 9;
         assert_eq!(read(&wrong), []);
-        // More values than there are bytes.
+        // More values than the record has bytes.
         let mut long = bytes_of(&record(3));
         let at = long.len() - 12;
         long[at..at + 4].copy_from_slice(&u32::MAX.to_ne_bytes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The numbers of a job as text: one sentence, a line for each rank, who sent to whom.
+//! The statistics of a job as text: one sentence, a line for each rank, and the traffic.
 
 use super::job::{Job, Rank, Traffic, percent};
 use super::record::Values;
@@ -8,12 +8,12 @@ use crate::failure::counted;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Up to so many ranks the whole matrix is shown.
+/// Most ranks for which the whole matrix is shown.
 const WHOLE_MATRIX: u32 = 10;
-/// Else so many pairs.
+/// Most pairs that are shown otherwise.
 const MOST_PAIRS: usize = 10;
 
-/// What stands in one column of the table of ranks.
+/// A column of the table of ranks.
 struct Column {
     head: &'static str,
     value: fn(&Rank) -> Option<f64>,
@@ -98,7 +98,7 @@ const COLUMNS: &[Column] = &[
     },
 ];
 
-/// Columns in which a mean says something, that are shown even if all is 0 in them.
+/// Columns with a meaningful mean, which are shown even if all values are 0.
 const KEPT: [&str; 3] = ["sent", "messages", "CPU"];
 
 #[allow(
@@ -110,14 +110,14 @@ fn whole(number: u64) -> Option<f64> {
     Some(number as f64)
 }
 
-/// All of it, with at most so many ranks.
+/// The whole report, with at most `most_ranks` ranks.
 pub(super) fn text(job: &Job, most_ranks: usize) -> String {
     let of = counted(job.size, "rank", "ranks");
     if job.ranks.is_empty() {
         let why = job.finding().unwrap_or_default();
         return format!("statistics of {of}: {why}");
     }
-    // A file has all functions, as it has all ranks.
+    // A file lists all functions, as it lists all ranks.
     let most_calls = match most_ranks {
         usize::MAX => usize::MAX,
         _ => calls::MOST_CALLS,
@@ -146,7 +146,7 @@ pub(super) fn text(job: &Job, most_ranks: usize) -> String {
     lines.join("\n")
 }
 
-/// The ranks, those that sent most first.
+/// The ranks, by descending traffic.
 fn ranks(job: &Job, most: usize) -> Vec<String> {
     let mut order: Vec<&Rank> = job.ranks.iter().collect();
     order.sort_by_key(|rank| {
@@ -202,14 +202,14 @@ fn ranks(job: &Job, most: usize) -> Vec<String> {
     lines
 }
 
-/// The first cells of a row. The host stands where there are several.
+/// The first cells of a row, with the host if there are several.
 fn beginning(job: &Job, rank: &str, host: &str) -> Vec<String> {
     let host = job.hosts.are_several().then_some(host);
     let cells = std::iter::once(rank).chain(host);
     cells.map(str::to_owned).collect()
 }
 
-/// How often a rank called which collective of `MPI_COMM_WORLD`.
+/// Calls of each collective on `MPI_COMM_WORLD`.
 fn collectives(job: &Job) -> Option<String> {
     let mut calls: BTreeMap<&str, f64> = BTreeMap::new();
     for (name, values) in job.ranks.iter().flat_map(|rank| &rank.variables) {
@@ -239,7 +239,7 @@ fn collectives(job: &Job) -> Option<String> {
     })
 }
 
-/// Who sent to whom.
+/// The traffic: the matrix, or the largest pairs.
 fn traffic(job: &Job) -> Vec<String> {
     let pairs = job.pairs();
     if pairs.is_empty() {
@@ -271,7 +271,7 @@ fn traffic(job: &Job) -> Vec<String> {
 
 fn matrix(job: &Job) -> Vec<String> {
     let most = job.pairs().first().map_or(0, |(_, _, sent)| sent.bytes);
-    // Of several digits, so that small numbers are seen beside large ones.
+    // A unit in which large values have several digits, so that small ones are visible.
     let (unit, name) = unit_of(most / 10);
     let heads = (0..job.size).map(|rank| rank.to_string());
     let mut rows: Vec<Vec<String>> = vec![
@@ -296,7 +296,7 @@ fn matrix(job: &Job) -> Vec<String> {
         .collect()
 }
 
-/// Cells one below the other, right-aligned.
+/// Formats a table with right-aligned cells.
 pub(super) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     let wide = |column: usize| {
@@ -326,7 +326,7 @@ fn unit_of(bytes: u64) -> (f64, &'static str) {
     }
 }
 
-/// Three digits, or all of a whole number.
+/// Three digits, or all digits of an integer.
 fn three(number: f64, is_whole: bool) -> String {
     match number {
         0.0 => "0".to_owned(),
@@ -364,7 +364,7 @@ pub(super) fn seconds(number: f64) -> String {
     }
 }
 
-/// Whether a variable says nothing.
+/// Whether all values are 0.
 pub(super) fn is_nothing(values: &Values) -> bool {
     values.sum() == 0.0
 }

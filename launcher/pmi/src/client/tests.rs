@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients against what servers were seen to say.
+//! Clients against recorded servers.
 
 use super::*;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 
-/// What is said to a server, and what it answers.
+/// Requests to a server, and its replies.
 type Talk = &'static [(&'static str, &'static str)];
 
 const HYDRA_5: Talk = &[
@@ -99,7 +99,7 @@ const SLURM: Talk = &[
     ("13    cmd=finalize;", "27    cmd=finalize-response;rc=0;"),
 ];
 
-/// A server that has this talk, a byte at a time.
+/// A server with these replies, sent byte by byte.
 fn server(talk: Talk) -> (OwnedFd, JoinHandle<()>) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let server = thread::spawn(move || {
@@ -143,7 +143,7 @@ fn a_client_talks_to_the_servers_that_there_are() {
     }
 }
 
-/// A server of PMI-1 that keeps what is put, cut at so many bytes.
+/// A server of PMI-1 that stores values, truncated at `most` bytes.
 fn store(most: usize) -> OwnedFd {
     let (ours, theirs) = UnixStream::pair().unwrap();
     thread::spawn(move || {
