@@ -7,10 +7,10 @@ mod variables;
 
 pub(crate) use map_by::MapBy;
 
-use crate::allocation::{self, Allocation, Choice, Surroundings};
-use crate::choice;
-use crate::hosts::{self, Claim, Heartbeat, HostOptions, Hosts, Source};
-use crate::place::{Binding, Mapping, Policy};
+use crate::affinity::{Binding, Mapping, Policy};
+use crate::allocation::{self, Allocation, JobEnvironment, ManagerChoice};
+use crate::hosts::{self, Claim, Heartbeat, HostOptions, HostSource, JobHosts};
+use crate::rank_list;
 use crate::topology::Topology;
 use clap::Parser;
 use ring::layout::MAX_LOCAL_RANKS;
@@ -20,14 +20,14 @@ use std::time::Duration;
 
 /// Limits of a job.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct JobLimits {
     /// Number of CPUs, which is the default number of ranks.
     pub cpus: usize,
     /// Number of nodes among which ranks are divided.
     pub nodes: u32,
 }
 
-impl Room {
+impl JobLimits {
     /// The most ranks that it holds.
     fn most_ranks(self) -> u32 {
         self.nodes.saturating_mul(MAX_LOCAL_RANKS)
@@ -205,7 +205,7 @@ pub type Variable = (OsString, OsString);
 
 /// Which ranks read standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Reader {
+pub enum StdinTarget {
     /// This rank; standard input of the others is empty.
     Rank(u32),
     /// All ranks, each all of it.
@@ -214,7 +214,7 @@ pub enum Reader {
     Nobody,
 }
 
-impl Reader {
+impl StdinTarget {
     /// Whether a rank reads it.
     #[must_use]
     pub fn reaches(self, rank: u32) -> bool {
@@ -244,7 +244,7 @@ impl StatsPlace {
 /// One program of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct App {
-    /// Ranks that run it; 0 where the slots of hosts decide, until [`Request::with_slots`].
+    /// Ranks that run it; 0 where the slots of hosts decide, until [`JobRequest::with_slots`].
     pub ranks: u32,
     /// The program as typed.
     pub program: OsString,
@@ -258,7 +258,7 @@ pub struct App {
 
 /// The parsed options of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct JobRequest {
     /// The programs, in rank order.
     pub apps: Vec<App>,
     /// `-l`.
@@ -278,7 +278,7 @@ pub struct Request {
     /// `--output`.
     pub output: Option<PathBuf>,
     /// `--stdin`.
-    pub stdin: Reader,
+    pub stdin: StdinTarget,
     /// `--keep-going`.
     pub keep_going: bool,
     /// `--report`.
@@ -296,7 +296,7 @@ pub struct Request {
     /// `-q`.
     pub quiet: bool,
     /// `--host`, `--hostfile`: without them all ranks are of this machine.
-    pub hosts: Option<Hosts>,
+    pub hosts: Option<JobHosts>,
     /// The batch system's allocation, if all hosts are part of it.
     pub allocation: Option<Allocation>,
     /// `--launcher`.
@@ -309,7 +309,7 @@ pub struct Request {
     pub remarks: Vec<String>,
 }
 
-impl Request {
+impl JobRequest {
     /// Ranks of all programs.
     #[must_use]
     pub fn size(&self) -> u32 {
@@ -331,7 +331,7 @@ impl Request {
     pub(crate) fn choose(&mut self, gdb: Option<&str>) -> Result<(), UsageError> {
         reader_in_range(self)?;
         if let Some(text) = gdb {
-            let chosen = choice::ranks(text, self.size());
+            let chosen = rank_list::parse(text, self.size());
             self.gdb = chosen.map_err(|words| UsageError(format!("--gdb {text}: {words}")))?;
         }
         Ok(())
@@ -342,7 +342,7 @@ impl Request {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed {
     /// Start this job.
-    Run(Box<Request>),
+    Run(Box<JobRequest>),
     /// Print this on standard output and exit: help or version.
     Print(String),
 }
@@ -355,15 +355,15 @@ pub struct UsageError(pub String);
 ///
 /// # Errors
 /// A message for the user.
-pub fn parse(words: Vec<OsString>, room: Room) -> Result<Parsed, UsageError> {
+pub fn parse(words: Vec<OsString>, room: JobLimits) -> Result<Parsed, UsageError> {
     understand(words, room, None)
 }
 
 /// As [`parse`], where a batch system may provide hosts.
 pub(crate) fn understand(
     words: Vec<OsString>,
-    room: Room,
-    around: Option<&dyn Surroundings>,
+    room: JobLimits,
+    around: Option<&dyn JobEnvironment>,
 ) -> Result<Parsed, UsageError> {
     let parts: Vec<&[OsString]> = words.split(|word| word == ":").collect();
     let only = parts.len() == 1;
@@ -383,7 +383,7 @@ pub(crate) fn understand(
         .transpose()?
         .or(map_by.per_host);
     name_hosts(&mut request, &all, (per_host, map_by), around)?;
-    let room = request.hosts.as_ref().map_or(room, |hosts| Room {
+    let room = request.hosts.as_ref().map_or(room, |hosts| JobLimits {
         nodes: u32::try_from(hosts.list.len()).unwrap_or(u32::MAX),
         ..room
     });
@@ -420,9 +420,9 @@ pub(crate) fn understand(
 }
 
 /// The options of all programs, without the programs.
-fn wanted(all: &[Options]) -> Result<Request, UsageError> {
+fn wanted(all: &[Options]) -> Result<JobRequest, UsageError> {
     let heartbeat = last(all, |options| options.places.heartbeat.as_deref());
-    Ok(Request {
+    Ok(JobRequest {
         apps: Vec::with_capacity(all.len()),
         tag_output: all.iter().any(|options| options.tag_output),
         timeout: last(all, |options| options.timeout.as_ref())
@@ -438,7 +438,8 @@ fn wanted(all: &[Options]) -> Result<Request, UsageError> {
             .map(|text| Topology::parse(text).map_err(UsageError))
             .transpose()?,
         output: last(all, |options| options.output.clone()),
-        stdin: last(all, |options| options.stdin.as_deref()).map_or(Ok(Reader::Rank(0)), reader)?,
+        stdin: last(all, |options| options.stdin.as_deref())
+            .map_or(Ok(StdinTarget::Rank(0)), reader)?,
         keep_going: all.iter().any(|options| options.keep_going),
         report: all.iter().any(|options| options.report),
         stats: last(all, |options| options.stats.clone()).map(StatsPlace::of),
@@ -460,10 +461,10 @@ fn wanted(all: &[Options]) -> Result<Request, UsageError> {
 
 /// Finds the hosts of the job, and the programs' options for them.
 fn name_hosts(
-    request: &mut Request,
+    request: &mut JobRequest,
     all: &[Options],
     (per_host, map_by): (Option<u32>, MapBy),
-    around: Option<&dyn Surroundings>,
+    around: Option<&dyn JobEnvironment>,
 ) -> Result<(), UsageError> {
     let file = last(all, |options| options.places.hostfile.as_deref());
     let own: Vec<&[String]> = all
@@ -485,12 +486,12 @@ fn name_hosts(
         .map(Allocation::name)
         .unwrap_or_default();
     let source = match (file, &allocation) {
-        (Some(file), _) => Source::File(file),
-        (None, Some(allocation)) => Source::Allocation(&name, &allocation.hosts),
-        (None, None) => Source::None,
+        (Some(file), _) => HostSource::File(file),
+        (None, Some(allocation)) => HostSource::Allocation(&name, &allocation.hosts),
+        (None, None) => HostSource::None,
     };
     let found = hosts::find(source, &own, &mut request.remarks).map_err(UsageError)?;
-    request.hosts = found.map(|(list, own)| Hosts {
+    request.hosts = found.map(|(list, own)| JobHosts {
         list,
         claims: own
             .into_iter()
@@ -499,7 +500,7 @@ fn name_hosts(
         per_host,
         is_strict: map_by.is_strict,
         gdb: None,
-        dealt: Vec::new(),
+        rank_hosts: Vec::new(),
     });
     take_allocation(request, allocation, (choice, file.is_some()));
     Ok(())
@@ -507,9 +508,9 @@ fn name_hosts(
 
 /// Keeps the allocation if all hosts are part of it, and reports it if the user wants that.
 fn take_allocation(
-    request: &mut Request,
+    request: &mut JobRequest,
     found: Option<Allocation>,
-    (choice, has_file): (Option<Choice>, bool),
+    (choice, has_file): (Option<ManagerChoice>, bool),
 ) {
     let Some(allocation) = found else { return };
     // Hosts of a file may be others.
@@ -544,7 +545,7 @@ fn per_host_number(text: &str) -> Result<u32, UsageError> {
 }
 
 /// Checks that there is a CPU for each rank, if the user requires that.
-fn not_crowded(request: &Request, room: Room, map_by: MapBy) -> Result<(), UsageError> {
+fn not_crowded(request: &JobRequest, room: JobLimits, map_by: MapBy) -> Result<(), UsageError> {
     let (ranks, cpus) = (request.size(), room.cpus);
     if !map_by.is_strict || ranks as usize <= cpus {
         return Ok(());
@@ -555,8 +556,8 @@ fn not_crowded(request: &Request, room: Room, map_by: MapBy) -> Result<(), Usage
     )))
 }
 
-fn reader_in_range(request: &Request) -> Result<(), UsageError> {
-    if let Reader::Rank(rank) = request.stdin
+fn reader_in_range(request: &JobRequest) -> Result<(), UsageError> {
+    if let StdinTarget::Rank(rank) = request.stdin
         && rank >= request.size()
     {
         let last = request.size() - 1;
@@ -568,13 +569,17 @@ fn reader_in_range(request: &Request) -> Result<(), UsageError> {
 }
 
 /// gdb takes standard input.
-fn gdb_reads(request: &mut Request, text: &str, reader_is_named: bool) -> Result<(), UsageError> {
-    if reader_is_named && request.stdin != Reader::Nobody {
+fn gdb_reads(
+    request: &mut JobRequest,
+    text: &str,
+    reader_is_named: bool,
+) -> Result<(), UsageError> {
+    if reader_is_named && request.stdin != StdinTarget::Nobody {
         return Err(UsageError(format!(
             "--gdb {text}: gdb takes standard input; leave --stdin out, or let the ranks read files"
         )));
     }
-    request.stdin = Reader::Nobody;
+    request.stdin = StdinTarget::Nobody;
     Ok(())
 }
 
@@ -582,9 +587,9 @@ fn gdb_reads(request: &mut Request, text: &str, reader_is_named: bool) -> Result
 /// number.
 fn app(
     options: Options,
-    (room, unsaid): (Room, Option<u32>),
+    (room, unsaid): (JobLimits, Option<u32>),
     everywhere: &[Variable],
-    request: &mut Request,
+    request: &mut JobRequest,
 ) -> Result<App, UsageError> {
     let mut command = options.command.into_iter();
     let Some(program) = command.next() else {
@@ -628,7 +633,7 @@ fn app(
     })
 }
 
-fn ranks(text: &str, room: Room) -> Result<u32, UsageError> {
+fn ranks(text: &str, room: JobLimits) -> Result<u32, UsageError> {
     let most = room.most_ranks();
     let number: Result<u64, _> = text.parse();
     let problem = match number {
@@ -656,11 +661,11 @@ fn seconds(text: &str) -> Result<Duration, UsageError> {
     number.map(Duration::from_secs_f64).ok_or_else(words)
 }
 
-fn reader(text: &str) -> Result<Reader, UsageError> {
+fn reader(text: &str) -> Result<StdinTarget, UsageError> {
     match (text, text.parse()) {
-        ("all", _) => Ok(Reader::All),
-        ("none", _) => Ok(Reader::Nobody),
-        (_, Ok(rank)) => Ok(Reader::Rank(rank)),
+        ("all", _) => Ok(StdinTarget::All),
+        ("none", _) => Ok(StdinTarget::Nobody),
+        (_, Ok(rank)) => Ok(StdinTarget::Rank(rank)),
         (_, Err(_)) => Err(UsageError(format!(
             "--stdin {text}: expected the number of a rank, all or none"
         ))),
@@ -676,13 +681,13 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    const ROOM: Room = Room { cpus: 2, nodes: 1 };
+    const ROOM: JobLimits = JobLimits { cpus: 2, nodes: 1 };
 
     fn words(line: &str) -> Vec<OsString> {
         line.split_ascii_whitespace().map(OsString::from).collect()
     }
 
-    fn run(line: &str) -> Request {
+    fn run(line: &str) -> JobRequest {
         match parse(words(line), ROOM) {
             Ok(Parsed::Run(request)) => *request,
             other => panic!("{line}: {other:?}"),
@@ -692,7 +697,7 @@ mod tests {
     #[test]
     fn a_job_has_as_many_ranks_as_all_its_nodes_hold() {
         let limit = |nodes| {
-            let room = Room { cpus: 2, nodes };
+            let room = JobLimits { cpus: 2, nodes };
             match parse(words("-n 2048 a : -n 1 b"), room) {
                 Err(UsageError(text)) => text,
                 Ok(Parsed::Run(request)) => request.size().to_string(),
@@ -836,12 +841,14 @@ mod tests {
 
     #[test]
     fn readers_of_standard_input_are_understood() {
-        assert_eq!(run("./a").stdin, Reader::Rank(0));
-        assert_eq!(run("-n 4 -stdin 3 ./a").stdin, Reader::Rank(3));
-        assert_eq!(run("-s all ./a").stdin, Reader::All);
-        assert_eq!(run("--stdin=none ./a").stdin, Reader::Nobody);
+        assert_eq!(run("./a").stdin, StdinTarget::Rank(0));
+        assert_eq!(run("-n 4 -stdin 3 ./a").stdin, StdinTarget::Rank(3));
+        assert_eq!(run("-s all ./a").stdin, StdinTarget::All);
+        assert_eq!(run("--stdin=none ./a").stdin, StdinTarget::Nobody);
         assert!(
-            Reader::All.reaches(7) && !Reader::Nobody.reaches(0) && !Reader::Rank(1).reaches(0)
+            StdinTarget::All.reaches(7)
+                && !StdinTarget::Nobody.reaches(0)
+                && !StdinTarget::Rank(1).reaches(0)
         );
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// A rank that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct RankFailure {
     /// The rank.
     pub(crate) rank: u32,
     /// The process that the daemon started for it.
@@ -14,14 +14,14 @@ pub(crate) struct Failure {
     /// ranks are not ended.
     pub(crate) finalized: bool,
     /// What happened.
-    pub(crate) how: How,
+    pub(crate) how: FailureCause,
     /// An MPI function that it called and that the library does not have; empty if none.
     pub(crate) missing: String,
 }
 
 /// Why a rank counts as failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum FailureCause {
     /// The program could not be started; the text has the step and the reason.
     NotStarted(String),
     /// Killed by a signal.
@@ -61,17 +61,17 @@ pub(crate) enum How {
     },
 }
 
-impl Failure {
+impl RankFailure {
     /// The exit code of the job: 1 to 255.
     pub(crate) fn exit_code(&self) -> u8 {
         let code = match &self.how {
-            How::NotStarted(_) => 127,
-            How::Signal { number, .. } => 128 + number,
-            How::Code(code)
-            | How::Unfinalized(code)
-            | How::Abort { code, .. }
-            | How::Fatal { code, .. } => *code,
-            How::Deserted { .. } | How::Twice { .. } => 1,
+            FailureCause::NotStarted(_) => 127,
+            FailureCause::Signal { number, .. } => 128 + number,
+            FailureCause::Code(code)
+            | FailureCause::Unfinalized(code)
+            | FailureCause::Abort { code, .. }
+            | FailureCause::Fatal { code, .. } => *code,
+            FailureCause::Deserted { .. } | FailureCause::Twice { .. } => 1,
         };
         let low = u8::try_from(code & 0xff).unwrap_or(1);
         low.max(1)
@@ -87,20 +87,20 @@ impl Failure {
 }
 
 struct OnHost<'a> {
-    failure: &'a Failure,
+    failure: &'a RankFailure,
     host: &'a str,
 }
 
 impl fmt::Display for OnHost<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure {
+        let RankFailure {
             rank,
             pid,
             finalized,
             how,
             missing,
         } = self.failure;
-        if let How::NotStarted(why) = how {
+        if let FailureCause::NotStarted(why) = how {
             return write!(
                 out,
                 "rank {rank} on host {} could not be started: {why}",
@@ -113,7 +113,7 @@ impl fmt::Display for OnHost<'_> {
         }
         match how {
             _ if missing.is_empty() => Ok(()),
-            How::Fatal { message, .. } if message.ends_with(missing) => {
+            FailureCause::Fatal { message, .. } if message.ends_with(missing) => {
                 out.write_str(", which is not there yet")
             }
             _ => write!(out, "; it had called {missing}, which is not there yet"),
@@ -121,7 +121,7 @@ impl fmt::Display for OnHost<'_> {
     }
 }
 
-impl fmt::Display for How {
+impl fmt::Display for FailureCause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotStarted(why) => write!(out, "could not be started: {why}"),
@@ -205,8 +205,8 @@ pub(crate) fn signal_words(number: i32) -> (String, &'static str) {
 mod tests {
     use super::*;
 
-    fn failure(how: How) -> Failure {
-        Failure {
+    fn failure(how: FailureCause) -> RankFailure {
+        RankFailure {
             rank: 3,
             pid: 47,
             finalized: false,
@@ -218,54 +218,54 @@ mod tests {
     #[test]
     fn the_exit_code_is_the_ranks_own_and_never_zero() {
         for (how, code) in [
-            (How::Code(7), 7),
-            (How::Code(256), 1),
+            (FailureCause::Code(7), 7),
+            (FailureCause::Code(256), 1),
             (
-                How::Signal {
+                FailureCause::Signal {
                     number: 11,
                     core: false,
                 },
                 139,
             ),
             (
-                How::Signal {
+                FailureCause::Signal {
                     number: 9,
                     core: false,
                 },
                 137,
             ),
-            (How::Unfinalized(0), 1),
-            (How::Unfinalized(5), 5),
+            (FailureCause::Unfinalized(0), 1),
+            (FailureCause::Unfinalized(5), 5),
             (
-                How::Abort {
+                FailureCause::Abort {
                     code: 0,
                     message: String::new(),
                 },
                 1,
             ),
             (
-                How::Abort {
+                FailureCause::Abort {
                     code: 512,
                     message: String::new(),
                 },
                 1,
             ),
             (
-                How::Abort {
+                FailureCause::Abort {
                     code: -1,
                     message: String::new(),
                 },
                 255,
             ),
             (
-                How::Fatal {
+                FailureCause::Fatal {
                     code: 6,
                     message: String::new(),
                 },
                 6,
             ),
-            (How::NotStarted(String::new()), 127),
-            (How::Deserted { pid: 5 }, 1),
+            (FailureCause::NotStarted(String::new()), 127),
+            (FailureCause::Deserted { pid: 5 }, 1),
         ] {
             assert_eq!(failure(how.clone()).exit_code(), code, "{how}");
         }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_words_name_rank_host_pid_and_cause() {
-        let crashed = failure(How::Signal {
+        let crashed = failure(FailureCause::Signal {
             number: 11,
             core: true,
         });
@@ -281,7 +281,7 @@ mod tests {
             crashed.on_host("n1").to_string(),
             "rank 3 on host n1 (pid 47) was killed by signal 11 (SIGSEGV: it touched memory that is not its own), core dumped"
         );
-        let aborted = failure(How::Abort {
+        let aborted = failure(FailureCause::Abort {
             code: 7,
             message: "no mesh\n".into(),
         });
@@ -291,7 +291,7 @@ mod tests {
                 .to_string()
                 .ends_with("MPI_Abort with code 7: no mesh")
         );
-        let fatal = failure(How::Fatal {
+        let fatal = failure(FailureCause::Fatal {
             code: 6,
             message: "a fatal MPI error (MPI_ERR_RANK) in MPI_Send".into(),
         });
@@ -299,17 +299,17 @@ mod tests {
             fatal.on_host("n1").to_string(),
             "rank 3 on host n1 (pid 47) was ended by a fatal MPI error (MPI_ERR_RANK) in MPI_Send"
         );
-        let without = Failure {
+        let without = RankFailure {
             missing: "MPI_File_open".into(),
-            ..failure(How::Code(4))
+            ..failure(FailureCause::Code(4))
         };
         assert_eq!(
             without.on_host("n1").to_string(),
             "rank 3 on host n1 (pid 47) exited with code 4; it had called MPI_File_open, which is not there yet"
         );
-        let ended = Failure {
+        let ended = RankFailure {
             missing: "MPI_Win_create".into(),
-            ..failure(How::Fatal {
+            ..failure(FailureCause::Fatal {
                 code: 55,
                 message: "a fatal MPI error in MPI_Win_create".into(),
             })
@@ -318,9 +318,9 @@ mod tests {
             ended.on_host("n1").to_string(),
             "rank 3 on host n1 (pid 47) was ended by a fatal MPI error in MPI_Win_create, which is not there yet"
         );
-        let late = Failure {
+        let late = RankFailure {
             finalized: true,
-            ..failure(How::Code(4))
+            ..failure(FailureCause::Code(4))
         };
         assert!(
             late.on_host("n1")

@@ -3,10 +3,10 @@
 
 mod runs;
 
-use crate::cli::{App, Reader};
+use crate::affinity::Policy;
+use crate::cli::{App, StdinTarget};
 use crate::cpus::Cpus;
-use crate::hosts::Beside;
-use crate::place::Policy;
+use crate::hosts::ColocatedRanks;
 use crate::program::cause;
 use ring::layout::MAX_LOCAL_RANKS;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use wireup::{Launch, NodeMap};
 
 /// Random keys of one job.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Keys {
+pub(crate) struct JobKeys {
     /// Of the job: stored in the node segment, and presented by every process that attaches to it.
     pub(crate) job: u64,
     /// See [`wireup::Boot::network_key`]. Drawn independently of `job`, which more processes can read.
@@ -26,13 +26,13 @@ pub(crate) struct Keys {
     pub(crate) stream: u128,
 }
 
-impl std::fmt::Debug for Keys {
+impl std::fmt::Debug for JobKeys {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str("Keys(..)")
     }
 }
 
-impl Keys {
+impl JobKeys {
     /// Draws them from `/dev/urandom`.
     pub(crate) fn draw() -> Result<Self, String> {
         // 31 bits: they fit.
@@ -60,19 +60,19 @@ pub(crate) fn random_u64() -> Result<u64, String> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeJob {
     /// The job's keys.
-    pub(crate) keys: Keys,
+    pub(crate) keys: JobKeys,
     /// Ranks of the whole job.
     pub(crate) size: u32,
     /// The programs of the command line. For a job over hosts they are sent before, once for all daemons
     /// ([`complete`](Self::complete)).
-    pub(crate) programs: Vec<Program>,
+    pub(crate) programs: Vec<JobProgram>,
     /// The ranks of this node; the index is the local rank.
     #[serde(with = "runs")]
-    pub(crate) ranks: Vec<Placed>,
+    pub(crate) ranks: Vec<PlacedRank>,
     /// The CPUs that the node's part of the job may use.
     pub(crate) cpus: Cpus,
     /// Which ranks read standard input.
-    pub(crate) input: Reader,
+    pub(crate) input: StdinTarget,
     /// Standard input is a terminal: an unfinished line of rank 0 is a prompt and is written soon.
     pub(crate) prompts: bool,
     /// Hold the ranks before their first instruction, for a debugger.
@@ -85,14 +85,14 @@ pub(crate) struct NodeJob {
     /// Report to the front when the ranks reach a phase.
     pub(crate) report_phases: bool,
     /// Times of the launcher's steps before the ranks were started.
-    pub(crate) begun: Begun,
+    pub(crate) begun: LaunchTimes,
     /// Set for a host that the front cannot inspect: the daemon makes these decisions itself.
-    pub(crate) far: Option<Far>,
+    pub(crate) far: Option<RemoteSetup>,
 }
 
 /// Times of the steps before ranks are started, on the clock of the launcher's machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Begun {
+pub(crate) struct LaunchTimes {
     /// The command started.
     pub(crate) began: Duration,
     /// The command line was parsed and the programs were inspected.
@@ -103,10 +103,10 @@ pub(crate) struct Begun {
     pub(crate) ready: Duration,
 }
 
-impl Begun {
+impl LaunchTimes {
     /// The durations passed to a rank that calls `execve` at `born` and whose daemon got the order to start it at
     /// `ordered`, both on the clock of that daemon's machine.
-    pub(crate) fn told(&self, ordered: Duration, born: Duration) -> Launch {
+    pub(crate) fn durations(&self, ordered: Duration, born: Duration) -> Launch {
         let between = |from: Duration, to: Duration| nanoseconds(to.saturating_sub(from));
         Launch {
             command_ns: between(self.began, self.understood),
@@ -136,7 +136,7 @@ fn nanoseconds(time: Duration) -> u64 {
 /// Work of a daemon on a host that the front cannot inspect: it finds the programs there, chooses CPUs, and waits for
 /// [`Order::Start`](crate::link::Order::Start) before it starts ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Far {
+pub(crate) struct RemoteSetup {
     /// How CPUs are assigned to ranks.
     pub(crate) policy: Policy,
     /// Report the assignment to the user.
@@ -144,7 +144,7 @@ pub(crate) struct Far {
     /// Ranks leave records for `--stats`, which the daemon sends to the front.
     pub(crate) stats: bool,
     /// Ranks on the same CPUs that belong to other hosts of the job.
-    pub(crate) beside: Beside,
+    pub(crate) beside: ColocatedRanks,
 }
 
 impl NodeJob {
@@ -197,9 +197,9 @@ impl NodeJob {
     }
 
     /// Sets the programs that were sent before, if the job has none; returns whether every rank has its program now.
-    pub(crate) fn complete(&mut self, told: Vec<Program>) -> bool {
+    pub(crate) fn complete(&mut self, programs: Vec<JobProgram>) -> bool {
         if self.programs.is_empty() {
-            self.programs = told;
+            self.programs = programs;
         }
         self.has_programs()
     }
@@ -221,7 +221,7 @@ pub(crate) fn nodes_text(nodes: impl IntoIterator<Item = usize>) -> String {
 
 /// The path of each program with its number of ranks.
 pub(crate) fn paths<'a>(
-    programs: &'a [Program],
+    programs: &'a [JobProgram],
     apps: &'a [App],
 ) -> impl Iterator<Item = (CString, u32)> {
     let both = programs.iter().zip(apps);
@@ -229,19 +229,19 @@ pub(crate) fn paths<'a>(
 }
 
 /// Encodes programs.
-pub(crate) fn encoded_programs(programs: &[Program]) -> Vec<u8> {
+pub(crate) fn encoded_programs(programs: &[JobProgram]) -> Vec<u8> {
     postcard::to_allocvec(programs).expect("texts and lists of them")
 }
 
 /// Decodes the result of [`encoded_programs`]; `None` for anything else.
-pub(crate) fn decoded_programs(bytes: &[u8]) -> Option<Vec<Program>> {
+pub(crate) fn decoded_programs(bytes: &[u8]) -> Option<Vec<JobProgram>> {
     let (programs, rest) = postcard::take_from_bytes(bytes).ok()?;
     rest.is_empty().then_some(programs)
 }
 
 /// A program: all arguments of `execve` that do not differ between ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Program {
+pub(crate) struct JobProgram {
     /// The file.
     pub(crate) path: CString,
     /// Program name as typed, and arguments.
@@ -254,7 +254,7 @@ pub(crate) struct Program {
 
 /// A rank with its program and CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Placed {
+pub(crate) struct PlacedRank {
     /// Rank in the job.
     pub(crate) rank: u32,
     /// Index of its program.
@@ -271,20 +271,20 @@ pub(crate) mod tests {
 
     /// A job of two ranks.
     pub(crate) fn some_job() -> NodeJob {
-        let placed = |rank: u32| Placed {
+        let placed = |rank: u32| PlacedRank {
             rank,
             app: 0,
             cpus: (rank == 1).then(|| Cpus::new(vec![3])),
             preferred: rank == 1,
         };
         NodeJob {
-            keys: Keys {
+            keys: JobKeys {
                 job: 7,
                 network: 8,
                 stream: u128::MAX - 9,
             },
             size: 5,
-            programs: vec![Program {
+            programs: vec![JobProgram {
                 path: c"/bin/true".into(),
                 arguments: vec![c"true".into(), c"".into()],
                 environment: vec![c"A=b c".into(), c"\xff=1".into()],
@@ -292,7 +292,7 @@ pub(crate) mod tests {
             }],
             ranks: vec![placed(1), placed(4)],
             cpus: Cpus::new(vec![0, 3, 64]),
-            input: Reader::Rank(0),
+            input: StdinTarget::Rank(0),
             prompts: true,
             hold: false,
             nodes: "0+1x1,1+1x1,0+1x2,1+1x1".to_owned(),
@@ -304,9 +304,9 @@ pub(crate) mod tests {
     }
 
     /// Launch times of a job over hosts.
-    pub(crate) fn some_begun() -> Begun {
+    pub(crate) fn some_begun() -> LaunchTimes {
         let at = Duration::from_nanos;
-        Begun {
+        LaunchTimes {
             began: at(100),
             understood: at(101),
             reached: at(103),
@@ -317,10 +317,10 @@ pub(crate) mod tests {
     #[test]
     fn a_rank_is_told_how_long_each_phase_took_whatever_the_clock_of_its_host_shows() {
         let at = Duration::from_nanos;
-        let told = some_begun().told(at(7), at(11));
+        let told = some_begun().durations(at(7), at(11));
         let whole = [told.command_ns, told.hosts_ns, told.daemons_ns];
         assert_eq!((whole, told.start_ns, told.born_ns), ([1, 2, 3], 4, 11));
-        let nothing = Begun::default().told(at(9), at(8));
+        let nothing = LaunchTimes::default().durations(at(9), at(8));
         assert_eq!((nothing.command_ns, nothing.start_ns), (0, 0));
     }
 
@@ -356,7 +356,7 @@ pub(crate) mod tests {
     fn the_ranks_of_a_job_are_divided_into_blocks() {
         let ranks = |count: u32, parts: u32| -> Vec<Vec<u32>> {
             let one = some_job();
-            let placed = |rank| Placed {
+            let placed = |rank| PlacedRank {
                 rank,
                 ..one.ranks[0].clone()
             };

@@ -2,7 +2,7 @@
 //! `rmpiexec`: starts the ranks of a job, forwards their output and input, and ends them without leaving processes
 //! behind.
 //!
-//! **Handles** the command line, processes, signals, pipes and CPU masks of one machine, and the messages of crate
+//! **Knows** the command line, processes, signals, pipes and CPU masks of one machine, and the messages of crate
 //! `wireup`.
 //! **Never** reads the node segment except for the wait states that ranks publish (`daemon::standstill`), never
 //! interprets an MPI message, and leaves no file behind.
@@ -34,54 +34,55 @@
 //! something is written.
 //! Units: times are seconds on the command line and `Duration` inside.
 
+mod affinity;
 mod allocation;
-mod choice;
 mod cli;
+mod connection;
 mod cpus;
 mod daemon;
-mod edge;
-mod elsewhere;
+mod escalation;
 mod failure;
-mod foreign;
+mod foreign_mpi;
+mod foreign_options;
 mod front;
 pub mod hosts;
 #[cfg(feature = "hwloc")]
 mod hwloc;
 mod job;
-mod ladder;
-mod lines;
+mod line_buffer;
 mod link;
 mod mpir;
 mod outbox;
 mod over_hosts;
-mod place;
 mod plan;
 mod prepare;
 mod program;
-mod series;
+mod rank_list;
 mod shepherd;
 mod spawn;
 mod stats;
+mod strided_ranks;
 #[cfg(test)]
 mod tests;
 mod topology;
 
-pub use allocation::{Allocation, Choice, Manager, job_of_this_shell};
+pub use affinity::{AffinityStrength, Binding, Mapping, Policy, RankAffinity, affinities};
+pub use allocation::{Allocation, Manager, ManagerChoice, job_of_this_shell};
 pub use cli::{
-    App, Options, Parsed, Reader, Request, Room, StatsPlace, UsageError, Variable, parse,
+    App, JobLimits, JobRequest, Options, Parsed, StatsPlace, StdinTarget, UsageError, Variable,
+    parse,
 };
 pub use cpus::{Cpus, quota};
-pub use place::{Binding, Mapping, Place, Policy, Tie, places};
 pub use topology::{Level, Topology, Unit};
 
-use edge::Edge;
-use front::{Debugger, Extras, Files, Front, Gdb, Node, Nodes, Phases, Signals};
+use connection::Connection;
+use front::{Debugger, Files, Front, Gdb, JobFeatures, Node, Nodes, PhaseTimes, Signals};
 use hosts::map;
-use job::{Keys, NodeJob, Program};
+use job::{JobKeys, JobProgram, NodeJob};
 use link::Order;
 use mpir::Starter;
 use nix::errno::Errno;
-use plan::Plan;
+use plan::PlacementPlan;
 use program::{NoProgram, cause};
 use spawn::Forked;
 use stats::Stats;
@@ -102,18 +103,18 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
             _ => (),
         }
     }
-    let mut phases = Phases::since(front::now());
+    let mut phases = PhaseTimes::since(front::now());
     let cpus = Cpus::allowed();
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
     let nodes = match nodes_here(std::env::var_os("RMPI_LOCAL_NODES")) {
         Ok(nodes) => nodes,
         Err(words) => return complain(&words, 1),
     };
-    let room = Room {
+    let room = JobLimits {
         cpus: granted,
         nodes,
     };
-    let mut request = match cli::understand(words, room, Some(&allocation::Here)) {
+    let mut request = match cli::understand(words, room, Some(&allocation::ProcessEnvironment)) {
         Ok(Parsed::Run(request)) => *request,
         Ok(Parsed::Print(text)) => return print(&text),
         Err(UsageError(words)) => return complain(&words, USAGE_CODE),
@@ -124,9 +125,9 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     if request.hosts.is_some() {
         return on_hosts(request, phases);
     }
-    let plan = Plan::make(&request, &cpus, granted);
+    let plan = PlacementPlan::make(&request, &cpus, granted);
     request.remarks.extend(plan.remarks(&request));
-    let job = Keys::draw()
+    let job = JobKeys::draw()
         .map_err(|words| NoProgram { words, code: 1 })
         .and_then(|keys| prepare::node_job(&request, &cpus, &plan.places, keys));
     match job {
@@ -140,7 +141,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// Starts a job of which some hosts may be other machines.
-fn on_hosts(mut request: Request, phases: Phases) -> ExitCode {
+fn on_hosts(mut request: JobRequest, phases: PhaseTimes) -> ExitCode {
     let cores = |topology: &Topology| u32::try_from(topology.groups(Level::Core).len()).ok();
     let cores = request.topology.as_ref().and_then(cores);
     let known = request.hosts.as_ref().and_then(|hosts| hosts.slots(cores));
@@ -155,12 +156,12 @@ fn on_hosts(mut request: Request, phases: Phases) -> ExitCode {
     }
 }
 
-fn dry_run(request: &Request, plan: &Plan) -> ExitCode {
+fn dry_run(request: &JobRequest, plan: &PlacementPlan) -> ExitCode {
     show(request, &plan.lines(request))
 }
 
 /// Prints lines on standard output, after the remarks on standard error.
-fn show(request: &Request, lines: &[String]) -> ExitCode {
+fn show(request: &JobRequest, lines: &[String]) -> ExitCode {
     for words in &request.remarks {
         eprintln!("rmpiexec: {words}");
     }
@@ -168,10 +169,10 @@ fn show(request: &Request, lines: &[String]) -> ExitCode {
 }
 
 fn start(
-    request: &Request,
-    plan: &Plan,
+    request: &JobRequest,
+    plan: &PlacementPlan,
     (mut job, nodes): (NodeJob, u32),
-    phases: Phases,
+    phases: PhaseTimes,
 ) -> Result<ExitCode, String> {
     let stats = Stats::of(request)?;
     if let Some(stats) = &stats {
@@ -194,14 +195,14 @@ fn start(
         [] => None,
         ranks => Some(Gdb::new(Gdb::find()?, ranks, signals)),
     };
-    let extras = Extras {
+    let features = JobFeatures {
         files,
         phases,
         stats,
         // Ranks of this machine are found without them.
-        visits: None,
+        query_server: None,
     };
-    let front = divide(request, job.in_parts(nodes), extras, signals, gdb);
+    let front = divide(request, job.in_parts(nodes), features, signals, gdb);
     let mut front = front.map_err(|error| no_start(&error))?;
     request
         .remarks
@@ -229,9 +230,9 @@ fn nodes_here(given: Option<OsString>) -> Result<u32, String> {
 
 /// Forks a daemon for each node's part of the job. This process goes on as the front.
 fn divide(
-    request: &Request,
+    request: &JobRequest,
     mut jobs: Vec<NodeJob>,
-    mut extras: Extras,
+    mut features: JobFeatures,
     signals: Signals,
     gdb: Option<Gdb>,
 ) -> Result<Front, std::io::Error> {
@@ -249,7 +250,7 @@ fn divide(
     let mut nodes = Nodes::of(NodeMap::of_any(node_of).expect("a job has ranks").by_node());
     for (number, (job, host)) in jobs.iter().zip(&hosts).enumerate() {
         let first = Order::job_frame(job).map_err(too_long)?;
-        let (ours, theirs) = Edge::pair()?;
+        let (ours, theirs) = Connection::pair()?;
         let daemon = match spawn::fork()? {
             Forked::Parent(daemon) => daemon,
             Forked::Child => {
@@ -259,13 +260,13 @@ fn divide(
                 spawn::leave(released.map_or(1, |()| daemon::serve(theirs)))
             }
         };
-        let reads = |placed: &job::Placed| job.input.reaches(placed.rank);
+        let reads = |placed: &job::PlacedRank| job.input.reaches(placed.rank);
         let reads = job.ranks.iter().any(reads);
-        nodes.add_way(ours, daemon, false);
+        nodes.add_link(ours, daemon, false);
         nodes.add(Node::new(host.clone(), reads));
         nodes.order_bytes(number, &first);
     }
-    if let Some(phases) = &mut extras.phases {
+    if let Some(phases) = &mut features.phases {
         phases.reach("node daemon made", front::now());
     }
     // Should this fail, the daemons notice that the front is gone and end the ranks.
@@ -274,7 +275,7 @@ fn divide(
     let debugger = Debugger::new(starter, (&hosts, hold), programs, gdb)?;
     // Data that the sockets do not take now is sent in the first turns of the front, which also notices a closed one.
     let _ = nodes.flush();
-    Ok(Front::new(request, signals, nodes, extras, debugger)?)
+    Ok(Front::new(request, signals, nodes, features, debugger)?)
 }
 
 /// The job is longer than a message to a daemon may be.
@@ -295,12 +296,12 @@ fn no_start(error: &std::io::Error) -> String {
     format!("cannot start: {}{remedy}", cause(error))
 }
 
-fn verbose_words(request: &Request, job: &NodeJob) -> Vec<String> {
+fn verbose_words(request: &JobRequest, job: &NodeJob) -> Vec<String> {
     if !request.verbose {
         return Vec::new();
     }
     let programs = request.apps.iter().zip(&job.programs);
-    let words = |(app, program): (&App, &Program)| {
+    let words = |(app, program): (&App, &JobProgram)| {
         let ranks = failure::counted(app.ranks, "rank", "ranks");
         format!("starting {ranks} of {}", program.path.to_string_lossy())
     };

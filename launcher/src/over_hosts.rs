@@ -3,20 +3,23 @@
 //! each host, distributes the ranks, sends each daemon its part, waits until all are ready, and then starts all ranks
 //! at once. No rank is started on any host before all hosts are known to be usable.
 
-use crate::cli::{Request, UsageError};
-use crate::edge::Edge;
+use crate::cli::{JobRequest, UsageError};
+use crate::connection::Connection;
 use crate::failure::counted;
-use crate::front::gather::{self, Patience, Stop};
+use crate::front::startup::{self, StartFailure, StartupWait};
 use crate::front::{
-    self, Debugger, Extras, Files, Front, Gdb, Node, Nodes, Phases, Reach, Signals, Visits,
+    self, Debugger, Files, Front, Gdb, JobFeatures, Node, Nodes, PhaseTimes, QueryServer,
+    RemoteTarget, Signals,
 };
-use crate::hosts::{self, Beside, Host, Hosts, Machine, map};
-use crate::job::{self, Far, Keys, NodeJob, Program};
+use crate::hosts::{self, ColocatedRanks, HostMachine, JobHost, JobHosts, map};
+use crate::job::{self, JobKeys, JobProgram, NodeJob, RemoteSetup};
 use crate::link::Order;
 use crate::mpir::Starter;
 use crate::program::cause;
-use crate::shepherd::shape::{Target, in_order};
-use crate::shepherd::words::{Begin, Down, Facts, Pace, Shell, Step, StepKey};
+use crate::shepherd::fan_out::{Target, in_order};
+use crate::shepherd::protocol::{
+    DownMessage, HeartbeatTiming, HostFacts, JobStep, RemoteShell, ShepherdConfig, StepKey,
+};
 use crate::spawn::{self, Forked};
 use crate::stats::Stats;
 use crate::{USAGE_CODE, prepare, shepherd, too_long};
@@ -29,49 +32,49 @@ use wireup::{ByNode, NodeMap};
 /// Time within which a remote shell must have started a shepherd.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn stop(words: impl Into<String>, code: u8) -> Stop {
-    Stop {
+fn stop(words: impl Into<String>, code: u8) -> StartFailure {
+    StartFailure {
         lines: vec![words.into()],
         code,
     }
 }
 
-fn usage(UsageError(words): UsageError) -> Stop {
+fn usage(UsageError(words): UsageError) -> StartFailure {
     stop(words, USAGE_CODE)
 }
 
-fn no_start<E: Into<std::io::Error>>(error: E) -> Stop {
+fn no_start<E: Into<std::io::Error>>(error: E) -> StartFailure {
     stop(format!("cannot start: {}", cause(&error.into())), 1)
 }
 
 /// Starts a job and runs it to its end; returns its exit code.
-pub(crate) fn run(request: Request, phases: Phases) -> ExitCode {
+pub(crate) fn run(request: JobRequest, phases: PhaseTimes) -> ExitCode {
     match start(request, phases) {
         Ok(front) => ExitCode::from(front.run()),
-        Err(Stop { lines, code }) => {
+        Err(StartFailure { lines, code }) => {
             lines.iter().for_each(|line| eprintln!("rmpiexec: {line}"));
             ExitCode::from(code)
         }
     }
 }
 
-fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
+fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, StartFailure> {
     let wants_gdb = hosts_of(&request).gdb.is_some();
     let gdb = wants_gdb.then(Gdb::find).transpose();
     let gdb = gdb.map_err(|words| stop(words, 1))?;
     // If slots were known before, so are the hosts without ranks: those are not contacted.
-    let is_dealt = !hosts_of(&request).dealt.is_empty();
-    let asked = Asked::of(&request);
-    let programs = prepare::far_programs(&request, |app| asked.may_run_here(&request, app));
+    let is_dealt = !hosts_of(&request).rank_hosts.is_empty();
+    let targets = TargetHosts::of(&request);
+    let programs = prepare::far_programs(&request, |app| targets.may_run_here(&request, app));
     let mut programs = programs.map_err(|problem| stop(problem.words, problem.code))?;
-    let keys = Keys::draw().map_err(|words| stop(words, 1))?;
+    let keys = JobKeys::draw().map_err(|words| stop(words, 1))?;
     phases.reach("command line understood, programs looked at", front::now());
     let signals = Signals::hold().map_err(no_start)?;
     let heard = signals.descriptor().map_err(no_start)?;
     let shell = shell(&request)?;
-    let mut root = Root::make(asked.begin(&request, &shell)?, signals)?;
-    let mut patience = Patience::new(&heard, request.timeout);
-    let facts = gather::facts(root.edge(), &asked.names, &mut patience)?;
+    let mut root = RootShepherd::make(targets.begin(&request, &shell)?, signals)?;
+    let mut patience = StartupWait::new(&heard, request.timeout);
+    let facts = startup::facts(root.connection(), &targets.names, &mut patience)?;
     phases.reach("all hosts reached", front::now());
     if !is_dealt {
         let cores: Vec<u32> = facts.iter().map(|facts| facts.cores).collect();
@@ -81,29 +84,29 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
     let stats = with_stats(&request, &mut programs)?;
     // Before any rank is started, so that no visitor finds ranks without a front; after the forks, whose children
     // would keep it open.
-    let visits = Visits::open(keys.job);
-    let no_visits = visits.as_ref().err().map(cause);
-    let node_of = asked.node_of(&request);
-    let mut parts = Parts::of(&request, &asked, &node_of, (keys, stats.is_some()));
+    let query_server = QueryServer::open(keys.job);
+    let no_visits = query_server.as_ref().err().map(cause);
+    let node_of = targets.node_of(&request);
+    let mut parts = JobParts::of(&request, &targets, &node_of, (keys, stats.is_some()));
     parts.share_out(&facts);
     let gdb = gdb.map(|program| Gdb::new(program, &request.gdb, signals));
-    let gdb = gdb.map(|gdb| gdb.reaching(asked.ways(&shell)));
-    let (mut nodes, debugger) = tell_all(root, (&request, &asked), (&programs, parts), gdb)?;
-    let ready = gather::ready(&mut nodes, &asked.names, &mut patience);
+    let gdb = gdb.map(|gdb| gdb.reaching(targets.gdb_targets(&shell)));
+    let (mut nodes, debugger) = send_all(root, (&request, &targets), (&programs, parts), gdb)?;
+    let ready = startup::ready(&mut nodes, &targets.names, &mut patience);
     // Files of an earlier job are truncated only when this one is certain to start.
     let files = ready
         .and_then(|()| files(&request))
         .inspect_err(|_| end(&mut nodes))?;
     phases.reach("all daemons ready", front::now());
     nodes.order(&Order::Start(phases.begun()));
-    let extras = Extras {
+    let features = JobFeatures {
         files,
         phases: request.report.then_some(phases),
         stats,
-        visits: visits.ok(),
+        query_server: query_server.ok(),
     };
-    let mut front = Front::new(&request, signals, nodes, extras, debugger).map_err(no_start)?;
-    for words in first_words(&request, &asked.names, &facts) {
+    let mut front = Front::new(&request, signals, nodes, features, debugger).map_err(no_start)?;
+    for words in initial_messages(&request, &targets.names, &facts) {
         front.say(&words);
     }
     if let Some(why) = no_visits {
@@ -115,7 +118,10 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
 }
 
 /// Prepares `--stats`: adds its preloaded library to the programs' environments.
-fn with_stats(request: &Request, programs: &mut [Program]) -> Result<Option<Stats>, Stop> {
+fn with_stats(
+    request: &JobRequest,
+    programs: &mut [JobProgram],
+) -> Result<Option<Stats>, StartFailure> {
     let stats = Stats::of(request).map_err(|words| stop(words, 1))?;
     if let Some(stats) = &stats {
         let environments = programs.iter_mut().map(|program| &mut program.environment);
@@ -124,36 +130,36 @@ fn with_stats(request: &Request, programs: &mut [Program]) -> Result<Option<Stat
     Ok(stats)
 }
 
-fn hosts_of(request: &Request) -> &Hosts {
+fn hosts_of(request: &JobRequest) -> &JobHosts {
     request.hosts.as_ref().expect("a job over hosts names them")
 }
 
 /// The hosts of a job; the index is the node's number.
-pub(crate) struct Asked {
+pub(crate) struct TargetHosts {
     /// By node: index in the list of hosts.
     numbers: Vec<u32>,
-    hosts: Vec<Host>,
+    hosts: Vec<JobHost>,
     /// Names as the user typed them.
     pub(crate) names: Vec<String>,
     /// The node on this machine.
     own: Option<usize>,
 }
 
-impl Asked {
+impl TargetHosts {
     /// All hosts that have ranks, or all, where ranks are not distributed yet.
-    pub(crate) fn of(request: &Request) -> Self {
+    pub(crate) fn of(request: &JobRequest) -> Self {
         let all = hosts_of(request);
-        let used: BTreeSet<u32> = all.dealt.iter().copied().collect();
+        let used: BTreeSet<u32> = all.rank_hosts.iter().copied().collect();
         let numbers = (0..).zip(&all.list).map(|(number, _)| number);
         let numbers = numbers.filter(|number| used.is_empty() || used.contains(number));
         let numbers: Vec<u32> = numbers.collect();
         let hosts = numbers
             .iter()
             .map(|number| all.list[*number as usize].clone());
-        let hosts: Vec<Host> = hosts.collect();
+        let hosts: Vec<JobHost> = hosts.collect();
         let own = front::host();
         Self {
-            names: hosts.iter().map(Host::label).collect(),
+            names: hosts.iter().map(JobHost::label).collect(),
             own: hosts.iter().position(|host| host.is_here(&own)),
             numbers,
             hosts,
@@ -161,45 +167,49 @@ impl Asked {
     }
 
     /// The node of each rank, once ranks are distributed.
-    pub(crate) fn node_of(&self, request: &Request) -> ByNode {
+    pub(crate) fn node_of(&self, request: &JobRequest) -> ByNode {
         let all = hosts_of(request);
         let mut nodes = vec![0; all.list.len()];
         for (node, host) in (0..).zip(&self.numbers) {
             nodes[*host as usize] = node;
         }
-        let ranks = all.dealt.iter().map(|host| nodes[*host as usize]);
+        let ranks = all.rank_hosts.iter().map(|host| nodes[*host as usize]);
         NodeMap::of_any(ranks).expect("a job has ranks").by_node()
     }
 
     /// Whether a program may get ranks on this machine.
-    fn may_run_here(&self, request: &Request, app: usize) -> bool {
+    fn may_run_here(&self, request: &JobRequest, app: usize) -> bool {
         let Some(own) = self.own.map(|node| self.numbers[node]) else {
             return false;
         };
         let all = hosts_of(request);
-        if all.dealt.is_empty() {
+        if all.rank_hosts.is_empty() {
             let parts = all.claims.get(app).and_then(|claim| claim.hosts.as_ref());
             return parts.is_none_or(|parts| parts.iter().any(|part| part.host == own));
         }
         let app_of = (0..).zip(&request.apps);
         let mut app_of = app_of.flat_map(|(number, app)| (0..app.ranks).map(move |_| number));
-        let mut ranks = all.dealt.iter().map(|host| (app_of.next(), *host));
+        let mut ranks = all.rank_hosts.iter().map(|host| (app_of.next(), *host));
         ranks.any(|rank| rank == (Some(app), own))
     }
 
     /// The first message to this machine's shepherd.
-    pub(crate) fn begin(&self, request: &Request, shell: &Shell) -> Result<Begin, Stop> {
+    pub(crate) fn begin(
+        &self,
+        request: &JobRequest,
+        shell: &RemoteShell,
+    ) -> Result<ShepherdConfig, StartFailure> {
         let here = |node: &usize| Some(*node) == self.own;
         let far = (0..self.hosts.len()).filter(|node| !here(node));
         let below = in_order(far.map(|node| target(node, &self.hosts[node])).collect());
         let step = step(request, shell, &below)?;
-        Ok(Begin {
+        Ok(ShepherdConfig {
             own: self.own.map(number),
             they_come: step.is_some(),
             step,
             below,
             shell: shell.clone(),
-            pace: Pace {
+            pace: HeartbeatTiming {
                 every: request.heartbeat.every,
                 dead_after: request.heartbeat.dead_after,
                 patience: PATIENCE,
@@ -208,9 +218,9 @@ impl Asked {
     }
 
     /// How a gdb on this machine reaches the ranks of each host.
-    fn ways(&self, shell: &Shell) -> Vec<Option<Reach>> {
-        let way = |(node, host): (usize, &Host)| {
-            (Some(node) != self.own).then(|| Reach {
+    fn gdb_targets(&self, shell: &RemoteShell) -> Vec<Option<RemoteTarget>> {
+        let way = |(node, host): (usize, &JobHost)| {
+            (Some(node) != self.own).then(|| RemoteTarget {
                 host: host.name.clone(),
                 line: shell.line_to(&target(node, host)),
             })
@@ -220,7 +230,7 @@ impl Asked {
 }
 
 /// The remote shell.
-fn shell(request: &Request) -> Result<Shell, Stop> {
+fn shell(request: &JobRequest) -> Result<RemoteShell, StartFailure> {
     let line = request
         .launcher
         .as_deref()
@@ -229,7 +239,7 @@ fn shell(request: &Request) -> Result<Shell, Stop> {
     let line = line.map_err(|words| stop(format!("--launcher: {words}"), USAGE_CODE))?;
     let own = request.allocation.as_ref();
     let own = own.and_then(|allocation| allocation.command.clone());
-    Ok(Shell {
+    Ok(RemoteShell {
         takes_words: line.is_none() && own.is_some(),
         line: line.or(own).unwrap_or_default(),
         program: program_there(request)?,
@@ -238,7 +248,11 @@ fn shell(request: &Request) -> Result<Shell, Stop> {
 }
 
 /// The job step that starts all shepherds, if the batch system has one.
-fn step(request: &Request, shell: &Shell, below: &[Target]) -> Result<Option<Step>, Stop> {
+fn step(
+    request: &JobRequest,
+    shell: &RemoteShell,
+    below: &[Target],
+) -> Result<Option<JobStep>, StartFailure> {
     let allocation = request.allocation.as_ref();
     let Some(allocation) = allocation.filter(|_| request.launcher.is_none()) else {
         return Ok(None);
@@ -256,7 +270,7 @@ fn step(request: &Request, shell: &Shell, below: &[Target]) -> Result<Option<Ste
     // The variable is a list, of which ranks use the first item too.
     let ranges = std::env::var("RMPI_PORT_RANGE").ok();
     let range = ranges.as_ref().and_then(|text| text.split(',').next());
-    Ok(Some(Step {
+    Ok(Some(JobStep {
         key,
         ports: range.and_then(wireup::port_range),
         variable: allocation.step_variable(),
@@ -268,7 +282,7 @@ fn number(node: usize) -> u32 {
     u32::try_from(node).unwrap_or(u32::MAX)
 }
 
-fn target(node: usize, host: &Host) -> Target {
+fn target(node: usize, host: &JobHost) -> Target {
     Target {
         node: number(node),
         name: host.name.clone(),
@@ -278,7 +292,7 @@ fn target(node: usize, host: &Host) -> Target {
 }
 
 /// Path of this program on the other hosts.
-fn program_there(request: &Request) -> Result<String, Stop> {
+fn program_there(request: &JobRequest) -> Result<String, StartFailure> {
     let path = match &request.prefix {
         Some(prefix) => prefix.join("bin/rmpiexec"),
         None => std::fs::canonicalize("/proc/self/exe").map_err(no_start)?,
@@ -294,21 +308,21 @@ fn program_there(request: &Request) -> Result<String, Stop> {
 }
 
 /// The shepherd of this machine, a child of this process. It ends with this process, and with it all that it started.
-struct Root {
-    edge: Option<Edge>,
+struct RootShepherd {
+    connection: Option<Connection>,
     process: u32,
 }
 
-impl Root {
-    fn make(begin: Begin, signals: Signals) -> Result<Self, Stop> {
+impl RootShepherd {
+    fn make(begin: ShepherdConfig, signals: Signals) -> Result<Self, StartFailure> {
         spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
         nix::sys::prctl::set_child_subreaper(true).map_err(no_start)?;
-        let (mut ours, theirs) = Edge::pair().map_err(no_start)?;
+        let (mut ours, theirs) = Connection::pair().map_err(no_start)?;
         match spawn::fork().map_err(no_start)? {
             Forked::Parent(process) => {
-                Down::Begin(Box::new(begin)).put(&mut ours.outbox);
+                DownMessage::Begin(Box::new(begin)).put(&mut ours.outbox);
                 Ok(Self {
-                    edge: Some(ours),
+                    connection: Some(ours),
                     process,
                 })
             }
@@ -321,20 +335,22 @@ impl Root {
         }
     }
 
-    fn edge(&mut self) -> &mut Edge {
-        self.edge.as_mut().expect("it is taken with the whole")
+    fn connection(&mut self) -> &mut Connection {
+        self.connection
+            .as_mut()
+            .expect("it is taken with the whole")
     }
 
-    fn into_way(mut self) -> (Edge, u32) {
-        let edge = self.edge.take().expect("it is taken once");
-        (edge, self.process)
+    fn into_parts(mut self) -> (Connection, u32) {
+        let connection = self.connection.take().expect("it is taken once");
+        (connection, self.process)
     }
 }
 
-impl Drop for Root {
+impl Drop for RootShepherd {
     fn drop(&mut self) {
-        if let Some(edge) = self.edge.take() {
-            drop(edge);
+        if let Some(connection) = self.connection.take() {
+            drop(connection);
             front::wait_or_clear_up(self.process);
         }
     }
@@ -342,33 +358,33 @@ impl Drop for Root {
 
 /// Makes the parts of a job from what they have in common. Parts are made one after another and not kept, since there
 /// may be many ranks.
-pub(crate) struct Parts<'a> {
+pub(crate) struct JobParts<'a> {
     /// A part without ranks.
     like: NodeJob,
-    far: Far,
+    far: RemoteSetup,
     /// Which node each rank is on.
     node_of: &'a ByNode,
     /// By program: one more than its last rank.
     ends: Vec<u32>,
     /// By node.
-    beside: Vec<Beside>,
+    beside: Vec<ColocatedRanks>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> JobParts<'a> {
     /// Of a job whose ranks are distributed. Its programs are sent separately.
     pub(crate) fn of(
-        request: &Request,
-        asked: &Asked,
+        request: &JobRequest,
+        targets: &TargetHosts,
         node_of: &'a ByNode,
-        (keys, stats): (Keys, bool),
+        (keys, stats): (JobKeys, bool),
     ) -> Self {
-        let far = Far {
+        let far = RemoteSetup {
             policy: request.policy(false),
             report: request.report || request.report_bindings,
             stats,
-            beside: Beside::default(),
+            beside: ColocatedRanks::default(),
         };
-        let dealt = &hosts_of(request).dealt;
+        let dealt = &hosts_of(request).rank_hosts;
         let ends = request.apps.iter().scan(0, |end, app| {
             *end += app.ranks;
             Some(*end)
@@ -381,16 +397,16 @@ impl<'a> Parts<'a> {
             far,
             node_of,
             ends: ends.collect(),
-            beside: vec![Beside::default(); asked.numbers.len()],
+            beside: vec![ColocatedRanks::default(); targets.numbers.len()],
         }
     }
 
     /// Computes for each part the ranks of others on the same CPUs, and whether any machine has more ranks than CPUs,
     /// which all ranks must agree on.
-    pub(crate) fn share_out(&mut self, facts: &[Facts]) {
+    pub(crate) fn share_out(&mut self, facts: &[HostFacts]) {
         let ranks: Vec<u32> = (0..facts.len()).map(|node| self.size(node)).collect();
         self.beside = hosts::beside(&machines(facts), &ranks);
-        let is_crowded = |((ranks, beside), facts): ((&u32, &Beside), &Facts)| {
+        let is_crowded = |((ranks, beside), facts): ((&u32, &ColocatedRanks), &HostFacts)| {
             *ranks > 0 && ranks.saturating_add(beside.ranks()) > facts.cpus
         };
         let mut all = ranks.iter().zip(&self.beside).zip(facts);
@@ -418,7 +434,7 @@ impl<'a> Parts<'a> {
             ranks: ranks
                 .map(|rank| prepare::placed_later(rank, app_of(rank)))
                 .collect(),
-            far: Some(Far {
+            far: Some(RemoteSetup {
                 beside: self.beside[node],
                 ..self.far
             }),
@@ -427,12 +443,12 @@ impl<'a> Parts<'a> {
     }
 }
 
-fn machines(facts: &[Facts]) -> Vec<&Machine> {
+fn machines(facts: &[HostFacts]) -> Vec<&HostMachine> {
     facts.iter().map(|facts| &facts.machine).collect()
 }
 
 /// Output files of `--output`.
-fn files(request: &Request) -> Result<Option<Files>, Stop> {
+fn files(request: &JobRequest) -> Result<Option<Files>, StartFailure> {
     let folder = request.output.as_deref();
     let files = folder.map(|folder| Files::create(folder, request.size()));
     files.transpose().map_err(|words| stop(words, 1))
@@ -441,32 +457,32 @@ fn files(request: &Request) -> Result<Option<Files>, Stop> {
 /// Ends all processes that were started.
 fn end(nodes: &mut Nodes) {
     nodes.hang_up();
-    for way in 0..nodes.ways() {
+    for way in 0..nodes.links() {
         front::wait_or_clear_up(nodes.process_of(way).0);
     }
 }
 
 /// Sends each daemon its part.
-fn tell_all(
-    root: Root,
-    (request, asked): (&Request, &Asked),
-    (programs, mut parts): (&[Program], Parts<'_>),
+fn send_all(
+    root: RootShepherd,
+    (request, targets): (&JobRequest, &TargetHosts),
+    (programs, mut parts): (&[JobProgram], JobParts<'_>),
     gdb: Option<Gdb>,
-) -> Result<(Nodes, Debugger), Stop> {
+) -> Result<(Nodes, Debugger), StartFailure> {
     let mut starter = Starter::take().expect("this is the only job of this process");
     let hold = starter.is_being_debugged() || gdb.is_some();
     if let Some(library) = prepare::library("librmpi_mqs.so") {
         starter.name_queue_library(&library);
     }
     // Names by which a debugger may reach them.
-    let hosts: Vec<String> = asked.hosts.iter().map(|host| host.name.clone()).collect();
+    let hosts: Vec<String> = targets.hosts.iter().map(|host| host.name.clone()).collect();
     let paths = job::paths(programs, &request.apps);
     let debugger = Debugger::new(starter, (&hosts, hold), paths, gdb).map_err(no_start)?;
     parts.like.hold = hold;
-    let (edge, process) = root.into_way();
+    let (connection, process) = root.into_parts();
     let mut nodes = Nodes::of(parts.node_of.clone());
-    nodes.add_way(edge, process, true);
-    if let Err(sizes) = tell_parts(&mut nodes, (request, asked), programs, &parts) {
+    nodes.add_link(connection, process, true);
+    if let Err(sizes) = send_parts(&mut nodes, (request, targets), programs, &parts) {
         end(&mut nodes);
         return Err(no_start(too_long(sizes)));
     }
@@ -478,13 +494,13 @@ fn tell_all(
 ///
 /// # Errors
 /// As those of [`Order::job_frame`].
-pub(crate) fn tell_parts(
+pub(crate) fn send_parts(
     nodes: &mut Nodes,
-    (request, asked): (&Request, &Asked),
-    programs: &[Program],
-    parts: &Parts<'_>,
+    (request, targets): (&JobRequest, &TargetHosts),
+    programs: &[JobProgram],
+    parts: &JobParts<'_>,
 ) -> Result<(), (usize, usize)> {
-    for (node, name) in asked.names.iter().enumerate() {
+    for (node, name) in targets.names.iter().enumerate() {
         let reads = parts.ranks(node).any(|rank| request.stdin.reaches(rank));
         nodes.add(Node::new(name.clone(), reads));
     }
@@ -500,7 +516,7 @@ pub(crate) fn tell_parts(
 }
 
 /// Messages for the user before the first rank starts.
-fn first_words(request: &Request, names: &[String], facts: &[Facts]) -> Vec<String> {
+fn initial_messages(request: &JobRequest, names: &[String], facts: &[HostFacts]) -> Vec<String> {
     let mut words = request.remarks.clone();
     let providers = std::env::var("RMPI_PROVIDERS").unwrap_or_default();
     if providers.is_empty() || providers.contains("verbs") {
@@ -522,8 +538,8 @@ fn first_words(request: &Request, names: &[String], facts: &[Facts]) -> Vec<Stri
 }
 
 /// Names the hosts that have RDMA devices and a limit of locked memory too low for them.
-fn too_little_locked(names: &[String], facts: &[Facts]) -> Option<String> {
-    let lacks = |facts: &Facts| facts.has_devices && facts.locked < LEAST_LOCKED_BYTES;
+fn too_little_locked(names: &[String], facts: &[HostFacts]) -> Option<String> {
+    let lacks = |facts: &HostFacts| facts.has_devices && facts.locked < LEAST_LOCKED_BYTES;
     let few = names.iter().zip(facts).filter(|(_, facts)| lacks(facts));
     let few: Vec<(&str, u64)> = few
         .map(|(name, facts)| (name.as_str(), facts.locked))
@@ -534,7 +550,7 @@ fn too_little_locked(names: &[String], facts: &[Facts]) -> Option<String> {
         "{}: a process may lock {least} KiB of memory (ulimit -l), and devices of InfiniBand and RoCE want more: messages go another way \
          or are copied; `* - memlock unlimited` in /etc/security/limits.conf there, or `LimitMEMLOCK=infinity` for the daemon that starts \
          the ranks",
-        gather::named(&hosts)
+        startup::named(&hosts)
     ))
 }
 
@@ -542,7 +558,7 @@ fn too_little_locked(names: &[String], facts: &[Facts]) -> Option<String> {
 const LEAST_LOCKED_BYTES: u64 = 16 << 20;
 
 /// Describes a host for `--verbose`.
-fn described((name, facts): (&String, &Facts)) -> String {
+fn described((name, facts): (&String, &HostFacts)) -> String {
     let locked = match facts.locked {
         u64::MAX => "any amount of memory".to_owned(),
         bytes => format!("{} KiB of memory", bytes >> 10),
@@ -561,13 +577,13 @@ mod tests {
 
     #[test]
     fn hosts_with_devices_and_little_memory_to_lock_are_named() {
-        let facts = |locked, has_devices| Facts {
+        let facts = |locked, has_devices| HostFacts {
             name: String::new(),
             cpus: 1,
             cores: 1,
             locked,
             has_devices,
-            machine: Machine::default(),
+            machine: HostMachine::default(),
         };
         let names = ["a", "b", "c", "d"].map(String::from);
         let mut all = [

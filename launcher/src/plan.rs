@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Placement of the ranks of a job before anything is started, and its display.
 
-use crate::cli::Request;
+use crate::affinity::{AffinityStrength, Binding, Policy, RankAffinity, affinities};
+use crate::cli::JobRequest;
 use crate::cpus::Cpus;
-use crate::place::{Binding, Place, Policy, Tie, places};
 use crate::topology::{Level, Topology, Unit};
 use std::path::Path;
 
@@ -12,35 +12,38 @@ const SYSTEM: &str = "/sys/devices/system";
 
 /// The CPUs of the job and the affinity of each rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct PlacementPlan {
     /// The job's CPUs.
     pub(crate) topology: Topology,
     /// One for each rank.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<RankAffinity>,
 }
 
-impl Plan {
+impl PlacementPlan {
     /// Computes the plan for CPUs of which a quota may grant less than all.
-    pub(crate) fn make(request: &Request, cpus: &Cpus, granted: usize) -> Self {
+    pub(crate) fn make(request: &JobRequest, cpus: &Cpus, granted: usize) -> Self {
         let topology = match &request.topology {
             Some(other) => other.clone(),
             None if is_plain(request, cpus) => flat(cpus),
             None => described(cpus),
         };
         let policy = request.policy(request.topology.is_none() && granted < cpus.count());
-        let places = places(&topology, request.size(), policy);
+        let places = affinities(&topology, request.size(), policy);
         Self { topology, places }
     }
 
     /// A warning for the user about the plan.
-    pub(crate) fn remarks(&self, request: &Request) -> Option<String> {
+    pub(crate) fn remarks(&self, request: &JobRequest) -> Option<String> {
         let (ranks, cores) = (request.size(), self.topology.groups(Level::Core).len());
         let one_each = matches!(request.binding, Binding::Core | Binding::Hwthread);
         let things = match request.binding {
             Binding::Hwthread => self.topology.units().len(),
             _ => cores,
         };
-        let bound = self.places.iter().any(|place| place.tie == Tie::Bound);
+        let bound = self
+            .places
+            .iter()
+            .any(|place| place.strength == AffinityStrength::Bound);
         (one_each && bound && ranks as usize > things).then(|| {
             format!(
                 "--bind-to: {ranks} ranks are bound to {things} CPUs and share them even while others are idle; leave \
@@ -50,7 +53,7 @@ impl Plan {
     }
 
     /// The map as text: a line for the machine and one for each rank.
-    pub(crate) fn lines(&self, request: &Request) -> Vec<String> {
+    pub(crate) fn lines(&self, request: &JobRequest) -> Vec<String> {
         let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
         let host = match (&request.topology, host) {
             (Some(_), _) => "the machine of --topology".to_owned(),
@@ -60,7 +63,7 @@ impl Plan {
         let ranks = crate::failure::counted(request.size(), "rank", "ranks");
         let programs = request.apps.iter();
         let programs = programs.flat_map(|app| (0..app.ranks).map(|_| app.program.display()));
-        let rank = |(rank, (program, place)): (usize, (_, &Place))| {
+        let rank = |(rank, (program, place)): (usize, (_, &RankAffinity))| {
             format!("rank {rank} of {program} {}", place.words(&self.topology))
         };
         let first = format!("{ranks} on {host}: {}", self.topology);
@@ -70,7 +73,7 @@ impl Plan {
 }
 
 /// Whether the topology does not matter: a single rank, or so many that each gets one CPU anyway.
-fn is_plain(request: &Request, cpus: &Cpus) -> bool {
+fn is_plain(request: &JobRequest, cpus: &Cpus) -> bool {
     let size = request.size() as usize;
     let policy = request.policy(false);
     let as_usual = policy == Policy::default();
@@ -101,19 +104,19 @@ fn flat(cpus: &Cpus) -> Topology {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Parsed, Room, parse};
+    use crate::cli::{JobLimits, Parsed, parse};
 
-    fn request(line: &str) -> Request {
+    fn request(line: &str) -> JobRequest {
         let words = line.split(' ').map(Into::into).collect();
-        match parse(words, Room { cpus: 2, nodes: 1 }) {
+        match parse(words, JobLimits { cpus: 2, nodes: 1 }) {
             Ok(Parsed::Run(request)) => *request,
             other => panic!("{line}: {other:?}"),
         }
     }
 
-    fn plan(line: &str, cpus: u32, granted: usize) -> (Request, Plan) {
+    fn plan(line: &str, cpus: u32, granted: usize) -> (JobRequest, PlacementPlan) {
         let request = request(line);
-        let plan = Plan::make(&request, &Cpus::new((0..cpus).collect()), granted);
+        let plan = PlacementPlan::make(&request, &Cpus::new((0..cpus).collect()), granted);
         (request, plan)
     }
 
@@ -132,8 +135,14 @@ mod tests {
 
     #[test]
     fn a_quota_below_the_mask_leaves_ranks_free() {
-        assert_eq!(plan("-n 2 a", 2, 1).1.places[0].tie, Tie::Free);
-        assert_eq!(plan("-n 9 a", 2, 1).1.places[0].tie, Tie::Preferred);
+        assert_eq!(
+            plan("-n 2 a", 2, 1).1.places[0].strength,
+            AffinityStrength::Free
+        );
+        assert_eq!(
+            plan("-n 9 a", 2, 1).1.places[0].strength,
+            AffinityStrength::Preferred
+        );
     }
 
     #[test]

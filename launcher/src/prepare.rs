@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Turns the user's request into a daemon's job: finds and inspects programs, builds environments, sets CPUs.
 
+use crate::affinity::{AffinityStrength, RankAffinity};
 use crate::allocation::is_of_a_task;
-use crate::cli::{App, Request};
+use crate::cli::{App, JobRequest};
 use crate::cpus::Cpus;
-use crate::foreign::Needs;
-use crate::job::{Begun, Far, Keys, NodeJob, Placed, Program};
-use crate::place::{Place, Tie};
+use crate::foreign_mpi::Needs;
+use crate::job::{JobKeys, JobProgram, LaunchTimes, NodeJob, PlacedRank, RemoteSetup};
 use crate::program::{self, NoProgram, cause};
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -56,10 +56,10 @@ type Environment = BTreeMap<OsString, OsString>;
 
 /// Makes the job of this machine.
 pub(crate) fn node_job(
-    request: &Request,
+    request: &JobRequest,
     cpus: &Cpus,
-    places: &[Place],
-    keys: Keys,
+    places: &[RankAffinity],
+    keys: JobKeys,
 ) -> Result<NodeJob, NoProgram> {
     let here = here(&request.apps)?;
     let size = request.size();
@@ -90,14 +90,17 @@ pub(crate) fn node_job(
         nodes: String::new(),
         crowded: false,
         report_phases: request.report,
-        begun: Begun::default(),
+        begun: LaunchTimes::default(),
         far: None,
     })
 }
 
 /// Whether there are more ranks than CPUs.
-fn share_cores(cpus: &Cpus, places: &[Place]) -> bool {
-    places.len() > cpus.count() || places.iter().any(|place| place.tie == Tie::Preferred)
+fn share_cores(cpus: &Cpus, places: &[RankAffinity]) -> bool {
+    places.len() > cpus.count()
+        || places
+            .iter()
+            .any(|place| place.strength == AffinityStrength::Preferred)
 }
 
 /// As [`calm_teams`], for an environment in bytes: returns the variable to add.
@@ -144,22 +147,22 @@ fn here(apps: &[App]) -> Result<PathBuf, NoProgram> {
     })
 }
 
-fn ranks(apps: &[App], places: &[Place]) -> Vec<Placed> {
+fn ranks(apps: &[App], places: &[RankAffinity]) -> Vec<PlacedRank> {
     let app_of = (0..)
         .zip(apps)
         .flat_map(|(number, app)| (0..app.ranks).map(move |_| number));
-    let placed = |(rank, (app, place)): (u32, (u32, &Place))| Placed {
+    let placed = |(rank, (app, place)): (u32, (u32, &RankAffinity))| PlacedRank {
         rank,
         app,
-        cpus: (place.tie != Tie::Free).then(|| Cpus::new(place.cpus.clone())),
-        preferred: place.tie == Tie::Preferred,
+        cpus: (place.strength != AffinityStrength::Free).then(|| Cpus::new(place.cpus.clone())),
+        preferred: place.strength == AffinityStrength::Preferred,
     };
     (0..).zip(app_of.zip(places)).map(placed).collect()
 }
 
 /// A rank whose CPUs the daemon chooses.
-pub(crate) fn placed_later(rank: u32, app: u32) -> Placed {
-    Placed {
+pub(crate) fn placed_later(rank: u32, app: u32) -> PlacedRank {
+    PlacedRank {
         rank,
         app,
         cpus: None,
@@ -168,7 +171,7 @@ pub(crate) fn placed_later(rank: u32, app: u32) -> Placed {
 }
 
 /// The part of a job for a host that may be another machine, without its ranks.
-pub(crate) fn far_job(request: &Request, keys: Keys, far: Far) -> NodeJob {
+pub(crate) fn far_job(request: &JobRequest, keys: JobKeys, far: RemoteSetup) -> NodeJob {
     NodeJob {
         keys,
         size: request.size(),
@@ -181,7 +184,7 @@ pub(crate) fn far_job(request: &Request, keys: Keys, far: Far) -> NodeJob {
         nodes: String::new(),
         crowded: false,
         report_phases: request.report,
-        begun: Begun::default(),
+        begun: LaunchTimes::default(),
         far: Some(far),
     }
 }
@@ -189,9 +192,9 @@ pub(crate) fn far_job(request: &Request, keys: Keys, far: Far) -> NodeJob {
 /// The programs of a job over hosts. Only those for which `runs_here` holds are searched here; each daemon searches
 /// its own.
 pub(crate) fn far_programs(
-    request: &Request,
+    request: &JobRequest,
     runs_here: impl Fn(usize) -> bool,
-) -> Result<Vec<Program>, NoProgram> {
+) -> Result<Vec<JobProgram>, NoProgram> {
     let here = here(&request.apps)?;
     let prefix = request.prefix.as_ref().map(|prefix| prefix.join("lib"));
     let library = prefix.or_else(library_folder);
@@ -202,7 +205,7 @@ pub(crate) fn far_programs(
         if runs_here(number) {
             let found = program(app, &here, environment, library.as_deref(), 2)?;
             let folder = text(&[here.as_os_str().as_bytes()])?;
-            return Ok(Program {
+            return Ok(JobProgram {
                 folder: Some(found.folder.unwrap_or(folder)),
                 ..found
             });
@@ -234,7 +237,7 @@ fn program(
     environment: Environment,
     library: Option<&Path>,
     size: u32,
-) -> Result<Program, NoProgram> {
+) -> Result<JobProgram, NoProgram> {
     let folder = app
         .folder
         .as_ref()
@@ -258,11 +261,11 @@ fn in_bytes(
     path: &OsStr,
     environment: Environment,
     folder: Option<&Path>,
-) -> Result<Program, NoProgram> {
+) -> Result<JobProgram, NoProgram> {
     let words = std::iter::once(&app.program).chain(&app.arguments);
     let variable =
         |(name, value): (OsString, OsString)| text(&[name.as_bytes(), b"=", value.as_bytes()]);
-    Ok(Program {
+    Ok(JobProgram {
         path: text(&[path.as_bytes()])?,
         arguments: words
             .map(|word| text(&[word.as_bytes()]))
@@ -407,16 +410,16 @@ fn is_terminal(descriptor: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Reader;
-    use crate::place::{Binding, Mapping};
+    use crate::affinity::{Binding, Mapping};
+    use crate::cli::StdinTarget;
 
-    fn job(request: &Request) -> Result<NodeJob, NoProgram> {
-        let place = Place {
+    fn job(request: &JobRequest) -> Result<NodeJob, NoProgram> {
+        let place = RankAffinity {
             cpus: vec![0],
-            tie: Tie::Preferred,
+            strength: AffinityStrength::Preferred,
         };
         let places = vec![place; request.size() as usize];
-        let keys = Keys {
+        let keys = JobKeys {
             job: 7,
             network: 8,
             stream: 9,
@@ -434,8 +437,8 @@ mod tests {
         }
     }
 
-    fn request(apps: Vec<App>) -> Request {
-        Request {
+    fn request(apps: Vec<App>) -> JobRequest {
+        JobRequest {
             apps,
             tag_output: false,
             timeout: None,
@@ -445,7 +448,7 @@ mod tests {
             dry_run: false,
             topology: None,
             output: None,
-            stdin: Reader::Rank(0),
+            stdin: StdinTarget::Rank(0),
             keep_going: false,
             report: false,
             stats: None,
@@ -463,7 +466,7 @@ mod tests {
         }
     }
 
-    fn variables(program: &Program, name: &str) -> Vec<String> {
+    fn variables(program: &JobProgram, name: &str) -> Vec<String> {
         let all = program
             .environment
             .iter()
@@ -509,9 +512,15 @@ mod tests {
                 variables: said.iter().map(|(a, b)| (a.into(), b.into())).collect(),
                 ..app(ranks, "/bin/true")
             };
-            let tie = Tie::Bound;
-            let places = vec![Place { cpus: vec![0], tie }; ranks as usize];
-            let keys = Keys {
+            let strength = AffinityStrength::Bound;
+            let places = vec![
+                RankAffinity {
+                    cpus: vec![0],
+                    strength
+                };
+                ranks as usize
+            ];
+            let keys = JobKeys {
                 job: 7,
                 network: 8,
                 stream: 9,

@@ -79,7 +79,7 @@ fn has_other_threads() -> bool {
 
 /// Process attributes that a command gets between fork and `execve`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Tie {
+pub(crate) struct ChildSetup {
     /// The process that starts it; the command is killed when that ends.
     pub(crate) parent: Pid,
     /// Its limit of open files (soft, hard), if not inherited.
@@ -90,7 +90,7 @@ pub(crate) struct Tie {
     pub(crate) signals: SigSet,
 }
 
-impl Tie {
+impl ChildSetup {
     /// Child of this process, with these signals blocked.
     pub(crate) fn here(signals: SigSet) -> Self {
         Self {
@@ -102,14 +102,14 @@ impl Tie {
     }
 
     /// Applies the attributes to a command when it is spawned.
-    pub(crate) fn hold(self, command: &mut Command) {
+    pub(crate) fn apply_to(self, command: &mut Command) {
         // SAFETY:
         // - code between fork and execve must be async-signal-safe, since this process may have several threads:
         //   `apply` makes system calls with numbers that it has copies of, and allocates nothing.
-        unsafe { command.pre_exec(move || Ok(self.take_hold()?)) };
+        unsafe { command.pre_exec(move || Ok(self.apply()?)) };
     }
 
-    fn take_hold(self) -> Result<(), Errno> {
+    fn apply(self) -> Result<(), Errno> {
         die_with(self.parent)?;
         if let Some((soft, hard)) = self.files {
             setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
@@ -145,7 +145,7 @@ pub(crate) fn leave(code: u8) -> ! {
 
 /// How a child terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum ChildExit {
     /// By `exit` with this code.
     Code(i32),
     /// By a signal; `core` if a core file was written.
@@ -161,7 +161,7 @@ pub(crate) enum Ending {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reaped {
     /// This child has terminated and was reaped.
-    Child(u32, Ending),
+    Child(u32, ChildExit),
     /// This child was stopped by this signal.
     Stopped(u32, i32),
     /// There are children, and none has changed its state.
@@ -178,7 +178,7 @@ pub(crate) fn reap() -> Reaped {
     match pid {
         0 => Reaped::NoneYet,
         1.. if libc::WIFSIGNALED(status) => {
-            let ending = Ending::Signal {
+            let ending = ChildExit::Signal {
                 number: libc::WTERMSIG(status),
                 core: libc::WCOREDUMP(status),
             };
@@ -187,7 +187,10 @@ pub(crate) fn reap() -> Reaped {
         1.. if libc::WIFSTOPPED(status) => {
             Reaped::Stopped(pid.cast_unsigned(), libc::WSTOPSIG(status))
         }
-        1.. => Reaped::Child(pid.cast_unsigned(), Ending::Code(libc::WEXITSTATUS(status))),
+        1.. => Reaped::Child(
+            pid.cast_unsigned(),
+            ChildExit::Code(libc::WEXITSTATUS(status)),
+        ),
         _ if Errno::last() == Errno::EINTR => Reaped::NoneYet,
         _ => Reaped::NoChild,
     }

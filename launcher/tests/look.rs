@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use wireup::look::{LOOK, Shown, address};
+use wireup::look::{LOOK, LookReply, address};
 
 /// Comes to the front of a job.
 fn come(running: &Running) -> UnixStream {
@@ -20,37 +20,39 @@ fn come(running: &Running) -> UnixStream {
     })
 }
 
-fn hear(stream: &mut UnixStream) -> Shown {
+fn hear(stream: &mut UnixStream) -> LookReply {
     let mut head = [0; 4];
     stream.read_exact(&mut head).unwrap();
-    let mut frame = vec![0; Shown::length(head).unwrap()];
+    let mut frame = vec![0; LookReply::length(head).unwrap()];
     stream.read_exact(&mut frame).unwrap();
-    Shown::decode(&frame).unwrap()
+    LookReply::decode(&frame).unwrap()
 }
 
 /// What is said of the nodes' ranks, by node.
-fn look(stream: &mut UnixStream) -> Vec<Shown> {
+fn look(stream: &mut UnixStream) -> Vec<LookReply> {
     stream.write_all(&[LOOK]).unwrap();
     let mut told = Vec::new();
     loop {
         match hear(stream) {
-            Shown::End => break,
-            Shown::Job(_) | Shown::Node { .. } => (),
+            LookReply::End => break,
+            LookReply::Job(_) | LookReply::Node { .. } => (),
             shown => told.push(shown),
         }
     }
     told.sort_by_key(|shown| match shown {
-        Shown::Seen { node, .. } | Shown::Unseen { node, .. } | Shown::Ended(node) => *node,
+        LookReply::Seen { node, .. } | LookReply::Unseen { node, .. } | LookReply::Ended(node) => {
+            *node
+        }
         other => panic!("{other:?}"),
     });
     told
 }
 
 /// A daemon that starts where rmpi-queues is not installed says so, and one where it is tells of its ranks: both are an answer.
-fn is_answer(shown: &Shown) -> bool {
+fn is_answer(shown: &LookReply) -> bool {
     match shown {
-        Shown::Seen { bytes, .. } => bytes == b"{\"version\":1,\"ranks\":[]}",
-        Shown::Unseen { why, .. } => why == "rmpi-queues is not installed there",
+        LookReply::Seen { bytes, .. } => bytes == b"{\"version\":1,\"ranks\":[]}",
+        LookReply::Unseen { why, .. } => why == "rmpi-queues is not installed there",
         _ => false,
     }
 }
@@ -61,9 +63,9 @@ fn each_host_is_named_with_its_ranks_and_answers_again_and_again() {
     let running = lab.script("a:2,b", "sleep 100").start();
     running.wait_for(3, "sleep");
     let mut stream = come(&running);
-    assert!(matches!(hear(&mut stream), Shown::Job(_)));
+    assert!(matches!(hear(&mut stream), LookReply::Job(_)));
     let named = [hear(&mut stream), hear(&mut stream)];
-    let node = |node, host: &str, ranks: &[u32]| Shown::Node {
+    let node = |node, host: &str, ranks: &[u32]| LookReply::Node {
         node,
         host: host.to_owned(),
         ranks: ranks.to_vec(),
@@ -91,12 +93,12 @@ fn a_host_whose_ranks_have_ended_is_told_so_and_one_that_stands_still_is_waited_
     let mut stream = come(&running);
     until("the second host is through", || {
         let told = look(&mut stream);
-        (told[1] == Shown::Ended(1)).then_some(())
+        (told[1] == LookReply::Ended(1)).then_some(())
     });
     let daemon = common::parent_of(sleeping[1]).unwrap();
     send(daemon, Signal::SIGSTOP);
-    let silent = |told: &[Shown]| {
-        let unseen = |shown: &Shown| matches!(shown, Shown::Unseen { why, .. } if why.starts_with("there was no answer"));
+    let silent = |told: &[LookReply]| {
+        let unseen = |shown: &LookReply| matches!(shown, LookReply::Unseen { why, .. } if why.starts_with("there was no answer"));
         told.iter().filter(|shown| unseen(shown)).count()
     };
     assert_eq!(silent(&look(&mut stream)), 1);

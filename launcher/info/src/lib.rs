@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `rmpi-info`: what is built in, what was found on this host, and why not the rest.
 //!
-//! **Reads** the table of variables (`runtime::var`), the transport's report of devices (`transport::net_info`), and
+//! **Knows** the table of variables (`runtime::var`), the transport's report of devices (`transport::net_info`), and
 //! the batch system or launcher that `rmpiexec` and the library would use.
 //! **Never** starts a rank, opens a port or registers memory: it may be run beside jobs.
 //! **Never** starts a rank, opens a port or registers memory: it may be typed beside running jobs.

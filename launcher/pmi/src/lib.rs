@@ -4,7 +4,7 @@
 //! MPICH's and Intel's `mpiexec` and Flux support one or both over a socket whose descriptor is in the variable
 //! `PMI_FD`, or at an address in `PMI_PORT`.
 //!
-//! **Handles** messages ([`PmiMessage`]), the client side ([`Client`]) and, for PMI-1, the server side
+//! **Knows** messages ([`PmiMessage`]), the client side ([`Client`]) and, for PMI-1, the server side
 //! ([`ClientSession`]).
 //! **Never** reads the environment, or opens a descriptor.
 //!

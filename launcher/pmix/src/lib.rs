@@ -4,7 +4,7 @@
 //! of versions 3 to 6, is opened when a process finds that it was started by such a launcher, and not needed
 //! otherwise.
 //!
-//! **Uses** ten functions, and the layout of four types, which is the same in versions 4 and 5.
+//! **Knows** ten functions, and the layout of four types, which is the same in versions 4 and 5.
 //! **Never** communicates with a server except through the library; reads no variables except those with the
 //! library's path.
 //!

@@ -2,7 +2,7 @@
 //! Command line of the remote shell, for `rmpiexec` and for the benchmarks between hosts: `ssh` and its options, the
 //! words of the line that `--launcher` names, and quoting for a shell. And the names of hosts: [`word`].
 //!
-//! **Handles** the options of `ssh`, quoting of shells, and the words of `--host`.
+//! **Knows** the options of `ssh`, quoting of shells, and the words of `--host`.
 //! **Never** starts anything, and makes no system call.
 
 pub mod word;

@@ -2,7 +2,7 @@
 //! Allocations of batch systems: hosts with slots, the requested number of ranks, and the command that starts a
 //! program on the hosts. They are described by environment variables and by files that these name.
 //!
-//! **Handles** those variables, files and commands, and detects stale ones of another job or another host.
+//! **Knows** those variables, files and commands, and detects stale ones of another job or another host.
 //! **Never** accesses the system except through [`JobEnvironment`], so that recorded environments can be tested.
 //!
 //! | file | what is in it |
@@ -13,23 +13,23 @@
 //! | `surroundings.rs` | what is looked at |
 //! | `watched.rs` | the same, which remembers what was found |
 
+mod environment;
 mod flux;
 mod lists;
+mod recording;
 mod slurm;
-mod surroundings;
-mod watched;
 
+pub(crate) use environment::{JobEnvironment, ProcessEnvironment};
 pub(crate) use slurm::OPTIONS_OF_STEPS;
-pub(crate) use surroundings::{Here, Surroundings};
 
 use crate::failure::counted;
-use crate::hosts::{Host, Slots};
-use crate::shepherd::shape::Target;
+use crate::hosts::{JobHost, Slots};
+use crate::shepherd::fan_out::Target;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
+use recording::{ObserverEnvironment, RecordingEnvironment};
 use std::collections::HashMap;
 use std::fmt;
-use watched::{Onlooker, Watched};
 
 /// A batch system, or a runtime that has hosts to give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -50,9 +50,9 @@ pub enum Manager {
 
 /// `--rm`: the batch system to use; `None`: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Choice(pub Option<Manager>);
+pub struct ManagerChoice(pub Option<Manager>);
 
-impl ValueEnum for Choice {
+impl ValueEnum for ManagerChoice {
     fn value_variants<'a>() -> &'a [Self] {
         &[
             Self(None),
@@ -94,7 +94,7 @@ pub struct Allocation {
     /// Its name of the job.
     pub job: String,
     /// All hosts, each with its slots.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<JobHost>,
     /// Number of ranks requested by the user, if known; otherwise there is one per slot.
     pub ranks: Option<u32>,
     /// CPUs per rank requested by the user.
@@ -103,7 +103,7 @@ pub struct Allocation {
     /// `ssh`.
     pub command: Option<Vec<String>>,
     /// Command that starts a program on many of the hosts at once.
-    pub steps: Option<Steps>,
+    pub steps: Option<StepLauncher>,
     /// Where the list of hosts was found.
     pub source: String,
     /// What was found: variables with their values, files, programs.
@@ -120,7 +120,11 @@ impl Allocation {
     }
 
     /// The lines of `--report`: batch system, findings, and how daemons are started. `launcher` is the user's option.
-    pub(crate) fn lines(&self, choice: Option<Choice>, launcher: Option<&str>) -> Vec<String> {
+    pub(crate) fn lines(
+        &self,
+        choice: Option<ManagerChoice>,
+        launcher: Option<&str>,
+    ) -> Vec<String> {
         let shell = match (launcher, &self.command) {
             (Some(launcher), _) => launcher,
             (None, Some(command)) => &command.join(" "),
@@ -140,7 +144,7 @@ impl Allocation {
     }
 
     /// Describes which batch systems were tried, and the variables that were found.
-    fn asked(&self, choice: Option<Choice>) -> String {
+    fn asked(&self, choice: Option<ManagerChoice>) -> String {
         let found = self.seen.join(", ");
         if choice.is_some() {
             return format!("{} was asked, as --rm says: {found}", self.manager);
@@ -166,8 +170,8 @@ impl Allocation {
     /// The step command, for messages.
     fn step_words(&self) -> Option<&'static str> {
         self.steps.as_ref().map(|steps| match steps {
-            Steps::Srun => "one step of srun",
-            Steps::Flux(_) => "one flux exec",
+            StepLauncher::Srun => "one step of srun",
+            StepLauncher::Flux(_) => "one flux exec",
         })
     }
 
@@ -192,8 +196,8 @@ impl Allocation {
         let names = hosts.iter().map(|host| host.name.as_str());
         let steps = self.steps.as_ref();
         match steps.filter(|_| hosts.iter().all(is_plain))? {
-            Steps::Srun => Some(slurm::step(names)),
-            Steps::Flux(ranks) => {
+            StepLauncher::Srun => Some(slurm::step(names)),
+            StepLauncher::Flux(ranks) => {
                 let own = self.hosts.iter().map(|host| host.name.as_str());
                 let ranks: HashMap<&str, u32> = own.zip(ranks.iter().copied()).collect();
                 let ranks = names.map(|name| ranks.get(name).copied());
@@ -204,13 +208,13 @@ impl Allocation {
 
     /// The variable with a host's name in the step, if that differs from its host name.
     pub(crate) fn step_variable(&self) -> Option<String> {
-        (self.steps == Some(Steps::Srun)).then(|| "SLURMD_NODENAME".to_owned())
+        (self.steps == Some(StepLauncher::Srun)).then(|| "SLURMD_NODENAME".to_owned())
     }
 
     /// The hosts with their slots, in the form of `--host`; long lists are truncated.
     fn hosts_shown(&self) -> String {
         const MOST: usize = 16;
-        let one = |host: &Host| match host.slots {
+        let one = |host: &JobHost| match host.slots {
             Slots::Number(slots) => format!("{}:{slots}", host.name),
             Slots::Cores => host.name.clone(),
         };
@@ -222,17 +226,17 @@ impl Allocation {
     }
 
     /// Whether all these hosts are part of it.
-    pub(crate) fn has(&self, hosts: &[Host]) -> bool {
+    pub(crate) fn has(&self, hosts: &[JobHost]) -> bool {
         let names: std::collections::HashSet<&str> =
             self.hosts.iter().map(|host| host.name.as_str()).collect();
-        let is_own = |host: &Host| host.user.is_none() && names.contains(host.name.as_str());
+        let is_own = |host: &JobHost| host.user.is_none() && names.contains(host.name.as_str());
         hosts.iter().all(is_own)
     }
 }
 
 /// Command that starts one process on each of several hosts and copies its standard input to all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Steps {
+pub enum StepLauncher {
     /// `srun`.
     Srun,
     /// `flux exec`, which identifies hosts by broker ranks: those of [`Allocation::hosts`].
@@ -241,14 +245,14 @@ pub enum Steps {
 
 /// Why there is no allocation although a variable is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Fault {
+enum AllocationError {
     /// The variables are stale: the reason.
     Stale(String),
     /// The user must change something.
     Wrong(String),
 }
 
-impl Fault {
+impl AllocationError {
     fn stale<T>(words: impl Into<String>) -> Result<T, Self> {
         Err(Self::Stale(words.into()))
     }
@@ -259,33 +263,35 @@ impl Fault {
 /// # Errors
 /// A message for the user: the batch system of `--rm` has no allocation, or its variables are invalid.
 pub(crate) fn find(
-    choice: Option<Choice>,
-    around: &dyn Surroundings,
+    choice: Option<ManagerChoice>,
+    environment: &dyn JobEnvironment,
     remarks: &mut Vec<String>,
 ) -> Result<Option<Allocation>, String> {
-    if let Some(Choice(manager)) = choice {
+    if let Some(ManagerChoice(manager)) = choice {
         let Some(manager) = manager else {
             return Ok(None);
         };
-        return match read(manager, around, true) {
+        return match read(manager, environment, true) {
             Ok(Some(allocation)) => Ok(Some(allocation)),
             Ok(None) => Err(format!(
                 "--rm: this is no job of {manager}: {} is not set",
                 job_variable(manager)
             )),
-            Err(Fault::Stale(words) | Fault::Wrong(words)) => Err(format!("{manager}: {words}")),
+            Err(AllocationError::Stale(words) | AllocationError::Wrong(words)) => {
+                Err(format!("{manager}: {words}"))
+            }
         };
     }
     // In the order of the enumeration.
     let managers = Manager::value_variants();
     for (at, manager) in managers.iter().copied().enumerate() {
-        match read(manager, around, false) {
+        match read(manager, environment, false) {
             Ok(Some(allocation)) => {
                 let asked_before = managers[..at].to_vec();
                 return Ok(Some(Allocation { asked_before, ..allocation }));
             }
             Ok(None) => (),
-            Err(Fault::Stale(words)) => remarks.push(format!(
+            Err(AllocationError::Stale(words)) => remarks.push(format!(
                 "{} is set, and {words}: taken for left over from another shell, and not used; `--rm {}` uses it all the same, \
                  `--rm none` says nothing",
                 job_variable(manager),
@@ -293,7 +299,7 @@ pub(crate) fn find(
                     .to_possible_value()
                     .map_or_else(String::new, |value| value.get_name().to_owned())
             )),
-            Err(Fault::Wrong(words)) => {
+            Err(AllocationError::Wrong(words)) => {
                 return Err(format!("{manager}: {words}, or type --rm none, which leaves {manager} out"));
             }
         }
@@ -316,18 +322,18 @@ fn job_variable(manager: Manager) -> &'static str {
 /// `is_sure`: the user has named the batch system, so the list need not have this host.
 fn read(
     manager: Manager,
-    around: &dyn Surroundings,
+    environment: &dyn JobEnvironment,
     is_sure: bool,
-) -> Result<Option<Allocation>, Fault> {
-    let watched = Watched::new(around);
-    let around = &watched;
+) -> Result<Option<Allocation>, AllocationError> {
+    let watched = RecordingEnvironment::new(environment);
+    let environment = &watched;
     let found = match manager {
-        Manager::Slurm => slurm::read(around),
-        Manager::Pbs => lists::pbs(around, is_sure),
-        Manager::Lsf => lists::lsf(around, is_sure),
-        Manager::Sge => lists::sge(around, is_sure),
-        Manager::Cobalt => lists::cobalt(around, is_sure),
-        Manager::Flux => flux::read(around),
+        Manager::Slurm => slurm::read(environment),
+        Manager::Pbs => lists::pbs(environment, is_sure),
+        Manager::Lsf => lists::lsf(environment, is_sure),
+        Manager::Sge => lists::sge(environment, is_sure),
+        Manager::Cobalt => lists::cobalt(environment, is_sure),
+        Manager::Flux => flux::read(environment),
     };
     let seen = watched.into_seen();
     Ok(found?.map(|allocation| Allocation { seen, ..allocation }))
@@ -337,12 +343,12 @@ fn read(
 /// inspected.
 #[must_use]
 pub fn job_of_this_shell() -> Vec<String> {
-    told(&Onlooker(&Here))
+    told(&ObserverEnvironment(&ProcessEnvironment))
 }
 
-fn told(around: &dyn Surroundings) -> Vec<String> {
+fn told(environment: &dyn JobEnvironment) -> Vec<String> {
     let mut lines = Vec::new();
-    match find(None, around, &mut lines) {
+    match find(None, environment, &mut lines) {
         Ok(Some(job)) => {
             let by = job.reached_by();
             lines.push(format!("{}, reached by {by}", job.words()));
@@ -363,8 +369,8 @@ fn told(around: &dyn Surroundings) -> Vec<String> {
 }
 
 /// A host of an allocation.
-fn host(name: String, slots: u32) -> Host {
-    Host {
+fn host(name: String, slots: u32) -> JobHost {
+    JobHost {
         name,
         user: None,
         port: None,
@@ -404,14 +410,17 @@ pub(crate) fn is_of_a_task(name: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::surroundings::Recorded;
+    use super::environment::FakeEnvironment;
     use super::*;
-    use crate::cli::{Parsed, Room, UsageError, understand};
+    use crate::cli::{JobLimits, Parsed, UsageError, understand};
     use proptest::prelude::*;
 
-    fn found(around: &Recorded, choice: Option<Choice>) -> (String, Vec<String>) {
+    fn found(
+        environment: &FakeEnvironment,
+        choice: Option<ManagerChoice>,
+    ) -> (String, Vec<String>) {
         let mut remarks = Vec::new();
-        let words = match find(choice, around, &mut remarks) {
+        let words = match find(choice, environment, &mut remarks) {
             Ok(Some(found)) => found.name(),
             Ok(None) => "none".to_owned(),
             Err(words) => words,
@@ -421,31 +430,37 @@ mod tests {
 
     #[test]
     fn without_a_batch_system_there_is_no_allocation() {
-        assert_eq!(found(&Recorded::default(), None), ("none".into(), vec![]));
-        let (words, _) = found(&Recorded::default(), Some(Choice(Some(Manager::Lsf))));
+        assert_eq!(
+            found(&FakeEnvironment::default(), None),
+            ("none".into(), vec![])
+        );
+        let (words, _) = found(
+            &FakeEnvironment::default(),
+            Some(ManagerChoice(Some(Manager::Lsf))),
+        );
         assert_eq!(words, "--rm: this is no job of LSF: LSB_JOBID is not set");
     }
 
     #[test]
     fn the_first_that_has_given_something_is_taken_unless_one_is_named() {
-        let both = Recorded::of("n1")
+        let both = FakeEnvironment::of("n1")
             .with("SLURM_JOB_ID", "7")
             .with("SLURM_JOB_NODELIST", "n[1-2]")
             .with("LSB_JOBID", "8")
             .with("LSB_MCPU_HOSTS", "n1 2");
         assert_eq!(found(&both, None).0, "job 7 of Slurm");
         assert_eq!(
-            found(&both, Some(Choice(Some(Manager::Lsf)))).0,
+            found(&both, Some(ManagerChoice(Some(Manager::Lsf)))).0,
             "job 8 of LSF"
         );
-        assert_eq!(found(&both, Some(Choice(None))).0, "none");
+        assert_eq!(found(&both, Some(ManagerChoice(None))).0, "none");
     }
 
     /// The lines of `--report` about hosts there.
-    fn reported(around: &Recorded, line: &str) -> Vec<String> {
+    fn reported(environment: &FakeEnvironment, line: &str) -> Vec<String> {
         let words = line.split_whitespace().map(Into::into).collect();
-        let room = Room { cpus: 2, nodes: 1 };
-        match understand(words, room, Some(around)) {
+        let room = JobLimits { cpus: 2, nodes: 1 };
+        match understand(words, room, Some(environment)) {
             Ok(Parsed::Run(request)) => request.remarks,
             other => panic!("{other:?}"),
         }
@@ -456,7 +471,9 @@ mod tests {
 
     #[test]
     fn a_report_says_who_was_asked_what_was_found_and_how_daemons_are_started() {
-        let job = Recorded::of("n0").with_all(SALLOC).with_program("srun");
+        let job = FakeEnvironment::of("n0")
+            .with_all(SALLOC)
+            .with_program("srun");
         let found = "SLURM_JOB_ID=7, SLURM_JOB_NODELIST=n[1-3], SLURM_TASKS_PER_NODE=2(x2),1, SLURM_NTASKS=5, program srun found";
         let srun = "srun --overlap --nodes=1 --ntasks=1 --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --nodelist";
         let hosts = "job 7 of Slurm: 3 hosts with slots as SLURM_JOB_NODELIST says, reached by";
@@ -481,7 +498,7 @@ mod tests {
 
     #[test]
     fn a_report_names_those_that_were_asked_before_and_files() {
-        let job = Recorded::of("n1")
+        let job = FakeEnvironment::of("n1")
             .with("PBS_JOBID", "17.head")
             .with("PBS_NODEFILE", "/f")
             .with_file("/f", "n1\nn2\nn2\n");
@@ -500,17 +517,21 @@ mod tests {
 
     #[test]
     fn several_that_srun_has_started_may_look_around() {
-        let step = Recorded::of("n1").with_all(SALLOC).with_program("srun");
+        let step = FakeEnvironment::of("n1")
+            .with_all(SALLOC)
+            .with_program("srun");
         let step = step.with("SLURM_STEP_NUM_TASKS", "3");
         assert!(told(&step)[0].contains("srun has started 3 of this rmpiexec"));
-        let told = told(&Onlooker(&step));
+        let told = told(&ObserverEnvironment(&step));
         assert_eq!(told[1], "hosts: n1:2 n2:2 n3:1");
         assert!(told[0].starts_with("job 7 of Slurm: 3 hosts"), "{told:?}");
     }
 
     #[test]
     fn whoever_looks_around_in_a_job_hears_whose_it_is() {
-        let job = Recorded::of("n1").with_all(SALLOC).with_program("srun");
+        let job = FakeEnvironment::of("n1")
+            .with_all(SALLOC)
+            .with_program("srun");
         assert_eq!(
             told(&job)[..2],
             [
@@ -519,19 +540,19 @@ mod tests {
             ]
         );
         assert!(told(&job)[2].starts_with("found: SLURM_JOB_ID=7, "));
-        let many = Recorded::of("n1").with_all("SLURM_JOB_ID=7\nSLURM_JOB_NODELIST=n[1-20]");
+        let many = FakeEnvironment::of("n1").with_all("SLURM_JOB_ID=7\nSLURM_JOB_NODELIST=n[1-20]");
         assert!(
             told(&many)[1].ends_with("n16:1 and 4 more"),
             "{:?}",
             told(&many)
         );
         assert_eq!(
-            told(&Recorded::of("n1")),
+            told(&FakeEnvironment::of("n1")),
             [
                 "none: none of SLURM_JOB_ID, PBS_JOBID, LSB_JOBID, PE_HOSTFILE, COBALT_JOBID, FLUX_URI tells of one"
             ]
         );
-        let stale = told(&Recorded::of("n1").with("LSB_JOBID", "8"));
+        let stale = told(&FakeEnvironment::of("n1").with("LSB_JOBID", "8"));
         assert!(
             stale[0].starts_with("LSB_JOBID is set, and LSB_MCPU_HOSTS"),
             "{stale:?}"
@@ -541,7 +562,7 @@ mod tests {
 
     #[test]
     fn what_is_left_over_is_passed_over_with_a_word() {
-        let stale = Recorded::of("n9")
+        let stale = FakeEnvironment::of("n9")
             .with("PBS_JOBID", "1.head")
             .with("PBS_NODEFILE", "/gone")
             .with("LSB_JOBID", "8")
@@ -555,15 +576,15 @@ mod tests {
             ),
             "{remarks:?}"
         );
-        let (words, remarks) = found(&stale, Some(Choice(Some(Manager::Pbs))));
+        let (words, remarks) = found(&stale, Some(ManagerChoice(Some(Manager::Pbs))));
         assert!(words.contains("/gone") && remarks.is_empty(), "{words}");
     }
 
     /// The result of a command line there: hosts with their ranks, and the command that reaches them.
-    fn understood(around: &Recorded, line: &str) -> String {
+    fn understood(environment: &FakeEnvironment, line: &str) -> String {
         let words = line.split_whitespace().map(Into::into).collect();
-        let room = Room { cpus: 2, nodes: 1 };
-        let mut request = match understand(words, room, Some(around)) {
+        let room = JobLimits { cpus: 2, nodes: 1 };
+        let mut request = match understand(words, room, Some(environment)) {
             Ok(Parsed::Run(request)) => *request,
             other => return format!("{other:?}"),
         };
@@ -575,7 +596,10 @@ mod tests {
             return words;
         }
         let hosts = request.hosts.as_ref().map_or(&[][..], |hosts| &hosts.list);
-        let dealt = request.hosts.as_ref().map_or(&[][..], |hosts| &hosts.dealt);
+        let dealt = request
+            .hosts
+            .as_ref()
+            .map_or(&[][..], |hosts| &hosts.rank_hosts);
         let loads = crate::hosts::loads(hosts.len(), dealt);
         let each = hosts.iter().zip(loads);
         let each: Vec<String> = each
@@ -588,7 +612,7 @@ mod tests {
 
     #[test]
     fn a_command_line_has_the_hosts_of_the_job_unless_it_names_others() {
-        let job = Recorded::of("n0")
+        let job = FakeEnvironment::of("n0")
             .with_all("SLURM_JOB_ID=7\nSLURM_JOB_NODELIST=n[1-3]\nSLURM_TASKS_PER_NODE=2(x2),1\nSLURM_NTASKS=5")
             .with_program("srun");
         for (line, means) in [
@@ -622,14 +646,14 @@ mod tests {
             let [one, two, three, four, five, six] = &texts[..] else {
                 unreachable!("as many as were asked for");
             };
-            let around = Recorded::of("a1")
+            let environment = FakeEnvironment::of("a1")
                 .with("SLURM_JOB_ID", "1").with("SLURM_JOB_NODELIST", one).with("SLURM_TASKS_PER_NODE", two)
                 .with("SLURM_NTASKS", three).with("SLURM_JOB_CPUS_PER_NODE", four).with("SLURM_CPUS_PER_TASK", five)
                 .with("PBS_JOBID", "1").with("PBS_NODEFILE", "/f").with("COBALT_JOBID", "1").with("COBALT_NODEFILE", "/f")
                 .with("LSB_JOBID", "1").with("LSB_MCPU_HOSTS", one).with("JOB_ID", "1").with("PE_HOSTFILE", "/f")
                 .with_file("/f", six)
                 .with("FLUX_URI", "x").with_answer("flux resource R", two);
-            if let Ok(Some(found)) = read(Manager::value_variants()[manager], &around, true) {
+            if let Ok(Some(found)) = read(Manager::value_variants()[manager], &environment, true) {
                 prop_assert!(!found.hosts.is_empty());
                 for host in &found.hosts {
                     prop_assert!(!host.name.is_empty() && !host.name.starts_with('-'));

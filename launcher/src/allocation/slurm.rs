@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Slurm: `SLURM_JOB_NODELIST` and the lists of numbers beside it, as `salloc`, `sbatch` and `srun` set them.
 
-use super::{Allocation, Fault, Manager, Steps, Surroundings, host, may_be_same};
+use super::{
+    Allocation, AllocationError, JobEnvironment, Manager, StepLauncher, host, may_be_same,
+};
 use remote_shell::word;
 
 /// Command that starts a program on one host of the allocation, up to the host's name.
@@ -65,37 +67,43 @@ pub(crate) const OPTIONS_OF_STEPS: &[&str] = &[
 ];
 
 /// The allocation of Slurm, if this shell is in one of its jobs.
-pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Fault> {
-    let first = |names: &[&str]| names.iter().find_map(|name| around.variable(name));
+pub(super) fn read(
+    environment: &dyn JobEnvironment,
+) -> Result<Option<Allocation>, AllocationError> {
+    let first = |names: &[&str]| names.iter().find_map(|name| environment.variable(name));
     let Some(job) = first(&["SLURM_JOB_ID", "SLURM_JOBID"]) else {
         return Ok(None);
     };
     let Some(list) = first(&["SLURM_JOB_NODELIST", "SLURM_NODELIST"]) else {
-        return Fault::stale("SLURM_JOB_NODELIST, which names the hosts, is not");
+        return AllocationError::stale("SLURM_JOB_NODELIST, which names the hosts, is not");
     };
     let names = names(&list)?;
-    let number = |name: &str| around.variable(name).and_then(|text| text.parse().ok());
+    let number = |name: &str| {
+        environment
+            .variable(name)
+            .and_then(|text| text.parse().ok())
+    };
     let cpus_per_rank: Option<u32> = number("SLURM_CPUS_PER_TASK");
     let tasks_of_step: Option<u32> = number("SLURM_STEP_NUM_TASKS");
     if let Some(tasks) = tasks_of_step.filter(|tasks| *tasks > 1) {
-        return Err(Fault::Wrong(format!(
+        return Err(AllocationError::Wrong(format!(
             "srun has started {tasks} of this rmpiexec, and each would start a job; leave srun out"
         )));
     }
-    let slots = slots(around, names.len(), cpus_per_rank.unwrap_or(1));
+    let slots = slots(environment, names.len(), cpus_per_rank.unwrap_or(1));
     // Inside a step of one task, such as a shell, these variables describe the step.
     let asked = number("SLURM_NTASKS").or_else(|| number("SLURM_NPROCS"));
     let ranks = asked.filter(|ranks| *ranks > 0 && tasks_of_step.is_none());
-    let own = around.variable("SLURMD_NODENAME");
-    let own = own.filter(|name| may_be_same(name, &around.own()));
+    let own = environment.variable("SLURMD_NODENAME");
+    let own = own.filter(|name| may_be_same(name, &environment.own()));
     let hosts = names.into_iter().zip(slots).map(|(name, slots)| {
         let is_own = own.as_ref() == Some(&name);
-        super::Host {
+        super::JobHost {
             is_own,
             ..host(name, slots)
         }
     });
-    let command = around.has_program("srun");
+    let command = environment.has_program("srun");
     Ok(Some(Allocation {
         manager: Manager::Slurm,
         job,
@@ -103,20 +111,20 @@ pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Faul
         ranks,
         cpus_per_rank,
         command: command.then(|| SRUN.map(str::to_owned).to_vec()),
-        steps: command.then_some(Steps::Srun),
+        steps: command.then_some(StepLauncher::Srun),
         source: "SLURM_JOB_NODELIST".to_owned(),
         seen: Vec::new(),
         asked_before: Vec::new(),
     }))
 }
 
-fn names(list: &str) -> Result<Vec<String>, Fault> {
+fn names(list: &str) -> Result<Vec<String>, AllocationError> {
     let mut names = Vec::new();
     for (before, part) in word::split(list) {
         match word::read(part) {
             Ok(word) => names.extend(word.names),
             Err(fault) => {
-                return Err(Fault::Wrong(format!(
+                return Err(AllocationError::Wrong(format!(
                     "SLURM_JOB_NODELIST is {}: at character {}: {}",
                     word::shown(list),
                     before + fault.at + 1,
@@ -126,7 +134,9 @@ fn names(list: &str) -> Result<Vec<String>, Fault> {
         }
         if names.len() > word::MOST_HOSTS {
             let what = word::too_many().what;
-            return Err(Fault::Wrong(format!("SLURM_JOB_NODELIST: {what}")));
+            return Err(AllocationError::Wrong(format!(
+                "SLURM_JOB_NODELIST: {what}"
+            )));
         }
     }
     Ok(names)
@@ -134,9 +144,9 @@ fn names(list: &str) -> Result<Vec<String>, Fault> {
 
 /// The slots of each host: the tasks that Slurm would put there. Inside a step the variable describes the step, which
 /// may have fewer hosts; then slots are computed from the CPUs.
-fn slots(around: &dyn Surroundings, hosts: usize, cpus_per_rank: u32) -> Vec<u32> {
+fn slots(environment: &dyn JobEnvironment, hosts: usize, cpus_per_rank: u32) -> Vec<u32> {
     let listed = |name: &str| {
-        let text = around.variable(name)?;
+        let text = environment.variable(name)?;
         numbers(&text).filter(|numbers| numbers.len() == hosts)
     };
     let by_cpus = || {
@@ -167,7 +177,7 @@ fn numbers(text: &str) -> Option<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::surroundings::Recorded;
+    use super::super::environment::FakeEnvironment;
     use super::*;
     use crate::hosts::Slots;
 
@@ -180,10 +190,10 @@ mod tests {
         SLURM_JOB_CPUS_PER_NODE=4,2,1
         SLURM_SUBMIT_HOST=n0";
 
-    fn told(around: &Recorded) -> String {
-        match read(around) {
+    fn told(environment: &FakeEnvironment) -> String {
+        match read(environment) {
             Ok(Some(found)) => {
-                let host = |host: &super::super::Host| {
+                let host = |host: &super::super::JobHost| {
                     let Slots::Number(slots) = host.slots else {
                         panic!("{host:?}")
                     };
@@ -194,13 +204,15 @@ mod tests {
                 format!("{} {:?}", hosts.join(" "), found.ranks)
             }
             Ok(None) => "none".to_owned(),
-            Err(Fault::Stale(words) | Fault::Wrong(words)) => words,
+            Err(AllocationError::Stale(words) | AllocationError::Wrong(words)) => words,
         }
     }
 
     #[test]
     fn an_allocation_has_hosts_slots_and_ranks() {
-        let salloc = Recorded::of("n0").with_all(SALLOC).with_program("srun");
+        let salloc = FakeEnvironment::of("n0")
+            .with_all(SALLOC)
+            .with_program("srun");
         assert_eq!(told(&salloc), "n1:4 n2:2 n10:1 Some(7)");
         let command = read(&salloc).unwrap().unwrap().command.unwrap();
         assert_eq!(command.first().map(String::as_str), Some("srun"));
@@ -208,7 +220,7 @@ mod tests {
             .with("SLURMD_NODENAME", "n1")
             .with("SLURM_PROCID", "0");
         assert_eq!(told(&batch), "n1:4 n2:2 n10:1 Some(7)", "n0 is not n1");
-        let on_n1 = Recorded::of("n1.lab").with_all(SALLOC);
+        let on_n1 = FakeEnvironment::of("n1.lab").with_all(SALLOC);
         let on_n1 = on_n1.with("SLURMD_NODENAME", "n1");
         assert_eq!(told(&on_n1), "n1!:4 n2:2 n10:1 Some(7)");
     }
@@ -216,7 +228,7 @@ mod tests {
     #[test]
     fn lists_may_be_short_and_names_have_several_ranges() {
         let job = |list: &str, tasks: &str| {
-            let job = Recorded::of("n0").with("SLURM_JOBID", "1");
+            let job = FakeEnvironment::of("n0").with("SLURM_JOBID", "1");
             told(
                 &job.with("SLURM_NODELIST", list)
                     .with("SLURM_TASKS_PER_NODE", tasks),
@@ -239,7 +251,7 @@ mod tests {
 
     #[test]
     fn in_a_shell_that_is_a_step_all_hosts_have_as_many_slots_as_cpus_allow() {
-        let shell = Recorded::of("n1").with_all(SALLOC).with_all(
+        let shell = FakeEnvironment::of("n1").with_all(SALLOC).with_all(
             "SLURM_TASKS_PER_NODE=1\nSLURM_NTASKS=1\nSLURM_STEP_NUM_TASKS=1\nSLURM_CPUS_PER_TASK=2",
         );
         assert_eq!(told(&shell), "n1:2 n2:1 n10:1 None");
@@ -249,11 +261,11 @@ mod tests {
 
     #[test]
     fn a_job_that_names_no_hosts_is_left_over() {
-        let left = Recorded::of("n1").with("SLURM_JOB_ID", "3");
+        let left = FakeEnvironment::of("n1").with("SLURM_JOB_ID", "3");
         assert_eq!(
             told(&left),
             "SLURM_JOB_NODELIST, which names the hosts, is not"
         );
-        assert_eq!(told(&Recorded::of("n1")), "none");
+        assert_eq!(told(&FakeEnvironment::of("n1")), "none");
     }
 }

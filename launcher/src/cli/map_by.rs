@@ -2,7 +2,7 @@
 //! The value of `--map-by`: where the next rank goes, with the modifiers of Open MPI: `ppr:2:node`,
 //! `node:OVERSUBSCRIBE`.
 
-use crate::place::Mapping;
+use crate::affinity::Mapping;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error, ValueEnum};

@@ -3,7 +3,7 @@
 //! understood.
 
 use super::{Options, UsageError};
-use crate::elsewhere;
+use crate::foreign_options;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 use std::ffi::OsString;
@@ -58,7 +58,7 @@ fn is_long(command: &clap::Command, name: &str) -> bool {
     if first == 'n' {
         return !rest.starts_with(|letter: char| letter.is_ascii_digit());
     }
-    if elsewhere::advice(name).is_some() {
+    if foreign_options::advice(name).is_some() {
         return true;
     }
     if short(first).is_some_and(|arg| arg.get_action().takes_values()) {
@@ -96,7 +96,7 @@ pub(super) fn in_words(error: &clap::Error, typed: &[OsString]) -> UsageError {
         _ => None,
     };
     let option = context(ContextKind::InvalidArg).unwrap_or_default();
-    let known = || elsewhere::advice(&as_typed(&option, typed));
+    let known = || foreign_options::advice(&as_typed(&option, typed));
     let text = match error.kind() {
         ErrorKind::UnknownArgument if known().is_some() => known().unwrap_or_default(),
         ErrorKind::UnknownArgument => match context(ContextKind::SuggestedArg) {

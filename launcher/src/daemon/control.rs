@@ -20,9 +20,9 @@ pub(crate) enum Received {
     /// its own.
     Message(ToDaemon, u32),
     /// Bytes that are not a message; they are ignored.
-    Nonsense(Option<DecodeError>),
+    Invalid(Option<DecodeError>),
     /// No message now.
-    Nothing,
+    Empty,
     /// All copies of the other end are closed.
     Closed,
 }
@@ -73,7 +73,7 @@ fn receive_once(from: BorrowedFd<'_>) -> Result<Received, Errno> {
     let (length, sender) =
         match recvmsg::<UnixAddr>(from.as_raw_fd(), &mut pieces, Some(&mut space), flags) {
             Ok(message) => (message.bytes, sender(&message)),
-            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Received::Nothing),
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Received::Empty),
             Err(error) => return Err(error),
         };
     if length == 0 {
@@ -81,8 +81,8 @@ fn receive_once(from: BorrowedFd<'_>) -> Result<Received, Errno> {
     }
     Ok(match (bytes.get(..length).map(ToDaemon::decode), sender) {
         (Some(Ok(message)), Some(pid)) => Received::Message(message, pid),
-        (Some(Err(error)), _) => Received::Nonsense(Some(error)),
-        _ => Received::Nonsense(None),
+        (Some(Err(error)), _) => Received::Invalid(Some(error)),
+        _ => Received::Invalid(None),
     })
 }
 
@@ -112,8 +112,8 @@ pub(crate) fn send_memory(to: BorrowedFd<'_>, pid: u32, memory: &OwnedFd) -> Res
 
 /// Sends a message without a descriptor. `EAGAIN`: the socket is full, since the other side has not read earlier
 /// messages.
-pub(crate) fn tell(to: BorrowedFd<'_>, word: &ToRank) -> Result<(), Errno> {
-    send(to, word, &[])
+pub(crate) fn send_message(to: BorrowedFd<'_>, message: &ToRank) -> Result<(), Errno> {
+    send(to, message, &[])
 }
 
 /// Sends a refusal.
@@ -128,8 +128,8 @@ pub(crate) fn refuse(to: BorrowedFd<'_>, why: &str) {
     );
 }
 
-fn send(to: BorrowedFd<'_>, word: &ToRank, with: &[ControlMessage<'_>]) -> Result<(), Errno> {
-    let bytes = word.encode();
+fn send(to: BorrowedFd<'_>, message: &ToRank, with: &[ControlMessage<'_>]) -> Result<(), Errno> {
+    let bytes = message.encode();
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
     sendmsg::<UnixAddr>(to.as_raw_fd(), &[IoSlice::new(&bytes)], with, flags, None).map(drop)
 }

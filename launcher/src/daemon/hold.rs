@@ -9,7 +9,7 @@
 use super::Daemon;
 use super::probe::Probes;
 use crate::job::NodeJob;
-use crate::link::Event;
+use crate::link::NodeEvent;
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
@@ -49,7 +49,7 @@ impl Daemon {
         let rank = &mut self.ranks[*local as usize];
         let process = Pid::from_raw(pid.cast_signed());
         if signal == libc::SIGTRAP && ptrace::detach(process, Signal::SIGSTOP).is_ok() {
-            rank.caught = true;
+            rank.exec_stopped = true;
         } else if ptrace::cont(process, Signal::try_from(signal).ok()).is_err() {
             // It is not traced: it has stopped itself.
             rank.held = true;
@@ -57,13 +57,13 @@ impl Daemon {
     }
 
     /// Notifies the front once all running ranks are held.
-    pub(super) fn tell_if_held(&mut self) {
+    pub(super) fn report_held(&mut self) {
         let alive = || self.ranks.iter().filter(|rank| rank.alive);
         let moving = alive().any(|rank| !rank.held);
         if self.hold != Hold::Gathering || moving || self.alive() == 0 {
             return;
         }
-        let untraced = alive().any(|rank| !rank.caught);
+        let untraced = alive().any(|rank| !rank.exec_stopped);
         self.hold = Hold::Complete;
         if untraced {
             self.notice(
@@ -72,7 +72,7 @@ impl Daemon {
                     .to_owned(),
             );
         }
-        self.tell(&Event::Held);
+        self.send_event(&NodeEvent::Held);
     }
 
     /// Releases the ranks when the debugger has attached.

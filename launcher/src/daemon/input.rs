@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 
 /// Result of [`RankInput::pump`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pumped {
+pub(crate) enum PumpResult {
     /// So many bytes reached all readers.
     Took(u64),
     /// No reader is left.
@@ -17,7 +17,7 @@ pub(crate) enum Pumped {
 
 /// The daemon's end of one rank's input pipe.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct InputPipe {
     /// Local rank.
     pub(crate) local: u32,
     /// The pipe.
@@ -30,19 +30,19 @@ pub(crate) struct Reader {
 
 /// All input pipes, and the bytes that at least one of them has no room for yet.
 #[derive(Debug, Default)]
-pub(crate) struct Input {
-    readers: Vec<Reader>,
+pub(crate) struct RankInput {
+    readers: Vec<InputPipe>,
     waiting: VecDeque<u8>,
     ended: bool,
     /// That no reader is left was reported.
     closed: bool,
 }
 
-impl Input {
+impl RankInput {
     /// Adds a rank's pipe.
     pub(crate) fn connect(&mut self, local: u32, pipe: OwnedFd) -> Result<(), Errno> {
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        self.readers.push(Reader {
+        self.readers.push(InputPipe {
             local,
             pipe,
             is_polled: false,
@@ -52,7 +52,7 @@ impl Input {
     }
 
     /// The pipes, each with whether bytes wait for room in it.
-    pub(crate) fn readers(&mut self) -> impl Iterator<Item = (&mut Reader, bool)> {
+    pub(crate) fn readers(&mut self) -> impl Iterator<Item = (&mut InputPipe, bool)> {
         let all = self.waiting.len();
         self.readers.iter_mut().map(move |reader| {
             let waits = reader.ahead < all;
@@ -78,7 +78,7 @@ impl Input {
     }
 
     /// Writes as much as the pipes have room for.
-    pub(crate) fn pump(&mut self) -> Pumped {
+    pub(crate) fn pump(&mut self) -> PumpResult {
         let before = self.readers.len();
         let (waiting, ended) = (&self.waiting, self.ended);
         let mut through = false;
@@ -95,22 +95,22 @@ impl Input {
         self.readers
             .iter_mut()
             .for_each(|reader| reader.ahead -= taken);
-        Pumped::Took(taken as u64)
+        PumpResult::Took(taken as u64)
     }
 
     /// No pipe is left, because all input was written or because the last reader has closed.
-    fn last_has_gone(&mut self, through: bool) -> Pumped {
+    fn last_has_gone(&mut self, through: bool) -> PumpResult {
         let taken = self.waiting.len() as u64;
         self.waiting.clear();
         let told = std::mem::replace(&mut self.closed, true);
         if through || told {
-            return Pumped::Took(taken);
+            return PumpResult::Took(taken);
         }
-        Pumped::Closed
+        PumpResult::Closed
     }
 }
 
-impl Reader {
+impl InputPipe {
     /// Writes as much as there is room for; false when the reader has closed.
     fn fill(&mut self, waiting: &VecDeque<u8>) -> bool {
         while self.ahead < waiting.len() {
@@ -135,8 +135,8 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    fn connected(count: u32) -> (Input, Vec<OwnedFd>) {
-        let mut input = Input::default();
+    fn connected(count: u32) -> (RankInput, Vec<OwnedFd>) {
+        let mut input = RankInput::default();
         let connect = |local| {
             let (reader, writer) = nix::unistd::pipe().unwrap();
             input.connect(local, writer).unwrap();
@@ -163,7 +163,7 @@ mod tests {
         let (mut input, ends) = connected(3);
         input.add(text());
         input.end();
-        assert!(matches!(input.pump(), Pumped::Took(count) if count < 300_000));
+        assert!(matches!(input.pump(), PumpResult::Took(count) if count < 300_000));
         assert!(input.readers().all(|(_, waits)| waits));
         let reads: Vec<_> = ends.into_iter().map(read_all).collect();
         while input.readers().count() > 0 {
@@ -183,15 +183,15 @@ mod tests {
         let mut taken = 0;
         for _ in 0..100 {
             match input.pump() {
-                Pumped::Took(count) => taken += count,
-                Pumped::Closed => panic!("somebody reads"),
+                PumpResult::Took(count) => taken += count,
+                PumpResult::Closed => panic!("somebody reads"),
             }
         }
         assert!((1..300_000).contains(&taken), "{taken}");
         let slow = read_all(slow);
         input.end();
         while input.readers().count() > 0 {
-            let Pumped::Took(count) = input.pump() else {
+            let PumpResult::Took(count) = input.pump() else {
                 panic!("somebody reads")
             };
             taken += count;
@@ -208,12 +208,12 @@ mod tests {
         let (mut input, mut ends) = connected(2);
         drop(ends.pop());
         input.add(vec![1]);
-        assert_eq!(input.pump(), Pumped::Took(1));
+        assert_eq!(input.pump(), PumpResult::Took(1));
         drop(ends.pop());
         input.add(vec![2]);
-        assert_eq!(input.pump(), Pumped::Closed);
+        assert_eq!(input.pump(), PumpResult::Closed);
         input.add(vec![3]);
-        assert_eq!(input.pump(), Pumped::Took(0));
+        assert_eq!(input.pump(), PumpResult::Took(0));
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
         input.pump();
         input.disconnect(0);
         input.disconnect(1);
-        assert_eq!(input.pump(), Pumped::Closed);
+        assert_eq!(input.pump(), PumpResult::Closed);
         drop(ends);
     }
 }

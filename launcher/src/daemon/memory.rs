@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 
 impl Daemon {
     /// Serves a visitor's request for the memory of a rank. It may send further requests.
-    pub(super) fn show_memory(&mut self, number: u32, rank: u32, job: u64) {
+    pub(super) fn serve_memory(&mut self, number: u32, rank: u32, job: u64) {
         let Some(visitor) = self.visitors.get(&number) else {
             return;
         };
@@ -33,9 +33,9 @@ impl Daemon {
         if !found.alive {
             return Err(format!("rank {rank} has ended"));
         }
-        let pid = match found.greeter {
+        let pid = match found.mpi_pid {
             0 => found.pid,
-            greeter => greeter,
+            mpi_pid => mpi_pid,
         };
         let memory = File::open(format!("/proc/{pid}/mem"));
         let memory =

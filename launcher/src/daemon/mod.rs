@@ -5,49 +5,47 @@
 //!
 //! One thread, one loop. It must stay one thread: the kernel kills a rank when the thread that forked it ends.
 
-mod birth;
+mod affinity_control;
 mod control;
-mod ending;
-mod far;
+mod exec;
 mod hold;
 mod input;
-mod look;
 mod memory;
+mod messages;
 mod pmi_server;
 mod probe;
 mod rank;
 pub(crate) mod records;
+mod remote_setup;
 mod standstill;
 mod start;
 mod streams;
 mod sweep;
-mod talk;
-mod tend;
+mod termination;
 mod tool;
+mod wait_query;
 
-pub(crate) use look::LOOK_WITHIN;
 pub(crate) use start::serve;
 #[cfg(test)]
 pub(crate) use sweep::Descendant;
-pub(crate) use sweep::{Tree, signal_all};
+pub(crate) use sweep::{ProcessTree, signal_all};
+pub(crate) use wait_query::LOOK_WITHIN;
 
-use crate::edge::{Closed, Edge};
-use crate::failure::{Failure, How};
+use crate::connection::{Connection, Disconnected};
+use crate::failure::{FailureCause, RankFailure};
 use crate::job::NodeJob;
-use crate::link::{Event, Order, Phase};
+use crate::link::{NodeEvent, NodePhase, Order};
 use crate::program::cause;
-use crate::series::Series;
 use crate::stats;
-use birth::Nest;
-use ending::Ending;
+use crate::strided_ranks::StridedRanks;
+use exec::SpawnContext;
 use hold::Hold;
-use input::{Input, Pumped};
-use look::Look;
+use input::{PumpResult, RankInput};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signalfd::SignalFd;
 use pmi_server::PmiServer;
 use probe::Probes;
-use rank::Rank;
+use rank::LocalRank;
 use records::Records;
 use standstill::Standstill;
 use std::collections::{BTreeSet, HashMap};
@@ -56,7 +54,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
 use std::time::Instant;
-use streams::Streams;
+use streams::OutputStreams;
+use termination::Termination;
+use wait_query::WaitQuery;
 
 /// Size of the read buffer.
 const SCRATCH_BYTES: usize = 64 << 10;
@@ -67,7 +67,7 @@ enum Token {
     /// SIGCHLD. First in order: an exit that was reported is judged before later messages of other ranks.
     Signals,
     /// The connection to the front.
-    Edge,
+    Front,
     /// A rank's control socket.
     Control(u32),
     /// The pidfd of a rank's MPI process, where that is a grandchild.
@@ -92,7 +92,7 @@ impl Token {
     fn pack(self) -> u64 {
         let (kind, index) = match self {
             Self::Signals => (0, 0),
-            Self::Edge => (1, 0),
+            Self::Front => (1, 0),
             Self::Control(local) => (2, local),
             Self::Watch(local) => (3, local),
             Self::Listener => (4, 0),
@@ -110,7 +110,7 @@ impl Token {
         let index = u32::try_from(data & 0xffff_ffff).unwrap_or(0);
         Some(match data >> 32 {
             0 => Self::Signals,
-            1 => Self::Edge,
+            1 => Self::Front,
             2 => Self::Control(index),
             3 => Self::Watch(index),
             4 => Self::Listener,
@@ -132,7 +132,7 @@ fn interest(flags: EpollFlags, token: Token) -> EpollEvent {
 /// Current optional registrations with epoll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Interests {
-    edge_writes: bool,
+    front_writes: bool,
     streams: bool,
 }
 
@@ -141,13 +141,13 @@ struct Interests {
 /// standstill, streams) is a type of its own.
 struct Daemon {
     job: NodeJob,
-    nest: Nest,
-    edge: Edge,
+    spawn_context: SpawnContext,
+    front: Connection,
     poller: Epoll,
     signals: SignalFd,
     listener: UnixListener,
-    complaints: OwnedFd,
-    ranks: Vec<Rank>,
+    failure_pipe: OwnedFd,
+    ranks: Vec<LocalRank>,
     by_pid: HashMap<u32, u32>,
     /// Network records of the ranks.
     records: Records,
@@ -157,20 +157,20 @@ struct Daemon {
     later_segments: HashMap<u32, Rc<OwnedFd>>,
     visitors: HashMap<u32, UnixStream>,
     visitor_count: u32,
-    streams: Streams,
+    streams: OutputStreams,
     interests: Interests,
-    input: Input,
-    ending: Ending,
+    input: RankInput,
+    termination: Termination,
     hold: Hold,
     /// Processes started for a debugger.
     tools: Vec<u32>,
-    look: Look,
+    wait_query: WaitQuery,
     /// A remark of a rank was sent to the front.
     has_remarked: bool,
     probes: Probes,
     standstill: Standstill,
     /// When preferred CPUs were last checked.
-    tended_at: Option<Instant>,
+    affinity_checked_at: Option<Instant>,
     /// File of the ranks' records for `--stats`, on a host where the front cannot read it.
     left: Option<File>,
     scratch: Vec<u8>,
@@ -180,20 +180,20 @@ impl Daemon {
     /// Runs the job until no process of it is left.
     fn run(&mut self) {
         // Orders may have arrived together with the job.
-        self.carry_out_what_came();
+        self.carry_out_received();
         while !self.turn() {}
-        self.tell_stats();
-        let gone = self.ending.gone.clone();
-        self.tell(&Event::Gone(gone));
-        while self.ending.front_is_there && !self.flush() {
+        self.send_stats();
+        let gone = self.termination.summary.clone();
+        self.send_event(&NodeEvent::Ended(gone));
+        while self.termination.front_connected && !self.flush() {
             self.wait(None);
         }
     }
 
-    fn tell_stats(&mut self) {
+    fn send_stats(&mut self) {
         let Some(left) = &self.left else { return };
         match stats::left_in(left) {
-            Ok(bytes) => self.tell(&Event::Stats(bytes)),
+            Ok(bytes) => self.send_event(&NodeEvent::Stats(bytes)),
             Err(error) => self.notice(format!(
                 "--stats: cannot read what the ranks have left: {}",
                 cause(&error)
@@ -212,26 +212,26 @@ impl Daemon {
         for (token, flags) in self.wait(self.next_time()) {
             match token {
                 Token::Signals => self.reap(),
-                Token::Edge => self.obey(),
+                Token::Front => self.receive_orders(),
                 Token::Control(local) => {
                     if flags.contains(EpollFlags::EPOLLOUT) {
                         self.answer(local);
                     }
-                    self.listen_to(local);
+                    self.receive_messages(local);
                 }
-                Token::Watch(local) => self.greeter_ended(local),
+                Token::Watch(local) => self.mpi_process_ended(local),
                 Token::Listener => self.admit(),
-                Token::Visitor(number) => self.hear_visitor(number),
+                Token::Visitor(number) => self.receive_from_visitor(number),
                 Token::Input(local) if flags.contains(EpollFlags::EPOLLERR) => {
                     self.input.disconnect(local);
                     self.feed();
                 }
                 Token::Input(_) => self.feed(),
-                Token::Streams => self.streams.pump(&mut self.scratch, &mut self.edge.outbox),
-                Token::Look => self.hear_reader(),
+                Token::Streams => self.streams.pump(&mut self.scratch, &mut self.front.outbox),
+                Token::Look => self.read_reader_output(),
                 Token::Pmi(local) => {
-                    self.answer_pmi(local);
-                    self.hear_pmi(local);
+                    self.send_pmi_replies(local);
+                    self.receive_pmi(local);
                 }
                 // Queued data is sent in every turn.
                 Token::Room => (),
@@ -259,15 +259,15 @@ impl Daemon {
     /// Updates the registrations with epoll.
     fn set_interests(&mut self) {
         let wanted = Interests {
-            edge_writes: self.ending.front_is_there && !self.edge.is_flushed(),
+            front_writes: self.termination.front_connected && !self.front.is_flushed(),
             streams: self.streams.has_credit(),
         };
         let before = std::mem::replace(&mut self.interests, wanted);
         let set = |yes, flags| if yes { flags } else { EpollFlags::empty() };
         // Ignores the error of a closed descriptor.
-        if wanted.edge_writes != before.edge_writes {
-            let room = self.edge.writing();
-            let _ = match wanted.edge_writes {
+        if wanted.front_writes != before.front_writes {
+            let room = self.front.writing();
+            let _ = match wanted.front_writes {
                 true => self
                     .poller
                     .add(room, interest(EpollFlags::EPOLLOUT, Token::Room)),
@@ -290,36 +290,36 @@ impl Daemon {
         }
     }
 
-    fn tell(&mut self, event: &Event) {
-        event.put(&mut self.edge.outbox);
+    fn send_event(&mut self, event: &NodeEvent) {
+        event.put(&mut self.front.outbox);
     }
 
     /// Sends queued data; true when all was sent.
     fn flush(&mut self) -> bool {
-        if self.ending.front_is_there {
-            match self.edge.flush() {
+        if self.termination.front_connected {
+            match self.front.flush() {
                 Ok(done) => return done,
-                Err(Closed) => self.front_is_gone(),
+                Err(Disconnected) => self.front_is_gone(),
             }
         }
         // The front is gone: output is dropped, and its credit returned at once.
-        let bytes = self.edge.outbox.len() as u64;
-        self.edge.outbox.clear();
+        let bytes = self.front.outbox.len() as u64;
+        self.front.outbox.clear();
         self.streams.restore_credit(bytes);
         true
     }
 
-    fn obey(&mut self) {
-        if self.edge.fill(&mut self.scratch).is_err() {
+    fn receive_orders(&mut self) {
+        if self.front.fill(&mut self.scratch).is_err() {
             return self.front_is_gone();
         }
-        self.carry_out_what_came();
+        self.carry_out_received();
     }
 
     /// Carries out the orders that have been received.
-    fn carry_out_what_came(&mut self) {
+    fn carry_out_received(&mut self) {
         loop {
-            match Order::take(&mut self.edge.inbox) {
+            match Order::take(&mut self.front.inbox) {
                 Ok(Some(order)) => self.carry_out(order),
                 Ok(None) => return,
                 Err(_) => return self.front_is_gone(),
@@ -345,43 +345,43 @@ impl Daemon {
             Order::Programs(_) | Order::Job(_) | Order::Start(_) => (),
             Order::Release => self.release(),
             Order::Tool(words) => self.start_tool(&words),
-            Order::Look(number) => self.look(number),
+            Order::Look(number) => self.query_waits(number),
             Order::OutputTaken(bytes) => self.streams.restore_credit(bytes),
             Order::Lost { ranks, why } => {
-                let ranks = ranks.into_iter().flat_map(Series::numbers).flatten();
+                let ranks = ranks.into_iter().flat_map(StridedRanks::numbers).flatten();
                 let told = ranks.flat_map(|rank| self.records.lost(rank, &why));
                 let told: BTreeSet<u32> = told.collect();
-                self.answer_all(told.into_iter().collect());
+                self.send_replies_to(told.into_iter().collect());
             }
             Order::Watch(rank) => self.watch(rank),
-            Order::Whereabouts(of) => {
-                let told = self.records.learned(of);
-                self.answer_all(told);
+            Order::Location(of) => {
+                let told = self.records.set_location(of);
+                self.send_replies_to(told);
             }
             Order::Fence(pairs) => self.end_fence(pairs),
             Order::AllQuiet(round) => {
                 let told = self.records.all_quiet(round);
-                self.answer_all(told);
+                self.send_replies_to(told);
             }
         }
     }
 
     fn feed(&mut self) {
         match self.input.pump() {
-            Pumped::Took(0) => (),
-            Pumped::Took(bytes) => self.tell(&Event::InputTaken(bytes)),
-            Pumped::Closed => self.tell(&Event::InputClosed),
+            PumpResult::Took(0) => (),
+            PumpResult::Took(bytes) => self.send_event(&NodeEvent::InputTaken(bytes)),
+            PumpResult::Closed => self.send_event(&NodeEvent::InputClosed),
         }
     }
 
-    fn report(&mut self, local: u32, how: How, finalized: bool) {
+    fn report(&mut self, local: u32, how: FailureCause, finalized: bool) {
         let Some(rank) = self.ranks.get_mut(local as usize) else {
             return;
         };
         rank.reported = true;
         let missing = rank.missing.clone();
         let (pid, rank) = (rank.pid, self.job.ranks[local as usize].rank);
-        self.tell(&Event::Failed(Failure {
+        self.send_event(&NodeEvent::Failed(RankFailure {
             rank,
             pid,
             finalized,
@@ -391,16 +391,16 @@ impl Daemon {
     }
 
     /// Reports a phase of the ranks to the front, if it wants that.
-    fn reached(&mut self, phase: Phase) {
+    fn reached(&mut self, phase: NodePhase) {
         if self.job.report_phases {
             let at = u64::try_from(crate::front::now().as_nanos()).unwrap_or(u64::MAX);
-            self.tell(&Event::Reached { phase, at });
+            self.send_event(&NodeEvent::Reached { phase, at });
         }
     }
 
     /// Ends the job because of an error of this machine.
     fn broken(&mut self, words: String) {
-        self.tell(&Event::Broken { words, code: 1 });
+        self.send_event(&NodeEvent::Broken { words, code: 1 });
         self.kill_all();
     }
 }

@@ -18,7 +18,7 @@
 //! Own ranks are identified by their local numbers, ranks of other nodes by further numbers in the order in which
 //! they first occur. Memory is bounded: one record per rank and one entry in two sets for every pair of ranks.
 
-use crate::link::Whereabouts;
+use crate::link::RankLocation;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup::{Record, ToRank};
 
@@ -26,7 +26,7 @@ use wireup::{Record, ToRank};
 #[derive(Debug)]
 pub(crate) struct Records {
     /// Ranks of this node by local number, then ranks of other nodes.
-    entries: Vec<Entry>,
+    entries: Vec<RankEntry>,
     /// Number of ranks of this node.
     own: u32,
     /// Number of ranks of the job.
@@ -34,7 +34,7 @@ pub(crate) struct Records {
     /// Entries of ranks of other nodes: rank to index.
     far: BTreeMap<u32, u32>,
     /// Messages to the front that were not taken yet.
-    unsaid: Vec<Word>,
+    outgoing: Vec<RecordMessage>,
     /// Numbers of programs in which all ranks of this node are quiet, as reported to the front.
     quiet: BTreeSet<u32>,
     /// Numbers of programs in which all ranks of the job are quiet.
@@ -43,17 +43,17 @@ pub(crate) struct Records {
 
 /// Message to the front about records.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum RecordMessage {
     /// Request for the location of that rank, now and whenever it changes.
     Watch(u32),
     /// Location of a rank that other nodes watch.
-    Whereabouts(Whereabouts),
+    Location(RankLocation),
     /// All ranks of this node are quiet in the program of this number.
     Quiet(u32),
 }
 
 #[derive(Debug)]
-struct Entry {
+struct RankEntry {
     /// The rank's number in the job.
     rank: u32,
     /// For a rank of this node: another node watches it. For others: this node watches it.
@@ -74,7 +74,7 @@ struct Entry {
     /// Why it failed, if the job continues after that.
     failed: Option<String>,
     /// Failed ranks of which it was not notified yet.
-    news: BTreeSet<u32>,
+    unreported_losses: BTreeSet<u32>,
 }
 
 /// State of the quiet barrier at the end of a rank's program.
@@ -87,12 +87,12 @@ enum Quiet {
     /// All others are quiet too, and it must be notified.
     Released,
     /// It was notified.
-    Told,
+    Notified,
 }
 
 /// Result of looking up a record for another rank.
 #[derive(Debug, PartialEq, Eq)]
-enum Finding<'a> {
+enum LookupResult<'a> {
     Record(&'a Record),
     /// There will be none, for this reason.
     Never(&'static str),
@@ -103,21 +103,21 @@ enum Finding<'a> {
 impl Records {
     /// For these ranks, in local order, of a job of `size` ranks.
     pub(crate) fn new(ranks: impl Iterator<Item = u32>, size: u32) -> Self {
-        let entries: Vec<Entry> = ranks.map(Entry::of).collect();
+        let entries: Vec<RankEntry> = ranks.map(RankEntry::of).collect();
         Self {
             own: u32::try_from(entries.len()).unwrap_or(u32::MAX),
             entries,
             size,
             far: BTreeMap::new(),
-            unsaid: Vec::new(),
+            outgoing: Vec::new(),
             quiet: BTreeSet::new(),
             released: BTreeSet::new(),
         }
     }
 
     /// Takes the pending messages to the front.
-    pub(crate) fn take_words(&mut self) -> Vec<Word> {
-        std::mem::take(&mut self.unsaid)
+    pub(crate) fn take_messages(&mut self) -> Vec<RecordMessage> {
+        std::mem::take(&mut self.outgoing)
     }
 
     /// A rank has called `MPI_Init`. Like all events, returns the ranks that must be sent a reply now.
@@ -125,13 +125,13 @@ impl Records {
         let failed = (0..)
             .zip(&self.entries)
             .filter(|(_, entry)| entry.failed.is_some());
-        let news: BTreeSet<u32> = failed.map(|(failed, _)| failed).collect();
-        let has_news = !news.is_empty();
+        let unreported_losses: BTreeSet<u32> = failed.map(|(failed, _)| failed).collect();
+        let has_losses = !unreported_losses.is_empty();
         if let Some(entry) = self.own_mut(local) {
-            entry.news = news;
+            entry.unreported_losses = unreported_losses;
         }
         let mut told = self.change(local, |entry| entry.silent = !publishes);
-        if has_news {
+        if has_losses {
             told.push(local);
         }
         told
@@ -146,7 +146,7 @@ impl Records {
         let mut told = Vec::new();
         for (other, entry) in (0..self.own).zip(&mut self.entries) {
             if other != failed && !entry.ended {
-                entry.news.insert(failed);
+                entry.unreported_losses.insert(failed);
                 told.push(other);
             }
         }
@@ -172,7 +172,7 @@ impl Records {
 
     /// A rank has finalized MPI in its current program, which receives no more messages.
     pub(crate) fn finalized(&mut self, local: u32) -> Vec<u32> {
-        self.forget_questions(local);
+        self.cancel_queries(local);
         self.change(local, |entry| {
             entry.round = entry.round.saturating_add(1);
             entry.silent = false;
@@ -183,9 +183,12 @@ impl Records {
     /// A rank's process has terminated. Its last location is sent to the front, watched or not, as long as other
     /// nodes may still request it: this node may be gone by then.
     pub(crate) fn ended(&mut self, local: u32) -> Vec<u32> {
-        self.forget_questions(local);
+        self.cancel_queries(local);
         let has_others = self.own < self.size;
-        let last = self.entries.get(local as usize).and_then(Entry::last_round);
+        let last = self
+            .entries
+            .get(local as usize)
+            .and_then(RankEntry::last_round);
         let is_asked_for = last.is_some_and(|round| !self.released.contains(&round));
         self.change(local, |entry| {
             entry.ended = true;
@@ -202,9 +205,9 @@ impl Records {
         let entry = &mut self.entries[asked as usize];
         if is_far && !entry.watched {
             entry.watched = true;
-            self.unsaid.push(Word::Watch(rank));
+            self.outgoing.push(RecordMessage::Watch(rank));
         }
-        if entry.finding(round) == Finding::NotYet {
+        if entry.lookup(round) == LookupResult::NotYet {
             entry.waiting.insert(asker);
             return Some(false);
         }
@@ -217,12 +220,13 @@ impl Records {
         let own = self.entries.iter_mut().take(self.own as usize);
         if let Some(entry) = own.into_iter().find(|entry| entry.rank == rank) {
             entry.watched = true;
-            self.unsaid.push(Word::Whereabouts(entry.whereabouts()));
+            self.outgoing
+                .push(RecordMessage::Location(entry.location()));
         }
     }
 
     /// Updates the location of a rank of another node.
-    pub(crate) fn learned(&mut self, of: Whereabouts) -> Vec<u32> {
+    pub(crate) fn set_location(&mut self, of: RankLocation) -> Vec<u32> {
         let Some(far) = self.far.get(&of.rank).copied() else {
             return Vec::new();
         };
@@ -239,27 +243,31 @@ impl Records {
         for (number, entry) in (0..).zip(&mut self.entries) {
             entry.watched = number >= self.own && !entry.waiting.is_empty();
             if entry.watched {
-                self.unsaid.push(Word::Watch(entry.rank));
+                self.outgoing.push(RecordMessage::Watch(entry.rank));
             }
         }
         self.release(round)
     }
 
     /// Drops the pending requests of a rank.
-    pub(crate) fn forget_questions(&mut self, asker: u32) {
+    pub(crate) fn cancel_queries(&mut self, asker: u32) {
         for entry in &mut self.entries {
             entry.waiting.remove(&asker);
         }
         if let Some(entry) = self.own_mut(asker) {
             entry.ready.clear();
-            entry.news.clear();
+            entry.unreported_losses.clear();
         }
     }
 
     /// The next reply for a rank; stays until [`sent`](Self::sent).
     pub(crate) fn answer(&self, asker: u32) -> Option<ToRank> {
         let entry = self.entry(asker)?;
-        if let Some(failed) = entry.news.first().and_then(|local| self.entry(*local)) {
+        if let Some(failed) = entry
+            .unreported_losses
+            .first()
+            .and_then(|local| self.entry(*local))
+        {
             let why = failed.failed.clone().unwrap_or_default();
             let rank = failed.rank;
             return Some(ToRank::Lost { rank, why });
@@ -269,17 +277,17 @@ impl Records {
         };
         let asked = self.entry(*asked)?;
         let rank = asked.rank;
-        Some(match asked.finding(entry.round) {
-            Finding::Record(record) => ToRank::Record {
+        Some(match asked.lookup(entry.round) {
+            LookupResult::Record(record) => ToRank::Record {
                 rank,
                 record: record.clone(),
             },
-            Finding::Never(why) => ToRank::NoRecord {
+            LookupResult::Never(why) => ToRank::NoRecord {
                 rank,
                 why: why.to_owned(),
             },
             // Cannot occur: it was found before, and records are not removed.
-            Finding::NotYet => ToRank::NoRecord {
+            LookupResult::NotYet => ToRank::NoRecord {
                 rank,
                 why: ENDED.to_owned(),
             },
@@ -287,21 +295,21 @@ impl Records {
     }
 
     /// Removes the reply that was sent.
-    pub(crate) fn said(&mut self, asker: u32) {
+    pub(crate) fn sent(&mut self, asker: u32) {
         let Some(entry) = self.own_mut(asker) else {
             return;
         };
-        if entry.news.pop_first().is_some() {
+        if entry.unreported_losses.pop_first().is_some() {
             return;
         }
         if entry.ready.pop_first().is_none() && entry.quiet == Quiet::Released {
-            entry.quiet = Quiet::Told;
+            entry.quiet = Quiet::Notified;
         }
     }
 
     /// Releases the ranks that run program number `round`, if all of the job are quiet.
     fn release_if_quiet(&mut self, round: u32) -> Vec<u32> {
-        let keeps_all = |entry: &Entry| {
+        let keeps_all = |entry: &RankEntry| {
             let is_quiet = entry.silent || entry.quiet != Quiet::No;
             !entry.ended && (entry.round < round || entry.round == round && !is_quiet)
         };
@@ -313,7 +321,7 @@ impl Records {
             return self.release(round);
         }
         if self.quiet.insert(round) {
-            self.unsaid.push(Word::Quiet(round));
+            self.outgoing.push(RecordMessage::Quiet(round));
         }
         Vec::new()
     }
@@ -329,11 +337,11 @@ impl Records {
         released
     }
 
-    fn entry(&self, number: u32) -> Option<&Entry> {
+    fn entry(&self, number: u32) -> Option<&RankEntry> {
         self.entries.get(number as usize)
     }
 
-    fn own_mut(&mut self, local: u32) -> Option<&mut Entry> {
+    fn own_mut(&mut self, local: u32) -> Option<&mut RankEntry> {
         let is_own = local < self.own;
         self.entries.get_mut(local as usize).filter(|_| is_own)
     }
@@ -352,21 +360,21 @@ impl Records {
             return Some(*far);
         }
         let number = u32::try_from(self.entries.len()).ok()?;
-        self.entries.push(Entry::of(rank));
+        self.entries.push(RankEntry::of(rank));
         self.far.insert(rank, number);
         Some(number)
     }
 
     /// Applies an event to a rank of this node; returns the waiting ranks that can be sent a reply now.
-    fn change(&mut self, local: u32, change: impl FnOnce(&mut Entry)) -> Vec<u32> {
+    fn change(&mut self, local: u32, change: impl FnOnce(&mut RankEntry)) -> Vec<u32> {
         let Some(entry) = self.own_mut(local) else {
             return Vec::new();
         };
         let round = entry.round;
         change(entry);
         if entry.watched {
-            let word = Word::Whereabouts(entry.whereabouts());
-            self.unsaid.push(word);
+            let word = RecordMessage::Location(entry.location());
+            self.outgoing.push(word);
         }
         let mut now = self.answer_waiting(local);
         now.extend(self.release_if_quiet(round));
@@ -379,7 +387,7 @@ impl Records {
         let (mut later, mut now) = (BTreeSet::new(), Vec::new());
         for asker in waiting {
             let of_asker = self.entries[asker as usize].round;
-            if self.entries[number as usize].finding(of_asker) == Finding::NotYet {
+            if self.entries[number as usize].lookup(of_asker) == LookupResult::NotYet {
                 later.insert(asker);
             } else {
                 self.entries[asker as usize].ready.insert(number);
@@ -391,7 +399,7 @@ impl Records {
     }
 }
 
-impl Entry {
+impl RankEntry {
     fn of(rank: u32) -> Self {
         Self {
             rank,
@@ -404,7 +412,7 @@ impl Entry {
             ready: BTreeSet::new(),
             quiet: Quiet::No,
             failed: None,
-            news: BTreeSet::new(),
+            unreported_losses: BTreeSet::new(),
         }
     }
 
@@ -414,8 +422,8 @@ impl Entry {
         published.or_else(|| self.round.checked_sub(1))
     }
 
-    fn whereabouts(&self) -> Whereabouts {
-        Whereabouts {
+    fn location(&self) -> RankLocation {
+        RankLocation {
             rank: self.rank,
             round: self.round,
             silent: self.silent,
@@ -425,15 +433,15 @@ impl Entry {
     }
 
     /// Looks the record up for a rank that runs program number `round`.
-    fn finding(&self, round: u32) -> Finding<'_> {
+    fn lookup(&self, round: u32) -> LookupResult<'_> {
         match &self.last {
-            Some((of, record)) if *of == round => return Finding::Record(record),
-            _ if self.round > round => return Finding::Never(THROUGH),
-            _ if self.ended => return Finding::Never(ENDED),
-            _ if self.round == round && self.silent => return Finding::Never(SILENT),
+            Some((of, record)) if *of == round => return LookupResult::Record(record),
+            _ if self.round > round => return LookupResult::Never(THROUGH),
+            _ if self.ended => return LookupResult::Never(ENDED),
+            _ if self.round == round && self.silent => return LookupResult::Never(SILENT),
             _ => {}
         }
-        Finding::NotYet
+        LookupResult::NotYet
     }
 }
 
@@ -445,8 +453,8 @@ const ENDED: &str = "it has ended without an address on the network";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::front::between::Between;
-    use crate::link::{Event, Order};
+    use crate::front::node_exchange::NodeExchange;
+    use crate::link::{NodeEvent, Order};
     use proptest::prelude::*;
     use std::collections::VecDeque;
     use wireup::NodeMap;
@@ -470,7 +478,7 @@ mod tests {
     fn answers(records: &mut Records, asker: u32) -> Vec<(u32, Option<u8>)> {
         std::iter::from_fn(|| {
             let answer = records.answer(asker)?;
-            records.said(asker);
+            records.sent(asker);
             Some(match answer {
                 ToRank::AllQuiet => (u32::MAX, None),
                 ToRank::Record { rank, record } => (rank, Some(record.bytes()[0])),
@@ -483,7 +491,7 @@ mod tests {
 
     fn reason(records: &mut Records, asker: u32) -> (u32, String) {
         let answer = records.answer(asker);
-        records.said(asker);
+        records.sent(asker);
         match answer {
             Some(ToRank::NoRecord { rank, why }) => (rank, why),
             other => panic!("no refusal: {other:?}"),
@@ -543,7 +551,7 @@ mod tests {
     fn a_rank_that_has_failed_is_told_to_all_others_once_and_to_those_that_come_later() {
         fn lost(records: &mut Records, local: u32) -> Option<(u32, String)> {
             let answer = records.answer(local)?;
-            records.said(local);
+            records.sent(local);
             match answer {
                 ToRank::Lost { rank, why } => Some((rank, why)),
                 other => panic!("{other:?}"),
@@ -554,16 +562,16 @@ mod tests {
         records.greeted(1, true);
         records.ended(1);
         assert_eq!(records.lost(11, "killed"), [0, 2]);
-        let news = Some((11, "killed".to_owned()));
-        assert_eq!(lost(&mut records, 0), news);
+        let unreported_losses = Some((11, "killed".to_owned()));
+        assert_eq!(lost(&mut records, 0), unreported_losses);
         assert_eq!(lost(&mut records, 0), None);
         assert_eq!(lost(&mut records, 1), None);
         // Also in the program that rank 2 runs now, and in any later one.
         assert_eq!(records.greeted(2, true), [2]);
-        assert_eq!(lost(&mut records, 2), news);
+        assert_eq!(lost(&mut records, 2), unreported_losses);
         records.finalized(2);
         assert_eq!(records.greeted(2, true), [2]);
-        assert_eq!(lost(&mut records, 2), news);
+        assert_eq!(lost(&mut records, 2), unreported_losses);
     }
 
     #[test]
@@ -603,7 +611,7 @@ mod tests {
     fn is_released(records: &mut Records, local: u32) -> bool {
         let answer = records.answer(local);
         if answer.is_some() {
-            records.said(local);
+            records.sent(local);
         }
         assert_eq!(records.answer(local), None);
         answer == Some(ToRank::AllQuiet)
@@ -659,8 +667,8 @@ mod tests {
         assert!(records.published(3, record(7)).is_empty());
         assert!(records.finalized(9).is_empty() && records.ended(9).is_empty());
         assert!(records.quiet(9).is_empty());
-        records.forget_questions(9);
-        records.said(9);
+        records.cancel_queries(9);
+        records.sent(9);
         assert_eq!(records.answer(9), None);
     }
 
@@ -710,8 +718,8 @@ mod tests {
     /// Three nodes of a job of five ranks, and the front, with messages in flight between them.
     struct Job {
         nodes: [Records; 3],
-        between: Between,
-        up: [VecDeque<Event>; 3],
+        exchange: NodeExchange,
+        up: [VecDeque<NodeEvent>; 3],
         down: [VecDeque<Order>; 3],
     }
 
@@ -721,12 +729,12 @@ mod tests {
     impl Job {
         fn new() -> Self {
             let node_of = PLACES.map(|(node, _)| u32::try_from(node).unwrap());
-            let mut between = Between::of(NodeMap::new(node_of).unwrap().by_node());
-            (0..3).for_each(|_| between.add());
+            let mut exchange = NodeExchange::of(NodeMap::new(node_of).unwrap().by_node());
+            (0..3).for_each(|_| exchange.add());
             let nodes = [0..2, 2..4, 4..5].map(|ranks| Records::new(ranks, 5));
             Self {
                 nodes,
-                between,
+                exchange,
                 up: Default::default(),
                 down: Default::default(),
             }
@@ -734,11 +742,11 @@ mod tests {
 
         /// Queues a node's messages to the front.
         fn send(&mut self, node: usize) {
-            let words = self.nodes[node].take_words().into_iter();
+            let words = self.nodes[node].take_messages().into_iter();
             self.up[node].extend(words.map(|word| match word {
-                Word::Watch(rank) => Event::Watch(rank),
-                Word::Whereabouts(of) => Event::Whereabouts(of),
-                Word::Quiet(round) => Event::Quiet(round),
+                RecordMessage::Watch(rank) => NodeEvent::Watch(rank),
+                RecordMessage::Location(of) => NodeEvent::Location(of),
+                RecordMessage::Quiet(round) => NodeEvent::Quiet(round),
             }));
         }
 
@@ -748,7 +756,7 @@ mod tests {
                 let Some(event) = self.up[node].pop_front() else {
                     return false;
                 };
-                for (to, order) in self.between.pass(node, event).unwrap() {
+                for (to, order) in self.exchange.pass(node, event).unwrap() {
                     to.into_iter()
                         .for_each(|to| self.down[to].push_back(order.clone()));
                 }
@@ -758,7 +766,7 @@ mod tests {
             match self.down[node].pop_front() {
                 None => return false,
                 Some(Order::Watch(rank)) => records.watch(rank),
-                Some(Order::Whereabouts(of)) => drop(records.learned(of)),
+                Some(Order::Location(of)) => drop(records.set_location(of)),
                 Some(Order::AllQuiet(round)) => drop(records.all_quiet(round)),
                 Some(other) => panic!("{other:?}"),
             }
@@ -803,10 +811,12 @@ mod tests {
             if all_are_quiet {
                 records.all_quiet(0);
             }
-            records.take_words();
+            records.take_messages();
             records.ended(0);
-            let told = records.take_words();
-            let is_told = told.iter().any(|word| matches!(word, Word::Whereabouts(_)));
+            let told = records.take_messages();
+            let is_told = told
+                .iter()
+                .any(|word| matches!(word, RecordMessage::Location(_)));
             assert_eq!(is_told, !all_are_quiet);
         }
     }
@@ -816,14 +826,14 @@ mod tests {
         let mut job = Job::new();
         job.take(&Step::Ask(0, 4));
         job.take(&Step::Ask(1, 4));
-        assert_eq!(job.up[0], [Event::Watch(4)]);
+        assert_eq!(job.up[0], [NodeEvent::Watch(4)]);
         job.deliver_all();
         job.take(&Step::Publish(4, 7));
         job.deliver_all();
         for local in 0..2 {
             assert_eq!(answers(&mut job.nodes[0], local), [(4, Some(7))]);
         }
-        assert_eq!(job.nodes[1].take_words(), []);
+        assert_eq!(job.nodes[1].take_messages(), []);
         // A failure is reported to all nodes.
         assert_eq!(job.nodes[0].lost(4, "killed"), [0, 1]);
         assert_eq!(job.nodes[1].lost(4, "killed"), [0, 1]);

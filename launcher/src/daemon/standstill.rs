@@ -6,11 +6,11 @@
 //! debugger or has not called `MPI_Init` does not update them, and then the job counts as running. The ranks set
 //! after how long a standstill is reported (`RMPI_STANDSTILL`); the front words the report.
 
+use super::affinity_control::wanted_ns;
 use super::hold::Hold;
-use super::rank::{Phase, Rank};
-use super::tend::wanted_ns;
+use super::rank::{LocalRank, RankPhase};
 use super::{Daemon, sweep};
-use crate::link::Event;
+use crate::link::NodeEvent;
 use ring::WaitsSeen;
 use std::collections::HashMap;
 use std::fs;
@@ -24,7 +24,7 @@ const LOOK_CLOSELY_EVERY: Duration = Duration::from_millis(300);
 
 /// Wait counters of a rank that is in MPI, and its pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct WaitSample {
     pid: u32,
     words: WaitsSeen,
 }
@@ -37,7 +37,7 @@ pub(super) struct Standstill {
     /// The last change of any rank's number of waits.
     since: Instant,
     /// Sample at the beginning of this round; a round ends when every rank has gone to sleep again.
-    last: Vec<Seen>,
+    last: Vec<WaitSample>,
     /// Set if the last round was a standstill: its time, and the CPU demand of the ranks' threads at that time, for
     /// ranks in which other threads than the waiting one may be working.
     shown: Option<(Instant, Wanted)>,
@@ -47,7 +47,7 @@ pub(super) struct Standstill {
 
 /// Result of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum SampleResult {
     /// Some rank makes progress, or the standstill is too short.
     Nothing,
     /// No progress: a second round must confirm it.
@@ -66,13 +66,13 @@ impl Standstill {
     }
 
     /// A rank has called `MPI_Init`.
-    pub(super) fn somebody_is_in_mpi(&mut self) {
+    pub(super) fn rank_entered_mpi(&mut self) {
         self.next.get_or_insert_with(Instant::now);
     }
 
     /// Evaluates a sample of all ranks, which is to be reported after `patience`.
-    fn look(&mut self, now: Instant, seen: &[Seen], patience: Duration) -> Shown {
-        let is_same_wait = |(one, other): (&Seen, &Seen)| {
+    fn look(&mut self, now: Instant, seen: &[WaitSample], patience: Duration) -> SampleResult {
+        let is_same_wait = |(one, other): (&WaitSample, &WaitSample)| {
             one.pid == other.pid && one.words.begun == other.words.begun
         };
         let mut both = self.last.iter().zip(seen);
@@ -83,13 +83,13 @@ impl Standstill {
         let mut both = self.last.iter().zip(seen);
         let is_over = both.all(|(one, other)| one.words.turns != other.words.turns);
         if !is_over {
-            return Shown::Nothing;
+            return SampleResult::Nothing;
         }
         self.last = seen.to_vec();
         if self.told || seen.is_empty() || now - self.since < patience {
-            return Shown::Nothing;
+            return SampleResult::Nothing;
         }
-        Shown::Stillness
+        SampleResult::Stillness
     }
 
     /// Resets the state: a rank is outside MPI, or ranks are held.
@@ -120,8 +120,8 @@ impl Daemon {
         if self.standstill.next.is_none_or(|at| at > now) {
             return;
         }
-        let in_mpi = |rank: &Rank| rank.alive && rank.phase == Phase::Greeted;
-        if !self.ranks.iter().any(in_mpi) || self.ending.is_killing().is_some() {
+        let in_mpi = |rank: &LocalRank| rank.alive && rank.phase == RankPhase::InMpi;
+        if !self.ranks.iter().any(in_mpi) || self.termination.is_killing().is_some() {
             self.standstill = Standstill::new();
             return;
         }
@@ -133,43 +133,43 @@ impl Daemon {
         let wishes = seen.iter().map(|one| one.words.patience_s);
         let patience = Duration::from_secs(wishes.max().unwrap_or(0).into());
         let shown = self.standstill.look(now, &seen, patience);
-        if shown == Shown::Stillness && self.is_sure(now, &seen) {
+        if shown == SampleResult::Stillness && self.is_sure(now, &seen) {
             self.standstill.told = true;
-            self.tell(&Event::Standstill(patience.as_secs()));
+            self.send_event(&NodeEvent::Standstill(patience.as_secs()));
         }
         self.standstill.look_again(now, patience);
     }
 
     /// Samples all running ranks; `None` where one is outside MPI, so that there is no standstill, or has disabled
     /// the report.
-    fn look_at_waits(&self) -> Option<Vec<Seen>> {
+    fn look_at_waits(&self) -> Option<Vec<WaitSample>> {
         if self.hold != Hold::No {
             return None;
         }
         let alive = (0..).zip(&self.ranks).filter(|(_, rank)| rank.alive);
         let words = alive.map(|(local, rank)| {
-            if rank.phase != Phase::Greeted {
+            if rank.phase != RankPhase::InMpi {
                 return None;
             }
             let segment = self.segment_of(rank)?;
             let words = read_words(segment, self.job.local_size(), local)?;
-            let pid = rank.greeter;
-            (words.patience_s != 0).then_some(Seen { pid, words })
+            let pid = rank.mpi_pid;
+            (words.patience_s != 0).then_some(WaitSample { pid, words })
         });
         words.collect()
     }
 
     /// The segment of the program that a rank runs now.
-    fn segment_of(&self, rank: &Rank) -> Option<&OwnedFd> {
+    fn segment_of(&self, rank: &LocalRank) -> Option<&OwnedFd> {
         match rank.finalized {
-            0 => Some(&self.nest.segment),
+            0 => Some(&self.spawn_context.segment),
             round => self.later_segments.get(&round).map(AsRef::as_ref),
         }
     }
 
     /// Whether a second round confirms the first, no rank is being debugged, and no other thread of a rank is
     /// working.
-    fn is_sure(&mut self, now: Instant, seen: &[Seen]) -> bool {
+    fn is_sure(&mut self, now: Instant, seen: &[WaitSample]) -> bool {
         let others = seen.iter().filter(|one| one.words.beside_others);
         let wanted: Option<Wanted> = others.flat_map(|one| wanted_by_threads(one.pid)).collect();
         let shown = wanted.map(|wanted| (now, wanted));
@@ -223,8 +223,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    fn seen(words: &[(u32, u32)]) -> Vec<Seen> {
-        let of = |(pid, (begun, turns)): (u32, &(u32, u32))| Seen {
+    fn seen(words: &[(u32, u32)]) -> Vec<WaitSample> {
+        let of = |(pid, (begun, turns)): (u32, &(u32, u32))| WaitSample {
             pid,
             words: WaitsSeen {
                 patience_s: 60,
@@ -241,7 +241,7 @@ mod tests {
         let start = still.since;
         let look = |(second, words): &(u64, &[(u32, u32)])| {
             let now = start + Duration::from_secs(*second);
-            still.look(now, &seen(words), PATIENCE) == Shown::Stillness
+            still.look(now, &seen(words), PATIENCE) == SampleResult::Stillness
         };
         looks.iter().map(look).collect()
     }
@@ -290,10 +290,10 @@ mod tests {
         let start = still.since;
         let later = |second| start + Duration::from_secs(second);
         let mut look = |second, words| still.look(later(second), &seen(&[words]), PATIENCE);
-        assert_eq!(look(200, (1, 3)), Shown::Nothing);
-        assert_eq!(look(300, (2, 4)), Shown::Nothing);
-        assert_eq!(look(330, (2, 5)), Shown::Nothing);
-        assert_eq!(look(360, (2, 6)), Shown::Stillness);
+        assert_eq!(look(200, (1, 3)), SampleResult::Nothing);
+        assert_eq!(look(300, (2, 4)), SampleResult::Nothing);
+        assert_eq!(look(330, (2, 5)), SampleResult::Nothing);
+        assert_eq!(look(360, (2, 6)), SampleResult::Stillness);
     }
 
     #[test]

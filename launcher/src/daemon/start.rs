@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Start-up of the daemon and of its ranks.
 
-use super::birth::{self, Ends, Nest};
-use super::ending::Ending;
-use super::far::{self, Found};
+use super::exec::{self, RankDescriptors, SpawnContext};
 use super::hold::Hold;
-use super::input::Input;
-use super::look::Look;
+use super::input::RankInput;
 use super::pmi_server::{self, PmiServer};
 use super::probe::Probes;
-use super::rank::Rank;
+use super::rank::LocalRank;
 use super::records::Records;
+use super::remote_setup::{self, HostSetup};
 use super::standstill::Standstill;
-use super::streams::{Prompts, Streams};
+use super::streams::{OutputStreams, Prompts};
+use super::termination::Termination;
+use super::wait_query::WaitQuery;
 use super::{Daemon, Interests, SCRATCH_BYTES, Token, control, interest};
-use crate::cli::Reader;
-use crate::edge::Edge;
+use crate::cli::StdinTarget;
+use crate::connection::Connection;
 use crate::failure::counted;
 use crate::front;
 use crate::job::{NodeJob, random_u64};
-use crate::link::{Event, Order, Phase, Stream};
+use crate::link::{NodeEvent, NodePhase, Order, OutputStream};
 use crate::program::{NoProgram, cause};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -43,10 +43,10 @@ const DESCRIPTORS_PER_RANK: u64 = 4;
 const DESCRIPTORS_BESIDES: u64 = 40;
 
 /// Runs the node daemon in this process, which was forked for it: serves the job that the front sends over `front`.
-pub(crate) fn serve(mut edge: Edge) -> u8 {
-    match begin(&mut edge) {
-        Ok(Some((job, equipment))) => {
-            let mut daemon = Daemon::new(job, edge, equipment);
+pub(crate) fn serve(mut front: Connection) -> u8 {
+    match begin(&mut front) {
+        Ok(Some((job, resources))) => {
+            let mut daemon = Daemon::new(job, front, resources);
             daemon.start_ranks();
             daemon.run();
             0
@@ -54,48 +54,48 @@ pub(crate) fn serve(mut edge: Edge) -> u8 {
         // The front is gone or has given up before the job was complete.
         Ok(None) => 0,
         Err(NoProgram { words, code }) => {
-            Event::Broken { words, code }.put(&mut edge.outbox);
+            NodeEvent::Broken { words, code }.put(&mut front.outbox);
             // Fits into the socket's buffer, so one write sends it.
-            let _ = edge.flush();
+            let _ = front.flush();
             1
         }
     }
 }
 
-fn begin(edge: &mut Edge) -> Result<Option<(NodeJob, Equipment)>, NoProgram> {
+fn begin(front: &mut Connection) -> Result<Option<(NodeJob, DaemonResources)>, NoProgram> {
     let broken = |words| NoProgram { words, code: 1 };
     detach()
         .map_err(said("leave the terminal"))
         .map_err(broken)?;
-    let Some(mut job) = hear_job(edge).map_err(broken)? else {
+    let Some(mut job) = receive_job(front).map_err(broken)? else {
         return Ok(None);
     };
     let found = match job.far {
-        Some(far) => far::look(&mut job, far)?,
-        None => Found::default(),
+        Some(far) => remote_setup::look(&mut job, far)?,
+        None => HostSetup::default(),
     };
-    let mut equipment = Equipment::get(&job, edge).map_err(broken)?;
-    equipment.left = found.left;
+    let mut resources = DaemonResources::get(&job, front).map_err(broken)?;
+    resources.left = found.stats_file;
     // On the launcher's own machine there are no other daemons to wait for.
     job.begun.ready = front::now();
     if job.far.is_some() {
-        Event::Ready.put(&mut edge.outbox);
-        match hear_order(edge).map_err(broken)? {
+        NodeEvent::Ready.put(&mut front.outbox);
+        match receive_order(front).map_err(broken)? {
             Some(Order::Start(begun)) => job.begun = begun,
             _ => return Ok(None),
         }
-        let told = found.told.into_iter();
-        told.for_each(|words| Event::Notice(words).put(&mut edge.outbox));
+        let told = found.notices.into_iter();
+        told.for_each(|words| NodeEvent::Notice(words).put(&mut front.outbox));
     }
-    equipment.nest.ordered_at = front::now();
-    Ok(Some((*job, equipment)))
+    resources.spawn_context.ordered_at = front::now();
+    Ok(Some((*job, resources)))
 }
 
 /// Waits for the job and its programs.
-fn hear_job(edge: &mut Edge) -> Result<Option<Box<NodeJob>>, String> {
+fn receive_job(front: &mut Connection) -> Result<Option<Box<NodeJob>>, String> {
     let mut told = Vec::new();
     loop {
-        match hear_order(edge)? {
+        match receive_order(front)? {
             Some(Order::Programs(programs)) => told = programs,
             Some(Order::Job(mut job)) => {
                 let is_complete = job.complete(told);
@@ -112,10 +112,10 @@ fn other_release() -> String {
 
 /// Waits for the next order before ranks are started: programs, job, or start. `None`: the front is gone, or has
 /// given up the job.
-fn hear_order(edge: &mut Edge) -> Result<Option<Order>, String> {
+fn receive_order(front: &mut Connection) -> Result<Option<Order>, String> {
     let mut scratch = vec![0; SCRATCH_BYTES];
     loop {
-        match Order::take(&mut edge.inbox) {
+        match Order::take(&mut front.inbox) {
             Ok(Some(order @ (Order::Programs(_) | Order::Job(_) | Order::Start(_)))) => {
                 return Ok(Some(order));
             }
@@ -123,18 +123,18 @@ fn hear_order(edge: &mut Edge) -> Result<Option<Order>, String> {
             Ok(None) => {}
             Ok(Some(_)) | Err(_) => return Err(other_release()),
         }
-        let Ok(is_flushed) = edge.flush() else {
+        let Ok(is_flushed) = front.flush() else {
             return Ok(None);
         };
-        let mut asked = vec![PollFd::new(edge.reading(), PollFlags::POLLIN)];
+        let mut asked = vec![PollFd::new(front.reading(), PollFlags::POLLIN)];
         if !is_flushed {
-            asked.push(PollFd::new(edge.writing(), PollFlags::POLLOUT));
+            asked.push(PollFd::new(front.writing(), PollFlags::POLLOUT));
         }
         match poll(&mut asked, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(said("wait for its job")(error)),
         }
-        if edge.fill(&mut scratch).is_err() {
+        if front.fill(&mut scratch).is_err() {
             return Ok(None);
         }
     }
@@ -146,31 +146,32 @@ fn said(what: &'static str) -> impl Fn(Errno) -> String {
 }
 
 /// System resources that a daemon opens before the first rank.
-struct Equipment {
-    nest: Nest,
+struct DaemonResources {
+    spawn_context: SpawnContext,
     poller: Epoll,
     signals: SignalFd,
     listener: UnixListener,
-    complaints: OwnedFd,
-    streams: Streams,
+    failure_pipe: OwnedFd,
+    streams: OutputStreams,
     left: Option<File>,
 }
 
-impl Equipment {
-    fn get(job: &NodeJob, edge: &Edge) -> Result<Self, String> {
+impl DaemonResources {
+    fn get(job: &NodeJob, front: &Connection) -> Result<Self, String> {
         let files = enough_descriptors(job.local_size(), job.input)?;
         let blocked = block_child_signal().map_err(said("watch its children"))?;
         let address = format!("rmpi-{}-{:08x}", std::process::id(), random_u64()? >> 32);
         let listener = control::listener(&address).map_err(said("listen to its ranks"))?;
-        let (complaints, rank_side) = pipe2(OFlag::O_CLOEXEC).map_err(said("make a pipe"))?;
-        fcntl(&complaints, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(said("set up a pipe"))?;
-        let nest = Nest {
+        let (failure_pipe, rank_side) = pipe2(OFlag::O_CLOEXEC).map_err(said("make a pipe"))?;
+        fcntl(&failure_pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
+            .map_err(said("set up a pipe"))?;
+        let spawn_context = SpawnContext {
             daemon: Pid::this(),
             ranks: ranks_of(job)?,
             nodes: NodeMap::parse(&job.nodes, job.size),
             address,
             segment: Rc::new(node_segment::make(job.keys.job, job.local_size())?),
-            complaints: rank_side,
+            failure_pipe: rank_side,
             ordered_at: Duration::ZERO,
             signals: blocked,
             files,
@@ -179,23 +180,23 @@ impl Equipment {
         child.add(Signal::SIGCHLD);
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let signals = SignalFd::with_flags(&child, flags).map_err(said("watch its children"))?;
-        let streams = Streams::new(prompts(job)).map_err(said("watch output"))?;
+        let streams = OutputStreams::new(prompts(job)).map_err(said("watch output"))?;
         let poller = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(said("make a poller"))?;
         let add = |descriptor: std::os::fd::BorrowedFd<'_>, token| {
             poller
                 .add(descriptor, interest(EpollFlags::EPOLLIN, token))
                 .map_err(said("fill a poller"))
         };
-        add(edge.reading(), Token::Edge)?;
+        add(front.reading(), Token::Front)?;
         add(signals.as_fd(), Token::Signals)?;
         add(listener.as_fd(), Token::Listener)?;
         add(streams.poller.0.as_fd(), Token::Streams)?;
         Ok(Self {
-            nest,
+            spawn_context,
             poller,
             signals,
             listener,
-            complaints,
+            failure_pipe,
             streams,
             left: None,
         })
@@ -203,28 +204,28 @@ impl Equipment {
 }
 
 impl Daemon {
-    fn new(job: NodeJob, edge: Edge, equipment: Equipment) -> Self {
-        let Equipment {
-            nest,
+    fn new(job: NodeJob, front: Connection, resources: DaemonResources) -> Self {
+        let DaemonResources {
+            spawn_context,
             poller,
             signals,
             listener,
-            complaints,
+            failure_pipe,
             streams,
             left,
-        } = equipment;
+        } = resources;
         let ranks = Vec::with_capacity(job.ranks.len());
         let records = Records::new(job.ranks.iter().map(|placed| placed.rank), job.size);
         let hold = Hold::of(&job);
-        let pmi = PmiServer::new(job.local_size(), job.size, nest.nodes.as_ref());
+        let pmi = PmiServer::new(job.local_size(), job.size, spawn_context.nodes.as_ref());
         Self {
             job,
-            nest,
-            edge,
+            spawn_context,
+            front,
             poller,
             signals,
             listener,
-            complaints,
+            failure_pipe,
             ranks,
             by_pid: HashMap::new(),
             records,
@@ -234,38 +235,38 @@ impl Daemon {
             visitor_count: 0,
             streams,
             interests: Interests {
-                edge_writes: false,
+                front_writes: false,
                 streams: true,
             },
-            input: Input::default(),
-            ending: Ending::new(),
+            input: RankInput::default(),
+            termination: Termination::new(),
             hold,
             tools: Vec::new(),
-            look: Look::default(),
+            wait_query: WaitQuery::default(),
             has_remarked: false,
             probes: Probes::new(),
             standstill: Standstill::new(),
-            tended_at: None,
+            affinity_checked_at: None,
             left,
             scratch: vec![0; SCRATCH_BYTES],
         }
     }
 
     /// Reports where it has found the programs, if the front could not inspect this host.
-    fn tell_programs(&mut self) {
+    fn report_programs(&mut self) {
         let programs = self.job.far.map_or(0, |_| self.job.programs.len());
         for (app, number) in (0..programs).zip(0..) {
             let its = self.job.ranks.iter().filter(|placed| placed.app == number);
             let ranks: Vec<u32> = its.map(|placed| placed.rank).collect();
             if !ranks.is_empty() {
                 let path = self.job.programs[app].path.clone();
-                self.tell(&Event::Program { path, ranks });
+                self.send_event(&NodeEvent::Program { path, ranks });
             }
         }
     }
 
     fn start_ranks(&mut self) {
-        self.tell_programs();
+        self.report_programs();
         let nothing = match File::open("/dev/null") {
             Ok(file) => OwnedFd::from(file),
             Err(error) => return self.broken(format!("cannot open /dev/null: {}", cause(&error))),
@@ -276,11 +277,11 @@ impl Daemon {
         let started = placed
             .zip(&self.ranks)
             .map(|(placed, rank)| (placed.rank, rank.pid));
-        let started = Event::Started(started.collect());
-        self.tell(&started);
+        let started = NodeEvent::Started(started.collect());
+        self.send_event(&started);
         match problem {
             Some((local, error)) => self.broken(self.too_few(local, error)),
-            None => self.reached(Phase::Started),
+            None => self.reached(NodePhase::Started),
         }
     }
 
@@ -295,22 +296,22 @@ impl Daemon {
         } else {
             None
         };
-        let ends = Ends {
+        let descriptors = RankDescriptors {
             input: input_end.as_ref().unwrap_or(nothing).as_fd(),
             output: output_end.as_fd(),
             error: error_end.as_fd(),
             control: control_end.as_fd(),
             pmi: pmi_end.as_fd(),
         };
-        let pid = birth::start(&self.job, &self.nest, local, &ends)?;
+        let pid = exec::start(&self.job, &self.spawn_context, local, &descriptors)?;
         // From here on the rank exists, so it is recorded whatever else fails.
         let listen = interest(EpollFlags::EPOLLIN, Token::Control(local));
         let listening = self.poller.add(&control, listen);
-        self.ranks.push(Rank::new(pid, control));
+        self.ranks.push(LocalRank::new(pid, control));
         self.by_pid.insert(pid, local);
-        self.begin_pmi(local, pmi)?;
-        self.streams.add(rank, Stream::Out, output)?;
-        self.streams.add(rank, Stream::Err, error)?;
+        self.open_pmi(local, pmi)?;
+        self.streams.add(rank, OutputStream::Out, output)?;
+        self.streams.add(rank, OutputStream::Err, error)?;
         listening
     }
 
@@ -353,8 +354,8 @@ fn detach() -> Result<(), Errno> {
 }
 
 /// Raises the limit of open files for the descriptors of all ranks; returns the previous limit, which ranks get.
-fn enough_descriptors(ranks: u32, input: Reader) -> Result<(rlim_t, rlim_t), String> {
-    let each = DESCRIPTORS_PER_RANK + u64::from(input == Reader::All);
+fn enough_descriptors(ranks: u32, input: StdinTarget) -> Result<(rlim_t, rlim_t), String> {
+    let each = DESCRIPTORS_PER_RANK + u64::from(input == StdinTarget::All);
     let needed = u64::from(ranks) * each + DESCRIPTORS_BESIDES;
     let limit = Resource::RLIMIT_NOFILE;
     let (soft, hard) = getrlimit(limit).map_err(|error| {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Standard output and error of the ranks: read, split at line ends, and forwarded against the front's credit.
 
-use crate::lines::Lines;
-use crate::link::{Event, OUTPUT_WINDOW_BYTES, Stream};
+use crate::line_buffer::LineBuffer;
+use crate::link::{NodeEvent, OUTPUT_WINDOW_BYTES, OutputStream};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -23,25 +23,25 @@ pub(crate) enum Prompts {
     None,
 }
 
-struct Source {
+struct OutputPipe {
     rank: u32,
-    stream: Stream,
+    stream: OutputStream,
     pipe: OwnedFd,
-    lines: Lines,
+    lines: LineBuffer,
 }
 
 /// The output streams of all ranks of a node.
-pub(crate) struct Streams {
+pub(crate) struct OutputStreams {
     /// Readable when one of the streams is.
     pub(crate) poller: Epoll,
-    sources: Vec<Option<Source>>,
+    sources: Vec<Option<OutputPipe>>,
     open: usize,
     credit: i64,
     prompts: Prompts,
     prompt_at: Option<Instant>,
 }
 
-impl Streams {
+impl OutputStreams {
     pub(crate) fn new(prompts: Prompts) -> Result<Self, Errno> {
         Ok(Self {
             poller: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
@@ -54,15 +54,20 @@ impl Streams {
     }
 
     /// Adds a stream; streams are added in the order of local ranks, two per rank.
-    pub(crate) fn add(&mut self, rank: u32, stream: Stream, pipe: OwnedFd) -> Result<(), Errno> {
+    pub(crate) fn add(
+        &mut self,
+        rank: u32,
+        stream: OutputStream,
+        pipe: OwnedFd,
+    ) -> Result<(), Errno> {
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let event = EpollEvent::new(EpollFlags::EPOLLIN, self.sources.len() as u64);
         self.poller.add(&pipe, event)?;
-        self.sources.push(Some(Source {
+        self.sources.push(Some(OutputPipe {
             rank,
             stream,
             pipe,
-            lines: Lines::default(),
+            lines: LineBuffer::default(),
         }));
         self.open += 1;
         Ok(())
@@ -184,9 +189,9 @@ impl Streams {
 }
 
 /// Queues output; returns the credit that it costs.
-fn send(source: &Source, bytes: Vec<u8>, out: &mut Vec<u8>) -> i64 {
+fn send(source: &OutputPipe, bytes: Vec<u8>, out: &mut Vec<u8>) -> i64 {
     let count = bytes.len() as u64;
-    Event::Output {
+    NodeEvent::Output {
         rank: source.rank,
         stream: source.stream,
         bytes,

@@ -2,10 +2,10 @@
 //! Starts a debugger's own program on a host, where it can attach to the ranks.
 
 use super::Daemon;
-use super::birth::Nest;
+use super::exec::SpawnContext;
 use crate::prepare::OWN_VARIABLES;
 use crate::program::cause;
-use crate::spawn::Tie;
+use crate::spawn::ChildSetup;
 use std::ffi::{CString, OsStr};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +17,7 @@ impl Daemon {
         let Some((program, arguments)) = words.split_first() else {
             return;
         };
-        match start(&self.nest, program, arguments) {
+        match start(&self.spawn_context, program, arguments) {
             Ok(pid) => self.tools.push(pid),
             Err(error) => self.notice(format!(
                 "cannot start {}, which the debugger wants on each host: {}; the job goes on without it",
@@ -29,7 +29,11 @@ impl Daemon {
 }
 
 /// With the launcher's folder and environment. Its output goes to standard error, and it ends with the daemon.
-fn start(nest: &Nest, program: &CString, arguments: &[CString]) -> std::io::Result<u32> {
+fn start(
+    spawn_context: &SpawnContext,
+    program: &CString,
+    arguments: &[CString],
+) -> std::io::Result<u32> {
     let text = |word: &CString| OsStr::from_bytes(word.to_bytes()).to_owned();
     let words = std::io::stderr().as_fd().try_clone_to_owned()?;
     let mut command = Command::new(text(program));
@@ -38,10 +42,10 @@ fn start(nest: &Nest, program: &CString, arguments: &[CString]) -> std::io::Resu
     for variable in OWN_VARIABLES {
         command.env_remove(variable);
     }
-    let tie = Tie {
-        files: Some(nest.files),
-        ..Tie::here(nest.signals)
+    let setup = ChildSetup {
+        files: Some(spawn_context.files),
+        ..ChildSetup::here(spawn_context.signals)
     };
-    tie.hold(&mut command);
+    setup.apply_to(&mut command);
     Ok(command.spawn()?.id())
 }

@@ -127,7 +127,7 @@ impl Debugger {
     }
 
     /// The pending request of the debugger.
-    pub(crate) fn asked(&mut self) -> Option<Wish> {
+    pub(crate) fn asked(&mut self) -> Option<DebuggerRequest> {
         // All bytes written so far are one request.
         let mut bytes = [0; 64];
         let mut any = false;
@@ -138,9 +138,9 @@ impl Debugger {
             return None;
         }
         if self.gdb.as_mut().is_some_and(Gdb::attaches) {
-            return Some(Wish::Release);
+            return Some(DebuggerRequest::Release);
         }
-        self.starter.tool().map(Wish::Tool)
+        self.starter.tool().map(DebuggerRequest::Tool)
     }
 }
 
@@ -210,7 +210,7 @@ impl Processes {
 
 /// A debugger's request to a running job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum DebuggerRequest {
     /// Release the ranks.
     Release,
     /// Start this program on each host.

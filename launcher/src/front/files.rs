@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `--output`: one file per rank and stream.
 
-use crate::link::Stream;
+use crate::link::OutputStream;
 use crate::program::cause;
 use nix::errno::Errno;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ const MOST_OPEN: usize = 128;
 pub(crate) struct Files {
     folder: PathBuf,
     digits: usize,
-    open: HashMap<(u32, Stream), File>,
+    open: HashMap<(u32, OutputStream), File>,
 }
 
 impl Files {
@@ -41,7 +41,7 @@ impl Files {
             open: HashMap::new(),
         };
         for rank in 0..ranks {
-            for stream in [Stream::Out, Stream::Err] {
+            for stream in [OutputStream::Out, OutputStream::Err] {
                 let path = files.path(rank, stream);
                 File::create(&path).map_err(|error| said(&path, &error))?;
             }
@@ -50,17 +50,22 @@ impl Files {
     }
 
     /// The path of a rank's file; numbers have equal length, so that names sort.
-    pub(crate) fn path(&self, rank: u32, stream: Stream) -> PathBuf {
+    pub(crate) fn path(&self, rank: u32, stream: OutputStream) -> PathBuf {
         let end = match stream {
-            Stream::Out => "out",
-            Stream::Err => "err",
+            OutputStream::Out => "out",
+            OutputStream::Err => "err",
         };
         let digits = self.digits;
         self.folder.join(format!("rank.{rank:0digits$}.{end}"))
     }
 
     /// Appends to a rank's file.
-    pub(crate) fn write(&mut self, rank: u32, stream: Stream, bytes: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn write(
+        &mut self,
+        rank: u32,
+        stream: OutputStream,
+        bytes: &[u8],
+    ) -> Result<(), Errno> {
         let known = (rank, stream);
         let result = match self.open.get_mut(&known) {
             Some(file) => file.write_all(bytes),
@@ -69,7 +74,7 @@ impl Files {
         result.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
     }
 
-    fn reopen(&mut self, (rank, stream): (u32, Stream)) -> Result<&mut File, Error> {
+    fn reopen(&mut self, (rank, stream): (u32, OutputStream)) -> Result<&mut File, Error> {
         let file = OpenOptions::new()
             .append(true)
             .open(self.path(rank, stream))?;
@@ -91,12 +96,14 @@ mod tests {
         let mut files = Files::create(&inner, 200).unwrap();
         for turn in ["one\n", "two\n"] {
             for rank in 0..200 {
-                files.write(rank, Stream::Out, turn.as_bytes()).unwrap();
+                files
+                    .write(rank, OutputStream::Out, turn.as_bytes())
+                    .unwrap();
             }
         }
         assert!(files.open.len() <= MOST_OPEN);
         for rank in 0..200 {
-            let text = std::fs::read_to_string(files.path(rank, Stream::Out)).unwrap();
+            let text = std::fs::read_to_string(files.path(rank, OutputStream::Out)).unwrap();
             assert_eq!(text, "one\ntwo\n");
         }
         assert!(inner.join("rank.007.err").exists());
@@ -107,7 +114,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("rank.0.out"), "old").unwrap();
         let files = Files::create(folder.path(), 1).unwrap();
-        assert_eq!(std::fs::read(files.path(0, Stream::Out)).unwrap(), b"");
+        assert_eq!(
+            std::fs::read(files.path(0, OutputStream::Out)).unwrap(),
+            b""
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::Signals;
 use super::input::in_foreground;
 use crate::prepare;
 use crate::program::{self, cause};
-use crate::spawn::{self, Tie};
+use crate::spawn::{self, ChildSetup};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgrp, tcsetpgrp};
 use std::ffi::{OsStr, OsString};
@@ -23,13 +23,13 @@ pub(crate) struct Gdb {
     ranks: Vec<u32>,
     signals: Signals,
     /// By node, unless it is on this machine: its host, and how `gdbserver` is started there.
-    ways: Vec<Option<Reach>>,
-    session: Option<Session>,
+    targets: Vec<Option<RemoteTarget>>,
+    session: Option<GdbSession>,
 }
 
 /// How ranks of another host are reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Reach {
+pub(crate) struct RemoteTarget {
     /// Name as the user typed it.
     pub(crate) host: String,
     /// Command line of the remote shell, for a shell, without the command to run there.
@@ -38,7 +38,7 @@ pub(crate) struct Reach {
 
 /// A running gdb.
 #[derive(Debug)]
-struct Session {
+struct GdbSession {
     child: Child,
     /// Pidfd of gdb.
     ended: OwnedFd,
@@ -68,14 +68,14 @@ impl Gdb {
             program,
             ranks: ranks.to_owned(),
             signals,
-            ways: Vec::new(),
+            targets: Vec::new(),
             session: None,
         }
     }
 
     /// Sets how each node is reached; by default all are on this machine.
-    pub(crate) fn reaching(self, ways: Vec<Option<Reach>>) -> Self {
-        Self { ways, ..self }
+    pub(crate) fn reaching(self, targets: Vec<Option<RemoteTarget>>) -> Self {
+        Self { targets, ..self }
     }
 
     /// Starts gdb; it attaches to its ranks, found by `process` as node and pid, and then writes to `fifo`.
@@ -88,7 +88,7 @@ impl Gdb {
         let mut command = Command::new(&self.program);
         command.args(BEGIN);
         let commands = prepare::shared("rmpi/gdb/rmpi.py");
-        if commands.is_none() && self.ways.iter().any(Option::is_some) {
+        if commands.is_none() && self.targets.iter().any(Option::is_some) {
             return Err("--gdb: share/rmpi/gdb/rmpi.py of this installation is missing, by which gdb comes to ranks of \
                         other hosts; install rmpi again"
                 .to_owned());
@@ -101,11 +101,11 @@ impl Gdb {
         for line in self.lines(fifo, process) {
             command.args(["-ex", &line]);
         }
-        let tie = Tie {
+        let setup = ChildSetup {
             terminal,
-            ..Tie::here(self.signals.before())
+            ..ChildSetup::here(self.signals.before())
         };
-        tie.hold(&mut command);
+        setup.apply_to(&mut command);
         let started = command.spawn().and_then(|child| {
             let ended = spawn::watch(child.id())?;
             Ok((child, ended))
@@ -113,7 +113,7 @@ impl Gdb {
         let path = self.program.display();
         let (child, ended) =
             started.map_err(|error| format!("cannot start {path}: {}", cause(&error)))?;
-        self.session = Some(Session {
+        self.session = Some(GdbSession {
             child,
             ended,
             terminal,
@@ -125,7 +125,7 @@ impl Gdb {
     /// The gdb commands.
     fn lines(&self, fifo: &str, process: impl Fn(u32) -> Option<(usize, u32)>) -> Vec<String> {
         let mut lines = vec!["set schedule-multiple on".to_owned()];
-        if self.ways.iter().any(Option::is_some) {
+        if self.targets.iter().any(Option::is_some) {
             // Without it, gdb continues the ranks of one host only.
             lines.push("maint set target-non-stop on".to_owned());
         }
@@ -136,8 +136,8 @@ impl Gdb {
                 lines.push(format!("inferior {number}"));
             }
             let (node, pid) = process(*rank).unwrap_or_default();
-            lines.push(match self.ways.get(node) {
-                Some(Some(Reach { host, line })) => format!("mpi reach {host} {pid} {line}"),
+            lines.push(match self.targets.get(node) {
+                Some(Some(RemoteTarget { host, line })) => format!("mpi reach {host} {pid} {line}"),
                 _ => format!("attach {pid}"),
             });
             told.push(format!("rank {rank} is inferior {number}"));
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn ranks_of_another_host_are_reached_there() {
-        let reach = Reach {
+        let reach = RemoteTarget {
             host: "b".to_owned(),
             line: "ssh -x b".to_owned(),
         };

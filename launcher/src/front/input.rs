@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// State of standard input.
-pub(crate) struct Input {
+pub(crate) struct StdinReader {
     open: bool,
     credit: u64,
     terminal: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Input {
     error: Option<Errno>,
 }
 
-impl Input {
+impl StdinReader {
     pub(crate) fn new(open: bool) -> Self {
         Self {
             open,

@@ -2,10 +2,10 @@
 //! Loss of a host, a daemon or the shepherd: the consequences for the job, and the clean-up of processes.
 
 use super::{Front, GIVE_UP_AFTER};
+use crate::escalation::Escalation;
 use crate::failure::signal_words;
-use crate::ladder::Ladder;
-use crate::link::Event;
-use crate::shepherd::words::Loss;
+use crate::link::NodeEvent;
+use crate::shepherd::protocol::NodeLoss;
 use crate::spawn::{self, Reaped};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 impl Front {
     /// A host cannot be reached any more, or has lost its daemon. Its ranks count as failed.
-    pub(super) fn host_is_lost(&mut self, node: usize, loss: &Loss) {
+    pub(super) fn host_is_lost(&mut self, node: usize, loss: &NodeLoss) {
         if self.nodes.is_gone(node) {
             return;
         }
         let words = format!("host {}: {}", self.nodes.host(node), loss.words);
-        if self.keep_going && self.ladder.is_none() {
+        if self.keep_going && self.escalation.is_none() {
             self.code.get_or_insert(loss.code);
             self.say(&format!("{words}; the others go on"));
             let ranks = self.nodes.tell_lost(node, &words);
@@ -27,7 +27,7 @@ impl Front {
             *count += ranks;
         } else {
             let words = format!("{words}; the job is ended");
-            self.end(Ladder::failure, loss.code, &words);
+            self.end(Escalation::failure, loss.code, &words);
         }
         let news = self.nodes.lost_far(node);
         news.into_iter().for_each(|event| self.hear(node, event));
@@ -35,16 +35,16 @@ impl Front {
 
     /// A daemon or the shepherd has ended unexpectedly. The ranks of its nodes are killed with it, and this process
     /// adopts their leftovers; the ranks of other nodes are ended.
-    pub(super) fn way_is_gone(&mut self, way: usize) {
-        let lives = |front: &Self| !front.nodes.living_over(way).is_empty();
-        while self.nodes.fill(way, &mut self.scratch).is_ok() && lives(self) {
-            self.hear_events(way);
+    pub(super) fn link_is_gone(&mut self, link: usize) {
+        let lives = |front: &Self| !front.nodes.living_over(link).is_empty();
+        while self.nodes.fill(link, &mut self.scratch).is_ok() && lives(self) {
+            self.hear_events(link);
         }
-        let lost = self.nodes.living_over(way);
+        let lost = self.nodes.living_over(link);
         if lost.is_empty() {
             return;
         }
-        let (process, is_shepherd) = self.nodes.process_of(way);
+        let (process, is_shepherd) = self.nodes.process_of(link);
         let is_last = self.nodes.living().count() == lost.len();
         let ending = match is_last {
             true => clear_up(process),
@@ -59,7 +59,7 @@ impl Front {
         let words = format!("the {role} (pid {process}) {how}");
         if !is_last {
             let words = format!("{words}, the job is ended");
-            self.end(Ladder::kill, code, &words);
+            self.end(Escalation::kill, code, &words);
         } else if self.code.is_none() {
             let words = format!("{words}; all ranks were killed");
             self.say(&words);
@@ -69,7 +69,7 @@ impl Front {
         for node in lost {
             for event in self.nodes.lost(node) {
                 match event {
-                    Event::Gone(gone) if is_last => self.tell_end(&gone),
+                    NodeEvent::Ended(gone) if is_last => self.tell_end(&gone),
                     _ if is_last => (),
                     event => self.hear(node, event),
                 }
@@ -79,25 +79,25 @@ impl Front {
 }
 
 /// Describes the unexpected end of a daemon; returns text and exit code of the job.
-pub(crate) fn words_of(ending: Option<spawn::Ending>) -> (String, u8) {
+pub(crate) fn words_of(ending: Option<spawn::ChildExit>) -> (String, u8) {
     match ending {
-        Some(spawn::Ending::Signal { number, .. }) => (
+        Some(spawn::ChildExit::Signal { number, .. }) => (
             format!("was killed by signal {number} ({})", signal_words(number).0),
             u8::try_from(128 + number).unwrap_or(1),
         ),
-        Some(spawn::Ending::Code(code)) => (format!("ended with code {code}"), 1),
+        Some(spawn::ChildExit::Code(code)) => (format!("ended with code {code}"), 1),
         None => ("is gone".to_owned(), 1),
     }
 }
 
 /// Kills a daemon whose connection is closed, and reaps it.
-fn end_of(daemon: u32) -> Option<spawn::Ending> {
+fn end_of(daemon: u32) -> Option<spawn::ChildExit> {
     let daemon = Pid::from_raw(daemon.cast_signed());
     // No effect if it has terminated already.
     let _ = kill(daemon, Signal::SIGKILL);
     match waitpid(daemon, None) {
-        Ok(WaitStatus::Exited(_, code)) => Some(spawn::Ending::Code(code)),
-        Ok(WaitStatus::Signaled(_, signal, core)) => Some(spawn::Ending::Signal {
+        Ok(WaitStatus::Exited(_, code)) => Some(spawn::ChildExit::Code(code)),
+        Ok(WaitStatus::Signaled(_, signal, core)) => Some(spawn::ChildExit::Signal {
             number: signal as i32,
             core,
         }),
@@ -121,7 +121,7 @@ pub(crate) fn wait_or_clear_up(shepherd: u32) {
 }
 
 /// Kills all descendants; returns how `daemon` ended.
-pub(super) fn clear_up(daemon: u32) -> Option<spawn::Ending> {
+pub(super) fn clear_up(daemon: u32) -> Option<spawn::ChildExit> {
     let until = Instant::now() + GIVE_UP_AFTER;
     let mut ended = None;
     while Instant::now() < until {

@@ -2,50 +2,50 @@
 //! The front: the job as the user sees it. It writes output, reads input, decides and reports the consequences of
 //! failures and signals, and determines the exit code.
 
-pub(crate) mod between;
 mod debugger;
 mod files;
-pub(crate) mod gather;
 mod gdb;
 mod input;
 mod loss;
+pub(crate) mod node_exchange;
 mod nodes;
 mod output;
 mod phases;
+mod query_server;
 mod signals;
-mod visits;
+pub(crate) mod startup;
 
 pub(crate) use debugger::Debugger;
 #[cfg(test)]
 pub(crate) use debugger::Processes;
 pub(crate) use files::Files;
-pub(crate) use gdb::{Gdb, Reach};
+pub(crate) use gdb::{Gdb, RemoteTarget};
 use loss::clear_up;
 pub(crate) use loss::{wait_or_clear_up, words_of};
-pub(crate) use nodes::{Heard, Node, Nodes};
-pub(crate) use phases::{Phases, now};
+pub(crate) use nodes::{Node, NodeMessage, Nodes};
+pub(crate) use phases::{PhaseTimes, now};
+pub(crate) use query_server::QueryServer;
 pub(crate) use signals::Signals;
-pub(crate) use visits::Visits;
 
-use crate::cli::{Reader, Request};
-use crate::edge::Closed;
-use crate::failure::{Failure, How, counted};
-use crate::ladder::{Ladder, Step};
-use crate::link::{Event, Gone, Order};
+use crate::cli::{JobRequest, StdinTarget};
+use crate::connection::Disconnected;
+use crate::escalation::{Escalation, EscalationStep};
+use crate::failure::{FailureCause, RankFailure, counted};
+use crate::link::{NodeEvent, NodeSummary, Order};
 use crate::prepare;
 use crate::program::cause;
-use crate::series::Series;
 use crate::spawn;
 use crate::stats::{self, Stats};
-use debugger::Wish;
-use input::Input;
+use crate::strided_ranks::StridedRanks;
+use debugger::DebuggerRequest;
+use input::StdinReader;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::signalfd::SignalFd;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
-use output::{Broken, Output};
+use output::{BrokenOutput, OutputWriter};
 use signals::ENDING;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -59,33 +59,33 @@ const TIMEOUT_CODE: u8 = 124;
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
 /// The same signal within this time counts once: `timeout` sends it to the process and to its group.
-const SAME_WISH: Duration = Duration::from_millis(200);
+const SAME_REQUEST: Duration = Duration::from_millis(200);
 
 /// Time for pending output after a second signal, once all ranks are gone.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Optional features of a job.
-pub(crate) struct Extras {
+pub(crate) struct JobFeatures {
     /// `--output`.
     pub(crate) files: Option<Files>,
     /// `--report`.
-    pub(crate) phases: Option<Phases>,
+    pub(crate) phases: Option<PhaseTimes>,
     /// `--stats`.
     pub(crate) stats: Option<Stats>,
     /// Server for queries about what the ranks of all hosts wait for.
-    pub(crate) visits: Option<Visits>,
+    pub(crate) query_server: Option<QueryServer>,
 }
 
 pub(crate) struct Front {
     nodes: Nodes,
     signals: SignalFd,
-    output: Output,
-    input: Input,
+    output: OutputWriter,
+    input: StdinReader,
     /// Length of `--timeout`, and its end. It does not run while ranks are held.
     limit: Option<Duration>,
     timeout: Option<Instant>,
     debugger: Debugger,
-    ladder: Option<Ladder>,
+    escalation: Option<Escalation>,
     code: Option<u8>,
     /// No process of the job is left.
     is_over: bool,
@@ -93,17 +93,17 @@ pub(crate) struct Front {
     quiet: bool,
     /// The pids of the ranks are printed.
     verbose: bool,
-    stdin: Reader,
+    stdin: StdinTarget,
     /// The job continues when a rank fails.
     keep_going: bool,
     /// In that case: the number of failed ranks, and the message of the first.
     failed: Option<(u32, String)>,
     /// Times of the job's phases, if the user wants a report.
-    phases: Option<Phases>,
+    phases: Option<PhaseTimes>,
     /// Records of the ranks, if the user wants statistics.
     stats: Option<Stats>,
     /// Server for queries about what the ranks of all hosts wait for.
-    visits: Option<Visits>,
+    query_server: Option<QueryServer>,
     /// A remark of a rank about its network was printed.
     has_remarked: bool,
     /// After a second signal: time limit for pending output, once all ranks are gone.
@@ -116,21 +116,21 @@ pub(crate) struct Front {
 impl Front {
     /// The front of a job whose daemons have just been forked.
     pub(crate) fn new(
-        request: &Request,
+        request: &JobRequest,
         signals: Signals,
         nodes: Nodes,
-        extras: Extras,
+        features: JobFeatures,
         debugger: Debugger,
     ) -> Result<Self, Errno> {
         let mut front = Self {
-            input: Input::new(nodes.has_readers()),
+            input: StdinReader::new(nodes.has_readers()),
             nodes,
             signals: signals.descriptor()?,
-            output: Output::new(request.tag_output, extras.files)?,
+            output: OutputWriter::new(request.tag_output, features.files)?,
             limit: request.timeout,
             timeout: None,
             debugger,
-            ladder: None,
+            escalation: None,
             code: None,
             is_over: false,
             output_until: None,
@@ -140,14 +140,14 @@ impl Front {
             stdin: request.stdin,
             keep_going: request.keep_going,
             failed: None,
-            phases: extras.phases,
-            stats: extras.stats,
-            visits: extras.visits,
+            phases: features.phases,
+            stats: features.stats,
+            query_server: features.query_server,
             has_remarked: false,
             scratch: vec![0; 64 << 10],
         };
         if let Some(stats) = &mut front.stats {
-            stats.set_hosts(stats::Hosts::of(front.nodes.hosts()));
+            stats.set_hosts(stats::RankHosts::of(front.nodes.hosts()));
         }
         if front.debugger.is_holding() {
             front.output.begin();
@@ -170,8 +170,8 @@ impl Front {
     fn attend(&mut self) {
         let lasts = |front: &Self| !front.is_over || front.debugger.gdb_end().is_some();
         while lasts(self) || !(self.output.is_idle() || self.is_late()) {
-            if let Err(way) = self.turn() {
-                self.way_is_gone(way);
+            if let Err(link) = self.turn() {
+                self.link_is_gone(link);
             }
         }
     }
@@ -182,8 +182,8 @@ impl Front {
         self.look_at_output();
         // Messages about the last output must be written, too.
         self.attend();
-        for way in 0..self.nodes.ways() {
-            match self.nodes.process_of(way) {
+        for link in 0..self.nodes.links() {
+            match self.nodes.process_of(link) {
                 // It may wait for hosts, but not for long once this connection is closed.
                 (shepherd, true) => {
                     self.nodes.hang_up();
@@ -207,21 +207,21 @@ impl Front {
     fn turn(&mut self) -> Result<(), usize> {
         let now = Instant::now();
         self.on_time(now);
-        self.look_after_visitor(now);
+        self.check_query_server(now);
         self.nodes.flush()?;
         for source in self.wait(now) {
             match source {
-                Source::Signals => self.hear_signals(),
-                Source::Output => self.look_at_output(),
-                Source::Input => self.read_input(),
-                Source::Edge(way) => {
-                    let read = self.nodes.fill(way, &mut self.scratch);
-                    read.map_err(|Closed| way)?;
-                    self.hear_events(way);
+                FrontReadiness::Signals => self.hear_signals(),
+                FrontReadiness::Output => self.look_at_output(),
+                FrontReadiness::Input => self.read_input(),
+                FrontReadiness::Connection(link) => {
+                    let read = self.nodes.fill(link, &mut self.scratch);
+                    read.map_err(|Disconnected| link)?;
+                    self.hear_events(link);
                 }
-                Source::Debugger => match self.debugger.asked() {
-                    Some(Wish::Release) => self.release(),
-                    Some(Wish::Tool(words)) => {
+                FrontReadiness::Debugger => match self.debugger.asked() {
+                    Some(DebuggerRequest::Release) => self.release(),
+                    Some(DebuggerRequest::Tool(words)) => {
                         self.order(&Order::Tool(words));
                         self.nodes.flush()?;
                         // The debugger sets its breakpoint late, and reads the table there.
@@ -229,8 +229,8 @@ impl Front {
                     }
                     None => (),
                 },
-                Source::Visit(ask) => self.attend_visitor(ask),
-                Source::Gdb => {
+                FrontReadiness::Query(ask) => self.serve_query(ask),
+                FrontReadiness::Gdb => {
                     if !self.debugger.gdb_over() {
                         self.say("gdb has ended before it came to its ranks; all ranks go on");
                         self.release();
@@ -252,7 +252,7 @@ impl Front {
             error => cause(&error.into()),
         };
         let who = match self.stdin {
-            Reader::Rank(rank) => format!("rank {rank} sees"),
+            StdinTarget::Rank(rank) => format!("rank {rank} sees"),
             _ => "the ranks see".to_owned(),
         };
         self.say(&format!(
@@ -262,7 +262,7 @@ impl Front {
 
     /// Waits for events. Descriptors that are not of interest now are left out, since poll would report their closed
     /// ends again and again.
-    fn wait(&mut self, now: Instant) -> Vec<Source> {
+    fn wait(&mut self, now: Instant) -> Vec<FrontReadiness> {
         let wants_input = !self.is_over && self.input.is_wanted(now);
         let timeout = self.next_time().map_or(PollTimeout::NONE, |at| {
             let left = at.saturating_duration_since(now);
@@ -271,21 +271,25 @@ impl Front {
         let stdin = std::io::stdin();
         let asks = |source, descriptor| (source, PollFd::new(descriptor, PollFlags::POLLIN));
         let mut all = vec![
-            asks(Source::Signals, self.signals.as_fd()),
-            asks(Source::Output, self.output.wake()),
+            asks(FrontReadiness::Signals, self.signals.as_fd()),
+            asks(FrontReadiness::Output, self.output.wake()),
         ];
         if wants_input {
-            all.push(asks(Source::Input, stdin.as_fd()));
+            all.push(asks(FrontReadiness::Input, stdin.as_fd()));
         }
-        let edges = self.nodes.edges();
-        all.extend(edges.map(|(way, asked)| (Source::Edge(way), asked)));
+        let connections = self.nodes.connections();
+        all.extend(connections.map(|(link, asked)| (FrontReadiness::Connection(link), asked)));
         if !self.is_over {
-            all.push(asks(Source::Debugger, self.debugger.asks()));
+            all.push(asks(FrontReadiness::Debugger, self.debugger.asks()));
         }
-        all.extend(self.debugger.gdb_end().map(|end| asks(Source::Gdb, end)));
-        let visits = self.visits.iter().flat_map(Visits::asks);
-        all.extend(visits.map(|(ask, asked)| (Source::Visit(ask), asked)));
-        let (sources, mut polled): (Vec<Source>, Vec<PollFd<'_>>) = all.into_iter().unzip();
+        all.extend(
+            self.debugger
+                .gdb_end()
+                .map(|end| asks(FrontReadiness::Gdb, end)),
+        );
+        let query_server = self.query_server.iter().flat_map(QueryServer::asks);
+        all.extend(query_server.map(|(ask, asked)| (FrontReadiness::Query(ask), asked)));
+        let (sources, mut polled): (Vec<FrontReadiness>, Vec<PollFd<'_>>) = all.into_iter().unzip();
         let _ = poll(&mut polled, timeout);
         let told = |fd: &PollFd<'_>| fd.revents().is_some_and(|flags| !flags.is_empty());
         let both = sources.into_iter().zip(&polled);
@@ -294,28 +298,38 @@ impl Front {
     }
 
     fn next_time(&self) -> Option<Instant> {
-        let ladder = self.ladder.as_ref().and_then(Ladder::next);
+        let escalation = self.escalation.as_ref().and_then(Escalation::next);
         let output = self.output_until.filter(|_| self.is_over);
-        let visit = self.visits.as_ref().and_then(Visits::next_time);
-        [self.timeout, ladder, output, self.input.next_look(), visit]
-            .into_iter()
-            .flatten()
-            .min()
+        let visit = self.query_server.as_ref().and_then(QueryServer::next_time);
+        [
+            self.timeout,
+            escalation,
+            output,
+            self.input.next_look(),
+            visit,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     fn on_time(&mut self, now: Instant) {
         if self.timeout.take_if(|at| *at <= now).is_some() {
             let seconds = self.limit.unwrap_or_default().as_secs_f64();
             self.end(
-                Ladder::failure,
+                Escalation::failure,
                 TIMEOUT_CODE,
                 &format!("the time of {seconds} s is over, the job is ended"),
             );
         }
-        while let Some(step) = self.ladder.as_mut().and_then(|ladder| ladder.due(now)) {
+        while let Some(step) = self
+            .escalation
+            .as_mut()
+            .and_then(|escalation| escalation.due(now))
+        {
             self.order(&match step {
-                Step::Signal(signal) => Order::Signal(signal as i32),
-                Step::Kill => Order::Kill,
+                EscalationStep::Signal(signal) => Order::Signal(signal as i32),
+                EscalationStep::Kill => Order::Kill,
             });
         }
     }
@@ -325,15 +339,15 @@ impl Front {
     }
 
     /// Starts the escalation, unless it has started or the job is over; the first reason counts.
-    fn end(&mut self, ladder: impl FnOnce(Instant) -> Ladder, code: u8, words: &str) {
-        if self.ladder.is_some() || self.is_over {
+    fn end(&mut self, escalation: impl FnOnce(Instant) -> Escalation, code: u8, words: &str) {
+        if self.escalation.is_some() || self.is_over {
             return;
         }
         self.say(words);
         self.code.get_or_insert(code);
         self.debugger.aborting(words);
         // Only now: a debugger may have stopped this process for long.
-        self.ladder = Some(ladder(Instant::now()));
+        self.escalation = Some(escalation(Instant::now()));
     }
 
     fn hear_signals(&mut self) {
@@ -360,7 +374,7 @@ impl Front {
 
     fn asked_to_end(&mut self, signal: Signal) {
         let now = Instant::now();
-        let again = |(last, at): (Signal, Instant)| last == signal && now - at < SAME_WISH;
+        let again = |(last, at): (Signal, Instant)| last == signal && now - at < SAME_REQUEST;
         if self.asked.is_some_and(again) {
             return;
         }
@@ -373,28 +387,28 @@ impl Front {
             self.output_until = Some(now);
         } else if self.output_until.is_some() {
             // Not even the daemons respond.
-            for way in self.nodes.living_ways() {
-                let (process, _) = self.nodes.process_of(way);
+            for link in self.nodes.living_links() {
+                let (process, _) = self.nodes.process_of(link);
                 let _ = kill(Pid::from_raw(process.cast_signed()), Signal::SIGKILL);
             }
-        } else if self.ladder.is_some() {
+        } else if self.escalation.is_some() {
             self.say("killing all ranks");
-            self.ladder = Some(Ladder::kill(now));
+            self.escalation = Some(Escalation::kill(now));
             self.output_until = Some(now);
         } else {
             let words = format!(
                 "{signal} received, the ranks are asked to end; a second signal kills them"
             );
-            self.end(|now| Ladder::signal(signal, now), code, &words);
+            self.end(|now| Escalation::signal(signal, now), code, &words);
         }
     }
 
     fn look_at_output(&mut self) {
-        let news = self.output.news();
+        let news = self.output.progress();
         for (node, written) in news.written {
             self.nodes.order_one(node, &Order::OutputTaken(written));
         }
-        let Some(Broken { place: name, error }) = news.broken else {
+        let Some(BrokenOutput { place: name, error }) = news.broken else {
             return;
         };
         let reason = match error {
@@ -408,17 +422,17 @@ impl Front {
             return;
         }
         let words = format!("cannot write {name}: {reason}; the job is ended");
-        self.end(Ladder::failure, code, &words);
+        self.end(Escalation::failure, code, &words);
     }
 
-    fn hear_events(&mut self, way: usize) {
+    fn hear_events(&mut self, link: usize) {
         loop {
-            match self.nodes.take(way) {
-                Ok(Some((node, Heard::Event(event)))) => {
+            match self.nodes.take(link) {
+                Ok(Some((node, NodeMessage::Event(event)))) => {
                     let news = self.nodes.put_together(node, event);
                     news.into_iter().for_each(|event| self.hear(node, event));
                 }
-                Ok(Some((node, Heard::Lost(loss)))) => self.host_is_lost(node, &loss),
+                Ok(Some((node, NodeMessage::Lost(loss)))) => self.host_is_lost(node, &loss),
                 Ok(None) => return,
                 Err(_) => {
                     return self
@@ -429,57 +443,57 @@ impl Front {
     }
 
     /// Handles an event of the job; `node` sent it, or was the last of all nodes to do so.
-    fn hear(&mut self, node: usize, event: Event) {
+    fn hear(&mut self, node: usize, event: NodeEvent) {
         match event {
-            Event::Output {
+            NodeEvent::Output {
                 rank,
                 stream,
                 bytes,
             } => self.output.write(node, rank, stream, bytes),
-            Event::Failed(failure) => self.failed(node, &failure),
-            Event::InputTaken(bytes) => self.input.taken(bytes),
-            Event::InputClosed => self.input.close(),
-            Event::Notice(words) => {
+            NodeEvent::Failed(failure) => self.failed(node, &failure),
+            NodeEvent::InputTaken(bytes) => self.input.taken(bytes),
+            NodeEvent::InputClosed => self.input.close(),
+            NodeEvent::Notice(words) => {
                 let words = self.of_host(node, words);
                 self.say(&words);
             }
-            Event::Remark(words) => {
+            NodeEvent::Remark(words) => {
                 if !std::mem::replace(&mut self.has_remarked, true) {
                     self.say(&format!("{words} (said once of a job)"));
                 }
             }
-            Event::Program { path, ranks } => self.debugger.found(&path, &ranks),
-            Event::Started(started) => self.started(node, &started),
-            Event::Held => self.held(),
-            Event::Standstill(seconds) => self.stands_still(seconds),
-            Event::Reached { phase, at } => {
+            NodeEvent::Program { path, ranks } => self.debugger.found(&path, &ranks),
+            NodeEvent::Started(started) => self.started(node, &started),
+            NodeEvent::Held => self.held(),
+            NodeEvent::Standstill(seconds) => self.stands_still(seconds),
+            NodeEvent::Reached { phase, at } => {
                 if let Some(phases) = &mut self.phases {
                     phases.hear(phase, Duration::from_nanos(at));
                 }
             }
-            Event::Broken { words, code } => {
+            NodeEvent::Broken { words, code } => {
                 let words = self.of_host(node, words);
-                self.end(Ladder::kill, code, &words);
+                self.end(Escalation::kill, code, &words);
             }
-            Event::Stats(bytes) => {
+            NodeEvent::Stats(bytes) => {
                 let added = self.stats.as_mut().map(|stats| stats.add(&bytes));
                 if let Some(Err(words)) = added {
                     self.say(&words);
                 }
             }
-            Event::Seen(seen) => {
-                if let Some(visits) = &mut self.visits {
-                    visits.seen(node, seen);
+            NodeEvent::Waits(seen) => {
+                if let Some(query_server) = &mut self.query_server {
+                    query_server.seen(node, seen);
                 }
             }
-            Event::Gone(gone) => self.all_gone(&gone),
+            NodeEvent::Ended(gone) => self.all_gone(&gone),
             // These were forwarded between nodes, or waited for before.
-            Event::Watch(_)
-            | Event::Whereabouts(_)
-            | Event::Quiet(_)
-            | Event::Fence(_)
-            | Event::NoFence
-            | Event::Ready => (),
+            NodeEvent::Watch(_)
+            | NodeEvent::Location(_)
+            | NodeEvent::Quiet(_)
+            | NodeEvent::Fence(_)
+            | NodeEvent::NoFence
+            | NodeEvent::Ready => (),
         }
     }
 
@@ -496,7 +510,7 @@ impl Front {
 
     /// All ranks are held for a debugger.
     fn held(&mut self) {
-        if self.ladder.is_some() {
+        if self.escalation.is_some() {
             // The job has failed before.
             return;
         }
@@ -514,13 +528,13 @@ impl Front {
         match self.debugger.start_gdb() {
             Ok(true) => (),
             Ok(false) => self.release(),
-            Err(words) => self.end(Ladder::kill, 1, &words),
+            Err(words) => self.end(Escalation::kill, 1, &words),
         }
     }
 
     /// Reports a standstill, with the command that shows the reason.
     fn stands_still(&mut self, seconds: u64) {
-        if self.ladder.is_some() {
+        if self.escalation.is_some() {
             return;
         }
         let show = prepare::command("rmpi-queues");
@@ -538,21 +552,21 @@ impl Front {
         self.start_clock();
     }
 
-    fn failed(&mut self, node: usize, failure: &Failure) {
-        if self.ladder.is_some() {
+    fn failed(&mut self, node: usize, failure: &RankFailure) {
+        if self.escalation.is_some() {
             // Ranks that are being ended are not reported.
             return;
         }
         let words = failure.on_host(self.nodes.host(node)).to_string();
         // MPI_Abort ends all ranks.
         let unsaid = failure.finalized && self.quiet;
-        if self.keep_going && !unsaid && !matches!(failure.how, How::Abort { .. }) {
+        if self.keep_going && !unsaid && !matches!(failure.how, FailureCause::Abort { .. }) {
             self.code.get_or_insert_with(|| failure.exit_code());
             if self.failed.is_none() {
                 self.say(&format!("{words}; the others go on"));
             }
             let order = Order::Lost {
-                ranks: vec![Series::of(failure.rank)],
+                ranks: vec![StridedRanks::of(failure.rank)],
                 why: words.clone(),
             };
             self.order(&order);
@@ -561,7 +575,7 @@ impl Front {
             return;
         }
         if !failure.finalized {
-            return self.end(Ladder::failure, failure.exit_code(), &words);
+            return self.end(Escalation::failure, failure.exit_code(), &words);
         }
         if self.code.is_none() {
             if !self.quiet {
@@ -571,7 +585,7 @@ impl Front {
         }
     }
 
-    fn all_gone(&mut self, gone: &Gone) {
+    fn all_gone(&mut self, gone: &NodeSummary) {
         if self.nodes.has_lost_any() {
             // Kills leftovers of ranks whose daemon was lost.
             clear_up(0);
@@ -580,7 +594,7 @@ impl Front {
     }
 
     /// Reports how the job was ended.
-    fn tell_end(&mut self, gone: &Gone) {
+    fn tell_end(&mut self, gone: &NodeSummary) {
         let ranks = |count| counted(count, "rank", "ranks");
         match (gone.signalled, gone.killed) {
             (0, 0) => (),
@@ -667,14 +681,14 @@ pub(crate) fn host() -> String {
 
 /// What poll reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum FrontReadiness {
     Signals,
     Output,
     Input,
     /// The connection of this number.
-    Edge(usize),
+    Connection(usize),
     Debugger,
     Gdb,
     /// The query server.
-    Visit(visits::Ask),
+    Query(query_server::QueryReadiness),
 }

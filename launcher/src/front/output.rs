@@ -4,7 +4,7 @@
 //! do not mix.
 
 use super::files::Files;
-use crate::link::Stream;
+use crate::link::OutputStream;
 use crate::spawn;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 const JOIN_BYTES: usize = 64 << 10;
 
 /// Writer of all output.
-pub(crate) struct Output {
+pub(crate) struct OutputWriter {
     /// For standard output and standard error; where the ranks have files, for those and for the launcher's own
     /// messages.
     lanes: [Arc<Lane>; 2],
@@ -26,30 +26,30 @@ pub(crate) struct Output {
     started: [bool; 2],
     tag: bool,
     /// Streams whose last piece did not end with a newline.
-    broken_lines: HashSet<(u32, Stream)>,
+    broken_lines: HashSet<(u32, OutputStream)>,
     error_line_open: bool,
     wake: Arc<EventFd>,
 }
 
 /// Result of the writers since the last call of [`OutputWriter::progress`].
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct News {
+pub(crate) struct WriteProgress {
     /// Bytes of ranks that were written or discarded, by the node that they came from.
     pub(crate) written: BTreeMap<usize, u64>,
     /// A destination that cannot be written any more.
-    pub(crate) broken: Option<Broken>,
+    pub(crate) broken: Option<BrokenOutput>,
 }
 
 /// A destination that cannot be written any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Broken {
+pub(crate) struct BrokenOutput {
     /// Its name for the user.
     pub(crate) place: String,
     /// Why.
     pub(crate) error: Errno,
 }
 
-impl Output {
+impl OutputWriter {
     pub(crate) fn new(tag: bool, files: Option<Files>) -> Result<Self, Errno> {
         let has_files = files.is_some();
         let out = Arc::new(Lane {
@@ -79,17 +79,17 @@ impl Output {
     }
 
     /// Queues output of a rank of a node.
-    pub(crate) fn write(&mut self, node: usize, rank: u32, stream: Stream, bytes: Vec<u8>) {
+    pub(crate) fn write(&mut self, node: usize, rank: u32, stream: OutputStream, bytes: Vec<u8>) {
         let credit = bytes.len() as u64;
         let bytes = if self.tag {
             self.tagged(rank, stream, &bytes)
         } else {
             bytes
         };
-        if stream == Stream::Err && !self.has_files {
+        if stream == OutputStream::Err && !self.has_files {
             self.error_line_open = bytes.last().is_some_and(|last| *last != b'\n');
         }
-        self.put(Piece {
+        self.put(OutputPiece {
             stream,
             file_of: self.has_files.then_some(rank),
             bytes,
@@ -106,8 +106,8 @@ impl Output {
             ""
         };
         let bytes = format!("{end}rmpiexec: {words}\n").into_bytes();
-        self.put(Piece {
-            stream: Stream::Err,
+        self.put(OutputPiece {
+            stream: OutputStream::Err,
             file_of: None,
             bytes,
             node: 0,
@@ -116,9 +116,9 @@ impl Output {
     }
 
     /// Takes the progress of the writers.
-    pub(crate) fn news(&mut self) -> News {
+    pub(crate) fn progress(&mut self) -> WriteProgress {
         let _ = self.wake.read();
-        let mut news = News::default();
+        let mut news = WriteProgress::default();
         for lane in &self.lanes {
             let mut queue = lane.lock();
             for (node, bytes) in std::mem::take(&mut queue.written) {
@@ -137,7 +137,7 @@ impl Output {
         })
     }
 
-    fn tagged(&mut self, rank: u32, stream: Stream, bytes: &[u8]) -> Vec<u8> {
+    fn tagged(&mut self, rank: u32, stream: OutputStream, bytes: &[u8]) -> Vec<u8> {
         let tag = format!("[{rank}] ");
         let mut continues = self.broken_lines.remove(&(rank, stream));
         let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 8 + tag.len());
@@ -153,9 +153,9 @@ impl Output {
         out
     }
 
-    fn put(&mut self, piece: Piece) {
+    fn put(&mut self, piece: OutputPiece) {
         let to_files = piece.file_of.is_some();
-        let index = usize::from(piece.stream == Stream::Err && !to_files);
+        let index = usize::from(piece.stream == OutputStream::Err && !to_files);
         {
             let lane = &self.lanes[index];
             let mut queue = lane.lock();
@@ -189,8 +189,8 @@ impl Output {
     }
 }
 
-struct Piece {
-    stream: Stream,
+struct OutputPiece {
+    stream: OutputStream,
     /// The rank whose file it goes to; `None` for standard output or error.
     file_of: Option<u32>,
     bytes: Vec<u8>,
@@ -199,7 +199,7 @@ struct Piece {
     credit: u64,
 }
 
-impl Piece {
+impl OutputPiece {
     /// Whether `next` can be written together with it.
     fn joins(&self, next: &Self) -> bool {
         next.stream == self.stream
@@ -210,25 +210,25 @@ impl Piece {
 }
 
 #[derive(Default)]
-struct Queue {
-    pieces: VecDeque<Piece>,
+struct WriteQueue {
+    pieces: VecDeque<OutputPiece>,
     busy: bool,
     written: BTreeMap<usize, u64>,
     /// Why a stream cannot be written any more, and whether that was reported.
     dead: [Option<Errno>; 2],
     told: [bool; 2],
-    news: Option<Broken>,
+    news: Option<BrokenOutput>,
 }
 
 #[derive(Default)]
 struct Lane {
     files: Option<Mutex<Files>>,
-    queue: Mutex<Queue>,
+    queue: Mutex<WriteQueue>,
     ready: Condvar,
 }
 
 impl Lane {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, WriteQueue> {
         // A panic ends the process, so no lock is ever poisoned.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -252,7 +252,7 @@ impl Lane {
     fn write_all_now(&self) {
         while let Some((piece, dead)) = self.next() {
             let error = dead.or_else(|| self.write(&piece).err());
-            let index = usize::from(piece.stream == Stream::Err);
+            let index = usize::from(piece.stream == OutputStream::Err);
             let mut queue = self.lock();
             queue.busy = false;
             if piece.credit > 0 {
@@ -263,12 +263,12 @@ impl Lane {
             if let (Some(error), 1.., false) = (error, piece.credit, queue.told[index]) {
                 queue.told[index] = true;
                 let place = self.name(&piece);
-                queue.news = Some(Broken { place, error });
+                queue.news = Some(BrokenOutput { place, error });
             }
         }
     }
 
-    fn write(&self, piece: &Piece) -> Result<(), Errno> {
+    fn write(&self, piece: &OutputPiece) -> Result<(), Errno> {
         match (&self.files, piece.file_of) {
             (Some(files), Some(rank)) => files
                 .lock()
@@ -278,19 +278,19 @@ impl Lane {
         }
     }
 
-    fn name(&self, piece: &Piece) -> String {
+    fn name(&self, piece: &OutputPiece) -> String {
         match (&self.files, piece.file_of, piece.stream) {
             (Some(files), Some(rank), stream) => {
                 let files = files.lock().unwrap_or_else(PoisonError::into_inner);
                 files.path(rank, stream).display().to_string()
             }
-            (_, _, Stream::Out) => "standard output".to_owned(),
-            (_, _, Stream::Err) => "standard error".to_owned(),
+            (_, _, OutputStream::Out) => "standard output".to_owned(),
+            (_, _, OutputStream::Err) => "standard error".to_owned(),
         }
     }
 
     /// Takes the next piece, joined with those behind it that go to the same destination.
-    fn next(&self) -> Option<(Piece, Option<Errno>)> {
+    fn next(&self) -> Option<(OutputPiece, Option<Errno>)> {
         let mut queue = self.lock();
         let mut piece = queue.pieces.pop_front()?;
         while let Some(next) = queue.pieces.pop_front_if(|next| piece.joins(next)) {
@@ -298,19 +298,19 @@ impl Lane {
             piece.credit += next.credit;
         }
         queue.busy = true;
-        let dead = queue.dead[usize::from(piece.stream == Stream::Err)];
+        let dead = queue.dead[usize::from(piece.stream == OutputStream::Err)];
         Some((piece, dead))
     }
 }
 
-fn write_all(stream: Stream, mut bytes: &[u8]) -> Result<(), Errno> {
-    if spawn::was_closed(if stream == Stream::Out { 1 } else { 2 }) {
+fn write_all(stream: OutputStream, mut bytes: &[u8]) -> Result<(), Errno> {
+    if spawn::was_closed(if stream == OutputStream::Out { 1 } else { 2 }) {
         return Err(Errno::EBADF);
     }
     let (out, err) = (stdout(), stderr());
     let target = match stream {
-        Stream::Out => out.as_fd(),
-        Stream::Err => err.as_fd(),
+        OutputStream::Out => out.as_fd(),
+        OutputStream::Err => err.as_fd(),
     };
     while !bytes.is_empty() {
         match nix::unistd::write(target, bytes) {
@@ -345,12 +345,18 @@ mod tests {
 
     #[test]
     fn every_line_is_tagged_once_however_it_is_cut() {
-        let mut output = Output::new(true, None).unwrap();
-        assert_eq!(output.tagged(3, Stream::Out, b"a\nb\n"), b"[3] a\n[3] b\n");
-        assert_eq!(output.tagged(3, Stream::Out, b"begin"), b"[3] begin");
-        assert_eq!(output.tagged(3, Stream::Err, b"else\n"), b"[3] else\n");
+        let mut output = OutputWriter::new(true, None).unwrap();
         assert_eq!(
-            output.tagged(3, Stream::Out, b" end\nnext\n"),
+            output.tagged(3, OutputStream::Out, b"a\nb\n"),
+            b"[3] a\n[3] b\n"
+        );
+        assert_eq!(output.tagged(3, OutputStream::Out, b"begin"), b"[3] begin");
+        assert_eq!(
+            output.tagged(3, OutputStream::Err, b"else\n"),
+            b"[3] else\n"
+        );
+        assert_eq!(
+            output.tagged(3, OutputStream::Out, b" end\nnext\n"),
             b" end\n[3] next\n"
         );
     }
@@ -358,7 +364,7 @@ mod tests {
     #[test]
     fn small_pieces_of_one_stream_are_joined_in_order() {
         let lane = Lane::default();
-        let piece = |node, stream, text: &str| Piece {
+        let piece = |node, stream, text: &str| OutputPiece {
             stream,
             file_of: None,
             bytes: text.into(),
@@ -366,10 +372,10 @@ mod tests {
             credit: 1,
         };
         lane.lock().pieces.extend([
-            piece(0, Stream::Out, "a"),
-            piece(0, Stream::Out, "b"),
-            piece(0, Stream::Err, "c"),
-            piece(1, Stream::Err, "d"),
+            piece(0, OutputStream::Out, "a"),
+            piece(0, OutputStream::Out, "b"),
+            piece(0, OutputStream::Err, "c"),
+            piece(1, OutputStream::Err, "d"),
         ]);
         let (first, _) = lane.next().unwrap();
         assert_eq!((first.bytes.as_slice(), first.credit), (&b"ab"[..], 2));

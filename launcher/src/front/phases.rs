@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `--report`: the duration of each phase of a job.
 
-use crate::job::Begun;
-use crate::link::Phase;
+use crate::job::LaunchTimes;
+use crate::link::NodePhase;
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
 /// The phases that were reached, in the order of the reports.
 #[derive(Debug)]
-pub(crate) struct Phases {
+pub(crate) struct PhaseTimes {
     start: Duration,
     reached: Vec<(&'static str, Duration)>,
 }
@@ -18,7 +18,7 @@ pub(crate) fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
 }
 
-impl Phases {
+impl PhaseTimes {
     /// For a job whose command started at `start`.
     pub(crate) fn since(start: Duration) -> Self {
         Self {
@@ -33,14 +33,14 @@ impl Phases {
     }
 
     /// The times that are passed to the ranks; a phase that was not reached took no time.
-    pub(crate) fn begun(&self) -> Begun {
+    pub(crate) fn begun(&self) -> LaunchTimes {
         let mut reached = self.reached.iter().map(|(_, at)| *at);
         let mut last = self.start;
         let mut next = || {
             last = reached.next().unwrap_or(last);
             last
         };
-        Begun {
+        LaunchTimes {
             began: self.start,
             understood: next(),
             reached: next(),
@@ -49,13 +49,13 @@ impl Phases {
     }
 
     /// Records a phase reported by a daemon.
-    pub(crate) fn hear(&mut self, phase: Phase, at: Duration) {
+    pub(crate) fn hear(&mut self, phase: NodePhase, at: Duration) {
         let what = match phase {
-            Phase::Started => "all ranks started",
-            Phase::FirstGreeted => "first rank in MPI_Init",
-            Phase::AllGreeted => "last rank in MPI_Init",
-            Phase::AllFinalized => "last rank through MPI_Finalize",
-            Phase::Ended => "all ranks ended",
+            NodePhase::Started => "all ranks started",
+            NodePhase::FirstInMpi => "first rank in MPI_Init",
+            NodePhase::AllInMpi => "last rank in MPI_Init",
+            NodePhase::AllFinalized => "last rank through MPI_Finalize",
+            NodePhase::Ended => "all ranks ended",
         };
         self.reach(what, at);
     }
@@ -82,8 +82,8 @@ mod tests {
     #[test]
     fn moments_are_told_in_order_with_the_time_between() {
         let at = Duration::from_micros;
-        let mut phases = Phases::since(at(1000));
-        phases.hear(Phase::AllGreeted, at(4500));
+        let mut phases = PhaseTimes::since(at(1000));
+        phases.hear(NodePhase::AllInMpi, at(4500));
         phases.reach("programs found", at(2000));
         assert_eq!(
             phases.lines(),
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn ranks_are_told_what_was_reached_before_them() {
         let at = Duration::from_millis;
-        let mut phases = Phases::since(at(1));
+        let mut phases = PhaseTimes::since(at(1));
         phases.reach("command line understood", at(3));
         let begun = phases.begun();
         assert_eq!((begun.began, begun.understood), (at(1), at(3)));

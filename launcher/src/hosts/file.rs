@@ -13,8 +13,8 @@
 //! A bare name stands for all cores of its host. In a file in which a bare name occurs on several lines, each of
 //! these lines is one slot, as batch systems write it.
 
-use super::Host;
-use super::gather::{Bare, Mention, gather};
+use super::JobHost;
+use super::merge::{Bare, Mention, merge};
 use remote_shell::word::{self, Count, Fault, MOST_HOSTS, shown};
 use std::collections::HashSet;
 use std::iter::Peekable;
@@ -24,7 +24,7 @@ use std::str::Chars;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Listed {
     /// The hosts in the order of their first occurrence.
-    pub(crate) hosts: Vec<Host>,
+    pub(crate) hosts: Vec<JobHost>,
     /// Warnings about ignored options.
     pub(crate) remarks: Vec<String>,
 }
@@ -58,24 +58,24 @@ impl Position {
     }
 }
 
-type Wrong = (Position, String);
+type SyntaxError = (Position, String);
 
-fn wrong<T>(place: Position, what: impl Into<String>) -> Result<T, Wrong> {
+fn wrong<T>(place: Position, what: impl Into<String>) -> Result<T, SyntaxError> {
     Err((place, what.into()))
 }
 
 /// A word of a line, or an `=`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Piece {
+struct Lexeme {
     place: Position,
     text: String,
     is_equals: bool,
 }
 
 /// The words of each line that is not empty.
-fn lines(text: &str) -> Result<Vec<Vec<Piece>>, Wrong> {
+fn lines(text: &str) -> Result<Vec<Vec<Lexeme>>, SyntaxError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut letters = Letters::new(text);
+    let mut letters = CharReader::new(text);
     let (mut lines, mut line) = (Vec::new(), Vec::new());
     while let Some(letter) = letters.peek() {
         let place = letters.place;
@@ -90,7 +90,7 @@ fn lines(text: &str) -> Result<Vec<Vec<Piece>>, Wrong> {
                 letters.next();
                 let text = "=".to_owned();
                 let is_equals = true;
-                line.push(Piece {
+                line.push(Lexeme {
                     place,
                     text,
                     is_equals,
@@ -101,7 +101,7 @@ fn lines(text: &str) -> Result<Vec<Vec<Piece>>, Wrong> {
             }
             _ => {
                 let (text, is_equals) = (letters.word()?, false);
-                line.push(Piece {
+                line.push(Lexeme {
                     place,
                     text,
                     is_equals,
@@ -115,12 +115,12 @@ fn lines(text: &str) -> Result<Vec<Vec<Piece>>, Wrong> {
 }
 
 /// The characters of a file, with their position.
-struct Letters<'a> {
+struct CharReader<'a> {
     rest: Peekable<Chars<'a>>,
     place: Position,
 }
 
-impl<'a> Letters<'a> {
+impl<'a> CharReader<'a> {
     fn new(text: &'a str) -> Self {
         let place = Position { line: 1, column: 1 };
         let rest = text.chars().peekable();
@@ -151,7 +151,7 @@ impl<'a> Letters<'a> {
     }
 
     /// Skips a comment that starts with a slash.
-    fn skip_comment(&mut self) -> Result<(), Wrong> {
+    fn skip_comment(&mut self) -> Result<(), SyntaxError> {
         let begin = self.place;
         self.next();
         match self.peek() {
@@ -173,7 +173,7 @@ impl<'a> Letters<'a> {
     }
 
     /// Reads a word, quoted or not.
-    fn word(&mut self) -> Result<String, Wrong> {
+    fn word(&mut self) -> Result<String, SyntaxError> {
         let begin = self.place;
         let mut word = String::new();
         if self.peek() != Some('"') {
@@ -206,7 +206,7 @@ struct Content {
 }
 
 impl Content {
-    fn enter(&mut self, line: &[Piece]) -> Result<(), Wrong> {
+    fn enter(&mut self, line: &[Lexeme]) -> Result<(), SyntaxError> {
         let Some((first, keys)) = line.split_first() else {
             return Ok(());
         };
@@ -227,10 +227,10 @@ impl Content {
                 wrong(key.place, "nothing stands behind a host that is taken out")
             });
         }
-        let mut said = Said {
+        let mut said = LineOptions {
             user: word.user,
             count: word.count,
-            ..Said::default()
+            ..LineOptions::default()
         };
         let mut rest = keys;
         while let [key, behind @ ..] = rest {
@@ -257,7 +257,7 @@ impl Content {
         let repeats = |mention: &Mention| !seen.insert((mention.name.clone(), mention.port));
         let is_list = self.mentions.iter().filter(bare).any(repeats);
         let bare = if is_list { Bare::OneSlot } else { Bare::Cores };
-        let mut hosts = gather(self.mentions, bare)?;
+        let mut hosts = merge(self.mentions, bare)?;
         hosts.retain(|host| !self.out.contains(&host.name));
         if hosts.is_empty() {
             return Err(
@@ -275,7 +275,7 @@ impl Content {
 
 /// Options of a line for its hosts.
 #[derive(Default)]
-struct Said {
+struct LineOptions {
     user: Option<String>,
     port: Option<u16>,
     count: Count,
@@ -283,9 +283,13 @@ struct Said {
     binding: bool,
 }
 
-impl Said {
+impl LineOptions {
     /// Parses `key = value`; returns the rest of the line.
-    fn enter<'a>(&mut self, key: &Piece, behind: &'a [Piece]) -> Result<&'a [Piece], Wrong> {
+    fn enter<'a>(
+        &mut self,
+        key: &Lexeme,
+        behind: &'a [Lexeme],
+    ) -> Result<&'a [Lexeme], SyntaxError> {
         let name = key.text.as_str();
         let (value, rest) = match behind {
             [equals, value, rest @ ..] if equals.is_equals && !value.is_equals => (value, rest),
@@ -363,7 +367,7 @@ mod tests {
             .join(" ")
     }
 
-    fn in_short(host: &Host) -> String {
+    fn in_short(host: &JobHost) -> String {
         let user = host.user.iter().map(|user| format!("{user}@"));
         let slots = match host.slots {
             Slots::Number(number) => number.to_string(),

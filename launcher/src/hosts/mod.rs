@@ -11,25 +11,25 @@
 //! - `machine`: hosts that are one machine, once they have reported their facts.
 //! - `map`: the result as a table. `options`: the command line options.
 
-mod beside;
-mod deal;
+mod distribute;
 mod file;
-mod gather;
+mod machine;
 pub(crate) mod map;
+mod merge;
 mod options;
+mod resolve;
 mod select;
-mod settle;
 
-pub(crate) use beside::{Beside, Machine};
-pub(crate) use beside::{beside, slots, words as same_words};
-pub use deal::{Portion, deal, loads};
+pub use distribute::{ProgramRanks, deal, loads};
+pub(crate) use machine::{ColocatedRanks, HostMachine};
+pub(crate) use machine::{beside, slots, words as same_words};
 pub use options::Heartbeat;
 pub(crate) use options::HostOptions;
-pub(crate) use select::{Source, are_all_local, find};
+pub(crate) use select::{HostSource, are_all_local, find};
 
 /// A host on which ranks may run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
+pub struct JobHost {
     /// Name as the user wrote it; an IPv6 address without brackets.
     pub name: String,
     /// User name there, if it differs.
@@ -53,7 +53,7 @@ pub enum Slots {
     Cores,
 }
 
-impl Host {
+impl JobHost {
     /// Whether it is this machine, whose host name is `own`, so that no remote shell is needed. Another user or
     /// another port means another system (a container, say), whatever the name.
     #[must_use]
@@ -66,9 +66,9 @@ impl Host {
 
 /// The hosts of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hosts {
+pub struct JobHosts {
     /// Each once, in the order of their first occurrence.
-    pub list: Vec<Host>,
+    pub list: Vec<JobHost>,
     /// Requirements of each program.
     pub claims: Vec<Claim>,
     /// `--ranks-per-node`: overrides the slots of all hosts.
@@ -78,7 +78,7 @@ pub struct Hosts {
     /// `--gdb`, which is parsed when the number of ranks is known.
     pub(crate) gdb: Option<String>,
     /// The host of each rank; empty until all slots are known.
-    pub dealt: Vec<u32>,
+    pub rank_hosts: Vec<u32>,
 }
 
 /// Requirements of a program.
@@ -87,23 +87,23 @@ pub struct Claim {
     /// `-n`; by default one rank per slot of the program's hosts.
     pub ranks: Option<u32>,
     /// Its own `--host`; by default all hosts.
-    pub hosts: Option<Vec<Part>>,
+    pub hosts: Option<Vec<HostShare>>,
 }
 
 /// A host, or some of its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct HostShare {
     /// Number of the host.
     pub host: u32,
     /// Number of its slots; `None` for all.
     pub slots: Option<u32>,
 }
 
-impl Hosts {
+impl JobHosts {
     /// The slots of all hosts, if they are known, given that each host has so many cores.
     #[must_use]
     pub fn slots(&self, cores: Option<u32>) -> Option<Vec<u32>> {
-        let known = |host: &Host| match (self.per_host, host.slots) {
+        let known = |host: &JobHost| match (self.per_host, host.slots) {
             (Some(number), _) | (None, Slots::Number(number)) => Some(number),
             (None, Slots::Cores) => cores,
         };
@@ -112,14 +112,19 @@ impl Hosts {
 
     /// The host of each rank, for hosts with these slots and programs with these numbers of ranks.
     #[must_use]
-    pub fn deal(&self, slots: &[u32], ranks: &[u32], mapping: crate::place::Mapping) -> Vec<u32> {
+    pub fn deal(
+        &self,
+        slots: &[u32],
+        ranks: &[u32],
+        mapping: crate::affinity::Mapping,
+    ) -> Vec<u32> {
         let slots: Vec<u32> = slots
             .iter()
             .map(|own| self.per_host.unwrap_or(*own))
             .collect();
         let programs = ranks.iter().zip(&self.claims);
-        let programs: Vec<Portion<'_>> = programs
-            .map(|(ranks, claim)| Portion {
+        let programs: Vec<ProgramRanks<'_>> = programs
+            .map(|(ranks, claim)| ProgramRanks {
                 ranks: *ranks,
                 hosts: claim.hosts.as_deref(),
             })
@@ -152,8 +157,8 @@ impl Hosts {
 mod tests {
     use super::*;
 
-    fn host(name: &str) -> Host {
-        Host {
+    fn host(name: &str) -> JobHost {
+        JobHost {
             name: name.to_owned(),
             user: None,
             port: None,
@@ -181,11 +186,11 @@ mod tests {
 
     #[test]
     fn another_user_or_port_is_another_place() {
-        let user = Host {
+        let user = JobHost {
             user: Some("me".into()),
             ..host("localhost")
         };
-        let port = Host {
+        let port = JobHost {
             port: Some(2222),
             ..host("localhost")
         };

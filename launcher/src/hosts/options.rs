@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options for the placement of ranks on hosts and for the remote shell.
 
-use crate::allocation::Choice;
+use crate::allocation::ManagerChoice;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(crate) struct HostOptions {
     pub(crate) ranks_per_node: Option<String>,
     /// Take hosts and slots from this batch system [default: from the one whose job this is, if no --hostfile is given]
     #[arg(long, visible_alias = "rmk", value_enum, value_name = "MANAGER")]
-    pub(crate) rm: Option<Choice>,
+    pub(crate) rm: Option<ManagerChoice>,
     /// Reach other hosts with this command in place of ssh
     #[arg(long, visible_alias = "launcher-exec", value_name = "COMMAND")]
     pub(crate) launcher: Option<String>,

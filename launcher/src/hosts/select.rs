@@ -6,8 +6,8 @@
 //! the file that no program may use is not part of the job.
 
 use super::file::{self, Listed};
-use super::gather::{Bare, Mention, gather};
-use super::{Host, Part, Slots};
+use super::merge::{Bare, Mention, merge};
+use super::{HostShare, JobHost, Slots};
 use remote_shell::word::{self, Count, MOST_HOSTS};
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,33 +15,33 @@ use std::io::Read;
 use std::path::Path;
 
 /// Hosts, and for each program its own ones, if it has any.
-pub(crate) type Selected = (Vec<Host>, Vec<Option<Vec<Part>>>);
+pub(crate) type Selected = (Vec<JobHost>, Vec<Option<Vec<HostShare>>>);
 
 /// Largest host file.
 const MOST_FILE_BYTES: u64 = 16 << 20;
 
 /// Source of hosts besides `--host`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Source<'a> {
+pub(crate) enum HostSource<'a> {
     /// No other source.
     None,
     /// A host file.
     File(&'a Path),
     /// A batch system: the name of its job, and its hosts.
-    Allocation(&'a str, &'a [Host]),
+    Allocation(&'a str, &'a [JobHost]),
 }
 
 /// The hosts of a job with this source whose programs have these `--host` options, each given any number of times;
 /// `None` if no host is named.
 pub(crate) fn find(
-    source: Source<'_>,
+    source: HostSource<'_>,
     programs: &[&[String]],
     remarks: &mut Vec<String>,
 ) -> Result<Option<Selected>, String> {
     match source {
-        Source::None => select(None, programs),
-        Source::Allocation(name, hosts) => select(Some((name, hosts.to_vec())), programs),
-        Source::File(path) => {
+        HostSource::None => select(None, programs),
+        HostSource::Allocation(name, hosts) => select(Some((name, hosts.to_vec())), programs),
+        HostSource::File(path) => {
             let listed = listed(path)?;
             remarks.extend(listed.remarks);
             select(Some((&path.display().to_string(), listed.hosts)), programs)
@@ -76,7 +76,7 @@ fn listed(path: &Path) -> Result<Listed, String> {
 }
 
 fn select(
-    list: Option<(&str, Vec<Host>)>,
+    list: Option<(&str, Vec<JobHost>)>,
     programs: &[&[String]],
 ) -> Result<Option<Selected>, String> {
     let own: Vec<Vec<Mention>> = programs
@@ -120,10 +120,10 @@ fn mentions(texts: &[String]) -> Result<Vec<Mention>, String> {
 /// The hosts of `--host`, without a file.
 fn named(own: &[Vec<Mention>]) -> Result<Selected, String> {
     let gathered =
-        |mentions| gather(mentions, Bare::OneSlot).map_err(|what| format!("--host: {what}"));
+        |mentions| merge(mentions, Bare::OneSlot).map_err(|what| format!("--host: {what}"));
     let all = gathered(own.concat())?;
     let numbers: HashMap<&str, u32> = all.iter().map(|host| host.name.as_str()).zip(0..).collect();
-    let part = |host: Host| Part {
+    let part = |host: JobHost| HostShare {
         host: numbers[host.name.as_str()],
         slots: match host.slots {
             Slots::Number(number) => Some(number),
@@ -139,11 +139,11 @@ fn named(own: &[Vec<Mention>]) -> Result<Selected, String> {
 }
 
 /// The hosts of a list that `--host` selects.
-fn of_list(name: &str, mut hosts: Vec<Host>, own: &[Vec<Mention>]) -> Result<Selected, String> {
-    let mut chosen = Chosen::new(&hosts);
+fn of_list(name: &str, mut hosts: Vec<JobHost>, own: &[Vec<Mention>]) -> Result<Selected, String> {
+    let mut chosen = HostSelection::new(&hosts);
     let mut parts = Vec::with_capacity(own.len());
     for mentions in own {
-        let mut program = Parts::default();
+        let mut program = ProgramHosts::default();
         for mention in mentions {
             let Some(numbers) = chosen.numbers.get(&mention.name).cloned() else {
                 return Err(format!(
@@ -175,15 +175,15 @@ fn of_list(name: &str, mut hosts: Vec<Host>, own: &[Vec<Mention>]) -> Result<Sel
 }
 
 /// Hosts of a file that are selected by `--host`.
-struct Chosen {
+struct HostSelection {
     /// By name: the hosts; several if they differ in the port.
     numbers: HashMap<String, Vec<u32>>,
     /// By host: whether it is selected, and with how many slots, if not those of the file.
     slots: Vec<Option<Option<u32>>>,
 }
 
-impl Chosen {
-    fn new(hosts: &[Host]) -> Self {
+impl HostSelection {
+    fn new(hosts: &[JobHost]) -> Self {
         let mut numbers: HashMap<String, Vec<u32>> = HashMap::new();
         for (number, host) in (0..).zip(hosts) {
             numbers.entry(host.name.clone()).or_default().push(number);
@@ -209,17 +209,17 @@ fn sum(before: Option<Option<u32>>, count: Count) -> Option<u32> {
 
 /// The hosts of one program.
 #[derive(Default)]
-struct Parts {
-    all: Vec<Part>,
+struct ProgramHosts {
+    all: Vec<HostShare>,
     seats: HashMap<u32, usize>,
 }
 
-impl Parts {
+impl ProgramHosts {
     fn add(&mut self, host: u32, count: Count) {
         let seat = *self.seats.entry(host).or_insert(self.all.len());
         match self.all.get_mut(seat) {
             Some(part) => part.slots = sum(Some(part.slots), count),
-            None => self.all.push(Part {
+            None => self.all.push(HostShare {
                 host,
                 slots: sum(None, count),
             }),
@@ -228,7 +228,7 @@ impl Parts {
 }
 
 /// Removes hosts that no program uses.
-fn keep(is_used: &[bool], hosts: &mut Vec<Host>, parts: &mut [Option<Vec<Part>>]) {
+fn keep(is_used: &[bool], hosts: &mut Vec<JobHost>, parts: &mut [Option<Vec<HostShare>>]) {
     let mut before = 0;
     let number = |used: &bool| {
         let number = before;
@@ -244,7 +244,7 @@ fn keep(is_used: &[bool], hosts: &mut Vec<Host>, parts: &mut [Option<Vec<Part>>]
 }
 
 /// The first names of a list.
-fn some(hosts: &[Host]) -> String {
+fn some(hosts: &[JobHost]) -> String {
     const SHOWN: usize = 5;
     let names: Vec<&str> = hosts
         .iter()
@@ -275,7 +275,7 @@ mod tests {
         let Some((hosts, parts)) = select(file, &programs)? else {
             return Ok("here".to_owned());
         };
-        let host = |host: &Host| {
+        let host = |host: &JobHost| {
             let user = host.user.iter().map(|user| format!("{user}@"));
             let slots = match host.slots {
                 Slots::Number(number) => number.to_string(),
@@ -283,11 +283,11 @@ mod tests {
             };
             format!("{}{}:{slots}", user.collect::<String>(), host.name)
         };
-        let part = |part: &Part| match part.slots {
+        let part = |part: &HostShare| match part.slots {
             Some(slots) => format!("{}:{slots}", part.host),
             None => part.host.to_string(),
         };
-        let own = |own: &Option<Vec<Part>>| match own {
+        let own = |own: &Option<Vec<HostShare>>| match own {
             Some(own) => own.iter().map(part).collect::<Vec<_>>().join(" "),
             None => "all".to_owned(),
         };

@@ -2,24 +2,24 @@
 //! Encoding of a node's ranks: ranks at equal distances that differ in nothing but their numbers are one entry. So a
 //! host's part has about ten bytes for its ranks, however many there are, unless they have CPUs of their own.
 
-use super::Placed;
-use crate::series::Series;
+use super::PlacedRank;
+use crate::strided_ranks::StridedRanks;
 use ring::layout::MAX_LOCAL_RANKS;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 #[derive(Serialize, Deserialize)]
 struct Run {
-    ranks: Series,
+    ranks: StridedRanks,
     /// One of them; its rank is ignored.
-    like: Placed,
+    like: PlacedRank,
 }
 
 impl Run {
-    fn of(placed: &Placed) -> Self {
+    fn of(placed: &PlacedRank) -> Self {
         Self {
-            ranks: Series::of(placed.rank),
-            like: Placed {
+            ranks: StridedRanks::of(placed.rank),
+            like: PlacedRank {
                 rank: 0,
                 ..placed.clone()
             },
@@ -27,16 +27,16 @@ impl Run {
     }
 
     /// Appends a rank if it continues the run; returns whether it does.
-    fn takes(&mut self, placed: &Placed) -> bool {
-        let what = |placed: &Placed| (placed.app, placed.preferred);
+    fn takes(&mut self, placed: &PlacedRank) -> bool {
+        let what = |placed: &PlacedRank| (placed.app, placed.preferred);
         let is_like = what(&self.like) == what(placed) && self.like.cpus == placed.cpus;
         is_like && self.ranks.takes(placed.rank)
     }
 
     /// Its ranks; `None` for one whose number overflows.
-    fn placed(self) -> impl Iterator<Item = Option<Placed>> {
+    fn placed(self) -> impl Iterator<Item = Option<PlacedRank>> {
         let placed = move |rank: Option<u32>| {
-            rank.map(|rank| Placed {
+            rank.map(|rank| PlacedRank {
                 rank,
                 ..self.like.clone()
             })
@@ -45,7 +45,7 @@ impl Run {
     }
 }
 
-pub(super) fn serialize<S: Serializer>(ranks: &[Placed], out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize<S: Serializer>(ranks: &[PlacedRank], out: S) -> Result<S::Ok, S::Error> {
     let mut runs: Vec<Run> = Vec::new();
     for placed in ranks {
         if !runs.last_mut().is_some_and(|run| run.takes(placed)) {
@@ -55,14 +55,14 @@ pub(super) fn serialize<S: Serializer>(ranks: &[Placed], out: S) -> Result<S::Ok
     runs.serialize(out)
 }
 
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Placed>, D::Error> {
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PlacedRank>, D::Error> {
     let runs = Vec::<Run>::deserialize(from)?;
     let count: u64 = runs.iter().map(|run| u64::from(run.ranks.count)).sum();
     if count > u64::from(MAX_LOCAL_RANKS) {
         return Err(D::Error::custom("there are more ranks than a node holds"));
     }
     let ranks = runs.into_iter().flat_map(Run::placed);
-    let ranks: Option<Vec<Placed>> = ranks.collect();
+    let ranks: Option<Vec<PlacedRank>> = ranks.collect();
     ranks.ok_or_else(|| D::Error::custom("a rank's number is too large"))
 }
 
@@ -73,10 +73,10 @@ mod tests {
     use proptest::prelude::*;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
-    struct Ranks(#[serde(with = "super")] Vec<Placed>);
+    struct Ranks(#[serde(with = "super")] Vec<PlacedRank>);
 
-    fn placed(rank: u32, app: u32, cpu: Option<u32>) -> Placed {
-        Placed {
+    fn placed(rank: u32, app: u32, cpu: Option<u32>) -> PlacedRank {
+        PlacedRank {
             rank,
             app,
             cpus: cpu.map(|cpu| Cpus::new(vec![cpu])),
@@ -84,7 +84,7 @@ mod tests {
         }
     }
 
-    fn bytes(ranks: Vec<Placed>) -> Vec<u8> {
+    fn bytes(ranks: Vec<PlacedRank>) -> Vec<u8> {
         postcard::to_allocvec(&Ranks(ranks)).unwrap()
     }
 
@@ -114,7 +114,7 @@ mod tests {
         fn ranks_go_to_bytes_and_back(
             ranks in proptest::collection::vec((0..9_u32, 0..2_u32, proptest::option::of(0..2_u32)), 0..40),
         ) {
-            let ranks: Vec<Placed> = ranks.into_iter().map(|(rank, app, cpu)| placed(rank, app, cpu)).collect();
+            let ranks: Vec<PlacedRank> = ranks.into_iter().map(|(rank, app, cpu)| placed(rank, app, cpu)).collect();
             let bytes = bytes(ranks.clone());
             prop_assert_eq!(postcard::from_bytes::<Ranks>(&bytes), Ok(Ranks(ranks)));
         }

@@ -12,7 +12,7 @@ const LEFTOVERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A daemon that is terminating.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cleanup {
+pub(super) struct DaemonCleanup {
     pid: u32,
     begun: Instant,
     /// Since when all leftovers are killed.
@@ -21,7 +21,7 @@ pub(super) struct Cleanup {
 
 /// What the caller must do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum CleanupAction {
     /// Nothing.
     Wait,
     /// Kill the daemon, if it has not terminated, and its leftovers.
@@ -30,7 +30,7 @@ pub(super) enum Action {
     End,
 }
 
-impl Cleanup {
+impl DaemonCleanup {
     pub(super) fn new(pid: u32, now: Instant) -> Self {
         Self {
             pid,
@@ -50,15 +50,15 @@ impl Cleanup {
         has_ended: bool,
         is_any_left: impl FnOnce() -> bool,
         now: Instant,
-    ) -> Action {
+    ) -> CleanupAction {
         let is_late = |since: Instant, time| now.saturating_duration_since(since) >= time;
         if !has_ended && !is_late(self.begun, END_WITHIN) {
-            return Action::Wait;
+            return CleanupAction::Wait;
         }
         let since = *self.sweeping.get_or_insert(now);
         match is_late(since, LEFTOVERS_WITHIN) || !is_any_left() {
-            true => Action::End,
-            false => Action::Kill,
+            true => CleanupAction::End,
+            false => CleanupAction::Kill,
         }
     }
 }
@@ -74,22 +74,40 @@ mod tests {
     #[test]
     fn each_step_of_a_daemon_that_does_not_end_is_over_at_once() {
         let begun = Instant::now();
-        let mut cleanup = Cleanup::new(7, begun);
+        let mut cleanup = DaemonCleanup::new(7, begun);
         let mut step = |millis| cleanup.next(false, || true, at(begun, millis));
-        assert_eq!([step(0), step(999)], [Action::Wait, Action::Wait]);
-        assert_eq!([step(1000), step(1999)], [Action::Kill, Action::Kill]);
-        assert_eq!(step(2000), Action::End);
+        assert_eq!(
+            [step(0), step(999)],
+            [CleanupAction::Wait, CleanupAction::Wait]
+        );
+        assert_eq!(
+            [step(1000), step(1999)],
+            [CleanupAction::Kill, CleanupAction::Kill]
+        );
+        assert_eq!(step(2000), CleanupAction::End);
     }
 
     #[test]
     fn what_a_daemon_has_left_is_killed_until_nothing_or_time_is_left() {
         let begun = Instant::now();
-        let mut cleanup = Cleanup::new(7, begun);
-        assert_eq!(cleanup.next(false, || true, begun), Action::Wait);
-        assert_eq!(cleanup.next(true, || true, at(begun, 10)), Action::Kill);
+        let mut cleanup = DaemonCleanup::new(7, begun);
+        assert_eq!(cleanup.next(false, || true, begun), CleanupAction::Wait);
+        assert_eq!(
+            cleanup.next(true, || true, at(begun, 10)),
+            CleanupAction::Kill
+        );
         let mut other = cleanup;
-        assert_eq!(cleanup.next(true, || false, at(begun, 20)), Action::End);
-        assert_eq!(other.next(true, || true, at(begun, 1009)), Action::Kill);
-        assert_eq!(other.next(true, || true, at(begun, 1010)), Action::End);
+        assert_eq!(
+            cleanup.next(true, || false, at(begun, 20)),
+            CleanupAction::End
+        );
+        assert_eq!(
+            other.next(true, || true, at(begun, 1009)),
+            CleanupAction::Kill
+        );
+        assert_eq!(
+            other.next(true, || true, at(begun, 1010)),
+            CleanupAction::End
+        );
     }
 }

@@ -15,39 +15,39 @@
 //!
 //! One thread, since it forks its daemon.
 
-mod below;
+mod children;
 mod cleanup;
-mod meet;
-mod member;
-pub(crate) mod shape;
+pub(crate) mod fan_out;
+mod handshake;
+mod join;
+pub(crate) mod protocol;
 pub(crate) mod shell;
 pub(crate) mod step;
 mod step_command;
 pub(crate) mod tree;
-pub(crate) mod words;
 
-use crate::edge::{Closed as EdgeClosed, Edge};
-use crate::hosts::Machine;
+use crate::connection::{Connection, Disconnected};
+use crate::hosts::HostMachine;
 use crate::link::Inbox;
 use crate::program::cause;
 use crate::spawn::{self, Forked};
 use crate::{daemon, front, plan};
-use below::{Children, Stream};
-use cleanup::Cleanup;
+use children::{Children, ShellStream};
+use cleanup::DaemonCleanup;
+use handshake::StepListener;
 use locked_memory::LockedMemory;
-use meet::Meeting;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::unistd::{dup2_stdin, dup2_stdout};
-use shell::Closed;
+use protocol::{DownMessage, HostFacts, JobStep, NodeLoss, ShepherdConfig, UpMessage, greeting};
+use shell::ShellExit;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
-use step::Call;
+use step::StepDescription;
 use step_command::StepCommand;
-use tree::Tree;
-use words::{Begin, Down, Facts, Loss, Step, Up, greeting};
+use tree::ShepherdTree;
 
 /// Size of the read buffer.
 const SCRATCH_BYTES: usize = 64 << 10;
@@ -71,9 +71,9 @@ const BURY_EVERY: Duration = Duration::from_millis(1);
 
 /// Runs the shepherd in this process, which was started by a remote shell.
 pub(crate) fn serve_remote() -> u8 {
-    let edge = take_standard_streams().and_then(|(from, to)| Edge::over(from, to));
-    match edge {
-        Ok(edge) => greet(edge, None),
+    let connection = take_standard_streams().and_then(|(from, to)| Connection::over(from, to));
+    match connection {
+        Ok(connection) => greet(connection, None),
         Err(error) => {
             eprintln!("rmpiexec: a shepherd needs standard input and output: {error}");
             1
@@ -84,8 +84,8 @@ pub(crate) fn serve_remote() -> u8 {
 /// Runs the shepherd in this process, which was started by a step of a batch system.
 pub(crate) fn serve_in_step() -> u8 {
     let joined = take_standard_streams().map_err(|error| cause(&error));
-    match joined.and_then(|(from, _)| member::join(from)) {
-        Ok((edge, meeting)) => greet(edge, meeting),
+    match joined.and_then(|(from, _)| join::join(from)) {
+        Ok((connection, listener)) => greet(connection, listener),
         Err(words) => {
             eprintln!("rmpiexec: host {}: {words}", front::host());
             1
@@ -93,9 +93,9 @@ pub(crate) fn serve_in_step() -> u8 {
     }
 }
 
-fn greet(mut edge: Edge, meeting: Option<Meeting>) -> u8 {
-    edge.outbox.extend(greeting());
-    watch(edge, true, meeting)
+fn greet(mut connection: Connection, listener: Option<StepListener>) -> u8 {
+    connection.outbox.extend(greeting());
+    watch(connection, true, listener)
 }
 
 /// Takes standard input and output, and puts `/dev/null` in their places, so that no other code writes there.
@@ -110,43 +110,43 @@ fn take_standard_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Runs the shepherd of the front in this process, which was forked for it.
-pub(crate) fn serve(edge: Edge) -> u8 {
+pub(crate) fn serve(connection: Connection) -> u8 {
     // No heartbeat is needed from the parent: its end closes the connection.
-    watch(edge, false, None)
+    watch(connection, false, None)
 }
 
 /// `is_watched`: see [`ShepherdTree::new`]; `listener`: for those below, if it is open already.
-fn watch(mut edge: Edge, is_watched: bool, meeting: Option<Meeting>) -> u8 {
+fn watch(mut connection: Connection, is_watched: bool, listener: Option<StepListener>) -> u8 {
     // Fails where a remote shell has created a session already.
     let _ = nix::unistd::setsid();
     let _ = prctl::set_child_subreaper(true);
     let _ = prctl::set_name(c"rmpi-shepherd");
-    let Some(begin) = hear_begin(&mut edge) else {
+    let Some(begin) = hear_begin(&mut connection) else {
         return 1;
     };
-    let inbox = std::mem::take(&mut edge.inbox);
-    Shepherd::new(edge, (begin, inbox), is_watched, meeting).run()
+    let inbox = std::mem::take(&mut connection.inbox);
+    Shepherd::new(connection, (begin, inbox), is_watched, listener).run()
 }
 
 /// Waits for the first message.
-fn hear_begin(edge: &mut Edge) -> Option<Begin> {
+fn hear_begin(connection: &mut Connection) -> Option<ShepherdConfig> {
     let until = Instant::now() + TOLD_WITHIN;
     let mut scratch = vec![0; SCRATCH_BYTES];
     loop {
-        match Down::take(&mut edge.inbox) {
-            Ok(Some(Down::Begin(begin))) => return Some(*begin),
+        match DownMessage::take(&mut connection.inbox) {
+            Ok(Some(DownMessage::Begin(begin))) => return Some(*begin),
             Ok(None) => {}
             _ => return None,
         }
-        let is_flushed = edge.flush().ok()?;
+        let is_flushed = connection.flush().ok()?;
         let left = until.checked_duration_since(Instant::now())?;
         let timeout = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
-        let mut asked = vec![PollFd::new(edge.reading(), PollFlags::POLLIN)];
+        let mut asked = vec![PollFd::new(connection.reading(), PollFlags::POLLIN)];
         if !is_flushed {
-            asked.push(PollFd::new(edge.writing(), PollFlags::POLLOUT));
+            asked.push(PollFd::new(connection.writing(), PollFlags::POLLOUT));
         }
         match poll(&mut asked, timeout) {
-            Ok(_) | Err(Errno::EINTR) => edge.fill(&mut scratch).ok()?,
+            Ok(_) | Err(Errno::EINTR) => connection.fill(&mut scratch).ok()?,
             Err(_) => return None,
         }
     }
@@ -156,36 +156,36 @@ fn hear_begin(edge: &mut Edge) -> Option<Begin> {
 struct Local {
     pid: u32,
     /// `None` once the daemon has closed it.
-    edge: Option<Edge>,
+    connection: Option<Connection>,
 }
 
 /// What poll reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum Readiness {
     Above,
     Daemon,
-    Below(usize, Stream),
+    Below(usize, ShellStream),
     /// Output of the step command.
-    Step(Stream),
+    Step(ShellStream),
     /// A new connection, or a step of a handshake.
-    Guests,
+    Listener,
     /// Room to write.
     Room,
 }
 
 struct Shepherd {
-    above: Edge,
+    above: Connection,
     /// The peer above is another shepherd, not the front.
     is_watched: bool,
-    tree: Tree,
+    tree: ShepherdTree,
     local: Option<Local>,
     /// Set once the daemon has closed its connection.
-    cleanup: Option<Cleanup>,
+    cleanup: Option<DaemonCleanup>,
     children: Children,
     /// Listener for the shepherds of a step.
-    meeting: Option<Meeting>,
+    listener: Option<StepListener>,
     /// Description that the shepherds of the step read, if it was started.
-    call: Option<Call>,
+    call: Option<StepDescription>,
     /// Since when only the step command is left.
     step_alone: Option<Instant>,
     /// The user was informed why hosts do not connect.
@@ -196,18 +196,18 @@ struct Shepherd {
 
 impl Shepherd {
     fn new(
-        above: Edge,
-        (mut begin, inbox): (Begin, Inbox),
+        above: Connection,
+        (mut begin, inbox): (ShepherdConfig, Inbox),
         is_watched: bool,
-        meeting: Option<Meeting>,
+        listener: Option<StepListener>,
     ) -> Self {
         let mut children = Children::default();
-        let (meeting, call) = match begin.step.take() {
+        let (listener, call) = match begin.step.take() {
             Some(step) => begin_step(&begin, step, &mut children).unzip(),
-            None => (meeting, None),
+            None => (listener, None),
         };
-        let mut tree = Tree::new(begin, inbox, is_watched, Duration::ZERO);
-        if meeting.is_none() {
+        let mut tree = ShepherdTree::new(begin, inbox, is_watched, Duration::ZERO);
+        if listener.is_none() {
             tree.nobody_comes();
         }
         Self {
@@ -217,7 +217,7 @@ impl Shepherd {
             local: None,
             cleanup: None,
             children,
-            meeting,
+            listener,
             call,
             step_alone: None,
             has_told: false,
@@ -264,19 +264,19 @@ impl Shepherd {
 
     /// Accepts shepherds of a step, as long as any are expected.
     fn meet(&mut self) {
-        if !self.tree.is_any_awaited() && self.meeting.take().is_some() {
+        if !self.tree.is_any_awaited() && self.listener.take().is_some() {
             // Output of the step during its start is of no interest any more.
             self.children.step_mut().map(StepCommand::forget_lines);
         }
-        let Some(meeting) = &mut self.meeting else {
+        let Some(listener) = &mut self.listener else {
             return;
         };
         let now = self.begun.elapsed();
-        for (node, stream) in meeting.attend(Instant::now()) {
+        for (node, stream) in listener.attend(Instant::now()) {
             let number = self.tree.comes(node, now);
             let adopted = number.map(|number| (number, self.children.adopt(number, stream)));
             if let Some((number, Err(_))) = adopted {
-                self.tree.below_closed(number, &Closed::default(), now);
+                self.tree.below_closed(number, &ShellExit::default(), now);
             }
         }
     }
@@ -293,7 +293,7 @@ impl Shepherd {
 
     /// Reads the step's output: hosts whose shepherds have failed are started by the remote shell, whose error has
     /// the reason.
-    fn hear_step(&mut self, stream: Stream) {
+    fn hear_step(&mut self, stream: ShellStream) {
         let Some(step) = self.children.step_mut() else {
             return;
         };
@@ -304,7 +304,7 @@ impl Shepherd {
                 node.into_iter()
                     .for_each(|node| self.tree.does_not_come(node));
             }
-            let is_no_way = line.contains(member::NO_WAY);
+            let is_no_way = line.contains(join::NO_WAY);
             if is_no_way && !std::mem::replace(&mut self.has_told, true) {
                 say_here(&format!(
                     "{line}; hosts are reached one by one, which takes longer. RMPI_PORT_RANGE names ports that are open"
@@ -326,7 +326,7 @@ impl Shepherd {
                 self.tree.daemon_is_here(facts());
             }
             Ok(None) => (),
-            Err(error) => self.tree.daemon_ended(Some(Loss {
+            Err(error) => self.tree.daemon_ended(Some(NodeLoss {
                 words: format!(
                     "cannot start a node daemon: {}",
                     error.desc().to_lowercase()
@@ -338,17 +338,17 @@ impl Shepherd {
 
     fn make_daemon(&mut self) -> Result<Option<Local>, Errno> {
         spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
-        let (ours, theirs) = Edge::pair().map_err(|_| Errno::last())?;
+        let (ours, theirs) = Connection::pair().map_err(|_| Errno::last())?;
         match spawn::fork()? {
             Forked::Parent(pid) => Ok(Some(Local {
                 pid,
-                edge: Some(ours),
+                connection: Some(ours),
             })),
             Forked::Child => {
                 drop(ours);
                 self.above.forget();
                 // The daemon must not keep the listener or the pipes of the children.
-                drop((self.meeting.take(), std::mem::take(&mut self.children)));
+                drop((self.listener.take(), std::mem::take(&mut self.children)));
                 spawn::leave(daemon::serve(theirs))
             }
         }
@@ -377,9 +377,9 @@ impl Shepherd {
         while let Some((number, closed)) = self.next_ended() {
             self.tree.below_closed(number, &closed, now);
         }
-        let is_closed = |local: &mut Local| local.edge.is_none();
+        let is_closed = |local: &mut Local| local.connection.is_none();
         if let Some(local) = self.local.take_if(is_closed) {
-            self.cleanup = Some(Cleanup::new(local.pid, Instant::now()));
+            self.cleanup = Some(DaemonCleanup::new(local.pid, Instant::now()));
         }
         if let Some(mut cleanup) = self.cleanup.take() {
             match self.children.clean_up(&mut cleanup, Instant::now()) {
@@ -389,16 +389,16 @@ impl Shepherd {
         }
     }
 
-    fn next_ended(&mut self) -> Option<(usize, Closed)> {
+    fn next_ended(&mut self) -> Option<(usize, ShellExit)> {
         let tree = &self.tree;
         self.children.next_ended(|number| tree.is_through(number))
     }
 
-    fn flush_above(&mut self) -> Result<(), EdgeClosed> {
+    fn flush_above(&mut self) -> Result<(), Disconnected> {
         let words = self.tree.above();
         if self.is_watched && !words.is_empty() {
             // `srun` may buffer output up to the next newline.
-            Up::Line.put(words);
+            UpMessage::Line.put(words);
         }
         self.above.outbox.take(self.tree.above());
         self.above.flush().map(|_| ())
@@ -406,34 +406,42 @@ impl Shepherd {
 
     /// Closed connections are handled where they are read.
     fn flush_below(&mut self) {
-        if let Some(edge) = self.local.as_mut().and_then(|local| local.edge.as_mut()) {
+        if let Some(connection) = self
+            .local
+            .as_mut()
+            .and_then(|local| local.connection.as_mut())
+        {
             if let Some(orders) = self.tree.orders() {
-                edge.outbox.take(orders);
+                connection.outbox.take(orders);
             }
-            say(edge);
+            say(connection);
         }
         self.children.step_mut().map(StepCommand::flush);
-        for (number, edge) in self.children.edges() {
-            edge.outbox.take(self.tree.below(number));
-            say(edge);
+        for (number, connection) in self.children.connections() {
+            connection.outbox.take(self.tree.below(number));
+            say(connection);
         }
     }
 
-    fn wait(&self) -> Vec<Source> {
+    fn wait(&self) -> Vec<Readiness> {
         let mut all = vec![(
-            Source::Above,
+            Readiness::Above,
             PollFd::new(self.above.reading(), PollFlags::POLLIN),
         )];
-        if let Some(edge) = self.local.as_ref().and_then(|local| local.edge.as_ref()) {
+        if let Some(connection) = self
+            .local
+            .as_ref()
+            .and_then(|local| local.connection.as_ref())
+        {
             all.push((
-                Source::Daemon,
-                PollFd::new(edge.reading(), PollFlags::POLLIN),
+                Readiness::Daemon,
+                PollFd::new(connection.reading(), PollFlags::POLLIN),
             ));
-            all.extend(room(edge));
+            all.extend(room(connection));
         }
         all.extend(room(&self.above));
         for (number, stream, end) in self.children.reading() {
-            let source = Source::Below(number, stream);
+            let source = Readiness::Below(number, stream);
             all.push((source, PollFd::new(end, PollFlags::POLLIN)));
         }
         all.extend(self.children.writing().filter_map(room));
@@ -445,11 +453,11 @@ impl Shepherd {
         if self.cleanup.is_some() {
             left = left.min(BURY_EVERY);
         }
-        if self.step_alone.is_some() || self.meeting.is_some() {
+        if self.step_alone.is_some() || self.listener.is_some() {
             left = left.min(STEP_LOOK_EVERY);
         }
         let timeout = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
-        let (sources, mut asked): (Vec<Source>, Vec<PollFd<'_>>) = all.into_iter().unzip();
+        let (sources, mut asked): (Vec<Readiness>, Vec<PollFd<'_>>) = all.into_iter().unzip();
         let _ = poll(&mut asked, timeout);
         let told = |fd: &PollFd<'_>| fd.revents().is_some_and(|flags| !flags.is_empty());
         let both = sources.into_iter().zip(&asked);
@@ -458,42 +466,44 @@ impl Shepherd {
     }
 
     /// Descriptors of the step and of the listener to poll.
-    fn wait_for_step(&self) -> impl Iterator<Item = (Source, PollFd<'_>)> {
+    fn wait_for_step(&self) -> impl Iterator<Item = (Readiness, PollFd<'_>)> {
         let reading = |end| PollFd::new(end, PollFlags::POLLIN);
         let step = self.children.step().into_iter();
         let said = step.clone().flat_map(StepCommand::reading);
-        let said = said.map(move |(stream, end)| (Source::Step(stream), reading(end)));
-        let guests = self.meeting.iter().flat_map(Meeting::reading);
-        let guests = guests.map(move |end| (Source::Guests, reading(end)));
+        let said = said.map(move |(stream, end)| (Readiness::Step(stream), reading(end)));
+        let pending_peers = self.listener.iter().flat_map(StepListener::reading);
+        let pending_peers = pending_peers.map(move |end| (Readiness::Listener, reading(end)));
         let room = step.filter_map(|step| room(step.writing()));
-        said.chain(guests).chain(room)
+        said.chain(pending_peers).chain(room)
     }
 
-    fn attend(&mut self, source: Source) {
+    fn attend(&mut self, source: Readiness) {
         match source {
-            Source::Above => match self.above.read(&mut self.scratch) {
+            Readiness::Above => match self.above.read(&mut self.scratch) {
                 Ok(bytes) => self.tree.hear_above(&self.scratch[..bytes]),
-                Err(EdgeClosed) => self.tree.above_closed(),
+                Err(Disconnected) => self.tree.above_closed(),
             },
-            Source::Daemon => {
+            Readiness::Daemon => {
                 let Some(local) = &mut self.local else { return };
-                let Some(edge) = &mut local.edge else { return };
-                match edge.read(&mut self.scratch) {
+                let Some(connection) = &mut local.connection else {
+                    return;
+                };
+                match connection.read(&mut self.scratch) {
                     Ok(bytes) => self.tree.hear_daemon(&self.scratch[..bytes]),
-                    Err(EdgeClosed) => local.edge = None,
+                    Err(Disconnected) => local.connection = None,
                 }
             }
-            Source::Below(number, Stream::Words) => {
+            Readiness::Below(number, ShellStream::Messages) => {
                 if let Some(bytes) = self.children.read(number, &mut self.scratch) {
                     self.tree.hear_below(number, &self.scratch[..bytes]);
                 }
             }
-            Source::Below(number, Stream::Complaints) => {
+            Readiness::Below(number, ShellStream::Stderr) => {
                 self.children.read_complaints(number, &mut self.scratch);
             }
-            Source::Step(stream) => self.hear_step(stream),
+            Readiness::Step(stream) => self.hear_step(stream),
             // Handled in each turn.
-            Source::Guests | Source::Room => (),
+            Readiness::Listener | Readiness::Room => (),
         }
     }
 
@@ -518,15 +528,19 @@ impl Shepherd {
 }
 
 /// Starts the step, and the listener for its shepherds; `None` if that fails.
-fn begin_step(begin: &Begin, mut step: Step, children: &mut Children) -> Option<(Meeting, Call)> {
-    let meeting = Meeting::open(step.key, step.ports).ok()?;
-    let port = meeting.port().ok()?;
+fn begin_step(
+    begin: &ShepherdConfig,
+    mut step: JobStep,
+    children: &mut Children,
+) -> Option<(StepListener, StepDescription)> {
+    let listener = StepListener::open(step.key, step.ports).ok()?;
+    let port = listener.port().ok()?;
     step.ports
         .get_or_insert_with(|| (port, port.saturating_add(OTHER_PORTS)));
-    let root = (member::own_addresses(), port);
-    let call = Call::new(&step, (&begin.below, begin.own), root);
+    let root = (join::own_addresses(), port);
+    let call = StepDescription::new(&step, (&begin.below, begin.own), root);
     match children.start_step(&step.command, &call.encode()) {
-        Ok(()) => Some((meeting, call)),
+        Ok(()) => Some((listener, call)),
         Err(closed) => {
             let (name, why) = (&step.command[0], closed.not_started.unwrap_or_default());
             say_here(&format!(
@@ -544,37 +558,37 @@ fn say_here(line: &str) {
 }
 
 /// Why a daemon has ended, if that was not expected.
-fn loss(pid: u32, ending: Option<spawn::Ending>) -> Option<Loss> {
+fn loss(pid: u32, ending: Option<spawn::ChildExit>) -> Option<NodeLoss> {
     let (how, code) = match ending {
-        Some(spawn::Ending::Code(0)) => return None,
+        Some(spawn::ChildExit::Code(0)) => return None,
         ending => front::words_of(ending),
     };
-    Some(Loss {
+    Some(NodeLoss {
         words: format!("its node daemon (pid {pid}) {how}; its ranks were killed"),
         code,
     })
 }
 
 /// Sends what the stream takes; drops all data once the peer is gone.
-fn say(edge: &mut Edge) {
-    if edge.flush().is_err() {
-        edge.mute();
+fn say(connection: &mut Connection) {
+    if connection.flush().is_err() {
+        connection.mute();
     }
 }
 
-fn room(edge: &Edge) -> Option<(Source, PollFd<'_>)> {
-    let waits = !edge.is_flushed();
+fn room(connection: &Connection) -> Option<(Readiness, PollFd<'_>)> {
+    let waits = !connection.is_flushed();
     waits.then(|| {
         (
-            Source::Room,
-            PollFd::new(edge.writing(), PollFlags::POLLOUT),
+            Readiness::Room,
+            PollFd::new(connection.writing(), PollFlags::POLLOUT),
         )
     })
 }
 
 /// Facts about this host.
-fn facts() -> Facts {
-    let machine = Machine::here();
+fn facts() -> HostFacts {
+    let machine = HostMachine::here();
     let granted = crate::quota()
         .unwrap_or(usize::MAX)
         .min(machine.mask.count());
@@ -583,7 +597,7 @@ fn facts() -> Facts {
         .len();
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).max(1);
     let devices = std::fs::read_dir("/sys/class/infiniband");
-    Facts {
+    HostFacts {
         name: front::host(),
         cpus: number(granted),
         cores: number(cores.min(granted)),

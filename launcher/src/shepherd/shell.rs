@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The remote shell: its command line, and the interpretation of its exit. No system calls.
 
-use super::shape::Target;
-use super::words::Shell;
+use super::fan_out::Target;
+use super::protocol::RemoteShell;
 use remote_shell::{SSH, joined, quoted};
 
 /// The hidden option that makes `rmpiexec` a shepherd.
 pub(crate) const OPTION: &str = "--shepherd";
 
-impl Shell {
+impl RemoteShell {
     /// The command that starts a shepherd on a host.
     pub(crate) fn command(&self, target: &Target) -> Vec<String> {
         let mut words = self.to(target);
@@ -50,7 +50,7 @@ impl Shell {
 
 /// How a remote shell has ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Closed {
+pub(crate) struct ShellExit {
     /// Why it could not be started.
     pub(crate) not_started: Option<String>,
     /// The tail of its standard error.
@@ -68,14 +68,14 @@ const BUSY: [&str; 3] = [
     "kex_exchange_identification",
 ];
 
-impl Closed {
+impl ShellExit {
     /// Whether a retry may succeed.
     pub(crate) fn may_pass(&self) -> bool {
         self.code == Some(255) && BUSY.iter().any(|words| self.said.contains(words))
     }
 
     /// Why a host could not be reached; follows its name and a colon.
-    pub(crate) fn why_no_start(&self, shell: &Shell) -> String {
+    pub(crate) fn why_no_start(&self, shell: &RemoteShell) -> String {
         let (name, program) = (shell.name(), &shell.program);
         let cannot = match shell.from.as_str() {
             "" => "cannot be reached".to_owned(),
@@ -152,7 +152,7 @@ impl Closed {
 }
 
 /// The error for a host whose shepherd is of another release.
-pub(crate) fn other_release(shell: &Shell, release: &str) -> String {
+pub(crate) fn other_release(shell: &RemoteShell, release: &str) -> String {
     format!(
         "rmpi {release} is in {}, this is {}: install the same release, or name its folder with --prefix",
         shell.program,
@@ -161,7 +161,7 @@ pub(crate) fn other_release(shell: &Shell, release: &str) -> String {
 }
 
 /// The error for a host where another program answers.
-pub(crate) fn not_a_shepherd(shell: &Shell) -> String {
+pub(crate) fn not_a_shepherd(shell: &RemoteShell) -> String {
     format!(
         "something else than {} answers: look at what {} HOST true prints",
         shell.program,
@@ -182,8 +182,8 @@ mod tests {
         }
     }
 
-    fn shell(line: &[&str], program: &str) -> Shell {
-        Shell {
+    fn shell(line: &[&str], program: &str) -> RemoteShell {
+        RemoteShell {
             line: line.iter().map(|word| (*word).to_owned()).collect(),
             takes_words: false,
             program: program.into(),
@@ -216,10 +216,10 @@ mod tests {
     fn what_a_shell_says_is_told_with_what_to_do() {
         let shell = shell(&[], "/opt/bin/rmpiexec");
         let why = |code, said: &str| {
-            let closed = Closed {
+            let closed = ShellExit {
                 said: said.into(),
                 code: Some(code),
-                ..Closed::default()
+                ..ShellExit::default()
             };
             (closed.may_pass(), closed.why_no_start(&shell))
         };
@@ -247,9 +247,9 @@ mod tests {
                 .1
                 .contains("another release")
         );
-        let closed = Closed {
+        let closed = ShellExit {
             not_started: Some("no such file or directory".into()),
-            ..Closed::default()
+            ..ShellExit::default()
         };
         assert!(
             closed

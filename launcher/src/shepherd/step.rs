@@ -2,8 +2,8 @@
 //! A job step: one command of a batch system that starts the shepherds of all hosts. Here are the description that
 //! all of them read from standard input, and the parser of the command's errors. No system calls.
 
-use super::shape::{Spot, Target, spot};
-use super::words::{Greeting, Step, StepKey, find_greeting, greeting, put, took};
+use super::fan_out::{Target, TreePosition, position_of};
+use super::protocol::{Greeting, JobStep, StepKey, find_greeting, greeting, put, took};
 use crate::link::{Inbox, frame};
 use remote_shell::word;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ const CALL: u8 = 220;
 
 /// Description of a step, read by all its shepherds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Call {
+pub(super) struct StepDescription {
     /// Key of the handshake.
     pub(super) key: StepKey,
     /// The names of all hosts but the front's, packed, in the order of their nodes.
@@ -35,7 +35,7 @@ pub(super) struct Call {
 
 /// Position of a shepherd in the step's tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct StepPosition {
     pub(super) node: u32,
     /// The name of the host to whose shepherd it connects; `None`: the front's.
     pub(super) parent: Option<String>,
@@ -43,10 +43,10 @@ pub(super) struct Place {
     pub(super) has_below: bool,
 }
 
-impl Call {
+impl StepDescription {
     /// For these hosts, which are numbered in order, skipping `own`.
     pub(super) fn new(
-        step: &Step,
+        step: &JobStep,
         (below, own): (&[Target], Option<u32>),
         (root, root_port): (Vec<IpAddr>, u16),
     ) -> Self {
@@ -107,11 +107,11 @@ impl Call {
     }
 
     /// The position of the host with this name.
-    pub(super) fn place(&self, name: &str) -> Option<Place> {
+    pub(super) fn place(&self, name: &str) -> Option<StepPosition> {
         let node = self.node(name)?;
         let all: Vec<Target> = self.targets().collect();
-        let Spot { parent, below } = spot(&all, node)?;
-        Some(Place {
+        let TreePosition { parent, below } = position_of(&all, node)?;
+        Some(StepPosition {
             node,
             parent: parent.map(|parent| parent.name.clone()),
             has_below: !below.is_empty(),
@@ -138,26 +138,26 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn call(names: &[&str], own: Option<u32>) -> Call {
+    fn call(names: &[&str], own: Option<u32>) -> StepDescription {
         let nodes = (0..).filter(|node| Some(*node) != own);
         let below: Vec<Target> = nodes
             .zip(names)
             .map(|(node, name)| Target::named(node, *name))
             .collect();
         let root = vec!["10.77.0.254".parse().unwrap(), "fe80::1".parse().unwrap()];
-        let step = Step {
+        let step = JobStep {
             key: StepKey(5),
             ports: Some((4000, 4015)),
             variable: None,
             command: Vec::new(),
         };
-        Call::new(&step, (&below, own), (root, 4000))
+        StepDescription::new(&step, (&below, own), (root, 4000))
     }
 
     #[test]
     fn each_finds_its_place_by_its_name() {
         let told = call(&["n1", "n3", "n4"], Some(1));
-        let heard = Call::decode(&told.encode()).unwrap().unwrap();
+        let heard = StepDescription::decode(&told.encode()).unwrap().unwrap();
         assert_eq!(heard, told);
         let place = |name: &str| heard.place(name).map(|place| (place.node, place.parent));
         assert_eq!(place("n1"), Some((0, None)));
@@ -179,10 +179,14 @@ mod tests {
     #[test]
     fn another_release_is_named() {
         let old = b"\0rmpi-shepherd 0.0.1/2\n";
-        assert!(Call::decode(old).unwrap_err().contains("0.0.1/2"));
+        assert!(
+            StepDescription::decode(old)
+                .unwrap_err()
+                .contains("0.0.1/2")
+        );
         let whole = call(&["a"], None).encode();
         for end in 0..whole.len() {
-            assert_eq!(Call::decode(&whole[..end]), Ok(None));
+            assert_eq!(StepDescription::decode(&whole[..end]), Ok(None));
         }
     }
 
@@ -199,7 +203,7 @@ mod tests {
             if is_greeted {
                 bytes = [greeting(), bytes].concat();
             }
-            if let Ok(Some(call)) = Call::decode(&bytes) {
+            if let Ok(Some(call)) = StepDescription::decode(&bytes) {
                 call.place("a");
             }
         }

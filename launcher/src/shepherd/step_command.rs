@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The process of a step's command: its input, its output, and its exit.
 
-use super::below::{Spawned, Stream, spawn};
-use super::shell::Closed;
-use crate::edge::Edge;
-use crate::spawn::Ending;
+use super::children::{ShellStream, Spawned, spawn};
+use super::shell::ShellExit;
+use crate::connection::Connection;
+use crate::spawn::ChildExit;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, read};
@@ -21,7 +21,7 @@ pub(super) struct StepCommand {
     /// `None` once it has terminated.
     pid: Option<u32>,
     /// Its standard input and output; its output carries no messages.
-    edge: Edge,
+    connection: Connection,
     is_output_open: bool,
     complaints: Option<OwnedFd>,
     /// The unfinished line.
@@ -31,16 +31,16 @@ pub(super) struct StepCommand {
 
 impl StepCommand {
     /// Starts it with these bytes as its standard input.
-    pub(super) fn start(words: &[String], input: &[u8]) -> Result<Self, Closed> {
+    pub(super) fn start(words: &[String], input: &[u8]) -> Result<Self, ShellExit> {
         let Spawned {
             pid,
-            mut edge,
+            mut connection,
             complaints,
         } = spawn(words)?;
-        edge.outbox.extend_from_slice(input);
+        connection.outbox.extend_from_slice(input);
         Ok(Self {
             pid: Some(pid),
-            edge,
+            connection,
             is_output_open: true,
             complaints: Some(complaints),
             begun: Vec::new(),
@@ -55,34 +55,34 @@ impl StepCommand {
 
     /// Writes its standard input, and closes it after that.
     pub(super) fn flush(&mut self) {
-        if !self.edge.is_flushed() && self.edge.flush() != Ok(false) {
-            self.edge.mute();
+        if !self.connection.is_flushed() && self.connection.flush() != Ok(false) {
+            self.connection.mute();
         }
     }
 
     /// The connection to poll for room.
-    pub(super) fn writing(&self) -> &Edge {
-        &self.edge
+    pub(super) fn writing(&self) -> &Connection {
+        &self.connection
     }
 
     /// The streams to poll for input.
-    pub(super) fn reading(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
+    pub(super) fn reading(&self) -> impl Iterator<Item = (ShellStream, BorrowedFd<'_>)> {
         let output = self
             .is_output_open
-            .then(|| (Stream::Words, self.edge.reading()));
+            .then(|| (ShellStream::Messages, self.connection.reading()));
         let complaints = self.complaints.as_ref();
-        let complaints = complaints.map(|end| (Stream::Complaints, end.as_fd()));
+        let complaints = complaints.map(|end| (ShellStream::Stderr, end.as_fd()));
         output.into_iter().chain(complaints)
     }
 
     /// Reads once; returns complete lines of its standard error.
-    pub(super) fn hear(&mut self, stream: Stream, scratch: &mut [u8]) -> Vec<String> {
+    pub(super) fn hear(&mut self, stream: ShellStream, scratch: &mut [u8]) -> Vec<String> {
         match stream {
-            Stream::Words => {
-                self.is_output_open &= self.edge.read(scratch).is_ok();
+            ShellStream::Messages => {
+                self.is_output_open &= self.connection.read(scratch).is_ok();
                 Vec::new()
             }
-            Stream::Complaints => self.lines(scratch),
+            ShellStream::Stderr => self.lines(scratch),
         }
     }
 
@@ -125,9 +125,9 @@ impl StepCommand {
     }
 
     /// Records its termination.
-    pub(super) fn has_ended(&mut self, ending: Ending) {
+    pub(super) fn has_ended(&mut self, ending: ChildExit) {
         self.pid = None;
-        if let Ending::Signal { number, .. } = ending {
+        if let ChildExit::Signal { number, .. } = ending {
             self.keep(format!("killed by signal {number}"));
         }
     }
@@ -155,8 +155,8 @@ mod tests {
         while command.complaints.is_some() {
             assert!(Instant::now() < until, "{lines:?}");
             command.flush();
-            lines.extend(command.hear(Stream::Complaints, &mut scratch));
-            command.hear(Stream::Words, &mut scratch);
+            lines.extend(command.hear(ShellStream::Stderr, &mut scratch));
+            command.hear(ShellStream::Messages, &mut scratch);
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(lines, ["the call", "a", "bc"]);

@@ -9,9 +9,12 @@
 //!   an hour drops no child for it.
 //! - When the peer above is gone, everything below must end ([`ShepherdTree::is_orphan`]).
 
-use super::shape::{self, Target};
-use super::shell::{self, Closed};
-use super::words::{Begin, Down, Facts, Greeting, Loss, Pace, Shell, Up, find_greeting};
+use super::fan_out::{self, Target};
+use super::protocol::{
+    DownMessage, Greeting, HeartbeatTiming, HostFacts, NodeLoss, RemoteShell, ShepherdConfig,
+    UpMessage, find_greeting,
+};
+use super::shell::{self, ShellExit};
 use crate::link::{Garbled, Inbox};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,23 +32,23 @@ const COMES_WITHIN: Duration = Duration::from_secs(20);
 
 /// State of a connection to another shepherd.
 #[derive(Debug, Default)]
-struct Contact {
+struct PeerLink {
     inbox: Inbox,
     outbox: Vec<u8>,
     /// Time since the last message was received.
     silent: Duration,
     /// Time since the last heartbeat was sent.
-    unsaid: Duration,
+    send_idle: Duration,
 }
 
-impl Contact {
+impl PeerLink {
     /// Advances time; returns whether a heartbeat is due.
-    fn pass(&mut self, time: Duration, pace: &Pace) -> bool {
+    fn pass(&mut self, time: Duration, pace: &HeartbeatTiming) -> bool {
         self.silent += time;
-        self.unsaid += time;
-        let due = self.unsaid >= pace.every;
+        self.send_idle += time;
+        let due = self.send_idle >= pace.every;
         if due {
-            self.unsaid = Duration::ZERO;
+            self.send_idle = Duration::ZERO;
         }
         due
     }
@@ -53,7 +56,7 @@ impl Contact {
 
 /// State of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ChildState {
     /// Expected to connect; otherwise to be started by the shell at this time.
     Awaited(Duration),
     /// To be started at this time.
@@ -77,22 +80,22 @@ struct Child {
     /// The nodes of it and below it that have neither ended nor been lost, and whether each has reported
     /// [`UpMessage::Here`].
     open: BTreeMap<u32, bool>,
-    contact: Contact,
+    contact: PeerLink,
     /// Bytes received before its greeting.
     noise: Vec<u8>,
-    state: State,
+    state: ChildState,
     /// It was started by the step and has connected.
     came: bool,
     tries: u32,
 }
 
 impl Child {
-    fn of(part: &[Target], state: State) -> Self {
+    fn of(part: &[Target], state: ChildState) -> Self {
         Self {
             target: part[0].clone(),
             below: part[1..].to_vec(),
             open: part.iter().map(|target| (target.node, false)).collect(),
-            contact: Contact::default(),
+            contact: PeerLink::default(),
             noise: Vec::new(),
             state,
             came: false,
@@ -102,21 +105,21 @@ impl Child {
 
     /// Its shell is started, or it has connected.
     fn begin_again(&mut self, came: bool) {
-        self.state = State::Starting;
+        self.state = ChildState::Starting;
         self.came = came;
         self.tries += 1;
-        self.contact = Contact::default();
+        self.contact = PeerLink::default();
         self.noise.clear();
     }
 
-    fn begin(&mut self, shell: &Shell, pace: Pace) -> Down {
-        Down::Begin(Box::new(Begin {
+    fn begin(&mut self, shell: &RemoteShell, pace: HeartbeatTiming) -> DownMessage {
+        DownMessage::Begin(Box::new(ShepherdConfig {
             own: Some(self.target.node),
             below: std::mem::take(&mut self.below),
             step: None,
             // The step that started it has started those below it too.
             they_come: self.came,
-            shell: Shell {
+            shell: RemoteShell {
                 from: self.target.name.clone(),
                 ..shell.clone()
             },
@@ -127,7 +130,7 @@ impl Child {
 
 /// The daemon of this host.
 #[derive(Debug)]
-struct Own {
+struct OwnNode {
     node: u32,
     /// Orders for the daemon.
     orders: Vec<u8>,
@@ -136,45 +139,50 @@ struct Own {
 
 /// The state of a shepherd.
 #[derive(Debug)]
-pub(crate) struct Tree {
-    own: Option<Own>,
+pub(crate) struct ShepherdTree {
+    own: Option<OwnNode>,
     children: Vec<Child>,
     /// By node: the child that leads to it.
     ways: BTreeMap<u32, usize>,
-    above: Contact,
+    above: PeerLink,
     /// The peer above is gone.
     is_orphan: bool,
     /// The peer above must send heartbeats, or counts as gone.
     is_watched: bool,
-    shell: Shell,
-    pace: Pace,
+    shell: RemoteShell,
+    pace: HeartbeatTiming,
     /// Children whose shells are to be killed.
     dropped: Vec<usize>,
     last: Duration,
 }
 
-impl Tree {
+impl ShepherdTree {
     /// From the first message, and bytes received after it. `is_watched`: the peer above is another shepherd, which
     /// sends heartbeats.
-    pub(crate) fn new(begin: Begin, inbox: Inbox, is_watched: bool, now: Duration) -> Self {
-        let parts = shape::parts(&begin.below);
+    pub(crate) fn new(
+        begin: ShepherdConfig,
+        inbox: Inbox,
+        is_watched: bool,
+        now: Duration,
+    ) -> Self {
+        let parts = fan_out::parts(&begin.below);
         let state = match begin.they_come {
-            true => State::Awaited(now + begin.pace.patience),
-            false => State::Due(now),
+            true => ChildState::Awaited(now + begin.pace.patience),
+            false => ChildState::Due(now),
         };
         let ways = (0..).zip(&parts);
         let ways = ways.flat_map(|(child, part)| part.iter().map(move |at| (at.node, child)));
         Self {
-            own: begin.own.map(|node| Own {
+            own: begin.own.map(|node| OwnNode {
                 node,
                 orders: Vec::new(),
                 has_ended: false,
             }),
             ways: ways.collect(),
             children: parts.iter().map(|part| Child::of(part, state)).collect(),
-            above: Contact {
+            above: PeerLink {
                 inbox,
-                ..Contact::default()
+                ..PeerLink::default()
             },
             is_orphan: false,
             is_watched,
@@ -213,7 +221,10 @@ impl Tree {
     /// Whether nothing that this shepherd has started is left.
     pub(crate) fn is_over(&self) -> bool {
         let own = self.own.as_ref().is_none_or(|own| own.has_ended);
-        own && self.children.iter().all(|child| child.state == State::Gone)
+        own && self
+            .children
+            .iter()
+            .all(|child| child.state == ChildState::Gone)
     }
 
     /// The connection to the peer above has closed.
@@ -226,11 +237,11 @@ impl Tree {
         self.above.inbox.add(bytes);
         self.above.silent = Duration::ZERO;
         loop {
-            match Down::take(&mut self.above.inbox) {
-                Ok(Some(Down::Order(node, bytes))) => self.order(node, bytes),
-                Ok(Some(Down::OrderAll(bytes))) => self.order_all(&bytes),
-                Ok(Some(Down::NotComing(node))) => self.does_not_come(node),
-                Ok(Some(Down::Beat | Down::Begin(_))) => (),
+            match DownMessage::take(&mut self.above.inbox) {
+                Ok(Some(DownMessage::Order(node, bytes))) => self.order(node, bytes),
+                Ok(Some(DownMessage::OrderAll(bytes))) => self.order_all(&bytes),
+                Ok(Some(DownMessage::NotComing(node))) => self.does_not_come(node),
+                Ok(Some(DownMessage::Beat | DownMessage::Begin(_))) => (),
                 Ok(None) => return,
                 Err(Garbled) => return self.above_closed(),
             }
@@ -250,9 +261,9 @@ impl Tree {
         let Some(child) = self.ways.get(&node).map(|way| &mut self.children[*way]) else {
             return;
         };
-        if child.state == State::Here && child.open.contains_key(&node) {
-            Down::Order(node, bytes).put(&mut child.contact.outbox);
-            child.contact.unsaid = Duration::ZERO;
+        if child.state == ChildState::Here && child.open.contains_key(&node) {
+            DownMessage::Order(node, bytes).put(&mut child.contact.outbox);
+            child.contact.send_idle = Duration::ZERO;
         }
     }
 
@@ -261,34 +272,34 @@ impl Tree {
         if let Some(own) = self.own.as_mut().filter(|own| !own.has_ended) {
             own.orders.extend_from_slice(bytes);
         }
-        let here = |child: &&mut Child| child.state == State::Here;
+        let here = |child: &&mut Child| child.state == ChildState::Here;
         for child in self.children.iter_mut().filter(here) {
-            Down::put_order_all(bytes, &mut child.contact.outbox);
-            child.contact.unsaid = Duration::ZERO;
+            DownMessage::put_order_all(bytes, &mut child.contact.outbox);
+            child.contact.send_idle = Duration::ZERO;
         }
     }
 
-    fn tell(&mut self, word: &Up) {
+    fn tell(&mut self, word: &UpMessage) {
         word.put(&mut self.above.outbox);
-        self.above.unsaid = Duration::ZERO;
+        self.above.send_idle = Duration::ZERO;
     }
 
     /// The daemon of this host was started.
-    pub(crate) fn daemon_is_here(&mut self, facts: Facts) {
+    pub(crate) fn daemon_is_here(&mut self, facts: HostFacts) {
         if let Some(node) = self.own() {
-            self.tell(&Up::Here(node, facts));
+            self.tell(&UpMessage::Here(node, facts));
         }
     }
 
     /// Handles bytes from the daemon of this host.
     pub(crate) fn hear_daemon(&mut self, bytes: &[u8]) {
         if let Some(node) = self.own() {
-            self.tell(&Up::Event(node, bytes.to_vec()));
+            self.tell(&UpMessage::Event(node, bytes.to_vec()));
         }
     }
 
     /// The daemon of this host has ended; with a reason, if that was not expected.
-    pub(crate) fn daemon_ended(&mut self, loss: Option<Loss>) {
+    pub(crate) fn daemon_ended(&mut self, loss: Option<NodeLoss>) {
         let Some(own) = self.own.as_mut().filter(|own| !own.has_ended) else {
             return;
         };
@@ -296,15 +307,14 @@ impl Tree {
         own.orders.clear();
         let node = own.node;
         self.tell(&match loss {
-            None => Up::Ended(node),
-            Some(loss) => Up::Lost(node, loss),
+            None => UpMessage::Ended(node),
+            Some(loss) => UpMessage::Lost(node, loss),
         });
     }
 
     /// A child that is to be started now, and its host.
     pub(crate) fn next_start(&mut self, now: Duration) -> Option<(usize, Target)> {
-        let is_due =
-            |child: &Child| matches!(child.state, State::Due(at) | State::Awaited(at) if at <= now);
+        let is_due = |child: &Child| matches!(child.state, ChildState::Due(at) | ChildState::Awaited(at) if at <= now);
         let number = self.children.iter().position(is_due)?;
         let child = &mut self.children[number];
         child.begin_again(false);
@@ -313,12 +323,13 @@ impl Tree {
 
     /// The shepherd of a node has connected: returns the child. `None`: it is not expected.
     pub(crate) fn comes(&mut self, node: u32, now: Duration) -> Option<usize> {
-        let is_it =
-            |child: &Child| child.target.node == node && matches!(child.state, State::Awaited(_));
+        let is_it = |child: &Child| {
+            child.target.node == node && matches!(child.state, ChildState::Awaited(_))
+        };
         let number = self.children.iter().position(is_it)?;
         self.children[number].begin_again(true);
         for child in &mut self.children {
-            if let State::Awaited(until) = &mut child.state {
+            if let ChildState::Awaited(until) = &mut child.state {
                 *until = (*until).min(now + COMES_WITHIN);
             }
         }
@@ -328,7 +339,7 @@ impl Tree {
     /// Whether any child is still expected to connect.
     pub(crate) fn is_any_awaited(&self) -> bool {
         let mut all = self.children.iter();
-        all.any(|child| matches!(child.state, State::Awaited(_)))
+        all.any(|child| matches!(child.state, ChildState::Awaited(_)))
     }
 
     /// The shepherd of a node, a child or below one, will not connect.
@@ -337,9 +348,11 @@ impl Tree {
             return;
         };
         match child.state {
-            State::Awaited(_) if child.target.node == node => child.state = State::Due(self.last),
-            State::Here if child.target.node != node => {
-                Down::NotComing(node).put(&mut child.contact.outbox);
+            ChildState::Awaited(_) if child.target.node == node => {
+                child.state = ChildState::Due(self.last)
+            }
+            ChildState::Here if child.target.node != node => {
+                DownMessage::NotComing(node).put(&mut child.contact.outbox);
             }
             _ => (),
         }
@@ -348,8 +361,8 @@ impl Tree {
     /// No further shepherd will connect.
     pub(crate) fn nobody_comes(&mut self) {
         for child in &mut self.children {
-            if matches!(child.state, State::Awaited(_)) {
-                child.state = State::Due(self.last);
+            if matches!(child.state, ChildState::Awaited(_)) {
+                child.state = ChildState::Due(self.last);
             }
         }
     }
@@ -360,13 +373,16 @@ impl Tree {
     }
 
     /// The remote shell.
-    pub(crate) fn shell(&self) -> &Shell {
+    pub(crate) fn shell(&self) -> &RemoteShell {
         &self.shell
     }
 
     /// Whether all nodes of a child have ended.
     pub(crate) fn is_through(&self, number: usize) -> bool {
-        matches!(self.children[number].state, State::Ending(_) | State::Gone)
+        matches!(
+            self.children[number].state,
+            ChildState::Ending(_) | ChildState::Gone
+        )
     }
 
     /// Handles bytes from a child.
@@ -374,12 +390,12 @@ impl Tree {
         let child = &mut self.children[number];
         child.contact.silent = Duration::ZERO;
         match child.state {
-            State::Starting => self.hear_greeting(number, bytes),
-            State::Here | State::Ending(_) => {
+            ChildState::Starting => self.hear_greeting(number, bytes),
+            ChildState::Here | ChildState::Ending(_) => {
                 child.contact.inbox.add(bytes);
                 self.hear_words(number);
             }
-            State::Awaited(_) | State::Due(_) | State::Gone => (),
+            ChildState::Awaited(_) | ChildState::Due(_) | ChildState::Gone => (),
         }
     }
 
@@ -389,7 +405,7 @@ impl Tree {
         match find_greeting(&child.noise) {
             Greeting::NotYet => (),
             Greeting::Right(end) => {
-                child.state = State::Here;
+                child.state = ChildState::Here;
                 let begin = child.begin(&self.shell, self.pace);
                 begin.put(&mut child.contact.outbox);
                 let rest = child.noise.split_off(end);
@@ -410,7 +426,7 @@ impl Tree {
 
     fn hear_words(&mut self, number: usize) {
         loop {
-            match Up::take(&mut self.children[number].contact.inbox) {
+            match UpMessage::take(&mut self.children[number].contact.inbox) {
                 Ok(Some(word)) => self.pass_up(number, &word),
                 Ok(None) => break,
                 Err(Garbled) => {
@@ -422,45 +438,48 @@ impl Tree {
     }
 
     /// Forwards a child's message about one of its nodes, if the rules allow it.
-    fn pass_up(&mut self, number: usize, word: &Up) {
+    fn pass_up(&mut self, number: usize, word: &UpMessage) {
         let child = &mut self.children[number];
         let is_its_own = match word {
-            Up::Beat | Up::Line => false,
-            Up::Here(node, _) => child
+            UpMessage::Beat | UpMessage::Line => false,
+            UpMessage::Here(node, _) => child
                 .open
                 .get_mut(node)
                 .is_some_and(|is_here| !std::mem::replace(is_here, true)),
-            Up::Event(node, _) => child.open.get(node) == Some(&true),
-            Up::Lost(node, _) | Up::Ended(node) => child.open.remove(node).is_some(),
+            UpMessage::Event(node, _) => child.open.get(node) == Some(&true),
+            UpMessage::Lost(node, _) | UpMessage::Ended(node) => child.open.remove(node).is_some(),
         };
         if is_its_own {
             self.tell(word);
         }
         let child = &mut self.children[number];
-        if child.open.is_empty() && child.state == State::Here {
-            child.state = State::Ending(self.last + LAST_WORDS);
+        if child.open.is_empty() && child.state == ChildState::Here {
+            child.state = ChildState::Ending(self.last + LAST_WORDS);
         }
     }
 
     /// A child's shell has ended, or could not be started.
-    pub(crate) fn below_closed(&mut self, number: usize, closed: &Closed, now: Duration) {
+    pub(crate) fn below_closed(&mut self, number: usize, closed: &ShellExit, now: Duration) {
         let child = &mut self.children[number];
         match child.state {
             // The shell's error may have the reason.
-            State::Starting if child.came => child.state = State::Due(now),
-            State::Starting if closed.may_pass() && child.tries < MOST_TRIES => {
-                child.state = State::Due(now + TRY_AGAIN_AFTER * (1 << (child.tries - 1)));
+            ChildState::Starting if child.came => child.state = ChildState::Due(now),
+            ChildState::Starting if closed.may_pass() && child.tries < MOST_TRIES => {
+                child.state = ChildState::Due(now + TRY_AGAIN_AFTER * (1 << (child.tries - 1)));
             }
-            State::Starting => {
+            ChildState::Starting => {
                 let words = closed.why_no_start(&self.shell);
                 self.lose(number, &words);
             }
-            State::Here => {
+            ChildState::Here => {
                 let words = closed.why_gone();
                 self.lose(number, &words);
             }
-            State::Awaited(_) | State::Due(_) | State::Ending(_) | State::Gone => {
-                self.children[number].state = State::Gone;
+            ChildState::Awaited(_)
+            | ChildState::Due(_)
+            | ChildState::Ending(_)
+            | ChildState::Gone => {
+                self.children[number].state = ChildState::Gone;
             }
         }
     }
@@ -473,8 +492,8 @@ impl Tree {
     /// Drops a child, and reports all its nodes as lost.
     fn lose(&mut self, number: usize, words: &str) {
         let child = &mut self.children[number];
-        child.state = State::Gone;
-        child.contact = Contact::default();
+        child.state = ChildState::Gone;
+        child.contact = PeerLink::default();
         let open = std::mem::take(&mut child.open);
         let (first, name) = (child.target.node, child.target.name.clone());
         for node in open.into_keys() {
@@ -483,14 +502,14 @@ impl Tree {
             } else {
                 format!("lost, since it was reached through {name}: {words}")
             };
-            self.tell(&Up::Lost(node, Loss { words, code: 1 }));
+            self.tell(&UpMessage::Lost(node, NodeLoss { words, code: 1 }));
         }
     }
 
     /// When [`on_time`](Self::on_time) must be called at the latest.
     pub(crate) fn next_time(&self) -> Duration {
         let due = |child: &Child| match child.state {
-            State::Awaited(at) | State::Due(at) | State::Ending(at) => Some(at),
+            ChildState::Awaited(at) | ChildState::Due(at) | ChildState::Ending(at) => Some(at),
             _ => None,
         };
         let due = self.children.iter().filter_map(due).min();
@@ -503,7 +522,7 @@ impl Tree {
         let passed = now.saturating_sub(self.last).min(self.pace.every);
         self.last = now;
         if self.above.pass(passed, &self.pace) {
-            Up::Beat.put(&mut self.above.outbox);
+            UpMessage::Beat.put(&mut self.above.outbox);
         }
         if self.is_watched && self.above.silent >= self.pace.dead_after {
             self.is_orphan = true;
@@ -517,7 +536,7 @@ impl Tree {
         let pace = self.pace;
         let child = &mut self.children[number];
         match child.state {
-            State::Starting => {
+            ChildState::Starting => {
                 child.contact.silent += passed;
                 if child.contact.silent >= pace.patience {
                     let words = format!(
@@ -527,9 +546,9 @@ impl Tree {
                     self.give_up(number, &words);
                 }
             }
-            State::Here => {
+            ChildState::Here => {
                 if child.contact.pass(passed, &pace) {
-                    Down::Beat.put(&mut child.contact.outbox);
+                    DownMessage::Beat.put(&mut child.contact.outbox);
                 }
                 if child.contact.silent >= pace.dead_after {
                     let words = format!(
@@ -539,11 +558,14 @@ impl Tree {
                     self.give_up(number, &words);
                 }
             }
-            State::Ending(until) if until <= now => {
-                child.state = State::Gone;
+            ChildState::Ending(until) if until <= now => {
+                child.state = ChildState::Gone;
                 self.dropped.push(number);
             }
-            State::Awaited(_) | State::Due(_) | State::Ending(_) | State::Gone => (),
+            ChildState::Awaited(_)
+            | ChildState::Due(_)
+            | ChildState::Ending(_)
+            | ChildState::Gone => (),
         }
     }
 }

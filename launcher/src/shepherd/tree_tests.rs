@@ -3,12 +3,12 @@
 //! lose power or freeze. A failure reports its seed.
 
 use super::*;
-use crate::hosts::Machine;
-use crate::shepherd::words::{Step, StepKey, greeting};
+use crate::hosts::HostMachine;
+use crate::shepherd::protocol::{JobStep, StepKey, greeting};
 use crate::tests::chance::{Dice, Fault};
 use std::collections::{BTreeSet, BinaryHeap};
 
-const PACE: Pace = Pace {
+const PACE: HeartbeatTiming = HeartbeatTiming {
     every: Duration::from_secs(1),
     dead_after: Duration::from_secs(20),
     patience: Duration::from_secs(60),
@@ -37,8 +37,8 @@ type Happening = std::cmp::Reverse<(Duration, u64, usize, What)>;
 
 enum Life {
     /// It has not received its first message.
-    Begun(Inbox),
-    Running(Box<Tree>),
+    LaunchTimes(Inbox),
+    Running(Box<ShepherdTree>),
     Over,
 }
 
@@ -76,15 +76,15 @@ struct World {
 }
 
 /// First message to the front's shepherd.
-fn begin(nodes: u32) -> Begin {
-    Begin {
+fn begin(nodes: u32) -> ShepherdConfig {
+    ShepherdConfig {
         own: None,
         below: (0..nodes)
             .map(|node| Target::named(node, format!("n{node}")))
             .collect(),
         step: None,
         they_come: false,
-        shell: Shell {
+        shell: RemoteShell {
             takes_words: false,
             line: Vec::new(),
             program: "rmpiexec".into(),
@@ -123,8 +123,8 @@ impl World {
         world
     }
 
-    fn begin_at_front(&mut self, begin: Begin) {
-        let tree = Tree::new(begin, Inbox::default(), false, self.now);
+    fn begin_at_front(&mut self, begin: ShepherdConfig) {
+        let tree = ShepherdTree::new(begin, Inbox::default(), false, self.now);
         self.hosts[0].life = Life::Running(Box::new(tree));
         self.at(0, Duration::ZERO, What::Tick);
     }
@@ -132,13 +132,13 @@ impl World {
     /// All shepherds are started by a step: most connect, some late or never.
     fn with_step(nodes: u32, seed: u64) -> Self {
         let mut world = Self::new(nodes, seed);
-        let step = Step {
+        let step = JobStep {
             key: StepKey(1),
             ports: None,
             variable: None,
             command: vec!["srun".into()],
         };
-        let begin = Begin {
+        let begin = ShepherdConfig {
             step: Some(step),
             they_come: true,
             ..begin(nodes)
@@ -148,11 +148,11 @@ impl World {
         world
     }
 
-    fn await_those_below(&mut self, host: usize, begin: &Begin) {
+    fn await_those_below(&mut self, host: usize, begin: &ShepherdConfig) {
         if !begin.they_come {
             return;
         }
-        for part in shape::parts(&begin.below) {
+        for part in fan_out::parts(&begin.below) {
             let after = match self.dice.below(10) {
                 0 => continue,
                 1 => 40_000,
@@ -231,7 +231,7 @@ impl World {
             What::Fault(fault) => return self.fault(host, fault),
             what => what,
         };
-        if let Life::Begun(inbox) = &mut self.hosts[host].life {
+        if let Life::LaunchTimes(inbox) = &mut self.hosts[host].life {
             match what {
                 What::Above(bytes) => {
                     inbox.add(&bytes);
@@ -255,10 +255,10 @@ impl World {
                 }
             }
             What::BelowClosed(child, code) => {
-                let closed = Closed {
+                let closed = ShellExit {
                     code,
                     said: "ssh: no route to host".into(),
-                    ..Closed::default()
+                    ..ShellExit::default()
                 };
                 tree.below_closed(child, &closed, now);
             }
@@ -278,24 +278,24 @@ impl World {
     }
 
     fn begin(&mut self, host: usize) {
-        let Life::Begun(inbox) = &mut self.hosts[host].life else {
+        let Life::LaunchTimes(inbox) = &mut self.hosts[host].life else {
             return;
         };
-        let word = match Down::take(inbox) {
+        let word = match DownMessage::take(inbox) {
             Ok(word) => word,
             Err(Garbled) => return self.end(host, Some(1)),
         };
-        if let Some(Down::Begin(begin)) = word {
+        if let Some(DownMessage::Begin(begin)) = word {
             let inbox = std::mem::take(inbox);
             self.await_those_below(host, &begin);
-            let mut tree = Tree::new(*begin, inbox, true, self.now);
-            tree.daemon_is_here(Facts {
+            let mut tree = ShepherdTree::new(*begin, inbox, true, self.now);
+            tree.daemon_is_here(HostFacts {
                 name: format!("h{host}"),
                 cpus: 2,
                 cores: 2,
                 locked: 1,
                 has_devices: false,
-                machine: Machine::default(),
+                machine: HostMachine::default(),
             });
             self.hosts[host].life = Life::Running(Box::new(tree));
             let span = self.ends.end.saturating_sub(self.ends.start).as_millis();
@@ -312,11 +312,11 @@ impl World {
             (Fault::Frozen(seconds), _) => {
                 self.hosts[host].frozen_until = self.now + Duration::from_secs(seconds);
             }
-            (Fault::DaemonKilled, Life::Running(tree)) => tree.daemon_ended(Some(Loss {
+            (Fault::DaemonKilled, Life::Running(tree)) => tree.daemon_ended(Some(NodeLoss {
                 words: "daemon".into(),
                 code: 137,
             })),
-            (Fault::DaemonKilled, Life::Begun(_)) => (),
+            (Fault::DaemonKilled, Life::LaunchTimes(_)) => (),
         }
     }
 
@@ -386,7 +386,7 @@ impl World {
         }
         self.hosts[parent].children.insert(child, at);
         self.hosts[at].parent = Some((parent, child));
-        self.hosts[at].life = Life::Begun(Inbox::default());
+        self.hosts[at].life = Life::LaunchTimes(Inbox::default());
         self.arrivals.insert((at, parent), self.now + after);
         let noise = [b"Last login\n".as_slice(), &greeting()].concat();
         self.send(at, parent, What::Below(child, noise));
@@ -394,19 +394,19 @@ impl World {
 
     fn hear_as_front(&mut self, bytes: &[u8]) {
         self.front.add(bytes);
-        while let Some(word) = Up::take(&mut self.front).unwrap() {
+        while let Some(word) = UpMessage::take(&mut self.front).unwrap() {
             match word {
-                Up::Here(node, _) => {
+                UpMessage::Here(node, _) => {
                     let heard = self.heard.get_mut(&node).unwrap();
                     assert_eq!(*heard, (false, None), "node {node}");
                     heard.0 = true;
                 }
-                Up::Event(node, _) => {
+                UpMessage::Event(node, _) => {
                     assert_eq!(self.heard[&node], (true, None), "node {node}");
                 }
-                Up::Ended(node) => self.end_of(node, Ok(())),
-                Up::Lost(node, loss) => self.end_of(node, Err(loss.words)),
-                Up::Beat | Up::Line => (),
+                UpMessage::Ended(node) => self.end_of(node, Ok(())),
+                UpMessage::Lost(node, loss) => self.end_of(node, Err(loss.words)),
+                UpMessage::Beat | UpMessage::Line => (),
             }
         }
     }
@@ -470,11 +470,11 @@ fn those_of_a_step_come_or_are_fetched() {
 
 #[test]
 fn who_is_not_awaited_is_not_let_in() {
-    let begin = Begin {
+    let begin = ShepherdConfig {
         they_come: true,
         ..begin(40)
     };
-    let mut tree = Tree::new(begin, Inbox::default(), false, Duration::ZERO);
+    let mut tree = ShepherdTree::new(begin, Inbox::default(), false, Duration::ZERO);
     let soon = seconds(1);
     assert_eq!(tree.next_start(seconds(59)), None);
     let none = (tree.comes(99, soon), tree.comes(4, soon));
@@ -487,7 +487,7 @@ fn who_is_not_awaited_is_not_let_in() {
     assert_eq!((target.node, tree.comes(2, soon)), (2, None));
     assert!(number > 0 && tree.next_start(soon).is_none());
     // One that closes before its greeting is started by the shell.
-    tree.below_closed(0, &Closed::default(), soon);
+    tree.below_closed(0, &ShellExit::default(), soon);
     assert_eq!(tree.next_start(soon).map(|(number, _)| number), Some(0));
     // 20 seconds after the first one.
     assert!(tree.next_start(seconds(20)).is_none());
@@ -499,26 +499,29 @@ fn who_is_not_awaited_is_not_let_in() {
 
 #[test]
 fn who_does_not_come_further_down_is_told_to_the_one_that_waits() {
-    let begin = Begin {
+    let begin = ShepherdConfig {
         they_come: true,
         ..begin(40)
     };
-    let mut tree = Tree::new(begin, Inbox::default(), false, Duration::ZERO);
+    let mut tree = ShepherdTree::new(begin, Inbox::default(), false, Duration::ZERO);
     let child = tree.comes(3, seconds(1)).unwrap();
     tree.hear_below(child, &greeting());
     let mut told = Inbox::default();
     told.add(&std::mem::take(tree.below(child)));
-    let Ok(Some(Down::Begin(begin))) = Down::take(&mut told) else {
+    let Ok(Some(DownMessage::Begin(begin))) = DownMessage::take(&mut told) else {
         panic!("it is told what to do first");
     };
     assert!(begin.they_come && begin.step.is_none());
     assert_eq!(begin.below[0].name, "n4");
     tree.does_not_come(4);
     told.add(&std::mem::take(tree.below(child)));
-    assert_eq!(Down::take(&mut told), Ok(Some(Down::NotComing(4))));
-    let mut below = Tree::new(*begin, Inbox::default(), true, seconds(2));
+    assert_eq!(
+        DownMessage::take(&mut told),
+        Ok(Some(DownMessage::NotComing(4)))
+    );
+    let mut below = ShepherdTree::new(*begin, Inbox::default(), true, seconds(2));
     let mut bytes = Vec::new();
-    Down::NotComing(4).put(&mut bytes);
+    DownMessage::NotComing(4).put(&mut bytes);
     below.hear_above(&bytes);
     assert_eq!(below.next_start(seconds(2)).unwrap().1.node, 4);
 }
@@ -618,10 +621,10 @@ fn a_host_that_is_busy_for_a_moment_is_tried_again() {
     let Life::Running(tree) = &mut world.hosts[0].life else {
         panic!();
     };
-    let busy = Closed {
+    let busy = ShellExit {
         said: "kex_exchange_identification: read: Connection reset by peer".into(),
         code: Some(255),
-        ..Closed::default()
+        ..ShellExit::default()
     };
     let mut now = Duration::ZERO;
     for _ in 1..MOST_TRIES {
@@ -648,17 +651,17 @@ fn nonsense_from_below_loses_the_child_alone() {
     tree.hear_below(1, &greeting());
     // It reports another child's node.
     let mut word = Vec::new();
-    Up::Ended(1).put(&mut word);
+    UpMessage::Ended(1).put(&mut word);
     tree.hear_below(0, &word);
     assert!(tree.above().is_empty());
     tree.hear_below(0, &[5, 0, 0, 0, 77, 1, 2, 3, 4]);
     assert_eq!(tree.next_dropped(), Some(0));
     let mut front = Inbox::default();
     front.add(&std::mem::take(tree.above()));
-    let Ok(Some(Up::Lost(0, _))) = Up::take(&mut front) else {
+    let Ok(Some(UpMessage::Lost(0, _))) = UpMessage::take(&mut front) else {
         panic!();
     };
-    assert_eq!(Up::take(&mut front), Ok(None));
+    assert_eq!(UpMessage::take(&mut front), Ok(None));
 }
 
 #[test]
@@ -668,15 +671,15 @@ fn what_all_are_told_goes_to_each_child_once_and_reaches_all() {
     world.run(seconds(30));
     assert!(world.heard.values().all(|heard| heard.0), "all have come");
     let (mut word, large) = (Vec::new(), vec![7; 1 << 20]);
-    Down::put_order_all(&large, &mut word);
-    Down::put_order(3, b"last", &mut word);
+    DownMessage::put_order_all(&large, &mut word);
+    DownMessage::put_order(3, b"last", &mut word);
     world.sent = BTreeMap::new();
     world.at(0, seconds(1), What::Above(word));
     world.run(seconds(50));
     let most = world.sent.values().max().copied();
     // Plus frame headers and heartbeats.
     assert!(
-        most.unwrap() < shape::FAN_OUT * (large.len() + 2000),
+        most.unwrap() < fan_out::FAN_OUT * (large.len() + 2000),
         "{most:?}"
     );
     for (node, host) in (0..).zip(&mut world.hosts[1..]) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Time in MPI calls (`--stats-calls`): per rank, and over all ranks.
 
-use super::job::{Imbalance, Job, Rank, percent};
+use super::job::{Imbalance, Job, RankStats, percent};
 use super::record::Values;
 use super::table::{aligned, plain, seconds};
 use std::collections::BTreeMap;
@@ -13,14 +13,14 @@ pub(super) const MOST_CALLS: usize = 10;
 
 /// The calls of one function by one rank.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Timed {
+pub(super) struct CallTimes {
     pub(super) calls: u64,
     pub(super) seconds: f64,
     pub(super) longest_s: f64,
 }
 
 /// Moves timed calls out of a rank's variables. `None`: calls were not timed.
-pub(super) fn take(variables: &mut Vec<(String, Values)>) -> Option<BTreeMap<String, Timed>> {
+pub(super) fn take(variables: &mut Vec<(String, Values)>) -> Option<BTreeMap<String, CallTimes>> {
     let mut is_timed = false;
     let mut found = BTreeMap::new();
     variables.retain(|(name, values)| {
@@ -33,7 +33,7 @@ pub(super) fn take(variables: &mut Vec<(String, Values)>) -> Option<BTreeMap<Str
             && calls > 0
         {
             #[allow(clippy::cast_precision_loss, reason = "for people and charts")]
-            let timed = Timed {
+            let timed = CallTimes {
                 calls,
                 seconds: ns as f64 / 1e9,
                 longest_s: longest_ns as f64 / 1e9,
@@ -47,7 +47,7 @@ pub(super) fn take(variables: &mut Vec<(String, Values)>) -> Option<BTreeMap<Str
 
 /// The calls of one function by all ranks.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sum {
+pub(super) struct CallSum {
     pub(super) name: String,
     pub(super) calls: u64,
     pub(super) seconds: f64,
@@ -58,15 +58,15 @@ pub(super) struct Sum {
 }
 
 /// All functions that were called, by descending time.
-pub(super) fn sums(job: &Job) -> Vec<Sum> {
-    let timed = |rank: &Rank, name: &str| rank.calls.as_ref()?.get(name).copied();
+pub(super) fn sums(job: &Job) -> Vec<CallSum> {
+    let timed = |rank: &RankStats, name: &str| rank.calls.as_ref()?.get(name).copied();
     let names = job.ranks.iter().filter_map(|rank| rank.calls.as_ref());
     let mut names: Vec<&String> = names.flat_map(BTreeMap::keys).collect();
     names.sort();
     names.dedup();
     let sum = |name: &String| {
-        let of = |rank: &Rank| Some(timed(rank, name).map_or(0.0, |it| it.seconds));
-        let mut sum = Sum {
+        let of = |rank: &RankStats| Some(timed(rank, name).map_or(0.0, |it| it.seconds));
+        let mut sum = CallSum {
             name: name.clone(),
             calls: 0,
             seconds: 0.0,
@@ -87,7 +87,7 @@ pub(super) fn sums(job: &Job) -> Vec<Sum> {
         }
         Some(sum)
     };
-    let mut sums: Vec<Sum> = names.into_iter().filter_map(sum).collect();
+    let mut sums: Vec<CallSum> = names.into_iter().filter_map(sum).collect();
     sums.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
     sums
 }
@@ -171,7 +171,7 @@ fn part_told(job: &Job) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::record::{Record, tests::record};
+    use super::super::record::{StatsRecord, tests::record};
     use super::*;
 
     /// Rank 0 waits for 1 s in receives, the others send; all call barriers.
@@ -184,7 +184,7 @@ pub(super) mod tests {
                 )
             };
             let (receives, sends) = if rank == 0 { (10, 0) } else { (0, 5) };
-            Record {
+            StatsRecord {
                 variables: vec![
                     call("MPI_Barrier", 2, 500_000_000, 400_000_000),
                     call("MPI_Recv", receives, receives * 100_000_000, 300_000_000),

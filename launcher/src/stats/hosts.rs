@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// The host of each rank; empty if all were on one host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Hosts {
+pub(crate) struct RankHosts {
     /// The hosts in order, with their ranks.
     all: Vec<(String, Vec<u32>)>,
     of_rank: BTreeMap<u32, usize>,
@@ -17,7 +17,7 @@ pub(crate) struct Hosts {
 /// Traffic sent by the ranks of a host: in total, and to other hosts.
 type Sent = (Traffic, Traffic);
 
-impl Hosts {
+impl RankHosts {
     /// From nodes with their ranks. Several nodes may be on one host.
     pub(crate) fn of(nodes: impl Iterator<Item = (String, Vec<u32>)>) -> Self {
         let mut hosts = Self::default();
@@ -116,16 +116,16 @@ pub(super) fn between_in_words(job: &Job) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn hosts(names: [&str; 3]) -> Hosts {
+    fn hosts(names: [&str; 3]) -> RankHosts {
         let nodes = (0..)
             .zip(names)
             .map(|(rank, name)| (name.to_owned(), vec![rank]));
-        Hosts::of(nodes)
+        RankHosts::of(nodes)
     }
 
     #[test]
     fn ranks_of_one_host_need_no_name() {
-        assert_eq!(hosts(["a", "a", "a"]), Hosts::default());
+        assert_eq!(hosts(["a", "a", "a"]), RankHosts::default());
         assert_eq!(hosts(["a", "b", "a"]).name(2), Some("a"));
         assert_eq!(hosts(["a", "b", "a"]).name(3), None);
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The statistics of a job: per rank, per pair of ranks, and what is remarkable.
 
-use super::calls::{self, Timed};
-use super::hosts::Hosts;
-use super::record::{Ending, Record, Values};
+use super::calls::{self, CallTimes};
+use super::hosts::RankHosts;
+use super::record::{RankOutcome, StatsRecord, Values};
 use crate::failure::counted;
 use std::collections::BTreeMap;
 
@@ -47,9 +47,9 @@ impl Traffic {
 
 /// Statistics of one rank that left a record.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Rank {
+pub(super) struct RankStats {
     pub(super) rank: u32,
-    pub(super) ending: Ending,
+    pub(super) ending: RankOutcome,
     pub(super) elapsed_s: f64,
     /// Part of that in which its calls were timed.
     pub(super) timed_s: f64,
@@ -70,13 +70,13 @@ pub(super) struct Rank {
     /// By destination rank.
     pub(super) to: Vec<Traffic>,
     /// By MPI function; `None` if calls were not timed.
-    pub(super) calls: Option<BTreeMap<String, Timed>>,
+    pub(super) calls: Option<BTreeMap<String, CallTimes>>,
     /// All other variables.
     pub(super) variables: Vec<(String, Values)>,
 }
 
-impl Rank {
-    fn of(mut record: Record, size: usize) -> Self {
+impl RankStats {
+    fn of(mut record: StatsRecord, size: usize) -> Self {
         let calls = calls::take(&mut record.variables);
         let find = |name: &str| {
             record
@@ -154,9 +154,9 @@ pub(super) struct Job {
     /// Number of ranks.
     pub(super) size: u32,
     /// The ranks that left a record, in rank order.
-    pub(super) ranks: Vec<Rank>,
+    pub(super) ranks: Vec<RankStats>,
     /// The hosts of the ranks.
-    pub(super) hosts: Hosts,
+    pub(super) hosts: RankHosts,
 }
 
 /// The highest of some values, compared with their mean.
@@ -180,25 +180,26 @@ impl Imbalance {
 
 impl Job {
     /// From all records. The last record of a rank counts, if it ran several MPI programs one after the other.
-    pub(super) fn of(size: u32, records: Vec<Record>) -> Self {
-        let mut told: Vec<Option<Rank>> = (0..size).map(|_| None).collect();
+    pub(super) fn of(size: u32, records: Vec<StatsRecord>) -> Self {
+        let mut told: Vec<Option<RankStats>> = (0..size).map(|_| None).collect();
         for record in records {
             if let Some(place) = told.get_mut(record.rank as usize) {
-                *place = Some(Rank::of(record, size as usize));
+                *place = Some(RankStats::of(record, size as usize));
             }
         }
-        let mut ranks: Vec<Rank> = told.into_iter().flatten().collect();
+        let mut ranks: Vec<RankStats> = told.into_iter().flatten().collect();
         for at in 0..ranks.len() {
             let rank = ranks[at].rank as usize;
-            let sum =
-                |sum: Traffic, from: &Rank| sum.and(from.to.get(rank).copied().unwrap_or_default());
+            let sum = |sum: Traffic, from: &RankStats| {
+                sum.and(from.to.get(rank).copied().unwrap_or_default())
+            };
             let is_told = ranks.iter().any(|rank| rank.sent.is_some());
             ranks[at].received = is_told.then(|| ranks.iter().fold(Traffic::default(), sum));
         }
         Self {
             size,
             ranks,
-            hosts: Hosts::default(),
+            hosts: RankHosts::default(),
         }
     }
 
@@ -211,7 +212,10 @@ impl Job {
     }
 
     /// Imbalance of a value over the ranks that have it.
-    pub(super) fn imbalance(&self, number: impl Fn(&Rank) -> Option<f64>) -> Option<Imbalance> {
+    pub(super) fn imbalance(
+        &self,
+        number: impl Fn(&RankStats) -> Option<f64>,
+    ) -> Option<Imbalance> {
         let all: Vec<(u32, f64)> = self
             .ranks
             .iter()
@@ -240,7 +244,7 @@ impl Job {
 
     /// Traffic by pair of ranks, by descending bytes, without pairs that have none.
     pub(super) fn pairs(&self) -> Vec<(u32, u32, Traffic)> {
-        let of = |rank: &Rank| {
+        let of = |rank: &RankStats| {
             let from = rank.rank;
             let one = move |(to, traffic): (u32, &Traffic)| (from, to, *traffic);
             (0..).zip(&rank.to).map(one).collect::<Vec<_>>()
@@ -280,7 +284,7 @@ impl Job {
         let early = self
             .ranks
             .iter()
-            .filter(|rank| rank.ending != Ending::Finalized);
+            .filter(|rank| rank.ending != RankOutcome::Finalized);
         early.map(|rank| rank.rank).collect()
     }
 
@@ -374,11 +378,11 @@ impl Job {
                 listed(missing)
             ));
         }
-        let (so_far, early): (Vec<&Rank>, Vec<&Rank>) = self
+        let (so_far, early): (Vec<&RankStats>, Vec<&RankStats>) = self
             .ranks
             .iter()
-            .filter(|rank| rank.ending != Ending::Finalized)
-            .partition(|rank| rank.ending == Ending::SoFar);
+            .filter(|rank| rank.ending != RankOutcome::Finalized)
+            .partition(|rank| rank.ending == RankOutcome::SoFar);
         for (ranks, how, until) in [
             (early, "without MPI_Finalize", "then"),
             (so_far, "without another word", "the last MPI_Pcontrol(2)"),

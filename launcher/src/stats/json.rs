@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The statistics of a job as JSON: all ranks, all variables that are not 0, the whole matrix.
 
-use super::calls::{Sum, Timed, sums};
+use super::calls::{CallSum, CallTimes, sums};
 use super::hosts;
-use super::job::{Imbalance, Job, Rank, Traffic};
-use super::record::{Ending, Values};
+use super::job::{Imbalance, Job, RankStats, Traffic};
+use super::record::{RankOutcome, Values};
 use super::table::is_nothing;
 
 /// The whole document.
@@ -41,7 +41,7 @@ pub(super) fn text(job: &Job) -> String {
             job.imbalance(|rank| Some(rank.sent?.messages as f64)),
         ),
         ("waiting_seconds", job.imbalance(|rank| rank.waiting_s)),
-        ("mpi_seconds", job.imbalance(Rank::calls_s)),
+        ("mpi_seconds", job.imbalance(RankStats::calls_s)),
         ("cpu_seconds", job.imbalance(|rank| Some(rank.cpu_s))),
     ];
     let balances: Vec<String> = balances
@@ -86,12 +86,14 @@ fn places(job: &Job) -> String {
     )
 }
 
-fn rank(rank: &Rank) -> String {
+fn rank(rank: &RankStats) -> String {
     let ended = match rank.ending {
-        Ending::Finalized => "\"MPI_Finalize\"".to_owned(),
-        Ending::Left => "\"exit\"".to_owned(),
-        Ending::SoFar => "null".to_owned(),
-        Ending::Killed(signal) => quoted(&crate::failure::signal_words(signal.cast_signed()).0),
+        RankOutcome::Finalized => "\"MPI_Finalize\"".to_owned(),
+        RankOutcome::Left => "\"exit\"".to_owned(),
+        RankOutcome::SoFar => "null".to_owned(),
+        RankOutcome::Killed(signal) => {
+            quoted(&crate::failure::signal_words(signal.cast_signed()).0)
+        }
     };
     let of = |name: &str, traffic: Option<Traffic>| {
         let numbers =
@@ -138,7 +140,7 @@ fn rank(rank: &Rank) -> String {
 }
 
 /// The calls of a function by one rank.
-fn call((name, timed): (&String, &Timed)) -> String {
+fn call((name, timed): (&String, &CallTimes)) -> String {
     format!(
         "{}: {{\"calls\": {}, \"seconds\": {}, \"longest_seconds\": {}}}",
         quoted(name),
@@ -149,7 +151,7 @@ fn call((name, timed): (&String, &Timed)) -> String {
 }
 
 /// The calls of a function by all ranks.
-fn call_of_all(sum: &Sum) -> String {
+fn call_of_all(sum: &CallSum) -> String {
     format!(
         "\n    {{\"name\": {}, \"calls\": {}, \"seconds\": {}, \"longest_seconds\": {}, \"longest_on_rank\": {}, \
          \"seconds_per_rank\": {}}}",
@@ -234,7 +236,7 @@ mod tests {
     #[test]
     fn where_ranks_were_is_told_of_several_hosts() {
         let nodes = [("a".to_owned(), vec![1]), ("b".to_owned(), vec![0])];
-        let hosts = hosts::Hosts::of(nodes.into_iter());
+        let hosts = hosts::RankHosts::of(nodes.into_iter());
         let job = Job::of(2, vec![record(1)]);
         assert!(!text(&job).contains("hosts"));
         let told = text(&Job { hosts, ..job });

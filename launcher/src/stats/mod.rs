@@ -14,10 +14,10 @@ mod plot;
 mod record;
 mod table;
 
-use crate::cli::{Request, StatsPlace};
+use crate::cli::{JobRequest, StatsPlace};
 use crate::prepare;
 use crate::program::cause;
-pub(crate) use hosts::Hosts;
+pub(crate) use hosts::RankHosts;
 use job::Job;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::ffi::CString;
@@ -42,25 +42,25 @@ const MOST_BYTES: u64 = 1 << 30;
 #[derive(Debug)]
 pub(crate) struct Stats {
     size: u32,
-    hosts: Hosts,
+    hosts: RankHosts,
     /// The file of the ranks' records.
     left: File,
     /// Preloaded libraries, the outermost first.
     tools: Vec<PathBuf>,
     words: bool,
-    table: Option<Sink>,
-    plot: Option<Sink>,
+    table: Option<StatsFile>,
+    plot: Option<StatsFile>,
 }
 
 /// An output file.
 #[derive(Debug)]
-struct Sink {
+struct StatsFile {
     option: &'static str,
     path: PathBuf,
     file: File,
 }
 
-impl Sink {
+impl StatsFile {
     /// Creates it before anything is started, so that an error is reported early.
     fn create(option: &'static str, path: &Path) -> Result<Self, String> {
         let said = |error: &std::io::Error| {
@@ -101,7 +101,7 @@ impl Stats {
     ///
     /// # Errors
     /// A message for the user.
-    pub(crate) fn of(request: &Request) -> Result<Option<Self>, String> {
+    pub(crate) fn of(request: &JobRequest) -> Result<Option<Self>, String> {
         let is_told = request.stats.is_some() || request.stats_plot.is_some();
         if !is_told && !request.stats_calls {
             return Ok(None);
@@ -114,15 +114,15 @@ impl Stats {
         let plot = request
             .stats_plot
             .as_deref()
-            .map(|path| Sink::create("--stats-plot", path))
+            .map(|path| StatsFile::create("--stats-plot", path))
             .transpose()?;
         let table = match &request.stats {
-            Some(StatsPlace::File(path)) => Some(Sink::create("--stats", path)?),
+            Some(StatsPlace::File(path)) => Some(StatsFile::create("--stats", path)?),
             _ => None,
         };
         Ok(Some(Self {
             size: request.size(),
-            hosts: Hosts::default(),
+            hosts: RankHosts::default(),
             left,
             tools,
             words: request.stats == Some(StatsPlace::Words) || !is_told,
@@ -160,7 +160,7 @@ impl Stats {
     }
 
     /// Sets the host of each rank.
-    pub(crate) fn set_hosts(&mut self, hosts: Hosts) {
+    pub(crate) fn set_hosts(&mut self, hosts: RankHosts) {
         self.hosts = hosts;
     }
 
@@ -237,7 +237,7 @@ pub(crate) fn left_in(left: &File) -> std::io::Result<Vec<u8>> {
 }
 
 /// The path of an installed library that an option needs.
-fn library(request: &Request, option: &str, name: &str) -> Result<PathBuf, String> {
+fn library(request: &JobRequest, option: &str, name: &str) -> Result<PathBuf, String> {
     if let Some(prefix) = &request.prefix {
         return Ok(prefix.join("lib").join(name));
     }

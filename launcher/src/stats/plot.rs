@@ -24,7 +24,7 @@ const STYLE: &str = "<style>\n.paper{fill:#fff}text{fill:#222}.faint{fill:#666}.
                      .faint{fill:#999}.none{fill:#29292c}.some{fill:#6baed6}.time{fill:#3a3a3d}.wait{fill:#f28e2b}.call{fill:#5bb592}.host{stroke:#ddd}}\n</style>\n";
 
 /// The matrix: each row stands for `step` ranks.
-struct Field {
+struct TrafficMatrix {
     /// Ranks per row.
     step: usize,
     lines: usize,
@@ -38,7 +38,7 @@ struct Field {
     most: f64,
 }
 
-impl Field {
+impl TrafficMatrix {
     fn of(job: &Job) -> Self {
         let size = job.size as usize;
         let step = size.div_ceil(MOST_LINES).max(1);
@@ -119,7 +119,7 @@ fn escaped(text: &str) -> String {
 
 /// Draws the picture.
 pub(super) fn svg(job: &Job) -> String {
-    let field = Field::of(job);
+    let field = TrafficMatrix::of(job);
     let sent = job.sent();
     let headline = format!(
         "{} ranks: {} sent in {} messages",
@@ -165,7 +165,7 @@ pub(super) fn svg(job: &Job) -> String {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
-fn cells(out: &mut String, field: &Field, size: u32) {
+fn cells(out: &mut String, field: &TrafficMatrix, size: u32) {
     let side = FIELD / field.lines as f64;
     let gap = if side > 6.0 { 1.0 } else { 0.0 };
     let _ = writeln!(
@@ -226,7 +226,7 @@ fn cells(out: &mut String, field: &Field, size: u32) {
 
 /// Lines between the ranks of different hosts.
 #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
-fn borders(out: &mut String, field: &Field) {
+fn borders(out: &mut String, field: &TrafficMatrix) {
     let side = FIELD / field.lines as f64;
     let borders = (1..field.lines).filter(|line| field.hosts[line - 1] != field.hosts[*line]);
     for at in borders.map(|line| line as f64 * side - 0.5) {
@@ -240,7 +240,7 @@ fn borders(out: &mut String, field: &Field) {
 
 /// The waiting time of each row's ranks.
 #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
-fn bars(out: &mut String, field: &Field, size: u32) {
+fn bars(out: &mut String, field: &TrafficMatrix, size: u32) {
     if field.times.iter().all(Option::is_none) {
         return;
     }
@@ -314,7 +314,7 @@ fn functions(out: &mut String, job: &Job, top: f64) {
     }
 }
 
-fn legend(out: &mut String, field: &Field) {
+fn legend(out: &mut String, field: &TrafficMatrix) {
     if field.most == 0.0 && field.least > 0.0 {
         return;
     }
@@ -398,7 +398,7 @@ mod tests {
     fn ranks_of_different_hosts_are_parted_by_lines() {
         let nodes = [("a<1>", vec![0, 1]), ("b", vec![2])];
         let nodes = nodes.map(|(name, ranks)| (name.to_owned(), ranks));
-        let hosts = hosts::Hosts::of(nodes.into_iter());
+        let hosts = hosts::RankHosts::of(nodes.into_iter());
         let picture = svg(&Job { hosts, ..ring(3) });
         assert_eq!(picture.matches("class=\"host\"").count(), 1, "{picture}");
         assert!(picture.contains("<title>rank 1 on a&lt;1&gt; to rank 2 on b: 1.00 KiB"));

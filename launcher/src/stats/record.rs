@@ -14,7 +14,7 @@ const NAME_BYTES: usize = 56;
 
 /// How a rank's use of MPI ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum RankOutcome {
     /// By `MPI_Finalize`.
     Finalized,
     /// The process exited without it.
@@ -50,10 +50,10 @@ impl Values {
 
 /// Record of one process.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Record {
+pub(super) struct StatsRecord {
     pub(super) rank: u32,
     pub(super) pid: u32,
-    pub(super) ending: Ending,
+    pub(super) ending: RankOutcome,
     pub(super) elapsed_s: f64,
     pub(super) cpu_s: f64,
     pub(super) memory_bytes: u64,
@@ -63,7 +63,7 @@ pub(super) struct Record {
 }
 
 /// Parses all records of a file. An invalid one ends the list, since its length is unknown.
-pub(super) fn read(mut bytes: &[u8]) -> Vec<Record> {
+pub(super) fn read(mut bytes: &[u8]) -> Vec<StatsRecord> {
     let mut records = Vec::new();
     while let Some((record, rest)) = next(bytes) {
         records.push(record);
@@ -72,20 +72,20 @@ pub(super) fn read(mut bytes: &[u8]) -> Vec<Record> {
     records
 }
 
-fn next(bytes: &[u8]) -> Option<(Record, &[u8])> {
-    let mut words = Words(bytes);
+fn next(bytes: &[u8]) -> Option<(StatsRecord, &[u8])> {
+    let mut words = RecordReader(bytes);
     if words.long()? != MAGIC {
         return None;
     }
     let length = usize::try_from(words.long()?).ok()?;
     let rest = bytes.get(length..)?;
-    let mut words = Words(bytes.get(2 * WORD..length)?);
+    let mut words = RecordReader(bytes.get(2 * WORD..length)?);
     let (rank, pid) = words.two()?;
     let ending = match words.two()? {
-        (1, _) => Ending::Finalized,
-        (2, _) => Ending::Left,
-        (3, signal) => Ending::Killed(signal),
-        (4, _) => Ending::SoFar,
+        (1, _) => RankOutcome::Finalized,
+        (2, _) => RankOutcome::Left,
+        (3, signal) => RankOutcome::Killed(signal),
+        (4, _) => RankOutcome::SoFar,
         _ => return None,
     };
     let (elapsed_s, cpu_s) = (words.seconds()?, words.seconds()?);
@@ -96,7 +96,7 @@ fn next(bytes: &[u8]) -> Option<(Record, &[u8])> {
     for _ in 0..count {
         variables.push(words.variable()?);
     }
-    let record = Record {
+    let record = StatsRecord {
         rank,
         pid,
         ending,
@@ -109,9 +109,9 @@ fn next(bytes: &[u8]) -> Option<(Record, &[u8])> {
     Some((record, rest))
 }
 
-struct Words<'a>(&'a [u8]);
+struct RecordReader<'a>(&'a [u8]);
 
-impl<'a> Words<'a> {
+impl<'a> RecordReader<'a> {
     fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
@@ -161,12 +161,12 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     /// Encodes a record as the tool does.
-    pub(in crate::stats) fn bytes_of(record: &Record) -> Vec<u8> {
+    pub(in crate::stats) fn bytes_of(record: &StatsRecord) -> Vec<u8> {
         let (ending, signal) = match record.ending {
-            Ending::Finalized => (1_u32, 0),
-            Ending::Left => (2, 0),
-            Ending::Killed(signal) => (3, signal),
-            Ending::SoFar => (4, 0),
+            RankOutcome::Finalized => (1_u32, 0),
+            RankOutcome::Left => (2, 0),
+            RankOutcome::Killed(signal) => (3, signal),
+            RankOutcome::SoFar => (4, 0),
         };
         let mut body = Vec::new();
         for pair in [(record.rank, record.pid), (ending, signal)] {
@@ -199,11 +199,11 @@ pub(super) mod tests {
         bytes
     }
 
-    pub(in crate::stats) fn record(rank: u32) -> Record {
-        Record {
+    pub(in crate::stats) fn record(rank: u32) -> StatsRecord {
+        StatsRecord {
             rank,
             pid: 4711_u32.wrapping_add(rank),
-            ending: Ending::Finalized,
+            ending: RankOutcome::Finalized,
             elapsed_s: 2.0,
             cpu_s: 1.5,
             memory_bytes: 1 << 20,
@@ -218,7 +218,7 @@ pub(super) mod tests {
     #[test]
     fn what_is_left_is_read() {
         let mut killed = record(7);
-        killed.ending = Ending::Killed(15);
+        killed.ending = RankOutcome::Killed(15);
         let bytes = [bytes_of(&record(3)), bytes_of(&killed)].concat();
         assert_eq!(read(&bytes), [record(3), killed]);
         assert_eq!(record(3).variables[0].1.sum(), 7.0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The statistics of a job as text: one sentence, a line for each rank, and the traffic.
 
-use super::job::{Job, Rank, Traffic, percent};
+use super::job::{Job, RankStats, Traffic, percent};
 use super::record::Values;
 use super::{calls, hosts};
 use crate::failure::counted;
@@ -16,7 +16,7 @@ const MOST_PAIRS: usize = 10;
 /// A column of the table of ranks.
 struct Column {
     head: &'static str,
-    value: fn(&Rank) -> Option<f64>,
+    value: fn(&RankStats) -> Option<f64>,
     show: fn(f64) -> String,
 }
 
@@ -73,17 +73,17 @@ const COLUMNS: &[Column] = &[
     },
     Column {
         head: "of time",
-        value: Rank::waiting_share,
+        value: RankStats::waiting_share,
         show: percent,
     },
     Column {
         head: "in calls",
-        value: Rank::calls_s,
+        value: RankStats::calls_s,
         show: seconds,
     },
     Column {
         head: "of run",
-        value: Rank::calls_share,
+        value: RankStats::calls_share,
         show: percent,
     },
     Column {
@@ -148,7 +148,7 @@ pub(super) fn text(job: &Job, most_ranks: usize) -> String {
 
 /// The ranks, by descending traffic.
 fn ranks(job: &Job, most: usize) -> Vec<String> {
-    let mut order: Vec<&Rank> = job.ranks.iter().collect();
+    let mut order: Vec<&RankStats> = job.ranks.iter().collect();
     order.sort_by_key(|rank| {
         (
             Reverse(rank.sent.map(|it| (it.bytes, it.messages))),
@@ -371,7 +371,7 @@ pub(super) fn is_nothing(values: &Values) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{Ending, tests::record};
+    use super::super::record::{RankOutcome, tests::record};
     use super::*;
 
     /// Rank 0 sends to all others, rank 1 is late.
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn of_several_hosts_each_rank_has_its_own_and_what_goes_between_them_is_told() {
         let nodes = [("a".to_owned(), vec![0, 2]), ("b".to_owned(), vec![1])];
-        let hosts = super::super::Hosts::of(nodes.into_iter());
+        let hosts = super::super::RankHosts::of(nodes.into_iter());
         let told = text(&Job { hosts, ..job(3) }, 16);
         let expected = "\
 host  ranks      sent  to other hosts
@@ -475,7 +475,7 @@ KiB sent:
     #[test]
     fn ranks_that_told_nothing_or_ended_early_are_named() {
         let mut records = vec![record(0), record(2)];
-        records[1].ending = Ending::Killed(15);
+        records[1].ending = RankOutcome::Killed(15);
         let told = text(&Job::of(3, records), 16);
         assert!(told.contains("1 rank has told nothing (1): "), "{told}");
         assert!(
@@ -497,7 +497,7 @@ KiB sent:
             job.finding()
                 .is_some_and(|words| words.starts_with("rank 1 waits least"))
         );
-        job.ranks[1].ending = Ending::Killed(15);
+        job.ranks[1].ending = RankOutcome::Killed(15);
         let told = text(&job, 16);
         assert!(
             !told.contains("waits least") && told.contains("1 rank ended without MPI_Finalize"),

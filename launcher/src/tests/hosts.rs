@@ -4,17 +4,17 @@
 
 use super::chance::{Dice, Fault};
 use super::heap::Holding;
+use crate::connection::Connection;
 use crate::cpus::Cpus;
-use crate::daemon::records::{Records, Word};
-use crate::edge::Edge;
-use crate::hosts::Machine;
+use crate::daemon::records::{RecordMessage, Records};
+use crate::hosts::HostMachine;
 use crate::job::NodeJob;
-use crate::link::{Event, Gone, Inbox, Order, Phase};
+use crate::link::{Inbox, NodeEvent, NodePhase, NodeSummary, Order};
 use crate::outbox::Outbox;
-use crate::series::Series;
-use crate::shepherd::shell::Closed;
-use crate::shepherd::tree::Tree;
-use crate::shepherd::words::{Down, Facts, Loss, greeting};
+use crate::shepherd::protocol::{DownMessage, HostFacts, NodeLoss, greeting};
+use crate::shepherd::shell::ShellExit;
+use crate::shepherd::tree::ShepherdTree;
+use crate::strided_ranks::StridedRanks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wireup::Record;
@@ -47,7 +47,7 @@ enum What {
 
 /// One way of a connection: what waits for room, and what is under way.
 #[derive(Default)]
-struct Stream {
+struct OutputStream {
     waiting: Outbox,
     under_way: usize,
     /// When what was sent last arrives: streams keep their order.
@@ -58,18 +58,18 @@ enum Life {
     /// Nobody has started it.
     Not,
     /// It has not heard what it is to do.
-    Begun(Inbox),
-    Running(Box<Tree>),
+    LaunchTimes(Inbox),
+    Running(Box<ShepherdTree>),
     Over,
 }
 
-pub(super) struct Host {
+pub(super) struct JobHost {
     life: Life,
     /// Who has started it, and as which child.
     parent: Option<(usize, usize)>,
     children: Vec<usize>,
-    up: Stream,
-    down: Vec<Stream>,
+    up: OutputStream,
+    down: Vec<OutputStream>,
     pub(super) daemon: Daemon,
     /// Bytes on the heap of its shepherd: its state, and what waits for room.
     pub(super) holding: Holding,
@@ -100,13 +100,13 @@ pub(super) struct Daemon {
 
 /// Host 0 is that of the front, and `n + 1` that of node `n`.
 pub(super) struct World {
-    pub(super) hosts: Vec<Host>,
+    pub(super) hosts: Vec<JobHost>,
     /// Milliseconds.
     pub(super) now: u64,
     queue: BTreeMap<u64, Vec<(usize, What)>>,
     pub(super) dice: Dice,
     /// To the front, at the shepherd's end.
-    pub(super) front: Edge,
+    pub(super) front: Connection,
     /// When programs end.
     pub(super) ends: std::ops::Range<u64>,
     /// How many other nodes a node's first rank talks to.
@@ -114,12 +114,12 @@ pub(super) struct World {
     scratch: Vec<u8>,
 }
 
-fn host() -> Host {
-    Host {
+fn host() -> JobHost {
+    JobHost {
         life: Life::Not,
         parent: None,
         children: Vec::new(),
-        up: Stream::default(),
+        up: OutputStream::default(),
         down: Vec::new(),
         daemon: Daemon::default(),
         holding: Holding::default(),
@@ -139,7 +139,7 @@ fn time(millis: u64) -> Duration {
 
 impl World {
     /// With one host that has heard what it is to do, and `nodes` others.
-    pub(super) fn new(nodes: usize, peers: u32, front: Edge, seed: u64) -> Self {
+    pub(super) fn new(nodes: usize, peers: u32, front: Connection, seed: u64) -> Self {
         let mut world = Self {
             hosts: (0..=nodes).map(|_| host()).collect(),
             now: 0,
@@ -150,7 +150,7 @@ impl World {
             peers,
             scratch: vec![0; 64 << 10],
         };
-        world.hosts[0].life = Life::Begun(Inbox::default());
+        world.hosts[0].life = Life::LaunchTimes(Inbox::default());
         world
     }
 
@@ -182,7 +182,7 @@ impl World {
 
     /// Hosts whose shepherds run.
     pub(super) fn living(&self) -> usize {
-        let runs = |host: &&Host| matches!(host.life, Life::Running(_) | Life::Begun(_));
+        let runs = |host: &&JobHost| matches!(host.life, Life::Running(_) | Life::LaunchTimes(_));
         let all = self.hosts.iter().filter(runs);
         all.filter(|host| !host.is_off).count()
     }
@@ -254,7 +254,7 @@ impl World {
             What::Below(child, bytes) => self.arrived_from_below(at, *child, bytes.len()),
             _ => (),
         }
-        if matches!(self.hosts[at].life, Life::Begun(_)) {
+        if matches!(self.hosts[at].life, Life::LaunchTimes(_)) {
             return match what {
                 What::Above(bytes) => self.begin(at, &bytes),
                 What::AboveClosed => self.hosts[at].life = Life::Over,
@@ -270,7 +270,7 @@ impl World {
             What::Above(bytes) => tree.hear_above(bytes),
             What::AboveClosed => tree.above_closed(),
             What::BelowClosed(child) => {
-                tree.below_closed(*child, &Closed::default(), now);
+                tree.below_closed(*child, &ShellExit::default(), now);
             }
             What::Daemon(_) | What::Fault(_) => (),
         });
@@ -293,16 +293,16 @@ impl World {
     fn begin(&mut self, at: usize, bytes: &[u8]) {
         let now = time(self.now);
         let host = &mut self.hosts[at];
-        let Life::Begun(inbox) = &mut host.life else {
+        let Life::LaunchTimes(inbox) = &mut host.life else {
             return;
         };
         let begun = host.holding.during(|| {
             inbox.add(bytes);
-            let Ok(Some(Down::Begin(begin))) = Down::take(inbox) else {
+            let Ok(Some(DownMessage::Begin(begin))) = DownMessage::take(inbox) else {
                 return None;
             };
             let inbox = std::mem::take(inbox);
-            let mut tree = Box::new(Tree::new(*begin, inbox, at > 0, now));
+            let mut tree = Box::new(ShepherdTree::new(*begin, inbox, at > 0, now));
             tree.daemon_is_here(facts(at));
             // Words may have come together with the first one.
             tree.hear_above(&[]);
@@ -325,9 +325,9 @@ impl World {
                 host.daemon.has_ended = true;
                 let words = "its node daemon was killed".to_owned();
                 host.holding
-                    .during(|| tree.daemon_ended(Some(Loss { words, code: 137 })));
+                    .during(|| tree.daemon_ended(Some(NodeLoss { words, code: 137 })));
             }
-            (Fault::DaemonKilled, Life::Begun(_)) => (),
+            (Fault::DaemonKilled, Life::LaunchTimes(_)) => (),
         }
     }
 
@@ -411,12 +411,12 @@ impl World {
                 "they are started in their order"
             );
             host.children.push(below);
-            host.down.push(Stream::default());
+            host.down.push(OutputStream::default());
             let own = usize::from(tree.own().is_some());
             host.connections = host.children.len() + own + 1;
             let level = host.level + 1;
             let started = &mut self.hosts[below];
-            started.life = Life::Begun(Inbox::default());
+            started.life = Life::LaunchTimes(Inbox::default());
             started.parent = Some((at, child));
             started.level = level;
             started.connections = 2;
@@ -504,12 +504,12 @@ impl World {
                     self.later(at, 50, Step::Ends);
                 }
                 Order::Watch(rank) => self.with_records(at, |records| records.watch(rank)),
-                Order::Whereabouts(of) => {
+                Order::Location(of) => {
                     self.hosts[at].daemon.answers.insert(of.rank);
-                    self.with_records(at, |records| drop(records.learned(of)));
+                    self.with_records(at, |records| drop(records.set_location(of)));
                 }
                 Order::Lost { ranks, why } if at.is_multiple_of(WHOLE_EVERY) => {
-                    let ranks = ranks.into_iter().flat_map(Series::numbers);
+                    let ranks = ranks.into_iter().flat_map(StridedRanks::numbers);
                     let ranks: Vec<u32> = ranks.flatten().collect();
                     self.with_records(at, |records| {
                         ranks
@@ -546,7 +546,7 @@ impl World {
         let ranks = self.hosts[at].daemon.ranks.clone();
         let own = u32::try_from(ranks.len()).expect("a node has few ranks");
         match step {
-            Step::IsReady => self.say(at, &[Event::Ready]),
+            Step::IsReady => self.say(at, &[NodeEvent::Ready]),
             Step::HasStarted => self.start_ranks(at, &ranks),
             // Something is under way as long as somebody is looked for.
             Step::AllAreQuiet if self.is_looking(at) => self.later(at, 1000, Step::AllAreQuiet),
@@ -560,8 +560,12 @@ impl World {
                         records.ended(local);
                     });
                 });
-                let gone = Event::Gone(Gone::default());
-                let all = [reached(Phase::AllFinalized), reached(Phase::Ended), gone];
+                let gone = NodeEvent::Ended(NodeSummary::default());
+                let all = [
+                    reached(NodePhase::AllFinalized),
+                    reached(NodePhase::Ended),
+                    gone,
+                ];
                 self.say(at, &all);
                 self.hosts[at].daemon.has_ended = true;
                 let host = &mut self.hosts[at];
@@ -576,13 +580,13 @@ impl World {
     fn start_ranks(&mut self, at: usize, ranks: &[u32]) {
         let own = u32::try_from(ranks.len()).expect("a node has few ranks");
         let started = (1000..).zip(ranks).map(|(pid, rank)| (*rank, pid));
-        let started = Event::Started(started.collect());
+        let started = NodeEvent::Started(started.collect());
         self.say(
             at,
             &[
                 started,
-                reached(Phase::Started),
-                reached(Phase::FirstGreeted),
+                reached(NodePhase::Started),
+                reached(NodePhase::FirstInMpi),
             ],
         );
         self.with_records(at, |records| {
@@ -598,7 +602,7 @@ impl World {
             let rank = u32::try_from(peer).expect("few nodes") * first;
             self.with_records(at, |records| _ = records.ask(0, rank));
         }
-        self.say(at, &[reached(Phase::AllGreeted)]);
+        self.say(at, &[reached(NodePhase::AllInMpi)]);
         let span = self.ends.end - self.ends.start;
         let end = self.ends.start + self.dice.below(span);
         let after = end.saturating_sub(self.now) + 1;
@@ -618,18 +622,18 @@ impl World {
         };
         let words = daemon.holding.during(|| {
             act(records);
-            records.take_words()
+            records.take_messages()
         });
         let event = |word| match word {
-            Word::Watch(rank) => Event::Watch(rank),
-            Word::Whereabouts(of) => Event::Whereabouts(of),
-            Word::Quiet(round) => Event::Quiet(round),
+            RecordMessage::Watch(rank) => NodeEvent::Watch(rank),
+            RecordMessage::Location(of) => NodeEvent::Location(of),
+            RecordMessage::Quiet(round) => NodeEvent::Quiet(round),
         };
-        let events: Vec<Event> = words.into_iter().map(event).collect();
+        let events: Vec<NodeEvent> = words.into_iter().map(event).collect();
         self.say(at, &events);
     }
 
-    fn say(&mut self, at: usize, events: &[Event]) {
+    fn say(&mut self, at: usize, events: &[NodeEvent]) {
         let mut bytes = Vec::new();
         events.iter().for_each(|event| event.put(&mut bytes));
         let host = &mut self.hosts[at];
@@ -641,14 +645,14 @@ impl World {
     }
 }
 
-impl Host {
+impl JobHost {
     /// How many others it has started.
     pub(super) fn children(&self) -> usize {
         self.children.len()
     }
 
     /// The stream to a child, or to who has started it.
-    fn stream(&mut self, child: Option<usize>) -> &mut Stream {
+    fn stream(&mut self, child: Option<usize>) -> &mut OutputStream {
         match child {
             Some(child) => &mut self.down[child],
             None => &mut self.up,
@@ -666,19 +670,19 @@ impl Host {
 /// How often it is looked which shepherds have something to do, in milliseconds.
 const TICK: u64 = 50;
 
-fn reached(phase: Phase) -> Event {
-    Event::Reached { phase, at: 1 }
+fn reached(phase: NodePhase) -> NodeEvent {
+    NodeEvent::Reached { phase, at: 1 }
 }
 
 /// What a host with 64 CPUs says of itself.
-fn facts(at: usize) -> Facts {
-    Facts {
+fn facts(at: usize) -> HostFacts {
+    HostFacts {
         name: format!("n{at:05}.cluster"),
         cpus: 64,
         cores: 64,
         locked: u64::MAX,
         has_devices: true,
-        machine: Machine {
+        machine: HostMachine {
             boot: format!("{at:08x}-85a2-4c1d-9b06-5a3a26a4d6a3"),
             mask: Cpus::new((0..64).collect()),
         },

@@ -3,7 +3,7 @@
 //! every shepherd.
 //!
 //! Real are: what the front makes of its command line, what it tells the nodes and does with what they say, its table for debuggers, every
-//! shepherd's decisions ([`Tree`](crate::shepherd::tree::Tree)), what waits for room in a stream, all words and their bytes, and what
+//! shepherd's decisions ([`ShepherdTree`](crate::shepherd::tree::ShepherdTree)), what waits for room in a stream, all words and their bytes, and what
 //! daemons know of records. Not there are: processes, remote shells, clocks, and ranks, for which a few lines of `hosts` speak.
 
 pub(crate) mod chance;

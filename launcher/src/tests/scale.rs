@@ -3,16 +3,16 @@
 
 use super::chance::Fault;
 use super::heap::Holding;
-use super::hosts::{Host, World};
-use crate::cli::{Parsed, Request, Room, parse};
-use crate::edge::Edge;
-use crate::front::gather::{Answers, hear_facts, hear_ready};
-use crate::front::{Heard, Nodes, Processes};
-use crate::job::{Begun, Keys, Program};
-use crate::link::{Event, Order};
-use crate::over_hosts::{Asked, Parts, tell_parts};
-use crate::shepherd::shape::FAN_OUT;
-use crate::shepherd::words::{Begin, Down, Pace, Shell};
+use super::hosts::{JobHost, World};
+use crate::cli::{JobLimits, JobRequest, Parsed, parse};
+use crate::connection::Connection;
+use crate::front::startup::{HostReplies, hear_facts, hear_ready};
+use crate::front::{NodeMessage, Nodes, Processes};
+use crate::job::{JobKeys, JobProgram, LaunchTimes};
+use crate::link::{NodeEvent, Order};
+use crate::over_hosts::{JobParts, TargetHosts, send_parts};
+use crate::shepherd::fan_out::FAN_OUT;
+use crate::shepherd::protocol::{DownMessage, HeartbeatTiming, RemoteShell, ShepherdConfig};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::time::Duration;
@@ -61,7 +61,7 @@ const ENDS: std::ops::Range<u64> = 1000..6000;
 /// When hosts are struck.
 const FAULTS: std::ops::Range<u64> = 100..5000;
 /// Shorter than usual, so that less time passes until a loss is seen.
-const PACE: Pace = Pace {
+const PACE: HeartbeatTiming = HeartbeatTiming {
     every: Duration::from_secs(2),
     dead_after: Duration::from_secs(12),
     patience: Duration::from_secs(60),
@@ -72,7 +72,7 @@ const SHORT_STOP: Fault = Fault::Frozen(5);
 const LATEST: u64 = 120_000;
 
 impl Job {
-    fn request(&self) -> Request {
+    fn request(&self) -> JobRequest {
         let host = |host: usize| format!("n{host:05}:{RANKS}");
         let list: Vec<String> = (0..self.hosts).map(host).collect();
         let words = [
@@ -83,7 +83,7 @@ impl Job {
             "./program",
         ];
         let words = words.iter().map(Into::into).collect();
-        match parse(words, Room { cpus: 2, nodes: 1 }) {
+        match parse(words, JobLimits { cpus: 2, nodes: 1 }) {
             Ok(Parsed::Run(mut request)) => {
                 let slots = vec![u32::try_from(RANKS).unwrap(); self.hosts];
                 request.with_slots(&slots).unwrap();
@@ -123,7 +123,7 @@ impl Job {
     }
 
     fn run(&self) -> Done {
-        let (ours, theirs) = Edge::pair().unwrap();
+        let (ours, theirs) = Connection::pair().unwrap();
         let mut world = World::new(self.hosts, self.peers, theirs, self.seed);
         self.slow_down(&mut world);
         let mut front = Holding::default();
@@ -156,42 +156,42 @@ impl Job {
         &self,
         world: &mut World,
         front: &mut Holding,
-        mut edge: Edge,
+        mut connection: Connection,
         scratch: &mut [u8],
     ) -> (Nodes, Processes) {
         let request = front.during(|| self.request());
-        let asked = front.during(|| Asked::of(&request));
+        let asked = front.during(|| TargetHosts::of(&request));
         front.during(|| {
             let begin = asked.begin(&request, &shell()).map_err(|stop| stop.lines);
-            let begin = Begin {
+            let begin = ShepherdConfig {
                 pace: PACE,
                 ..begin.unwrap()
             };
-            Down::Begin(Box::new(begin)).put(&mut edge.outbox);
+            DownMessage::Begin(Box::new(begin)).put(&mut connection.outbox);
         });
-        let mut answers = front.during(|| Answers::of(&asked.names));
+        let mut answers = front.during(|| HostReplies::of(&asked.names));
         while !answers.are_complete() {
             front.during(|| {
-                edge.flush().unwrap();
-                edge.fill(scratch).unwrap();
-                hear_facts(&mut edge.inbox, &mut answers).unwrap();
+                connection.flush().unwrap();
+                connection.fill(scratch).unwrap();
+                hear_facts(&mut connection.inbox, &mut answers).unwrap();
             });
             world.run(LONG_TURN);
         }
-        let keys = Keys::draw().unwrap();
+        let keys = JobKeys::draw().unwrap();
         let mut nodes = front.during(|| {
             let facts = answers.end().unwrap();
             let node_of = asked.node_of(&request);
-            let mut parts = Parts::of(&request, &asked, &node_of, (keys, false));
+            let mut parts = JobParts::of(&request, &asked, &node_of, (keys, false));
             parts.share_out(&facts);
             let mut nodes = Nodes::of(node_of.clone());
-            nodes.add_way(edge, 1, true);
-            tell_parts(&mut nodes, (&request, &asked), &[program()], &parts).unwrap();
+            nodes.add_link(connection, 1, true);
+            send_parts(&mut nodes, (&request, &asked), &[program()], &parts).unwrap();
             nodes
         });
         let paths = [(program().path, request.size())];
         let processes = front.during(|| Processes::of(asked.names.iter(), paths.into_iter()));
-        let mut answers = front.during(|| Answers::of(&asked.names));
+        let mut answers = front.during(|| HostReplies::of(&asked.names));
         while !answers.are_complete() {
             front.during(|| {
                 nodes.flush().unwrap();
@@ -202,7 +202,7 @@ impl Job {
         }
         front.during(|| {
             answers.end().unwrap();
-            nodes.order(&Order::Start(Begun::default()));
+            nodes.order(&Order::Start(LaunchTimes::default()));
         });
         front.during(|| drop((asked, request)));
         (nodes, processes)
@@ -231,8 +231,8 @@ fn attend(
         });
         while let Some((node, heard)) = front.during(|| nodes.take(0)).unwrap() {
             let end = match &heard {
-                Heard::Event(Event::Gone(_)) => Some(End::Well),
-                Heard::Lost(_) if !nodes.is_gone(node) => Some(End::Lost),
+                NodeMessage::Event(NodeEvent::Ended(_)) => Some(End::Well),
+                NodeMessage::Lost(_) if !nodes.is_gone(node) => Some(End::Lost),
                 _ => None,
             };
             if let Some(end) = end {
@@ -241,10 +241,10 @@ fn attend(
             let news = front.during(|| hear(&mut nodes, node, heard));
             for event in news {
                 match event {
-                    Event::Started(started) => {
+                    NodeEvent::Started(started) => {
                         are_complete = front.during(|| processes.started(node, &started));
                     }
-                    Event::Gone(_) => is_over = true,
+                    NodeEvent::Ended(_) => is_over = true,
                     _ => (),
                 }
             }
@@ -258,19 +258,19 @@ fn attend(
 }
 
 /// What follows for the job from what was heard of a node.
-fn hear(nodes: &mut Nodes, node: usize, heard: Heard) -> Vec<Event> {
+fn hear(nodes: &mut Nodes, node: usize, heard: NodeMessage) -> Vec<NodeEvent> {
     match heard {
-        Heard::Event(event) => nodes.put_together(node, event),
-        Heard::Lost(_) if nodes.is_gone(node) => Vec::new(),
-        Heard::Lost(loss) => {
+        NodeMessage::Event(event) => nodes.put_together(node, event),
+        NodeMessage::Lost(_) if nodes.is_gone(node) => Vec::new(),
+        NodeMessage::Lost(loss) => {
             nodes.tell_lost(node, &loss.words);
             nodes.lost_far(node)
         }
     }
 }
 
-fn shell() -> Shell {
-    Shell {
+fn shell() -> RemoteShell {
+    RemoteShell {
         line: Vec::new(),
         takes_words: false,
         program: "/opt/rmpi/bin/rmpiexec".to_owned(),
@@ -279,9 +279,9 @@ fn shell() -> Shell {
 }
 
 /// A program with a usual environment.
-fn program() -> Program {
+fn program() -> JobProgram {
     let variable = |number: u32| CString::new(format!("VARIABLE_{number}={}", "x".repeat(100)));
-    Program {
+    JobProgram {
         path: c"/opt/lab/program".into(),
         arguments: vec![c"./program".into()],
         environment: (0..100).map(|number| variable(number).unwrap()).collect(),
@@ -316,7 +316,7 @@ impl Done {
     /// The bars, and all that is counted in words.
     fn check_costs(&self, ranks: usize) {
         let hosts = &self.world.hosts;
-        let most = |of: &dyn Fn(&Host) -> usize| hosts.iter().map(of).max().unwrap();
+        let most = |of: &dyn Fn(&JobHost) -> usize| hosts.iter().map(of).max().unwrap();
         let held = |holding: &Holding| usize::try_from(holding.most).unwrap();
         let table = ranks * ROW_BYTES;
         let before_table = usize::try_from(self.before_table).unwrap();

@@ -2,7 +2,7 @@
 //! Protocols between a rank and the daemon of its node, and between `rmpi-queues` and the front of a job ([`look`]).
 //! This crate only encodes and decodes messages; it opens no descriptor.
 //!
-//! **Handles** the environment variable [`BOOT_VARIABLE`] and the datagrams of the control socket.
+//! **Knows** the environment variable [`BOOT_VARIABLE`] and the datagrams of the control socket.
 //! **Never** makes a system call, reads a clock or the environment, or panics over bytes that another process wrote.
 //!
 //! # Life cycle of a rank

@@ -28,7 +28,7 @@ const LONGEST_FRAME_BYTES: usize = 2 * MOST_SEEN_BYTES;
 
 /// Message from the front.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shown {
+pub enum LookReply {
     /// The job's key. The first message.
     Job(u64),
     /// A node of the job. Precedes all messages about it.
@@ -67,7 +67,7 @@ pub enum Shown {
 #[error("the launcher's answer makes no sense: installations are mixed")]
 pub struct GarbledLook;
 
-impl Shown {
+impl LookReply {
     /// Appends the frame.
     pub fn put(&self, out: &mut Vec<u8>) {
         let start = out.len();
@@ -189,31 +189,31 @@ mod tests {
     #[test]
     fn what_is_said_is_read_again() {
         let all = [
-            Shown::Job(u64::MAX),
-            Shown::Node {
+            LookReply::Job(u64::MAX),
+            LookReply::Node {
                 node: 1,
                 host: "ä".into(),
                 ranks: vec![3, 4],
             },
-            Shown::Seen {
+            LookReply::Seen {
                 node: 2,
                 ended: vec![7],
                 bytes: vec![0, 255],
             },
-            Shown::Unseen {
+            LookReply::Unseen {
                 node: 3,
                 why: "w".into(),
             },
-            Shown::Ended(4),
-            Shown::End,
+            LookReply::Ended(4),
+            LookReply::End,
         ];
         let mut bytes = Vec::new();
         all.iter().for_each(|shown| shown.put(&mut bytes));
         let mut rest = &bytes[..];
         for shown in all {
             let (head, after) = rest.split_first_chunk().unwrap();
-            let (frame, after) = after.split_at(Shown::length(*head).unwrap());
-            assert_eq!(Shown::decode(frame), Ok(shown));
+            let (frame, after) = after.split_at(LookReply::length(*head).unwrap());
+            assert_eq!(LookReply::decode(frame), Ok(shown));
             rest = after;
         }
         assert!(rest.is_empty());
@@ -221,14 +221,14 @@ mod tests {
 
     #[test]
     fn no_frame_is_empty_or_longer_than_what_is_told() {
-        assert_eq!(Shown::length([0; 4]), Err(GarbledLook));
-        assert_eq!(Shown::length([255; 4]), Err(GarbledLook));
+        assert_eq!(LookReply::length([0; 4]), Err(GarbledLook));
+        assert_eq!(LookReply::length([255; 4]), Err(GarbledLook));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_answered_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = Shown::decode(&bytes);
+            let _ = LookReply::decode(&bytes);
         }
     }
 }

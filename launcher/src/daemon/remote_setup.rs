@@ -2,10 +2,10 @@
 //! Set-up of a job on a host that the front cannot inspect: checks programs and folders, assigns CPUs to ranks, and
 //! adds the environment variables of the host.
 
+use crate::affinity::{AffinityStrength, Policy, affinities};
 use crate::cpus::{Cpus, quota};
 use crate::failure::counted;
-use crate::job::{Far, NodeJob, Program};
-use crate::place::{Policy, Tie, places};
+use crate::job::{JobProgram, NodeJob, RemoteSetup};
 use crate::plan;
 use crate::prepare::{self, OF_A_HOST};
 use crate::program::{self, NoProgram};
@@ -18,15 +18,15 @@ use std::path::Path;
 
 /// Result of the set-up.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct HostSetup {
     /// Messages for the user.
-    pub(super) told: Vec<String>,
+    pub(super) notices: Vec<String>,
     /// File in which ranks leave their records for `--stats`.
-    pub(super) left: Option<File>,
+    pub(super) stats_file: Option<File>,
 }
 
 /// Completes a job for this host; an error is what is missing here.
-pub(super) fn look(job: &mut NodeJob, far: Far) -> Result<Found, NoProgram> {
+pub(super) fn look(job: &mut NodeJob, far: RemoteSetup) -> Result<HostSetup, NoProgram> {
     let left = far.stats.then(stats::file).transpose();
     let left = left.map_err(|words| NoProgram { words, code: 1 })?;
     let used: BTreeSet<u32> = job.ranks.iter().map(|placed| placed.app).collect();
@@ -38,14 +38,14 @@ pub(super) fn look(job: &mut NodeJob, far: Far) -> Result<Found, NoProgram> {
             .extend(left.as_ref().and_then(stats::place));
         find(program)?;
     }
-    Ok(Found {
-        told: place(job, far),
-        left,
+    Ok(HostSetup {
+        notices: place(job, far),
+        stats_file: left,
     })
 }
 
 /// Adds the host's own values of variables that describe a host.
-fn add_own_variables(program: &mut Program) {
+fn add_own_variables(program: &mut JobProgram) {
     for name in OF_A_HOST {
         let is_said = |set: &CString| {
             let rest = set.as_bytes().strip_prefix(name.as_bytes());
@@ -62,7 +62,7 @@ fn add_own_variables(program: &mut Program) {
 }
 
 /// Finds a program's working directory and file.
-fn find(program: &mut Program) -> Result<(), NoProgram> {
+fn find(program: &mut JobProgram) -> Result<(), NoProgram> {
     let path = |text: &CString| OsString::from_vec(text.as_bytes().to_vec());
     let folder = program.folder.as_ref().map(path).unwrap_or_default();
     if let Some(problem) = prepare::unusable_folder(Path::new(&folder)) {
@@ -78,7 +78,7 @@ fn find(program: &mut Program) -> Result<(), NoProgram> {
 }
 
 /// Assigns CPUs to the ranks; describes the result, if the user asked for that.
-fn place(job: &mut NodeJob, far: Far) -> Vec<String> {
+fn place(job: &mut NodeJob, far: RemoteSetup) -> Vec<String> {
     let cpus = Cpus::allowed();
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
     let topology = plan::described(&cpus);
@@ -89,7 +89,7 @@ fn place(job: &mut NodeJob, far: Far) -> Vec<String> {
     let (before, own) = (far.beside.before, job.local_size());
     let sharing = own.saturating_add(before).saturating_add(far.beside.behind);
     // Computed as for a host that has all of these ranks; its own follow the first `before`.
-    let places = places(&topology, sharing, policy)
+    let places = affinities(&topology, sharing, policy)
         .into_iter()
         .skip(before as usize);
     let mut told = Vec::new();
@@ -101,8 +101,8 @@ fn place(job: &mut NodeJob, far: Far) -> Vec<String> {
         if far.report {
             told.push(format!("rank {} {}", placed.rank, place.words(&topology)));
         }
-        placed.preferred = place.tie == Tie::Preferred;
-        placed.cpus = (place.tie != Tie::Free).then(|| Cpus::new(place.cpus));
+        placed.preferred = place.strength == AffinityStrength::Preferred;
+        placed.cpus = (place.strength != AffinityStrength::Free).then(|| Cpus::new(place.cpus));
     }
     let all = u64::from(own) + u64::from(far.beside.ranks());
     let crowded = all > granted as u64 || job.ranks.iter().any(|placed| placed.preferred);

@@ -2,7 +2,7 @@
 //! Detects hosts that are one machine, by whatever names and addresses they are reached: their ranks share its CPUs
 //! as if they were on one host. Pure.
 
-use super::{Host, Slots};
+use super::{JobHost, Slots};
 use crate::cpus::Cpus;
 use crate::failure::counted;
 use serde::{Deserialize, Serialize};
@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 
 /// Identity of a host's machine, and the CPUs that ranks may use there.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Machine {
+pub(crate) struct HostMachine {
     /// Boot id of its kernel, unique per machine and boot; empty if unknown.
     pub(crate) boot: String,
     /// CPUs that a job may use there.
     pub(crate) mask: Cpus,
 }
 
-impl Machine {
+impl HostMachine {
     /// The machine of this process.
     pub(crate) fn here() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
@@ -40,7 +40,7 @@ impl Machine {
 
 /// Ranks of other hosts on the CPUs of one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Beside {
+pub(crate) struct ColocatedRanks {
     /// Ranks of hosts with the same CPUs that come earlier in the list.
     pub(crate) before: u32,
     /// Ranks of hosts with the same CPUs that come later.
@@ -49,7 +49,7 @@ pub(crate) struct Beside {
     pub(crate) overlapping: u32,
 }
 
-impl Beside {
+impl ColocatedRanks {
     /// Sum of all.
     pub(crate) fn ranks(self) -> u32 {
         let all = [self.before, self.behind, self.overlapping];
@@ -69,13 +69,13 @@ impl Beside {
 }
 
 /// Machines indexed by boot id, so that only those with the same one are compared.
-struct Alike<'a> {
-    machines: &'a [&'a Machine],
+struct MachineIndex<'a> {
+    machines: &'a [&'a HostMachine],
     by_boot: BTreeMap<&'a str, Vec<usize>>,
 }
 
-impl<'a> Alike<'a> {
-    fn of(machines: &'a [&'a Machine]) -> Self {
+impl<'a> MachineIndex<'a> {
+    fn of(machines: &'a [&'a HostMachine]) -> Self {
         let mut by_boot: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         let known = machines.iter().enumerate();
         for (at, machine) in known.filter(|(_, machine)| !machine.boot.is_empty()) {
@@ -104,10 +104,10 @@ impl<'a> Alike<'a> {
 }
 
 /// Counts for each host the ranks of others on its CPUs, given the number of ranks per host.
-pub(crate) fn beside(machines: &[&Machine], ranks: &[u32]) -> Vec<Beside> {
-    let alike = Alike::of(machines);
+pub(crate) fn beside(machines: &[&HostMachine], ranks: &[u32]) -> Vec<ColocatedRanks> {
+    let alike = MachineIndex::of(machines);
     let of = |at: usize| {
-        let mut beside = Beside::default();
+        let mut beside = ColocatedRanks::default();
         for other in alike.meeting(at) {
             let sum = match machines[at].is_same(machines[other]) {
                 true if other < at => &mut beside.before,
@@ -123,8 +123,8 @@ pub(crate) fn beside(machines: &[&Machine], ranks: &[u32]) -> Vec<Beside> {
 
 /// The slots of each host, given its number of cores: hosts with one slot per core divide what the others with the
 /// same CPUs leave.
-pub(crate) fn slots(hosts: &[Host], machines: &[&Machine], cores: &[u32]) -> Vec<u32> {
-    let alike = Alike::of(machines);
+pub(crate) fn slots(hosts: &[JobHost], machines: &[&HostMachine], cores: &[u32]) -> Vec<u32> {
+    let alike = MachineIndex::of(machines);
     let of = |at: usize| {
         let Slots::Cores = hosts[at].slots else {
             return hosts[at].slots.or(cores[at]);
@@ -147,8 +147,8 @@ pub(crate) fn slots(hosts: &[Host], machines: &[&Machine], cores: &[u32]) -> Vec
 }
 
 /// Describes which hosts are one machine, for the user.
-pub(crate) fn words(names: &[String], machines: &[&Machine]) -> Vec<String> {
-    let alike = Alike::of(machines);
+pub(crate) fn words(names: &[String], machines: &[&HostMachine]) -> Vec<String> {
+    let alike = MachineIndex::of(machines);
     let mut told = vec![false; names.len()];
     let mut lines = Vec::new();
     for at in 0..names.len() {
@@ -167,7 +167,7 @@ pub(crate) fn words(names: &[String], machines: &[&Machine]) -> Vec<String> {
         let all = std::iter::once(&at).chain(&others);
         let all: Vec<&str> = all.map(|host| names[*host].as_str()).collect();
         if all.len() > 1 {
-            let named = crate::front::gather::named(&all);
+            let named = crate::front::startup::named(&all);
             lines.push(format!("{named} are one machine: {how}"));
         }
     }
@@ -178,18 +178,18 @@ pub(crate) fn words(names: &[String], machines: &[&Machine]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn machine(boot: &str, mask: &[u32]) -> Machine {
-        Machine {
+    fn machine(boot: &str, mask: &[u32]) -> HostMachine {
+        HostMachine {
             boot: boot.to_owned(),
             mask: Cpus::new(mask.to_vec()),
         }
     }
 
-    fn all(machines: &[Machine]) -> Vec<&Machine> {
+    fn all(machines: &[HostMachine]) -> Vec<&HostMachine> {
         machines.iter().collect()
     }
 
-    fn counts(beside: &Beside) -> [u32; 3] {
+    fn counts(beside: &ColocatedRanks) -> [u32; 3] {
         [beside.before, beside.behind, beside.overlapping]
     }
 
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn cores_are_counted_once() {
-        let host = |slots| Host {
+        let host = |slots| JobHost {
             name: "n".to_owned(),
             user: None,
             port: None,
@@ -234,7 +234,7 @@ mod tests {
         };
         let machines = vec![machine("x", &[0, 1]); 4];
         let slots = |list: &[Slots], cores: u32| {
-            let hosts: Vec<Host> = list.iter().map(|slots| host(*slots)).collect();
+            let hosts: Vec<JobHost> = list.iter().map(|slots| host(*slots)).collect();
             slots(
                 &hosts,
                 &all(&machines[..list.len()]),

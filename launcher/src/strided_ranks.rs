@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 
 /// `first`, `first + step` and so on, `count` of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Series {
+pub(crate) struct StridedRanks {
     pub(crate) first: u32,
     pub(crate) step: u32,
     pub(crate) count: u32,
 }
 
-impl Series {
+impl StridedRanks {
     /// This number alone.
     pub(crate) fn of(first: u32) -> Self {
         Self {
@@ -63,19 +63,19 @@ mod tests {
     fn ranks_of_a_node_are_one_series() {
         for step in [1, 10_000] {
             let ranks: Vec<u32> = (0..64).map(|number| 7 + number * step).collect();
-            let series = Series {
+            let series = StridedRanks {
                 first: 7,
                 step,
                 count: 64,
             };
-            assert_eq!(Series::of_all(&ranks), [series]);
+            assert_eq!(StridedRanks::of_all(&ranks), [series]);
         }
     }
 
     #[test]
     fn numbers_that_are_too_large_are_none() {
         let numbers = |first, step| {
-            let series = Series {
+            let series = StridedRanks {
                 first,
                 step,
                 count: 3,
@@ -89,8 +89,8 @@ mod tests {
     proptest! {
         #[test]
         fn numbers_come_back_as_they_were(numbers in proptest::collection::vec(0..99_u32, 0..40)) {
-            let series = Series::of_all(&numbers).into_iter();
-            let back: Option<Vec<u32>> = series.flat_map(Series::numbers).collect();
+            let series = StridedRanks::of_all(&numbers).into_iter();
+            let back: Option<Vec<u32>> = series.flat_map(StridedRanks::numbers).collect();
             prop_assert_eq!(back, Some(numbers));
         }
     }

@@ -2,11 +2,11 @@
 //! Start of a job over several hosts, up to the order by which all daemons start their ranks: all hosts report their
 //! facts, get their parts of the job, and report that they are ready. Errors of all hosts are reported together.
 
-use super::nodes::{Heard, Nodes};
+use super::nodes::{NodeMessage, Nodes};
 use super::signals::ENDING;
-use crate::edge::{Closed, Edge};
-use crate::link::{Event, Garbled, Inbox};
-use crate::shepherd::words::{Facts, Up};
+use crate::connection::{Connection, Disconnected};
+use crate::link::{Garbled, Inbox, NodeEvent};
+use crate::shepherd::protocol::{HostFacts, UpMessage};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, kill};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Why a job was not started.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Stop {
+pub(crate) struct StartFailure {
     /// Messages for the user, one per line.
     pub(crate) lines: Vec<String>,
     /// Exit code.
@@ -28,7 +28,7 @@ pub(crate) struct Stop {
 type Problem = (String, u8);
 
 /// Replies of all hosts, one each.
-pub(crate) struct Answers<'a, T> {
+pub(crate) struct HostReplies<'a, T> {
     names: &'a [String],
     all: Vec<Option<Result<T, Problem>>>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Answers<'a, T> {
 /// Most hosts that are named with the same error.
 const MOST_NAMED: usize = 8;
 
-impl<'a, T> Answers<'a, T> {
+impl<'a, T> HostReplies<'a, T> {
     pub(crate) fn of(names: &'a [String]) -> Self {
         Self {
             names,
@@ -71,7 +71,7 @@ impl<'a, T> Answers<'a, T> {
     }
 
     /// All replies; or the errors, each with all hosts that have it.
-    pub(crate) fn end(self) -> Result<Vec<T>, Stop> {
+    pub(crate) fn end(self) -> Result<Vec<T>, StartFailure> {
         let total = self.all.len();
         let mut good = Vec::with_capacity(total);
         let mut problems: Vec<(Problem, Vec<&str>)> = Vec::new();
@@ -96,7 +96,7 @@ impl<'a, T> Answers<'a, T> {
         lines.push(format!(
             "nothing was started: {failed} of {total} hosts {is_are} not ready"
         ));
-        Err(Stop { lines, code })
+        Err(StartFailure { lines, code })
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn named(hosts: &[&str]) -> String {
 }
 
 /// Waiting for hosts: handles signals and timeouts.
-pub(crate) struct Patience<'a> {
+pub(crate) struct StartupWait<'a> {
     signals: &'a SignalFd,
     /// End of `--timeout`, and its length.
     until: Option<(Instant, Duration)>,
@@ -126,7 +126,7 @@ const SAY_AFTER: Duration = Duration::from_secs(10);
 /// Timeout for a daemon to report that it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
-impl<'a> Patience<'a> {
+impl<'a> StartupWait<'a> {
     /// Starts the clocks. `limit` is that of `--timeout`.
     pub(crate) fn new(signals: &'a SignalFd, limit: Option<Duration>) -> Self {
         Self {
@@ -137,7 +137,7 @@ impl<'a> Patience<'a> {
     }
 
     /// Waits until a stream or a signal is readable, or for [`LOOK_EVERY`].
-    fn wait<'b>(&mut self, mut asked: Vec<PollFd<'b>>, missing: &[&str]) -> Result<(), Stop>
+    fn wait<'b>(&mut self, mut asked: Vec<PollFd<'b>>, missing: &[&str]) -> Result<(), StartFailure>
     where
         'a: 'b,
     {
@@ -167,7 +167,7 @@ impl<'a> Patience<'a> {
         self.hear_signals()
     }
 
-    fn hear_signals(&self) -> Result<(), Stop> {
+    fn hear_signals(&self) -> Result<(), StartFailure> {
         while let Ok(Some(told)) = self.signals.read_signal() {
             let number = i32::try_from(told.ssi_signo).unwrap_or(0);
             let Ok(signal) = Signal::try_from(number) else {
@@ -197,15 +197,15 @@ fn are(missing: &[&str]) -> String {
     format!("{} {verb}", named(missing))
 }
 
-fn stop(words: String, code: u8) -> Stop {
-    Stop {
+fn stop(words: String, code: u8) -> StartFailure {
+    StartFailure {
         lines: vec![words],
         code,
     }
 }
 
 /// The error if the shepherd of this machine ends.
-fn shepherd_is_gone() -> Stop {
+fn shepherd_is_gone() -> StartFailure {
     stop(
         "the shepherd of this machine is gone; nothing was started".to_owned(),
         1,
@@ -215,32 +215,37 @@ fn shepherd_is_gone() -> Stop {
 /// Collects the facts that hosts have reported.
 pub(crate) fn hear_facts(
     inbox: &mut Inbox,
-    answers: &mut Answers<'_, Facts>,
+    answers: &mut HostReplies<'_, HostFacts>,
 ) -> Result<(), Garbled> {
-    while let Some(word) = Up::take(inbox)? {
+    while let Some(word) = UpMessage::take(inbox)? {
         match word {
-            Up::Here(node, facts) => answers.hear(node as usize, Ok(facts)),
-            Up::Lost(node, loss) => answers.hear(node as usize, Err((loss.words, loss.code))),
-            Up::Ended(node) => answers.hear(node as usize, Err(ended())),
+            UpMessage::Here(node, facts) => answers.hear(node as usize, Ok(facts)),
+            UpMessage::Lost(node, loss) => {
+                answers.hear(node as usize, Err((loss.words, loss.code)))
+            }
+            UpMessage::Ended(node) => answers.hear(node as usize, Err(ended())),
             // No daemon sends events before it has its part.
-            Up::Event(..) | Up::Beat | Up::Line => (),
+            UpMessage::Event(..) | UpMessage::Beat | UpMessage::Line => (),
         }
     }
     Ok(())
 }
 
 /// Collects the daemons' reports that they are ready.
-pub(crate) fn hear_ready(nodes: &mut Nodes, answers: &mut Answers<'_, ()>) -> Result<(), Garbled> {
+pub(crate) fn hear_ready(
+    nodes: &mut Nodes,
+    answers: &mut HostReplies<'_, ()>,
+) -> Result<(), Garbled> {
     while let Some((node, heard)) = nodes.take(0)? {
         match heard {
-            Heard::Event(Event::Ready) => answers.hear(node, Ok(())),
-            Heard::Event(Event::Broken { words, code }) => {
+            NodeMessage::Event(NodeEvent::Ready) => answers.hear(node, Ok(())),
+            NodeMessage::Event(NodeEvent::Broken { words, code }) => {
                 answers.hear(node, Err((words, code)));
             }
-            Heard::Lost(loss) if !nodes.is_gone(node) => {
+            NodeMessage::Lost(loss) if !nodes.is_gone(node) => {
                 answers.hear(node, Err((loss.words, loss.code)));
             }
-            Heard::Event(_) | Heard::Lost(_) => (),
+            NodeMessage::Event(_) | NodeMessage::Lost(_) => (),
         }
     }
     Ok(())
@@ -253,25 +258,28 @@ fn ended() -> Problem {
 
 /// Waits until each host has reported its facts, or why it cannot be reached.
 pub(crate) fn facts(
-    edge: &mut Edge,
+    connection: &mut Connection,
     names: &[String],
-    patience: &mut Patience<'_>,
-) -> Result<Vec<Facts>, Stop> {
-    let mut answers = Answers::of(names);
+    patience: &mut StartupWait<'_>,
+) -> Result<Vec<HostFacts>, StartFailure> {
+    let mut answers = HostReplies::of(names);
     let mut scratch = vec![0; 64 << 10];
     loop {
-        hear_facts(&mut edge.inbox, &mut answers).map_err(|_| shepherd_is_gone())?;
+        hear_facts(&mut connection.inbox, &mut answers).map_err(|_| shepherd_is_gone())?;
         if answers.are_complete() {
             return answers.end();
         }
-        let is_flushed = edge.flush().map_err(|Closed| shepherd_is_gone())?;
-        let mut asked = vec![PollFd::new(edge.reading(), PollFlags::POLLIN)];
+        let is_flushed = connection
+            .flush()
+            .map_err(|Disconnected| shepherd_is_gone())?;
+        let mut asked = vec![PollFd::new(connection.reading(), PollFlags::POLLIN)];
         if !is_flushed {
-            asked.push(PollFd::new(edge.writing(), PollFlags::POLLOUT));
+            asked.push(PollFd::new(connection.writing(), PollFlags::POLLOUT));
         }
         patience.wait(asked, &answers.missing())?;
-        edge.fill(&mut scratch)
-            .map_err(|Closed| shepherd_is_gone())?;
+        connection
+            .fill(&mut scratch)
+            .map_err(|Disconnected| shepherd_is_gone())?;
     }
 }
 
@@ -280,10 +288,10 @@ pub(crate) fn facts(
 pub(crate) fn ready(
     nodes: &mut Nodes,
     names: &[String],
-    patience: &mut Patience<'_>,
-) -> Result<(), Stop> {
+    patience: &mut StartupWait<'_>,
+) -> Result<(), StartFailure> {
     let until = Instant::now() + READY_WITHIN;
-    let mut answers = Answers::of(names);
+    let mut answers = HostReplies::of(names);
     for node in (0..nodes.count()).filter(|node| nodes.is_gone(*node)) {
         // It has no ranks.
         answers.hear(node, Ok(()));
@@ -301,11 +309,11 @@ pub(crate) fn ready(
             ));
         }
         nodes.flush().map_err(|_| shepherd_is_gone())?;
-        let asked = nodes.edges().map(|(_, asked)| asked).collect();
+        let asked = nodes.connections().map(|(_, asked)| asked).collect();
         patience.wait(asked, &answers.missing())?;
         nodes
             .fill(0, &mut scratch)
-            .map_err(|Closed| shepherd_is_gone())?;
+            .map_err(|Disconnected| shepherd_is_gone())?;
     }
 }
 
@@ -316,7 +324,7 @@ mod tests {
     #[test]
     fn all_hosts_that_are_not_ready_are_named() {
         let names: Vec<String> = (1..=20).map(|number| format!("n{number}")).collect();
-        let mut answers = Answers::of(&names[..3]);
+        let mut answers = HostReplies::of(&names[..3]);
         answers.hear(1, Err(("is down".to_owned(), 1)));
         answers.hear(0, Ok(5));
         assert!(!answers.are_complete());
@@ -335,10 +343,10 @@ mod tests {
             ]
         );
         assert_eq!(stop.code, 1);
-        let mut well = Answers::of(&names[..1]);
+        let mut well = HostReplies::of(&names[..1]);
         well.hear(0, Ok(3));
         assert_eq!(well.end(), Ok(vec![3]));
-        let mut many = Answers::<u32>::of(&names);
+        let mut many = HostReplies::<u32>::of(&names);
         (0..20).for_each(|node| many.hear(node, Err(("no program a".to_owned(), 127))));
         let stop = many.end().unwrap_err();
         let first = "hosts n1, n2, n3, n4, n5, n6, n7, n8 and 12 more: no program a";

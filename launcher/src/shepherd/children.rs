@@ -2,14 +2,14 @@
 //! Children of a shepherd: the remote shells that it has started, each with three streams, the job step that starts
 //! many shepherds, and connections of shepherds that a step started; and how each ended.
 
-use super::cleanup::{Action, Cleanup};
-use super::shell::Closed;
+use super::cleanup::{CleanupAction, DaemonCleanup};
+use super::shell::ShellExit;
 use super::step_command::StepCommand;
 use crate::allocation::OPTIONS_OF_STEPS;
-use crate::daemon::Tree;
-use crate::edge::Edge;
+use crate::connection::Connection;
+use crate::daemon::ProcessTree;
 use crate::program::cause;
-use crate::spawn::{self, Ending, Reaped, Tie};
+use crate::spawn::{self, ChildExit, ChildSetup, Reaped};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::unistd::{Pid, read};
@@ -30,19 +30,19 @@ const END_WITHIN: Duration = Duration::from_secs(1);
 
 /// Output stream of a shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stream {
+pub(super) enum ShellStream {
     /// Standard output: messages of its shepherd.
-    Words,
+    Messages,
     /// Standard error of the shell itself.
-    Complaints,
+    Stderr,
 }
 
 /// A remote shell, or a connection of a shepherd that was started by a step.
 #[derive(Debug)]
-struct Running {
+struct ChildConnection {
     /// Pid of the shell; `None` for a connection.
     pid: Option<u32>,
-    edge: Edge,
+    connection: Connection,
     complaints: Option<OwnedFd>,
     said: Vec<u8>,
     /// When it closed its output.
@@ -56,24 +56,24 @@ struct Running {
 /// The children of a shepherd, by number.
 #[derive(Debug, Default)]
 pub(super) struct Children {
-    running: BTreeMap<usize, Running>,
+    running: BTreeMap<usize, ChildConnection>,
     /// The command that starts the shepherds of many hosts.
     step: Option<StepCommand>,
     /// Reaped processes that were not evaluated yet.
-    ended: HashMap<u32, Ending>,
+    ended: HashMap<u32, ChildExit>,
 }
 
 impl Children {
     /// Starts a remote shell.
-    pub(super) fn start(&mut self, number: usize, words: &[String]) -> Result<(), Closed> {
+    pub(super) fn start(&mut self, number: usize, words: &[String]) -> Result<(), ShellExit> {
         let shell = spawn(words)?;
-        let shell = Running::new(Some(shell.pid), shell.edge, Some(shell.complaints));
+        let shell = ChildConnection::new(Some(shell.pid), shell.connection, Some(shell.complaints));
         self.running.insert(number, shell);
         Ok(())
     }
 
     /// Starts the step with these bytes as its standard input.
-    pub(super) fn start_step(&mut self, words: &[String], input: &[u8]) -> Result<(), Closed> {
+    pub(super) fn start_step(&mut self, words: &[String], input: &[u8]) -> Result<(), ShellExit> {
         self.step = Some(StepCommand::start(words, input)?);
         Ok(())
     }
@@ -118,8 +118,9 @@ impl Children {
 
     /// Adds the connection of a shepherd that a step started.
     pub(super) fn adopt(&mut self, number: usize, stream: TcpStream) -> std::io::Result<()> {
-        let edge = Edge::over(stream.try_clone()?.into(), stream.into())?;
-        self.running.insert(number, Running::new(None, edge, None));
+        let connection = Connection::over(stream.try_clone()?.into(), stream.into())?;
+        self.running
+            .insert(number, ChildConnection::new(None, connection, None));
         Ok(())
     }
 
@@ -130,14 +131,14 @@ impl Children {
     }
 
     /// The connections that can be written.
-    pub(super) fn edges(&mut self) -> impl Iterator<Item = (usize, &mut Edge)> {
+    pub(super) fn connections(&mut self) -> impl Iterator<Item = (usize, &mut Connection)> {
         let open = self.running.iter_mut();
         let open = open.filter(|(_, shell)| shell.closed.is_none());
-        open.map(|(number, shell)| (*number, &mut shell.edge))
+        open.map(|(number, shell)| (*number, &mut shell.connection))
     }
 
     /// The streams to poll for input.
-    pub(super) fn reading(&self) -> impl Iterator<Item = (usize, Stream, BorrowedFd<'_>)> {
+    pub(super) fn reading(&self) -> impl Iterator<Item = (usize, ShellStream, BorrowedFd<'_>)> {
         self.running.iter().flat_map(|(number, shell)| {
             let both = shell.reading();
             both.map(move |(stream, end)| (*number, stream, end))
@@ -145,15 +146,15 @@ impl Children {
     }
 
     /// The connections to poll for room.
-    pub(super) fn writing(&self) -> impl Iterator<Item = &Edge> {
+    pub(super) fn writing(&self) -> impl Iterator<Item = &Connection> {
         let open = self.running.values().filter(|shell| shell.closed.is_none());
-        open.map(|shell| &shell.edge)
+        open.map(|shell| &shell.connection)
     }
 
     /// Reads once from a shepherd; returns the number of bytes.
     pub(super) fn read(&mut self, number: usize, scratch: &mut [u8]) -> Option<usize> {
         let shell = self.running.get_mut(&number)?;
-        match shell.edge.read(scratch) {
+        match shell.connection.read(scratch) {
             Ok(bytes) => {
                 shell.is_silent &= bytes == 0;
                 Some(bytes)
@@ -174,7 +175,7 @@ impl Children {
 
     /// Whether a shell has closed its output and has not terminated yet.
     pub(super) fn has_ending(&self) -> bool {
-        let is_ending = |shell: &Running| shell.closed.is_some() || shell.ended.is_some();
+        let is_ending = |shell: &ChildConnection| shell.closed.is_some() || shell.ended.is_some();
         self.running.values().any(is_ending)
     }
 
@@ -189,8 +190,9 @@ impl Children {
     pub(super) fn next_ended(
         &mut self,
         is_through: impl Fn(usize) -> bool,
-    ) -> Option<(usize, Closed)> {
-        let is_late = |shell: &Running| shell.closed.is_some_and(|at| at.elapsed() > END_WITHIN);
+    ) -> Option<(usize, ShellExit)> {
+        let is_late =
+            |shell: &ChildConnection| shell.closed.is_some_and(|at| at.elapsed() > END_WITHIN);
         for shell in self.running.values().filter(|shell| is_late(shell)) {
             self.end(shell);
         }
@@ -208,7 +210,8 @@ impl Children {
             .step
             .as_ref()
             .is_none_or(|step| !step.words().is_empty());
-        let is_done = |(number, shell): &(&usize, &Running)| match (shell.pid, shell.closed) {
+        let is_done = |(number, shell): &(&usize, &ChildConnection)| match (shell.pid, shell.closed)
+        {
             (Some(pid), Some(_)) => self.ended.contains_key(&pid),
             (None, Some(at)) => is_told || is_through(**number) || at.elapsed() > TELLS_WITHIN,
             (_, None) => false,
@@ -218,8 +221,8 @@ impl Children {
         shell.hear(&mut [0; KEPT_BYTES]);
         let ending = shell.pid.and_then(|pid| self.ended.remove(&pid));
         let (code, signal) = match ending {
-            Some(Ending::Code(code)) => (Some(code), None),
-            Some(Ending::Signal { number, .. }) => (None, Some(number)),
+            Some(ChildExit::Code(code)) => (Some(code), None),
+            Some(ChildExit::Signal { number, .. }) => (None, Some(number)),
             None => (None, None),
         };
         let said = match shell.pid {
@@ -230,7 +233,7 @@ impl Children {
                 .map(StepCommand::words)
                 .unwrap_or_default(),
         };
-        let closed = Closed {
+        let closed = ShellExit {
             not_started: None,
             said,
             code,
@@ -246,14 +249,14 @@ impl Children {
         }
         if let Some(shell) = self.running.get_mut(&number) {
             if shell.pid.is_none() {
-                shell.edge.forget();
+                shell.connection.forget();
             }
             shell.closed.get_or_insert_with(Instant::now);
         }
     }
 
     /// Kills a shell and its process group, unless it was reaped: its pid may have been reused.
-    fn end(&self, shell: &Running) {
+    fn end(&self, shell: &ChildConnection) {
         if let Some(pid) = shell.pid.filter(|pid| !self.ended.contains_key(pid)) {
             let _ = killpg(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
         }
@@ -262,7 +265,7 @@ impl Children {
     /// Closes all connections, which the peers see as end of file. Shells from which nothing was received are killed.
     pub(super) fn hang_up(&mut self) {
         for shell in self.running.values_mut() {
-            shell.edge.forget();
+            shell.connection.forget();
         }
         let silent = self.running.values().filter(|shell| shell.is_silent);
         silent.for_each(|shell| self.end(shell));
@@ -283,9 +286,9 @@ impl Children {
     /// Takes the next step of a daemon's clean-up; returns how the daemon ended once that is complete.
     pub(super) fn clean_up(
         &mut self,
-        cleanup: &mut Cleanup,
+        cleanup: &mut DaemonCleanup,
         now: Instant,
-    ) -> Option<Option<Ending>> {
+    ) -> Option<Option<ChildExit>> {
         self.reap();
         let has_ended = self.ended.contains_key(&cleanup.pid());
         let mut left = Vec::new();
@@ -298,12 +301,12 @@ impl Children {
             now,
         );
         match action {
-            Action::Wait => None,
-            Action::Kill => {
+            CleanupAction::Wait => None,
+            CleanupAction::Kill => {
                 left.into_iter().for_each(end);
                 None
             }
-            Action::End => Some(self.ended.remove(&cleanup.pid())),
+            CleanupAction::End => Some(self.ended.remove(&cleanup.pid())),
         }
     }
 
@@ -324,12 +327,12 @@ impl Children {
     /// Descendants of this process except the shells and theirs.
     fn leftovers(&self) -> Vec<u32> {
         let shells: Vec<u32> = self.pids().collect();
-        left_in(&Tree::now(), std::process::id(), &shells)
+        left_in(&ProcessTree::now(), std::process::id(), &shells)
     }
 }
 
 /// Descendants of a process in this snapshot except its shells and theirs.
-fn left_in(tree: &Tree, process: u32, shells: &[u32]) -> Vec<u32> {
+fn left_in(tree: &ProcessTree, process: u32, shells: &[u32]) -> Vec<u32> {
     let below = |ancestors: &[u32]| tree.below(ancestors).into_iter().map(|one| one.pid);
     let kept: HashSet<u32> = below(shells).chain(shells.iter().copied()).collect();
     below(&[process])
@@ -341,13 +344,13 @@ fn left_in(tree: &Tree, process: u32, shells: &[u32]) -> Vec<u32> {
 pub(super) struct Spawned {
     pub(super) pid: u32,
     /// Its standard output and input.
-    pub(super) edge: Edge,
+    pub(super) connection: Connection,
     /// Its standard error.
     pub(super) complaints: OwnedFd,
 }
 
 /// Starts a process that is killed when this one ends.
-pub(super) fn spawn(words: &[String]) -> Result<Spawned, Closed> {
+pub(super) fn spawn(words: &[String]) -> Result<Spawned, ShellExit> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
     command.stdin(Stdio::piped());
@@ -356,10 +359,10 @@ pub(super) fn spawn(words: &[String]) -> Result<Spawned, Closed> {
     for name in OPTIONS_OF_STEPS {
         command.env_remove(name);
     }
-    Tie::here(SigSet::empty()).hold(&mut command);
-    let not_started = |error: std::io::Error| Closed {
+    ChildSetup::here(SigSet::empty()).apply_to(&mut command);
+    let not_started = |error: std::io::Error| ShellExit {
         not_started: Some(cause(&error)),
-        ..Closed::default()
+        ..ShellExit::default()
     };
     let mut child = command.spawn().map_err(not_started)?;
     let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -367,20 +370,20 @@ pub(super) fn spawn(words: &[String]) -> Result<Spawned, Closed> {
         return Err(not_started(std::io::Error::other("it has no pipes")));
     };
     let complaints = OwnedFd::from(complaints);
-    let edge = Edge::over(from.into(), to.into()).map_err(not_started)?;
+    let connection = Connection::over(from.into(), to.into()).map_err(not_started)?;
     do_not_block(&complaints).map_err(not_started)?;
     Ok(Spawned {
         pid: child.id(),
-        edge,
+        connection,
         complaints,
     })
 }
 
-impl Running {
-    fn new(pid: Option<u32>, edge: Edge, complaints: Option<OwnedFd>) -> Self {
+impl ChildConnection {
+    fn new(pid: Option<u32>, connection: Connection, complaints: Option<OwnedFd>) -> Self {
         Self {
             pid,
-            edge,
+            connection,
             complaints,
             said: Vec::new(),
             closed: None,
@@ -390,11 +393,11 @@ impl Running {
     }
 
     /// The streams to poll for input.
-    fn reading(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
+    fn reading(&self) -> impl Iterator<Item = (ShellStream, BorrowedFd<'_>)> {
         let is_open = self.closed.is_none();
-        let words = is_open.then(|| (Stream::Words, self.edge.reading()));
+        let words = is_open.then(|| (ShellStream::Messages, self.connection.reading()));
         let complaints = self.complaints.as_ref();
-        let complaints = complaints.map(|end| (Stream::Complaints, end.as_fd()));
+        let complaints = complaints.map(|end| (ShellStream::Stderr, end.as_fd()));
         words.into_iter().chain(complaints)
     }
 
@@ -446,7 +449,7 @@ mod tests {
             (50, 1),
             (10, 1),
         ];
-        let tree: Tree = parents.into_iter().map(process).collect();
+        let tree: ProcessTree = parents.into_iter().map(process).collect();
         let mut left = left_in(&tree, 10, &[20, 30]);
         left.sort_unstable();
         assert_eq!(left, [41, 42]);
@@ -457,7 +460,7 @@ mod tests {
     fn a_number_that_two_had_during_the_look_ends_no_search() {
         let zombie = false;
         let process = |(pid, parent)| (Descendant { pid, zombie }, parent);
-        let tree: Tree = [(2, 1), (3, 2), (2, 3)].into_iter().map(process).collect();
+        let tree: ProcessTree = [(2, 1), (3, 2), (2, 3)].into_iter().map(process).collect();
         assert_eq!(tree.below(&[1]).len(), 2);
     }
 }

@@ -2,12 +2,12 @@
 //! Termination of a node's part of the job: children are reaped and judged, signals are sent to the ranks, and
 //! processes that outlive the ranks are ended too.
 
-use super::birth::{self, COMPLAINT_BYTES};
-use super::rank::{Phase, Rank, severity};
+use super::exec::{self, SPAWN_FAILURE_BYTES};
+use super::rank::{LocalRank, RankPhase, severity};
 use super::sweep::{self, signal_all};
 use super::{Daemon, Token};
-use crate::failure::How;
-use crate::link::{self, Event, Gone};
+use crate::failure::FailureCause;
+use crate::link::{self, NodeEvent, NodeSummary};
 use crate::spawn::{self, Reaped};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -27,24 +27,24 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
 /// Termination state of the node.
 #[derive(Debug)]
-pub(super) struct Ending {
-    pub(super) front_is_there: bool,
-    pub(super) gone: Gone,
+pub(super) struct Termination {
+    pub(super) front_connected: bool,
+    pub(super) summary: NodeSummary,
     childless: bool,
     killing_since: Option<Instant>,
     next_sweep: Option<Instant>,
     /// Reaped children that are judged later, at `put_off_until` at the latest.
-    put_off: Vec<(u32, spawn::Ending)>,
+    put_off: Vec<(u32, spawn::ChildExit)>,
     put_off_until: Option<Instant>,
     term_leftovers_at: Option<Instant>,
     kill_leftovers_at: Option<Instant>,
 }
 
-impl Ending {
+impl Termination {
     pub(super) fn new() -> Self {
         Self {
-            front_is_there: true,
-            gone: Gone::default(),
+            front_connected: true,
+            summary: NodeSummary::default(),
             childless: false,
             killing_since: None,
             next_sweep: None,
@@ -65,8 +65,8 @@ impl Daemon {
     /// Reaps terminated children and judges those that are ranks.
     pub(super) fn reap(&mut self) {
         while let Ok(Some(_)) = self.signals.read_signal() {}
-        let mut ended = std::mem::take(&mut self.ending.put_off);
-        self.ending.childless = loop {
+        let mut ended = std::mem::take(&mut self.termination.put_off);
+        self.termination.childless = loop {
             match spawn::reap() {
                 Reaped::Child(pid, ending) => ended.push((pid, ending)),
                 Reaped::Stopped(pid, signal) => self.stopped(pid, signal),
@@ -74,15 +74,15 @@ impl Daemon {
                 Reaped::NoChild => break true,
             }
         };
-        self.hear_complaints();
+        self.read_spawn_failures();
         ended.sort_by_key(|(_, ending)| severity(*ending));
         if self.is_consequence(&ended) {
             let until = Instant::now() + CAUSE_WITHIN;
-            self.ending.put_off_until.get_or_insert(until);
-            self.ending.put_off = ended;
+            self.termination.put_off_until.get_or_insert(until);
+            self.termination.put_off = ended;
             return;
         }
-        self.ending.put_off_until = None;
+        self.termination.put_off_until = None;
         for (pid, ending) in ended {
             if let Some(local) = self.by_pid.remove(&pid) {
                 self.rank_ended(local, ending);
@@ -90,19 +90,21 @@ impl Daemon {
             self.tools.retain(|tool| *tool != pid);
             self.reader_ended(pid, ending);
         }
-        self.tell_if_held();
-        if self.alive() == 0 && !self.ending.childless && self.ending.term_leftovers_at.is_none() {
-            self.ending.term_leftovers_at = Some(Instant::now() + LEFTOVER_GRACE);
+        self.report_held();
+        if self.alive() == 0
+            && !self.termination.childless
+            && self.termination.term_leftovers_at.is_none()
+        {
+            self.termination.term_leftovers_at = Some(Instant::now() + LEFTOVER_GRACE);
         }
     }
 
     /// Whether ranks failed while another one is still exiting: the kernel closes that one's files, which the others
     /// may have noticed, before its exit is reported to the daemon.
-    fn is_consequence(&self, ended: &[(u32, spawn::Ending)]) -> bool {
-        let gave_up =
-            |ending: &spawn::Ending| matches!(ending, spawn::Ending::Code(code) if *code != 0);
+    fn is_consequence(&self, ended: &[(u32, spawn::ChildExit)]) -> bool {
+        let gave_up = |ending: &spawn::ChildExit| matches!(ending, spawn::ChildExit::Code(code) if *code != 0);
         let late = self
-            .ending
+            .termination
             .put_off_until
             .is_some_and(|until| until <= Instant::now());
         let crash = ended.iter().any(|(_, ending)| severity(*ending) == 0);
@@ -116,36 +118,36 @@ impl Daemon {
             .any(|pid| !known(pid) && sweep::is_exiting(pid))
     }
 
-    fn rank_ended(&mut self, local: u32, ending: spawn::Ending) {
+    fn rank_ended(&mut self, local: u32, ending: spawn::ChildExit) {
         // Messages and output from before its exit come first.
-        self.listen_to(local);
-        self.hear_pmi(local);
+        self.receive_messages(local);
+        self.receive_pmi(local);
         self.streams
-            .drain(local, &mut self.scratch, &mut self.edge.outbox);
+            .drain(local, &mut self.scratch, &mut self.front.outbox);
         let Some(rank) = self.ranks.get_mut(local as usize) else {
             return;
         };
         rank.alive = false;
-        rank.tended = None;
+        rank.preference = None;
         rank.deserted_at = None;
         let (verdict, phase) = (rank.verdict(ending), rank.phase);
         let told = self.records.ended(local);
-        self.answer_all(told);
-        self.end_pmi(local);
+        self.send_replies_to(told);
+        self.close_pmi(local);
         if self.alive() == 0 {
-            self.reached(link::Phase::Ended);
+            self.reached(link::NodePhase::Ended);
         }
         match verdict {
-            Some(how) => self.report(local, how, phase == Phase::Finalized),
-            None if phase == Phase::Fresh => self.probes.left_without_init(local),
-            None => self.end_if_alone(),
+            Some(how) => self.report(local, how, phase == RankPhase::Finalized),
+            None if phase == RankPhase::Started => self.probes.exited_without_init(local),
+            None => self.end_if_rank_missing(),
         }
     }
 
-    fn hear_complaints(&mut self) {
-        let mut bytes = [0; COMPLAINT_BYTES];
-        while let Ok(COMPLAINT_BYTES) = nix::unistd::read(&self.complaints, &mut bytes) {
-            let (rank, words) = birth::words(bytes, &self.job);
+    fn read_spawn_failures(&mut self) {
+        let mut bytes = [0; SPAWN_FAILURE_BYTES];
+        while let Ok(SPAWN_FAILURE_BYTES) = nix::unistd::read(&self.failure_pipe, &mut bytes) {
+            let (rank, words) = exec::words(bytes, &self.job);
             let local = self.job.ranks.iter().position(|placed| placed.rank == rank);
             if let Some(rank) = local.and_then(|local| self.ranks.get_mut(local)) {
                 rank.not_started = Some(words);
@@ -179,7 +181,8 @@ impl Daemon {
             Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP | Signal::SIGQUIT
         );
         if ends {
-            self.ending.gone.signalled = self.ending.gone.signalled.max(self.others());
+            self.termination.summary.signalled =
+                self.termination.summary.signalled.max(self.others());
             // A stopped rank would not receive it.
             self.each_alive(Signal::SIGCONT);
         }
@@ -195,22 +198,22 @@ impl Daemon {
 
     /// Sends SIGKILL to every rank and all descendants, repeatedly until none is left.
     pub(super) fn kill_all(&mut self) {
-        if self.ending.killing_since.is_some() {
+        if self.termination.killing_since.is_some() {
             return;
         }
         let now = Instant::now();
-        self.ending.gone.killed = self.others();
-        self.ending.killing_since = Some(now);
-        self.ending.next_sweep = Some(now + SWEEP_EVERY);
+        self.termination.summary.killed = self.others();
+        self.termination.killing_since = Some(now);
+        self.termination.next_sweep = Some(now + SWEEP_EVERY);
         self.each_alive(Signal::SIGKILL);
     }
 
     /// The connection to the front is closed, which ends the job.
     pub(super) fn front_is_gone(&mut self) {
-        if self.ending.front_is_there {
-            self.ending.front_is_there = false;
+        if self.termination.front_connected {
+            self.termination.front_connected = false;
             // epoll would report the closed stream in every turn.
-            let _ = self.poller.delete(self.edge.reading());
+            let _ = self.poller.delete(self.front.reading());
         }
         self.kill_all();
     }
@@ -218,62 +221,62 @@ impl Daemon {
     /// Does what is due by the clock.
     pub(super) fn on_time(&mut self, now: Instant) {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if due(self.ending.term_leftovers_at) && self.ending.kill_leftovers_at.is_none() {
-            self.ending.kill_leftovers_at = Some(now + LEFTOVER_TERM);
-            if self.ending.killing_since.is_none() {
+        if due(self.termination.term_leftovers_at) && self.termination.kill_leftovers_at.is_none() {
+            self.termination.kill_leftovers_at = Some(now + LEFTOVER_TERM);
+            if self.termination.killing_since.is_none() {
                 let mut found = signal_all(Signal::SIGTERM);
-                let look = self.look.pid();
+                let look = self.wait_query.pid();
                 found.retain(|pid| Some(*pid) != look);
                 let count = |pids: Vec<&u32>| u32::try_from(pids.len()).unwrap_or(u32::MAX);
                 let (tools, leftovers) = found.iter().partition(|pid| self.tools.contains(pid));
-                self.ending.gone.tools = count(tools);
-                self.ending.gone.leftovers = count(leftovers);
+                self.termination.summary.tools = count(tools);
+                self.termination.summary.leftovers = count(leftovers);
             }
         }
-        if due(self.ending.kill_leftovers_at) {
+        if due(self.termination.kill_leftovers_at) {
             self.kill_all();
         }
-        if due(self.ending.put_off_until) {
+        if due(self.termination.put_off_until) {
             self.reap();
         }
-        if due(self.ending.next_sweep) {
+        if due(self.termination.next_sweep) {
             self.sweep(now);
         }
-        self.streams.send_prompts(now, &mut self.edge.outbox);
-        self.report_deserters(now);
+        self.streams.send_prompts(now, &mut self.front.outbox);
+        self.report_deserted(now);
         self.probe(now);
-        self.tend(now);
+        self.adjust_affinity(now);
         self.look_for_standstill(now);
-        self.look_at_clock(now);
+        self.check_query_timeout(now);
     }
 
     fn sweep(&mut self, now: Instant) {
         self.reap();
-        if self.ending.childless {
-            self.ending.next_sweep = None;
+        if self.termination.childless {
+            self.termination.next_sweep = None;
             return;
         }
         let left = signal_all(Signal::SIGKILL);
-        let since = self.ending.killing_since.unwrap_or(now);
+        let since = self.termination.killing_since.unwrap_or(now);
         if now.duration_since(since) < GIVE_UP_AFTER {
-            self.ending.next_sweep = Some(now + SWEEP_EVERY);
+            self.termination.next_sweep = Some(now + SWEEP_EVERY);
             return;
         }
-        self.ending.gone.stubborn = left;
-        self.ending.next_sweep = None;
-        self.ending.childless = true;
+        self.termination.summary.stubborn = left;
+        self.termination.next_sweep = None;
+        self.termination.childless = true;
         self.ranks.iter_mut().for_each(|rank| rank.alive = false);
     }
 
-    fn report_deserters(&mut self, now: Instant) {
-        let deserted = |rank: &Rank| rank.deserted_at.is_some_and(|at| at <= now);
+    fn report_deserted(&mut self, now: Instant) {
+        let deserted = |rank: &LocalRank| rank.deserted_at.is_some_and(|at| at <= now);
         let locals: Vec<usize> = (0..self.ranks.len())
             .filter(|local| deserted(&self.ranks[*local]))
             .collect();
         for local in locals {
             let rank = &mut self.ranks[local];
             rank.deserted_at = None;
-            let how = How::Deserted { pid: rank.greeter };
+            let how = FailureCause::Deserted { pid: rank.mpi_pid };
             if !rank.reported {
                 self.report(u32::try_from(local).unwrap_or(u32::MAX), how, false);
             }
@@ -282,66 +285,66 @@ impl Daemon {
 
     /// When the next timeout is due.
     pub(super) fn next_time(&self) -> Option<Instant> {
-        let leftovers = match self.ending.kill_leftovers_at {
-            None => self.ending.term_leftovers_at,
-            at => at.filter(|_| self.ending.killing_since.is_none()),
+        let leftovers = match self.termination.kill_leftovers_at {
+            None => self.termination.term_leftovers_at,
+            at => at.filter(|_| self.termination.killing_since.is_none()),
         };
         let deserters = self.ranks.iter().filter_map(|rank| rank.deserted_at).min();
         let times = [
             leftovers,
-            self.ending.next_sweep,
-            self.ending.put_off_until,
+            self.termination.next_sweep,
+            self.termination.put_off_until,
             self.streams.next_prompt(),
             deserters,
             self.next_probe(),
-            self.next_tending(),
+            self.next_affinity_check(),
             self.next_stillness_look(),
-            self.look.next_time(),
+            self.wait_query.next_time(),
         ];
         times.into_iter().flatten().min()
     }
 
     /// Whether no process is left and all output is queued for the front.
     pub(super) fn is_over(&mut self) -> bool {
-        let processes = self.alive() > 0 || !self.ending.childless;
-        if processes || self.ranks.is_empty() && self.ending.killing_since.is_none() {
+        let processes = self.alive() > 0 || !self.termination.childless;
+        if processes || self.ranks.is_empty() && self.termination.killing_since.is_none() {
             return false;
         }
         self.streams.all_ended()
             || self
                 .streams
-                .finish(&mut self.scratch, &mut self.edge.outbox)
+                .finish(&mut self.scratch, &mut self.front.outbox)
     }
 
     /// The MPI process of a rank has terminated, and the wrapper that started it has not, yet.
-    pub(super) fn greeter_ended(&mut self, local: u32) {
-        self.listen_to(local);
+    pub(super) fn mpi_process_ended(&mut self, local: u32) {
+        self.receive_messages(local);
         let Some(rank) = self.ranks.get_mut(local as usize) else {
             return;
         };
         if let Some(watch) = rank.watch.take() {
             let _ = self.poller.delete(&watch);
         }
-        if rank.alive && rank.phase == Phase::Greeted {
+        if rank.alive && rank.phase == RankPhase::InMpi {
             // The wrapper's own exit status has more information if it exits soon.
             rank.deserted_at = Some(Instant::now() + LEFTOVER_GRACE);
         }
     }
 
     /// Watches the MPI process of a rank if the daemon is not its parent.
-    pub(super) fn watch_greeter(&mut self, local: u32, greeter: u32) {
+    pub(super) fn watch_mpi_process(&mut self, local: u32, mpi_pid: u32) {
         let Some(rank) = self.ranks.get_mut(local as usize) else {
             return;
         };
-        rank.greeter = greeter;
+        rank.mpi_pid = mpi_pid;
         rank.deserted_at = None;
         if let Some(old) = rank.watch.take() {
             let _ = self.poller.delete(&old);
         }
-        if greeter == rank.pid {
+        if mpi_pid == rank.pid {
             return;
         }
-        let watch = match spawn::watch(greeter) {
+        let watch = match spawn::watch(mpi_pid) {
             Ok(watch) => watch,
             // It terminated before its `Hello` was read; its later messages are read next.
             Err(Errno::ESRCH) => {
@@ -358,6 +361,6 @@ impl Daemon {
 
     /// Sends a message for the user.
     pub(super) fn notice(&mut self, words: String) {
-        self.tell(&Event::Notice(words));
+        self.send_event(&NodeEvent::Notice(words));
     }
 }

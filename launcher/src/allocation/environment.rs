@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Access to the system for the detection of allocations.
-pub(crate) trait Surroundings {
+pub(crate) trait JobEnvironment {
     /// The value of a variable that is set and not empty.
     fn variable(&self, name: &str) -> Option<String>;
 
@@ -32,12 +32,12 @@ pub(crate) trait Surroundings {
 }
 
 /// The environment of this process.
-pub(crate) struct Here;
+pub(crate) struct ProcessEnvironment;
 
 /// Largest file that is read.
 const MOST_FILE_BYTES: u64 = 16 << 20;
 
-impl Surroundings for Here {
+impl JobEnvironment for ProcessEnvironment {
     fn variable(&self, name: &str) -> Option<String> {
         std::env::var(name).ok().filter(|text| !text.is_empty())
     }
@@ -83,7 +83,7 @@ impl Surroundings for Here {
 }
 
 #[cfg(test)]
-pub(crate) use recorded::Recorded;
+pub(crate) use recorded::FakeEnvironment;
 
 #[cfg(test)]
 mod recorded {
@@ -92,7 +92,7 @@ mod recorded {
 
     /// A recorded environment.
     #[derive(Debug, Default, Clone)]
-    pub(crate) struct Recorded {
+    pub(crate) struct FakeEnvironment {
         own: String,
         variables: HashMap<String, String>,
         files: HashMap<String, String>,
@@ -100,7 +100,7 @@ mod recorded {
         answers: HashMap<String, String>,
     }
 
-    impl Recorded {
+    impl FakeEnvironment {
         /// On a host of this name.
         pub(crate) fn of(own: &str) -> Self {
             Self {
@@ -140,7 +140,7 @@ mod recorded {
         }
     }
 
-    impl Surroundings for Recorded {
+    impl JobEnvironment for FakeEnvironment {
         fn variable(&self, name: &str) -> Option<String> {
             self.variables.get(name).cloned()
         }

@@ -24,25 +24,25 @@ const LOOK_EVERY_PER_RANK: Duration = Duration::from_millis(3);
 
 /// State of a rank with a preferred CPU.
 #[derive(Debug)]
-pub(super) struct Tended {
+pub(super) struct CpuPreference {
     pid: u32,
     /// Its preferred CPU.
     cpu: usize,
     /// It is bound to that CPU now.
     preferring: bool,
-    last: Sample,
+    last: SchedSample,
 }
 
 /// The scheduler's counters of a process since its start, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Sample {
+struct SchedSample {
     run: u64,
     delay: u64,
 }
 
 /// CPU use of a rank between two checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Use {
+struct CpuUse {
     cpu: usize,
     preferring: bool,
     run: u64,
@@ -51,26 +51,26 @@ struct Use {
 
 /// Time used on a CPU by the ranks that prefer it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Load {
+struct CpuLoad {
     cpu: usize,
     run: u64,
 }
 
-impl Use {
+impl CpuUse {
     /// Whether it is to prefer its CPU from now on, given that `passed` nanoseconds have passed.
-    fn prefers(&self, loads: &[Load], passed: u64) -> bool {
+    fn prefers(&self, loads: &[CpuLoad], passed: u64) -> bool {
         if !self.preferring {
             return (self.run + self.delay) * 8 < passed;
         }
         let waits = self.delay * 5 > passed;
-        let idle = |load: &Load| load.cpu != self.cpu && load.run * 2 < passed;
+        let idle = |load: &CpuLoad| load.cpu != self.cpu && load.run * 2 < passed;
         !(waits && loads.iter().any(idle))
     }
 }
 
 impl Daemon {
     /// A rank has called `MPI_Init`, as process `pid`.
-    pub(super) fn begin_to_tend(&mut self, local: u32, pid: u32) {
+    pub(super) fn start_preference(&mut self, local: u32, pid: u32) {
         let placed = &self.job.ranks[local as usize];
         let Some(cpus) = placed.cpus.as_ref().filter(|_| placed.preferred) else {
             return;
@@ -84,40 +84,40 @@ impl Daemon {
         if !unbound || has_threads(pid) || sched_setaffinity(process, &cpus).is_err() {
             return;
         }
-        self.ranks[local as usize].tended = Some(Tended {
+        self.ranks[local as usize].preference = Some(CpuPreference {
             pid,
             cpu,
             preferring: true,
             last,
         });
-        if self.tended_at.is_none() {
-            self.tended_at = Some(Instant::now());
+        if self.affinity_checked_at.is_none() {
+            self.affinity_checked_at = Some(Instant::now());
         }
     }
 
     /// A rank has called `MPI_Finalize`.
-    pub(super) fn end_to_tend(&mut self, local: u32) {
-        if let Some(tended) = self.ranks[local as usize].tended.take() {
-            give_whole_mask(tended.pid, &self.job.cpus.set());
+    pub(super) fn end_preference(&mut self, local: u32) {
+        if let Some(preference) = self.ranks[local as usize].preference.take() {
+            restore_mask(preference.pid, &self.job.cpus.set());
         }
     }
 
     /// When the next check is due.
-    pub(super) fn next_tending(&self) -> Option<Instant> {
+    pub(super) fn next_affinity_check(&self) -> Option<Instant> {
         let every = LOOK_EVERY.max(LOOK_EVERY_PER_RANK * self.job.local_size());
-        self.tended_at.map(|last| last + every)
+        self.affinity_checked_at.map(|last| last + every)
     }
 
     /// Checks all ranks, if it is due.
-    pub(super) fn tend(&mut self, now: Instant) {
-        let (Some(last), Some(due)) = (self.tended_at, self.next_tending()) else {
+    pub(super) fn adjust_affinity(&mut self, now: Instant) {
+        let (Some(last), Some(due)) = (self.affinity_checked_at, self.next_affinity_check()) else {
             return;
         };
         if due > now {
             return;
         }
-        let uses = self.look_at_use();
-        self.tended_at = (!uses.is_empty()).then_some(now);
+        let uses = self.sample_use();
+        self.affinity_checked_at = (!uses.is_empty()).then_some(now);
         let passed = u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX);
         let loads = loads(&self.job.cpus.set(), uses.iter().map(|(_, used)| used));
         for (local, used) in uses {
@@ -129,45 +129,45 @@ impl Daemon {
     }
 
     /// CPU use of each rank since the last check; drops ranks that lose their preference permanently.
-    fn look_at_use(&mut self) -> Vec<(usize, Use)> {
+    fn sample_use(&mut self) -> Vec<(usize, CpuUse)> {
         let mut uses = Vec::with_capacity(self.ranks.len());
         for (local, rank) in self.ranks.iter_mut().enumerate() {
-            let Some(tended) = &mut rank.tended else {
+            let Some(preference) = &mut rank.preference else {
                 continue;
             };
-            let now = sample(tended.pid).filter(|_| rank.alive && !has_threads(tended.pid));
+            let now = sample(preference.pid).filter(|_| rank.alive && !has_threads(preference.pid));
             let Some(now) = now else {
-                give_whole_mask(tended.pid, &self.job.cpus.set());
-                rank.tended = None;
+                restore_mask(preference.pid, &self.job.cpus.set());
+                rank.preference = None;
                 continue;
             };
-            let used = Use {
-                cpu: tended.cpu,
-                preferring: tended.preferring,
-                run: now.run.saturating_sub(tended.last.run),
-                delay: now.delay.saturating_sub(tended.last.delay),
+            let used = CpuUse {
+                cpu: preference.cpu,
+                preferring: preference.preferring,
+                run: now.run.saturating_sub(preference.last.run),
+                delay: now.delay.saturating_sub(preference.last.delay),
             };
-            tended.last = now;
+            preference.last = now;
             uses.push((local, used));
         }
         uses
     }
 
     fn set_preference(&mut self, local: usize, prefers: bool) {
-        let Some(tended) = &mut self.ranks[local].tended else {
+        let Some(preference) = &mut self.ranks[local].preference else {
             return;
         };
-        tended.preferring = prefers;
+        preference.preferring = prefers;
         let preferred = self.job.ranks[local].cpus.as_ref();
         let mask = preferred.filter(|_| prefers).unwrap_or(&self.job.cpus);
         // It may have terminated.
-        let _ = sched_setaffinity(Pid::from_raw(tended.pid.cast_signed()), &mask.set());
+        let _ = sched_setaffinity(Pid::from_raw(preference.pid.cast_signed()), &mask.set());
     }
 }
 
 /// The load of every CPU of a mask by the ranks that prefer it.
-fn loads<'a>(whole: &CpuSet, uses: impl Iterator<Item = &'a Use>) -> Vec<Load> {
-    let mut loads: Vec<Load> = numbers(whole).map(|cpu| Load { cpu, run: 0 }).collect();
+fn loads<'a>(whole: &CpuSet, uses: impl Iterator<Item = &'a CpuUse>) -> Vec<CpuLoad> {
+    let mut loads: Vec<CpuLoad> = numbers(whole).map(|cpu| CpuLoad { cpu, run: 0 }).collect();
     for used in uses.filter(|used| used.preferring) {
         if let Some(load) = loads.iter_mut().find(|load| load.cpu == used.cpu) {
             load.run += used.run;
@@ -185,7 +185,7 @@ fn first(mask: &CpuSet) -> Option<usize> {
 }
 
 /// The scheduler's counters of a process; `None` if it has terminated or the kernel does not count.
-fn sample(pid: u32) -> Option<Sample> {
+fn sample(pid: u32) -> Option<SchedSample> {
     sample_in(&format!("/proc/{pid}/schedstat"))
 }
 
@@ -195,11 +195,11 @@ pub(super) fn wanted_ns(pid: u32, thread: i32) -> Option<u64> {
     Some(sample.run.saturating_add(sample.delay))
 }
 
-fn sample_in(file: &str) -> Option<Sample> {
+fn sample_in(file: &str) -> Option<SchedSample> {
     let text = std::fs::read_to_string(file).ok()?;
     let mut words = text.split_ascii_whitespace().map(str::parse);
     let (run, delay) = (words.next()?.ok()?, words.next()?.ok()?);
-    Some(Sample { run, delay })
+    Some(SchedSample { run, delay })
 }
 
 /// `/proc/PID/task` has one link per thread besides its own two.
@@ -207,7 +207,7 @@ fn has_threads(pid: u32) -> bool {
     std::fs::metadata(format!("/proc/{pid}/task")).is_ok_and(|folder| folder.nlink() > 3)
 }
 
-fn give_whole_mask(pid: u32, whole: &CpuSet) {
+fn restore_mask(pid: u32, whole: &CpuSet) {
     for thread in sweep::threads(pid) {
         // It may have terminated, or its pid belong to another user by now.
         let _ = sched_setaffinity(Pid::from_raw(thread), whole);
@@ -220,8 +220,8 @@ mod tests {
 
     const PASSED: u64 = 1000;
 
-    fn used(cpu: usize, run: u64, delay: u64) -> Use {
-        Use {
+    fn used(cpu: usize, run: u64, delay: u64) -> CpuUse {
+        CpuUse {
             cpu,
             preferring: true,
             run,
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    fn prefer(all: &[Use]) -> Vec<bool> {
+    fn prefer(all: &[CpuUse]) -> Vec<bool> {
         let mut two = CpuSet::new();
         two.set(0).unwrap();
         two.set(1).unwrap();
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn one_that_was_let_go_comes_back_when_it_sleeps() {
-        let free = |run, delay| Use {
+        let free = |run, delay| CpuUse {
             preferring: false,
             ..used(0, run, delay)
         };

@@ -9,7 +9,7 @@
 //! | connecting | 36 | its node, little endian, a nonce of 16 bytes, and a proof of 16: a keyed hash of all that and of both ends' addresses |
 //! | listener | 16 | a proof over the same, for the other direction |
 
-use super::words::StepKey;
+use super::protocol::StepKey;
 use crate::job::random_u64;
 use crate::program::cause;
 use nix::errno::Errno;
@@ -30,7 +30,7 @@ const PROOF_BYTES: usize = 16;
 /// Time for a peer to complete the handshake.
 const PROVES_WITHIN: Duration = Duration::from_secs(5);
 /// Most handshakes at a time; the oldest is dropped for a new one.
-const MOST_GUESTS: usize = 128;
+const MOST_PENDING_PEERS: usize = 128;
 /// Pause in accepting after the process ran out of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Ports used of a longer range, since peers try all of them.
@@ -45,7 +45,7 @@ const MOST_ROUND_AFTER: Duration = Duration::from_millis(250);
 
 /// Direction of a proof.
 #[derive(Clone, Copy)]
-enum Way {
+enum ProofDirection {
     Up,
     Down,
 }
@@ -62,7 +62,7 @@ fn nonce() -> io::Result<Nonce> {
 /// What both ends know of a connection besides the key. It is part of the proofs, so they cannot be relayed over
 /// another connection.
 #[derive(Clone, Copy)]
-struct Matter {
+struct ConnectionContext {
     node: u32,
     above: SocketAddr,
     below: SocketAddr,
@@ -70,11 +70,11 @@ struct Matter {
     drawn: [Nonce; 2],
 }
 
-impl Matter {
-    fn proof(&self, StepKey(key): StepKey, way: Way) -> [u8; PROOF_BYTES] {
+impl ConnectionContext {
+    fn proof(&self, StepKey(key): StepKey, way: ProofDirection) -> [u8; PROOF_BYTES] {
         let way = match way {
-            Way::Up => 1,
-            Way::Down => 2,
+            ProofDirection::Up => 1,
+            ProofDirection::Down => 2,
         };
         let end = |address: &SocketAddr| {
             let ip = match address.ip().to_canonical() {
@@ -104,7 +104,7 @@ fn are_equal(one: &[u8; PROOF_BYTES], other: &[u8; PROOF_BYTES]) -> bool {
 
 /// A connection whose handshake is not complete.
 #[derive(Debug)]
-struct Guest {
+struct PendingPeer {
     stream: TcpStream,
     drawn: Nonce,
     answer: Vec<u8>,
@@ -113,15 +113,15 @@ struct Guest {
 
 /// Listener for the shepherds below.
 #[derive(Debug)]
-pub(super) struct Meeting {
+pub(super) struct StepListener {
     listener: TcpListener,
     key: StepKey,
-    guests: Vec<Guest>,
+    pending_peers: Vec<PendingPeer>,
     /// When accepting resumes after the process ran out of descriptors.
     paused_until: Option<Instant>,
 }
 
-impl Meeting {
+impl StepListener {
     /// Listens at the first free port of a range; `None`: at any port.
     pub(super) fn open(key: StepKey, ports: Option<(u16, u16)>) -> io::Result<Self> {
         let (first, last) = ports.unwrap_or((0, 0));
@@ -132,7 +132,7 @@ impl Meeting {
                     return Ok(Self {
                         listener,
                         key,
-                        guests: Vec::new(),
+                        pending_peers: Vec::new(),
                         paused_until: None,
                     });
                 }
@@ -148,9 +148,9 @@ impl Meeting {
 
     /// The descriptors to poll for input.
     pub(super) fn reading(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let guests = self.guests.iter().map(|guest| guest.stream.as_fd());
+        let pending_peers = self.pending_peers.iter().map(|peer| peer.stream.as_fd());
         let is_open = self.paused_until.is_none();
-        guests.chain(is_open.then(|| self.listener.as_fd()))
+        pending_peers.chain(is_open.then(|| self.listener.as_fd()))
     }
 
     /// Continues the handshakes; returns the authenticated connections by node. Drops peers that take too long.
@@ -160,11 +160,11 @@ impl Meeting {
             self.let_in(now);
         }
         let mut here = Vec::new();
-        for mut guest in std::mem::take(&mut self.guests) {
-            match guest.hear(self.key) {
-                Ok(Some(node)) => here.push((node, guest.stream)),
-                Ok(None) if now.saturating_duration_since(guest.since) < PROVES_WITHIN => {
-                    self.guests.push(guest);
+        for mut peer in std::mem::take(&mut self.pending_peers) {
+            match peer.hear(self.key) {
+                Ok(Some(node)) => here.push((node, peer.stream)),
+                Ok(None) if now.saturating_duration_since(peer.since) < PROVES_WITHIN => {
+                    self.pending_peers.push(peer);
                 }
                 _ => (),
             }
@@ -174,7 +174,7 @@ impl Meeting {
 
     fn let_in(&mut self, now: Instant) {
         // A bounded number per turn, however many connect.
-        for _ in 0..MOST_GUESTS {
+        for _ in 0..MOST_PENDING_PEERS {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) => {
@@ -188,11 +188,11 @@ impl Meeting {
                     return;
                 }
             };
-            if let Ok(guest) = Guest::welcome(stream, now) {
-                if self.guests.len() == MOST_GUESTS {
-                    self.guests.remove(0);
+            if let Ok(peer) = PendingPeer::welcome(stream, now) {
+                if self.pending_peers.len() == MOST_PENDING_PEERS {
+                    self.pending_peers.remove(0);
                 }
-                self.guests.push(guest);
+                self.pending_peers.push(peer);
             }
         }
     }
@@ -226,7 +226,7 @@ fn listen_for_both(port: u16) -> Result<TcpListener, Errno> {
     Ok(TcpListener::from(socket))
 }
 
-impl Guest {
+impl PendingPeer {
     fn welcome(mut stream: TcpStream, since: Instant) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
@@ -254,16 +254,17 @@ impl Guest {
         let Some((node, drawn, claim)) = parts(&self.answer) else {
             return Ok(None);
         };
-        let matter = Matter {
+        let matter = ConnectionContext {
             node,
             above: self.stream.local_addr()?,
             below: self.stream.peer_addr()?,
             drawn: [self.drawn, drawn],
         };
-        if !are_equal(&claim, &matter.proof(key, Way::Up)) {
+        if !are_equal(&claim, &matter.proof(key, ProofDirection::Up)) {
             return Err(ErrorKind::PermissionDenied.into());
         }
-        self.stream.write_all(&matter.proof(key, Way::Down))?;
+        self.stream
+            .write_all(&matter.proof(key, ProofDirection::Down))?;
         Ok(Some(node))
     }
 }
@@ -344,19 +345,19 @@ fn try_at(place: SocketAddr, key: StepKey, node: u32, patience: Duration) -> io:
         return Err(io::Error::other("something else answers"));
     }
     let own = nonce()?;
-    let matter = Matter {
+    let matter = ConnectionContext {
         node,
         above: stream.peer_addr()?,
         below: stream.local_addr()?,
         drawn: [*theirs, own],
     };
-    let claim = matter.proof(key, Way::Up);
+    let claim = matter.proof(key, ProofDirection::Up);
     stream.write_all(&[&node.to_le_bytes()[..], &own, &claim].concat())?;
     let mut answer = [0; PROOF_BYTES];
     let refused =
         |_| io::Error::other("it is of another job, or what is sent there goes elsewhere");
     read_within(&mut stream, &mut answer, PROVES_WITHIN).map_err(refused)?;
-    match are_equal(&answer, &matter.proof(key, Way::Down)) {
+    match are_equal(&answer, &matter.proof(key, ProofDirection::Down)) {
         true => Ok(stream),
         false => Err(io::Error::other("it does not know the key")),
     }
@@ -387,10 +388,10 @@ mod tests {
 
     const KEY: StepKey = StepKey(0x1234_5678_9abc_def0_1234_5678_9abc_def0);
 
-    fn meeting() -> (Meeting, (u16, u16)) {
-        let meeting = Meeting::open(KEY, None).unwrap();
-        let port = meeting.port().unwrap();
-        (meeting, (port, port))
+    fn listener() -> (StepListener, (u16, u16)) {
+        let listener = StepListener::open(KEY, None).unwrap();
+        let port = listener.port().unwrap();
+        (listener, (port, port))
     }
 
     fn here() -> io::Result<Vec<SocketAddr>> {
@@ -402,10 +403,10 @@ mod tests {
     }
 
     /// Runs the listener until a connection is authenticated.
-    fn first(meeting: &mut Meeting) -> (u32, TcpStream) {
+    fn first(listener: &mut StepListener) -> (u32, TcpStream) {
         let until = soon();
         loop {
-            if let Some(one) = meeting.attend(Instant::now()).pop() {
+            if let Some(one) = listener.attend(Instant::now()).pop() {
                 return one;
             }
             assert!(Instant::now() < until, "nobody came");
@@ -415,9 +416,9 @@ mod tests {
 
     #[test]
     fn who_knows_the_key_is_let_in_by_its_node() {
-        let (mut meeting, ports) = meeting();
+        let (mut listener, ports) = listener();
         let caller = std::thread::spawn(move || connect(KEY, 7, here, ports, soon()));
-        let (node, mut ours) = first(&mut meeting);
+        let (node, mut ours) = first(&mut listener);
         let mut theirs = caller.join().unwrap().unwrap();
         assert_eq!(node, 7);
         ours.write_all(b"words").unwrap();
@@ -428,28 +429,28 @@ mod tests {
 
     #[test]
     fn who_does_not_is_sent_away_and_hurts_nobody() {
-        let (mut meeting, ports) = meeting();
+        let (mut listener, ports) = listener();
         // More silent connections than there is room for.
         let mut silent = Vec::new();
-        for _ in 0..MOST_GUESTS + 20 {
+        for _ in 0..MOST_PENDING_PEERS + 20 {
             silent.push(TcpStream::connect((Ipv4Addr::LOCALHOST, ports.0)).unwrap());
-            meeting.attend(Instant::now());
+            listener.attend(Instant::now());
         }
         let mut noisy = TcpStream::connect((Ipv4Addr::LOCALHOST, ports.0)).unwrap();
         noisy.write_all(&[b'x'; 4096]).unwrap();
         let until = Instant::now() + Duration::from_millis(700);
         let wrong = std::thread::spawn(move || connect(StepKey(1), 7, here, ports, until));
         while !wrong.is_finished() {
-            assert!(meeting.attend(Instant::now()).is_empty());
+            assert!(listener.attend(Instant::now()).is_empty());
         }
         let why = wrong.join().unwrap().unwrap_err();
         assert!(why.contains("another job"), "{why}");
-        assert!(meeting.guests.len() <= MOST_GUESTS);
+        assert!(listener.pending_peers.len() <= MOST_PENDING_PEERS);
         let right = std::thread::spawn(move || connect(KEY, 8, here, ports, soon()));
-        assert_eq!(first(&mut meeting).0, 8);
+        assert_eq!(first(&mut listener).0, 8);
         assert!(right.join().unwrap().is_ok());
-        meeting.attend(Instant::now() + PROVES_WITHIN);
-        assert!(meeting.guests.is_empty(), "they had their time");
+        listener.attend(Instant::now() + PROVES_WITHIN);
+        assert!(listener.pending_peers.is_empty(), "they had their time");
     }
 
     #[test]
@@ -475,9 +476,9 @@ mod tests {
         });
         let caller = std::thread::spawn(move || connect(KEY, 3, here, place, soon()));
         std::thread::sleep(Duration::from_millis(100));
-        let mut meeting = Meeting::open(KEY, Some(place)).unwrap();
-        assert_eq!(meeting.port().unwrap(), place.1);
-        assert_eq!(first(&mut meeting).0, 3);
+        let mut listener = StepListener::open(KEY, Some(place)).unwrap();
+        assert_eq!(listener.port().unwrap(), place.1);
+        assert_eq!(first(&mut listener).0, 3);
         assert!(caller.join().unwrap().is_ok());
         let mut last = TcpStream::connect((Ipv4Addr::LOCALHOST, place.0)).unwrap();
         last.write_all(b"q").unwrap();
@@ -487,41 +488,45 @@ mod tests {
     #[test]
     fn a_proof_is_of_one_key_one_way_and_one_connection() {
         let at = |text: &str| text.parse().unwrap();
-        let matter = Matter {
+        let matter = ConnectionContext {
             node: 1,
             above: at("10.0.0.1:7"),
             below: at("10.0.0.2:7"),
             drawn: [[1; 16], [2; 16]],
         };
-        let mapped = Matter {
+        let mapped = ConnectionContext {
             above: at("[::ffff:10.0.0.1]:7"),
             ..matter
         };
         assert!(are_equal(
-            &matter.proof(KEY, Way::Up),
-            &mapped.proof(KEY, Way::Up)
+            &matter.proof(KEY, ProofDirection::Up),
+            &mapped.proof(KEY, ProofDirection::Up)
         ));
         let other = [
-            Matter { node: 2, ..matter },
-            Matter {
+            ConnectionContext { node: 2, ..matter },
+            ConnectionContext {
                 above: at("10.0.0.1:8"),
                 ..matter
             },
-            Matter {
+            ConnectionContext {
                 below: at("10.0.0.3:7"),
                 ..matter
             },
-            Matter {
+            ConnectionContext {
                 drawn: [[2; 16], [1; 16]],
                 ..matter
             },
         ];
         let mut all = vec![
-            matter.proof(KEY, Way::Up),
-            matter.proof(KEY, Way::Down),
-            matter.proof(StepKey(9), Way::Up),
+            matter.proof(KEY, ProofDirection::Up),
+            matter.proof(KEY, ProofDirection::Down),
+            matter.proof(StepKey(9), ProofDirection::Up),
         ];
-        all.extend(other.iter().map(|matter| matter.proof(KEY, Way::Up)));
+        all.extend(
+            other
+                .iter()
+                .map(|matter| matter.proof(KEY, ProofDirection::Up)),
+        );
         for (at, one) in all.iter().enumerate() {
             assert!(all[at + 1..].iter().all(|other| !are_equal(one, other)));
         }
@@ -529,7 +534,7 @@ mod tests {
 
     #[test]
     fn whoever_passes_on_what_others_say_is_found_out() {
-        let (mut meeting, ports) = meeting();
+        let (mut listener, ports) = listener();
         let between = listen(0).unwrap();
         between.set_nonblocking(false).unwrap();
         let port = between.local_addr().unwrap().port();
@@ -547,7 +552,7 @@ mod tests {
         let until = Instant::now() + Duration::from_millis(1);
         let caller = std::thread::spawn(move || connect(KEY, 7, here, (port, port), until));
         while !relay.is_finished() {
-            assert!(meeting.attend(Instant::now()).is_empty());
+            assert!(listener.attend(Instant::now()).is_empty());
         }
         assert_eq!(relay.join().unwrap(), 0, "nothing is proved to it");
         assert!(caller.join().unwrap().is_err());

@@ -3,7 +3,7 @@
 
 use super::hold;
 use crate::front;
-use crate::job::{NodeJob, Program};
+use crate::job::{JobProgram, NodeJob};
 use crate::spawn::{self, Forked};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -20,7 +20,7 @@ use wireup::{BOOT_VARIABLE, Boot, NodeMap, Ranks, StreamKey};
 const PRIVATE_DESCRIPTORS_FROM: i32 = 100;
 
 /// What all ranks of a node have in common.
-pub(crate) struct Nest {
+pub(crate) struct SpawnContext {
     /// Pid of the daemon.
     pub(crate) daemon: Pid,
     /// The ranks of the node.
@@ -32,7 +32,7 @@ pub(crate) struct Nest {
     /// The node segment of the ranks' first MPI programs.
     pub(crate) segment: Rc<OwnedFd>,
     /// Pipe to which a rank that cannot start writes the reason.
-    pub(crate) complaints: OwnedFd,
+    pub(crate) failure_pipe: OwnedFd,
     /// Signal mask from before the launcher started.
     pub(crate) signals: SigSet,
     /// When the daemon got the order to start ranks, on the clock of its machine.
@@ -42,7 +42,7 @@ pub(crate) struct Nest {
 }
 
 /// Descriptors 0, 1, 2 and the sockets of one rank.
-pub(crate) struct Ends<'a> {
+pub(crate) struct RankDescriptors<'a> {
     pub(crate) input: BorrowedFd<'a>,
     pub(crate) output: BorrowedFd<'a>,
     pub(crate) error: BorrowedFd<'a>,
@@ -53,7 +53,7 @@ pub(crate) struct Ends<'a> {
 
 /// The step at which a rank could not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum SpawnStep {
     /// Setting up descriptors, limits and signals.
     Prepare = 1,
     /// Changing to its working directory.
@@ -63,53 +63,58 @@ pub(crate) enum Step {
 }
 
 /// Size of a failure report: rank, step, error number. At most `PIPE_BUF`, so reports are written atomically.
-pub(crate) const COMPLAINT_BYTES: usize = 9;
+pub(crate) const SPAWN_FAILURE_BYTES: usize = 9;
 
 /// Starts local rank `local`; returns its pid.
-pub(crate) fn start(job: &NodeJob, nest: &Nest, local: u32, ends: &Ends<'_>) -> Result<u32, Errno> {
+pub(crate) fn start(
+    job: &NodeJob,
+    spawn_context: &SpawnContext,
+    local: u32,
+    descriptors: &RankDescriptors<'_>,
+) -> Result<u32, Errno> {
     if let Forked::Parent(pid) = spawn::fork()? {
         return Ok(pid);
     }
-    let (step, error) = match become_rank(job, nest, local, ends) {
+    let (step, error) = match exec_rank(job, spawn_context, local, descriptors) {
         Ok(never) => match never {},
         Err(problem) => problem,
     };
-    complain(nest, job.ranks[local as usize].rank, step, error);
+    complain(spawn_context, job.ranks[local as usize].rank, step, error);
     spawn::leave(127)
 }
 
-type Problem = (Step, Errno);
+type Problem = (SpawnStep, Errno);
 
-fn become_rank(
+fn exec_rank(
     job: &NodeJob,
-    nest: &Nest,
+    spawn_context: &SpawnContext,
     local: u32,
-    ends: &Ends<'_>,
+    descriptors: &RankDescriptors<'_>,
 ) -> Result<std::convert::Infallible, Problem> {
-    let prepare = |error| (Step::Prepare, error);
-    spawn::die_with(nest.daemon).map_err(prepare)?;
-    let (segment, control, pmi) = wire(nest, ends).map_err(prepare)?;
+    let prepare = |error| (SpawnStep::Prepare, error);
+    spawn::die_with(spawn_context.daemon).map_err(prepare)?;
+    let (segment, control, pmi) = wire(spawn_context, descriptors).map_err(prepare)?;
     let placed = &job.ranks[local as usize];
     if let (Some(cpus), false) = (&placed.cpus, placed.preferred) {
         // A CPU may have been removed since the mask was read: then the inherited mask stays.
         let _ = nix::sched::sched_setaffinity(Pid::from_raw(0), &cpus.set());
     }
-    let (soft, hard) = nest.files;
+    let (soft, hard) = spawn_context.files;
     setrlimit(Resource::RLIMIT_NOFILE, soft, hard).map_err(prepare)?;
     spawn::default_action(Signal::SIGPIPE);
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&nest.signals), None).map_err(prepare)?;
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&spawn_context.signals), None).map_err(prepare)?;
     let mut boot = Boot {
         job: job.keys.job,
         rank: placed.rank,
         size: job.size,
         local_rank: local,
-        ranks: nest.ranks.clone(),
-        nodes: nest.nodes.clone(),
+        ranks: spawn_context.ranks.clone(),
+        nodes: spawn_context.nodes.clone(),
         app: placed.app,
         segment_fd: segment,
         control_fd: control,
-        address: nest.address.clone(),
-        daemon_pid: nest.daemon.as_raw().cast_unsigned(),
+        address: spawn_context.address.clone(),
+        daemon_pid: spawn_context.daemon.as_raw().cast_unsigned(),
         network_key: Some(job.keys.network),
         stream_key: Some(StreamKey(job.keys.stream)),
         over_hosts: job.far.is_some(),
@@ -123,22 +128,25 @@ fn become_rank(
     if job.hold {
         hold::wait_for_debugger().map_err(prepare)?;
     }
-    boot.launch = Some(job.begun.told(nest.ordered_at, front::now()));
+    boot.launch = Some(job.begun.durations(spawn_context.ordered_at, front::now()));
     let program = &job.programs[placed.app as usize];
     if let Some(folder) = &program.folder {
-        nix::unistd::chdir(folder.as_c_str()).map_err(|error| (Step::Folder, error))?;
+        nix::unistd::chdir(folder.as_c_str()).map_err(|error| (SpawnStep::Folder, error))?;
     }
-    run(program, &boot, pmi).map_err(|error| (Step::Program, error))
+    run(program, &boot, pmi).map_err(|error| (SpawnStep::Program, error))
 }
 
 /// Installs every inherited descriptor; returns the numbers of segment, control socket and PMI socket.
-fn wire(nest: &Nest, ends: &Ends<'_>) -> Result<(i32, i32, i32), Errno> {
-    let segment = inherit(nest.segment.as_fd())?;
-    let control = inherit(ends.control)?;
-    let pmi = inherit(ends.pmi)?;
-    dup2_stdin(ends.input)?;
-    dup2_stdout(ends.output)?;
-    dup2_stderr(ends.error)?;
+fn wire(
+    spawn_context: &SpawnContext,
+    descriptors: &RankDescriptors<'_>,
+) -> Result<(i32, i32, i32), Errno> {
+    let segment = inherit(spawn_context.segment.as_fd())?;
+    let control = inherit(descriptors.control)?;
+    let pmi = inherit(descriptors.pmi)?;
+    dup2_stdin(descriptors.input)?;
+    dup2_stdout(descriptors.output)?;
+    dup2_stderr(descriptors.error)?;
     Ok((segment, control, pmi))
 }
 
@@ -148,7 +156,7 @@ fn inherit(descriptor: BorrowedFd<'_>) -> Result<i32, Errno> {
     copy(PRIVATE_DESCRIPTORS_FROM).or_else(|_| copy(3))
 }
 
-fn run(program: &Program, boot: &Boot, pmi: i32) -> Result<std::convert::Infallible, Errno> {
+fn run(program: &JobProgram, boot: &Boot, pmi: i32) -> Result<std::convert::Infallible, Errno> {
     let variables = [
         (BOOT_VARIABLE, boot.to_string()),
         ("RMPI_RANK", boot.rank.to_string()),
@@ -203,17 +211,17 @@ fn is_text(path: &CStr) -> bool {
     read.is_ok_and(|count| line(count).is_none_or(|line| !line.contains(&0)))
 }
 
-fn complain(nest: &Nest, rank: u32, step: Step, error: Errno) {
-    let mut bytes = [0; COMPLAINT_BYTES];
+fn complain(spawn_context: &SpawnContext, rank: u32, step: SpawnStep, error: Errno) {
+    let mut bytes = [0; SPAWN_FAILURE_BYTES];
     bytes[..4].copy_from_slice(&rank.to_le_bytes());
     bytes[4] = step as u8;
     bytes[5..].copy_from_slice(&(error as i32).to_le_bytes());
     // If the daemon is gone, no process reads the report.
-    let _ = nix::unistd::write(&nest.complaints, &bytes);
+    let _ = nix::unistd::write(&spawn_context.failure_pipe, &bytes);
 }
 
 /// Decodes a failure report: the rank, and the reason for the user.
-pub(crate) fn words(bytes: [u8; COMPLAINT_BYTES], job: &NodeJob) -> (u32, String) {
+pub(crate) fn words(bytes: [u8; SPAWN_FAILURE_BYTES], job: &NodeJob) -> (u32, String) {
     let [a, b, c, d, step, error @ ..] = bytes;
     let rank = u32::from_le_bytes([a, b, c, d]);
     let cause = Errno::from_raw(i32::from_le_bytes(error))

@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 /// The other side has closed the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Closed;
+pub(crate) struct Disconnected;
 
 /// One side of the connection.
 #[derive(Debug)]
-pub(crate) struct Edge {
+pub(crate) struct Connection {
     from: OwnedFd,
     to: OwnedFd,
     /// Received bytes.
@@ -29,7 +29,7 @@ pub(crate) struct Edge {
     pub(crate) outbox: Outbox,
 }
 
-impl Edge {
+impl Connection {
     /// Both ends of a new socket pair.
     pub(crate) fn pair() -> std::io::Result<(Self, Self)> {
         let (one, other) = UnixStream::pair()?;
@@ -52,7 +52,7 @@ impl Edge {
     }
 
     /// Sends as much as the stream takes; returns whether nothing is left to send.
-    pub(crate) fn flush(&mut self) -> Result<bool, Closed> {
+    pub(crate) fn flush(&mut self) -> Result<bool, Disconnected> {
         while !self.is_flushed() {
             match write(&self.to, self.outbox.unsent()) {
                 Ok(bytes) => self.outbox.took(bytes),
@@ -63,7 +63,7 @@ impl Edge {
                     std::thread::sleep(PAUSE);
                     return Ok(false);
                 }
-                Err(_) => return Err(Closed),
+                Err(_) => return Err(Disconnected),
             }
         }
         Ok(true)
@@ -75,19 +75,19 @@ impl Edge {
     }
 
     /// Reads once into the inbox.
-    pub(crate) fn fill(&mut self, scratch: &mut [u8]) -> Result<(), Closed> {
+    pub(crate) fn fill(&mut self, scratch: &mut [u8]) -> Result<(), Disconnected> {
         let bytes = self.read(scratch)?;
         self.inbox.add(&scratch[..bytes]);
         Ok(())
     }
 
     /// Reads once, bypassing the inbox; returns the number of bytes, which may be 0.
-    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Result<usize, Closed> {
+    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Result<usize, Disconnected> {
         match read(&self.from, scratch) {
-            Ok(0) => Err(Closed),
+            Ok(0) => Err(Disconnected),
             Ok(bytes) => Ok(bytes),
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(0),
-            Err(_) => Err(Closed),
+            Err(_) => Err(Disconnected),
         }
     }
 
@@ -145,29 +145,29 @@ const PAUSE: Duration = Duration::from_millis(5);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::{Event, Order};
+    use crate::link::{NodeEvent, Order};
     use nix::unistd::pipe;
 
     /// Two pipes, as of a remote shell.
-    fn piped() -> (Edge, Edge) {
+    fn piped() -> (Connection, Connection) {
         let (from_one, to_other) = pipe().unwrap();
         let (from_other, to_one) = pipe().unwrap();
         (
-            Edge::over(from_other, to_other).unwrap(),
-            Edge::over(from_one, to_one).unwrap(),
+            Connection::over(from_other, to_other).unwrap(),
+            Connection::over(from_one, to_one).unwrap(),
         )
     }
 
     #[test]
     fn frames_go_both_ways_over_a_socket_and_over_pipes() {
-        for (mut one, mut other) in [Edge::pair().unwrap(), piped()] {
+        for (mut one, mut other) in [Connection::pair().unwrap(), piped()] {
             Order::Kill.put(&mut one.outbox);
-            Event::Held.put(&mut other.outbox);
+            NodeEvent::Held.put(&mut other.outbox);
             assert_eq!((one.flush(), other.flush()), (Ok(true), Ok(true)));
             let mut scratch = [0; 100];
             assert_eq!(one.fill(&mut scratch), Ok(()));
             assert_eq!(other.fill(&mut scratch), Ok(()));
-            assert_eq!(Event::take(&mut one.inbox), Ok(Some(Event::Held)));
+            assert_eq!(NodeEvent::take(&mut one.inbox), Ok(Some(NodeEvent::Held)));
             assert_eq!(Order::take(&mut other.inbox), Ok(Some(Order::Kill)));
             assert_eq!(one.fill(&mut scratch), Ok(()), "nothing is no end");
         }
@@ -178,10 +178,10 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let there = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (here, _) = listener.accept().unwrap();
-        let edge = |stream: std::net::TcpStream| {
-            Edge::over(stream.try_clone().unwrap().into(), stream.into()).unwrap()
+        let connection = |stream: std::net::TcpStream| {
+            Connection::over(stream.try_clone().unwrap().into(), stream.into()).unwrap()
         };
-        let (mut here, mut there) = (edge(here), edge(there));
+        let (mut here, mut there) = (connection(here), connection(there));
         // Data keeps arriving that it does not read.
         there.outbox.extend([1; 1000]);
         assert_eq!(there.flush(), Ok(true));
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_goes_later_and_whole() {
-        for (mut one, mut other) in [Edge::pair().unwrap(), piped()] {
+        for (mut one, mut other) in [Connection::pair().unwrap(), piped()] {
             let long = Order::Input(vec![7; 3 << 20]);
             long.put(&mut one.outbox);
             assert_eq!(one.flush(), Ok(false));
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_is_forgotten_where_always_something_waits() {
-        let (mut one, mut other) = Edge::pair().unwrap();
+        let (mut one, mut other) = Connection::pair().unwrap();
         let mut scratch = vec![0; 1 << 16];
         for _ in 0..2000 {
             one.outbox.extend([7; 50_000]);
@@ -238,11 +238,11 @@ mod tests {
 
     #[test]
     fn the_end_of_the_other_side_is_seen_by_who_reads_and_by_who_writes() {
-        for (mut one, other) in [Edge::pair().unwrap(), piped()] {
+        for (mut one, other) in [Connection::pair().unwrap(), piped()] {
             drop(other);
-            assert_eq!(one.fill(&mut [0; 10]), Err(Closed));
+            assert_eq!(one.fill(&mut [0; 10]), Err(Disconnected));
             Order::Kill.put(&mut one.outbox);
-            assert_eq!(one.flush(), Err(Closed));
+            assert_eq!(one.flush(), Err(Disconnected));
         }
     }
 }

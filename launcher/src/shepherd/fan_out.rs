@@ -56,7 +56,7 @@ pub(crate) fn parts(targets: &[Target]) -> Vec<&[Target]> {
 
 /// Position of a node in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Spot<'a> {
+pub(super) struct TreePosition<'a> {
     /// The host that starts it; `None`: the front's.
     pub(super) parent: Option<&'a Target>,
     /// The hosts that it starts, directly or not.
@@ -64,14 +64,14 @@ pub(super) struct Spot<'a> {
 }
 
 /// Finds the position of a node.
-pub(super) fn spot(mut targets: &[Target], node: u32) -> Option<Spot<'_>> {
+pub(super) fn position_of(mut targets: &[Target], node: u32) -> Option<TreePosition<'_>> {
     let mut parent = None;
     loop {
         let has_it = |part: &&[Target]| part.iter().any(|target| target.node == node);
         let part = parts(targets).into_iter().find(has_it)?;
         let (first, below) = part.split_first()?;
         if first.node == node {
-            return Some(Spot { parent, below });
+            return Some(TreePosition { parent, below });
         }
         (parent, targets) = (Some(first), below);
     }
@@ -91,7 +91,10 @@ mod tests {
         fn look<'a>(all: &'a [Target], parent: Option<&'a Target>, here: &'a [Target]) -> usize {
             let each = parts(here).into_iter().map(|part| {
                 let below = &part[1..];
-                assert_eq!(spot(all, part[0].node), Some(Spot { parent, below }));
+                assert_eq!(
+                    position_of(all, part[0].node),
+                    Some(TreePosition { parent, below })
+                );
                 1 + look(all, Some(&part[0]), below)
             });
             each.sum()
@@ -99,7 +102,7 @@ mod tests {
         for count in [1, 2, 33, 1100] {
             let all = targets(count);
             assert_eq!(look(&all, None, &all), count as usize);
-            assert_eq!(spot(&all, count), None);
+            assert_eq!(position_of(&all, count), None);
         }
     }
 

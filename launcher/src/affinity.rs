@@ -63,7 +63,7 @@ pub struct Policy {
 
 /// How strictly a rank is bound to its CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tie {
+pub enum AffinityStrength {
     /// Its mask is not changed.
     Free,
     /// Bound as long as that does no harm.
@@ -74,16 +74,16 @@ pub enum Tie {
 
 /// The CPUs of a rank, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct RankAffinity {
     /// CPU numbers of the operating system.
     pub cpus: Vec<u32>,
     /// How strictly it is bound to them.
-    pub tie: Tie,
+    pub strength: AffinityStrength,
 }
 
 /// Computes the affinity of each of `ranks` ranks.
 #[must_use]
-pub fn places(topology: &Topology, ranks: u32, policy: Policy) -> Vec<Place> {
+pub fn affinities(topology: &Topology, ranks: u32, policy: Policy) -> Vec<RankAffinity> {
     let domains: Vec<Topology> = match policy.mapping {
         Mapping::Numa => parts(topology, Level::Numa),
         Mapping::Socket => parts(topology, Level::Socket),
@@ -96,7 +96,7 @@ pub fn places(topology: &Topology, ranks: u32, policy: Policy) -> Vec<Place> {
     let seats = deal(&rooms, ranks as usize);
     let taken = |domain| seats.iter().filter(|seat| seat.domain == domain).count();
     let taken: Vec<usize> = (0..domains.len()).map(taken).collect();
-    let place = |seat: &Seat| {
+    let place = |seat: &DomainSlot| {
         let share = Share {
             domain: &domains[seat.domain],
             seat: seat.number,
@@ -154,50 +154,56 @@ impl Share<'_> {
     }
 }
 
-fn place(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> Place {
+fn place(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> RankAffinity {
     let all = topology.units();
-    let (units, tie) = match policy.binding {
-        Binding::None => (all.to_vec(), Tie::Free),
-        _ if all.len() < 2 => (all.to_vec(), Tie::Free),
+    let (units, strength) = match policy.binding {
+        Binding::None => (all.to_vec(), AffinityStrength::Free),
+        _ if all.len() < 2 => (all.to_vec(), AffinityStrength::Free),
         Binding::Auto => return unasked(topology, ranks, policy, share),
-        Binding::Core => (share.core().to_vec(), Tie::Bound),
-        Binding::Hwthread => (share.thread().to_vec(), Tie::Bound),
-        Binding::Numa => (around(topology, Level::Numa, share.core()), Tie::Bound),
-        Binding::Socket => (around(topology, Level::Socket, share.core()), Tie::Bound),
+        Binding::Core => (share.core().to_vec(), AffinityStrength::Bound),
+        Binding::Hwthread => (share.thread().to_vec(), AffinityStrength::Bound),
+        Binding::Numa => (
+            around(topology, Level::Numa, share.core()),
+            AffinityStrength::Bound,
+        ),
+        Binding::Socket => (
+            around(topology, Level::Socket, share.core()),
+            AffinityStrength::Bound,
+        ),
     };
-    Place::of(&units, tie)
+    RankAffinity::of(&units, strength)
 }
 
 /// The default affinity, see the module docs.
-fn unasked(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> Place {
+fn unasked(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> RankAffinity {
     let all = topology.units();
     if let Some(units) = share.asked(policy.cpus_per_rank, ranks) {
-        return Place::of(units, Tie::Bound);
+        return RankAffinity::of(units, AffinityStrength::Bound);
     }
     if ranks as usize > topology.groups(Level::Core).len() {
-        return Place::of(share.thread(), Tie::Preferred);
+        return RankAffinity::of(share.thread(), AffinityStrength::Preferred);
     }
     let units = share.cores();
     if ranks == 1 || policy.shared || units.len() == all.len() {
-        return Place::of(all, Tie::Free);
+        return RankAffinity::of(all, AffinityStrength::Free);
     }
-    Place::of(&units, Tie::Bound)
+    RankAffinity::of(&units, AffinityStrength::Bound)
 }
 
-impl Place {
-    fn of(units: &[Unit], tie: Tie) -> Self {
+impl RankAffinity {
+    fn of(units: &[Unit], strength: AffinityStrength) -> Self {
         let mut cpus: Vec<u32> = units.iter().map(|unit| unit.cpu).collect();
         cpus.sort_unstable();
-        Self { cpus, tie }
+        Self { cpus, strength }
     }
 
     /// Describes the affinity; the text follows "rank N".
     #[must_use]
     pub fn words(&self, topology: &Topology) -> String {
-        let verb = match self.tie {
-            Tie::Free => "may use",
-            Tie::Preferred => "prefers",
-            Tie::Bound => "is bound to",
+        let verb = match self.strength {
+            AffinityStrength::Free => "may use",
+            AffinityStrength::Preferred => "prefers",
+            AffinityStrength::Bound => "is bound to",
         };
         let mine = || {
             let units = topology.units().iter();
@@ -242,14 +248,14 @@ fn parts(topology: &Topology, level: Level) -> Vec<Topology> {
 
 /// A rank's domain, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seat {
+struct DomainSlot {
     domain: usize,
     number: usize,
 }
 
 /// Assigns ranks round-robin to domains with `rooms` cores each. A full domain is skipped until all are full; then
 /// each has as much room again.
-fn deal(rooms: &[usize], ranks: usize) -> Vec<Seat> {
+fn deal(rooms: &[usize], ranks: usize) -> Vec<DomainSlot> {
     let mut taken = vec![0; rooms.len()];
     let mut seats = Vec::with_capacity(ranks);
     let mut round = 1;
@@ -258,7 +264,7 @@ fn deal(rooms: &[usize], ranks: usize) -> Vec<Seat> {
         for (domain, room) in rooms.iter().enumerate() {
             if taken[domain] < room * round && seats.len() < ranks {
                 let number = taken[domain];
-                seats.push(Seat { domain, number });
+                seats.push(DomainSlot { domain, number });
                 taken[domain] += 1;
             }
         }
@@ -267,7 +273,7 @@ fn deal(rooms: &[usize], ranks: usize) -> Vec<Seat> {
     // Without CPUs, since the mask is unknown.
     seats.resize(
         ranks,
-        Seat {
+        DomainSlot {
             domain: 0,
             number: 0,
         },
@@ -287,20 +293,20 @@ fn share(count: usize, seat: usize, seats: usize) -> Range<usize> {
 mod tests {
     use super::*;
 
-    fn placed(text: &str, ranks: u32, policy: Policy) -> Vec<(String, Tie)> {
+    fn placed(text: &str, ranks: u32, policy: Policy) -> Vec<(String, AffinityStrength)> {
         let machine = Topology::parse(text).unwrap();
-        let places = places(&machine, ranks, policy);
+        let places = affinities(&machine, ranks, policy);
         assert_eq!(places.len(), ranks as usize);
         places
             .into_iter()
-            .map(|place| (ranges(place.cpus), place.tie))
+            .map(|place| (ranges(place.cpus), place.strength))
             .collect()
     }
 
-    /// The CPUs of each rank, all bound as strictly as `tie`.
-    fn cpus(text: &str, ranks: u32, policy: Policy, tie: Tie) -> Vec<String> {
+    /// The CPUs of each rank, all bound as strictly as `strength`.
+    fn cpus(text: &str, ranks: u32, policy: Policy, strength: AffinityStrength) -> Vec<String> {
         let all = placed(text, ranks, policy);
-        assert!(all.iter().all(|(_, one)| *one == tie), "{all:?}");
+        assert!(all.iter().all(|(_, one)| *one == strength), "{all:?}");
         all.into_iter().map(|(cpus, _)| cpus).collect()
     }
 
@@ -328,9 +334,12 @@ mod tests {
 
     #[test]
     fn one_core_each_when_ranks_and_cores_are_as_many() {
-        assert_eq!(cpus("core:4", 4, AUTO, Tie::Bound), ["0", "1", "2", "3"]);
         assert_eq!(
-            cpus("numa:2 core:2 pu:2", 4, AUTO, Tie::Bound),
+            cpus("core:4", 4, AUTO, AffinityStrength::Bound),
+            ["0", "1", "2", "3"]
+        );
+        assert_eq!(
+            cpus("numa:2 core:2 pu:2", 4, AUTO, AffinityStrength::Bound),
             ["0-1", "2-3", "4-5", "6-7"]
         );
     }
@@ -341,34 +350,53 @@ mod tests {
             cpus_per_rank: 2,
             ..AUTO
         };
-        assert_eq!(cpus("core:8", 2, asked, Tie::Bound), ["0-1", "2-3"]);
-        assert_eq!(cpus("core:8", 1, asked, Tie::Bound), ["0-1"]);
+        assert_eq!(
+            cpus("core:8", 2, asked, AffinityStrength::Bound),
+            ["0-1", "2-3"]
+        );
+        assert_eq!(cpus("core:8", 1, asked, AffinityStrength::Bound), ["0-1"]);
         // With too few CPUs, the default applies.
-        assert_eq!(cpus("core:5", 4, asked, Tie::Bound), ["0", "1", "2", "3-4"]);
-        assert_eq!(cpus("core:2", 1, asked, Tie::Free), ["0-1"]);
+        assert_eq!(
+            cpus("core:5", 4, asked, AffinityStrength::Bound),
+            ["0", "1", "2", "3-4"]
+        );
+        assert_eq!(cpus("core:2", 1, asked, AffinityStrength::Free), ["0-1"]);
     }
 
     #[test]
     fn spare_cores_are_shared_out_evenly() {
-        assert_eq!(cpus("core:5", 2, AUTO, Tie::Bound), ["0-1", "2-4"]);
-        assert_eq!(cpus(TWO_SOCKETS, 2, AUTO, Tie::Bound), ["0-7", "8-15"]);
+        assert_eq!(
+            cpus("core:5", 2, AUTO, AffinityStrength::Bound),
+            ["0-1", "2-4"]
+        );
+        assert_eq!(
+            cpus(TWO_SOCKETS, 2, AUTO, AffinityStrength::Bound),
+            ["0-7", "8-15"]
+        );
     }
 
     #[test]
     fn a_single_rank_a_single_cpu_and_an_unknown_mask_are_left_alone() {
-        assert_eq!(cpus("core:2", 1, AUTO, Tie::Free), ["0-1"]);
-        assert_eq!(cpus("core:1", 3, AUTO, Tie::Free), ["0", "0", "0"]);
-        let nowhere = places(&Topology::default(), 2, AUTO);
-        assert!(nowhere.iter().all(|place| place.tie == Tie::Free));
+        assert_eq!(cpus("core:2", 1, AUTO, AffinityStrength::Free), ["0-1"]);
+        assert_eq!(
+            cpus("core:1", 3, AUTO, AffinityStrength::Free),
+            ["0", "0", "0"]
+        );
+        let nowhere = affinities(&Topology::default(), 2, AUTO);
+        assert!(
+            nowhere
+                .iter()
+                .all(|place| place.strength == AffinityStrength::Free)
+        );
     }
 
     #[test]
     fn ranks_that_outnumber_cores_prefer_one_cpu_in_contiguous_blocks() {
-        let two = cpus("core:2", 5, AUTO, Tie::Preferred);
+        let two = cpus("core:2", 5, AUTO, AffinityStrength::Preferred);
         assert_eq!(two, ["0", "0", "0", "1", "1"]);
-        let threads = cpus("core:2 pu:2", 4, AUTO, Tie::Preferred);
+        let threads = cpus("core:2 pu:2", 4, AUTO, AffinityStrength::Preferred);
         assert_eq!(threads, ["0", "1", "2", "3"]);
-        let many = cpus(TWO_SOCKETS, 64, AUTO, Tie::Preferred);
+        let many = cpus(TWO_SOCKETS, 64, AUTO, AffinityStrength::Preferred);
         assert!(many.iter().all(|cpus| !cpus.contains('-')));
         assert_eq!(
             (many[3].as_str(), many[4].as_str(), many[63].as_str()),
@@ -382,48 +410,60 @@ mod tests {
             shared: true,
             ..AUTO
         };
-        assert_eq!(cpus("core:4", 4, shared, Tie::Free), ["0-3"; 4]);
+        assert_eq!(
+            cpus("core:4", 4, shared, AffinityStrength::Free),
+            ["0-3"; 4]
+        );
         let asked = Policy {
             binding: Binding::Core,
             ..shared
         };
-        assert_eq!(cpus("core:4", 4, asked, Tie::Bound), ["0", "1", "2", "3"]);
+        assert_eq!(
+            cpus("core:4", 4, asked, AffinityStrength::Bound),
+            ["0", "1", "2", "3"]
+        );
     }
 
     #[test]
     fn a_mask_is_respected_and_decides_what_a_core_is() {
         assert_eq!(
-            cpus("core:4 pu:2 mask:1,2,3,7", 3, AUTO, Tie::Bound),
+            cpus("core:4 pu:2 mask:1,2,3,7", 3, AUTO, AffinityStrength::Bound),
             ["1", "2-3", "7"]
         );
         let numa = bind(Binding::Numa);
         assert_eq!(
-            cpus("numa:2 core:4 mask:1-2,6", 3, numa, Tie::Bound),
+            cpus("numa:2 core:4 mask:1-2,6", 3, numa, AffinityStrength::Bound),
             ["1-2", "1-2", "6"]
         );
     }
 
     #[test]
     fn binding_to_each_level_gives_all_cpus_of_it() {
-        let of = |binding| cpus(TWO_SOCKETS, 4, bind(binding), Tie::Bound);
+        let of = |binding| cpus(TWO_SOCKETS, 4, bind(binding), AffinityStrength::Bound);
         assert_eq!(of(Binding::Hwthread), ["0", "4", "8", "12"]);
         assert_eq!(of(Binding::Core), ["0-1", "4-5", "8-9", "12-13"]);
         assert_eq!(of(Binding::Socket), ["0-7", "0-7", "8-15", "8-15"]);
         let numa = bind(Binding::Numa);
         assert_eq!(
-            cpus("socket:1 numa:2 core:2", 4, numa, Tie::Bound),
+            cpus("socket:1 numa:2 core:2", 4, numa, AffinityStrength::Bound),
             ["0-1", "0-1", "2-3", "2-3"]
         );
         let none = bind(Binding::None);
-        assert_eq!(cpus("core:2", 2, none, Tie::Free), ["0-1", "0-1"]);
+        assert_eq!(
+            cpus("core:2", 2, none, AffinityStrength::Free),
+            ["0-1", "0-1"]
+        );
     }
 
     #[test]
     fn ranks_that_outnumber_what_they_are_bound_to_share_it_in_blocks() {
         let core = bind(Binding::Core);
-        assert_eq!(cpus("core:2", 4, core, Tie::Bound), ["0", "0", "1", "1"]);
+        assert_eq!(
+            cpus("core:2", 4, core, AffinityStrength::Bound),
+            ["0", "0", "1", "1"]
+        );
         let thread = bind(Binding::Hwthread);
-        let threads = cpus("core:2 pu:2", 4, thread, Tie::Bound);
+        let threads = cpus("core:2 pu:2", 4, thread, AffinityStrength::Bound);
         assert_eq!(threads, ["0", "1", "2", "3"]);
     }
 
@@ -431,10 +471,10 @@ mod tests {
     fn mapping_by_core_leaves_no_gap() {
         let core = map(Mapping::Core);
         assert_eq!(
-            cpus(TWO_SOCKETS, 3, core, Tie::Bound),
+            cpus(TWO_SOCKETS, 3, core, AffinityStrength::Bound),
             ["0-1", "2-3", "4-5"]
         );
-        let crowd = cpus("core:2", 4, core, Tie::Preferred);
+        let crowd = cpus("core:2", 4, core, AffinityStrength::Preferred);
         assert_eq!(crowd, ["0", "1", "0", "1"]);
     }
 
@@ -442,7 +482,7 @@ mod tests {
     fn mapping_by_numa_node_or_socket_deals_ranks_out_in_turn() {
         for mapping in [Mapping::Numa, Mapping::Socket] {
             assert_eq!(
-                cpus(TWO_SOCKETS, 4, map(mapping), Tie::Bound),
+                cpus(TWO_SOCKETS, 4, map(mapping), AffinityStrength::Bound),
                 ["0-3", "8-11", "4-7", "12-15"]
             );
             let bound = Policy {
@@ -450,13 +490,13 @@ mod tests {
                 ..map(mapping)
             };
             assert_eq!(
-                cpus(TWO_SOCKETS, 3, bound, Tie::Bound),
+                cpus(TWO_SOCKETS, 3, bound, AffinityStrength::Bound),
                 ["0-1", "8-9", "4-5"]
             );
         }
         assert_eq!(
-            cpus(TWO_SOCKETS, 4, map(Mapping::Node), Tie::Bound),
-            cpus(TWO_SOCKETS, 4, AUTO, Tie::Bound)
+            cpus(TWO_SOCKETS, 4, map(Mapping::Node), AffinityStrength::Bound),
+            cpus(TWO_SOCKETS, 4, AUTO, AffinityStrength::Bound)
         );
     }
 
@@ -464,8 +504,11 @@ mod tests {
     fn a_full_part_of_the_machine_is_passed_over_until_all_are() {
         let uneven = "numa:2 core:4 mask:0,4-6";
         let numa = map(Mapping::Numa);
-        assert_eq!(cpus(uneven, 4, numa, Tie::Bound), ["0", "4", "5", "6"]);
-        let crowd = cpus(uneven, 8, numa, Tie::Preferred);
+        assert_eq!(
+            cpus(uneven, 4, numa, AffinityStrength::Bound),
+            ["0", "4", "5", "6"]
+        );
+        let crowd = cpus(uneven, 8, numa, AffinityStrength::Preferred);
         assert_eq!(
             crowd.iter().filter(|cpu| *cpu == "0").count(),
             2,
@@ -476,7 +519,7 @@ mod tests {
     #[test]
     fn a_place_is_told_in_words() {
         let machine = Topology::parse("socket:2 core:2 pu:2").unwrap();
-        let words = |ranks, policy: Policy| places(&machine, ranks, policy)[0].words(&machine);
+        let words = |ranks, policy: Policy| affinities(&machine, ranks, policy)[0].words(&machine);
         assert_eq!(
             words(4, AUTO),
             "is bound to CPUs 0-1 (core 0, NUMA node 0, socket 0)"

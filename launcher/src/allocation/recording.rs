@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Wrappers of an environment: one that records what was found, for reports, and one for processes that start no job.
 
-use super::Surroundings;
+use super::JobEnvironment;
 use remote_shell::word;
 use std::cell::RefCell;
 use std::path::Path;
 
 /// An environment that records what was found in it.
-pub(super) struct Watched<'a> {
-    around: &'a dyn Surroundings,
+pub(super) struct RecordingEnvironment<'a> {
+    environment: &'a dyn JobEnvironment,
     seen: RefCell<Vec<String>>,
 }
 
-impl<'a> Watched<'a> {
-    pub(super) fn new(around: &'a dyn Surroundings) -> Self {
+impl<'a> RecordingEnvironment<'a> {
+    pub(super) fn new(environment: &'a dyn JobEnvironment) -> Self {
         Self {
-            around,
+            environment,
             seen: RefCell::default(),
         }
     }
@@ -33,15 +33,15 @@ impl<'a> Watched<'a> {
     }
 }
 
-impl Surroundings for Watched<'_> {
+impl JobEnvironment for RecordingEnvironment<'_> {
     fn variable(&self, name: &str) -> Option<String> {
-        let value = self.around.variable(name)?;
+        let value = self.environment.variable(name)?;
         self.note(format!("{name}={}", word::shown(&value)));
         Some(value)
     }
 
     fn file(&self, path: &Path) -> Result<String, String> {
-        let text = self.around.file(path)?;
+        let text = self.environment.file(path)?;
         let lines = u32::try_from(text.lines().count()).unwrap_or(u32::MAX);
         let lines = crate::failure::counted(lines, "line", "lines");
         self.note(format!("{lines} in that file"));
@@ -49,27 +49,27 @@ impl Surroundings for Watched<'_> {
     }
 
     fn has_program(&self, name: &str) -> bool {
-        let has = self.around.has_program(name);
+        let has = self.environment.has_program(name);
         let words = if has { "found" } else { "not found" };
         self.note(format!("program {name} {words}"));
         has
     }
 
     fn answer(&self, words: &[&str]) -> Result<String, String> {
-        let answer = self.around.answer(words)?;
+        let answer = self.environment.answer(words)?;
         self.note(format!("an answer of `{}`", words.join(" ")));
         Ok(answer)
     }
 
     fn own(&self) -> String {
-        self.around.own()
+        self.environment.own()
     }
 }
 
 /// Environment of a process that starts no job: it may be one of several tasks.
-pub(super) struct Onlooker<'a>(pub(super) &'a dyn Surroundings);
+pub(super) struct ObserverEnvironment<'a>(pub(super) &'a dyn JobEnvironment);
 
-impl Surroundings for Onlooker<'_> {
+impl JobEnvironment for ObserverEnvironment<'_> {
     fn variable(&self, name: &str) -> Option<String> {
         match name {
             "SLURM_STEP_NUM_TASKS" => None,

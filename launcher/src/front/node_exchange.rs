@@ -2,19 +2,19 @@
 //! Exchange between nodes through the front: which node watches which rank of another, in which programs all ranks
 //! are quiet, and PMI fences. No system calls.
 
-use crate::link::{Event, Order, Pairs, Whereabouts};
+use crate::link::{NodeEvent, Order, Pairs, RankLocation};
 use std::collections::{BTreeMap, BTreeSet};
 use wireup::ByNode;
 
 /// State of the exchange between the nodes of a job.
 #[derive(Debug)]
-pub(crate) struct Between {
+pub(crate) struct NodeExchange {
     /// The node of each rank.
     ranks: ByNode,
     /// By rank: the nodes that watch it, in ascending order. Few ranks have many.
     watchers: BTreeMap<u32, Vec<u32>>,
     /// The last location of each watched rank.
-    last: BTreeMap<u32, Whereabouts>,
+    last: BTreeMap<u32, RankLocation>,
     /// By program number: the nodes whose ranks are quiet in it.
     quiet: BTreeMap<u32, BTreeSet<usize>>,
     /// The pairs put by the ranks of nodes that are at a PMI fence.
@@ -26,9 +26,9 @@ pub(crate) struct Between {
 }
 
 /// An order and the nodes to send it to.
-pub(crate) type Passed = (Vec<usize>, Order);
+pub(crate) type RoutedOrder = (Vec<usize>, Order);
 
-impl Between {
+impl NodeExchange {
     /// For a job whose ranks are on these nodes. The nodes themselves are added one by one.
     pub(crate) fn of(ranks: ByNode) -> Self {
         Self {
@@ -54,23 +54,27 @@ impl Between {
 
     /// Handles an event of a node: returns the resulting orders, or the event itself in `Err` if it does not belong
     /// to the exchange.
-    pub(crate) fn pass(&mut self, node: usize, event: Event) -> Result<Vec<Passed>, Event> {
+    pub(crate) fn pass(
+        &mut self,
+        node: usize,
+        event: NodeEvent,
+    ) -> Result<Vec<RoutedOrder>, NodeEvent> {
         match event {
-            Event::Watch(rank) => Ok(self.watch(node, rank).into_iter().collect()),
+            NodeEvent::Watch(rank) => Ok(self.watch(node, rank).into_iter().collect()),
             // A node reports only its own ranks.
-            Event::Whereabouts(of) if self.node_of(of.rank) != Some(node) => Ok(Vec::new()),
-            Event::Whereabouts(of) => Ok(self.tell(of)),
+            NodeEvent::Location(of) if self.node_of(of.rank) != Some(node) => Ok(Vec::new()),
+            NodeEvent::Location(of) => Ok(self.tell(of)),
             // Already counted as gone.
-            Event::Quiet(_) if self.gone.contains(&node) => Ok(Vec::new()),
-            Event::Quiet(round) => {
+            NodeEvent::Quiet(_) if self.gone.contains(&node) => Ok(Vec::new()),
+            NodeEvent::Quiet(round) => {
                 self.quiet.entry(round).or_default().insert(node);
                 Ok(self.release(round))
             }
-            Event::Fence(pairs) => {
+            NodeEvent::Fence(pairs) => {
                 self.fenced.insert(node, pairs);
                 Ok(self.end_fence())
             }
-            Event::NoFence => {
+            NodeEvent::NoFence => {
                 self.unfenced.insert(node);
                 Ok(self.end_fence())
             }
@@ -79,7 +83,7 @@ impl Between {
     }
 
     /// Ends the fence if all nodes are at it; each node gets the pairs of all.
-    fn end_fence(&mut self) -> Vec<Passed> {
+    fn end_fence(&mut self) -> Vec<RoutedOrder> {
         if self.fenced.is_empty() {
             return Vec::new();
         }
@@ -98,7 +102,7 @@ impl Between {
     }
 
     /// A node is gone with all its ranks: its watchers are notified, and it counts as quiet.
-    pub(crate) fn gone(&mut self, node: usize) -> Vec<Passed> {
+    pub(crate) fn gone(&mut self, node: usize) -> Vec<RoutedOrder> {
         if !self.gone.insert(node) {
             return Vec::new();
         }
@@ -110,7 +114,7 @@ impl Between {
         for rank in self.ranks_of(node) {
             if let Some(watchers) = self.watchers.remove(&rank) {
                 let of = self.ended(rank);
-                all.extend(passed(places(&watchers), Order::Whereabouts(of)));
+                all.extend(passed(places(&watchers), Order::Location(of)));
             }
         }
         let rounds: Vec<u32> = self.quiet.keys().copied().collect();
@@ -124,10 +128,10 @@ impl Between {
         self.ranks.ranks_of(number(node)).collect()
     }
 
-    fn watch(&mut self, node: usize, rank: u32) -> Option<Passed> {
+    fn watch(&mut self, node: usize, rank: u32) -> Option<RoutedOrder> {
         let owner = self.node_of(rank)?;
         if self.gone.contains(&owner) {
-            return Some((vec![node], Order::Whereabouts(self.ended(rank))));
+            return Some((vec![node], Order::Location(self.ended(rank))));
         }
         let watchers = self.watchers.entry(rank).or_default();
         let is_first = watchers.is_empty();
@@ -137,23 +141,23 @@ impl Between {
         }
         match self.last.get(&rank) {
             // Its node reports changes. A further request would make it report to all watchers.
-            Some(of) if !is_first => Some((vec![node], Order::Whereabouts(of.clone()))),
+            Some(of) if !is_first => Some((vec![node], Order::Location(of.clone()))),
             _ => is_first.then_some((vec![owner], Order::Watch(rank))),
         }
     }
 
     /// Forwards a location to the nodes that watch the rank.
-    fn tell(&mut self, of: Whereabouts) -> Vec<Passed> {
+    fn tell(&mut self, of: RankLocation) -> Vec<RoutedOrder> {
         let watchers = self.watchers.get(&of.rank);
         let nodes = watchers.map_or_else(Vec::new, |watchers| places(watchers));
-        let told = passed(nodes, Order::Whereabouts(of.clone()));
+        let told = passed(nodes, Order::Location(of.clone()));
         self.last.insert(of.rank, of);
         told.into_iter().collect()
     }
 
     /// The last known location of a rank whose node is gone. A record outlives its rank.
-    fn ended(&self, rank: u32) -> Whereabouts {
-        let unknown = Whereabouts {
+    fn ended(&self, rank: u32) -> RankLocation {
+        let unknown = RankLocation {
             rank,
             round: 0,
             silent: false,
@@ -161,14 +165,14 @@ impl Between {
             last: None,
         };
         let known = self.last.get(&rank).cloned().unwrap_or(unknown);
-        Whereabouts {
+        RankLocation {
             ended: true,
             ..known
         }
     }
 
     /// Releases the ranks of a program once all living nodes are quiet in it.
-    fn release(&mut self, round: u32) -> Vec<Passed> {
+    fn release(&mut self, round: u32) -> Vec<RoutedOrder> {
         let quiet = self.quiet.get(&round).map_or(0, BTreeSet::len);
         if self.gone.len() + quiet < self.nodes {
             return Vec::new();
@@ -188,7 +192,7 @@ impl Between {
 }
 
 /// `None` if there is no node to send to.
-fn passed(nodes: Vec<usize>, order: Order) -> Option<Passed> {
+fn passed(nodes: Vec<usize>, order: Order) -> Option<RoutedOrder> {
     (!nodes.is_empty()).then_some((nodes, order))
 }
 
@@ -205,14 +209,14 @@ mod tests {
     use super::*;
 
     /// Ranks 0 and 1 on the first node, 2 on the second, 3 on the third.
-    fn three() -> Between {
-        let mut between = Between::of(wireup::NodeMap::new([0, 0, 1, 2]).unwrap().by_node());
+    fn three() -> NodeExchange {
+        let mut between = NodeExchange::of(wireup::NodeMap::new([0, 0, 1, 2]).unwrap().by_node());
         (0..3).for_each(|_| between.add());
         between
     }
 
-    fn at(rank: u32) -> Whereabouts {
-        Whereabouts {
+    fn at(rank: u32) -> RankLocation {
+        RankLocation {
             rank,
             round: 0,
             silent: false,
@@ -225,52 +229,52 @@ mod tests {
     fn who_watches_a_rank_is_told_where_it_is_and_nobody_else() {
         let mut between = three();
         let asked = vec![(vec![0], Order::Watch(1))];
-        assert_eq!(between.pass(1, Event::Watch(1)), Ok(asked));
-        assert_eq!(between.pass(2, Event::Watch(1)), Ok(vec![]));
-        let passed = between.pass(0, Event::Whereabouts(at(1)));
-        let told = |nodes: &[usize]| vec![(nodes.to_vec(), Order::Whereabouts(at(1)))];
+        assert_eq!(between.pass(1, NodeEvent::Watch(1)), Ok(asked));
+        assert_eq!(between.pass(2, NodeEvent::Watch(1)), Ok(vec![]));
+        let passed = between.pass(0, NodeEvent::Location(at(1)));
+        let told = |nodes: &[usize]| vec![(nodes.to_vec(), Order::Location(at(1)))];
         assert_eq!(passed, Ok(told(&[1, 2])));
         // A later watcher gets the location without a request to its node.
-        assert_eq!(between.pass(1, Event::Watch(1)), Ok(told(&[1])));
-        assert_eq!(between.pass(0, Event::Whereabouts(at(0))), Ok(vec![]));
-        assert_eq!(between.pass(0, Event::Watch(9)), Ok(vec![]));
-        assert_eq!(between.pass(0, Event::Held), Err(Event::Held));
+        assert_eq!(between.pass(1, NodeEvent::Watch(1)), Ok(told(&[1])));
+        assert_eq!(between.pass(0, NodeEvent::Location(at(0))), Ok(vec![]));
+        assert_eq!(between.pass(0, NodeEvent::Watch(9)), Ok(vec![]));
+        assert_eq!(between.pass(0, NodeEvent::Held), Err(NodeEvent::Held));
     }
 
     #[test]
     fn the_ranks_of_a_node_that_is_gone_have_ended() {
         let mut between = three();
-        let _ = between.pass(1, Event::Watch(0));
-        let _ = between.pass(0, Event::Whereabouts(at(0)));
-        let ended = |of| Whereabouts { ended: true, ..of };
+        let _ = between.pass(1, NodeEvent::Watch(0));
+        let _ = between.pass(0, NodeEvent::Location(at(0)));
+        let ended = |of| RankLocation { ended: true, ..of };
         // Its last location is kept.
-        let told = |node| (vec![node], Order::Whereabouts(ended(at(0))));
+        let told = |node| (vec![node], Order::Location(ended(at(0))));
         assert_eq!(between.gone(0), [told(1)]);
         assert_eq!(between.gone(0), []);
-        assert_eq!(between.pass(2, Event::Watch(0)), Ok(vec![told(2)]));
-        let unknown = ended(Whereabouts {
+        assert_eq!(between.pass(2, NodeEvent::Watch(0)), Ok(vec![told(2)]));
+        let unknown = ended(RankLocation {
             last: None,
             ..at(1)
         });
-        let told = (vec![2], Order::Whereabouts(unknown));
-        assert_eq!(between.pass(2, Event::Watch(1)), Ok(vec![told]));
+        let told = (vec![2], Order::Location(unknown));
+        assert_eq!(between.pass(2, NodeEvent::Watch(1)), Ok(vec![told]));
     }
 
     #[test]
     fn a_fence_ends_when_all_nodes_are_there_and_all_hear_what_all_have_put() {
         let mut between = three();
         let put = |key: &str| vec![(key.to_owned(), "x".to_owned())];
-        assert_eq!(between.pass(2, Event::Fence(put("c"))), Ok(vec![]));
-        assert_eq!(between.pass(0, Event::Fence(put("a"))), Ok(vec![]));
+        assert_eq!(between.pass(2, NodeEvent::Fence(put("c"))), Ok(vec![]));
+        assert_eq!(between.pass(0, NodeEvent::Fence(put("a"))), Ok(vec![]));
         let all = [put("a"), put("b"), put("c")].concat();
-        let passed = between.pass(1, Event::Fence(put("b")));
+        let passed = between.pass(1, NodeEvent::Fence(put("b")));
         assert_eq!(passed, Ok(vec![(vec![0, 1, 2], Order::Fence(all))]));
-        assert_eq!(between.pass(0, Event::Fence(vec![])), Ok(vec![]));
+        assert_eq!(between.pass(0, NodeEvent::Fence(vec![])), Ok(vec![]));
         // Nodes that are gone, or have no rank left that enters a fence, are not waited for.
         assert_eq!(between.gone(2), []);
         let released = vec![(vec![0, 1], Order::Fence(vec![]))];
-        assert_eq!(between.pass(1, Event::NoFence), Ok(released.clone()));
-        assert_eq!(between.pass(0, Event::Fence(vec![])), Ok(released));
+        assert_eq!(between.pass(1, NodeEvent::NoFence), Ok(released.clone()));
+        assert_eq!(between.pass(0, NodeEvent::Fence(vec![])), Ok(released));
         assert_eq!(between.gone(0), []);
     }
 
@@ -278,10 +282,10 @@ mod tests {
     fn all_are_let_go_when_the_last_is_quiet_in_the_same_program() {
         let mut between = three();
         for (node, round) in [(0, 0), (0, 1), (2, 0), (2, 1)] {
-            assert_eq!(between.pass(node, Event::Quiet(round)), Ok(vec![]));
+            assert_eq!(between.pass(node, NodeEvent::Quiet(round)), Ok(vec![]));
         }
         let all = |nodes: &[usize], round| vec![(nodes.to_vec(), Order::AllQuiet(round))];
-        assert_eq!(between.pass(1, Event::Quiet(0)), Ok(all(&[0, 1, 2], 0)));
+        assert_eq!(between.pass(1, NodeEvent::Quiet(0)), Ok(all(&[0, 1, 2], 0)));
         assert_eq!(between.gone(1), all(&[0, 2], 1));
     }
 }

@@ -6,9 +6,9 @@
 //! reply is reported as such.
 
 use super::{Front, Nodes};
+use crate::connection::{Connection, Disconnected};
 use crate::daemon::LOOK_WITHIN;
-use crate::edge::{Closed, Edge};
-use crate::link::{Order, Seen};
+use crate::link::{Order, WaitReport};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{getsockopt, sockopt};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
-use wireup::look::{LOOK, Shown, address};
+use wireup::look::{LOOK, LookReply, address};
 
 /// Timeout for a daemon's reply, which has a time limit of its own.
 const ANSWER_WITHIN: Duration = LOOK_WITHIN.saturating_add(Duration::from_secs(2));
@@ -26,18 +26,18 @@ const SILENT_FOR: Duration = Duration::from_secs(20);
 const MOST_KEPT_BYTES: usize = 1 << 30;
 
 /// The listener, and the client that is connected.
-pub(crate) struct Visits {
+pub(crate) struct QueryServer {
     listener: UnixListener,
     /// The job's key.
     job: u64,
-    visitor: Option<Visitor>,
+    client: Option<QueryClient>,
     /// Number of queries so far.
     looks: u32,
 }
 
-struct Visitor {
-    edge: Edge,
-    look: Option<Turn>,
+struct QueryClient {
+    connection: Connection,
+    look: Option<PendingQuery>,
     /// When it is disconnected for silence.
     until: Instant,
     /// Nodes that did not reply in time, and are not waited for again.
@@ -45,7 +45,7 @@ struct Visitor {
 }
 
 /// A query in progress.
-struct Turn {
+struct PendingQuery {
     number: u32,
     waits_for: BTreeSet<usize>,
     until: Instant,
@@ -53,14 +53,14 @@ struct Turn {
 
 /// What poll reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum QueryReadiness {
     /// A new connection.
-    Door,
+    Listener,
     /// A request of the client, or room for its replies.
-    Visitor,
+    Client,
 }
 
-impl Visits {
+impl QueryServer {
     /// Opens the listener for the job with this key, of which this process is the front.
     pub(crate) fn open(job: u64) -> std::io::Result<Self> {
         let name = address(std::process::id());
@@ -70,30 +70,30 @@ impl Visits {
         Ok(Self {
             listener,
             job,
-            visitor: None,
+            client: None,
             looks: 0,
         })
     }
 
     /// The descriptors to poll.
-    pub(super) fn asks(&self) -> Vec<(Ask, PollFd<'_>)> {
-        let Some(visitor) = &self.visitor else {
+    pub(super) fn asks(&self) -> Vec<(QueryReadiness, PollFd<'_>)> {
+        let Some(client) = &self.client else {
             let door = PollFd::new(self.listener.as_fd(), PollFlags::POLLIN);
-            return vec![(Ask::Door, door)];
+            return vec![(QueryReadiness::Listener, door)];
         };
-        let words = PollFd::new(visitor.edge.reading(), PollFlags::POLLIN);
-        let mut asks = vec![(Ask::Visitor, words)];
-        if !visitor.edge.is_flushed() {
-            let room = PollFd::new(visitor.edge.writing(), PollFlags::POLLOUT);
-            asks.push((Ask::Visitor, room));
+        let words = PollFd::new(client.connection.reading(), PollFlags::POLLIN);
+        let mut asks = vec![(QueryReadiness::Client, words)];
+        if !client.connection.is_flushed() {
+            let room = PollFd::new(client.connection.writing(), PollFlags::POLLOUT);
+            asks.push((QueryReadiness::Client, room));
         }
         asks
     }
 
     /// When the next timeout is due.
     pub(super) fn next_time(&self) -> Option<Instant> {
-        let visitor = self.visitor.as_ref()?;
-        Some(visitor.look.as_ref().map_or(visitor.until, |it| it.until))
+        let client = self.client.as_ref()?;
+        Some(client.look.as_ref().map_or(client.until, |it| it.until))
     }
 
     /// Accepts a connection of this user or root.
@@ -106,12 +106,13 @@ impl Visits {
         if !who.is_ok_and(|who| who.uid() == ours || who.uid() == 0) {
             return;
         }
-        let both_ways = |socket: UnixStream| Edge::over(socket.try_clone()?.into(), socket.into());
+        let both_ways =
+            |socket: UnixStream| Connection::over(socket.try_clone()?.into(), socket.into());
         // If it cannot be served, it is closed.
-        self.visitor = both_ways(socket).ok().map(|mut edge| {
-            introduce(self.job, nodes, &mut edge.outbox);
-            Visitor {
-                edge,
+        self.client = both_ways(socket).ok().map(|mut connection| {
+            introduce(self.job, nodes, &mut connection.outbox);
+            QueryClient {
+                connection,
                 look: None,
                 until: Instant::now() + SILENT_FOR,
                 silent: BTreeSet::new(),
@@ -121,17 +122,17 @@ impl Visits {
 
     /// Reads a request of the client, and starts a query.
     fn hear(&mut self, nodes: &mut Nodes) {
-        let Some(visitor) = &mut self.visitor else {
+        let Some(client) = &mut self.client else {
             return;
         };
         let mut word = [0];
-        match visitor.edge.read(&mut word) {
+        match client.connection.read(&mut word) {
             Ok(0) => return,
-            Ok(_) if word == [LOOK] && visitor.look.is_none() => (),
-            _ => return self.visitor = None,
+            Ok(_) if word == [LOOK] && client.look.is_none() => (),
+            _ => return self.client = None,
         }
         self.looks = self.looks.wrapping_add(1);
-        visitor.look = Some(Turn {
+        client.look = Some(PendingQuery {
             number: self.looks,
             waits_for: (0..nodes.count()).collect(),
             until: Instant::now() + ANSWER_WITHIN,
@@ -141,67 +142,67 @@ impl Visits {
     }
 
     /// Forwards the reply of a node.
-    pub(super) fn seen(&mut self, node: usize, seen: Seen) {
-        let Some(visitor) = &mut self.visitor else {
+    pub(super) fn seen(&mut self, node: usize, seen: WaitReport) {
+        let Some(client) = &mut self.client else {
             return;
         };
-        let turn = visitor.look.as_ref();
+        let turn = client.look.as_ref();
         if turn.is_none_or(|turn| turn.number != seen.look) {
             return;
         }
-        if visitor.edge.outbox.len() > MOST_KEPT_BYTES {
-            self.visitor = None;
+        if client.connection.outbox.len() > MOST_KEPT_BYTES {
+            self.client = None;
             return;
         }
-        let Seen { ended, read, .. } = seen;
+        let WaitReport { ended, read, .. } = seen;
         let number = number(node);
-        visitor.tell(
+        client.tell(
             node,
             &match read {
-                Ok(bytes) => Shown::Seen {
+                Ok(bytes) => LookReply::Seen {
                     node: number,
                     ended,
                     bytes,
                 },
-                Err(why) => Shown::Unseen { node: number, why },
+                Err(why) => LookReply::Unseen { node: number, why },
             },
         );
-        visitor.end_of_look();
+        client.end_of_look();
     }
 
     /// Reports nodes that have ended or have not replied in time, and sends queued data.
     fn on_time(&mut self, now: Instant, nodes: &Nodes) {
-        let Some(visitor) = &mut self.visitor else {
+        let Some(client) = &mut self.client else {
             return;
         };
-        let turn = visitor.look.as_ref();
+        let turn = client.look.as_ref();
         let waiting = turn.map_or_else(BTreeSet::new, |turn| turn.waits_for.clone());
         let is_over = turn.is_some_and(|turn| turn.until <= now);
         for node in waiting {
             let number = number(node);
             if nodes.is_gone(node) {
-                visitor.tell(node, &Shown::Ended(number));
-            } else if is_over || visitor.silent.contains(&node) {
-                visitor.silent.insert(node);
+                client.tell(node, &LookReply::Ended(number));
+            } else if is_over || client.silent.contains(&node) {
+                client.silent.insert(node);
                 let seconds = ANSWER_WITHIN.as_secs();
                 let why = format!("there was no answer within {seconds} s");
-                visitor.tell(node, &Shown::Unseen { node: number, why });
+                client.tell(node, &LookReply::Unseen { node: number, why });
             }
         }
-        visitor.end_of_look();
-        let is_silent = visitor.look.is_none() && visitor.until <= now;
-        if is_silent || visitor.edge.flush() == Err(Closed) {
-            self.visitor = None;
+        client.end_of_look();
+        let is_silent = client.look.is_none() && client.until <= now;
+        if is_silent || client.connection.flush() == Err(Disconnected) {
+            self.client = None;
         }
     }
 }
 
-impl Visitor {
+impl QueryClient {
     /// Sends the result of a node, once per query.
-    fn tell(&mut self, node: usize, shown: &Shown) {
+    fn tell(&mut self, node: usize, shown: &LookReply) {
         let turn = self.look.as_mut();
         if turn.is_some_and(|turn| turn.waits_for.remove(&node)) {
-            shown.put(&mut self.edge.outbox);
+            shown.put(&mut self.connection.outbox);
         }
     }
 
@@ -211,7 +212,7 @@ impl Visitor {
             .take_if(|turn| turn.waits_for.is_empty())
             .is_some()
         {
-            Shown::End.put(&mut self.edge.outbox);
+            LookReply::End.put(&mut self.connection.outbox);
             self.until = Instant::now() + SILENT_FOR;
         }
     }
@@ -219,32 +220,32 @@ impl Visitor {
 
 impl Front {
     /// Handles a new connection or a request.
-    pub(super) fn attend_visitor(&mut self, ask: Ask) {
-        let Some(visits) = &mut self.visits else {
+    pub(super) fn serve_query(&mut self, ask: QueryReadiness) {
+        let Some(query_server) = &mut self.query_server else {
             return;
         };
         match ask {
-            Ask::Door => visits.admit(&self.nodes),
-            Ask::Visitor => visits.hear(&mut self.nodes),
+            QueryReadiness::Listener => query_server.admit(&self.nodes),
+            QueryReadiness::Client => query_server.hear(&mut self.nodes),
         }
     }
 
     /// Handles timeouts of the query server, and closes it when the job is over.
-    pub(super) fn look_after_visitor(&mut self, now: Instant) {
+    pub(super) fn check_query_server(&mut self, now: Instant) {
         if self.is_over {
-            self.visits = None;
+            self.query_server = None;
         }
-        if let Some(visits) = &mut self.visits {
-            visits.on_time(now, &self.nodes);
+        if let Some(query_server) = &mut self.query_server {
+            query_server.on_time(now, &self.nodes);
         }
     }
 }
 
 /// Sends the job's key and its nodes.
 fn introduce(job: u64, nodes: &Nodes, out: &mut Vec<u8>) {
-    Shown::Job(job).put(out);
+    LookReply::Job(job).put(out);
     for node in 0..nodes.count() {
-        let shown = Shown::Node {
+        let shown = LookReply::Node {
             node: number(node),
             host: nodes.host(node).to_owned(),
             ranks: nodes.ranks_of(node),
@@ -261,16 +262,16 @@ fn number(node: usize) -> u32 {
 mod tests {
     use super::*;
     use crate::front::Node;
-    use crate::link::{Event, Gone};
+    use crate::link::{NodeEvent, NodeSummary};
     use std::io::{Read, Write};
     use wireup::NodeMap;
 
     /// Two nodes with a rank each, and the daemons' ends of the connections.
-    fn nodes() -> (Nodes, Vec<Edge>) {
+    fn nodes() -> (Nodes, Vec<Connection>) {
         let mut nodes = Nodes::of(NodeMap::new(0..2).unwrap().by_node());
         let daemons = (0..2).map(|number| {
-            let (ours, theirs) = Edge::pair().unwrap();
-            nodes.add_way(ours, 100, false);
+            let (ours, theirs) = Connection::pair().unwrap();
+            nodes.add_link(ours, 100, false);
             nodes.add(Node::new(format!("h{number}"), false));
             theirs
         });
@@ -279,30 +280,30 @@ mod tests {
     }
 
     /// A client that has sent a query.
-    fn visit(visits: &mut Visits, nodes: &mut Nodes) -> UnixStream {
+    fn visit(query_server: &mut QueryServer, nodes: &mut Nodes) -> UnixStream {
         let name = address(std::process::id());
         let place = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
-        let mut visitor = UnixStream::connect_addr(&place).unwrap();
-        visitor.write_all(&[LOOK]).unwrap();
-        visits.admit(nodes);
-        visits.hear(nodes);
-        visitor
+        let mut client = UnixStream::connect_addr(&place).unwrap();
+        client.write_all(&[LOOK]).unwrap();
+        query_server.admit(nodes);
+        query_server.hear(nodes);
+        client
     }
 
-    fn told(visitor: &mut UnixStream) -> Vec<Shown> {
+    fn told(client: &mut UnixStream) -> Vec<LookReply> {
         let mut all = Vec::new();
-        while all.last() != Some(&Shown::End) {
+        while all.last() != Some(&LookReply::End) {
             let mut head = [0; 4];
-            visitor.read_exact(&mut head).unwrap();
-            let mut frame = vec![0; Shown::length(head).unwrap()];
-            visitor.read_exact(&mut frame).unwrap();
-            all.push(Shown::decode(&frame).unwrap());
+            client.read_exact(&mut head).unwrap();
+            let mut frame = vec![0; LookReply::length(head).unwrap()];
+            client.read_exact(&mut frame).unwrap();
+            all.push(LookReply::decode(&frame).unwrap());
         }
         all
     }
 
-    fn seen(look: u32) -> Seen {
-        Seen {
+    fn seen(look: u32) -> WaitReport {
+        WaitReport {
             look,
             ended: vec![0],
             read: Ok(b"x".to_vec()),
@@ -312,54 +313,59 @@ mod tests {
     /// One test, since the socket's name is unique per process.
     #[test]
     fn each_node_has_its_word_whatever_becomes_of_it() {
-        let mut visits = Visits::open(7).unwrap();
+        let mut query_server = QueryServer::open(7).unwrap();
         let (mut nodes, _daemons) = nodes();
-        let mut visitor = visit(&mut visits, &mut nodes);
-        visits.seen(1, seen(9));
-        visits.seen(0, seen(1));
-        visits.seen(0, seen(1));
-        nodes.put_together(1, Event::Gone(Gone::default()));
-        visits.on_time(Instant::now(), &nodes);
-        let node = |node, host: &str| Shown::Node {
+        let mut client = visit(&mut query_server, &mut nodes);
+        query_server.seen(1, seen(9));
+        query_server.seen(0, seen(1));
+        query_server.seen(0, seen(1));
+        nodes.put_together(1, NodeEvent::Ended(NodeSummary::default()));
+        query_server.on_time(Instant::now(), &nodes);
+        let node = |node, host: &str| LookReply::Node {
             node,
             host: host.to_owned(),
             ranks: vec![node],
         };
-        let shown = Shown::Seen {
+        let shown = LookReply::Seen {
             node: 0,
             ended: vec![0],
             bytes: b"x".to_vec(),
         };
         let all = [
-            Shown::Job(7),
+            LookReply::Job(7),
             node(0, "h0"),
             node(1, "h1"),
             shown,
-            Shown::Ended(1),
-            Shown::End,
+            LookReply::Ended(1),
+            LookReply::End,
         ];
-        assert_eq!(told(&mut visitor), all);
+        assert_eq!(told(&mut client), all);
         // Again: a node that does not reply is given up.
-        visitor.write_all(&[LOOK]).unwrap();
-        visits.hear(&mut nodes);
-        visits.on_time(Instant::now() + ANSWER_WITHIN, &nodes);
-        let again = told(&mut visitor);
-        let [Shown::Unseen { node: 0, why }, Shown::Ended(1), Shown::End] = &again[..] else {
+        client.write_all(&[LOOK]).unwrap();
+        query_server.hear(&mut nodes);
+        query_server.on_time(Instant::now() + ANSWER_WITHIN, &nodes);
+        let again = told(&mut client);
+        let [
+            LookReply::Unseen { node: 0, why },
+            LookReply::Ended(1),
+            LookReply::End,
+        ] = &again[..]
+        else {
             panic!("{again:?}");
         };
         assert!(why.contains("no answer"), "{why}");
         // And is not waited for again.
-        visitor.write_all(&[LOOK]).unwrap();
-        visits.hear(&mut nodes);
-        visits.on_time(Instant::now(), &nodes);
-        assert_eq!(told(&mut visitor), again);
+        client.write_all(&[LOOK]).unwrap();
+        query_server.hear(&mut nodes);
+        query_server.on_time(Instant::now(), &nodes);
+        assert_eq!(told(&mut client), again);
         // An invalid request closes the connection.
-        visitor.write_all(&[77]).unwrap();
-        visits.hear(&mut nodes);
-        assert!(visits.visitor.is_none());
-        let visitor = visit(&mut visits, &mut nodes);
-        drop(visitor);
-        visits.hear(&mut nodes);
-        assert!(visits.visitor.is_none());
+        client.write_all(&[77]).unwrap();
+        query_server.hear(&mut nodes);
+        assert!(query_server.client.is_none());
+        let client = visit(&mut query_server, &mut nodes);
+        drop(client);
+        query_server.hear(&mut nodes);
+        assert!(query_server.client.is_none());
     }
 }

@@ -2,9 +2,9 @@
 //! How a shepherd that was started by a step joins the tree: it reads the step's description from standard input,
 //! finds its position by the name of its host, and connects to the shepherd above.
 
-use super::meet::{self, Meeting};
-use super::step::Call;
-use crate::edge::Edge;
+use super::handshake::{self, StepListener};
+use super::step::StepDescription;
+use crate::connection::Connection;
 use crate::front;
 use crate::program::cause;
 use nix::ifaddrs::getifaddrs;
@@ -29,7 +29,7 @@ const MOST_ADDRESSES: usize = 16;
 pub(super) const NO_WAY: &str = "cannot connect to the host of rmpiexec";
 
 /// Returns the connection to the shepherd above, and the listener for those below, if there are any.
-pub(super) fn join(input: OwnedFd) -> Result<(Edge, Option<Meeting>), String> {
+pub(super) fn join(input: OwnedFd) -> Result<(Connection, Option<StepListener>), String> {
     let call = hear(&input)?;
     drop(input);
     let name = call.variable.as_ref().and_then(|it| std::env::var(it).ok());
@@ -38,7 +38,7 @@ pub(super) fn join(input: OwnedFd) -> Result<(Edge, Option<Meeting>), String> {
     let place = place.ok_or_else(|| format!("this step is not for host {name}"))?;
     // Listens first, since those below may connect before this shepherd is configured.
     let ports = Some(call.ports).filter(|_| place.has_below);
-    let meeting = ports.and_then(|ports| Meeting::open(call.key, Some(ports)).ok());
+    let listener = ports.and_then(|ports| StepListener::open(call.key, Some(ports)).ok());
     let (parent, ports, within) = match &place.parent {
         Some(parent) => (parent.as_str(), call.ports, REACHES_WITHIN),
         None => ("", (call.root_port, call.root_port), REACHES_FRONT_WITHIN),
@@ -48,19 +48,20 @@ pub(super) fn join(input: OwnedFd) -> Result<(Edge, Option<Meeting>), String> {
         name => Ok((name, 0).to_socket_addrs()?.collect()),
     };
     let until = Instant::now() + within;
-    let stream =
-        meet::connect(call.key, place.node, resolve, ports, until).map_err(|why| match parent {
+    let stream = handshake::connect(call.key, place.node, resolve, ports, until).map_err(
+        |why| match parent {
             "" => format!("{NO_WAY}: {why}"),
             parent => format!("cannot connect to host {parent}: {why}"),
-        })?;
-    let edge = stream
+        },
+    )?;
+    let connection = stream
         .try_clone()
-        .and_then(|from| Edge::over(from.into(), stream.into()));
-    Ok((edge.map_err(|error| cause(&error))?, meeting))
+        .and_then(|from| Connection::over(from.into(), stream.into()));
+    Ok((connection.map_err(|error| cause(&error))?, listener))
 }
 
 /// Addresses of the front's host: from the batch system, then its own list.
-fn front_addresses(call: &Call) -> Vec<SocketAddr> {
+fn front_addresses(call: &StepDescription) -> Vec<SocketAddr> {
     let first = std::env::var("SLURM_LAUNCH_NODE_IPADDR").ok();
     let first = first.and_then(|text| text.parse().ok());
     let rest = call.root.iter().copied().filter(|it| Some(*it) != first);
@@ -87,11 +88,11 @@ pub(super) fn own_addresses() -> Vec<IpAddr> {
 }
 
 /// Reads the description of the step.
-fn hear(input: &OwnedFd) -> Result<Call, String> {
+fn hear(input: &OwnedFd) -> Result<StepDescription, String> {
     let until = Instant::now() + CALLED_WITHIN;
     let (mut heard, mut piece) = (Vec::new(), vec![0; 64 << 10]);
     loop {
-        if let Some(call) = Call::decode(&heard)? {
+        if let Some(call) = StepDescription::decode(&heard)? {
             return Ok(call);
         }
         let left = until.checked_duration_since(Instant::now());

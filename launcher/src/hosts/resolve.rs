@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Consequences for a request once the slots of its hosts are known: the number of ranks, and the host of each.
 
-use super::{Host, Hosts, Machine, Slots, loads};
+use super::{HostMachine, JobHost, JobHosts, Slots, loads};
 use crate::allocation::Allocation;
-use crate::cli::{Request, Room, UsageError};
+use crate::cli::{JobLimits, JobRequest, UsageError};
 use crate::cpus::Cpus;
 use crate::failure::counted;
 use ring::layout::MAX_LOCAL_RANKS;
 
-impl Request {
+impl JobRequest {
     /// Sets the slots of each host of [`hosts`](Self::hosts). Computes the programs' ranks and
     /// [`JobHosts::rank_hosts`], and checks options that name single ranks.
     ///
@@ -23,8 +23,8 @@ impl Request {
         for (app, ranks) in self.apps.iter_mut().zip(&ranks) {
             app.ranks = *ranks;
         }
-        hosts.dealt = hosts.deal(slots, &ranks, self.mapping);
-        let loads = loads(hosts.list.len(), &hosts.dealt);
+        hosts.rank_hosts = hosts.deal(slots, &ranks, self.mapping);
+        let loads = loads(hosts.list.len(), &hosts.rank_hosts);
         let crowd = hosts.check(slots, &loads)?;
         if self.report || self.dry_run {
             self.remarks.extend(crowd);
@@ -35,9 +35,9 @@ impl Request {
     }
 }
 
-impl Request {
+impl JobRequest {
     /// Turns a job whose hosts are all this machine, of host name `own`, into a local job.
-    pub(crate) fn stay_here(&mut self, own: &str, room: Room) -> Result<(), UsageError> {
+    pub(crate) fn stay_here(&mut self, own: &str, room: JobLimits) -> Result<(), UsageError> {
         let Some(hosts) = &self.hosts else {
             return Ok(());
         };
@@ -45,7 +45,7 @@ impl Request {
             return Ok(());
         }
         let cpus = u32::try_from(room.cpus.max(1)).unwrap_or(u32::MAX);
-        let here = Machine {
+        let here = HostMachine {
             boot: own.to_owned(),
             mask: Cpus::new(vec![0]),
         };
@@ -68,7 +68,7 @@ impl Slots {
     }
 }
 
-impl Hosts {
+impl JobHosts {
     /// Without `-n`, and with one program that may use all hosts, uses the number of ranks requested from the batch
     /// system.
     pub(crate) fn as_asked_of(&mut self, allocation: &Allocation) {
@@ -134,7 +134,7 @@ impl Hosts {
 }
 
 /// The error for a host with more ranks than it can have.
-fn beyond(host: &Host, load: u32) -> Option<String> {
+fn beyond(host: &JobHost, load: u32) -> Option<String> {
     let name = &host.name;
     if load > MAX_LOCAL_RANKS {
         return Some(format!(
@@ -150,20 +150,20 @@ fn beyond(host: &Host, load: u32) -> Option<String> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use crate::cli::{Parsed, Request, Room, UsageError, parse};
+    use crate::cli::{JobLimits, JobRequest, Parsed, UsageError, parse};
 
-    fn request(line: &str) -> Request {
+    fn request(line: &str) -> JobRequest {
         let words = line.split_whitespace().map(Into::into).collect();
-        match parse(words, Room { cpus: 2, nodes: 1 }) {
+        match parse(words, JobLimits { cpus: 2, nodes: 1 }) {
             Ok(Parsed::Run(request)) => *request,
             other => panic!("{line}: {other:?}"),
         }
     }
 
     /// With the slots that are named, or 4 per host.
-    pub(in crate::hosts) fn settled(line: &str) -> Result<Request, String> {
+    pub(in crate::hosts) fn settled(line: &str) -> Result<JobRequest, String> {
         let mut request = request(line);
-        let slots = |host: &super::Host| host.slots.or(4);
+        let slots = |host: &super::JobHost| host.slots.or(4);
         let slots: Vec<u32> = request
             .hosts
             .iter()
@@ -178,7 +178,7 @@ pub(super) mod tests {
     fn dealt(line: &str) -> (Vec<u32>, Vec<u32>) {
         let request = settled(line).unwrap_or_else(|words| panic!("{line}: {words}"));
         let ranks = request.apps.iter().map(|app| app.ranks).collect();
-        (ranks, request.hosts.unwrap().dealt)
+        (ranks, request.hosts.unwrap().rank_hosts)
     }
 
     #[test]
@@ -264,7 +264,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_job_whose_hosts_are_all_this_machine_is_one_of_it_alone() {
-        let room = Room { cpus: 3, nodes: 1 };
+        let room = JobLimits { cpus: 3, nodes: 1 };
         let stay = |line: &str| {
             let mut request = request(line);
             let done = request.stay_here("n1.lab", room);

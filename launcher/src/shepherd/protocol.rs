@@ -4,8 +4,8 @@
 //! Orders to a daemon and its events are forwarded as pieces of one byte stream per node, cut at any byte: only the
 //! front and the daemon parse them.
 
-use super::shape::Target;
-use crate::hosts::Machine;
+use super::fan_out::Target;
+use crate::hosts::HostMachine;
 use crate::link::{Garbled, Inbox, frame};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -27,9 +27,9 @@ const ENDED: u8 = 215;
 
 /// Message to a shepherd.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Down {
+pub(crate) enum DownMessage {
     /// Configuration. Always the first message, and sent once.
-    Begin(Box<Begin>),
+    Begin(Box<ShepherdConfig>),
     /// Bytes for the daemon of this node.
     Order(u32, Vec<u8>),
     /// Bytes for the daemons of all nodes.
@@ -42,11 +42,11 @@ pub(crate) enum Down {
 
 /// Message from a shepherd.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Up {
+pub(crate) enum UpMessage {
     /// The shepherd of this node and its daemon are running.
-    Here(u32, Facts),
+    Here(u32, HostFacts),
     /// This node could not be reached, or was lost later.
-    Lost(u32, Loss),
+    Lost(u32, NodeLoss),
     /// Bytes from the daemon of this node.
     Event(u32, Vec<u8>),
     /// The daemon of this node has ended normally.
@@ -59,25 +59,25 @@ pub(crate) enum Up {
 
 /// Configuration of a shepherd.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Begin {
+pub(crate) struct ShepherdConfig {
     /// The node whose daemon it starts, if any.
     pub(crate) own: Option<u32>,
     /// The nodes below it.
     pub(crate) below: Vec<Target>,
     /// Command that starts all of them, for the front's shepherd.
-    pub(crate) step: Option<Step>,
+    pub(crate) step: Option<JobStep>,
     /// A step starts those below, which connect; the others are started by the remote shell.
     pub(crate) they_come: bool,
     /// The remote shell.
-    pub(crate) shell: Shell,
+    pub(crate) shell: RemoteShell,
     /// Heartbeat interval and timeouts.
-    pub(crate) pace: Pace,
+    pub(crate) pace: HeartbeatTiming,
 }
 
 /// A job step: one command of a batch system starts all shepherds of a job, and each connects to the one that would
 /// have started it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Step {
+pub(crate) struct JobStep {
     /// Key of the handshake.
     pub(crate) key: StepKey,
     /// Port range to listen in; `None`: the front's shepherd chooses one.
@@ -100,7 +100,7 @@ impl std::fmt::Debug for StepKey {
 
 /// How a shepherd is started on another host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Shell {
+pub(crate) struct RemoteShell {
     /// The remote shell and its options, without the host. Empty: `ssh` with default options.
     pub(crate) line: Vec<String>,
     /// The command follows the host's name as separate arguments, not as one line for a shell.
@@ -113,7 +113,7 @@ pub(crate) struct Shell {
 
 /// Timing of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Pace {
+pub(crate) struct HeartbeatTiming {
     /// Interval between heartbeats.
     pub(crate) every: Duration,
     /// Time without messages after which a peer is lost.
@@ -124,7 +124,7 @@ pub(crate) struct Pace {
 
 /// Facts about a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Facts {
+pub(crate) struct HostFacts {
     /// Its own host name.
     pub(crate) name: String,
     /// CPUs that a job may use there.
@@ -136,19 +136,19 @@ pub(crate) struct Facts {
     /// It has InfiniBand or RoCE devices, which need locked memory.
     pub(crate) has_devices: bool,
     /// Identifies the machine: several hosts may be one machine.
-    pub(crate) machine: Machine,
+    pub(crate) machine: HostMachine,
 }
 
 /// Why a node is lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Loss {
+pub(crate) struct NodeLoss {
     /// Message that follows the host's name and a colon.
     pub(crate) words: String,
     /// Exit code of the job.
     pub(crate) code: u8,
 }
 
-impl Down {
+impl DownMessage {
     /// Appends the frame.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -191,7 +191,7 @@ impl Down {
     }
 }
 
-impl Up {
+impl UpMessage {
     /// Appends the frame.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -314,8 +314,8 @@ mod tests {
     use super::*;
     use crate::cpus::Cpus;
 
-    fn begin() -> Begin {
-        Begin {
+    fn begin() -> ShepherdConfig {
+        ShepherdConfig {
             own: Some(3),
             below: vec![Target {
                 node: 4,
@@ -323,20 +323,20 @@ mod tests {
                 user: Some("me".into()),
                 port: None,
             }],
-            step: Some(Step {
+            step: Some(JobStep {
                 key: StepKey(77),
                 ports: Some((4000, 4015)),
                 variable: None,
                 command: vec!["srun".into()],
             }),
             they_come: true,
-            shell: Shell {
+            shell: RemoteShell {
                 line: vec!["ssh".into()],
                 takes_words: false,
                 program: "/opt/bin/rmpiexec".into(),
                 from: "n3".into(),
             },
-            pace: Pace {
+            pace: HeartbeatTiming {
                 every: Duration::from_secs(1),
                 dead_after: Duration::from_secs(20),
                 patience: Duration::from_secs(60),
@@ -346,35 +346,35 @@ mod tests {
 
     #[test]
     fn words_go_to_bytes_and_back() {
-        let facts = Facts {
+        let facts = HostFacts {
             name: "n4.lab".into(),
             cpus: 16,
             cores: 8,
             locked: u64::MAX,
             has_devices: true,
-            machine: Machine {
+            machine: HostMachine {
                 boot: "b-7".into(),
                 mask: Cpus::new(vec![0, 3]),
             },
         };
-        let loss = Loss {
+        let loss = NodeLoss {
             words: "is gone".into(),
             code: 1,
         };
         let ups = [
-            Up::Here(4, facts),
-            Up::Lost(5, loss),
-            Up::Event(6, b"xyz".to_vec()),
-            Up::Ended(7),
-            Up::Beat,
-            Up::Line,
+            UpMessage::Here(4, facts),
+            UpMessage::Lost(5, loss),
+            UpMessage::Event(6, b"xyz".to_vec()),
+            UpMessage::Ended(7),
+            UpMessage::Beat,
+            UpMessage::Line,
         ];
         let downs = [
-            Down::Begin(Box::new(begin())),
-            Down::Order(3, vec![1, 2]),
-            Down::OrderAll(vec![3, 4, 5]),
-            Down::NotComing(9),
-            Down::Beat,
+            DownMessage::Begin(Box::new(begin())),
+            DownMessage::Order(3, vec![1, 2]),
+            DownMessage::OrderAll(vec![3, 4, 5]),
+            DownMessage::NotComing(9),
+            DownMessage::Beat,
         ];
         let (mut up, mut down) = (Vec::new(), Vec::new());
         ups.iter().for_each(|word| word.put(&mut up));
@@ -383,12 +383,12 @@ mod tests {
         from_below.add(&up);
         from_above.add(&down);
         for word in ups {
-            assert_eq!(Up::take(&mut from_below), Ok(Some(word)));
+            assert_eq!(UpMessage::take(&mut from_below), Ok(Some(word)));
         }
         for word in downs {
-            assert_eq!(Down::take(&mut from_above), Ok(Some(word)));
+            assert_eq!(DownMessage::take(&mut from_above), Ok(Some(word)));
         }
-        assert_eq!(Up::take(&mut from_below), Ok(None));
+        assert_eq!(UpMessage::take(&mut from_below), Ok(None));
     }
 
     #[test]
@@ -403,7 +403,7 @@ mod tests {
             let mut inbox = Inbox::default();
             inbox.add(&u32::try_from(body.len()).unwrap().to_le_bytes());
             inbox.add(body);
-            assert_eq!(Up::take(&mut inbox), Err(Garbled), "{body:?}");
+            assert_eq!(UpMessage::take(&mut inbox), Err(Garbled), "{body:?}");
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Merges the places where hosts are named into a list in which each occurs once.
 
-use super::{Host, Slots};
+use super::{JobHost, Slots};
 use remote_shell::word::Count;
 use std::collections::HashMap;
 
@@ -34,14 +34,14 @@ pub(crate) enum Bare {
 
 /// The hosts in the order of their first occurrence; further occurrences add slots. Hosts of the same name and port
 /// are one.
-pub(crate) fn gather(mentions: Vec<Mention>, bare: Bare) -> Result<Vec<Host>, String> {
-    let mut sums: Vec<Named> = Vec::new();
+pub(crate) fn merge(mentions: Vec<Mention>, bare: Bare) -> Result<Vec<JobHost>, String> {
+    let mut sums: Vec<MergedHost> = Vec::new();
     let mut known: HashMap<(String, Option<u16>), usize> = HashMap::new();
     for mention in mentions {
         let key = (mention.name.clone(), mention.port);
         let at = *known.entry(key).or_insert(sums.len());
         if at == sums.len() {
-            sums.push(Named::of(&mention));
+            sums.push(MergedHost::of(&mention));
         }
         sums[at].add(mention)?;
     }
@@ -49,7 +49,7 @@ pub(crate) fn gather(mentions: Vec<Mention>, bare: Bare) -> Result<Vec<Host>, St
 }
 
 /// Sum of a host's occurrences so far.
-struct Named {
+struct MergedHost {
     name: String,
     user: Option<String>,
     port: Option<u16>,
@@ -59,7 +59,7 @@ struct Named {
     most: Option<u32>,
 }
 
-impl Named {
+impl MergedHost {
     fn of(mention: &Mention) -> Self {
         Self {
             name: mention.name.clone(),
@@ -94,7 +94,7 @@ impl Named {
         Ok(())
     }
 
-    fn host(self, bare: Bare) -> Result<Host, String> {
+    fn host(self, bare: Bare) -> Result<JobHost, String> {
         let number = self.number.saturating_add(self.bare);
         let only_bare = self.number == 0 && bare == Bare::Cores;
         let slots = match self.most {
@@ -111,7 +111,7 @@ impl Named {
                 "{name} has {number} slots and max_slots={most}; expected at most as many slots"
             ));
         }
-        Ok(Host {
+        Ok(JobHost {
             name: self.name,
             user: self.user,
             port: self.port,
