@@ -9,7 +9,7 @@
 //!   more than ten times cheaper than one across CPUs. The daemon removes the preference where it does harm (its
 //!   `affinity_control`).
 
-use crate::topology::{Level, Topology, Unit, ranges};
+use crate::topology::{CpuTopology, HardwareThread, TopologyLevel, ranges};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -83,15 +83,15 @@ pub struct RankAffinity {
 
 /// Computes the affinity of each of `ranks` ranks.
 #[must_use]
-pub fn affinities(topology: &Topology, ranks: u32, policy: Policy) -> Vec<RankAffinity> {
-    let domains: Vec<Topology> = match policy.mapping {
-        Mapping::Numa => parts(topology, Level::Numa),
-        Mapping::Socket => parts(topology, Level::Socket),
+pub fn affinities(topology: &CpuTopology, ranks: u32, policy: Policy) -> Vec<RankAffinity> {
+    let domains: Vec<CpuTopology> = match policy.mapping {
+        Mapping::Numa => parts(topology, TopologyLevel::Numa),
+        Mapping::Socket => parts(topology, TopologyLevel::Socket),
         Mapping::Slot | Mapping::Core | Mapping::Node => vec![topology.clone()],
     };
     let rooms: Vec<usize> = domains
         .iter()
-        .map(|domain| domain.groups(Level::Core).len())
+        .map(|domain| domain.groups(TopologyLevel::Core).len())
         .collect();
     let seats = deal(&rooms, ranks as usize);
     let taken = |domain| seats.iter().filter(|seat| seat.domain == domain).count();
@@ -111,7 +111,7 @@ pub fn affinities(topology: &Topology, ranks: u32, policy: Policy) -> Vec<RankAf
 /// One rank among those of a domain, which is a part of the machine.
 #[derive(Clone, Copy)]
 struct Share<'a> {
-    domain: &'a Topology,
+    domain: &'a CpuTopology,
     seat: usize,
     seats: usize,
     packed: bool,
@@ -127,34 +127,34 @@ impl Share<'_> {
         share(count, self.seat, self.seats)
     }
 
-    fn core(&self) -> &[Unit] {
-        let cores = self.domain.groups(Level::Core);
+    fn core(&self) -> &[HardwareThread] {
+        let cores = self.domain.groups(TopologyLevel::Core);
         cores
             .get(self.of(cores.len()).start)
             .copied()
             .unwrap_or_default()
     }
 
-    fn cores(&self) -> Vec<Unit> {
-        let cores = self.domain.groups(Level::Core);
+    fn cores(&self) -> Vec<HardwareThread> {
+        let cores = self.domain.groups(TopologyLevel::Core);
         cores.get(self.of(cores.len())).unwrap_or_default().concat()
     }
 
     /// `cpus` CPUs for each rank, if there are enough for all ranks and the rank does not get all of them.
-    fn asked(&self, cpus: u32, ranks: u32) -> Option<&[Unit]> {
+    fn asked(&self, cpus: u32, ranks: u32) -> Option<&[HardwareThread]> {
         let (all, each) = (self.domain.units(), cpus as usize);
         let is_part = each != 0 && each < all.len() && self.seats * each <= all.len() && ranks != 0;
         let first = self.seat * each;
         is_part.then(|| all.get(first..first + each)).flatten()
     }
 
-    fn thread(&self) -> &[Unit] {
+    fn thread(&self) -> &[HardwareThread] {
         let first = self.of(self.domain.units().len()).start;
         self.domain.units().get(first..=first).unwrap_or_default()
     }
 }
 
-fn place(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> RankAffinity {
+fn place(topology: &CpuTopology, ranks: u32, policy: Policy, share: Share<'_>) -> RankAffinity {
     let all = topology.units();
     let (units, strength) = match policy.binding {
         Binding::None => (all.to_vec(), AffinityStrength::Free),
@@ -163,11 +163,11 @@ fn place(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> R
         Binding::Core => (share.core().to_vec(), AffinityStrength::Bound),
         Binding::Hwthread => (share.thread().to_vec(), AffinityStrength::Bound),
         Binding::Numa => (
-            around(topology, Level::Numa, share.core()),
+            around(topology, TopologyLevel::Numa, share.core()),
             AffinityStrength::Bound,
         ),
         Binding::Socket => (
-            around(topology, Level::Socket, share.core()),
+            around(topology, TopologyLevel::Socket, share.core()),
             AffinityStrength::Bound,
         ),
     };
@@ -175,12 +175,12 @@ fn place(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> R
 }
 
 /// The default affinity, see the module docs.
-fn unasked(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> RankAffinity {
+fn unasked(topology: &CpuTopology, ranks: u32, policy: Policy, share: Share<'_>) -> RankAffinity {
     let all = topology.units();
     if let Some(units) = share.asked(policy.cpus_per_rank, ranks) {
         return RankAffinity::of(units, AffinityStrength::Bound);
     }
-    if ranks as usize > topology.groups(Level::Core).len() {
+    if ranks as usize > topology.groups(TopologyLevel::Core).len() {
         return RankAffinity::of(share.thread(), AffinityStrength::Preferred);
     }
     let units = share.cores();
@@ -191,7 +191,7 @@ fn unasked(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) ->
 }
 
 impl RankAffinity {
-    fn of(units: &[Unit], strength: AffinityStrength) -> Self {
+    fn of(units: &[HardwareThread], strength: AffinityStrength) -> Self {
         let mut cpus: Vec<u32> = units.iter().map(|unit| unit.cpu).collect();
         cpus.sort_unstable();
         Self { cpus, strength }
@@ -199,7 +199,7 @@ impl RankAffinity {
 
     /// Describes the affinity; the text follows "rank N".
     #[must_use]
-    pub fn words(&self, topology: &Topology) -> String {
+    pub fn words(&self, topology: &CpuTopology) -> String {
         let verb = match self.strength {
             AffinityStrength::Free => "may use",
             AffinityStrength::Preferred => "prefers",
@@ -218,9 +218,9 @@ impl RankAffinity {
         format!(
             "{verb} {} ({}, {}, {})",
             named("CPU", "CPUs", self.cpus.clone()),
-            part("core", "cores", Level::Core),
-            part("NUMA node", "NUMA nodes", Level::Numa),
-            part("socket", "sockets", Level::Socket),
+            part("core", "cores", TopologyLevel::Core),
+            part("NUMA node", "NUMA nodes", TopologyLevel::Numa),
+            part("socket", "sockets", TopologyLevel::Socket),
         )
     }
 }
@@ -231,9 +231,13 @@ fn named(one: &str, many: &str, numbers: Vec<u32>) -> String {
 }
 
 /// All CPUs of the `level` that contains `core`.
-fn around(topology: &Topology, level: Level, core: &[Unit]) -> Vec<Unit> {
+fn around(
+    topology: &CpuTopology,
+    level: TopologyLevel,
+    core: &[HardwareThread],
+) -> Vec<HardwareThread> {
     let groups = topology.groups(level);
-    let holds = |group: &&&[Unit]| core.first().is_some_and(|unit| group.contains(unit));
+    let holds = |group: &&&[HardwareThread]| core.first().is_some_and(|unit| group.contains(unit));
     groups
         .iter()
         .find(holds)
@@ -241,9 +245,11 @@ fn around(topology: &Topology, level: Level, core: &[Unit]) -> Vec<Unit> {
         .unwrap_or_default()
 }
 
-fn parts(topology: &Topology, level: Level) -> Vec<Topology> {
+fn parts(topology: &CpuTopology, level: TopologyLevel) -> Vec<CpuTopology> {
     let groups = topology.groups(level).into_iter();
-    groups.map(|group| Topology::new(group.to_vec())).collect()
+    groups
+        .map(|group| CpuTopology::new(group.to_vec()))
+        .collect()
 }
 
 /// A rank's domain, and its number there.
@@ -294,7 +300,7 @@ mod tests {
     use super::*;
 
     fn placed(text: &str, ranks: u32, policy: Policy) -> Vec<(String, AffinityStrength)> {
-        let machine = Topology::parse(text).unwrap();
+        let machine = CpuTopology::parse(text).unwrap();
         let places = affinities(&machine, ranks, policy);
         assert_eq!(places.len(), ranks as usize);
         places
@@ -382,7 +388,7 @@ mod tests {
             cpus("core:1", 3, AUTO, AffinityStrength::Free),
             ["0", "0", "0"]
         );
-        let nowhere = affinities(&Topology::default(), 2, AUTO);
+        let nowhere = affinities(&CpuTopology::default(), 2, AUTO);
         assert!(
             nowhere
                 .iter()
@@ -518,7 +524,7 @@ mod tests {
 
     #[test]
     fn a_place_is_told_in_words() {
-        let machine = Topology::parse("socket:2 core:2 pu:2").unwrap();
+        let machine = CpuTopology::parse("socket:2 core:2 pu:2").unwrap();
         let words = |ranks, policy: Policy| affinities(&machine, ranks, policy)[0].words(&machine);
         assert_eq!(
             words(4, AUTO),

@@ -11,7 +11,7 @@ use crate::affinity::{Binding, Mapping, Policy};
 use crate::allocation::{self, Allocation, JobEnvironment, ManagerChoice};
 use crate::hosts::{self, Claim, Heartbeat, HostOptions, HostSource, JobHosts};
 use crate::rank_list;
-use crate::topology::Topology;
+use crate::topology::CpuTopology;
 use clap::Parser;
 use ring::layout::MAX_LOCAL_RANKS;
 use std::ffi::OsString;
@@ -274,7 +274,7 @@ pub struct JobRequest {
     /// `--dry-run`.
     pub dry_run: bool,
     /// `--topology`.
-    pub topology: Option<Topology>,
+    pub topology: Option<CpuTopology>,
     /// `--output`.
     pub output: Option<PathBuf>,
     /// `--stdin`.
@@ -435,7 +435,7 @@ fn wanted(all: &[Options]) -> Result<JobRequest, UsageError> {
         report_bindings: all.iter().any(|options| options.report_bindings),
         dry_run: all.iter().any(|options| options.dry_run),
         topology: last(all, |options| options.topology.as_deref())
-            .map(|text| Topology::parse(text).map_err(UsageError))
+            .map(|text| CpuTopology::parse(text).map_err(UsageError))
             .transpose()?,
         output: last(all, |options| options.output.clone()),
         stdin: last(all, |options| options.stdin.as_deref())

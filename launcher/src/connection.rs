@@ -3,7 +3,7 @@
 //! direction. They are the two directions of a socket, or the pipes of a remote shell.
 
 use crate::link::Inbox;
-use crate::outbox::Outbox;
+use crate::send_buffer::SendBuffer;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -20,16 +20,16 @@ pub(crate) struct Disconnected;
 
 /// One side of the connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct FrameConnection {
     from: OwnedFd,
     to: OwnedFd,
     /// Received bytes.
     pub(crate) inbox: Inbox,
-    /// Bytes to send; [`Connection::flush`] sends them.
-    pub(crate) outbox: Outbox,
+    /// Bytes to send; [`FrameConnection::flush`] sends them.
+    pub(crate) outbox: SendBuffer,
 }
 
-impl Connection {
+impl FrameConnection {
     /// Both ends of a new socket pair.
     pub(crate) fn pair() -> std::io::Result<(Self, Self)> {
         let (one, other) = UnixStream::pair()?;
@@ -47,7 +47,7 @@ impl Connection {
             from,
             to,
             inbox: Inbox::default(),
-            outbox: Outbox::default(),
+            outbox: SendBuffer::default(),
         })
     }
 
@@ -149,18 +149,18 @@ mod tests {
     use nix::unistd::pipe;
 
     /// Two pipes, as of a remote shell.
-    fn piped() -> (Connection, Connection) {
+    fn piped() -> (FrameConnection, FrameConnection) {
         let (from_one, to_other) = pipe().unwrap();
         let (from_other, to_one) = pipe().unwrap();
         (
-            Connection::over(from_other, to_other).unwrap(),
-            Connection::over(from_one, to_one).unwrap(),
+            FrameConnection::over(from_other, to_other).unwrap(),
+            FrameConnection::over(from_one, to_one).unwrap(),
         )
     }
 
     #[test]
     fn frames_go_both_ways_over_a_socket_and_over_pipes() {
-        for (mut one, mut other) in [Connection::pair().unwrap(), piped()] {
+        for (mut one, mut other) in [FrameConnection::pair().unwrap(), piped()] {
             Order::Kill.put(&mut one.outbox);
             NodeEvent::Held.put(&mut other.outbox);
             assert_eq!((one.flush(), other.flush()), (Ok(true), Ok(true)));
@@ -179,7 +179,7 @@ mod tests {
         let there = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (here, _) = listener.accept().unwrap();
         let connection = |stream: std::net::TcpStream| {
-            Connection::over(stream.try_clone().unwrap().into(), stream.into()).unwrap()
+            FrameConnection::over(stream.try_clone().unwrap().into(), stream.into()).unwrap()
         };
         let (mut here, mut there) = (connection(here), connection(there));
         // Data keeps arriving that it does not read.
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_goes_later_and_whole() {
-        for (mut one, mut other) in [Connection::pair().unwrap(), piped()] {
+        for (mut one, mut other) in [FrameConnection::pair().unwrap(), piped()] {
             let long = Order::Input(vec![7; 3 << 20]);
             long.put(&mut one.outbox);
             assert_eq!(one.flush(), Ok(false));
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_is_forgotten_where_always_something_waits() {
-        let (mut one, mut other) = Connection::pair().unwrap();
+        let (mut one, mut other) = FrameConnection::pair().unwrap();
         let mut scratch = vec![0; 1 << 16];
         for _ in 0..2000 {
             one.outbox.extend([7; 50_000]);
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_other_side_is_seen_by_who_reads_and_by_who_writes() {
-        for (mut one, other) in [Connection::pair().unwrap(), piped()] {
+        for (mut one, other) in [FrameConnection::pair().unwrap(), piped()] {
             drop(other);
             assert_eq!(one.fill(&mut [0; 10]), Err(Disconnected));
             Order::Kill.put(&mut one.outbox);

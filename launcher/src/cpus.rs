@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 /// The CPUs that `rmpiexec` itself may run on, in ascending order; never widened.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Cpus(Vec<u32>);
+pub struct CpuList(Vec<u32>);
 
-impl Cpus {
+impl CpuList {
     /// CPUs by number; order and repetition do not matter.
     #[must_use]
     pub fn new(mut numbers: Vec<u32>) -> Self {
@@ -131,14 +131,14 @@ fn limit_of(folder: &Path) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn cpus(numbers: &[u32]) -> Cpus {
-        Cpus::new(numbers.to_vec())
+    fn cpus(numbers: &[u32]) -> CpuList {
+        CpuList::new(numbers.to_vec())
     }
 
     #[test]
     fn words_hold_one_bit_per_cpu() {
         assert_eq!(cpus(&[0, 1, 65]).words(), [3, 2]);
-        assert_eq!(Cpus::default().words(), [0_u64; 0]);
+        assert_eq!(CpuList::default().words(), [0_u64; 0]);
     }
 
     #[test]

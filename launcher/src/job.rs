@@ -5,7 +5,7 @@ mod runs;
 
 use crate::affinity::Policy;
 use crate::cli::{App, StdinTarget};
-use crate::cpus::Cpus;
+use crate::cpus::CpuList;
 use crate::hosts::ColocatedRanks;
 use crate::program::cause;
 use ring::layout::MAX_LOCAL_RANKS;
@@ -17,7 +17,7 @@ use wireup::{Launch, NodeMap};
 
 /// Random keys of one job.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct JobKeys {
+pub(crate) struct LaunchKeys {
     /// Of the job: stored in the node segment, and presented by every process that attaches to it.
     pub(crate) job: u64,
     /// See [`wireup::Boot::network_key`]. Drawn independently of `job`, which more processes can read.
@@ -26,13 +26,13 @@ pub(crate) struct JobKeys {
     pub(crate) stream: u128,
 }
 
-impl std::fmt::Debug for JobKeys {
+impl std::fmt::Debug for LaunchKeys {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str("Keys(..)")
     }
 }
 
-impl JobKeys {
+impl LaunchKeys {
     /// Draws them from `/dev/urandom`.
     pub(crate) fn draw() -> Result<Self, String> {
         // 31 bits: they fit.
@@ -60,7 +60,7 @@ pub(crate) fn random_u64() -> Result<u64, String> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeJob {
     /// The job's keys.
-    pub(crate) keys: JobKeys,
+    pub(crate) keys: LaunchKeys,
     /// Ranks of the whole job.
     pub(crate) size: u32,
     /// The programs of the command line. For a job over hosts they are sent before, once for all daemons
@@ -70,7 +70,7 @@ pub(crate) struct NodeJob {
     #[serde(with = "runs")]
     pub(crate) ranks: Vec<PlacedRank>,
     /// The CPUs that the node's part of the job may use.
-    pub(crate) cpus: Cpus,
+    pub(crate) cpus: CpuList,
     /// Which ranks read standard input.
     pub(crate) input: StdinTarget,
     /// Standard input is a terminal: an unfinished line of rank 0 is a prompt and is written soon.
@@ -192,7 +192,7 @@ impl NodeJob {
             && ranks().all(|placed| placed.rank < job.size)
             && (job.nodes.is_empty() || NodeMap::parse(&job.nodes, job.size).is_some())
             && (job.programs.is_empty() || job.has_programs())
-            && places.chain([&job.cpus]).all(Cpus::are_possible);
+            && places.chain([&job.cpus]).all(CpuList::are_possible);
         fits.then_some(job)
     }
 
@@ -260,7 +260,7 @@ pub(crate) struct PlacedRank {
     /// Index of its program.
     pub(crate) app: u32,
     /// CPUs to bind it to, or to prefer.
-    pub(crate) cpus: Option<Cpus>,
+    pub(crate) cpus: Option<CpuList>,
     /// The CPUs are only preferred, see `affinity_control`.
     pub(crate) preferred: bool,
 }
@@ -274,11 +274,11 @@ pub(crate) mod tests {
         let placed = |rank: u32| PlacedRank {
             rank,
             app: 0,
-            cpus: (rank == 1).then(|| Cpus::new(vec![3])),
+            cpus: (rank == 1).then(|| CpuList::new(vec![3])),
             preferred: rank == 1,
         };
         NodeJob {
-            keys: JobKeys {
+            keys: LaunchKeys {
                 job: 7,
                 network: 8,
                 stream: u128::MAX - 9,
@@ -291,7 +291,7 @@ pub(crate) mod tests {
                 folder: Some(c"/tmp".into()),
             }],
             ranks: vec![placed(1), placed(4)],
-            cpus: Cpus::new(vec![0, 3, 64]),
+            cpus: CpuList::new(vec![0, 3, 64]),
             input: StdinTarget::Rank(0),
             prompts: true,
             hold: false,
@@ -386,7 +386,7 @@ pub(crate) mod tests {
             let one = some_job();
             let job = NodeJob {
                 ranks: vec![one.ranks[0].clone(); ranks],
-                cpus: Cpus::new(vec![0, 1]),
+                cpus: CpuList::new(vec![0, 1]),
                 ..one
             };
             job.in_parts(parts)
@@ -412,9 +412,9 @@ pub(crate) mod tests {
         assert_eq!(changed(|job| job.ranks[1].app = 1), None);
         assert_eq!(changed(|job| job.ranks[1].rank = 5), None);
         assert_eq!(changed(|job| job.nodes = "0+1x4".to_owned()), None);
-        assert_eq!(changed(|job| job.cpus = Cpus::new(vec![u32::MAX])), None);
+        assert_eq!(changed(|job| job.cpus = CpuList::new(vec![u32::MAX])), None);
         assert_eq!(
-            changed(|job| job.ranks[0].cpus = Some(Cpus::new(vec![1 << 20]))),
+            changed(|job| job.ranks[0].cpus = Some(CpuList::new(vec![1 << 20]))),
             None
         );
         let many = |job: &mut NodeJob| job.ranks = vec![job.ranks[0].clone(); 1025];

@@ -52,12 +52,12 @@ mod job;
 mod line_buffer;
 mod link;
 mod mpir;
-mod outbox;
 mod over_hosts;
 mod plan;
 mod prepare;
 mod program;
 mod rank_list;
+mod send_buffer;
 mod shepherd;
 mod spawn;
 mod stats;
@@ -72,13 +72,13 @@ pub use cli::{
     App, JobLimits, JobRequest, Options, Parsed, StatsPlace, StdinTarget, UsageError, Variable,
     parse,
 };
-pub use cpus::{Cpus, quota};
-pub use topology::{Level, Topology, Unit};
+pub use cpus::{CpuList, quota};
+pub use topology::{CpuTopology, HardwareThread, TopologyLevel};
 
-use connection::Connection;
-use front::{Debugger, Files, Front, Gdb, JobFeatures, Node, Nodes, PhaseTimes, Signals};
+use connection::FrameConnection;
+use front::{Debugger, Files, Front, Gdb, JobFeatures, JobNode, Nodes, PhaseTimes, Signals};
 use hosts::map;
-use job::{JobKeys, JobProgram, NodeJob};
+use job::{JobProgram, LaunchKeys, NodeJob};
 use link::Order;
 use mpir::Starter;
 use nix::errno::Errno;
@@ -104,7 +104,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         }
     }
     let mut phases = PhaseTimes::since(front::now());
-    let cpus = Cpus::allowed();
+    let cpus = CpuList::allowed();
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
     let nodes = match nodes_here(std::env::var_os("RMPI_LOCAL_NODES")) {
         Ok(nodes) => nodes,
@@ -127,7 +127,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let plan = PlacementPlan::make(&request, &cpus, granted);
     request.remarks.extend(plan.remarks(&request));
-    let job = JobKeys::draw()
+    let job = LaunchKeys::draw()
         .map_err(|words| NoProgram { words, code: 1 })
         .and_then(|keys| prepare::node_job(&request, &cpus, &plan.places, keys));
     match job {
@@ -142,7 +142,8 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// Starts a job of which some hosts may be other machines.
 fn on_hosts(mut request: JobRequest, phases: PhaseTimes) -> ExitCode {
-    let cores = |topology: &Topology| u32::try_from(topology.groups(Level::Core).len()).ok();
+    let cores =
+        |topology: &CpuTopology| u32::try_from(topology.groups(TopologyLevel::Core).len()).ok();
     let cores = request.topology.as_ref().and_then(cores);
     let known = request.hosts.as_ref().and_then(|hosts| hosts.slots(cores));
     if let Some(slots) = known
@@ -250,7 +251,7 @@ fn divide(
     let mut nodes = Nodes::of(NodeMap::of_any(node_of).expect("a job has ranks").by_node());
     for (number, (job, host)) in jobs.iter().zip(&hosts).enumerate() {
         let first = Order::job_frame(job).map_err(too_long)?;
-        let (ours, theirs) = Connection::pair()?;
+        let (ours, theirs) = FrameConnection::pair()?;
         let daemon = match spawn::fork()? {
             Forked::Parent(daemon) => daemon,
             Forked::Child => {
@@ -263,7 +264,7 @@ fn divide(
         let reads = |placed: &job::PlacedRank| job.input.reaches(placed.rank);
         let reads = job.ranks.iter().any(reads);
         nodes.add_link(ours, daemon, false);
-        nodes.add(Node::new(host.clone(), reads));
+        nodes.add(JobNode::new(host.clone(), reads));
         nodes.order_bytes(number, &first);
     }
     if let Some(phases) = &mut features.phases {

@@ -24,13 +24,14 @@ use std::sync::OnceLock;
 /// A row of the process table, `MPIR_PROCDESC` in C.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct Row {
+struct ProcessTableRow {
     host_name: *const c_char,
     executable_name: *const c_char,
     pid: c_int,
 }
 
-const _: () = assert!(size_of::<Row>() == 24 && std::mem::offset_of!(Row, pid) == 16);
+const _: () =
+    assert!(size_of::<ProcessTableRow>() == 24 && std::mem::offset_of!(ProcessTableRow, pid) == 16);
 
 /// A text that is never freed, since a tool may read it at any time.
 pub(crate) type Name = &'static CStr;
@@ -42,19 +43,19 @@ pub(crate) fn keep(name: CString) -> Name {
 
 /// The process table: a row for each rank, and nothing besides, since there may be many.
 #[derive(Debug)]
-pub(crate) struct Table {
-    rows: &'static mut [Row],
+pub(crate) struct ProcessTable {
+    rows: &'static mut [ProcessTableRow],
     /// Rows without a process.
     missing: usize,
 }
 
-impl Table {
+impl ProcessTable {
     /// The table of programs with so many ranks each, in the order of the ranks.
     pub(crate) fn of(programs: &[(Name, u32)]) -> Self {
         let number = programs.iter().map(|(_, ranks)| *ranks as usize).sum();
         let mut rows = Vec::with_capacity(number);
         for (program, ranks) in programs {
-            let row = Row {
+            let row = ProcessTableRow {
                 host_name: c"".as_ptr(),
                 executable_name: program.as_ptr(),
                 pid: 0,
@@ -99,7 +100,7 @@ impl Table {
 
 /// Why the breakpoint is reached: value of `MPIR_debug_state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum DebugState {
     /// All ranks are there.
     Spawned = 1,
     /// The job is being ended.
@@ -126,14 +127,14 @@ impl Starter {
     }
 
     /// Publishes the table, permanently.
-    pub(crate) fn publish(&mut self, table: &Table) {
+    pub(crate) fn publish(&mut self, table: &ProcessTable) {
         PROCTABLE.write(table.rows.as_ptr());
         // Last: a tool that reads the size finds the rest.
         PROCTABLE_SIZE.write(c_int::try_from(table.rows.len()).unwrap_or(c_int::MAX));
     }
 
     /// Sets the state and reaches the breakpoint.
-    pub(crate) fn tell(&mut self, state: State) {
+    pub(crate) fn tell(&mut self, state: DebugState) {
         DEBUG_STATE.write(state as c_int);
         breakpoint();
     }
@@ -222,10 +223,10 @@ macro_rules! symbols {
 
 symbols! {
     /// The table, in rank order.
-    "MPIR_proctable" PROCTABLE: *const Row = std::ptr::null();
+    "MPIR_proctable" PROCTABLE: *const ProcessTableRow = std::ptr::null();
     /// Number of rows; 0 until the table is complete.
     "MPIR_proctable_size" PROCTABLE_SIZE: c_int = 0;
-    /// A [`State`], or 0.
+    /// A [`DebugState`], or 0.
     "MPIR_debug_state" DEBUG_STATE: c_int = 0;
     /// The reason for the abort.
     "MPIR_debug_abort_string" ABORT_STRING: *const c_char = std::ptr::null();
@@ -396,7 +397,7 @@ mod tests {
     #[test]
     fn the_size_of_the_table_and_its_rows_are_published() {
         let (here, there) = (keep(c"here".into()), keep(c"here".into()));
-        let mut table = Table::of(&[(c"/bin/true", 2)]);
+        let mut table = ProcessTable::of(&[(c"/bin/true", 2)]);
         table.set_process(0, here, 7);
         table.set_process(0, here, 7);
         table.set_process(2, here, 7);

@@ -4,19 +4,19 @@
 //! at once. No rank is started on any host before all hosts are known to be usable.
 
 use crate::cli::{JobRequest, UsageError};
-use crate::connection::Connection;
+use crate::connection::FrameConnection;
 use crate::failure::counted;
 use crate::front::startup::{self, StartFailure, StartupWait};
 use crate::front::{
-    self, Debugger, Files, Front, Gdb, JobFeatures, Node, Nodes, PhaseTimes, QueryServer,
+    self, Debugger, Files, Front, Gdb, JobFeatures, JobNode, Nodes, PhaseTimes, QueryServer,
     RemoteTarget, Signals,
 };
 use crate::hosts::{self, ColocatedRanks, HostMachine, JobHost, JobHosts, map};
-use crate::job::{self, JobKeys, JobProgram, NodeJob, RemoteSetup};
+use crate::job::{self, JobProgram, LaunchKeys, NodeJob, RemoteSetup};
 use crate::link::Order;
 use crate::mpir::Starter;
 use crate::program::cause;
-use crate::shepherd::fan_out::{Target, in_order};
+use crate::shepherd::fan_out::{RemoteHost, in_order};
 use crate::shepherd::protocol::{
     DownMessage, HeartbeatTiming, HostFacts, JobStep, RemoteShell, ShepherdConfig, StepKey,
 };
@@ -67,7 +67,7 @@ fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, Start
     let targets = TargetHosts::of(&request);
     let programs = prepare::far_programs(&request, |app| targets.may_run_here(&request, app));
     let mut programs = programs.map_err(|problem| stop(problem.words, problem.code))?;
-    let keys = JobKeys::draw().map_err(|words| stop(words, 1))?;
+    let keys = LaunchKeys::draw().map_err(|words| stop(words, 1))?;
     phases.reach("command line understood, programs looked at", front::now());
     let signals = Signals::hold().map_err(no_start)?;
     let heard = signals.descriptor().map_err(no_start)?;
@@ -251,7 +251,7 @@ fn shell(request: &JobRequest) -> Result<RemoteShell, StartFailure> {
 fn step(
     request: &JobRequest,
     shell: &RemoteShell,
-    below: &[Target],
+    below: &[RemoteHost],
 ) -> Result<Option<JobStep>, StartFailure> {
     let allocation = request.allocation.as_ref();
     let Some(allocation) = allocation.filter(|_| request.launcher.is_none()) else {
@@ -282,8 +282,8 @@ fn number(node: usize) -> u32 {
     u32::try_from(node).unwrap_or(u32::MAX)
 }
 
-fn target(node: usize, host: &JobHost) -> Target {
-    Target {
+fn target(node: usize, host: &JobHost) -> RemoteHost {
+    RemoteHost {
         node: number(node),
         name: host.name.clone(),
         user: host.user.clone(),
@@ -309,7 +309,7 @@ fn program_there(request: &JobRequest) -> Result<String, StartFailure> {
 
 /// The shepherd of this machine, a child of this process. It ends with this process, and with it all that it started.
 struct RootShepherd {
-    connection: Option<Connection>,
+    connection: Option<FrameConnection>,
     process: u32,
 }
 
@@ -317,7 +317,7 @@ impl RootShepherd {
     fn make(begin: ShepherdConfig, signals: Signals) -> Result<Self, StartFailure> {
         spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
         nix::sys::prctl::set_child_subreaper(true).map_err(no_start)?;
-        let (mut ours, theirs) = Connection::pair().map_err(no_start)?;
+        let (mut ours, theirs) = FrameConnection::pair().map_err(no_start)?;
         match spawn::fork().map_err(no_start)? {
             Forked::Parent(process) => {
                 DownMessage::Begin(Box::new(begin)).put(&mut ours.outbox);
@@ -335,13 +335,13 @@ impl RootShepherd {
         }
     }
 
-    fn connection(&mut self) -> &mut Connection {
+    fn connection(&mut self) -> &mut FrameConnection {
         self.connection
             .as_mut()
             .expect("it is taken with the whole")
     }
 
-    fn into_parts(mut self) -> (Connection, u32) {
+    fn into_parts(mut self) -> (FrameConnection, u32) {
         let connection = self.connection.take().expect("it is taken once");
         (connection, self.process)
     }
@@ -376,7 +376,7 @@ impl<'a> JobParts<'a> {
         request: &JobRequest,
         targets: &TargetHosts,
         node_of: &'a ByNode,
-        (keys, stats): (JobKeys, bool),
+        (keys, stats): (LaunchKeys, bool),
     ) -> Self {
         let far = RemoteSetup {
             policy: request.policy(false),
@@ -502,7 +502,7 @@ pub(crate) fn send_parts(
 ) -> Result<(), (usize, usize)> {
     for (node, name) in targets.names.iter().enumerate() {
         let reads = parts.ranks(node).any(|rank| request.stdin.reaches(rank));
-        nodes.add(Node::new(name.clone(), reads));
+        nodes.add(JobNode::new(name.clone(), reads));
     }
     nodes.order_all_bytes(&Order::programs_frame(programs)?);
     for node in 0..parts.count() {

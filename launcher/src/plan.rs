@@ -3,8 +3,8 @@
 
 use crate::affinity::{AffinityStrength, Binding, Policy, RankAffinity, affinities};
 use crate::cli::JobRequest;
-use crate::cpus::Cpus;
-use crate::topology::{Level, Topology, Unit};
+use crate::cpus::CpuList;
+use crate::topology::{CpuTopology, HardwareThread, TopologyLevel};
 use std::path::Path;
 
 /// Folder in which the kernel describes its CPUs.
@@ -14,14 +14,14 @@ const SYSTEM: &str = "/sys/devices/system";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlacementPlan {
     /// The job's CPUs.
-    pub(crate) topology: Topology,
+    pub(crate) topology: CpuTopology,
     /// One for each rank.
     pub(crate) places: Vec<RankAffinity>,
 }
 
 impl PlacementPlan {
     /// Computes the plan for CPUs of which a quota may grant less than all.
-    pub(crate) fn make(request: &JobRequest, cpus: &Cpus, granted: usize) -> Self {
+    pub(crate) fn make(request: &JobRequest, cpus: &CpuList, granted: usize) -> Self {
         let topology = match &request.topology {
             Some(other) => other.clone(),
             None if is_plain(request, cpus) => flat(cpus),
@@ -34,7 +34,10 @@ impl PlacementPlan {
 
     /// A warning for the user about the plan.
     pub(crate) fn remarks(&self, request: &JobRequest) -> Option<String> {
-        let (ranks, cores) = (request.size(), self.topology.groups(Level::Core).len());
+        let (ranks, cores) = (
+            request.size(),
+            self.topology.groups(TopologyLevel::Core).len(),
+        );
         let one_each = matches!(request.binding, Binding::Core | Binding::Hwthread);
         let things = match request.binding {
             Binding::Hwthread => self.topology.units().len(),
@@ -73,7 +76,7 @@ impl PlacementPlan {
 }
 
 /// Whether the topology does not matter: a single rank, or so many that each gets one CPU anyway.
-fn is_plain(request: &JobRequest, cpus: &Cpus) -> bool {
+fn is_plain(request: &JobRequest, cpus: &CpuList) -> bool {
     let size = request.size() as usize;
     let policy = request.policy(false);
     let as_usual = policy == Policy::default();
@@ -82,23 +85,23 @@ fn is_plain(request: &JobRequest, cpus: &Cpus) -> bool {
 }
 
 /// The topology of this machine.
-pub(crate) fn described(cpus: &Cpus) -> Topology {
+pub(crate) fn described(cpus: &CpuList) -> CpuTopology {
     #[cfg(feature = "hwloc")]
     if let Some(topology) = crate::hwloc::read(cpus) {
         return topology;
     }
-    Topology::read(Path::new(SYSTEM), cpus)
+    CpuTopology::read(Path::new(SYSTEM), cpus)
 }
 
 /// Each CPU as a core of its own.
-fn flat(cpus: &Cpus) -> Topology {
-    let unit = |(core, cpu): (u32, &u32)| Unit {
+fn flat(cpus: &CpuList) -> CpuTopology {
+    let unit = |(core, cpu): (u32, &u32)| HardwareThread {
         cpu: *cpu,
         core,
         numa: 0,
         socket: 0,
     };
-    Topology::new((0..).zip(cpus.numbers()).map(unit).collect())
+    CpuTopology::new((0..).zip(cpus.numbers()).map(unit).collect())
 }
 
 #[cfg(test)]
@@ -116,7 +119,7 @@ mod tests {
 
     fn plan(line: &str, cpus: u32, granted: usize) -> (JobRequest, PlacementPlan) {
         let request = request(line);
-        let plan = PlacementPlan::make(&request, &Cpus::new((0..cpus).collect()), granted);
+        let plan = PlacementPlan::make(&request, &CpuList::new((0..cpus).collect()), granted);
         (request, plan)
     }
 

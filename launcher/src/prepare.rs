@@ -4,9 +4,9 @@
 use crate::affinity::{AffinityStrength, RankAffinity};
 use crate::allocation::is_of_a_task;
 use crate::cli::{App, JobRequest};
-use crate::cpus::Cpus;
+use crate::cpus::CpuList;
 use crate::foreign_mpi::Needs;
-use crate::job::{JobKeys, JobProgram, LaunchTimes, NodeJob, PlacedRank, RemoteSetup};
+use crate::job::{JobProgram, LaunchKeys, LaunchTimes, NodeJob, PlacedRank, RemoteSetup};
 use crate::program::{self, NoProgram, cause};
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -57,9 +57,9 @@ type Environment = BTreeMap<OsString, OsString>;
 /// Makes the job of this machine.
 pub(crate) fn node_job(
     request: &JobRequest,
-    cpus: &Cpus,
+    cpus: &CpuList,
     places: &[RankAffinity],
-    keys: JobKeys,
+    keys: LaunchKeys,
 ) -> Result<NodeJob, NoProgram> {
     let here = here(&request.apps)?;
     let size = request.size();
@@ -96,7 +96,7 @@ pub(crate) fn node_job(
 }
 
 /// Whether there are more ranks than CPUs.
-fn share_cores(cpus: &Cpus, places: &[RankAffinity]) -> bool {
+fn share_cores(cpus: &CpuList, places: &[RankAffinity]) -> bool {
     places.len() > cpus.count()
         || places
             .iter()
@@ -154,7 +154,7 @@ fn ranks(apps: &[App], places: &[RankAffinity]) -> Vec<PlacedRank> {
     let placed = |(rank, (app, place)): (u32, (u32, &RankAffinity))| PlacedRank {
         rank,
         app,
-        cpus: (place.strength != AffinityStrength::Free).then(|| Cpus::new(place.cpus.clone())),
+        cpus: (place.strength != AffinityStrength::Free).then(|| CpuList::new(place.cpus.clone())),
         preferred: place.strength == AffinityStrength::Preferred,
     };
     (0..).zip(app_of.zip(places)).map(placed).collect()
@@ -171,13 +171,13 @@ pub(crate) fn placed_later(rank: u32, app: u32) -> PlacedRank {
 }
 
 /// The part of a job for a host that may be another machine, without its ranks.
-pub(crate) fn far_job(request: &JobRequest, keys: JobKeys, far: RemoteSetup) -> NodeJob {
+pub(crate) fn far_job(request: &JobRequest, keys: LaunchKeys, far: RemoteSetup) -> NodeJob {
     NodeJob {
         keys,
         size: request.size(),
         programs: Vec::new(),
         ranks: Vec::new(),
-        cpus: Cpus::default(),
+        cpus: CpuList::default(),
         input: request.stdin,
         prompts: request.output.is_none() && is_terminal(0) && is_terminal(1),
         hold: false,
@@ -419,12 +419,12 @@ mod tests {
             strength: AffinityStrength::Preferred,
         };
         let places = vec![place; request.size() as usize];
-        let keys = JobKeys {
+        let keys = LaunchKeys {
             job: 7,
             network: 8,
             stream: 9,
         };
-        node_job(request, &Cpus::new(vec![0, 1]), &places, keys)
+        node_job(request, &CpuList::new(vec![0, 1]), &places, keys)
     }
 
     fn app(ranks: u32, program: &str) -> App {
@@ -520,12 +520,12 @@ mod tests {
                 };
                 ranks as usize
             ];
-            let keys = JobKeys {
+            let keys = LaunchKeys {
                 job: 7,
                 network: 8,
                 stream: 9,
             };
-            let cpus = Cpus::new(vec![0, 1]);
+            let cpus = CpuList::new(vec![0, 1]);
             let job = node_job(&request(vec![one]), &cpus, &places, keys).unwrap();
             variables(&job.programs[0], "OMP_WAIT_POLICY")
         };

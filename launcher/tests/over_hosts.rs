@@ -6,7 +6,7 @@
 mod common;
 use common::lab::Lab;
 use common::{Job, Running, parent_of, rmpiexec, send, until};
-use launcher::Cpus;
+use launcher::CpuList;
 use nix::sys::signal::Signal;
 use std::fs;
 use std::process::Stdio;
@@ -314,7 +314,7 @@ fn a_report_tells_what_each_host_has_said_of_itself() {
 fn hosts_that_are_one_machine_share_out_its_cores() {
     let lab = Lab::new();
     let mask = "grep Cpus_allowed_list /proc/self/status";
-    let cpus = Cpus::allowed().count();
+    let cpus = CpuList::allowed().count();
     if cpus < 2 {
         return;
     }

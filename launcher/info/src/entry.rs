@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 /// One variable or event.
-pub(crate) struct Entry {
+pub(crate) struct TableEntry {
     /// Topic of it and its neighbours: a line above the first of them. Empty if there is none.
     pub(crate) group: &'static str,
     /// Its text, with a newline at the end.
@@ -13,7 +13,7 @@ pub(crate) struct Entry {
     pub(crate) json: Value,
 }
 
-impl Entry {
+impl TableEntry {
     /// Whether it contains all words of `wanted`, ignoring case.
     pub(crate) fn is_about(&self, wanted: &str) -> bool {
         let text = self.text.to_lowercase();
@@ -27,7 +27,7 @@ impl Entry {
 }
 
 /// Entries of one kind, and the kind's name.
-pub(crate) type List = (&'static str, Vec<Entry>);
+pub(crate) type List = (&'static str, Vec<TableEntry>);
 
 /// Formats the lists as text: entries separated by an empty line, below the topic of their group.
 pub(crate) fn page(lists: &[List]) -> String {
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_group_is_named_above_its_first_entry() {
-        let one = |group, text: &str| Entry {
+        let one = |group, text: &str| TableEntry {
             group,
             text: text.to_owned(),
             json: Value::Null,
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_search_takes_all_words_in_any_order_and_case() {
-        let entry = Entry {
+        let entry = TableEntry {
             group: "",
             text: "MPI_T_UMQ_LENGTH  level\n    Messages that no\n    receive has matched.\n"
                 .into(),

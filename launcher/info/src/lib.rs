@@ -135,7 +135,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         pages.push(entry::page(&lists));
     }
     if pages.is_empty() {
-        let here = summary::Here::look(network, &values);
+        let here = summary::HostSummary::look(network, &values);
         pages.push(summary::page(&here, &values));
     }
     let code = if works { 0 } else { 1 };

@@ -55,8 +55,8 @@ pub(crate) fn page(report: &NetReport, devices: &str, peer: Option<IpAddr>) -> P
         ));
         works = false;
     }
-    if let (Some(peer), Some(way)) = (peer, &report.way) {
-        let (words, reaches) = way_in_words(peer, way, &ports);
+    if let (Some(peer), Some(egress)) = (peer, &report.way) {
+        let (words, reaches) = path_in_words(peer, egress, &ports);
         text.push_str(&wrapped(&words, 0));
         works &= reaches;
     }
@@ -229,11 +229,11 @@ fn movers_in_words(rendezvous: Rendezvous, ports: &[&PortReport]) -> String {
 }
 
 /// Describes the path to a peer, and whether packets reach it.
-fn way_in_words(peer: IpAddr, way: &Egress, ports: &[&PortReport]) -> (String, bool) {
+fn path_in_words(peer: IpAddr, egress: &Egress, ports: &[&PortReport]) -> (String, bool) {
     let (leading, others): (Vec<&PortReport>, Vec<&PortReport>) = ports
         .iter()
         .partition(|port| port.leads_there != Some(false));
-    match way {
+    match egress {
         Egress::Here => (format!("{peer} is an address of this host."), true),
         Egress::Nowhere => {
             let words = format!(

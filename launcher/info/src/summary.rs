@@ -11,7 +11,7 @@ use transport::net_info::{self, AddressReport, NetReport};
 
 /// The findings.
 #[derive(Debug)]
-pub(crate) struct Here {
+pub(crate) struct HostSummary {
     /// `libmpi_abi.so.1` beside this program.
     library: Option<PathBuf>,
     copies: Copies,
@@ -77,7 +77,7 @@ enum Copies {
     Restricted(u32),
 }
 
-impl Here {
+impl HostSummary {
     pub(crate) fn look(network: NetworkSettings, values: &VariableValues) -> Self {
         Self {
             jobs: Jobs::look(values),
@@ -92,7 +92,7 @@ impl Here {
 }
 
 /// Formats the page.
-pub(crate) fn page(here: &Here, values: &VariableValues) -> String {
+pub(crate) fn page(here: &HostSummary, values: &VariableValues) -> String {
     let library = match &here.library {
         Some(path) => path.display().to_string(),
         None => format!("{LIBRARY} is not beside this program; cargo xtask install puts it there"),
@@ -216,8 +216,8 @@ mod tests {
         VariableValues::from_environment(std::iter::once(own)).0
     }
 
-    fn here(devices: Result<Vec<DeviceReport>, String>) -> Here {
-        Here {
+    fn here(devices: Result<Vec<DeviceReport>, String>) -> HostSummary {
+        HostSummary {
             library: None,
             copies: Copies::Yes,
             named: None,
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_port_that_serves_is_named_and_else_the_reason() {
         let all = values("self,shm,verbs,tcp");
-        let line = |here: Here, values: &VariableValues| {
+        let line = |here: HostSummary, values: &VariableValues| {
             let page = page(&here, values);
             let line = page.lines().find(|line| line.starts_with("  verbs "));
             line.unwrap_or_default().to_owned()
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn how_large_messages_go_inside_a_node_is_told_with_the_reason() {
         let shown = |copies| {
-            let here = Here {
+            let here = HostSummary {
                 copies,
                 ..here(Ok(Vec::new()))
             };

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of variables.
 
-use crate::entry::Entry;
+use crate::entry::TableEntry;
 use crate::text::wrapped;
 use runtime::var::{ControlVariable, ROWS, Range, VariableValues};
 use serde_json::{Value, json};
 
 /// All variables, sorted by category. `is_set`: whether the environment has one of this name.
-pub(crate) fn entries(values: &VariableValues, is_set: impl Fn(&str) -> bool) -> Vec<Entry> {
+pub(crate) fn entries(values: &VariableValues, is_set: impl Fn(&str) -> bool) -> Vec<TableEntry> {
     let one = |row: &ControlVariable| {
         let from = match row.range {
             Range::Foreign => String::new(),
@@ -18,7 +18,7 @@ pub(crate) fn entries(values: &VariableValues, is_set: impl Fn(&str) -> bool) ->
             Range::Foreign => String::new(),
             range => wrapped(&range.describe(), 4),
         };
-        Entry {
+        TableEntry {
             group: row.category.text(),
             text: format!("{}{from}\n{range}{}", row.name, wrapped(row.text, 4)),
             json: for_programs(values, row, is_set(row.name)),

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::{Error, Words};
+use crate::{Error, PmiMessage};
 
 /// Version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Client {
     /// Received bytes that are not a complete message yet.
     unread: Vec<u8>,
     version: Version,
-    place: Place,
+    place: RankAndSize,
     app: u32,
     /// Name of the key-value space, in PMI-2 of the job: the same for all its processes, and unique on this host.
     job: String,
@@ -46,7 +46,7 @@ enum Fence {
 
 /// Rank and size of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct RankAndSize {
     rank: u32,
     size: u32,
 }
@@ -57,7 +57,7 @@ impl Client {
     /// # Errors
     /// When the server does not support this version.
     pub fn begin(stream: OwnedFd, version: Version, rank: u32, size: u32) -> Result<Self, Error> {
-        let mut client = Self::over(stream, version, Place { rank, size });
+        let mut client = Self::over(stream, version, RankAndSize { rank, size });
         client.init()?;
         Ok(client)
     }
@@ -74,24 +74,24 @@ impl Client {
         })?;
         // Messages are small, and each waits for its reply.
         let _ = stream.set_nodelay(true);
-        let nowhere = Place { rank: 0, size: 1 };
+        let nowhere = RankAndSize { rank: 0, size: 1 };
         let mut client = Self::over(stream.into(), Version::One, nowhere);
-        client.say(&Words::new("initack").with("pmiid", id))?;
+        client.send(&PmiMessage::new("initack").with("pmiid", id))?;
         // Exactly four: the acknowledgement, and three with a value each.
         let mut lines = Vec::new();
         for _ in 0..4 {
-            lines.push(client.hear()?);
+            lines.push(client.receive()?);
         }
         let told = |key| lines.iter().rev().find_map(|line| line.number(key));
         let (Some(rank), Some(size)) = (told("rank"), told("size")) else {
             return Err(unexpected("initack", &lines[0]));
         };
-        client.place = Place { rank, size };
+        client.place = RankAndSize { rank, size };
         client.init()?;
         Ok(client)
     }
 
-    fn over(stream: OwnedFd, version: Version, place: Place) -> Self {
+    fn over(stream: OwnedFd, version: Version, place: RankAndSize) -> Self {
         Self {
             stream,
             unread: Vec::new(),
@@ -110,10 +110,10 @@ impl Client {
             Version::Two => 2,
         };
         let subversion = 2 - number;
-        let hello = Words::new("init").with("pmi_version", number);
+        let hello = PmiMessage::new("init").with("pmi_version", number);
         // A line in both versions, as is the reply.
         self.write(hello.with("pmi_subversion", subversion).line().as_bytes())?;
-        let answer = Words::of_line(&self.next_line()?);
+        let answer = PmiMessage::of_line(&self.next_line()?);
         let is_known = answer
             .number("pmi_version")
             .is_none_or(|other: u32| other == number);
@@ -127,20 +127,20 @@ impl Client {
     }
 
     fn begin_one(&mut self) -> Result<(), Error> {
-        let most = self.ask(&Words::new("get_maxes"), "maxes")?;
+        let most = self.ask(&PmiMessage::new("get_maxes"), "maxes")?;
         let most = most.number("vallen_max").unwrap_or(LONGEST_PIECE);
         self.value_bytes = most.clamp(SHORTEST_PIECE, LONGEST_PIECE);
-        let app = self.ask(&Words::new("get_appnum"), "appnum")?;
+        let app = self.ask(&PmiMessage::new("get_appnum"), "appnum")?;
         // Slurm returns -1.
         self.app = app.number("appnum").unwrap_or(0);
-        let name = self.ask(&Words::new("get_my_kvsname"), "my_kvsname")?;
+        let name = self.ask(&PmiMessage::new("get_my_kvsname"), "my_kvsname")?;
         self.job = name.get("kvsname").unwrap_or_default().to_owned();
         Ok(())
     }
 
     fn begin_two(&mut self) -> Result<(), Error> {
         // Slurm requires a job id, and MPICH's server a non-empty one; both ignore its value.
-        let hello = Words::new("fullinit")
+        let hello = PmiMessage::new("fullinit")
             .with("pmijobid", "unknown")
             .with("pmirank", self.place.rank)
             .with("threaded", "FALSE");
@@ -148,9 +148,9 @@ impl Client {
         let (Some(rank), Some(size)) = (answer.number("rank"), answer.number("size")) else {
             return Err(unexpected("fullinit", &answer));
         };
-        self.place = Place { rank, size };
+        self.place = RankAndSize { rank, size };
         self.app = answer.number("appnum").unwrap_or(0);
-        let job = self.ask(&Words::new("job-getid"), "job-getid-response")?;
+        let job = self.ask(&PmiMessage::new("job-getid"), "job-getid-response")?;
         self.job = job.get("jobid").unwrap_or_default().to_owned();
         Ok(())
     }
@@ -214,10 +214,10 @@ impl Client {
     fn put_piece(&mut self, key: &str, value: &str) -> Result<(), Error> {
         let (words, answer) = match self.version {
             Version::One => {
-                let words = Words::new("put").with("kvsname", &self.job);
+                let words = PmiMessage::new("put").with("kvsname", &self.job);
                 (words, "put_result")
             }
-            Version::Two => (Words::new("kvs-put"), "kvs-put-response"),
+            Version::Two => (PmiMessage::new("kvs-put"), "kvs-put-response"),
         };
         self.ask(&words.with("key", key).with("value", value), answer)?;
         Ok(())
@@ -248,7 +248,7 @@ impl Client {
     fn get_piece(&mut self, key: &str) -> Result<Option<String>, Error> {
         self.ask_for(key)?;
         let found = loop {
-            let found = self.hear()?;
+            let found = self.receive()?;
             match (self.fence, found.command()) {
                 // The fence has ended in the meantime. Replies arrive in the order of requests.
                 (Fence::Begun, "barrier_out") | (Fence::Asked, "kvs-get-response") => {
@@ -257,7 +257,7 @@ impl Client {
                 (Fence::Begun, "kvs-fence-response") => {
                     self.fence = Fence::Asked;
                     self.ask_for("fence")?;
-                    break self.hear()?;
+                    break self.receive()?;
                 }
                 _ => break found,
             }
@@ -271,13 +271,13 @@ impl Client {
 
     fn ask_for(&mut self, key: &str) -> Result<(), Error> {
         let words = match self.version {
-            Version::One => Words::new("get").with("kvsname", &self.job),
+            Version::One => PmiMessage::new("get").with("kvsname", &self.job),
             Version::Two => {
-                let words = Words::new("kvs-get").with("jobid", &self.job);
+                let words = PmiMessage::new("kvs-get").with("jobid", &self.job);
                 words.with("srcid", -1)
             }
         };
-        self.say(&words.with("key", key))
+        self.send(&words.with("key", key))
     }
 
     /// Starts a fence, in which all processes of the job participate: values put before it can be read after it. No
@@ -286,7 +286,7 @@ impl Client {
     /// # Errors
     /// When the message cannot be sent.
     pub fn begin_fence(&mut self) -> Result<(), Error> {
-        self.say(&Words::new(match self.version {
+        self.send(&PmiMessage::new(match self.version {
             Version::One => "barrier_in",
             Version::Two => "kvs-fence",
         }))?;
@@ -325,10 +325,10 @@ impl Client {
     /// # Errors
     /// When the message cannot be sent.
     pub fn abort(&mut self, code: i32, message: &str) -> Result<(), Error> {
-        self.say(&match self.version {
-            Version::One => Words::new("abort").with("exitcode", code),
+        self.send(&match self.version {
+            Version::One => PmiMessage::new("abort").with("exitcode", code),
             // MPICH's server also accepts an exit code.
-            Version::Two => Words::new("abort")
+            Version::Two => PmiMessage::new("abort")
                 .with("isworld", "TRUE")
                 .with("exitcode", code)
                 .with("msg", message.replace(['=', ';'], " ")),
@@ -340,29 +340,29 @@ impl Client {
     /// # Errors
     /// When the message cannot be sent.
     pub fn finalize(&mut self) -> Result<(), Error> {
-        let words = Words::new("finalize");
-        self.say(&words)?;
+        let words = PmiMessage::new("finalize");
+        self.send(&words)?;
         loop {
-            let heard = self.hear()?;
-            match heard.command() {
+            let received = self.receive()?;
+            match received.command() {
                 "finalize_ack" | "finalize-response" => return Ok(()),
                 _ if self.fence != Fence::Over => self.fence = Fence::Over,
-                _ => return Err(unexpected("finalize", &heard)),
+                _ => return Err(unexpected("finalize", &received)),
             }
         }
     }
 
     /// Sends a request and receives the reply, which must be `answer` without an error.
-    fn ask(&mut self, words: &Words, answer: &str) -> Result<Words, Error> {
-        self.say(words)?;
-        let heard = self.hear()?;
-        match heard.command() == answer && heard.is_well() {
-            true => Ok(heard),
-            false => Err(unexpected(words.command(), &heard)),
+    fn ask(&mut self, words: &PmiMessage, answer: &str) -> Result<PmiMessage, Error> {
+        self.send(words)?;
+        let received = self.receive()?;
+        match received.command() == answer && received.is_well() {
+            true => Ok(received),
+            false => Err(unexpected(words.command(), &received)),
         }
     }
 
-    fn say(&mut self, words: &Words) -> Result<(), Error> {
+    fn send(&mut self, words: &PmiMessage) -> Result<(), Error> {
         let text = match self.version {
             Version::One => words.line(),
             Version::Two => words.message(),
@@ -385,7 +385,7 @@ impl Client {
     }
 
     /// Receives the next message; blocks.
-    fn hear(&mut self) -> Result<Words, Error> {
+    fn receive(&mut self) -> Result<PmiMessage, Error> {
         loop {
             if let Some(words) = self.take()? {
                 return Ok(words);
@@ -395,9 +395,9 @@ impl Client {
     }
 
     /// The next message, if it is complete.
-    fn take(&mut self) -> Result<Option<Words>, Error> {
+    fn take(&mut self) -> Result<Option<PmiMessage>, Error> {
         match self.version {
-            Version::One => Ok(self.take_line().map(|line| Words::of_line(&line))),
+            Version::One => Ok(self.take_line().map(|line| PmiMessage::of_line(&line))),
             Version::Two => {
                 let Some(head) = self.unread.get(..LENGTH_BYTES) else {
                     return Ok(None);
@@ -412,7 +412,7 @@ impl Client {
                     return Ok(None);
                 }
                 let text = String::from_utf8_lossy(&self.unread[LENGTH_BYTES..end]);
-                let words = Words::of_message(&text);
+                let words = PmiMessage::of_message(&text);
                 self.unread.drain(..end);
                 Ok(Some(words))
             }
@@ -486,7 +486,7 @@ impl AsFd for Client {
     }
 }
 
-fn unexpected(asked: &str, answer: &Words) -> Error {
+fn unexpected(asked: &str, answer: &PmiMessage) -> Error {
     Error::Answer {
         asked: asked.to_owned(),
         answer: clip(answer.line().trim()),

@@ -21,10 +21,10 @@
 
 mod client;
 mod error;
+mod message;
 mod server;
-mod words;
 
 pub use client::{Client, Version};
 pub use error::Error;
-pub use server::{Facts, Request, Server};
-pub use words::Words;
+pub use message::PmiMessage;
+pub use server::{ClientRequest, ClientSession, ProcessInfo};

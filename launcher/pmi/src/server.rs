@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The server side of PMI-1: requests of one process, and replies to it. Sans-IO.
 
-use crate::{Error, Words};
+use crate::{Error, PmiMessage};
 
 /// Properties of a process, as its launcher reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
+pub struct ProcessInfo {
     /// Number of processes of the job.
     pub size: u32,
     /// Index of its program on the command line.
@@ -16,7 +16,7 @@ pub struct Facts {
 
 /// A request that the launcher must handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
+pub enum ClientRequest {
     /// The process has initialized. Already answered.
     Init,
     /// Store a pair; answered by [`ClientSession::answer_put`].
@@ -44,8 +44,8 @@ pub enum Request {
 /// Connection to one process. Any bytes may be received: an invalid message is answered with an error, and a line
 /// that does not end is an error of the connection.
 #[derive(Debug)]
-pub struct Server {
-    facts: Facts,
+pub struct ClientSession {
+    facts: ProcessInfo,
     unread: Vec<u8>,
     /// Bytes of `unread` that were parsed.
     done: usize,
@@ -54,10 +54,10 @@ pub struct Server {
     is_long: bool,
 }
 
-impl Server {
+impl ClientSession {
     /// A new connection.
     #[must_use]
-    pub fn new(facts: Facts) -> Self {
+    pub fn new(facts: ProcessInfo) -> Self {
         Self {
             facts,
             unread: Vec::new(),
@@ -76,7 +76,7 @@ impl Server {
     ///
     /// # Errors
     /// When a line is too long. No later request can be parsed.
-    pub fn next_request(&mut self) -> Result<Option<Request>, Error> {
+    pub fn next_request(&mut self) -> Result<Option<ClientRequest>, Error> {
         loop {
             let rest = &self.unread[self.done..];
             let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
@@ -91,7 +91,7 @@ impl Server {
             };
             let line = String::from_utf8_lossy(&rest[..end]).into_owned();
             self.done += end + 1;
-            let request = self.hear(&line);
+            let request = self.receive(&line);
             if request.is_some() {
                 return Ok(request);
             }
@@ -105,8 +105,8 @@ impl Server {
 
     /// Answers a put; `false` if there was no room.
     pub fn answer_put(&mut self, is_kept: bool) {
-        let result = Words::new("put_result");
-        self.say(&match is_kept {
+        let result = PmiMessage::new("put_result");
+        self.send(&match is_kept {
             true => result.with("rc", 0),
             false => result.with("rc", -1).with("msg", "no_room"),
         });
@@ -114,29 +114,33 @@ impl Server {
 
     /// Ends a fence, which all processes have entered.
     pub fn end_fence(&mut self) {
-        self.say(&Words::new("barrier_out").with("rc", 0));
+        self.send(&PmiMessage::new("barrier_out").with("rc", 0));
     }
 
     /// Answers a get; `None` if the key does not exist.
     pub fn answer_get(&mut self, value: Option<&str>) {
-        let result = Words::new("get_result");
-        self.say(&match value {
+        let result = PmiMessage::new("get_result");
+        self.send(&match value {
             Some(value) => result.with("rc", 0).with("value", value),
             None => result.with("rc", 1).with("msg", "key_not_found"),
         });
     }
 
-    fn say(&mut self, words: &Words) {
+    fn send(&mut self, words: &PmiMessage) {
         self.answers.extend_from_slice(words.line().as_bytes());
     }
 
-    fn hear(&mut self, line: &str) -> Option<Request> {
+    fn receive(&mut self, line: &str) -> Option<ClientRequest> {
         let line = line.trim_end();
         if self.is_long {
             if line == "endcmd" {
                 self.is_long = false;
                 // The only command of several lines is spawn.
-                self.say(&Words::new("spawn_result").with("rc", -1).with("status", 1));
+                self.send(
+                    &PmiMessage::new("spawn_result")
+                        .with("rc", -1)
+                        .with("status", 1),
+                );
             }
             return None;
         }
@@ -144,53 +148,53 @@ impl Server {
             self.is_long = true;
             return None;
         }
-        self.hear_words(&Words::of_line(line))
+        self.handle_message(&PmiMessage::of_line(line))
     }
 
-    fn hear_words(&mut self, words: &Words) -> Option<Request> {
-        let well = |answer: &str| Words::new(answer).with("rc", 0);
+    fn handle_message(&mut self, words: &PmiMessage) -> Option<ClientRequest> {
+        let well = |answer: &str| PmiMessage::new(answer).with("rc", 0);
         match words.command() {
             "" => {}
             "init" if words.number("pmi_version") != Some(1) => {
-                let answer = Words::new("response_to_init").with("rc", -1);
-                self.say(&answer.with("pmi_version", 1).with("pmi_subversion", 1));
+                let answer = PmiMessage::new("response_to_init").with("rc", -1);
+                self.send(&answer.with("pmi_version", 1).with("pmi_subversion", 1));
             }
             "init" => {
                 let answer = well("response_to_init").with("pmi_version", 1);
-                self.say(&answer.with("pmi_subversion", 1));
-                return Some(Request::Init);
+                self.send(&answer.with("pmi_subversion", 1));
+                return Some(ClientRequest::Init);
             }
-            "get_maxes" => self.say(
+            "get_maxes" => self.send(
                 &well("maxes")
                     .with("kvsname_max", LONGEST_NAME)
                     .with("keylen_max", LONGEST_KEY)
                     .with("vallen_max", LONGEST_VALUE),
             ),
-            "get_appnum" => self.say(&well("appnum").with("appnum", self.facts.app)),
-            "get_my_kvsname" => self.say(&well("my_kvsname").with("kvsname", &self.facts.job)),
-            "get_universe_size" => self.say(&well("universe_size").with("size", self.facts.size)),
+            "get_appnum" => self.send(&well("appnum").with("appnum", self.facts.app)),
+            "get_my_kvsname" => self.send(&well("my_kvsname").with("kvsname", &self.facts.job)),
+            "get_universe_size" => self.send(&well("universe_size").with("size", self.facts.size)),
             "put" => return self.put(words),
             "get" => {
-                return Some(Request::Get(
+                return Some(ClientRequest::Get(
                     words.get("key").unwrap_or_default().to_owned(),
                 ));
             }
-            "barrier_in" => return Some(Request::Fence),
+            "barrier_in" => return Some(ClientRequest::Fence),
             "abort" => {
-                return Some(Request::Abort {
+                return Some(ClientRequest::Abort {
                     code: words.number("exitcode").unwrap_or(1),
                     message: words.get("message").unwrap_or_default().to_owned(),
                 });
             }
             "finalize" => {
-                self.say(&well("finalize_ack"));
-                return Some(Request::Finalize);
+                self.send(&well("finalize_ack"));
+                return Some(ClientRequest::Finalize);
             }
             // Publishing names and spawning are not supported.
             other => {
                 let result = format!("{}_result", other.trim_end_matches("_name"));
-                self.say(
-                    &Words::new(&result)
+                self.send(
+                    &PmiMessage::new(&result)
                         .with("rc", -1)
                         .with("msg", "not_supported"),
                 );
@@ -199,22 +203,22 @@ impl Server {
         None
     }
 
-    fn put(&mut self, words: &Words) -> Option<Request> {
+    fn put(&mut self, words: &PmiMessage) -> Option<ClientRequest> {
         let pair = (words.get("key"), words.get("value"));
         let (Some(key), Some(value)) = pair else {
-            self.say(
-                &Words::new("put_result")
+            self.send(
+                &PmiMessage::new("put_result")
                     .with("rc", -1)
                     .with("msg", "no_key_or_value"),
             );
             return None;
         };
         if key.len() > LONGEST_KEY || value.len() > LONGEST_VALUE {
-            let result = Words::new("put_result").with("rc", -1);
-            self.say(&result.with("msg", "too_long"));
+            let result = PmiMessage::new("put_result").with("rc", -1);
+            self.send(&result.with("msg", "too_long"));
             return None;
         }
-        Some(Request::Put {
+        Some(ClientRequest::Put {
             key: key.to_owned(),
             value: value.to_owned(),
         })
@@ -233,8 +237,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn server() -> Server {
-        Server::new(Facts {
+    fn server() -> ClientSession {
+        ClientSession::new(ProcessInfo {
             size: 4,
             app: 1,
             job: "rmpi-7".to_owned(),
@@ -242,7 +246,7 @@ mod tests {
     }
 
     /// The requests for the launcher, and the replies to the process.
-    fn said(server: &mut Server, text: &str) -> (Vec<Request>, String) {
+    fn said(server: &mut ClientSession, text: &str) -> (Vec<ClientRequest>, String) {
         server.take(text.as_bytes());
         let requests = std::iter::from_fn(|| server.next_request().unwrap()).collect();
         let answers = std::mem::take(server.answers());
@@ -254,7 +258,7 @@ mod tests {
         let mut server = server();
         let begun = said(&mut server, "cmd=init pmi_version=1 pmi_subversion=1\n");
         let answer = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
-        assert_eq!(begun, (vec![Request::Init], answer.to_owned()));
+        assert_eq!(begun, (vec![ClientRequest::Init], answer.to_owned()));
         for (line, answer) in [
             (
                 "cmd=init pmi_version=2 pmi_subversion=0\n",
@@ -293,16 +297,16 @@ mod tests {
         let mut server = server();
         let text = "cmd=put kvsname=rmpi-7 key=P0 value=a=b\ncmd=barrier_in\n";
         let (requests, answers) = said(&mut server, text);
-        let put = Request::Put {
+        let put = ClientRequest::Put {
             key: "P0".to_owned(),
             value: "a=b".to_owned(),
         };
-        assert_eq!((requests, &*answers), (vec![put, Request::Fence], ""));
+        assert_eq!((requests, &*answers), (vec![put, ClientRequest::Fence], ""));
         server.answer_put(true);
         server.answer_put(false);
         server.end_fence();
         let (requests, answers) = said(&mut server, "cmd=get kvsname=rmpi-7 key=P0\n");
-        assert_eq!(requests, [Request::Get("P0".to_owned())]);
+        assert_eq!(requests, [ClientRequest::Get("P0".to_owned())]);
         assert_eq!(
             answers,
             "cmd=put_result rc=0\ncmd=put_result rc=-1 msg=no_room\ncmd=barrier_out rc=0\n"
@@ -310,14 +314,14 @@ mod tests {
         server.answer_get(Some("a=b"));
         server.answer_get(None);
         let (requests, answers) = said(&mut server, "cmd=finalize\n");
-        assert_eq!(requests, [Request::Finalize]);
+        assert_eq!(requests, [ClientRequest::Finalize]);
         assert_eq!(
             answers,
             "cmd=get_result rc=0 value=a=b\ncmd=get_result rc=1 msg=key_not_found\ncmd=finalize_ack rc=0\n"
         );
         let (requests, _) = said(&mut server, "cmd=abort exitcode=7\n");
         let (code, message) = (7, String::new());
-        assert_eq!(requests, [Request::Abort { code, message }]);
+        assert_eq!(requests, [ClientRequest::Abort { code, message }]);
     }
 
     #[test]

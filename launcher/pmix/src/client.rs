@@ -19,8 +19,8 @@ use std::sync::OnceLock;
 use crate::Error;
 use crate::table::Functions;
 use crate::types::{
-    ALL_RANKS, GLOBAL, INT, Info, NOT_FOUND, Proc, RANK, STRING, SUCCESS, Status, UINT16, UINT32,
-    Value,
+    ALL_RANKS, GLOBAL, INT, Info, NOT_FOUND, PmixValue, Proc, RANK, STRING, SUCCESS, Status,
+    UINT16, UINT32,
 };
 
 /// A process of a job that was started by a launcher with PMIx.
@@ -63,10 +63,10 @@ impl Client {
         client.check("PMIx_Init", status)?;
         // Later calls pass it as a C string.
         if client.job().is_empty() {
-            return Err(Error::Untold("what the job is called"));
+            return Err(Error::Missing("what the job is called"));
         }
         let size = client.number(ALL_RANKS, c"pmix.job.size")?;
-        client.size = size.ok_or(Error::Untold("how many processes the job has"))?;
+        client.size = size.ok_or(Error::Missing("how many processes the job has"))?;
         // Not all launchers support it.
         let app = client.number(me.rank, c"pmix.appnum");
         client.app = app.ok().flatten().unwrap_or(0);
@@ -108,7 +108,7 @@ impl Client {
     /// When the library returns an error.
     pub fn put(&mut self, key: &str, value: &str) -> Result<(), Error> {
         let (key, value) = (string(key), string(value));
-        let mut given = Value::of_string(value.as_ptr().cast_mut());
+        let mut given = PmixValue::of_string(value.as_ptr().cast_mut());
         // SAFETY: strings of C and a value, which the library copies.
         let status = unsafe { (self.functions.put)(GLOBAL, key.as_ptr(), &raw mut given) };
         self.check("PMIx_Put", status)
@@ -119,7 +119,7 @@ impl Client {
     /// # Errors
     /// When the library returns an error.
     pub fn get(&mut self, rank: u32, key: &str) -> Result<Option<String>, Error> {
-        let read = |value: &Value| {
+        let read = |value: &PmixValue| {
             if value.kind != STRING {
                 return None;
             }
@@ -157,12 +157,12 @@ impl Client {
         &self,
         rank: u32,
         key: &CStr,
-        read: impl FnOnce(&Value) -> Option<T>,
+        read: impl FnOnce(&PmixValue) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         let of = self.me.beside(rank);
         // Without it the library blocks until the key is put.
         let at_once = Info::on("pmix.immediate");
-        let mut found: *mut Value = ptr::null_mut();
+        let mut found: *mut PmixValue = ptr::null_mut();
         // SAFETY: a process, a string of C, one directive, and room for a pointer.
         let status = unsafe {
             (self.functions.get)(

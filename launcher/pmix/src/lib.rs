@@ -43,5 +43,5 @@ pub enum Error {
     },
     /// The server does not report a required value.
     #[error("the launcher does not tell {0}")]
-    Untold(&'static str),
+    Missing(&'static str),
 }

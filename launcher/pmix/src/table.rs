@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use crate::Error;
-use crate::types::{Info, OpDone, Proc, Status, Value};
+use crate::types::{Info, OpDone, PmixValue, Proc, Status};
 
 macro_rules! functions {
     ($($field:ident = $symbol:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
@@ -22,7 +22,7 @@ macro_rules! functions {
         pub(crate) struct Functions {
             $(pub(crate) $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
             /// `PMIx_Value_free`, which is only a macro in older libraries.
-            pub(crate) free_value: Option<unsafe extern "C" fn(*mut Value, usize)>,
+            pub(crate) free_value: Option<unsafe extern "C" fn(*mut PmixValue, usize)>,
             /// `PMIx_Get_version`, for messages.
             pub(crate) version: Option<unsafe extern "C" fn() -> *const c_char>,
         }
@@ -47,7 +47,7 @@ macro_rules! functions {
                     },
                     free_value: {
                         let found = symbol(library, c"PMIx_Value_free");
-                        type Function = Option<unsafe extern "C" fn(*mut Value, usize)>;
+                        type Function = Option<unsafe extern "C" fn(*mut PmixValue, usize)>;
                         // SAFETY: as above; null is none.
                         unsafe { mem::transmute::<*mut c_void, Function>(found) }
                     },
@@ -60,8 +60,8 @@ macro_rules! functions {
 functions! {
     init = c"PMIx_Init": fn(*mut Proc, *mut Info, usize) -> Status;
     finalize = c"PMIx_Finalize": fn(*const Info, usize) -> Status;
-    get = c"PMIx_Get": fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> Status;
-    put = c"PMIx_Put": fn(u8, *const c_char, *mut Value) -> Status;
+    get = c"PMIx_Get": fn(*const Proc, *const c_char, *const Info, usize, *mut *mut PmixValue) -> Status;
+    put = c"PMIx_Put": fn(u8, *const c_char, *mut PmixValue) -> Status;
     commit = c"PMIx_Commit": fn() -> Status;
     fence = c"PMIx_Fence_nb": fn(*const Proc, usize, *const Info, usize, OpDone, *mut c_void) -> Status;
     abort = c"PMIx_Abort": fn(c_int, *const c_char, *mut Proc, usize) -> Status;

@@ -22,7 +22,7 @@ pub(crate) struct Proc {
 /// `pmix_value_t`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct Value {
+pub(crate) struct PmixValue {
     pub(crate) kind: u16,
     pub(crate) data: Data,
 }
@@ -44,7 +44,7 @@ pub(crate) union Data {
 pub(crate) struct Info {
     pub(crate) key: [c_char; 512],
     pub(crate) flags: u32,
-    pub(crate) value: Value,
+    pub(crate) value: PmixValue,
 }
 
 /// `pmix_op_cbfunc_t`.
@@ -89,7 +89,7 @@ impl Data {
     }
 }
 
-impl Value {
+impl PmixValue {
     pub(crate) const fn of_flag(flag: bool) -> Self {
         let mut data = Data { room: [0; 3] };
         data.flag = flag;
@@ -114,13 +114,13 @@ impl Info {
         Self {
             key: name,
             flags: 0,
-            value: Value::of_flag(true),
+            value: PmixValue::of_flag(true),
         }
     }
 }
 
 const _: () = {
     assert!(size_of::<Proc>() == 260);
-    assert!(size_of::<Value>() == 32 && core::mem::offset_of!(Value, data) == 8);
+    assert!(size_of::<PmixValue>() == 32 && core::mem::offset_of!(PmixValue, data) == 8);
     assert!(size_of::<Info>() == 552 && core::mem::offset_of!(Info, value) == 520);
 };

@@ -32,14 +32,14 @@ pub struct HostWord {
 
 /// An error in a text, and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct WordError {
     /// Characters before the position.
     pub at: usize,
     /// The message.
     pub what: String,
 }
 
-impl Fault {
+impl WordError {
     /// An error at a position.
     #[must_use]
     pub fn new(at: usize, what: impl Into<String>) -> Self {
@@ -93,7 +93,7 @@ pub fn split(list: &str) -> Vec<(usize, &str)> {
 ///
 /// # Errors
 /// The error and its position.
-pub fn read(text: &str) -> Result<HostWord, Fault> {
+pub fn read(text: &str) -> Result<HostWord, WordError> {
     let (user, rest) = match text.rsplit_once('@') {
         Some((user, rest)) => (Some(user), rest),
         None => (None, text),
@@ -118,24 +118,27 @@ pub fn read(text: &str) -> Result<HostWord, Fault> {
 ///
 /// # Errors
 /// The error and its position.
-pub fn slots(text: &str) -> Result<u32, Fault> {
+pub fn slots(text: &str) -> Result<u32, WordError> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
-        Ok(0) => Err(Fault::new(0, "a host that is named has at least one slot")),
+        Ok(0) => Err(WordError::new(
+            0,
+            "a host that is named has at least one slot",
+        )),
         Ok(number) if digits && number <= MOST_SLOTS => Ok(number),
         _ if digits => {
             let what = format!(
                 "{} slots are too many, expected at most {MOST_SLOTS}",
                 shown(text)
             );
-            Err(Fault::new(0, what))
+            Err(WordError::new(0, what))
         }
         _ => {
             let what = format!(
                 "`{}` is no number of slots; expected a number from 1",
                 shown(text)
             );
-            Err(Fault::new(0, what))
+            Err(WordError::new(0, what))
         }
     }
 }
@@ -147,18 +150,18 @@ const MOST_SLOTS: u32 = 1 << 22;
 /// no brackets or commas.
 #[must_use]
 pub fn packed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let mut runs: Vec<Run<'a>> = Vec::new();
+    let mut runs: Vec<NumberedNames<'a>> = Vec::new();
     for name in names {
         if !runs.last_mut().is_some_and(|run| run.takes(name)) {
-            runs.push(Run::of(name));
+            runs.push(NumberedNames::of(name));
         }
     }
-    let words: Vec<String> = runs.iter().map(Run::word).collect();
+    let words: Vec<String> = runs.iter().map(NumberedNames::word).collect();
     words.join(",")
 }
 
 /// Names with consecutive numbers.
-struct Run<'a> {
+struct NumberedNames<'a> {
     head: &'a str,
     /// Digits of each number.
     width: usize,
@@ -166,7 +169,7 @@ struct Run<'a> {
     last: u64,
 }
 
-impl<'a> Run<'a> {
+impl<'a> NumberedNames<'a> {
     fn of(name: &'a str) -> Self {
         // Longer digit strings are not numbers of hosts.
         let digits = name.bytes().rev().take_while(u8::is_ascii_digit);
@@ -187,7 +190,7 @@ impl<'a> Run<'a> {
     }
 
     fn takes(&mut self, name: &'a str) -> bool {
-        let next = Run::of(name);
+        let next = NumberedNames::of(name);
         let fits = self.width > 0
             && (next.head, next.width, next.first) == (self.head, self.width, self.last + 1);
         if fits {
@@ -210,18 +213,18 @@ impl<'a> Run<'a> {
 ///
 /// # Errors
 /// The error and its position.
-pub fn check_user(user: &str) -> Result<(), Fault> {
+pub fn check_user(user: &str) -> Result<(), WordError> {
     let fits = |letter: char| letter.is_alphanumeric() || "._-+@\\%".contains(letter);
     match user.chars().position(|letter| !fits(letter)) {
-        _ if user.is_empty() => Err(Fault::new(0, "a user's name stands before @")),
-        _ if user.starts_with('-') => Err(Fault::new(0, "a user's name does not begin with -")),
-        Some(at) => Err(Fault::new(at, letter_words(user, at, "a user's name"))),
+        _ if user.is_empty() => Err(WordError::new(0, "a user's name stands before @")),
+        _ if user.starts_with('-') => Err(WordError::new(0, "a user's name does not begin with -")),
+        Some(at) => Err(WordError::new(at, letter_words(user, at, "a user's name"))),
         None => Ok(()),
     }
 }
 
 /// The name and the text after its colon.
-fn halves(text: &str) -> Result<(&str, Option<&str>), Fault> {
+fn halves(text: &str) -> Result<(&str, Option<&str>), WordError> {
     if let Some(inner) = text.strip_prefix('[')
         && let Some((address, rest)) = inner.split_once(']')
         && address.contains(':')
@@ -232,7 +235,7 @@ fn halves(text: &str) -> Result<(&str, Option<&str>), Fault> {
             ("", _) => Ok((address, None)),
             (_, Some(count)) => Ok((address, Some(count))),
             (_, None) => {
-                Err(Fault::new(0, "expected :N behind an address in brackets").behind(behind))
+                Err(WordError::new(0, "expected :N behind an address in brackets").behind(behind))
             }
         };
     }
@@ -246,7 +249,7 @@ fn halves(text: &str) -> Result<(&str, Option<&str>), Fault> {
 }
 
 /// Checks an IPv6 address, which may have a zone: `fe80::1%eth0`.
-fn check_address(text: &str) -> Result<(), Fault> {
+fn check_address(text: &str) -> Result<(), WordError> {
     let (address, zone) = text.split_once('%').unwrap_or((text, "-"));
     let zone_fits = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     if address.parse::<Ipv6Addr>().is_ok() && !zone.is_empty() && zone.chars().all(zone_fits) {
@@ -256,11 +259,11 @@ fn check_address(text: &str) -> Result<(), Fault> {
         "`{}` is no IPv6 address; one with a number of slots is written [fe80::1]:2, a name with one a:2",
         shown(text)
     );
-    Err(Fault::new(0, what))
+    Err(WordError::new(0, what))
 }
 
 /// Expands the ranges of a name.
-fn names(text: &str) -> Result<Vec<String>, Fault> {
+fn names(text: &str) -> Result<Vec<String>, WordError> {
     if text.contains(':') {
         return Ok(vec![text.to_owned()]);
     }
@@ -274,7 +277,7 @@ fn names(text: &str) -> Result<Vec<String>, Fault> {
             .and_then(|inner| inner.split_once(']'));
         let Some((inner, behind)) = inner else {
             let what = "a bracket without its other one; a range is written n[01-16,20]";
-            return Err(Fault::new(0, what).behind(before));
+            return Err(WordError::new(0, what).behind(before));
         };
         let numbers = numbers(inner).map_err(|fault| fault.behind(before).behind("["))?;
         if all.len().saturating_mul(numbers.len()) > MOST_HOSTS {
@@ -295,16 +298,16 @@ fn names(text: &str) -> Result<Vec<String>, Fault> {
 }
 
 /// Checks that a resolver or a remote shell's configuration may have this name.
-fn check_name(text: &str) -> Result<(), Fault> {
+fn check_name(text: &str) -> Result<(), WordError> {
     let mut inside = false;
     let fits = |letter: char| {
         inside = (inside || letter == '[') && letter != ']';
         inside || letter.is_ascii_alphanumeric() || "._-]".contains(letter)
     };
     match text.chars().map(fits).position(|fits| !fits) {
-        _ if text.is_empty() => Err(Fault::new(0, "expected a host's name")),
-        _ if text.starts_with('-') => Err(Fault::new(0, "a host's name does not begin with -")),
-        Some(at) => Err(Fault::new(at, letter_words(text, at, "a host's name"))),
+        _ if text.is_empty() => Err(WordError::new(0, "expected a host's name")),
+        _ if text.starts_with('-') => Err(WordError::new(0, "a host's name does not begin with -")),
+        Some(at) => Err(WordError::new(at, letter_words(text, at, "a host's name"))),
         None => Ok(()),
     }
 }
@@ -316,11 +319,11 @@ fn letter_words(text: &str, at: usize, thing: &str) -> String {
 }
 
 /// The numbers in brackets, as they are written.
-fn numbers(text: &str) -> Result<Vec<String>, Fault> {
+fn numbers(text: &str) -> Result<Vec<String>, WordError> {
     let mut all = Vec::new();
     let mut at = 0;
     for part in text.split(',') {
-        let fault = |what| Fault::new(at, what);
+        let fault = |what| WordError::new(at, what);
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (from, to) = number(first).zip(number(last)).ok_or_else(|| {
             fault(format!(
@@ -335,7 +338,7 @@ fn numbers(text: &str) -> Result<Vec<String>, Fault> {
             return Err(fault(format!("{part}: both ends need as many digits")));
         }
         if to - from >= MOST_HOSTS.saturating_sub(all.len()) as u64 {
-            return Err(Fault::new(at, too_many().what));
+            return Err(WordError::new(at, too_many().what));
         }
         let width = if first.starts_with('0') {
             first.len()
@@ -355,8 +358,8 @@ fn number(text: &str) -> Option<u64> {
 
 /// The error for a list with too many names.
 #[must_use]
-pub fn too_many() -> Fault {
-    Fault::new(0, format!("more than {MOST_HOSTS} hosts"))
+pub fn too_many() -> WordError {
+    WordError::new(0, format!("more than {MOST_HOSTS} hosts"))
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ mod tests {
     use super::super::environment::FakeEnvironment;
     use super::*;
     use crate::hosts::Slots;
-    use crate::shepherd::fan_out::Target;
+    use crate::shepherd::fan_out::RemoteHost;
 
     const R: &str = r#"{"version": 1, "execution": {"R_lite": [{"rank": "0,2", "children": {"core": "0-3"}},
         {"rank": "1", "children": {"core": "0-1,8", "gpu": "0"}}], "starttime": 0.0, "expiration": 0.0,
@@ -144,7 +144,7 @@ mod tests {
             hosts,
             [("n1", cores(4)), ("n2", cores(3)), ("m7", cores(4))]
         );
-        let target = |name: &str| Target::named(0, name);
+        let target = |name: &str| RemoteHost::named(0, name);
         let step = found.step(&[target("m7"), target("n1")]);
         assert_eq!(step.unwrap(), ["flux", "exec", "--rank=2,0"]);
         assert_eq!(found.step(&[target("n1"), target("n9")]), None);

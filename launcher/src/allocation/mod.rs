@@ -24,7 +24,7 @@ pub(crate) use slurm::OPTIONS_OF_STEPS;
 
 use crate::failure::counted;
 use crate::hosts::{JobHost, Slots};
-use crate::shepherd::fan_out::Target;
+use crate::shepherd::fan_out::RemoteHost;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use recording::{ObserverEnvironment, RecordingEnvironment};
@@ -191,8 +191,8 @@ impl Allocation {
     }
 
     /// The command that starts a program on all these hosts at once, without the program.
-    pub(crate) fn step(&self, hosts: &[Target]) -> Option<Vec<String>> {
-        let is_plain = |host: &Target| host.user.is_none() && !host.is_relative();
+    pub(crate) fn step(&self, hosts: &[RemoteHost]) -> Option<Vec<String>> {
+        let is_plain = |host: &RemoteHost| host.user.is_none() && !host.is_relative();
         let names = hosts.iter().map(|host| host.name.as_str());
         let steps = self.steps.as_ref();
         match steps.filter(|_| hosts.iter().all(is_plain))? {

@@ -14,7 +14,7 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
-use wireup::{BOOT_VARIABLE, Boot, NodeMap, Ranks, StreamKey};
+use wireup::{BOOT_VARIABLE, Boot, JobStreamKey, NodeMap, Ranks};
 
 /// The descriptors that a rank inherits for the library get numbers from here on, since scripts use small ones.
 const PRIVATE_DESCRIPTORS_FROM: i32 = 100;
@@ -116,7 +116,7 @@ fn exec_rank(
         address: spawn_context.address.clone(),
         daemon_pid: spawn_context.daemon.as_raw().cast_unsigned(),
         network_key: Some(job.keys.network),
-        stream_key: Some(StreamKey(job.keys.stream)),
+        stream_key: Some(JobStreamKey(job.keys.stream)),
         over_hosts: job.far.is_some(),
         debugged: job.hold,
         crowded: job.crowded,

@@ -28,10 +28,10 @@ mod wait_query;
 pub(crate) use start::serve;
 #[cfg(test)]
 pub(crate) use sweep::Descendant;
-pub(crate) use sweep::{ProcessTree, signal_all};
+pub(crate) use sweep::{ProcessSnapshot, signal_all};
 pub(crate) use wait_query::LOOK_WITHIN;
 
-use crate::connection::{Connection, Disconnected};
+use crate::connection::{Disconnected, FrameConnection};
 use crate::failure::{FailureCause, RankFailure};
 use crate::job::NodeJob;
 use crate::link::{NodeEvent, NodePhase, Order};
@@ -142,7 +142,7 @@ struct Interests {
 struct Daemon {
     job: NodeJob,
     spawn_context: SpawnContext,
-    front: Connection,
+    front: FrameConnection,
     poller: Epoll,
     signals: SignalFd,
     listener: UnixListener,

@@ -11,7 +11,7 @@ use crate::link::{LONGEST_FRAME_BYTES, NodeEvent, Pairs};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
-use pmi::{Facts, Request, Server};
+use pmi::{ClientRequest, ClientSession, ProcessInfo};
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsRawFd, OwnedFd};
 use wireup::NodeMap;
@@ -31,7 +31,7 @@ pub(super) struct PmiServer {
 #[derive(Debug)]
 struct PmiConnection {
     socket: OwnedFd,
-    server: Server,
+    server: ClientSession,
     is_at_fence: bool,
     wants_room: bool,
 }
@@ -92,26 +92,26 @@ impl PmiServer {
     }
 
     /// Carries out a request as far as the server can; returns what the daemon must do.
-    fn carry_out(&mut self, local: u32, request: Request) -> Option<DaemonAction> {
+    fn carry_out(&mut self, local: u32, request: ClientRequest) -> Option<DaemonAction> {
         let Self {
             connections, store, ..
         } = &mut *self;
         let connection = connections.get_mut(local as usize)?.as_mut()?;
         match request {
-            Request::Put { key, value } => {
+            ClientRequest::Put { key, value } => {
                 let is_kept = store.put(key, value);
                 connection.server.answer_put(is_kept);
                 None
             }
-            Request::Get(key) => {
+            ClientRequest::Get(key) => {
                 let value = store.pairs.get(&key);
                 connection.server.answer_get(value.map(String::as_str));
                 None
             }
-            Request::Abort { code, message } => Some(DaemonAction::Abort(code, message)),
-            Request::Init => Some(DaemonAction::Note(true)),
-            Request::Finalize => Some(DaemonAction::Note(false)),
-            Request::Fence => {
+            ClientRequest::Abort { code, message } => Some(DaemonAction::Abort(code, message)),
+            ClientRequest::Init => Some(DaemonAction::Note(true)),
+            ClientRequest::Finalize => Some(DaemonAction::Note(false)),
+            ClientRequest::Fence => {
                 connection.is_at_fence = true;
                 self.check_fence()
             }
@@ -193,14 +193,14 @@ impl Daemon {
     pub(super) fn open_pmi(&mut self, local: u32, socket: OwnedFd) -> Result<(), Errno> {
         let event = interest(EpollFlags::EPOLLIN, Token::Pmi(local));
         self.poller.add(&socket, event)?;
-        let facts = Facts {
+        let facts = ProcessInfo {
             size: self.pmi.size,
             app: self.job.ranks[local as usize].app,
             job: format!("rmpi-{:x}", self.job.keys.job),
         };
         self.pmi.connections.push(Some(PmiConnection {
             socket,
-            server: Server::new(facts),
+            server: ClientSession::new(facts),
             is_at_fence: false,
             wants_room: false,
         }));

@@ -3,7 +3,7 @@
 //! adds the environment variables of the host.
 
 use crate::affinity::{AffinityStrength, Policy, affinities};
-use crate::cpus::{Cpus, quota};
+use crate::cpus::{CpuList, quota};
 use crate::failure::counted;
 use crate::job::{JobProgram, NodeJob, RemoteSetup};
 use crate::plan;
@@ -79,7 +79,7 @@ fn find(program: &mut JobProgram) -> Result<(), NoProgram> {
 
 /// Assigns CPUs to the ranks; describes the result, if the user asked for that.
 fn place(job: &mut NodeJob, far: RemoteSetup) -> Vec<String> {
-    let cpus = Cpus::allowed();
+    let cpus = CpuList::allowed();
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
     let topology = plan::described(&cpus);
     let policy = Policy {
@@ -102,7 +102,7 @@ fn place(job: &mut NodeJob, far: RemoteSetup) -> Vec<String> {
             told.push(format!("rank {} {}", placed.rank, place.words(&topology)));
         }
         placed.preferred = place.strength == AffinityStrength::Preferred;
-        placed.cpus = (place.strength != AffinityStrength::Free).then(|| Cpus::new(place.cpus));
+        placed.cpus = (place.strength != AffinityStrength::Free).then(|| CpuList::new(place.cpus));
     }
     let all = u64::from(own) + u64::from(far.beside.ranks());
     let crowded = all > granted as u64 || job.ranks.iter().any(|placed| placed.preferred);

@@ -15,7 +15,7 @@ use super::termination::Termination;
 use super::wait_query::WaitQuery;
 use super::{Daemon, Interests, SCRATCH_BYTES, Token, control, interest};
 use crate::cli::StdinTarget;
-use crate::connection::Connection;
+use crate::connection::FrameConnection;
 use crate::failure::counted;
 use crate::front;
 use crate::job::{NodeJob, random_u64};
@@ -43,7 +43,7 @@ const DESCRIPTORS_PER_RANK: u64 = 4;
 const DESCRIPTORS_BESIDES: u64 = 40;
 
 /// Runs the node daemon in this process, which was forked for it: serves the job that the front sends over `front`.
-pub(crate) fn serve(mut front: Connection) -> u8 {
+pub(crate) fn serve(mut front: FrameConnection) -> u8 {
     match begin(&mut front) {
         Ok(Some((job, resources))) => {
             let mut daemon = Daemon::new(job, front, resources);
@@ -62,7 +62,7 @@ pub(crate) fn serve(mut front: Connection) -> u8 {
     }
 }
 
-fn begin(front: &mut Connection) -> Result<Option<(NodeJob, DaemonResources)>, NoProgram> {
+fn begin(front: &mut FrameConnection) -> Result<Option<(NodeJob, DaemonResources)>, NoProgram> {
     let broken = |words| NoProgram { words, code: 1 };
     detach()
         .map_err(said("leave the terminal"))
@@ -92,7 +92,7 @@ fn begin(front: &mut Connection) -> Result<Option<(NodeJob, DaemonResources)>, N
 }
 
 /// Waits for the job and its programs.
-fn receive_job(front: &mut Connection) -> Result<Option<Box<NodeJob>>, String> {
+fn receive_job(front: &mut FrameConnection) -> Result<Option<Box<NodeJob>>, String> {
     let mut told = Vec::new();
     loop {
         match receive_order(front)? {
@@ -112,7 +112,7 @@ fn other_release() -> String {
 
 /// Waits for the next order before ranks are started: programs, job, or start. `None`: the front is gone, or has
 /// given up the job.
-fn receive_order(front: &mut Connection) -> Result<Option<Order>, String> {
+fn receive_order(front: &mut FrameConnection) -> Result<Option<Order>, String> {
     let mut scratch = vec![0; SCRATCH_BYTES];
     loop {
         match Order::take(&mut front.inbox) {
@@ -157,7 +157,7 @@ struct DaemonResources {
 }
 
 impl DaemonResources {
-    fn get(job: &NodeJob, front: &Connection) -> Result<Self, String> {
+    fn get(job: &NodeJob, front: &FrameConnection) -> Result<Self, String> {
         let files = enough_descriptors(job.local_size(), job.input)?;
         let blocked = block_child_signal().map_err(said("watch its children"))?;
         let address = format!("rmpi-{}-{:08x}", std::process::id(), random_u64()? >> 32);
@@ -204,7 +204,7 @@ impl DaemonResources {
 }
 
 impl Daemon {
-    fn new(job: NodeJob, front: Connection, resources: DaemonResources) -> Self {
+    fn new(job: NodeJob, front: FrameConnection, resources: DaemonResources) -> Self {
         let DaemonResources {
             spawn_context,
             poller,

@@ -18,9 +18,9 @@ pub(crate) struct Descendant {
 /// Snapshot of all processes by parent. Queries that belong together use one snapshot, since processes may be created
 /// between two.
 #[derive(Debug, Default)]
-pub(crate) struct ProcessTree(HashMap<u32, Vec<Descendant>>);
+pub(crate) struct ProcessSnapshot(HashMap<u32, Vec<Descendant>>);
 
-impl ProcessTree {
+impl ProcessSnapshot {
     /// Takes a snapshot of `/proc`.
     pub(crate) fn now() -> Self {
         processes().collect()
@@ -42,7 +42,7 @@ impl ProcessTree {
     }
 }
 
-impl FromIterator<(Descendant, u32)> for ProcessTree {
+impl FromIterator<(Descendant, u32)> for ProcessSnapshot {
     fn from_iter<T: IntoIterator<Item = (Descendant, u32)>>(processes: T) -> Self {
         let mut tree = Self::default();
         for (process, parent) in processes {
@@ -54,7 +54,7 @@ impl FromIterator<(Descendant, u32)> for ProcessTree {
 
 /// All descendants of `ancestors` now, excluding these.
 pub(crate) fn descendants(ancestors: &[u32]) -> Vec<Descendant> {
-    ProcessTree::now().below(ancestors)
+    ProcessSnapshot::now().below(ancestors)
 }
 
 /// Sends a signal to every descendant of this process; returns those that were alive.

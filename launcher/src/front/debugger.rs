@@ -6,7 +6,7 @@
 //! debugger writes to a pipe by its path below `/proc`.
 
 use super::Gdb;
-use crate::mpir::{self, Name, Starter, State, Table, ToolWords};
+use crate::mpir::{self, DebugState, Name, ProcessTable, Starter, ToolWords};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::unistd::{pipe2, read};
@@ -75,7 +75,7 @@ impl Debugger {
 
     /// Stops in the debugger's breakpoint: all ranks have a process.
     pub(crate) fn spawned(&mut self) {
-        self.starter.tell(State::Spawned);
+        self.starter.tell(DebugState::Spawned);
     }
 
     /// The program that the debugger wants started on each host, if it has set one.
@@ -93,7 +93,7 @@ impl Debugger {
     /// Reports to the debugger that the job is being ended, with the reason.
     pub(crate) fn aborting(&mut self, why: &str) {
         self.starter.name_cause(why);
-        self.starter.tell(State::Aborting);
+        self.starter.tell(DebugState::Aborting);
     }
 
     /// Readable when a debugger has written to the FIFO.
@@ -152,7 +152,7 @@ pub(crate) struct Processes {
     programs: Vec<(Name, u32)>,
     /// Paths of programs that differ on some hosts.
     elsewhere: Vec<Name>,
-    table: Option<Table>,
+    table: Option<ProcessTable>,
 }
 
 impl Processes {
@@ -185,9 +185,9 @@ impl Processes {
         }
     }
 
-    fn table(&mut self) -> &mut Table {
+    fn table(&mut self) -> &mut ProcessTable {
         let programs = &self.programs;
-        self.table.get_or_insert_with(|| Table::of(programs))
+        self.table.get_or_insert_with(|| ProcessTable::of(programs))
     }
 
     /// Sets the processes of these ranks of a node; returns whether all ranks have one now.

@@ -22,7 +22,7 @@ pub(crate) use files::Files;
 pub(crate) use gdb::{Gdb, RemoteTarget};
 use loss::clear_up;
 pub(crate) use loss::{wait_or_clear_up, words_of};
-pub(crate) use nodes::{Node, NodeMessage, Nodes};
+pub(crate) use nodes::{JobNode, NodeMessage, Nodes};
 pub(crate) use phases::{PhaseTimes, now};
 pub(crate) use query_server::QueryServer;
 pub(crate) use signals::Signals;

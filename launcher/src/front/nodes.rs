@@ -4,7 +4,7 @@
 
 use super::node_exchange::{NodeExchange, RoutedOrder};
 use super::now;
-use crate::connection::{Connection, Disconnected};
+use crate::connection::{Disconnected, FrameConnection};
 use crate::link::{Garbled, Inbox, NodeEvent, NodePhase, NodeSummary, Order};
 use crate::shepherd::protocol::{DownMessage, NodeLoss, UpMessage};
 use crate::strided_ranks::StridedRanks;
@@ -15,7 +15,7 @@ use wireup::ByNode;
 /// All nodes of a job, by their numbers in its list of hosts.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    all: Vec<Node>,
+    all: Vec<JobNode>,
     links: Vec<NodeLink>,
     exchange: NodeExchange,
     counts: NodeCounts,
@@ -33,7 +33,7 @@ struct ReportedOnce {
 /// A child process of the front over which nodes are reached.
 #[derive(Debug)]
 struct NodeLink {
-    connection: Connection,
+    connection: FrameConnection,
     process: u32,
     /// It is the shepherd of a job over several hosts, not a daemon.
     is_shepherd: bool,
@@ -54,7 +54,7 @@ pub(crate) enum NodeMessage {
 
 /// One node.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct JobNode {
     /// The link over which it is reached.
     link: usize,
     /// Bytes of its daemon that were not parsed yet.
@@ -82,7 +82,7 @@ pub(crate) struct Node {
 /// One more than the last phase.
 const PHASES: usize = NodePhase::Ended as usize + 1;
 
-impl Node {
+impl JobNode {
     /// A new node. `reads`: some of its ranks read standard input.
     pub(crate) fn new(host: String, reads: bool) -> Self {
         Self {
@@ -134,15 +134,15 @@ struct NodeCounts {
 }
 
 impl NodeCounts {
-    fn add(&mut self, node: &Node) {
+    fn add(&mut self, node: &JobNode) {
         self.count(node, |number| *number += 1);
     }
 
-    fn remove(&mut self, node: &Node) {
+    fn remove(&mut self, node: &JobNode) {
         self.count(node, |number| *number -= 1);
     }
 
-    fn count(&mut self, node: &Node, step: impl Fn(&mut usize)) {
+    fn count(&mut self, node: &JobNode, step: impl Fn(&mut usize)) {
         if node.reads {
             step(&mut self.reading);
         }
@@ -188,7 +188,12 @@ impl Nodes {
     }
 
     /// Adds a process over which the nodes are reached that are added next.
-    pub(crate) fn add_link(&mut self, connection: Connection, process: u32, is_shepherd: bool) {
+    pub(crate) fn add_link(
+        &mut self,
+        connection: FrameConnection,
+        process: u32,
+        is_shepherd: bool,
+    ) {
         self.links.push(NodeLink {
             connection,
             process,
@@ -199,13 +204,13 @@ impl Nodes {
     }
 
     /// Adds a node that is reached over the last link.
-    pub(crate) fn add(&mut self, node: Node) {
+    pub(crate) fn add(&mut self, node: JobNode) {
         let link = self.links.len().saturating_sub(1);
         if let Some(link) = self.links.last_mut() {
             link.living += 1;
         }
         self.counts.add(&node);
-        self.all.push(Node { link, ..node });
+        self.all.push(JobNode { link, ..node });
         self.exchange.add();
     }
 
@@ -248,7 +253,7 @@ impl Nodes {
 
     /// The nodes that have not ended.
     pub(crate) fn living(&self) -> impl Iterator<Item = usize> {
-        let living = |(_, node): &(usize, &Node)| node.gone.is_none();
+        let living = |(_, node): &(usize, &JobNode)| node.gone.is_none();
         (0..)
             .zip(&self.all)
             .filter(living)
@@ -624,20 +629,20 @@ mod tests {
     use proptest::prelude::*;
 
     /// Nodes, of which these read input, and the daemons' ends of the connections.
-    fn nodes(reads: &[bool]) -> (Nodes, Vec<Connection>) {
+    fn nodes(reads: &[bool]) -> (Nodes, Vec<FrameConnection>) {
         let count = u32::try_from(reads.len()).unwrap();
         let mut nodes = Nodes::of(wireup::NodeMap::new(0..count).unwrap().by_node());
         let mut daemons = Vec::new();
         for (number, reads) in (0..).zip(reads) {
-            let (ours, theirs) = Connection::pair().unwrap();
+            let (ours, theirs) = FrameConnection::pair().unwrap();
             nodes.add_link(ours, 100 + number, false);
-            nodes.add(Node::new(format!("n{number}"), *reads));
+            nodes.add(JobNode::new(format!("n{number}"), *reads));
             daemons.push(theirs);
         }
         (nodes, daemons)
     }
 
-    fn orders(daemon: &mut Connection) -> Vec<Order> {
+    fn orders(daemon: &mut FrameConnection) -> Vec<Order> {
         let _ = daemon.fill(&mut [0; 4096]);
         std::iter::from_fn(|| Order::take(&mut daemon.inbox).unwrap()).collect()
     }
@@ -877,12 +882,12 @@ mod tests {
     }
 
     /// Nodes with a rank each behind one shepherd, and the shepherd's end of the connection.
-    fn over_hosts(count: u32) -> (Nodes, Connection) {
+    fn over_hosts(count: u32) -> (Nodes, FrameConnection) {
         let mut nodes = Nodes::of(wireup::NodeMap::new(0..count).unwrap().by_node());
-        let (ours, theirs) = Connection::pair().unwrap();
+        let (ours, theirs) = FrameConnection::pair().unwrap();
         nodes.add_link(ours, 100, true);
         for number in 0..count {
-            nodes.add(Node::new(format!("n{number}"), true));
+            nodes.add(JobNode::new(format!("n{number}"), true));
         }
         (nodes, theirs)
     }

@@ -6,7 +6,7 @@
 //! reply is reported as such.
 
 use super::{Front, Nodes};
-use crate::connection::{Connection, Disconnected};
+use crate::connection::{Disconnected, FrameConnection};
 use crate::daemon::LOOK_WITHIN;
 use crate::link::{Order, WaitReport};
 use nix::poll::{PollFd, PollFlags};
@@ -36,7 +36,7 @@ pub(crate) struct QueryServer {
 }
 
 struct QueryClient {
-    connection: Connection,
+    connection: FrameConnection,
     look: Option<PendingQuery>,
     /// When it is disconnected for silence.
     until: Instant,
@@ -107,7 +107,7 @@ impl QueryServer {
             return;
         }
         let both_ways =
-            |socket: UnixStream| Connection::over(socket.try_clone()?.into(), socket.into());
+            |socket: UnixStream| FrameConnection::over(socket.try_clone()?.into(), socket.into());
         // If it cannot be served, it is closed.
         self.client = both_ways(socket).ok().map(|mut connection| {
             introduce(self.job, nodes, &mut connection.outbox);
@@ -267,12 +267,12 @@ mod tests {
     use wireup::NodeMap;
 
     /// Two nodes with a rank each, and the daemons' ends of the connections.
-    fn nodes() -> (Nodes, Vec<Connection>) {
+    fn nodes() -> (Nodes, Vec<FrameConnection>) {
         let mut nodes = Nodes::of(NodeMap::new(0..2).unwrap().by_node());
         let daemons = (0..2).map(|number| {
-            let (ours, theirs) = Connection::pair().unwrap();
+            let (ours, theirs) = FrameConnection::pair().unwrap();
             nodes.add_link(ours, 100, false);
-            nodes.add(Node::new(format!("h{number}"), false));
+            nodes.add(JobNode::new(format!("h{number}"), false));
             theirs
         });
         let daemons = daemons.collect();

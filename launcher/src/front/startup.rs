@@ -4,7 +4,7 @@
 
 use super::nodes::{NodeMessage, Nodes};
 use super::signals::ENDING;
-use crate::connection::{Connection, Disconnected};
+use crate::connection::{Disconnected, FrameConnection};
 use crate::link::{Garbled, Inbox, NodeEvent};
 use crate::shepherd::protocol::{HostFacts, UpMessage};
 use nix::errno::Errno;
@@ -258,7 +258,7 @@ fn ended() -> Problem {
 
 /// Waits until each host has reported its facts, or why it cannot be reached.
 pub(crate) fn facts(
-    connection: &mut Connection,
+    connection: &mut FrameConnection,
     names: &[String],
     patience: &mut StartupWait<'_>,
 ) -> Result<Vec<HostFacts>, StartFailure> {

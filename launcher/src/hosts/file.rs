@@ -15,7 +15,7 @@
 
 use super::JobHost;
 use super::merge::{Bare, Mention, merge};
-use remote_shell::word::{self, Count, Fault, MOST_HOSTS, shown};
+use remote_shell::word::{self, Count, MOST_HOSTS, WordError, shown};
 use std::collections::HashSet;
 use std::iter::Peekable;
 use std::str::Chars;
@@ -219,7 +219,7 @@ impl Content {
             Some(text) => (text, true),
             None => (first.text.as_str(), false),
         };
-        let at = |fault: Fault| (place.plus(fault.at + usize::from(is_out)), fault.what);
+        let at = |fault: WordError| (place.plus(fault.at + usize::from(is_out)), fault.what);
         let word = word::read(text).map_err(at)?;
         if is_out {
             self.out.extend(word.names);
@@ -302,7 +302,7 @@ impl LineOptions {
             _ => return wrong(key.place, no_key(name)),
         };
         let text = value.text.as_str();
-        let at = |fault: Fault| {
+        let at = |fault: WordError| {
             (
                 value.place.plus(fault.at),
                 format!("{name}={}: {}", shown(text), fault.what),

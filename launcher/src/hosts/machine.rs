@@ -3,7 +3,7 @@
 //! as if they were on one host. Pure.
 
 use super::{JobHost, Slots};
-use crate::cpus::Cpus;
+use crate::cpus::CpuList;
 use crate::failure::counted;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ pub(crate) struct HostMachine {
     /// Boot id of its kernel, unique per machine and boot; empty if unknown.
     pub(crate) boot: String,
     /// CPUs that a job may use there.
-    pub(crate) mask: Cpus,
+    pub(crate) mask: CpuList,
 }
 
 impl HostMachine {
@@ -23,7 +23,7 @@ impl HostMachine {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
         Self {
             boot: boot.unwrap_or_default().trim().to_owned(),
-            mask: Cpus::allowed(),
+            mask: CpuList::allowed(),
         }
     }
 
@@ -181,7 +181,7 @@ mod tests {
     fn machine(boot: &str, mask: &[u32]) -> HostMachine {
         HostMachine {
             boot: boot.to_owned(),
-            mask: Cpus::new(mask.to_vec()),
+            mask: CpuList::new(mask.to_vec()),
         }
     }
 

@@ -5,7 +5,7 @@ use super::{JobHost, JobHosts, Slots, loads};
 use crate::affinity::{Binding, RankAffinity, affinities};
 use crate::cli::JobRequest;
 use crate::failure::counted;
-use crate::topology::{Topology, ranges};
+use crate::topology::{CpuTopology, ranges};
 
 /// Most ranks whose CPUs are shown without an option.
 const FEW_RANKS: u32 = 16;
@@ -158,7 +158,7 @@ fn advice(hosts: &JobHosts) -> String {
 }
 
 /// The CPUs that each rank would get if all hosts were like this one.
-fn places_of(request: &JobRequest, hosts: &JobHosts, topology: &Topology) -> Vec<String> {
+fn places_of(request: &JobRequest, hosts: &JobHosts, topology: &CpuTopology) -> Vec<String> {
     let policy = request.policy(false);
     let of_host = |load: &u32| affinities(topology, *load, policy).into_iter();
     let mut places: Vec<_> = loads(hosts.list.len(), &hosts.rank_hosts)

@@ -4,7 +4,7 @@
 use super::{HostMachine, JobHost, JobHosts, Slots, loads};
 use crate::allocation::Allocation;
 use crate::cli::{JobLimits, JobRequest, UsageError};
-use crate::cpus::Cpus;
+use crate::cpus::CpuList;
 use crate::failure::counted;
 use ring::layout::MAX_LOCAL_RANKS;
 
@@ -47,7 +47,7 @@ impl JobRequest {
         let cpus = u32::try_from(room.cpus.max(1)).unwrap_or(u32::MAX);
         let here = HostMachine {
             boot: own.to_owned(),
-            mask: Cpus::new(vec![0]),
+            mask: CpuList::new(vec![0]),
         };
         let count = hosts.list.len();
         let slots = super::slots(&hosts.list, &vec![&here; count], &vec![cpus; count]);

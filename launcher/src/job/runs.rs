@@ -9,13 +9,13 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 #[derive(Serialize, Deserialize)]
-struct Run {
+struct RankRun {
     ranks: StridedRanks,
     /// One of them; its rank is ignored.
     like: PlacedRank,
 }
 
-impl Run {
+impl RankRun {
     fn of(placed: &PlacedRank) -> Self {
         Self {
             ranks: StridedRanks::of(placed.rank),
@@ -46,22 +46,22 @@ impl Run {
 }
 
 pub(super) fn serialize<S: Serializer>(ranks: &[PlacedRank], out: S) -> Result<S::Ok, S::Error> {
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<RankRun> = Vec::new();
     for placed in ranks {
         if !runs.last_mut().is_some_and(|run| run.takes(placed)) {
-            runs.push(Run::of(placed));
+            runs.push(RankRun::of(placed));
         }
     }
     runs.serialize(out)
 }
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PlacedRank>, D::Error> {
-    let runs = Vec::<Run>::deserialize(from)?;
+    let runs = Vec::<RankRun>::deserialize(from)?;
     let count: u64 = runs.iter().map(|run| u64::from(run.ranks.count)).sum();
     if count > u64::from(MAX_LOCAL_RANKS) {
         return Err(D::Error::custom("there are more ranks than a node holds"));
     }
-    let ranks = runs.into_iter().flat_map(Run::placed);
+    let ranks = runs.into_iter().flat_map(RankRun::placed);
     let ranks: Option<Vec<PlacedRank>> = ranks.collect();
     ranks.ok_or_else(|| D::Error::custom("a rank's number is too large"))
 }
@@ -69,7 +69,7 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Plac
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpus::Cpus;
+    use crate::cpus::CpuList;
     use proptest::prelude::*;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -79,7 +79,7 @@ mod tests {
         PlacedRank {
             rank,
             app,
-            cpus: cpu.map(|cpu| Cpus::new(vec![cpu])),
+            cpus: cpu.map(|cpu| CpuList::new(vec![cpu])),
             preferred: false,
         }
     }
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn what_is_no_list_of_ranks_is_refused() {
         let read = |step, count| {
-            let mut run = Run::of(&placed(u32::MAX - 1, 0, None));
+            let mut run = RankRun::of(&placed(u32::MAX - 1, 0, None));
             (run.ranks.step, run.ranks.count) = (step, count);
             let bytes = postcard::to_allocvec(&[run].as_slice()).unwrap();
             postcard::from_bytes::<Ranks>(&bytes)

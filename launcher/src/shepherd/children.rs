@@ -6,8 +6,8 @@ use super::cleanup::{CleanupAction, DaemonCleanup};
 use super::shell::ShellExit;
 use super::step_command::StepCommand;
 use crate::allocation::OPTIONS_OF_STEPS;
-use crate::connection::Connection;
-use crate::daemon::ProcessTree;
+use crate::connection::FrameConnection;
+use crate::daemon::ProcessSnapshot;
 use crate::program::cause;
 use crate::spawn::{self, ChildExit, ChildSetup, Reaped};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -42,7 +42,7 @@ pub(super) enum ShellStream {
 struct ChildConnection {
     /// Pid of the shell; `None` for a connection.
     pid: Option<u32>,
-    connection: Connection,
+    connection: FrameConnection,
     complaints: Option<OwnedFd>,
     said: Vec<u8>,
     /// When it closed its output.
@@ -118,7 +118,7 @@ impl Children {
 
     /// Adds the connection of a shepherd that a step started.
     pub(super) fn adopt(&mut self, number: usize, stream: TcpStream) -> std::io::Result<()> {
-        let connection = Connection::over(stream.try_clone()?.into(), stream.into())?;
+        let connection = FrameConnection::over(stream.try_clone()?.into(), stream.into())?;
         self.running
             .insert(number, ChildConnection::new(None, connection, None));
         Ok(())
@@ -131,7 +131,7 @@ impl Children {
     }
 
     /// The connections that can be written.
-    pub(super) fn connections(&mut self) -> impl Iterator<Item = (usize, &mut Connection)> {
+    pub(super) fn connections(&mut self) -> impl Iterator<Item = (usize, &mut FrameConnection)> {
         let open = self.running.iter_mut();
         let open = open.filter(|(_, shell)| shell.closed.is_none());
         open.map(|(number, shell)| (*number, &mut shell.connection))
@@ -146,7 +146,7 @@ impl Children {
     }
 
     /// The connections to poll for room.
-    pub(super) fn writing(&self) -> impl Iterator<Item = &Connection> {
+    pub(super) fn writing(&self) -> impl Iterator<Item = &FrameConnection> {
         let open = self.running.values().filter(|shell| shell.closed.is_none());
         open.map(|shell| &shell.connection)
     }
@@ -327,12 +327,12 @@ impl Children {
     /// Descendants of this process except the shells and theirs.
     fn leftovers(&self) -> Vec<u32> {
         let shells: Vec<u32> = self.pids().collect();
-        left_in(&ProcessTree::now(), std::process::id(), &shells)
+        left_in(&ProcessSnapshot::now(), std::process::id(), &shells)
     }
 }
 
 /// Descendants of a process in this snapshot except its shells and theirs.
-fn left_in(tree: &ProcessTree, process: u32, shells: &[u32]) -> Vec<u32> {
+fn left_in(tree: &ProcessSnapshot, process: u32, shells: &[u32]) -> Vec<u32> {
     let below = |ancestors: &[u32]| tree.below(ancestors).into_iter().map(|one| one.pid);
     let kept: HashSet<u32> = below(shells).chain(shells.iter().copied()).collect();
     below(&[process])
@@ -344,7 +344,7 @@ fn left_in(tree: &ProcessTree, process: u32, shells: &[u32]) -> Vec<u32> {
 pub(super) struct Spawned {
     pub(super) pid: u32,
     /// Its standard output and input.
-    pub(super) connection: Connection,
+    pub(super) connection: FrameConnection,
     /// Its standard error.
     pub(super) complaints: OwnedFd,
 }
@@ -370,7 +370,7 @@ pub(super) fn spawn(words: &[String]) -> Result<Spawned, ShellExit> {
         return Err(not_started(std::io::Error::other("it has no pipes")));
     };
     let complaints = OwnedFd::from(complaints);
-    let connection = Connection::over(from.into(), to.into()).map_err(not_started)?;
+    let connection = FrameConnection::over(from.into(), to.into()).map_err(not_started)?;
     do_not_block(&complaints).map_err(not_started)?;
     Ok(Spawned {
         pid: child.id(),
@@ -380,7 +380,7 @@ pub(super) fn spawn(words: &[String]) -> Result<Spawned, ShellExit> {
 }
 
 impl ChildConnection {
-    fn new(pid: Option<u32>, connection: Connection, complaints: Option<OwnedFd>) -> Self {
+    fn new(pid: Option<u32>, connection: FrameConnection, complaints: Option<OwnedFd>) -> Self {
         Self {
             pid,
             connection,
@@ -449,7 +449,7 @@ mod tests {
             (50, 1),
             (10, 1),
         ];
-        let tree: ProcessTree = parents.into_iter().map(process).collect();
+        let tree: ProcessSnapshot = parents.into_iter().map(process).collect();
         let mut left = left_in(&tree, 10, &[20, 30]);
         left.sort_unstable();
         assert_eq!(left, [41, 42]);
@@ -460,7 +460,7 @@ mod tests {
     fn a_number_that_two_had_during_the_look_ends_no_search() {
         let zombie = false;
         let process = |(pid, parent)| (Descendant { pid, zombie }, parent);
-        let tree: ProcessTree = [(2, 1), (3, 2), (2, 3)].into_iter().map(process).collect();
+        let tree: ProcessSnapshot = [(2, 1), (3, 2), (2, 3)].into_iter().map(process).collect();
         assert_eq!(tree.below(&[1]).len(), 2);
     }
 }

@@ -8,7 +8,7 @@ pub(crate) const FAN_OUT: usize = 32;
 
 /// A host to be reached by a remote shell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Target {
+pub(crate) struct RemoteHost {
     /// Its node in the job.
     pub(crate) node: u32,
     /// Its name for the host that starts it.
@@ -19,7 +19,7 @@ pub(crate) struct Target {
     pub(crate) port: Option<u16>,
 }
 
-impl Target {
+impl RemoteHost {
     /// A host of this name, without user and port.
     pub(crate) fn named(node: u32, name: impl Into<String>) -> Self {
         Self {
@@ -38,14 +38,14 @@ impl Target {
 }
 
 /// Puts relative names first, which only the host that starts the job can use.
-pub(crate) fn in_order(mut targets: Vec<Target>) -> Vec<Target> {
+pub(crate) fn in_order(mut targets: Vec<RemoteHost>) -> Vec<RemoteHost> {
     targets.sort_by_key(|target| !target.is_relative());
     targets
 }
 
 /// Divides hosts among the children of this shepherd: the first of each part is a child, which starts the rest of its
 /// part. Hosts with relative names, which come first, are parts of their own.
-pub(crate) fn parts(targets: &[Target]) -> Vec<&[Target]> {
+pub(crate) fn parts(targets: &[RemoteHost]) -> Vec<&[RemoteHost]> {
     let own = targets.iter().take_while(|target| target.is_relative());
     let (own, others) = targets.split_at(own.count());
     let count = others.len().min(FAN_OUT);
@@ -58,16 +58,16 @@ pub(crate) fn parts(targets: &[Target]) -> Vec<&[Target]> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TreePosition<'a> {
     /// The host that starts it; `None`: the front's.
-    pub(super) parent: Option<&'a Target>,
+    pub(super) parent: Option<&'a RemoteHost>,
     /// The hosts that it starts, directly or not.
-    pub(super) below: &'a [Target],
+    pub(super) below: &'a [RemoteHost],
 }
 
 /// Finds the position of a node.
-pub(super) fn position_of(mut targets: &[Target], node: u32) -> Option<TreePosition<'_>> {
+pub(super) fn position_of(mut targets: &[RemoteHost], node: u32) -> Option<TreePosition<'_>> {
     let mut parent = None;
     loop {
-        let has_it = |part: &&[Target]| part.iter().any(|target| target.node == node);
+        let has_it = |part: &&[RemoteHost]| part.iter().any(|target| target.node == node);
         let part = parts(targets).into_iter().find(has_it)?;
         let (first, below) = part.split_first()?;
         if first.node == node {
@@ -81,14 +81,18 @@ pub(super) fn position_of(mut targets: &[Target], node: u32) -> Option<TreePosit
 mod tests {
     use super::*;
 
-    fn targets(count: u32) -> Vec<Target> {
-        let target = |node| Target::named(node, format!("n{node}"));
+    fn targets(count: u32) -> Vec<RemoteHost> {
+        let target = |node| RemoteHost::named(node, format!("n{node}"));
         (0..count).map(target).collect()
     }
 
     #[test]
     fn everybody_finds_who_starts_it_and_what_it_starts() {
-        fn look<'a>(all: &'a [Target], parent: Option<&'a Target>, here: &'a [Target]) -> usize {
+        fn look<'a>(
+            all: &'a [RemoteHost],
+            parent: Option<&'a RemoteHost>,
+            here: &'a [RemoteHost],
+        ) -> usize {
             let each = parts(here).into_iter().map(|part| {
                 let below = &part[1..];
                 assert_eq!(
@@ -117,7 +121,7 @@ mod tests {
 
     #[test]
     fn every_host_is_started_once_and_nobody_starts_too_many() {
-        fn depth(targets: &[Target], seen: &mut Vec<u32>) -> u32 {
+        fn depth(targets: &[RemoteHost], seen: &mut Vec<u32>) -> u32 {
             let parts = parts(targets);
             assert!(parts.len() <= FAN_OUT);
             let below = parts.iter().map(|part| {

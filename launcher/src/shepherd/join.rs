@@ -4,7 +4,7 @@
 
 use super::handshake::{self, StepListener};
 use super::step::StepDescription;
-use crate::connection::Connection;
+use crate::connection::FrameConnection;
 use crate::front;
 use crate::program::cause;
 use nix::ifaddrs::getifaddrs;
@@ -29,7 +29,7 @@ const MOST_ADDRESSES: usize = 16;
 pub(super) const NO_WAY: &str = "cannot connect to the host of rmpiexec";
 
 /// Returns the connection to the shepherd above, and the listener for those below, if there are any.
-pub(super) fn join(input: OwnedFd) -> Result<(Connection, Option<StepListener>), String> {
+pub(super) fn join(input: OwnedFd) -> Result<(FrameConnection, Option<StepListener>), String> {
     let call = hear(&input)?;
     drop(input);
     let name = call.variable.as_ref().and_then(|it| std::env::var(it).ok());
@@ -56,7 +56,7 @@ pub(super) fn join(input: OwnedFd) -> Result<(Connection, Option<StepListener>),
     )?;
     let connection = stream
         .try_clone()
-        .and_then(|from| Connection::over(from.into(), stream.into()));
+        .and_then(|from| FrameConnection::over(from.into(), stream.into()));
     Ok((connection.map_err(|error| cause(&error))?, listener))
 }
 

@@ -26,7 +26,7 @@ pub(crate) mod step;
 mod step_command;
 pub(crate) mod tree;
 
-use crate::connection::{Connection, Disconnected};
+use crate::connection::{Disconnected, FrameConnection};
 use crate::hosts::HostMachine;
 use crate::link::Inbox;
 use crate::program::cause;
@@ -71,7 +71,7 @@ const BURY_EVERY: Duration = Duration::from_millis(1);
 
 /// Runs the shepherd in this process, which was started by a remote shell.
 pub(crate) fn serve_remote() -> u8 {
-    let connection = take_standard_streams().and_then(|(from, to)| Connection::over(from, to));
+    let connection = take_standard_streams().and_then(|(from, to)| FrameConnection::over(from, to));
     match connection {
         Ok(connection) => greet(connection, None),
         Err(error) => {
@@ -93,7 +93,7 @@ pub(crate) fn serve_in_step() -> u8 {
     }
 }
 
-fn greet(mut connection: Connection, listener: Option<StepListener>) -> u8 {
+fn greet(mut connection: FrameConnection, listener: Option<StepListener>) -> u8 {
     connection.outbox.extend(greeting());
     watch(connection, true, listener)
 }
@@ -110,13 +110,13 @@ fn take_standard_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Runs the shepherd of the front in this process, which was forked for it.
-pub(crate) fn serve(connection: Connection) -> u8 {
+pub(crate) fn serve(connection: FrameConnection) -> u8 {
     // No heartbeat is needed from the parent: its end closes the connection.
     watch(connection, false, None)
 }
 
 /// `is_watched`: see [`ShepherdTree::new`]; `listener`: for those below, if it is open already.
-fn watch(mut connection: Connection, is_watched: bool, listener: Option<StepListener>) -> u8 {
+fn watch(mut connection: FrameConnection, is_watched: bool, listener: Option<StepListener>) -> u8 {
     // Fails where a remote shell has created a session already.
     let _ = nix::unistd::setsid();
     let _ = prctl::set_child_subreaper(true);
@@ -129,7 +129,7 @@ fn watch(mut connection: Connection, is_watched: bool, listener: Option<StepList
 }
 
 /// Waits for the first message.
-fn hear_begin(connection: &mut Connection) -> Option<ShepherdConfig> {
+fn hear_begin(connection: &mut FrameConnection) -> Option<ShepherdConfig> {
     let until = Instant::now() + TOLD_WITHIN;
     let mut scratch = vec![0; SCRATCH_BYTES];
     loop {
@@ -156,7 +156,7 @@ fn hear_begin(connection: &mut Connection) -> Option<ShepherdConfig> {
 struct Local {
     pid: u32,
     /// `None` once the daemon has closed it.
-    connection: Option<Connection>,
+    connection: Option<FrameConnection>,
 }
 
 /// What poll reported.
@@ -174,7 +174,7 @@ enum Readiness {
 }
 
 struct Shepherd {
-    above: Connection,
+    above: FrameConnection,
     /// The peer above is another shepherd, not the front.
     is_watched: bool,
     tree: ShepherdTree,
@@ -196,7 +196,7 @@ struct Shepherd {
 
 impl Shepherd {
     fn new(
-        above: Connection,
+        above: FrameConnection,
         (mut begin, inbox): (ShepherdConfig, Inbox),
         is_watched: bool,
         listener: Option<StepListener>,
@@ -338,7 +338,7 @@ impl Shepherd {
 
     fn make_daemon(&mut self) -> Result<Option<Local>, Errno> {
         spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
-        let (ours, theirs) = Connection::pair().map_err(|_| Errno::last())?;
+        let (ours, theirs) = FrameConnection::pair().map_err(|_| Errno::last())?;
         match spawn::fork()? {
             Forked::Parent(pid) => Ok(Some(Local {
                 pid,
@@ -570,13 +570,13 @@ fn loss(pid: u32, ending: Option<spawn::ChildExit>) -> Option<NodeLoss> {
 }
 
 /// Sends what the stream takes; drops all data once the peer is gone.
-fn say(connection: &mut Connection) {
+fn say(connection: &mut FrameConnection) {
     if connection.flush().is_err() {
         connection.mute();
     }
 }
 
-fn room(connection: &Connection) -> Option<(Readiness, PollFd<'_>)> {
+fn room(connection: &FrameConnection) -> Option<(Readiness, PollFd<'_>)> {
     let waits = !connection.is_flushed();
     waits.then(|| {
         (
@@ -593,7 +593,7 @@ fn facts() -> HostFacts {
         .unwrap_or(usize::MAX)
         .min(machine.mask.count());
     let cores = plan::described(&machine.mask)
-        .groups(crate::Level::Core)
+        .groups(crate::TopologyLevel::Core)
         .len();
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).max(1);
     let devices = std::fs::read_dir("/sys/class/infiniband");

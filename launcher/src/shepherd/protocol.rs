@@ -4,7 +4,7 @@
 //! Orders to a daemon and its events are forwarded as pieces of one byte stream per node, cut at any byte: only the
 //! front and the daemon parse them.
 
-use super::fan_out::Target;
+use super::fan_out::RemoteHost;
 use crate::hosts::HostMachine;
 use crate::link::{Garbled, Inbox, frame};
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ pub(crate) struct ShepherdConfig {
     /// The node whose daemon it starts, if any.
     pub(crate) own: Option<u32>,
     /// The nodes below it.
-    pub(crate) below: Vec<Target>,
+    pub(crate) below: Vec<RemoteHost>,
     /// Command that starts all of them, for the front's shepherd.
     pub(crate) step: Option<JobStep>,
     /// A step starts those below, which connect; the others are started by the remote shell.
@@ -312,12 +312,12 @@ pub(crate) fn find_greeting(bytes: &[u8]) -> Greeting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpus::Cpus;
+    use crate::cpus::CpuList;
 
     fn begin() -> ShepherdConfig {
         ShepherdConfig {
             own: Some(3),
-            below: vec![Target {
+            below: vec![RemoteHost {
                 node: 4,
                 name: "n4".into(),
                 user: Some("me".into()),
@@ -354,7 +354,7 @@ mod tests {
             has_devices: true,
             machine: HostMachine {
                 boot: "b-7".into(),
-                mask: Cpus::new(vec![0, 3]),
+                mask: CpuList::new(vec![0, 3]),
             },
         };
         let loss = NodeLoss {

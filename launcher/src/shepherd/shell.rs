@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The remote shell: its command line, and the interpretation of its exit. No system calls.
 
-use super::fan_out::Target;
+use super::fan_out::RemoteHost;
 use super::protocol::RemoteShell;
 use remote_shell::{SSH, joined, quoted};
 
@@ -10,7 +10,7 @@ pub(crate) const OPTION: &str = "--shepherd";
 
 impl RemoteShell {
     /// The command that starts a shepherd on a host.
-    pub(crate) fn command(&self, target: &Target) -> Vec<String> {
+    pub(crate) fn command(&self, target: &RemoteHost) -> Vec<String> {
         let mut words = self.to(target);
         match self.takes_words {
             true => words.extend([self.program.clone(), OPTION.to_owned()]),
@@ -20,11 +20,11 @@ impl RemoteShell {
     }
 
     /// The same as a line for a shell, without the command to run there.
-    pub(crate) fn line_to(&self, target: &Target) -> String {
+    pub(crate) fn line_to(&self, target: &RemoteHost) -> String {
         joined(&self.to(target))
     }
 
-    fn to(&self, target: &Target) -> Vec<String> {
+    fn to(&self, target: &RemoteHost) -> Vec<String> {
         let is_ssh = self.line.is_empty();
         let mut words: Vec<String> = match is_ssh {
             true => SSH.map(str::to_owned).to_vec(),
@@ -173,8 +173,8 @@ pub(crate) fn not_a_shepherd(shell: &RemoteShell) -> String {
 mod tests {
     use super::*;
 
-    fn target(user: Option<&str>, port: Option<u16>) -> Target {
-        Target {
+    fn target(user: Option<&str>, port: Option<u16>) -> RemoteHost {
+        RemoteHost {
             node: 1,
             name: "n1".into(),
             user: user.map(Into::into),

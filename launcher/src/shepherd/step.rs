@@ -2,7 +2,7 @@
 //! A job step: one command of a batch system that starts the shepherds of all hosts. Here are the description that
 //! all of them read from standard input, and the parser of the command's errors. No system calls.
 
-use super::fan_out::{Target, TreePosition, position_of};
+use super::fan_out::{RemoteHost, TreePosition, position_of};
 use super::protocol::{Greeting, JobStep, StepKey, find_greeting, greeting, put, took};
 use crate::link::{Inbox, frame};
 use remote_shell::word;
@@ -47,7 +47,7 @@ impl StepDescription {
     /// For these hosts, which are numbered in order, skipping `own`.
     pub(super) fn new(
         step: &JobStep,
-        (below, own): (&[Target], Option<u32>),
+        (below, own): (&[RemoteHost], Option<u32>),
         (root, root_port): (Vec<IpAddr>, u16),
     ) -> Self {
         Self {
@@ -92,12 +92,12 @@ impl StepDescription {
     }
 
     /// Its hosts.
-    fn targets(&self) -> impl Iterator<Item = Target> {
+    fn targets(&self) -> impl Iterator<Item = RemoteHost> {
         let words = word::split(&self.names).into_iter();
         let words = words.filter_map(|(_, text)| word::read(text).ok());
         let nodes = (0..).filter(|node| Some(*node) != self.own);
         let named = nodes.zip(words.flat_map(|word| word.names));
-        named.map(|(node, name)| Target::named(node, name))
+        named.map(|(node, name)| RemoteHost::named(node, name))
     }
 
     /// The node of the host with this name.
@@ -109,7 +109,7 @@ impl StepDescription {
     /// The position of the host with this name.
     pub(super) fn place(&self, name: &str) -> Option<StepPosition> {
         let node = self.node(name)?;
-        let all: Vec<Target> = self.targets().collect();
+        let all: Vec<RemoteHost> = self.targets().collect();
         let TreePosition { parent, below } = position_of(&all, node)?;
         Some(StepPosition {
             node,
@@ -140,9 +140,9 @@ mod tests {
 
     fn call(names: &[&str], own: Option<u32>) -> StepDescription {
         let nodes = (0..).filter(|node| Some(*node) != own);
-        let below: Vec<Target> = nodes
+        let below: Vec<RemoteHost> = nodes
             .zip(names)
-            .map(|(node, name)| Target::named(node, *name))
+            .map(|(node, name)| RemoteHost::named(node, *name))
             .collect();
         let root = vec!["10.77.0.254".parse().unwrap(), "fe80::1".parse().unwrap()];
         let step = JobStep {

@@ -3,7 +3,7 @@
 
 use super::children::{ShellStream, Spawned, spawn};
 use super::shell::ShellExit;
-use crate::connection::Connection;
+use crate::connection::FrameConnection;
 use crate::spawn::ChildExit;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -21,7 +21,7 @@ pub(super) struct StepCommand {
     /// `None` once it has terminated.
     pid: Option<u32>,
     /// Its standard input and output; its output carries no messages.
-    connection: Connection,
+    connection: FrameConnection,
     is_output_open: bool,
     complaints: Option<OwnedFd>,
     /// The unfinished line.
@@ -61,7 +61,7 @@ impl StepCommand {
     }
 
     /// The connection to poll for room.
-    pub(super) fn writing(&self) -> &Connection {
+    pub(super) fn writing(&self) -> &FrameConnection {
         &self.connection
     }
 

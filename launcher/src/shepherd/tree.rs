@@ -9,7 +9,7 @@
 //!   an hour drops no child for it.
 //! - When the peer above is gone, everything below must end ([`ShepherdTree::is_orphan`]).
 
-use super::fan_out::{self, Target};
+use super::fan_out::{self, RemoteHost};
 use super::protocol::{
     DownMessage, Greeting, HeartbeatTiming, HostFacts, NodeLoss, RemoteShell, ShepherdConfig,
     UpMessage, find_greeting,
@@ -74,9 +74,9 @@ enum ChildState {
 /// A shepherd that is started from here.
 #[derive(Debug)]
 struct Child {
-    target: Target,
+    target: RemoteHost,
     /// The hosts below it, until they were sent to it.
-    below: Vec<Target>,
+    below: Vec<RemoteHost>,
     /// The nodes of it and below it that have neither ended nor been lost, and whether each has reported
     /// [`UpMessage::Here`].
     open: BTreeMap<u32, bool>,
@@ -90,7 +90,7 @@ struct Child {
 }
 
 impl Child {
-    fn of(part: &[Target], state: ChildState) -> Self {
+    fn of(part: &[RemoteHost], state: ChildState) -> Self {
         Self {
             target: part[0].clone(),
             below: part[1..].to_vec(),
@@ -313,7 +313,7 @@ impl ShepherdTree {
     }
 
     /// A child that is to be started now, and its host.
-    pub(crate) fn next_start(&mut self, now: Duration) -> Option<(usize, Target)> {
+    pub(crate) fn next_start(&mut self, now: Duration) -> Option<(usize, RemoteHost)> {
         let is_due = |child: &Child| matches!(child.state, ChildState::Due(at) | ChildState::Awaited(at) if at <= now);
         let number = self.children.iter().position(is_due)?;
         let child = &mut self.children[number];

@@ -80,7 +80,7 @@ fn begin(nodes: u32) -> ShepherdConfig {
     ShepherdConfig {
         own: None,
         below: (0..nodes)
-            .map(|node| Target::named(node, format!("n{node}")))
+            .map(|node| RemoteHost::named(node, format!("n{node}")))
             .collect(),
         step: None,
         they_come: false,

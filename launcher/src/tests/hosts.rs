@@ -4,13 +4,13 @@
 
 use super::chance::{Dice, Fault};
 use super::heap::Holding;
-use crate::connection::Connection;
-use crate::cpus::Cpus;
+use crate::connection::FrameConnection;
+use crate::cpus::CpuList;
 use crate::daemon::records::{RecordMessage, Records};
 use crate::hosts::HostMachine;
 use crate::job::NodeJob;
 use crate::link::{Inbox, NodeEvent, NodePhase, NodeSummary, Order};
-use crate::outbox::Outbox;
+use crate::send_buffer::SendBuffer;
 use crate::shepherd::protocol::{DownMessage, HostFacts, NodeLoss, greeting};
 use crate::shepherd::shell::ShellExit;
 use crate::shepherd::tree::ShepherdTree;
@@ -48,7 +48,7 @@ enum What {
 /// One way of a connection: what waits for room, and what is under way.
 #[derive(Default)]
 struct OutputStream {
-    waiting: Outbox,
+    waiting: SendBuffer,
     under_way: usize,
     /// When what was sent last arrives: streams keep their order.
     last: u64,
@@ -106,7 +106,7 @@ pub(super) struct World {
     queue: BTreeMap<u64, Vec<(usize, What)>>,
     pub(super) dice: Dice,
     /// To the front, at the shepherd's end.
-    pub(super) front: Connection,
+    pub(super) front: FrameConnection,
     /// When programs end.
     pub(super) ends: std::ops::Range<u64>,
     /// How many other nodes a node's first rank talks to.
@@ -139,7 +139,7 @@ fn time(millis: u64) -> Duration {
 
 impl World {
     /// With one host that has heard what it is to do, and `nodes` others.
-    pub(super) fn new(nodes: usize, peers: u32, front: Connection, seed: u64) -> Self {
+    pub(super) fn new(nodes: usize, peers: u32, front: FrameConnection, seed: u64) -> Self {
         let mut world = Self {
             hosts: (0..=nodes).map(|_| host()).collect(),
             now: 0,
@@ -684,7 +684,7 @@ fn facts(at: usize) -> HostFacts {
         has_devices: true,
         machine: HostMachine {
             boot: format!("{at:08x}-85a2-4c1d-9b06-5a3a26a4d6a3"),
-            mask: Cpus::new((0..64).collect()),
+            mask: CpuList::new((0..64).collect()),
         },
     }
 }

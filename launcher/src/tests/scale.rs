@@ -5,10 +5,10 @@ use super::chance::Fault;
 use super::heap::Holding;
 use super::hosts::{JobHost, World};
 use crate::cli::{JobLimits, JobRequest, Parsed, parse};
-use crate::connection::Connection;
+use crate::connection::FrameConnection;
 use crate::front::startup::{HostReplies, hear_facts, hear_ready};
 use crate::front::{NodeMessage, Nodes, Processes};
-use crate::job::{JobKeys, JobProgram, LaunchTimes};
+use crate::job::{JobProgram, LaunchKeys, LaunchTimes};
 use crate::link::{NodeEvent, Order};
 use crate::over_hosts::{JobParts, TargetHosts, send_parts};
 use crate::shepherd::fan_out::FAN_OUT;
@@ -123,7 +123,7 @@ impl Job {
     }
 
     fn run(&self) -> Done {
-        let (ours, theirs) = Connection::pair().unwrap();
+        let (ours, theirs) = FrameConnection::pair().unwrap();
         let mut world = World::new(self.hosts, self.peers, theirs, self.seed);
         self.slow_down(&mut world);
         let mut front = Holding::default();
@@ -156,7 +156,7 @@ impl Job {
         &self,
         world: &mut World,
         front: &mut Holding,
-        mut connection: Connection,
+        mut connection: FrameConnection,
         scratch: &mut [u8],
     ) -> (Nodes, Processes) {
         let request = front.during(|| self.request());
@@ -178,7 +178,7 @@ impl Job {
             });
             world.run(LONG_TURN);
         }
-        let keys = JobKeys::draw().unwrap();
+        let keys = LaunchKeys::draw().unwrap();
         let mut nodes = front.during(|| {
             let facts = answers.end().unwrap();
             let node_of = asked.node_of(&request);

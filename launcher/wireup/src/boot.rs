@@ -26,9 +26,9 @@ const MOST_LOCAL_RANKS: u32 = 1 << 16;
 
 /// A 128-bit secret. `Debug` does not show it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct StreamKey(pub u128);
+pub struct JobStreamKey(pub u128);
 
-impl fmt::Debug for StreamKey {
+impl fmt::Debug for JobStreamKey {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("StreamKey(..)")
     }
@@ -64,7 +64,7 @@ pub struct Boot {
     pub network_key: Option<u32>,
     /// Key by which ranks of this job authenticate each other on network connections: 128 bits, random per job. It is
     /// passed only here, and is independent of the other keys. `None` if the daemon did not set it.
-    pub stream_key: Option<StreamKey>,
+    pub stream_key: Option<JobStreamKey>,
     /// The job spans several hosts, as far as its launcher knows.
     pub over_hosts: bool,
     /// The job was started by a debugger.
@@ -190,7 +190,7 @@ impl fmt::Display for Boot {
         if let Some(key) = self.network_key {
             write!(out, " key={key:x}")?;
         }
-        if let Some(StreamKey(key)) = self.stream_key {
+        if let Some(JobStreamKey(key)) = self.stream_key {
             write!(out, " stream_key={key:x}")?;
         }
         if self.over_hosts {
@@ -339,7 +339,7 @@ impl<'a> Fields<'a> {
         number.map(Some).ok_or_else(wrong)
     }
 
-    fn stream_key(&self, key: &'static str) -> Result<Option<StreamKey>, BootError> {
+    fn stream_key(&self, key: &'static str) -> Result<Option<JobStreamKey>, BootError> {
         let Some(given) = self.find(key) else {
             return Ok(None);
         };
@@ -347,7 +347,7 @@ impl<'a> Fields<'a> {
         // Not quoted, since it is a secret.
         let what = format!("({} characters)", given.len());
         let wrong = || bad(key, &what, "a hexadecimal number of at most 128 bits");
-        number.map(StreamKey).map(Some).ok_or_else(wrong)
+        number.map(JobStreamKey).map(Some).ok_or_else(wrong)
     }
 
     fn descriptor(&self, key: &'static str) -> Result<i32, BootError> {
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!((boot.segment_fd, boot.control_fd), (5, -1));
         assert_eq!(boot.mask, [3, 0xf]);
         assert_eq!(boot.network_key, Some(0x5eed));
-        assert_eq!(boot.stream_key, Some(StreamKey(0x7ea)));
+        assert_eq!(boot.stream_key, Some(JobStreamKey(0x7ea)));
         assert!(!boot.over_hosts);
         assert_eq!(boot.to_string(), LINE);
     }
@@ -510,7 +510,7 @@ mod tests {
         let with = |text: &str| Boot::parse(&LINE.replace("=7ea", &format!("={text}")));
         let key = u128::MAX - 5;
         let boot = with(&format!("{key:x}")).unwrap();
-        assert_eq!(boot.stream_key, Some(StreamKey(key)));
+        assert_eq!(boot.stream_key, Some(JobStreamKey(key)));
         assert!(!format!("{boot:?}").contains("ffff"), "{boot:?}");
         for wrong in ["1ffffffffffffffffffffffffffffffff", "feeding", ""] {
             let words = with(wrong).unwrap_err().to_string();
@@ -642,7 +642,7 @@ mod tests {
             let boot = Boot {
                 job, rank, size, local_rank: rank, ranks: Ranks::first(size), app, segment_fd, control_fd,
                 nodes: NodeMap::new((0..size).map(|_| 3)).filter(|_| is_mapped),
-                address, daemon_pid, network_key, stream_key: key.map(StreamKey), over_hosts, debugged, crowded,
+                address, daemon_pid, network_key, stream_key: key.map(JobStreamKey), over_hosts, debugged, crowded,
                 beside, leader, mask,
                 launch: took.map(|[command_ns, hosts_ns, daemons_ns, start_ns, born_ns]| Launch {
                     command_ns, hosts_ns, daemons_ns, start_ns, born_ns,

@@ -50,7 +50,7 @@ mod node_map;
 mod ranks;
 mod record;
 
-pub use boot::{BOOT_VARIABLE, Boot, BootError, StreamKey};
+pub use boot::{BOOT_VARIABLE, Boot, BootError, JobStreamKey};
 pub use launch::Launch;
 pub use message::{DecodeError, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
 pub use node_map::{ByNode, NodeMap};

@@ -170,7 +170,7 @@ impl ToDaemon {
     /// # Errors
     /// When the bytes are not a message of this version and direction.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let parts = Parts::read(bytes)?;
+        let parts = DatagramFields::read(bytes)?;
         let rank = parts.rank;
         match parts.kind {
             HELLO => Ok(Self::Hello {
@@ -289,7 +289,7 @@ impl ToRank {
     /// # Errors
     /// When the bytes are not a message of this version and direction.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let parts = Parts::read(bytes)?;
+        let parts = DatagramFields::read(bytes)?;
         match parts.kind {
             SEGMENT => Ok(Self::Segment),
             REFUSED => Ok(Self::Refused { why: parts.text()? }),
@@ -373,7 +373,7 @@ fn cut(text: &str) -> &[u8] {
 }
 
 /// The fields of a datagram.
-struct Parts<'a> {
+struct DatagramFields<'a> {
     kind: u8,
     flags: u8,
     rank: u32,
@@ -381,7 +381,7 @@ struct Parts<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Parts<'a> {
+impl<'a> DatagramFields<'a> {
     fn read(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let wrong = DecodeError::Length { bytes: bytes.len() };
         if bytes.len() > MAX_DATAGRAM_BYTES {

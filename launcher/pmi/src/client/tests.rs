@@ -104,9 +104,9 @@ fn server(talk: Talk) -> (OwnedFd, JoinHandle<()>) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let server = thread::spawn(move || {
         for (said, answer) in talk {
-            let mut heard = vec![0; said.len()];
-            theirs.read_exact(&mut heard).unwrap();
-            assert_eq!(String::from_utf8_lossy(&heard), *said);
+            let mut received = vec![0; said.len()];
+            theirs.read_exact(&mut received).unwrap();
+            assert_eq!(String::from_utf8_lossy(&received), *said);
             answer
                 .bytes()
                 .for_each(|byte| theirs.write_all(&[byte]).unwrap());
@@ -148,28 +148,32 @@ fn store(most: usize) -> OwnedFd {
     let (ours, theirs) = UnixStream::pair().unwrap();
     thread::spawn(move || {
         let mut kept = std::collections::HashMap::new();
-        let mut client = Client::over(theirs.into(), Version::One, Place { rank: 0, size: 1 });
+        let mut client = Client::over(
+            theirs.into(),
+            Version::One,
+            RankAndSize { rank: 0, size: 1 },
+        );
         while let Ok(line) = client.next_line() {
             assert!(line.len() < 1024, "{line}");
-            let words = Words::of_line(&line);
+            let words = PmiMessage::of_line(&line);
             let key = words.get("key").unwrap_or_default().to_owned();
             let answer = match words.command() {
-                "init" => Words::new("response_to_init"),
-                "get_maxes" => Words::new("maxes").with("vallen_max", most),
-                "get_appnum" => Words::new("appnum").with("appnum", -1),
-                "get_my_kvsname" => Words::new("my_kvsname").with("kvsname", "x".repeat(200)),
+                "init" => PmiMessage::new("response_to_init"),
+                "get_maxes" => PmiMessage::new("maxes").with("vallen_max", most),
+                "get_appnum" => PmiMessage::new("appnum").with("appnum", -1),
+                "get_my_kvsname" => PmiMessage::new("my_kvsname").with("kvsname", "x".repeat(200)),
                 "put" => {
                     let value = words.get("value").unwrap();
                     kept.insert(key, value[..value.len().min(most - 1)].to_owned());
-                    Words::new("put_result")
+                    PmiMessage::new("put_result")
                 }
                 "get" => match kept.get(&key) {
-                    Some(value) => Words::new("get_result").with("value", value),
-                    None => Words::new("get_result").with("rc", 1),
+                    Some(value) => PmiMessage::new("get_result").with("value", value),
+                    None => PmiMessage::new("get_result").with("rc", 1),
                 },
                 other => panic!("{other}"),
             };
-            client.say(&answer).unwrap();
+            client.send(&answer).unwrap();
         }
     });
     ours.into()
@@ -215,9 +219,9 @@ fn a_server_at_a_port_tells_who_the_process_is() {
             "cmd=initack rc=0\ncmd=set size=3\ncmd=set rank=2\ncmd=set debug=0\n",
         )];
         for (said, answer) in talk.iter().chain(&HYDRA_4[..4]) {
-            let mut heard = vec![0; said.len()];
-            stream.read_exact(&mut heard).unwrap();
-            assert_eq!(String::from_utf8_lossy(&heard), *said);
+            let mut received = vec![0; said.len()];
+            stream.read_exact(&mut received).unwrap();
+            assert_eq!(String::from_utf8_lossy(&received), *said);
             stream.write_all(answer.as_bytes()).unwrap();
         }
     });

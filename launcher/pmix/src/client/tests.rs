@@ -77,7 +77,7 @@ unsafe extern "C" fn get(
     key: *const c_char,
     info: *const Info,
     count: usize,
-    found: *mut *mut Value,
+    found: *mut *mut PmixValue,
 ) -> Status {
     // SAFETY: the client's process.
     let of = unsafe { of.read() };
@@ -99,7 +99,7 @@ unsafe extern "C" fn get(
         }
         if let Some((kind, content)) = answer.value {
             let (data, text) = content.made();
-            let value = Box::into_raw(Box::new(Value { kind, data }));
+            let value = Box::into_raw(Box::new(PmixValue { kind, data }));
             library.given.push((value.expose_provenance(), text));
             // SAFETY: the client's room for a pointer.
             unsafe { found.write(value) };
@@ -116,14 +116,14 @@ impl Content {
             Self::Text(Some(bytes)) => {
                 let text = CString::new(bytes).expect("it has no zero byte");
                 let string = text.as_ptr().cast_mut();
-                (Value::of_string(string).data, Some(text))
+                (PmixValue::of_string(string).data, Some(text))
             }
         }
     }
 }
 
 /// Aborts the test, across C, if it gets what it has not given.
-unsafe extern "C" fn free_value(value: *mut Value, count: usize) {
+unsafe extern "C" fn free_value(value: *mut PmixValue, count: usize) {
     assert_eq!(count, 1);
     library(|library| {
         let mut given = library.given.iter();
@@ -134,7 +134,7 @@ unsafe extern "C" fn free_value(value: *mut Value, count: usize) {
     drop(unsafe { Box::from_raw(value) });
 }
 
-unsafe extern "C" fn put(_scope: u8, key: *const c_char, value: *mut Value) -> Status {
+unsafe extern "C" fn put(_scope: u8, key: *const c_char, value: *mut PmixValue) -> Status {
     // SAFETY: the client's value.
     let value = unsafe { value.read() };
     assert_eq!(value.kind, STRING);
@@ -271,7 +271,7 @@ fn numbers_of_every_type_that_fits_are_read_and_others_are_none() {
         let client = begin(named(b"job", 2), vec![answer, number(UINT32, 9)]);
         match (client, size) {
             (Ok(client), Ok(size)) => assert_eq!((client.size(), client.app()), (size, 9)),
-            (Err(Error::Untold(_)), Err(())) => (),
+            (Err(Error::Missing(_)), Err(())) => (),
             (other, _) => panic!("{words}: {other:?}"),
         }
         assert!(all_was_given_back());
@@ -349,7 +349,7 @@ fn a_failure_has_the_words_of_the_library_or_none() {
     }
 }
 
-fn contents() -> impl Strategy<Value = (u16, Content)> {
+fn contents() -> impl Strategy<PmixValue = (u16, Content)> {
     let known = vec![BOOL, STRING, INT, UINT16, UINT32, RANK, 0, 4, 12, 15, 27];
     let kinds = prop_oneof![proptest::sample::select(known), any::<u16>()];
     let texts = prop_oneof![
@@ -368,11 +368,11 @@ fn contents() -> impl Strategy<Value = (u16, Content)> {
     ]
 }
 
-fn statuses() -> impl Strategy<Value = Status> {
+fn statuses() -> impl Strategy<PmixValue = Status> {
     prop_oneof![4 => Just(SUCCESS), 1 => Just(NOT_FOUND), 1 => Just(OPERATION_SUCCEEDED), 1 => any::<Status>()]
 }
 
-fn answers() -> impl Strategy<Value = Vec<Answer>> {
+fn answers() -> impl Strategy<PmixValue = Vec<Answer>> {
     let one = (statuses(), proptest::option::of(contents()));
     proptest::collection::vec(
         one.prop_map(|(status, value)| Answer { status, value }),

@@ -5,12 +5,12 @@ use std::ops::{Deref, DerefMut};
 
 /// Send buffer: bytes are appended at its end and sent from its start. Sent bytes may still be in front.
 #[derive(Debug, Default)]
-pub(crate) struct Outbox {
+pub(crate) struct SendBuffer {
     bytes: Vec<u8>,
     sent: usize,
 }
 
-impl Outbox {
+impl SendBuffer {
     /// Bytes that were not sent yet.
     pub(crate) fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
@@ -44,7 +44,7 @@ impl Outbox {
     }
 }
 
-impl Deref for Outbox {
+impl Deref for SendBuffer {
     type Target = Vec<u8>;
 
     fn deref(&self) -> &Vec<u8> {
@@ -52,7 +52,7 @@ impl Deref for Outbox {
     }
 }
 
-impl DerefMut for Outbox {
+impl DerefMut for SendBuffer {
     fn deref_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn bytes_leave_in_their_order_and_their_room_is_given_back() {
-        let mut outbox = Outbox::default();
+        let mut outbox = SendBuffer::default();
         let all: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
         outbox.take(&mut all.clone());
         let mut sent = Vec::new();

@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 /// `key=value` pairs; the first is the command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Words(Vec<(String, String)>);
+pub struct PmiMessage(Vec<(String, String)>);
 
-impl Words {
+impl PmiMessage {
     /// A command without pairs.
     #[must_use]
     pub fn new(command: &str) -> Self {
@@ -47,7 +47,7 @@ impl Words {
         self.get("rc").is_none_or(|code| code == "0")
     }
 
-    /// Parses a line of PMI-1, with or without its newline. Words that are not pairs are skipped.
+    /// Parses a line of PMI-1, with or without its newline. PmiMessage that are not pairs are skipped.
     #[must_use]
     pub fn of_line(line: &str) -> Self {
         let pairs = line.split_ascii_whitespace();
@@ -127,34 +127,39 @@ mod tests {
             "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
             "  cmd=response_to_init   pmi_version=1 new=thing odd\n",
         ] {
-            let words = Words::of_line(line);
+            let words = PmiMessage::of_line(line);
             assert_eq!(words.command(), "response_to_init");
             assert_eq!(words.number("pmi_version"), Some(1));
             assert!(words.is_well());
         }
-        assert!(!Words::of_line("cmd=get_result rc=-1 msg=none").is_well());
-        assert_eq!(Words::of_line("\n"), Words::default());
-        assert_eq!(Words::default().command(), "");
+        assert!(!PmiMessage::of_line("cmd=get_result rc=-1 msg=none").is_well());
+        assert_eq!(PmiMessage::of_line("\n"), PmiMessage::default());
+        assert_eq!(PmiMessage::default().command(), "");
     }
 
     #[test]
     fn messages_have_their_length_before_them_and_semicolons_twice() {
-        let words = Words::new("kvs-put").with("key", "k").with("value", "a;b");
+        let words = PmiMessage::new("kvs-put")
+            .with("key", "k")
+            .with("value", "a;b");
         assert_eq!(words.message(), "29    cmd=kvs-put;key=k;value=a;;b;");
-        assert_eq!(Words::of_message("cmd=kvs-put;key=k;value=a;;b;"), words);
+        assert_eq!(
+            PmiMessage::of_message("cmd=kvs-put;key=k;value=a;;b;"),
+            words
+        );
     }
 
     proptest! {
         #[test]
         fn what_is_written_is_read_back(pairs in proptest::collection::vec(("[a-z_]{1,9}", "[!-~&&[^;=]]{0,20}"), 0..6)) {
-            let words = pairs.iter().fold(Words::new("put"), |words, (key, value)| words.with(key, value));
-            prop_assert_eq!(&Words::of_line(&words.line()), &words);
-            prop_assert_eq!(&Words::of_message(&words.message()[6..]), &words);
+            let words = pairs.iter().fold(PmiMessage::new("put"), |words, (key, value)| words.with(key, value));
+            prop_assert_eq!(&PmiMessage::of_line(&words.line()), &words);
+            prop_assert_eq!(&PmiMessage::of_message(&words.message()[6..]), &words);
         }
 
         #[test]
         fn whatever_comes_is_read(text in ".{0,300}") {
-            let _ = (Words::of_line(&text), Words::of_message(&text));
+            let _ = (PmiMessage::of_line(&text), PmiMessage::of_message(&text));
         }
     }
 }
