@@ -261,7 +261,7 @@ fn number(node: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::front::Node;
+    use crate::front::JobNode;
     use crate::link::{NodeEvent, NodeSummary};
     use std::io::{Read, Write};
     use wireup::NodeMap;

@@ -349,7 +349,7 @@ fn a_failure_has_the_words_of_the_library_or_none() {
     }
 }
 
-fn contents() -> impl Strategy<PmixValue = (u16, Content)> {
+fn contents() -> impl Strategy<Value = (u16, Content)> {
     let known = vec![BOOL, STRING, INT, UINT16, UINT32, RANK, 0, 4, 12, 15, 27];
     let kinds = prop_oneof![proptest::sample::select(known), any::<u16>()];
     let texts = prop_oneof![
@@ -368,11 +368,11 @@ fn contents() -> impl Strategy<PmixValue = (u16, Content)> {
     ]
 }
 
-fn statuses() -> impl Strategy<PmixValue = Status> {
+fn statuses() -> impl Strategy<Value = Status> {
     prop_oneof![4 => Just(SUCCESS), 1 => Just(NOT_FOUND), 1 => Just(OPERATION_SUCCEEDED), 1 => any::<Status>()]
 }
 
-fn answers() -> impl Strategy<PmixValue = Vec<Answer>> {
+fn answers() -> impl Strategy<Value = Vec<Answer>> {
     let one = (statuses(), proptest::option::of(contents()));
     proptest::collection::vec(
         one.prop_map(|(status, value)| Answer { status, value }),
