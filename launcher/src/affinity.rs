@@ -141,7 +141,7 @@ impl Share<'_> {
     }
 
     /// `cpus` CPUs for each rank, if there are enough for all ranks and the rank does not get all of them.
-    fn asked(&self, cpus: u32, ranks: u32) -> Option<&[HardwareThread]> {
+    fn requested(&self, cpus: u32, ranks: u32) -> Option<&[HardwareThread]> {
         let (all, each) = (self.domain.units(), cpus as usize);
         let is_part = each != 0 && each < all.len() && self.seats * each <= all.len() && ranks != 0;
         let first = self.seat * each;
@@ -177,7 +177,7 @@ fn place(topology: &CpuTopology, ranks: u32, policy: Policy, share: Share<'_>) -
 /// The default affinity, see the module docs.
 fn unasked(topology: &CpuTopology, ranks: u32, policy: Policy, share: Share<'_>) -> RankAffinity {
     let all = topology.units();
-    if let Some(units) = share.asked(policy.cpus_per_rank, ranks) {
+    if let Some(units) = share.requested(policy.cpus_per_rank, ranks) {
         return RankAffinity::of(units, AffinityStrength::Bound);
     }
     if ranks as usize > topology.groups(TopologyLevel::Core).len() {
@@ -352,21 +352,27 @@ mod tests {
 
     #[test]
     fn a_rank_gets_as_many_cpus_as_the_batch_system_was_asked_for() {
-        let asked = Policy {
+        let requested = Policy {
             cpus_per_rank: 2,
             ..AUTO
         };
         assert_eq!(
-            cpus("core:8", 2, asked, AffinityStrength::Bound),
+            cpus("core:8", 2, requested, AffinityStrength::Bound),
             ["0-1", "2-3"]
         );
-        assert_eq!(cpus("core:8", 1, asked, AffinityStrength::Bound), ["0-1"]);
+        assert_eq!(
+            cpus("core:8", 1, requested, AffinityStrength::Bound),
+            ["0-1"]
+        );
         // With too few CPUs, the default applies.
         assert_eq!(
-            cpus("core:5", 4, asked, AffinityStrength::Bound),
+            cpus("core:5", 4, requested, AffinityStrength::Bound),
             ["0", "1", "2", "3-4"]
         );
-        assert_eq!(cpus("core:2", 1, asked, AffinityStrength::Free), ["0-1"]);
+        assert_eq!(
+            cpus("core:2", 1, requested, AffinityStrength::Free),
+            ["0-1"]
+        );
     }
 
     #[test]
@@ -420,12 +426,12 @@ mod tests {
             cpus("core:4", 4, shared, AffinityStrength::Free),
             ["0-3"; 4]
         );
-        let asked = Policy {
+        let requested = Policy {
             binding: Binding::Core,
             ..shared
         };
         assert_eq!(
-            cpus("core:4", 4, asked, AffinityStrength::Bound),
+            cpus("core:4", 4, requested, AffinityStrength::Bound),
             ["0", "1", "2", "3"]
         );
     }

@@ -318,12 +318,12 @@ impl JobRequest {
 
     /// How ranks are placed on the CPUs of a host; `shared`: a quota or other hosts of the job take part of them.
     pub(crate) fn policy(&self, shared: bool) -> Policy {
-        let asked = self.allocation.as_ref().and_then(|it| it.cpus_per_rank);
+        let requested = self.allocation.as_ref().and_then(|it| it.cpus_per_rank);
         Policy {
             binding: self.binding,
             mapping: self.mapping,
             shared,
-            cpus_per_rank: asked.unwrap_or(0),
+            cpus_per_rank: requested.unwrap_or(0),
         }
     }
 
@@ -474,12 +474,12 @@ fn name_hosts(
     let choice = last(all, |options| options.places.rm);
     let around = around.filter(|_| choice.is_some() || !hosts::are_all_local(&own));
     // Warnings about allocations are dropped if hosts are named.
-    let (mut unheard, names) = (Vec::new(), file.is_some() || !own.concat().is_empty());
-    let heard = match names {
-        true => &mut unheard,
+    let (mut dropped, names) = (Vec::new(), file.is_some() || !own.concat().is_empty());
+    let warnings = match names {
+        true => &mut dropped,
         false => &mut request.remarks,
     };
-    let found = around.map(|around| allocation::find(choice, around, heard));
+    let found = around.map(|around| allocation::find(choice, around, warnings));
     let allocation = found.transpose().map_err(UsageError)?.flatten();
     let name = allocation
         .as_ref()

@@ -210,14 +210,14 @@ mod tests {
             assert_eq!(one.flush(), Ok(false));
             let mut scratch = vec![0; 1 << 16];
             let mut done = false;
-            let heard = loop {
+            let received = loop {
                 done = done || one.flush() == Ok(true);
                 assert_eq!(other.fill(&mut scratch), Ok(()));
                 if let Some(order) = Order::take(&mut other.inbox).unwrap() {
                     break order;
                 }
             };
-            assert!(one.is_flushed() && heard == long);
+            assert!(one.is_flushed() && received == long);
         }
     }
 

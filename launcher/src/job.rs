@@ -317,9 +317,16 @@ pub(crate) mod tests {
     #[test]
     fn a_rank_is_told_how_long_each_phase_took_whatever_the_clock_of_its_host_shows() {
         let at = Duration::from_nanos;
-        let told = some_begun().durations(at(7), at(11));
-        let whole = [told.command_ns, told.hosts_ns, told.daemons_ns];
-        assert_eq!((whole, told.start_ns, told.born_ns), ([1, 2, 3], 4, 11));
+        let durations = some_begun().durations(at(7), at(11));
+        let whole = [
+            durations.command_ns,
+            durations.hosts_ns,
+            durations.daemons_ns,
+        ];
+        assert_eq!(
+            (whole, durations.start_ns, durations.born_ns),
+            ([1, 2, 3], 4, 11)
+        );
         let nothing = LaunchTimes::default().durations(at(9), at(8));
         assert_eq!((nothing.command_ns, nothing.start_ns), (0, 0));
     }
@@ -382,7 +389,7 @@ pub(crate) mod tests {
 
     #[test]
     fn all_parts_are_told_that_one_of_them_is_crowded() {
-        let told = |ranks: usize, parts: u32| -> Vec<bool> {
+        let durations = |ranks: usize, parts: u32| -> Vec<bool> {
             let one = some_job();
             let job = NodeJob {
                 ranks: vec![one.ranks[0].clone(); ranks],
@@ -394,9 +401,12 @@ pub(crate) mod tests {
                 .map(|part| part.crowded)
                 .collect()
         };
-        assert_eq!(told(5, 2), [true, true]);
-        assert_eq!(told(4, 2), [false, false]);
-        assert_eq!((told(2, 1), told(3, 1)), (vec![false], vec![true]));
+        assert_eq!(durations(5, 2), [true, true]);
+        assert_eq!(durations(4, 2), [false, false]);
+        assert_eq!(
+            (durations(2, 1), durations(3, 1)),
+            (vec![false], vec![true])
+        );
     }
 
     #[test]

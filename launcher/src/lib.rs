@@ -209,7 +209,7 @@ fn start(
         .remarks
         .iter()
         .chain(&first)
-        .for_each(|words| front.say(words));
+        .for_each(|words| front.print(words));
     Ok(ExitCode::from(front.run()))
 }
 

@@ -134,7 +134,7 @@ impl Starter {
     }
 
     /// Sets the state and reaches the breakpoint.
-    pub(crate) fn tell(&mut self, state: DebugState) {
+    pub(crate) fn report(&mut self, state: DebugState) {
         DEBUG_STATE.write(state as c_int);
         breakpoint();
     }

@@ -30,7 +30,7 @@ use std::time::Duration;
 use wireup::{ByNode, NodeMap};
 
 /// Time within which a remote shell must have started a shepherd.
-const PATIENCE: Duration = Duration::from_secs(60);
+const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn stop(words: impl Into<String>, code: u8) -> StartFailure {
     StartFailure {
@@ -70,11 +70,11 @@ fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, Start
     let keys = LaunchKeys::draw().map_err(|words| stop(words, 1))?;
     phases.reach("command line understood, programs looked at", front::now());
     let signals = Signals::hold().map_err(no_start)?;
-    let heard = signals.descriptor().map_err(no_start)?;
+    let signal_fd = signals.descriptor().map_err(no_start)?;
     let shell = shell(&request)?;
     let mut root = RootShepherd::make(targets.begin(&request, &shell)?, signals)?;
-    let mut patience = StartupWait::new(&heard, request.timeout);
-    let facts = startup::facts(root.connection(), &targets.names, &mut patience)?;
+    let mut wait = StartupWait::new(&signal_fd, request.timeout);
+    let facts = startup::facts(root.connection(), &targets.names, &mut wait)?;
     phases.reach("all hosts reached", front::now());
     if !is_dealt {
         let cores: Vec<u32> = facts.iter().map(|facts| facts.cores).collect();
@@ -92,7 +92,7 @@ fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, Start
     let gdb = gdb.map(|program| Gdb::new(program, &request.gdb, signals));
     let gdb = gdb.map(|gdb| gdb.reaching(targets.gdb_targets(&shell)));
     let (mut nodes, debugger) = send_all(root, (&request, &targets), (&programs, parts), gdb)?;
-    let ready = startup::ready(&mut nodes, &targets.names, &mut patience);
+    let ready = startup::ready(&mut nodes, &targets.names, &mut wait);
     // Files of an earlier job are truncated only when this one is certain to start.
     let files = ready
         .and_then(|()| files(&request))
@@ -107,10 +107,10 @@ fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, Start
     };
     let mut front = Front::new(&request, signals, nodes, features, debugger).map_err(no_start)?;
     for words in initial_messages(&request, &targets.names, &facts) {
-        front.say(&words);
+        front.print(&words);
     }
     if let Some(why) = no_visits {
-        front.say(&format!(
+        front.print(&format!(
             "rmpi-queues will not find the ranks of other hosts: {why}"
         ));
     }
@@ -205,27 +205,27 @@ impl TargetHosts {
         let step = step(request, shell, &below)?;
         Ok(ShepherdConfig {
             own: self.own.map(number),
-            they_come: step.is_some(),
+            in_step: step.is_some(),
             step,
             below,
             shell: shell.clone(),
             pace: HeartbeatTiming {
                 every: request.heartbeat.every,
                 dead_after: request.heartbeat.dead_after,
-                patience: PATIENCE,
+                first_message_timeout: FIRST_MESSAGE_TIMEOUT,
             },
         })
     }
 
     /// How a gdb on this machine reaches the ranks of each host.
     fn gdb_targets(&self, shell: &RemoteShell) -> Vec<Option<RemoteTarget>> {
-        let way = |(node, host): (usize, &JobHost)| {
+        let target = |(node, host): (usize, &JobHost)| {
             (Some(node) != self.own).then(|| RemoteTarget {
                 host: host.name.clone(),
                 line: shell.line_to(&target(node, host)),
             })
         };
-        self.hosts.iter().enumerate().map(way).collect()
+        self.hosts.iter().enumerate().map(target).collect()
     }
 }
 
@@ -457,8 +457,8 @@ fn files(request: &JobRequest) -> Result<Option<Files>, StartFailure> {
 /// Ends all processes that were started.
 fn end(nodes: &mut Nodes) {
     nodes.hang_up();
-    for way in 0..nodes.links() {
-        front::wait_or_clear_up(nodes.process_of(way).0);
+    for target in 0..nodes.links() {
+        front::wait_or_clear_up(nodes.process_of(target).0);
     }
 }
 

@@ -109,19 +109,19 @@ pub(crate) fn calm_variable(environment: &[CString]) -> Option<CString> {
         let rest = set.as_bytes().strip_prefix(name.as_bytes());
         rest.is_some_and(|rest| rest.starts_with(b"="))
     };
-    let is_said = |name: &str| environment.iter().any(|set| sets(set, name));
+    let is_set = |name: &str| environment.iter().any(|set| sets(set, name));
     let (name, value) = CALM_TEAMS;
-    let text = (!TEAM_WAITS.into_iter().any(is_said)).then(|| format!("{name}={value}"));
+    let text = (!TEAM_WAITS.into_iter().any(is_set)).then(|| format!("{name}={value}"));
     text.and_then(|text| CString::new(text).ok())
 }
 
 /// Lets OpenMP teams sleep while they wait, unless a variable controls that already.
 fn calm_teams(environment: &mut Environment, apps: &[App]) {
-    let is_said = |name: &str| {
-        let by_app = |app: &App| app.variables.iter().any(|(said, _)| said == name);
+    let is_set = |name: &str| {
+        let by_app = |app: &App| app.variables.iter().any(|(variable, _)| variable == name);
         environment.contains_key(OsStr::new(name)) || apps.iter().any(by_app)
     };
-    if !TEAM_WAITS.into_iter().any(is_said) {
+    if !TEAM_WAITS.into_iter().any(is_set) {
         environment.insert(CALM_TEAMS.0.into(), CALM_TEAMS.1.into());
     }
 }
@@ -507,9 +507,9 @@ mod tests {
 
     #[test]
     fn teams_of_openmp_sleep_where_ranks_share_cores_unless_the_user_says_otherwise() {
-        let policy = |ranks: u32, said: &[(&str, &str)]| {
+        let policy = |ranks: u32, variable: &[(&str, &str)]| {
             let one = App {
-                variables: said.iter().map(|(a, b)| (a.into(), b.into())).collect(),
+                variables: variable.iter().map(|(a, b)| (a.into(), b.into())).collect(),
                 ..app(ranks, "/bin/true")
             };
             let strength = AffinityStrength::Bound;

@@ -94,7 +94,7 @@ impl CpuTopology {
     /// # Errors
     /// A message for the user.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let said = |problem: &str| {
+        let error = |problem: &str| {
             format!(
                 "--topology {text:?}: {problem}; expected words as in \"socket:2 numa:1 core:4 pu:2 mask:0-7\""
             )
@@ -104,37 +104,37 @@ impl CpuTopology {
         for word in text.split_ascii_whitespace() {
             let (name, value) = word
                 .split_once(':')
-                .ok_or_else(|| said(&format!("{word} has no colon")))?;
+                .ok_or_else(|| error(&format!("{word} has no colon")))?;
             if name == "mask" {
                 let cpus =
-                    list(value).ok_or_else(|| said(&format!("{value} is no list of CPUs")))?;
+                    list(value).ok_or_else(|| error(&format!("{value} is no list of CPUs")))?;
                 mask = Some(cpus);
                 continue;
             }
             let name = LEVELS.into_iter().find(|level| *level == name);
             let name =
-                name.ok_or_else(|| said(&format!("{word} names nothing that CPUs share")))?;
+                name.ok_or_else(|| error(&format!("{word} names nothing that CPUs share")))?;
             let count = value
                 .parse()
                 .ok()
                 .filter(|count| (1..=MOST).contains(count));
             let count =
-                count.ok_or_else(|| said(&format!("{value} is no number from 1 to {MOST}")))?;
+                count.ok_or_else(|| error(&format!("{value} is no number from 1 to {MOST}")))?;
             levels.push((name, count));
         }
-        out_of_order(&levels).map_or(Ok(()), |problem| Err(said(problem)))?;
+        out_of_order(&levels).map_or(Ok(()), |problem| Err(error(problem)))?;
         let cpus = levels
             .iter()
             .try_fold(1_u32, |all, (_, count)| all.checked_mul(*count));
         let cpus = cpus.filter(|cpus| *cpus <= MOST && !levels.is_empty());
-        let cpus = cpus.ok_or_else(|| said(&format!("a machine has from 1 to {MOST} CPUs")))?;
+        let cpus = cpus.ok_or_else(|| error(&format!("a machine has from 1 to {MOST} CPUs")))?;
         let whole = Self::new((0..cpus).map(|cpu| unit(cpu, cpus, &levels)).collect());
         let part = match mask {
             Some(mask) => whole.within(&CpuList::new(mask)),
             None => whole,
         };
         if part.0.is_empty() {
-            return Err(said("no CPU of the mask is there"));
+            return Err(error("no CPU of the mask is there"));
         }
         Ok(part)
     }
@@ -350,8 +350,8 @@ mod tests {
             ("core:2 mask:7", "no CPU of the mask"),
             ("core:2 mask:b", "b is no list"),
         ] {
-            let said = CpuTopology::parse(text).unwrap_err();
-            assert!(said.contains(words), "{text}: {said}");
+            let error = CpuTopology::parse(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
         }
     }
 

@@ -70,14 +70,17 @@ pub(crate) fn addresses(found: &Result<Vec<AddressReport>, String>, rails: u64) 
         Err(why) => text.push_str(&wrapped(why, 2)),
         Ok(all) => {
             for one in all {
-                let told = match one.unfit {
+                let published = match one.unfit {
                     None => "others are told it".to_owned(),
                     Some(why) => format!("not told: {why}"),
                 };
-                text.push_str(&format!("  {}  {}  {told}\n", one.interface, one.address));
+                text.push_str(&format!(
+                    "  {}  {}  {published}\n",
+                    one.interface, one.address
+                ));
             }
-            let told = all.iter().filter(|one| one.unfit.is_none());
-            let mut interfaces: Vec<&str> = told.map(|one| &*one.interface).collect();
+            let published = all.iter().filter(|one| one.unfit.is_none());
+            let mut interfaces: Vec<&str> = published.map(|one| &*one.interface).collect();
             interfaces.sort_unstable();
             interfaces.dedup();
             let rails = rails.min(interfaces.len() as u64);

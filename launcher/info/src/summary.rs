@@ -132,7 +132,13 @@ pub(crate) fn page(here: &HostSummary, values: &VariableValues) -> String {
         env!("CARGO_PKG_VERSION"),
         state("shm", Ok(copies + &segment)),
         state("verbs", ports(&here.report)),
-        state("tcp", here.tcp.as_deref().map(told).map_err(Clone::clone)),
+        state(
+            "tcp",
+            here.tcp
+                .as_deref()
+                .map(addresses_in_words)
+                .map_err(Clone::clone)
+        ),
         state("roce", here.tcp.as_deref().map(first).map_err(Clone::clone)),
         state("dpdk", here.dpdk.clone()),
         here.jobs.lines(),
@@ -194,7 +200,7 @@ const LIBRARY: &str = "libmpi_abi.so.1";
 const STANDARD: &str = "MPI 5.0, standard ABI 1.0";
 
 /// The addresses that are published to other ranks.
-fn told(addresses: &[AddressReport]) -> String {
+fn addresses_in_words(addresses: &[AddressReport]) -> String {
     let fit = addresses.iter().filter(|one| one.unfit.is_none());
     let words = fit.map(|one| format!("{} ({})", one.address, one.interface));
     words.collect::<Vec<_>>().join(", ")
@@ -203,7 +209,7 @@ fn told(addresses: &[AddressReport]) -> String {
 /// The first of them, at which a user-space port is reached.
 fn first(addresses: &[AddressReport]) -> String {
     let fit = addresses.iter().position(|one| one.unfit.is_none());
-    told(&addresses[fit.map_or(0..0, |at| at..at + 1)])
+    addresses_in_words(&addresses[fit.map_or(0..0, |at| at..at + 1)])
 }
 
 #[cfg(test)]

@@ -82,8 +82,8 @@ impl Client {
         for _ in 0..4 {
             lines.push(client.receive()?);
         }
-        let told = |key| lines.iter().rev().find_map(|line| line.number(key));
-        let (Some(rank), Some(size)) = (told("rank"), told("size")) else {
+        let value = |key| lines.iter().rev().find_map(|line| line.number(key));
+        let (Some(rank), Some(size)) = (value("rank"), value("size")) else {
             return Err(unexpected("initack", &lines[0]));
         };
         client.place = RankAndSize { rank, size };
@@ -127,13 +127,13 @@ impl Client {
     }
 
     fn begin_one(&mut self) -> Result<(), Error> {
-        let most = self.ask(&PmiMessage::new("get_maxes"), "maxes")?;
+        let most = self.call(&PmiMessage::new("get_maxes"), "maxes")?;
         let most = most.number("vallen_max").unwrap_or(LONGEST_PIECE);
         self.value_bytes = most.clamp(SHORTEST_PIECE, LONGEST_PIECE);
-        let app = self.ask(&PmiMessage::new("get_appnum"), "appnum")?;
+        let app = self.call(&PmiMessage::new("get_appnum"), "appnum")?;
         // Slurm returns -1.
         self.app = app.number("appnum").unwrap_or(0);
-        let name = self.ask(&PmiMessage::new("get_my_kvsname"), "my_kvsname")?;
+        let name = self.call(&PmiMessage::new("get_my_kvsname"), "my_kvsname")?;
         self.job = name.get("kvsname").unwrap_or_default().to_owned();
         Ok(())
     }
@@ -144,13 +144,13 @@ impl Client {
             .with("pmijobid", "unknown")
             .with("pmirank", self.place.rank)
             .with("threaded", "FALSE");
-        let answer = self.ask(&hello, "fullinit-response")?;
+        let answer = self.call(&hello, "fullinit-response")?;
         let (Some(rank), Some(size)) = (answer.number("rank"), answer.number("size")) else {
             return Err(unexpected("fullinit", &answer));
         };
         self.place = RankAndSize { rank, size };
         self.app = answer.number("appnum").unwrap_or(0);
-        let job = self.ask(&PmiMessage::new("job-getid"), "job-getid-response")?;
+        let job = self.call(&PmiMessage::new("job-getid"), "job-getid-response")?;
         self.job = job.get("jobid").unwrap_or_default().to_owned();
         Ok(())
     }
@@ -212,14 +212,14 @@ impl Client {
     }
 
     fn put_piece(&mut self, key: &str, value: &str) -> Result<(), Error> {
-        let (words, answer) = match self.version {
+        let (message, answer) = match self.version {
             Version::One => {
-                let words = PmiMessage::new("put").with("kvsname", &self.job);
-                (words, "put_result")
+                let message = PmiMessage::new("put").with("kvsname", &self.job);
+                (message, "put_result")
             }
             Version::Two => (PmiMessage::new("kvs-put"), "kvs-put-response"),
         };
-        self.ask(&words.with("key", key).with("value", value), answer)?;
+        self.call(&message.with("key", key).with("value", value), answer)?;
         Ok(())
     }
 
@@ -232,7 +232,7 @@ impl Client {
             return Ok(None);
         };
         let broken = || Error::Answer {
-            asked: format!("get {key}"),
+            request: format!("get {key}"),
             answer: first.clone(),
         };
         let (count, value) = first.split_once('.').ok_or_else(broken)?;
@@ -246,7 +246,7 @@ impl Client {
     }
 
     fn get_piece(&mut self, key: &str) -> Result<Option<String>, Error> {
-        self.ask_for(key)?;
+        self.send_get(key)?;
         let found = loop {
             let found = self.receive()?;
             match (self.fence, found.command()) {
@@ -256,7 +256,7 @@ impl Client {
                 }
                 (Fence::Begun, "kvs-fence-response") => {
                     self.fence = Fence::Asked;
-                    self.ask_for("fence")?;
+                    self.send_get("fence")?;
                     break self.receive()?;
                 }
                 _ => break found,
@@ -269,15 +269,15 @@ impl Client {
         Ok(found.get("value").filter(|_| is_there).map(str::to_owned))
     }
 
-    fn ask_for(&mut self, key: &str) -> Result<(), Error> {
-        let words = match self.version {
+    fn send_get(&mut self, key: &str) -> Result<(), Error> {
+        let message = match self.version {
             Version::One => PmiMessage::new("get").with("kvsname", &self.job),
             Version::Two => {
-                let words = PmiMessage::new("kvs-get").with("jobid", &self.job);
-                words.with("srcid", -1)
+                let message = PmiMessage::new("kvs-get").with("jobid", &self.job);
+                message.with("srcid", -1)
             }
         };
-        self.send(&words.with("key", key))
+        self.send(&message.with("key", key))
     }
 
     /// Starts a fence, in which all processes of the job participate: values put before it can be read after it. No
@@ -311,7 +311,7 @@ impl Client {
                 (Fence::Begun, "barrier_out") if answer.is_well() => self.fence = Fence::Over,
                 (Fence::Begun, "kvs-fence-response") if answer.is_well() => {
                     self.fence = Fence::Asked;
-                    self.ask_for("fence")?;
+                    self.send_get("fence")?;
                 }
                 (Fence::Asked, "kvs-get-response") => self.fence = Fence::Over,
                 _ => return Err(unexpected("fence", &answer)),
@@ -340,8 +340,8 @@ impl Client {
     /// # Errors
     /// When the message cannot be sent.
     pub fn finalize(&mut self) -> Result<(), Error> {
-        let words = PmiMessage::new("finalize");
-        self.send(&words)?;
+        let message = PmiMessage::new("finalize");
+        self.send(&message)?;
         loop {
             let received = self.receive()?;
             match received.command() {
@@ -353,19 +353,19 @@ impl Client {
     }
 
     /// Sends a request and receives the reply, which must be `answer` without an error.
-    fn ask(&mut self, words: &PmiMessage, answer: &str) -> Result<PmiMessage, Error> {
-        self.send(words)?;
+    fn call(&mut self, message: &PmiMessage, answer: &str) -> Result<PmiMessage, Error> {
+        self.send(message)?;
         let received = self.receive()?;
         match received.command() == answer && received.is_well() {
             true => Ok(received),
-            false => Err(unexpected(words.command(), &received)),
+            false => Err(unexpected(message.command(), &received)),
         }
     }
 
-    fn send(&mut self, words: &PmiMessage) -> Result<(), Error> {
+    fn send(&mut self, message: &PmiMessage) -> Result<(), Error> {
         let text = match self.version {
-            Version::One => words.line(),
-            Version::Two => words.message(),
+            Version::One => message.line(),
+            Version::Two => message.message(),
         };
         self.write(text.as_bytes())
     }
@@ -387,8 +387,8 @@ impl Client {
     /// Receives the next message; blocks.
     fn receive(&mut self) -> Result<PmiMessage, Error> {
         loop {
-            if let Some(words) = self.take()? {
-                return Ok(words);
+            if let Some(message) = self.take()? {
+                return Ok(message);
             }
             self.fill()?;
         }
@@ -412,9 +412,9 @@ impl Client {
                     return Ok(None);
                 }
                 let text = String::from_utf8_lossy(&self.unread[LENGTH_BYTES..end]);
-                let words = PmiMessage::of_message(&text);
+                let message = PmiMessage::of_message(&text);
                 self.unread.drain(..end);
-                Ok(Some(words))
+                Ok(Some(message))
             }
         }
     }
@@ -486,9 +486,9 @@ impl AsFd for Client {
     }
 }
 
-fn unexpected(asked: &str, answer: &PmiMessage) -> Error {
+fn unexpected(request: &str, answer: &PmiMessage) -> Error {
     Error::Answer {
-        asked: asked.to_owned(),
+        request: request.to_owned(),
         answer: clip(answer.line().trim()),
     }
 }

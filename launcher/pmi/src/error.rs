@@ -12,10 +12,10 @@ pub enum Error {
     #[error("the launcher cannot be talked to: {0}")]
     System(String),
     /// The server replied with an error or an unexpected message.
-    #[error("the launcher answered \"{answer}\" to \"{asked}\"")]
+    #[error("the launcher answered \"{answer}\" to \"{request}\"")]
     Answer {
         /// The command.
-        asked: String,
+        request: String,
         /// The reply.
         answer: String,
     },

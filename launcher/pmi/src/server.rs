@@ -126,8 +126,8 @@ impl ClientSession {
         });
     }
 
-    fn send(&mut self, words: &PmiMessage) {
-        self.answers.extend_from_slice(words.line().as_bytes());
+    fn send(&mut self, message: &PmiMessage) {
+        self.answers.extend_from_slice(message.line().as_bytes());
     }
 
     fn receive(&mut self, line: &str) -> Option<ClientRequest> {
@@ -151,11 +151,11 @@ impl ClientSession {
         self.handle_message(&PmiMessage::of_line(line))
     }
 
-    fn handle_message(&mut self, words: &PmiMessage) -> Option<ClientRequest> {
+    fn handle_message(&mut self, message: &PmiMessage) -> Option<ClientRequest> {
         let well = |answer: &str| PmiMessage::new(answer).with("rc", 0);
-        match words.command() {
+        match message.command() {
             "" => {}
-            "init" if words.number("pmi_version") != Some(1) => {
+            "init" if message.number("pmi_version") != Some(1) => {
                 let answer = PmiMessage::new("response_to_init").with("rc", -1);
                 self.send(&answer.with("pmi_version", 1).with("pmi_subversion", 1));
             }
@@ -173,17 +173,17 @@ impl ClientSession {
             "get_appnum" => self.send(&well("appnum").with("appnum", self.facts.app)),
             "get_my_kvsname" => self.send(&well("my_kvsname").with("kvsname", &self.facts.job)),
             "get_universe_size" => self.send(&well("universe_size").with("size", self.facts.size)),
-            "put" => return self.put(words),
+            "put" => return self.put(message),
             "get" => {
                 return Some(ClientRequest::Get(
-                    words.get("key").unwrap_or_default().to_owned(),
+                    message.get("key").unwrap_or_default().to_owned(),
                 ));
             }
             "barrier_in" => return Some(ClientRequest::Fence),
             "abort" => {
                 return Some(ClientRequest::Abort {
-                    code: words.number("exitcode").unwrap_or(1),
-                    message: words.get("message").unwrap_or_default().to_owned(),
+                    code: message.number("exitcode").unwrap_or(1),
+                    message: message.get("message").unwrap_or_default().to_owned(),
                 });
             }
             "finalize" => {
@@ -203,8 +203,8 @@ impl ClientSession {
         None
     }
 
-    fn put(&mut self, words: &PmiMessage) -> Option<ClientRequest> {
-        let pair = (words.get("key"), words.get("value"));
+    fn put(&mut self, message: &PmiMessage) -> Option<ClientRequest> {
+        let pair = (message.get("key"), message.get("value"));
         let (Some(key), Some(value)) = pair else {
             self.send(
                 &PmiMessage::new("put_result")
@@ -246,7 +246,7 @@ mod tests {
     }
 
     /// The requests for the launcher, and the replies to the process.
-    fn said(server: &mut ClientSession, text: &str) -> (Vec<ClientRequest>, String) {
+    fn exchange(server: &mut ClientSession, text: &str) -> (Vec<ClientRequest>, String) {
         server.take(text.as_bytes());
         let requests = std::iter::from_fn(|| server.next_request().unwrap()).collect();
         let answers = std::mem::take(server.answers());
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_program_of_mpich_is_answered() {
         let mut server = server();
-        let begun = said(&mut server, "cmd=init pmi_version=1 pmi_subversion=1\n");
+        let begun = exchange(&mut server, "cmd=init pmi_version=1 pmi_subversion=1\n");
         let answer = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
         assert_eq!(begun, (vec![ClientRequest::Init], answer.to_owned()));
         for (line, answer) in [
@@ -288,7 +288,7 @@ mod tests {
             ),
             ("\nodd\n", ""),
         ] {
-            assert_eq!(said(&mut server, line), (vec![], answer.to_owned()));
+            assert_eq!(exchange(&mut server, line), (vec![], answer.to_owned()));
         }
     }
 
@@ -296,7 +296,7 @@ mod tests {
     fn what_the_launcher_must_do_is_asked_of_it_in_order() {
         let mut server = server();
         let text = "cmd=put kvsname=rmpi-7 key=P0 value=a=b\ncmd=barrier_in\n";
-        let (requests, answers) = said(&mut server, text);
+        let (requests, answers) = exchange(&mut server, text);
         let put = ClientRequest::Put {
             key: "P0".to_owned(),
             value: "a=b".to_owned(),
@@ -305,7 +305,7 @@ mod tests {
         server.answer_put(true);
         server.answer_put(false);
         server.end_fence();
-        let (requests, answers) = said(&mut server, "cmd=get kvsname=rmpi-7 key=P0\n");
+        let (requests, answers) = exchange(&mut server, "cmd=get kvsname=rmpi-7 key=P0\n");
         assert_eq!(requests, [ClientRequest::Get("P0".to_owned())]);
         assert_eq!(
             answers,
@@ -313,13 +313,13 @@ mod tests {
         );
         server.answer_get(Some("a=b"));
         server.answer_get(None);
-        let (requests, answers) = said(&mut server, "cmd=finalize\n");
+        let (requests, answers) = exchange(&mut server, "cmd=finalize\n");
         assert_eq!(requests, [ClientRequest::Finalize]);
         assert_eq!(
             answers,
             "cmd=get_result rc=0 value=a=b\ncmd=get_result rc=1 msg=key_not_found\ncmd=finalize_ack rc=0\n"
         );
-        let (requests, _) = said(&mut server, "cmd=abort exitcode=7\n");
+        let (requests, _) = exchange(&mut server, "cmd=abort exitcode=7\n");
         let (code, message) = (7, String::new());
         assert_eq!(requests, [ClientRequest::Abort { code, message }]);
     }
@@ -351,19 +351,19 @@ mod tests {
         #[test]
         fn it_does_not_matter_how_lines_come_in_pieces(cuts in proptest::collection::vec(1..30_usize, 0..12)) {
             let text = "cmd=init pmi_version=1\ncmd=put key=a value=b\nmcmd=spawn\nx=1\nendcmd\ncmd=get key=a\ncmd=barrier_in\n";
-            let whole = said(&mut server(), text);
+            let whole = exchange(&mut server(), text);
             let mut server = server();
             let (mut requests, mut answers, mut rest) = (Vec::new(), String::new(), text);
             for cut in cuts {
                 let (part, behind) = rest.split_at(cut.min(rest.len()));
-                let (some, words) = said(&mut server, part);
+                let (some, message) = exchange(&mut server, part);
                 requests.extend(some);
-                answers.push_str(&words);
+                answers.push_str(&message);
                 rest = behind;
             }
-            let (some, words) = said(&mut server, rest);
+            let (some, message) = exchange(&mut server, rest);
             requests.extend(some);
-            answers.push_str(&words);
+            answers.push_str(&message);
             prop_assert_eq!((requests, answers), whole);
         }
     }

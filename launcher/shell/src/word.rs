@@ -36,15 +36,15 @@ pub struct WordError {
     /// Characters before the position.
     pub at: usize,
     /// The message.
-    pub what: String,
+    pub message: String,
 }
 
 impl WordError {
     /// An error at a position.
     #[must_use]
-    pub fn new(at: usize, what: impl Into<String>) -> Self {
-        let what = what.into();
-        Self { at, what }
+    pub fn new(at: usize, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { at, message }
     }
 
     fn behind(mut self, text: &str) -> Self {
@@ -127,18 +127,18 @@ pub fn slots(text: &str) -> Result<u32, WordError> {
         )),
         Ok(number) if digits && number <= MOST_SLOTS => Ok(number),
         _ if digits => {
-            let what = format!(
+            let message = format!(
                 "{} slots are too many, expected at most {MOST_SLOTS}",
                 shown(text)
             );
-            Err(WordError::new(0, what))
+            Err(WordError::new(0, message))
         }
         _ => {
-            let what = format!(
+            let message = format!(
                 "`{}` is no number of slots; expected a number from 1",
                 shown(text)
             );
-            Err(WordError::new(0, what))
+            Err(WordError::new(0, message))
         }
     }
 }
@@ -255,11 +255,11 @@ fn check_address(text: &str) -> Result<(), WordError> {
     if address.parse::<Ipv6Addr>().is_ok() && !zone.is_empty() && zone.chars().all(zone_fits) {
         return Ok(());
     }
-    let what = format!(
+    let message = format!(
         "`{}` is no IPv6 address; one with a number of slots is written [fe80::1]:2, a name with one a:2",
         shown(text)
     );
-    Err(WordError::new(0, what))
+    Err(WordError::new(0, message))
 }
 
 /// Expands the ranges of a name.
@@ -276,8 +276,8 @@ fn names(text: &str) -> Result<Vec<String>, WordError> {
             .strip_prefix('[')
             .and_then(|inner| inner.split_once(']'));
         let Some((inner, behind)) = inner else {
-            let what = "a bracket without its other one; a range is written n[01-16,20]";
-            return Err(WordError::new(0, what).behind(before));
+            let message = "a bracket without its other one; a range is written n[01-16,20]";
+            return Err(WordError::new(0, message).behind(before));
         };
         let numbers = numbers(inner).map_err(|fault| fault.behind(before).behind("["))?;
         if all.len().saturating_mul(numbers.len()) > MOST_HOSTS {
@@ -323,7 +323,7 @@ fn numbers(text: &str) -> Result<Vec<String>, WordError> {
     let mut all = Vec::new();
     let mut at = 0;
     for part in text.split(',') {
-        let fault = |what| WordError::new(at, what);
+        let fault = |message| WordError::new(at, message);
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (from, to) = number(first).zip(number(last)).ok_or_else(|| {
             fault(format!(
@@ -338,7 +338,7 @@ fn numbers(text: &str) -> Result<Vec<String>, WordError> {
             return Err(fault(format!("{part}: both ends need as many digits")));
         }
         if to - from >= MOST_HOSTS.saturating_sub(all.len()) as u64 {
-            return Err(WordError::new(at, too_many().what));
+            return Err(WordError::new(at, too_many().message));
         }
         let width = if first.starts_with('0') {
             first.len()
@@ -375,7 +375,7 @@ mod tests {
 
     fn refused(text: &str) -> (usize, String) {
         let fault = read(text).expect_err(text);
-        (fault.at, fault.what)
+        (fault.at, fault.message)
     }
 
     #[test]
@@ -456,9 +456,9 @@ mod tests {
             ("n[1-2] x", 6, "' ' has no place in a host's name"),
             ("m$e@a", 1, "'$' has no place in a user's name"),
         ] {
-            let (place, what) = refused(text);
-            assert!(what.contains(words), "{text}: {what}");
-            assert_eq!(place, at, "{text}: {what}");
+            let (place, message) = refused(text);
+            assert!(message.contains(words), "{text}: {message}");
+            assert_eq!(place, at, "{text}: {message}");
         }
     }
 

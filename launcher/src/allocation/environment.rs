@@ -67,12 +67,12 @@ impl JobEnvironment for ProcessEnvironment {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).stdin(Stdio::null());
         let output = command.output().map_err(|error| cause(&error))?;
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            false => Err(match said.trim() {
+            false => Err(match stderr.trim() {
                 "" => format!("{} ends with {}", words[0], output.status),
-                said => said.replace('\n', " / "),
+                stderr => stderr.replace('\n', " / "),
             }),
         }
     }

@@ -178,8 +178,8 @@ fn made(
             None => hosts.push(host(name, slots)),
         }
         if hosts.len() > word::MOST_HOSTS {
-            let what = word::too_many().what;
-            return Err(AllocationError::Wrong(format!("{source}: {what}")));
+            let message = word::too_many().message;
+            return Err(AllocationError::Wrong(format!("{source}: {message}")));
         }
     }
     if hosts.is_empty() {
@@ -208,7 +208,7 @@ mod tests {
     use super::super::environment::FakeEnvironment;
     use super::*;
 
-    fn told(found: Result<Option<Allocation>, AllocationError>) -> String {
+    fn summary(found: Result<Option<Allocation>, AllocationError>) -> String {
         match found {
             Ok(Some(found)) => {
                 let hosts = found.hosts.iter().map(|host| {
@@ -232,34 +232,34 @@ mod tests {
         let job = FakeEnvironment::of("n1.lab")
             .with_all("PBS_JOBID=17.head\nPBS_NODEFILE=/var/spool/pbs/aux/17.head")
             .with_file("/var/spool/pbs/aux/17.head", "n1\nn2\n\nn1\nn2\nn2\n");
-        assert_eq!(told(pbs(&job, false)), "17.head n1:2 n2:3 ()");
-        assert_eq!(told(cobalt(&job, false)), "none");
+        assert_eq!(summary(pbs(&job, false)), "17.head n1:2 n2:3 ()");
+        assert_eq!(summary(cobalt(&job, false)), "none");
         let job = job.with_program("pbs_tmrsh");
-        assert_eq!(told(pbs(&job, false)), "17.head n1:2 n2:3 (pbs_tmrsh)");
+        assert_eq!(summary(pbs(&job, false)), "17.head n1:2 n2:3 (pbs_tmrsh)");
         let cobalt_job = FakeEnvironment::of("c1")
             .with_all("COBALT_JOBID=5\nCOBALT_NODEFILE=/f")
             .with_file("/f", "c1\nc2");
-        assert_eq!(told(cobalt(&cobalt_job, false)), "5 c1:1 c2:1 ()");
+        assert_eq!(summary(cobalt(&cobalt_job, false)), "5 c1:1 c2:1 ()");
     }
 
     #[test]
     fn lsf_has_pairs_or_a_file_or_names() {
         let job = FakeEnvironment::of("n2").with("LSB_JOBID", "9");
-        let words = told(lsf(&job, false));
+        let words = summary(lsf(&job, false));
         assert_eq!(
             words,
             "stale: LSB_MCPU_HOSTS, which names the hosts, is not"
         );
         let names = job.with("LSB_HOSTS", "n1 n1 n2");
-        assert_eq!(told(lsf(&names, false)), "9 n1:2 n2:1 ()");
+        assert_eq!(summary(lsf(&names, false)), "9 n1:2 n2:1 ()");
         let file = names.with("LSB_DJOB_HOSTFILE", "/f");
         let file = file.with_file("/f", "n2\nn2\nn3\n");
-        assert_eq!(told(lsf(&file, false)), "9 n2:2 n3:1 ()");
+        assert_eq!(summary(lsf(&file, false)), "9 n2:2 n3:1 ()");
         let pairs = file.with("LSB_MCPU_HOSTS", "n1 4 n2 2 ");
         let pairs = pairs.with_program("blaunch");
-        assert_eq!(told(lsf(&pairs, false)), "9 n1:4 n2:2 (blaunch)");
+        assert_eq!(summary(lsf(&pairs, false)), "9 n1:4 n2:2 (blaunch)");
         for wrong in ["n1", "n1 4 n2", "n1 n2", "n1 -1", "n1 99999999999"] {
-            let words = told(lsf(&pairs.clone().with("LSB_MCPU_HOSTS", wrong), false));
+            let words = summary(lsf(&pairs.clone().with("LSB_MCPU_HOSTS", wrong), false));
             assert!(words.contains("expected pairs of a name and"), "{words}");
         }
     }
@@ -274,10 +274,10 @@ mod tests {
                 "n1.dom 4 all.q@n1.dom UNDEFINED\nn2.dom 2 all.q@n2.dom <NULL>\n",
             );
         assert_eq!(
-            told(sge(&job, false)),
+            summary(sge(&job, false)),
             "3 n1.dom:4 n2.dom:2 (qrsh -inherit)"
         );
-        let wrong = told(sge(&job.with_file("/f", "n1 4\n\nn2 many\n"), false));
+        let wrong = summary(sge(&job.with_file("/f", "n1 4\n\nn2 many\n"), false));
         assert_eq!(
             wrong,
             "/f, line 3: `n2 many`: expected a name and a number of slots"
@@ -288,20 +288,20 @@ mod tests {
     fn a_list_without_this_host_is_left_over_unless_the_user_says_not() {
         let job = FakeEnvironment::of("login").with_all("LSB_JOBID=9\nLSB_MCPU_HOSTS=n1 4");
         assert_eq!(
-            told(lsf(&job, false)),
+            summary(lsf(&job, false)),
             "stale: LSB_MCPU_HOSTS does not name this host, login"
         );
-        assert_eq!(told(lsf(&job, true)), "9 n1:4 ()");
+        assert_eq!(summary(lsf(&job, true)), "9 n1:4 ()");
         let other =
             FakeEnvironment::of("n1.other").with_all("LSB_JOBID=9\nLSB_MCPU_HOSTS=N1.lab 4");
-        assert_eq!(told(lsf(&other, false)), "9 N1.lab:4 ()");
+        assert_eq!(summary(lsf(&other, false)), "9 N1.lab:4 ()");
     }
 
     #[test]
     fn names_that_are_none_are_refused() {
         for name in ["-x", "a;b", "n[1-2]", "$(id)", "a:2", "me@a"] {
             let job = FakeEnvironment::of("n1").with("LSB_JOBID", "9");
-            let words = told(lsf(&job.with("LSB_MCPU_HOSTS", &format!("{name} 1")), true));
+            let words = summary(lsf(&job.with("LSB_MCPU_HOSTS", &format!("{name} 1")), true));
             assert!(words.contains("which is no host's name"), "{name}: {words}");
         }
     }

@@ -343,10 +343,10 @@ fn read(
 /// inspected.
 #[must_use]
 pub fn job_of_this_shell() -> Vec<String> {
-    told(&ObserverEnvironment(&ProcessEnvironment))
+    summary(&ObserverEnvironment(&ProcessEnvironment))
 }
 
-fn told(environment: &dyn JobEnvironment) -> Vec<String> {
+fn summary(environment: &dyn JobEnvironment) -> Vec<String> {
     let mut lines = Vec::new();
     match find(None, environment, &mut lines) {
         Ok(Some(job)) => {
@@ -521,10 +521,13 @@ mod tests {
             .with_all(SALLOC)
             .with_program("srun");
         let step = step.with("SLURM_STEP_NUM_TASKS", "3");
-        assert!(told(&step)[0].contains("srun has started 3 of this rmpiexec"));
-        let told = told(&ObserverEnvironment(&step));
-        assert_eq!(told[1], "hosts: n1:2 n2:2 n3:1");
-        assert!(told[0].starts_with("job 7 of Slurm: 3 hosts"), "{told:?}");
+        assert!(summary(&step)[0].contains("srun has started 3 of this rmpiexec"));
+        let summary = summary(&ObserverEnvironment(&step));
+        assert_eq!(summary[1], "hosts: n1:2 n2:2 n3:1");
+        assert!(
+            summary[0].starts_with("job 7 of Slurm: 3 hosts"),
+            "{summary:?}"
+        );
     }
 
     #[test]
@@ -533,26 +536,26 @@ mod tests {
             .with_all(SALLOC)
             .with_program("srun");
         assert_eq!(
-            told(&job)[..2],
+            summary(&job)[..2],
             [
                 "job 7 of Slurm: 3 hosts with slots as SLURM_JOB_NODELIST says, reached by one step of srun",
                 "hosts: n1:2 n2:2 n3:1",
             ]
         );
-        assert!(told(&job)[2].starts_with("found: SLURM_JOB_ID=7, "));
+        assert!(summary(&job)[2].starts_with("found: SLURM_JOB_ID=7, "));
         let many = FakeEnvironment::of("n1").with_all("SLURM_JOB_ID=7\nSLURM_JOB_NODELIST=n[1-20]");
         assert!(
-            told(&many)[1].ends_with("n16:1 and 4 more"),
+            summary(&many)[1].ends_with("n16:1 and 4 more"),
             "{:?}",
-            told(&many)
+            summary(&many)
         );
         assert_eq!(
-            told(&FakeEnvironment::of("n1")),
+            summary(&FakeEnvironment::of("n1")),
             [
                 "none: none of SLURM_JOB_ID, PBS_JOBID, LSB_JOBID, PE_HOSTFILE, COBALT_JOBID, FLUX_URI tells of one"
             ]
         );
-        let stale = told(&FakeEnvironment::of("n1").with("LSB_JOBID", "8"));
+        let stale = summary(&FakeEnvironment::of("n1").with("LSB_JOBID", "8"));
         assert!(
             stale[0].starts_with("LSB_JOBID is set, and LSB_MCPU_HOSTS"),
             "{stale:?}"

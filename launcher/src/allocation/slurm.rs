@@ -92,8 +92,8 @@ pub(super) fn read(
     }
     let slots = slots(environment, names.len(), cpus_per_rank.unwrap_or(1));
     // Inside a step of one task, such as a shell, these variables describe the step.
-    let asked = number("SLURM_NTASKS").or_else(|| number("SLURM_NPROCS"));
-    let ranks = asked.filter(|ranks| *ranks > 0 && tasks_of_step.is_none());
+    let requested = number("SLURM_NTASKS").or_else(|| number("SLURM_NPROCS"));
+    let ranks = requested.filter(|ranks| *ranks > 0 && tasks_of_step.is_none());
     let own = environment.variable("SLURMD_NODENAME");
     let own = own.filter(|name| may_be_same(name, &environment.own()));
     let hosts = names.into_iter().zip(slots).map(|(name, slots)| {
@@ -128,14 +128,14 @@ fn names(list: &str) -> Result<Vec<String>, AllocationError> {
                     "SLURM_JOB_NODELIST is {}: at character {}: {}",
                     word::shown(list),
                     before + fault.at + 1,
-                    fault.what
+                    fault.message
                 )));
             }
         }
         if names.len() > word::MOST_HOSTS {
-            let what = word::too_many().what;
+            let message = word::too_many().message;
             return Err(AllocationError::Wrong(format!(
-                "SLURM_JOB_NODELIST: {what}"
+                "SLURM_JOB_NODELIST: {message}"
             )));
         }
     }
@@ -190,7 +190,7 @@ mod tests {
         SLURM_JOB_CPUS_PER_NODE=4,2,1
         SLURM_SUBMIT_HOST=n0";
 
-    fn told(environment: &FakeEnvironment) -> String {
+    fn summary(environment: &FakeEnvironment) -> String {
         match read(environment) {
             Ok(Some(found)) => {
                 let host = |host: &super::super::JobHost| {
@@ -213,23 +213,23 @@ mod tests {
         let salloc = FakeEnvironment::of("n0")
             .with_all(SALLOC)
             .with_program("srun");
-        assert_eq!(told(&salloc), "n1:4 n2:2 n10:1 Some(7)");
+        assert_eq!(summary(&salloc), "n1:4 n2:2 n10:1 Some(7)");
         let command = read(&salloc).unwrap().unwrap().command.unwrap();
         assert_eq!(command.first().map(String::as_str), Some("srun"));
         let batch = salloc
             .with("SLURMD_NODENAME", "n1")
             .with("SLURM_PROCID", "0");
-        assert_eq!(told(&batch), "n1:4 n2:2 n10:1 Some(7)", "n0 is not n1");
+        assert_eq!(summary(&batch), "n1:4 n2:2 n10:1 Some(7)", "n0 is not n1");
         let on_n1 = FakeEnvironment::of("n1.lab").with_all(SALLOC);
         let on_n1 = on_n1.with("SLURMD_NODENAME", "n1");
-        assert_eq!(told(&on_n1), "n1!:4 n2:2 n10:1 Some(7)");
+        assert_eq!(summary(&on_n1), "n1!:4 n2:2 n10:1 Some(7)");
     }
 
     #[test]
     fn lists_may_be_short_and_names_have_several_ranges() {
         let job = |list: &str, tasks: &str| {
             let job = FakeEnvironment::of("n0").with("SLURM_JOBID", "1");
-            told(
+            summary(
                 &job.with("SLURM_NODELIST", list)
                     .with("SLURM_TASKS_PER_NODE", tasks),
             )
@@ -254,18 +254,18 @@ mod tests {
         let shell = FakeEnvironment::of("n1").with_all(SALLOC).with_all(
             "SLURM_TASKS_PER_NODE=1\nSLURM_NTASKS=1\nSLURM_STEP_NUM_TASKS=1\nSLURM_CPUS_PER_TASK=2",
         );
-        assert_eq!(told(&shell), "n1:2 n2:1 n10:1 None");
+        assert_eq!(summary(&shell), "n1:2 n2:1 n10:1 None");
         let many = shell.with("SLURM_STEP_NUM_TASKS", "4");
-        assert!(told(&many).contains("srun has started 4 of this rmpiexec"));
+        assert!(summary(&many).contains("srun has started 4 of this rmpiexec"));
     }
 
     #[test]
     fn a_job_that_names_no_hosts_is_left_over() {
         let left = FakeEnvironment::of("n1").with("SLURM_JOB_ID", "3");
         assert_eq!(
-            told(&left),
+            summary(&left),
             "SLURM_JOB_NODELIST, which names the hosts, is not"
         );
-        assert_eq!(told(&FakeEnvironment::of("n1")), "none");
+        assert_eq!(summary(&FakeEnvironment::of("n1")), "none");
     }
 }

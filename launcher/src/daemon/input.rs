@@ -102,8 +102,8 @@ impl RankInput {
     fn last_has_gone(&mut self, through: bool) -> PumpResult {
         let taken = self.waiting.len() as u64;
         self.waiting.clear();
-        let told = std::mem::replace(&mut self.closed, true);
-        if through || told {
+        let was_reported = std::mem::replace(&mut self.closed, true);
+        if through || was_reported {
             return PumpResult::Took(taken);
         }
         PumpResult::Closed

@@ -57,18 +57,18 @@ impl Daemon {
         match message {
             ToDaemon::Hello { publishes, .. } => {
                 self.handle_hello(local, sender);
-                let told = self.records.greeted(local, publishes);
-                self.send_replies_to(told);
+                let notified = self.records.initialized(local, publishes);
+                self.send_replies_to(notified);
             }
             ToDaemon::Finalized { .. } => self.handle_finalized(local),
             ToDaemon::Publish { record, .. } => {
-                let told = self.records.published(local, record);
-                self.send_replies_to(told);
+                let notified = self.records.published(local, record);
+                self.send_replies_to(notified);
             }
             ToDaemon::LookUp { of, .. } => self.look_up(local, of),
             ToDaemon::Quiet { .. } => {
-                let told = self.records.quiet(local);
-                self.send_replies_to(told);
+                let notified = self.records.quiet(local);
+                self.send_replies_to(notified);
             }
             ToDaemon::Abort { code, message, .. } => {
                 self.handle_library_end(local, FailureCause::Abort { code, message });
@@ -156,8 +156,8 @@ impl Daemon {
             let _ = self.poller.delete(&watch);
         }
         self.end_preference(local);
-        let told = self.records.finalized(local);
-        self.send_replies_to(told);
+        let notified = self.records.finalized(local);
+        self.send_replies_to(notified);
         if self.ranks.iter().all(|rank| rank.finalized == 1) {
             self.reached(link::NodePhase::AllFinalized);
         }
@@ -182,7 +182,7 @@ impl Daemon {
     }
 
     fn look_up(&mut self, local: u32, of: u32) {
-        match self.records.ask(local, of) {
+        match self.records.request(local, of) {
             Some(true) => self.send_replies_to(vec![local]),
             Some(false) => self.send_record_messages(),
             None => self.reply_no_such_rank(local, of),
@@ -219,10 +219,10 @@ impl Daemon {
     }
 
     /// Sends messages after a change of records: to these ranks, and to the front.
-    pub(super) fn send_replies_to(&mut self, askers: Vec<u32>) {
+    pub(super) fn send_replies_to(&mut self, requesters: Vec<u32>) {
         self.send_record_messages();
-        for asker in askers {
-            self.answer(asker);
+        for requester in requesters {
+            self.answer(requester);
         }
     }
 
@@ -262,11 +262,11 @@ impl Daemon {
     }
 
     fn report_init_phases(&mut self) {
-        let greeted = self.ranks.iter().filter(|rank| rank.mpi_pid != 0).count();
-        if greeted == 1 {
+        let initialized = self.ranks.iter().filter(|rank| rank.mpi_pid != 0).count();
+        if initialized == 1 {
             self.reached(link::NodePhase::FirstInMpi);
         }
-        if greeted == self.job.ranks.len() {
+        if initialized == self.job.ranks.len() {
             self.reached(link::NodePhase::AllInMpi);
         }
     }

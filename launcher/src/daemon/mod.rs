@@ -349,19 +349,19 @@ impl Daemon {
             Order::OutputTaken(bytes) => self.streams.restore_credit(bytes),
             Order::Lost { ranks, why } => {
                 let ranks = ranks.into_iter().flat_map(StridedRanks::numbers).flatten();
-                let told = ranks.flat_map(|rank| self.records.lost(rank, &why));
-                let told: BTreeSet<u32> = told.collect();
-                self.send_replies_to(told.into_iter().collect());
+                let notified = ranks.flat_map(|rank| self.records.lost(rank, &why));
+                let notified: BTreeSet<u32> = notified.collect();
+                self.send_replies_to(notified.into_iter().collect());
             }
             Order::Watch(rank) => self.watch(rank),
             Order::Location(of) => {
-                let told = self.records.set_location(of);
-                self.send_replies_to(told);
+                let notified = self.records.set_location(of);
+                self.send_replies_to(notified);
             }
             Order::Fence(pairs) => self.end_fence(pairs),
             Order::AllQuiet(round) => {
-                let told = self.records.all_quiet(round);
-                self.send_replies_to(told);
+                let notified = self.records.all_quiet(round);
+                self.send_replies_to(notified);
             }
         }
     }

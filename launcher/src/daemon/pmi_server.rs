@@ -338,9 +338,9 @@ mod tests {
     #[test]
     fn places_are_told_in_the_words_of_mpich() {
         let of = |nodes: &[u32]| mapping(NodeMap::new(nodes.iter().copied()).unwrap().blocks());
-        let told = |server: &PmiServer| server.store.pairs[MAPPING_KEY].clone();
-        assert_eq!(told(&PmiServer::new(4, 4, None)), "(vector,(0,1,4))");
-        assert_eq!(told(&PmiServer::new(2, 4, None)), "");
+        let mapping_of = |server: &PmiServer| server.store.pairs[MAPPING_KEY].clone();
+        assert_eq!(mapping_of(&PmiServer::new(4, 4, None)), "(vector,(0,1,4))");
+        assert_eq!(mapping_of(&PmiServer::new(2, 4, None)), "");
         assert_eq!(of(&[3, 3, 9, 7, 7]), "(vector,(0,1,2),(2,1,1),(1,1,2))");
         assert_eq!(of(&[0, 0, 1, 1, 2]), "(vector,(0,2,2),(2,1,1))");
         assert_eq!(of(&[0, 1, 0, 1]), "(vector,(0,2,1),(0,2,1))");

@@ -121,7 +121,7 @@ impl Records {
     }
 
     /// A rank has called `MPI_Init`. Like all events, returns the ranks that must be sent a reply now.
-    pub(crate) fn greeted(&mut self, local: u32, publishes: bool) -> Vec<u32> {
+    pub(crate) fn initialized(&mut self, local: u32, publishes: bool) -> Vec<u32> {
         let failed = (0..)
             .zip(&self.entries)
             .filter(|(_, entry)| entry.failed.is_some());
@@ -130,11 +130,11 @@ impl Records {
         if let Some(entry) = self.own_mut(local) {
             entry.unreported_losses = unreported_losses;
         }
-        let mut told = self.change(local, |entry| entry.silent = !publishes);
+        let mut notified = self.change(local, |entry| entry.silent = !publishes);
         if has_losses {
-            told.push(local);
+            notified.push(local);
         }
-        told
+        notified
     }
 
     /// A rank of the job has failed, and the job continues.
@@ -143,14 +143,14 @@ impl Records {
             return Vec::new();
         };
         self.entries[failed as usize].failed = Some(why.to_owned());
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         for (other, entry) in (0..self.own).zip(&mut self.entries) {
             if other != failed && !entry.ended {
                 entry.unreported_losses.insert(failed);
-                told.push(other);
+                notified.push(other);
             }
         }
-        told
+        notified
     }
 
     /// A rank has no traffic in flight any more.
@@ -198,20 +198,20 @@ impl Records {
 
     /// `asker` requests the record of a rank of the job. True if a reply can be sent now. Repeated requests count
     /// once until the reply is sent. `None`: there is no such rank.
-    pub(crate) fn ask(&mut self, asker: u32, rank: u32) -> Option<bool> {
-        let round = self.own_mut(asker)?.round;
-        let asked = self.number_of(rank)?;
-        let is_far = asked >= self.own;
-        let entry = &mut self.entries[asked as usize];
+    pub(crate) fn request(&mut self, requester: u32, rank: u32) -> Option<bool> {
+        let round = self.own_mut(requester)?.round;
+        let target = self.number_of(rank)?;
+        let is_far = target >= self.own;
+        let entry = &mut self.entries[target as usize];
         if is_far && !entry.watched {
             entry.watched = true;
             self.outgoing.push(RecordMessage::Watch(rank));
         }
         if entry.lookup(round) == LookupResult::NotYet {
-            entry.waiting.insert(asker);
+            entry.waiting.insert(requester);
             return Some(false);
         }
-        self.entries[asker as usize].ready.insert(asked);
+        self.entries[requester as usize].ready.insert(target);
         Some(true)
     }
 
@@ -250,19 +250,19 @@ impl Records {
     }
 
     /// Drops the pending requests of a rank.
-    pub(crate) fn cancel_queries(&mut self, asker: u32) {
+    pub(crate) fn cancel_queries(&mut self, requester: u32) {
         for entry in &mut self.entries {
-            entry.waiting.remove(&asker);
+            entry.waiting.remove(&requester);
         }
-        if let Some(entry) = self.own_mut(asker) {
+        if let Some(entry) = self.own_mut(requester) {
             entry.ready.clear();
             entry.unreported_losses.clear();
         }
     }
 
     /// The next reply for a rank; stays until [`sent`](Self::sent).
-    pub(crate) fn answer(&self, asker: u32) -> Option<ToRank> {
-        let entry = self.entry(asker)?;
+    pub(crate) fn answer(&self, requester: u32) -> Option<ToRank> {
+        let entry = self.entry(requester)?;
         if let Some(failed) = entry
             .unreported_losses
             .first()
@@ -272,12 +272,12 @@ impl Records {
             let rank = failed.rank;
             return Some(ToRank::Lost { rank, why });
         }
-        let Some(asked) = entry.ready.first() else {
+        let Some(target) = entry.ready.first() else {
             return (entry.quiet == Quiet::Released).then_some(ToRank::AllQuiet);
         };
-        let asked = self.entry(*asked)?;
-        let rank = asked.rank;
-        Some(match asked.lookup(entry.round) {
+        let target = self.entry(*target)?;
+        let rank = target.rank;
+        Some(match target.lookup(entry.round) {
             LookupResult::Record(record) => ToRank::Record {
                 rank,
                 record: record.clone(),
@@ -295,8 +295,8 @@ impl Records {
     }
 
     /// Removes the reply that was sent.
-    pub(crate) fn sent(&mut self, asker: u32) {
-        let Some(entry) = self.own_mut(asker) else {
+    pub(crate) fn sent(&mut self, requester: u32) {
+        let Some(entry) = self.own_mut(requester) else {
             return;
         };
         if entry.unreported_losses.pop_first().is_some() {
@@ -385,13 +385,13 @@ impl Records {
     fn answer_waiting(&mut self, number: u32) -> Vec<u32> {
         let waiting = std::mem::take(&mut self.entries[number as usize].waiting);
         let (mut later, mut now) = (BTreeSet::new(), Vec::new());
-        for asker in waiting {
-            let of_asker = self.entries[asker as usize].round;
+        for requester in waiting {
+            let of_asker = self.entries[requester as usize].round;
             if self.entries[number as usize].lookup(of_asker) == LookupResult::NotYet {
-                later.insert(asker);
+                later.insert(requester);
             } else {
-                self.entries[asker as usize].ready.insert(number);
-                now.push(asker);
+                self.entries[requester as usize].ready.insert(number);
+                now.push(requester);
             }
         }
         self.entries[number as usize].waiting = later;
@@ -469,16 +469,16 @@ mod tests {
     }
 
     /// `asker` requests the record of local rank `asked`.
-    fn ask(records: &mut Records, asker: u32, asked: u32) -> bool {
-        let rank = records.entries[asked as usize].rank;
-        records.ask(asker, rank).unwrap()
+    fn request(records: &mut Records, requester: u32, target: u32) -> bool {
+        let rank = records.entries[target as usize].rank;
+        records.request(requester, rank).unwrap()
     }
 
     /// All replies to a rank: the rank that each is about, and the first byte of its record.
-    fn answers(records: &mut Records, asker: u32) -> Vec<(u32, Option<u8>)> {
+    fn answers(records: &mut Records, requester: u32) -> Vec<(u32, Option<u8>)> {
         std::iter::from_fn(|| {
-            let answer = records.answer(asker)?;
-            records.sent(asker);
+            let answer = records.answer(requester)?;
+            records.sent(requester);
             Some(match answer {
                 ToRank::AllQuiet => (u32::MAX, None),
                 ToRank::Record { rank, record } => (rank, Some(record.bytes()[0])),
@@ -489,9 +489,9 @@ mod tests {
         .collect()
     }
 
-    fn reason(records: &mut Records, asker: u32) -> (u32, String) {
-        let answer = records.answer(asker);
-        records.sent(asker);
+    fn reason(records: &mut Records, requester: u32) -> (u32, String) {
+        let answer = records.answer(requester);
+        records.sent(requester);
         match answer {
             Some(ToRank::NoRecord { rank, why }) => (rank, why),
             other => panic!("no refusal: {other:?}"),
@@ -501,11 +501,11 @@ mod tests {
     #[test]
     fn who_asks_late_is_answered_at_once_and_who_asks_early_later() {
         let mut records = three();
-        assert!(records.greeted(0, true).is_empty());
-        assert!(!ask(&mut records, 1, 0));
+        assert!(records.initialized(0, true).is_empty());
+        assert!(!request(&mut records, 1, 0));
         assert_eq!(answers(&mut records, 1), []);
         assert_eq!(records.published(0, record(7)), [1]);
-        assert!(ask(&mut records, 2, 0));
+        assert!(request(&mut records, 2, 0));
         assert_eq!(answers(&mut records, 1), [(10, Some(7))]);
         assert_eq!(answers(&mut records, 2), [(10, Some(7))]);
     }
@@ -514,22 +514,22 @@ mod tests {
     fn one_question_has_one_answer() {
         let mut records = three();
         for _ in 0..3 {
-            assert!(!ask(&mut records, 1, 0));
+            assert!(!request(&mut records, 1, 0));
         }
         assert_eq!(records.published(0, record(7)), [1]);
         assert_eq!(records.published(0, record(8)), [0_u32; 0]);
-        assert!(ask(&mut records, 1, 0));
+        assert!(request(&mut records, 1, 0));
         assert_eq!(answers(&mut records, 1), [(10, Some(8))]);
     }
 
     #[test]
     fn a_rank_without_a_record_is_told_to_those_that_ask() {
         let mut records = three();
-        assert!(!ask(&mut records, 1, 0));
-        assert_eq!(records.greeted(0, false), [1]);
+        assert!(!request(&mut records, 1, 0));
+        assert_eq!(records.initialized(0, false), [1]);
         assert_eq!(reason(&mut records, 1), (10, SILENT.to_owned()));
-        assert_eq!(records.greeted(2, true), [0_u32; 0]);
-        assert!(!ask(&mut records, 1, 2));
+        assert_eq!(records.initialized(2, true), [0_u32; 0]);
+        assert!(!request(&mut records, 1, 2));
         assert_eq!(records.published(2, Record::default()), [1]);
         assert_eq!(reason(&mut records, 1), (12, SILENT.to_owned()));
     }
@@ -540,9 +540,9 @@ mod tests {
         records.published(0, record(7));
         records.finalized(0);
         records.ended(0);
-        assert!(ask(&mut records, 1, 0));
+        assert!(request(&mut records, 1, 0));
         assert_eq!(answers(&mut records, 1), [(10, Some(7))]);
-        assert!(!ask(&mut records, 1, 2));
+        assert!(!request(&mut records, 1, 2));
         assert_eq!(records.ended(2), [1]);
         assert_eq!(reason(&mut records, 1), (12, ENDED.to_owned()));
     }
@@ -558,8 +558,8 @@ mod tests {
             }
         }
         let mut records = three();
-        records.greeted(0, true);
-        records.greeted(1, true);
+        records.initialized(0, true);
+        records.initialized(1, true);
         records.ended(1);
         assert_eq!(records.lost(11, "killed"), [0, 2]);
         let unreported_losses = Some((11, "killed".to_owned()));
@@ -567,10 +567,10 @@ mod tests {
         assert_eq!(lost(&mut records, 0), None);
         assert_eq!(lost(&mut records, 1), None);
         // Also in the program that rank 2 runs now, and in any later one.
-        assert_eq!(records.greeted(2, true), [2]);
+        assert_eq!(records.initialized(2, true), [2]);
         assert_eq!(lost(&mut records, 2), unreported_losses);
         records.finalized(2);
-        assert_eq!(records.greeted(2, true), [2]);
+        assert_eq!(records.initialized(2, true), [2]);
         assert_eq!(lost(&mut records, 2), unreported_losses);
     }
 
@@ -583,26 +583,26 @@ mod tests {
         // Rank 1 is ahead: it has started its second program.
         records.finalized(1);
         assert!(
-            !ask(&mut records, 1, 0),
+            !request(&mut records, 1, 0),
             "the first program's record is not it"
         );
-        assert!(ask(&mut records, 0, 1));
+        assert!(request(&mut records, 0, 1));
         assert_eq!(answers(&mut records, 0), [(11, Some(7))]);
         assert!(records.finalized(0).is_empty());
         assert_eq!(records.published(0, record(8)), [1]);
         assert_eq!(answers(&mut records, 1), [(10, Some(8))]);
         // Rank 2 is behind: the record that it requests is not kept any more.
-        assert!(ask(&mut records, 2, 0));
+        assert!(request(&mut records, 2, 0));
         assert_eq!(reason(&mut records, 2), (10, THROUGH.to_owned()));
     }
 
     #[test]
     fn what_was_asked_is_forgotten_with_the_program_that_asked() {
         let mut records = three();
-        assert!(!ask(&mut records, 1, 0));
+        assert!(!request(&mut records, 1, 0));
         records.finalized(1);
         assert!(records.published(0, record(7)).is_empty());
-        assert!(ask(&mut records, 2, 0));
+        assert!(request(&mut records, 2, 0));
         records.ended(2);
         assert_eq!(records.answer(2), None);
     }
@@ -621,7 +621,7 @@ mod tests {
     fn ranks_are_released_when_all_are_quiet_or_gone() {
         let mut records = Records::new(0..4, 4);
         for local in 0..3 {
-            records.greeted(local, true);
+            records.initialized(local, true);
         }
         assert!(records.quiet(0).is_empty());
         assert!(records.quiet(0).is_empty());
@@ -629,7 +629,7 @@ mod tests {
         assert!(records.ended(2).is_empty());
         assert!(records.quiet(1).is_empty());
         // A rank that uses no network has no traffic in flight.
-        assert_eq!(records.greeted(3, false), [0, 1]);
+        assert_eq!(records.initialized(3, false), [0, 1]);
         for local in 0..2 {
             assert!(is_released(&mut records, local));
             assert!(!is_released(&mut records, local), "once");
@@ -663,7 +663,10 @@ mod tests {
     #[test]
     fn numbers_of_nobody_do_no_harm() {
         let mut records = three();
-        assert_eq!((records.ask(0, 3), records.ask(3, 10)), (None, None));
+        assert_eq!(
+            (records.request(0, 3), records.request(3, 10)),
+            (None, None)
+        );
         assert!(records.published(3, record(7)).is_empty());
         assert!(records.finalized(9).is_empty() && records.ended(9).is_empty());
         assert!(records.quiet(9).is_empty());
@@ -690,7 +693,7 @@ mod tests {
             (local(), any::<u8>()).prop_map(|(who, number)| Step::Publish(who, number)),
             local().prop_map(Step::Finalize),
             local().prop_map(Step::End),
-            (local(), local()).prop_map(|(asker, asked)| Step::Ask(asker, asked)),
+            (local(), local()).prop_map(|(requester, target)| Step::Ask(requester, target)),
             local().prop_map(Step::Listen),
             local().prop_map(Step::Quiet),
         ]
@@ -699,14 +702,14 @@ mod tests {
     /// Takes a step; returns the ranks that have a reply.
     fn take(records: &mut Records, step: &Step) -> Vec<u32> {
         match *step {
-            Step::Greet(who, publishes) => records.greeted(who, publishes),
+            Step::Greet(who, publishes) => records.initialized(who, publishes),
             Step::Publish(who, number) => records.published(who, record(number)),
             Step::Finalize(who) => records.finalized(who),
             Step::End(who) => records.ended(who),
             Step::Quiet(who) => records.quiet(who),
-            Step::Ask(asker, asked) => {
-                let now = ask(records, asker, asked);
-                now.then_some(asker).into_iter().collect()
+            Step::Ask(requester, target) => {
+                let now = request(records, requester, target);
+                now.then_some(requester).into_iter().collect()
             }
             Step::Listen(who) => {
                 answers(records, who);
@@ -775,8 +778,8 @@ mod tests {
         }
 
         fn deliver_all(&mut self) {
-            let ways = || (0..3).flat_map(|node| [(node, true), (node, false)]);
-            while ways().any(|(node, is_up)| self.deliver(node, is_up)) {}
+            let directions = || (0..3).flat_map(|node| [(node, true), (node, false)]);
+            while directions().any(|(node, is_up)| self.deliver(node, is_up)) {}
         }
 
         fn take(&mut self, step: &Step) {
@@ -790,8 +793,8 @@ mod tests {
             let (node, local) = PLACES[who as usize];
             let records = &mut self.nodes[node];
             match *step {
-                Step::Ask(_, asked) => drop(records.ask(local, asked)),
-                Step::Greet(_, publishes) => drop(records.greeted(local, publishes)),
+                Step::Ask(_, target) => drop(records.request(local, target)),
+                Step::Greet(_, publishes) => drop(records.initialized(local, publishes)),
                 Step::Publish(_, number) => drop(records.published(local, record(number))),
                 Step::Finalize(_) => drop(records.finalized(local)),
                 Step::End(_) => drop(records.ended(local)),
@@ -813,8 +816,8 @@ mod tests {
             }
             records.take_messages();
             records.ended(0);
-            let told = records.take_messages();
-            let is_told = told
+            let notified = records.take_messages();
+            let is_told = notified
                 .iter()
                 .any(|word| matches!(word, RecordMessage::Location(_)));
             assert_eq!(is_told, !all_are_quiet);
@@ -847,22 +850,22 @@ mod tests {
         ) {
             let mut job = Job::new();
             job.take(&Step::Quiet(4));
-            for asked in 0..4 {
-                job.take(&Step::Ask(4, asked));
+            for target in 0..4 {
+                job.take(&Step::Ask(4, target));
             }
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             for (step, node, is_up) in &steps {
                 job.take(step);
                 job.deliver(*node, *is_up);
-                heard.extend(answers(&mut job.nodes[2], 0));
+                received.extend(answers(&mut job.nodes[2], 0));
             }
             for rank in 0..4 {
                 job.take(&Step::End(rank));
             }
             job.deliver_all();
-            heard.extend(answers(&mut job.nodes[2], 0));
-            heard.sort_unstable();
-            let about: Vec<u32> = heard.iter().map(|(rank, _)| *rank).collect();
+            received.extend(answers(&mut job.nodes[2], 0));
+            received.sort_unstable();
+            let about: Vec<u32> = received.iter().map(|(rank, _)| *rank).collect();
             prop_assert_eq!(about, [0, 1, 2, 3, u32::MAX]);
         }
     }
@@ -875,21 +878,21 @@ mod tests {
             let mut records = Records::new(0..5, 5);
             records.quiet(4);
             // Rank 4 requests all records and runs one program only.
-            for asked in 0..4 {
-                ask(&mut records, 4, asked);
+            for target in 0..4 {
+                request(&mut records, 4, target);
             }
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             for step in &steps {
-                let told = take(&mut records, step);
-                prop_assert!(told.iter().all(|asker| records.answer(*asker).is_some()));
-                heard.extend(answers(&mut records, 4));
+                let notified = take(&mut records, step);
+                prop_assert!(notified.iter().all(|requester| records.answer(*requester).is_some()));
+                received.extend(answers(&mut records, 4));
             }
             for local in 0..4 {
                 records.ended(local);
             }
-            heard.extend(answers(&mut records, 4));
-            heard.sort_unstable();
-            let about: Vec<u32> = heard.iter().map(|(rank, _)| *rank).collect();
+            received.extend(answers(&mut records, 4));
+            received.sort_unstable();
+            let about: Vec<u32> = received.iter().map(|(rank, _)| *rank).collect();
             prop_assert_eq!(about, [0, 1, 2, 3, u32::MAX]);
             prop_assert!(records.entries.iter().all(|entry| entry.waiting.is_empty()));
         }

@@ -47,7 +47,7 @@ pub(super) fn look(job: &mut NodeJob, far: RemoteSetup) -> Result<HostSetup, NoP
 /// Adds the host's own values of variables that describe a host.
 fn add_own_variables(program: &mut JobProgram) {
     for name in OF_A_HOST {
-        let is_said = |set: &CString| {
+        let is_set = |set: &CString| {
             let rest = set.as_bytes().strip_prefix(name.as_bytes());
             rest.is_some_and(|rest| rest.starts_with(b"="))
         };
@@ -55,7 +55,7 @@ fn add_own_variables(program: &mut JobProgram) {
             continue;
         };
         let text = [name.as_bytes(), b"=", value.as_bytes()].concat();
-        if let (false, Ok(text)) = (program.environment.iter().any(is_said), CString::new(text)) {
+        if let (false, Ok(text)) = (program.environment.iter().any(is_set), CString::new(text)) {
             program.environment.push(text);
         }
     }
@@ -92,14 +92,14 @@ fn place(job: &mut NodeJob, far: RemoteSetup) -> Vec<String> {
     let places = affinities(&topology, sharing, policy)
         .into_iter()
         .skip(before as usize);
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     if far.report {
         let ranks = counted(own, "rank", "ranks");
-        told.push(format!("{ranks}{} on {topology}", far.beside.words()));
+        lines.push(format!("{ranks}{} on {topology}", far.beside.words()));
     }
     for (placed, place) in job.ranks.iter_mut().zip(places) {
         if far.report {
-            told.push(format!("rank {} {}", placed.rank, place.words(&topology)));
+            lines.push(format!("rank {} {}", placed.rank, place.words(&topology)));
         }
         placed.preferred = place.strength == AffinityStrength::Preferred;
         placed.cpus = (place.strength != AffinityStrength::Free).then(|| CpuList::new(place.cpus));
@@ -111,5 +111,5 @@ fn place(job: &mut NodeJob, far: RemoteSetup) -> Vec<String> {
         program.environment.extend(calm);
     }
     job.cpus = cpus;
-    told
+    lines
 }

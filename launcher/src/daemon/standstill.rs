@@ -42,7 +42,7 @@ pub(super) struct Standstill {
     /// ranks in which other threads than the waiting one may be working.
     shown: Option<(Instant, Wanted)>,
     /// It was reported, and no rank has made progress since.
-    told: bool,
+    reported: bool,
 }
 
 /// Result of a sample.
@@ -61,7 +61,7 @@ impl Standstill {
             since: Instant::now(),
             last: Vec::new(),
             shown: None,
-            told: false,
+            reported: false,
         }
     }
 
@@ -77,7 +77,7 @@ impl Standstill {
         };
         let mut both = self.last.iter().zip(seen);
         if seen.len() != self.last.len() || !both.all(is_same_wait) {
-            (self.since, self.told, self.shown) = (now, false, None);
+            (self.since, self.reported, self.shown) = (now, false, None);
             self.last = seen.to_vec();
         }
         let mut both = self.last.iter().zip(seen);
@@ -86,7 +86,7 @@ impl Standstill {
             return SampleResult::Nothing;
         }
         self.last = seen.to_vec();
-        if self.told || seen.is_empty() || now - self.since < patience {
+        if self.reported || seen.is_empty() || now - self.since < patience {
             return SampleResult::Nothing;
         }
         SampleResult::Stillness
@@ -98,8 +98,8 @@ impl Standstill {
         self.last.clear();
     }
 
-    fn look_again(&mut self, now: Instant, patience: Duration) {
-        let is_close = !self.told && !self.last.is_empty() && now - self.since >= patience;
+    fn schedule_next(&mut self, now: Instant, patience: Duration) {
+        let is_close = !self.reported && !self.last.is_empty() && now - self.since >= patience;
         let every = if is_close {
             LOOK_CLOSELY_EVERY
         } else {
@@ -111,12 +111,12 @@ impl Standstill {
 
 impl Daemon {
     /// When the next sample is due.
-    pub(super) fn next_stillness_look(&self) -> Option<Instant> {
+    pub(super) fn next_standstill_sample(&self) -> Option<Instant> {
         self.standstill.next
     }
 
     /// Takes a sample, if it is due.
-    pub(super) fn look_for_standstill(&mut self, now: Instant) {
+    pub(super) fn check_standstill(&mut self, now: Instant) {
         if self.standstill.next.is_none_or(|at| at > now) {
             return;
         }
@@ -125,7 +125,7 @@ impl Daemon {
             self.standstill = Standstill::new();
             return;
         }
-        let Some(seen) = self.look_at_waits() else {
+        let Some(seen) = self.sample_waits() else {
             self.standstill.forget(now);
             self.standstill.next = Some(now + LOOK_EVERY);
             return;
@@ -134,15 +134,15 @@ impl Daemon {
         let patience = Duration::from_secs(wishes.max().unwrap_or(0).into());
         let shown = self.standstill.look(now, &seen, patience);
         if shown == SampleResult::Stillness && self.is_sure(now, &seen) {
-            self.standstill.told = true;
+            self.standstill.reported = true;
             self.send_event(&NodeEvent::Standstill(patience.as_secs()));
         }
-        self.standstill.look_again(now, patience);
+        self.standstill.schedule_next(now, patience);
     }
 
     /// Samples all running ranks; `None` where one is outside MPI, so that there is no standstill, or has disabled
     /// the report.
-    fn look_at_waits(&self) -> Option<Vec<WaitSample>> {
+    fn sample_waits(&self) -> Option<Vec<WaitSample>> {
         if self.hold != Hold::No {
             return None;
         }
@@ -286,7 +286,7 @@ mod tests {
         let mut still = Standstill::new();
         let looks: [(u64, &[_]); 2] = [(1, &[(1, 1)]), (70, &[(1, 2)])];
         assert_eq!(shown(&mut still, &looks), [false, true]);
-        still.told = true;
+        still.reported = true;
         let start = still.since;
         let later = |second| start + Duration::from_secs(second);
         let mut look = |second, words| still.look(later(second), &seen(&[words]), PATIENCE);
@@ -302,7 +302,7 @@ mod tests {
         let start = still.since;
         let mut next = |now, patience| {
             still.look(now, &seen(&[(1, 1)]), patience);
-            still.look_again(now, patience);
+            still.schedule_next(now, patience);
             still.next.unwrap() - now
         };
         assert_eq!(next(start, PATIENCE), LOOK_EVERY);

@@ -65,7 +65,7 @@ pub(crate) fn serve(mut front: FrameConnection) -> u8 {
 fn begin(front: &mut FrameConnection) -> Result<Option<(NodeJob, DaemonResources)>, NoProgram> {
     let broken = |words| NoProgram { words, code: 1 };
     detach()
-        .map_err(said("leave the terminal"))
+        .map_err(describe("leave the terminal"))
         .map_err(broken)?;
     let Some(mut job) = receive_job(front).map_err(broken)? else {
         return Ok(None);
@@ -84,8 +84,8 @@ fn begin(front: &mut FrameConnection) -> Result<Option<(NodeJob, DaemonResources
             Some(Order::Start(begun)) => job.begun = begun,
             _ => return Ok(None),
         }
-        let told = found.notices.into_iter();
-        told.for_each(|words| NodeEvent::Notice(words).put(&mut front.outbox));
+        let received = found.notices.into_iter();
+        received.for_each(|words| NodeEvent::Notice(words).put(&mut front.outbox));
     }
     resources.spawn_context.ordered_at = front::now();
     Ok(Some((*job, resources)))
@@ -93,12 +93,12 @@ fn begin(front: &mut FrameConnection) -> Result<Option<(NodeJob, DaemonResources
 
 /// Waits for the job and its programs.
 fn receive_job(front: &mut FrameConnection) -> Result<Option<Box<NodeJob>>, String> {
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     loop {
         match receive_order(front)? {
-            Some(Order::Programs(programs)) => told = programs,
+            Some(Order::Programs(programs)) => received = programs,
             Some(Order::Job(mut job)) => {
-                let is_complete = job.complete(told);
+                let is_complete = job.complete(received);
                 return is_complete.then_some(Some(job)).ok_or_else(other_release);
             }
             _ => return Ok(None),
@@ -126,13 +126,13 @@ fn receive_order(front: &mut FrameConnection) -> Result<Option<Order>, String> {
         let Ok(is_flushed) = front.flush() else {
             return Ok(None);
         };
-        let mut asked = vec![PollFd::new(front.reading(), PollFlags::POLLIN)];
+        let mut fds = vec![PollFd::new(front.reading(), PollFlags::POLLIN)];
         if !is_flushed {
-            asked.push(PollFd::new(front.writing(), PollFlags::POLLOUT));
+            fds.push(PollFd::new(front.writing(), PollFlags::POLLOUT));
         }
-        match poll(&mut asked, PollTimeout::NONE) {
+        match poll(&mut fds, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(said("wait for its job")(error)),
+            Err(error) => return Err(describe("wait for its job")(error)),
         }
         if front.fill(&mut scratch).is_err() {
             return Ok(None);
@@ -141,7 +141,7 @@ fn receive_order(front: &mut FrameConnection) -> Result<Option<Order>, String> {
 }
 
 /// Maps a system error to a message for the user.
-fn said(what: &'static str) -> impl Fn(Errno) -> String {
+fn describe(what: &'static str) -> impl Fn(Errno) -> String {
     move |error| format!("cannot {what}: {}", error.desc().to_lowercase())
 }
 
@@ -159,12 +159,12 @@ struct DaemonResources {
 impl DaemonResources {
     fn get(job: &NodeJob, front: &FrameConnection) -> Result<Self, String> {
         let files = enough_descriptors(job.local_size(), job.input)?;
-        let blocked = block_child_signal().map_err(said("watch its children"))?;
+        let blocked = block_child_signal().map_err(describe("watch its children"))?;
         let address = format!("rmpi-{}-{:08x}", std::process::id(), random_u64()? >> 32);
-        let listener = control::listener(&address).map_err(said("listen to its ranks"))?;
-        let (failure_pipe, rank_side) = pipe2(OFlag::O_CLOEXEC).map_err(said("make a pipe"))?;
+        let listener = control::listener(&address).map_err(describe("listen to its ranks"))?;
+        let (failure_pipe, rank_side) = pipe2(OFlag::O_CLOEXEC).map_err(describe("make a pipe"))?;
         fcntl(&failure_pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
-            .map_err(said("set up a pipe"))?;
+            .map_err(describe("set up a pipe"))?;
         let spawn_context = SpawnContext {
             daemon: Pid::this(),
             ranks: ranks_of(job)?,
@@ -179,13 +179,15 @@ impl DaemonResources {
         let mut child = SigSet::empty();
         child.add(Signal::SIGCHLD);
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-        let signals = SignalFd::with_flags(&child, flags).map_err(said("watch its children"))?;
-        let streams = OutputStreams::new(prompts(job)).map_err(said("watch output"))?;
-        let poller = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(said("make a poller"))?;
+        let signals =
+            SignalFd::with_flags(&child, flags).map_err(describe("watch its children"))?;
+        let streams = OutputStreams::new(prompts(job)).map_err(describe("watch output"))?;
+        let poller =
+            Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(describe("make a poller"))?;
         let add = |descriptor: std::os::fd::BorrowedFd<'_>, token| {
             poller
                 .add(descriptor, interest(EpollFlags::EPOLLIN, token))
-                .map_err(said("fill a poller"))
+                .map_err(describe("fill a poller"))
         };
         add(front.reading(), Token::Front)?;
         add(signals.as_fd(), Token::Signals)?;

@@ -131,8 +131,8 @@ impl Daemon {
         rank.preference = None;
         rank.deserted_at = None;
         let (verdict, phase) = (rank.verdict(ending), rank.phase);
-        let told = self.records.ended(local);
-        self.send_replies_to(told);
+        let notified = self.records.ended(local);
+        self.send_replies_to(notified);
         self.close_pmi(local);
         if self.alive() == 0 {
             self.reached(link::NodePhase::Ended);
@@ -246,7 +246,7 @@ impl Daemon {
         self.report_deserted(now);
         self.probe(now);
         self.adjust_affinity(now);
-        self.look_for_standstill(now);
+        self.check_standstill(now);
         self.check_query_timeout(now);
     }
 
@@ -298,7 +298,7 @@ impl Daemon {
             deserters,
             self.next_probe(),
             self.next_affinity_check(),
-            self.next_stillness_look(),
+            self.next_standstill_sample(),
             self.wait_query.next_time(),
         ];
         times.into_iter().flatten().min()

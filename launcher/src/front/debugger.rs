@@ -21,7 +21,7 @@ pub(crate) struct Debugger {
     holding: bool,
     fifo: String,
     gdb: Option<Gdb>,
-    asks: OwnedFd,
+    fifo_fd: OwnedFd,
     /// Never written to: as long as it is open here, the read end does not report end of file.
     _write_end: OwnedFd,
 }
@@ -34,8 +34,8 @@ impl Debugger {
         programs: impl Iterator<Item = (CString, u32)>,
         gdb: Option<Gdb>,
     ) -> Result<Self, Errno> {
-        let (asks, write_end) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-        let fifo = format!("/proc/{}/fd/{}", std::process::id(), asks.as_raw_fd());
+        let (fifo_fd, write_end) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+        let fifo = format!("/proc/{}/fd/{}", std::process::id(), fifo_fd.as_raw_fd());
         starter.name_fifo(&fifo);
         Ok(Self {
             starter,
@@ -43,7 +43,7 @@ impl Debugger {
             holding,
             fifo,
             gdb,
-            asks,
+            fifo_fd,
             _write_end: write_end,
         })
     }
@@ -75,7 +75,7 @@ impl Debugger {
 
     /// Stops in the debugger's breakpoint: all ranks have a process.
     pub(crate) fn spawned(&mut self) {
-        self.starter.tell(DebugState::Spawned);
+        self.starter.report(DebugState::Spawned);
     }
 
     /// The program that the debugger wants started on each host, if it has set one.
@@ -93,12 +93,12 @@ impl Debugger {
     /// Reports to the debugger that the job is being ended, with the reason.
     pub(crate) fn aborting(&mut self, why: &str) {
         self.starter.name_cause(why);
-        self.starter.tell(DebugState::Aborting);
+        self.starter.report(DebugState::Aborting);
     }
 
     /// Readable when a debugger has written to the FIFO.
-    pub(crate) fn asks(&self) -> BorrowedFd<'_> {
-        self.asks.as_fd()
+    pub(crate) fn fifo_fd(&self) -> BorrowedFd<'_> {
+        self.fifo_fd.as_fd()
     }
 
     /// Starts the user's gdb, if there is one. It requests the release of the ranks through the FIFO once it has
@@ -122,16 +122,16 @@ impl Debugger {
     }
 
     /// Sends SIGTERM to that gdb.
-    pub(crate) fn ask_gdb_to_end(&self) {
-        self.gdb.iter().for_each(Gdb::ask_to_end);
+    pub(crate) fn terminate_gdb(&self) {
+        self.gdb.iter().for_each(Gdb::terminate);
     }
 
     /// The pending request of the debugger.
-    pub(crate) fn asked(&mut self) -> Option<DebuggerRequest> {
+    pub(crate) fn take_request(&mut self) -> Option<DebuggerRequest> {
         // All bytes written so far are one request.
         let mut bytes = [0; 64];
         let mut any = false;
-        while matches!(read(&self.asks, &mut bytes), Ok(1..)) {
+        while matches!(read(&self.fifo_fd, &mut bytes), Ok(1..)) {
             any = true;
         }
         if !any {

@@ -24,7 +24,7 @@ impl Files {
     /// Creates the folder and an empty file for each rank and stream, so that errors are found before anything is
     /// started and no output of an earlier job is left.
     pub(crate) fn create(folder: &Path, ranks: u32) -> Result<Self, String> {
-        let said = |path: &Path, error: &Error| {
+        let failed = |path: &Path, error: &Error| {
             format!(
                 "--output {}: cannot make {}: {}",
                 folder.display(),
@@ -32,9 +32,9 @@ impl Files {
                 cause(error)
             )
         };
-        std::fs::create_dir_all(folder).map_err(|error| said(folder, &error))?;
+        std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
         // Absolute, since the current folder may change.
-        let folder = std::path::absolute(folder).map_err(|error| said(folder, &error))?;
+        let folder = std::path::absolute(folder).map_err(|error| failed(folder, &error))?;
         let files = Self {
             folder,
             digits: ranks.saturating_sub(1).to_string().len(),
@@ -43,7 +43,7 @@ impl Files {
         for rank in 0..ranks {
             for stream in [OutputStream::Out, OutputStream::Err] {
                 let path = files.path(rank, stream);
-                File::create(&path).map_err(|error| said(&path, &error))?;
+                File::create(&path).map_err(|error| failed(&path, &error))?;
             }
         }
         Ok(files)
@@ -122,9 +122,9 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_made_is_said() {
-        let said = Files::create(Path::new("/dev/null/x"), 1).unwrap_err();
+        let error = Files::create(Path::new("/dev/null/x"), 1).unwrap_err();
         assert_eq!(
-            said,
+            error,
             "--output /dev/null/x: cannot make /dev/null/x: not a directory"
         );
     }

@@ -129,7 +129,7 @@ impl Gdb {
             // Without it, gdb continues the ranks of one host only.
             lines.push("maint set target-non-stop on".to_owned());
         }
-        let mut told = Vec::new();
+        let mut attached = Vec::new();
         for (number, rank) in (1..).zip(&self.ranks) {
             if number > 1 {
                 lines.push("add-inferior -no-connection".to_owned());
@@ -140,15 +140,15 @@ impl Gdb {
                 Some(Some(RemoteTarget { host, line })) => format!("mpi reach {host} {pid} {line}"),
                 _ => format!("attach {pid}"),
             });
-            told.push(format!("rank {rank} is inferior {number}"));
+            attached.push(format!("rank {rank} is inferior {number}"));
         }
-        if told.len() > 1 {
+        if attached.len() > 1 {
             lines.push("inferior 1".to_owned());
         }
         lines.push(format!("shell echo > {fifo}"));
-        let told = told.join(", ");
+        let attached = attached.join(", ");
         lines.push(format!(
-            "echo {told}: before the first instruction. Set breakpoints, then type: continue\\n"
+            "echo {attached}: before the first instruction. Set breakpoints, then type: continue\\n"
         ));
         lines.push(RESTORE_PAGES.to_owned());
         lines
@@ -179,7 +179,7 @@ impl Gdb {
     }
 
     /// Sends SIGTERM to gdb.
-    pub(super) fn ask_to_end(&self) {
+    pub(super) fn terminate(&self) {
         if let Some(session) = &self.session {
             let pid = Pid::from_raw(session.child.id().cast_signed());
             let _ = kill(pid, Signal::SIGTERM);

@@ -21,16 +21,16 @@ impl Front {
         let words = format!("host {}: {}", self.nodes.host(node), loss.words);
         if self.keep_going && self.escalation.is_none() {
             self.code.get_or_insert(loss.code);
-            self.say(&format!("{words}; the others go on"));
-            let ranks = self.nodes.tell_lost(node, &words);
+            self.print(&format!("{words}; the others go on"));
+            let ranks = self.nodes.send_lost(node, &words);
             let (count, _) = self.failed.get_or_insert((0, words));
             *count += ranks;
         } else {
             let words = format!("{words}; the job is ended");
             self.end(Escalation::failure, loss.code, &words);
         }
-        let news = self.nodes.lost_far(node);
-        news.into_iter().for_each(|event| self.hear(node, event));
+        let events = self.nodes.lost_far(node);
+        events.into_iter().for_each(|event| self.hear(node, event));
     }
 
     /// A daemon or the shepherd has ended unexpectedly. The ranks of its nodes are killed with it, and this process
@@ -38,7 +38,7 @@ impl Front {
     pub(super) fn link_is_gone(&mut self, link: usize) {
         let lives = |front: &Self| !front.nodes.living_over(link).is_empty();
         while self.nodes.fill(link, &mut self.scratch).is_ok() && lives(self) {
-            self.hear_events(link);
+            self.receive_events(link);
         }
         let lost = self.nodes.living_over(link);
         if lost.is_empty() {
@@ -62,14 +62,14 @@ impl Front {
             self.end(Escalation::kill, code, &words);
         } else if self.code.is_none() {
             let words = format!("{words}; all ranks were killed");
-            self.say(&words);
+            self.print(&words);
             self.debugger.aborting(&words);
         }
         self.code.get_or_insert(code);
         for node in lost {
             for event in self.nodes.lost(node) {
                 match event {
-                    NodeEvent::Ended(gone) if is_last => self.tell_end(&gone),
+                    NodeEvent::Ended(gone) if is_last => self.report_end(&gone),
                     _ if is_last => (),
                     event => self.hear(node, event),
                 }

@@ -109,7 +109,7 @@ pub(crate) struct Front {
     /// After a second signal: time limit for pending output, once all ranks are gone.
     output_until: Option<Instant>,
     /// The last signal that asked to end, and when it came.
-    asked: Option<(Signal, Instant)>,
+    last_signal: Option<(Signal, Instant)>,
     scratch: Vec<u8>,
 }
 
@@ -134,7 +134,7 @@ impl Front {
             code: None,
             is_over: false,
             output_until: None,
-            asked: None,
+            last_signal: None,
             quiet: request.quiet,
             verbose: request.verbose,
             stdin: request.stdin,
@@ -162,8 +162,8 @@ impl Front {
     }
 
     /// Prints a message on standard error.
-    pub(crate) fn say(&mut self, words: &str) {
-        self.output.say(words);
+    pub(crate) fn print(&mut self, words: &str) {
+        self.output.print(words);
     }
 
     /// Runs turns until the job is over and all output is written or given up.
@@ -211,15 +211,15 @@ impl Front {
         self.nodes.flush()?;
         for source in self.wait(now) {
             match source {
-                FrontReadiness::Signals => self.hear_signals(),
+                FrontReadiness::Signals => self.handle_signals(),
                 FrontReadiness::Output => self.look_at_output(),
                 FrontReadiness::Input => self.read_input(),
                 FrontReadiness::Connection(link) => {
                     let read = self.nodes.fill(link, &mut self.scratch);
                     read.map_err(|Disconnected| link)?;
-                    self.hear_events(link);
+                    self.receive_events(link);
                 }
-                FrontReadiness::Debugger => match self.debugger.asked() {
+                FrontReadiness::Debugger => match self.debugger.take_request() {
                     Some(DebuggerRequest::Release) => self.release(),
                     Some(DebuggerRequest::Tool(words)) => {
                         self.order(&Order::Tool(words));
@@ -229,10 +229,10 @@ impl Front {
                     }
                     None => (),
                 },
-                FrontReadiness::Query(ask) => self.serve_query(ask),
+                FrontReadiness::Query(event) => self.serve_query(event),
                 FrontReadiness::Gdb => {
                     if !self.debugger.gdb_over() {
-                        self.say("gdb has ended before it came to its ranks; all ranks go on");
+                        self.print("gdb has ended before it came to its ranks; all ranks go on");
                         self.release();
                     }
                 }
@@ -251,12 +251,12 @@ impl Front {
             Errno::EBADF => "it is not open for reading".to_owned(),
             error => cause(&error.into()),
         };
-        let who = match self.stdin {
+        let readers = match self.stdin {
             StdinTarget::Rank(rank) => format!("rank {rank} sees"),
             _ => "the ranks see".to_owned(),
         };
-        self.say(&format!(
-            "cannot read standard input: {reason}; {who} its end"
+        self.print(&format!(
+            "cannot read standard input: {reason}; {readers} its end"
         ));
     }
 
@@ -269,31 +269,35 @@ impl Front {
             PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX)
         });
         let stdin = std::io::stdin();
-        let asks = |source, descriptor| (source, PollFd::new(descriptor, PollFlags::POLLIN));
+        let fifo_fd = |source, descriptor| (source, PollFd::new(descriptor, PollFlags::POLLIN));
         let mut all = vec![
-            asks(FrontReadiness::Signals, self.signals.as_fd()),
-            asks(FrontReadiness::Output, self.output.wake()),
+            fifo_fd(FrontReadiness::Signals, self.signals.as_fd()),
+            fifo_fd(FrontReadiness::Output, self.output.wake()),
         ];
         if wants_input {
-            all.push(asks(FrontReadiness::Input, stdin.as_fd()));
+            all.push(fifo_fd(FrontReadiness::Input, stdin.as_fd()));
         }
         let connections = self.nodes.connections();
-        all.extend(connections.map(|(link, asked)| (FrontReadiness::Connection(link), asked)));
+        all.extend(
+            connections.map(|(link, last_signal)| (FrontReadiness::Connection(link), last_signal)),
+        );
         if !self.is_over {
-            all.push(asks(FrontReadiness::Debugger, self.debugger.asks()));
+            all.push(fifo_fd(FrontReadiness::Debugger, self.debugger.fifo_fd()));
         }
         all.extend(
             self.debugger
                 .gdb_end()
-                .map(|end| asks(FrontReadiness::Gdb, end)),
+                .map(|end| fifo_fd(FrontReadiness::Gdb, end)),
         );
-        let query_server = self.query_server.iter().flat_map(QueryServer::asks);
-        all.extend(query_server.map(|(ask, asked)| (FrontReadiness::Query(ask), asked)));
+        let query_server = self.query_server.iter().flat_map(QueryServer::poll_fds);
+        all.extend(
+            query_server.map(|(event, last_signal)| (FrontReadiness::Query(event), last_signal)),
+        );
         let (sources, mut polled): (Vec<FrontReadiness>, Vec<PollFd<'_>>) = all.into_iter().unzip();
         let _ = poll(&mut polled, timeout);
-        let told = |fd: &PollFd<'_>| fd.revents().is_some_and(|flags| !flags.is_empty());
+        let is_ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|flags| !flags.is_empty());
         let both = sources.into_iter().zip(&polled);
-        both.filter_map(|(source, fd)| told(fd).then_some(source))
+        both.filter_map(|(source, fd)| is_ready(fd).then_some(source))
             .collect()
     }
 
@@ -343,16 +347,16 @@ impl Front {
         if self.escalation.is_some() || self.is_over {
             return;
         }
-        self.say(words);
+        self.print(words);
         self.code.get_or_insert(code);
         self.debugger.aborting(words);
         // Only now: a debugger may have stopped this process for long.
         self.escalation = Some(escalation(Instant::now()));
     }
 
-    fn hear_signals(&mut self) {
-        while let Ok(Some(told)) = self.signals.read_signal() {
-            let number = i32::try_from(told.ssi_signo).unwrap_or(0);
+    fn handle_signals(&mut self) {
+        while let Ok(Some(is_ready)) = self.signals.read_signal() {
+            let number = i32::try_from(is_ready.ssi_signo).unwrap_or(0);
             let Ok(signal) = Signal::try_from(number) else {
                 continue;
             };
@@ -375,11 +379,11 @@ impl Front {
     fn asked_to_end(&mut self, signal: Signal) {
         let now = Instant::now();
         let again = |(last, at): (Signal, Instant)| last == signal && now - at < SAME_REQUEST;
-        if self.asked.is_some_and(again) {
+        if self.last_signal.is_some_and(again) {
             return;
         }
-        self.asked = Some((signal, now));
-        self.debugger.ask_gdb_to_end();
+        self.last_signal = Some((signal, now));
+        self.debugger.terminate_gdb();
         let code = 128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0));
         if self.is_over {
             // Only output is left, and its reader is stuck.
@@ -392,7 +396,7 @@ impl Front {
                 let _ = kill(Pid::from_raw(process.cast_signed()), Signal::SIGKILL);
             }
         } else if self.escalation.is_some() {
-            self.say("killing all ranks");
+            self.print("killing all ranks");
             self.escalation = Some(Escalation::kill(now));
             self.output_until = Some(now);
         } else {
@@ -404,11 +408,11 @@ impl Front {
     }
 
     fn look_at_output(&mut self) {
-        let news = self.output.progress();
-        for (node, written) in news.written {
+        let events = self.output.progress();
+        for (node, written) in events.written {
             self.nodes.order_one(node, &Order::OutputTaken(written));
         }
-        let Some(BrokenOutput { place: name, error }) = news.broken else {
+        let Some(BrokenOutput { place: name, error }) = events.broken else {
             return;
         };
         let reason = match error {
@@ -417,7 +421,7 @@ impl Front {
         };
         let code = if error == Errno::EPIPE { 128 + 13 } else { 1 };
         if self.is_over {
-            self.say(&format!("cannot write {name}: {reason}"));
+            self.print(&format!("cannot write {name}: {reason}"));
             self.code.get_or_insert(code);
             return;
         }
@@ -425,18 +429,18 @@ impl Front {
         self.end(Escalation::failure, code, &words);
     }
 
-    fn hear_events(&mut self, link: usize) {
+    fn receive_events(&mut self, link: usize) {
         loop {
             match self.nodes.take(link) {
                 Ok(Some((node, NodeMessage::Event(event)))) => {
-                    let news = self.nodes.put_together(node, event);
-                    news.into_iter().for_each(|event| self.hear(node, event));
+                    let events = self.nodes.combine(node, event);
+                    events.into_iter().for_each(|event| self.hear(node, event));
                 }
                 Ok(Some((node, NodeMessage::Lost(loss)))) => self.host_is_lost(node, &loss),
                 Ok(None) => return,
                 Err(_) => {
                     return self
-                        .say("the node daemon speaks another language: installations are mixed");
+                        .print("the node daemon speaks another language: installations are mixed");
                 }
             }
         }
@@ -455,11 +459,11 @@ impl Front {
             NodeEvent::InputClosed => self.input.close(),
             NodeEvent::Notice(words) => {
                 let words = self.of_host(node, words);
-                self.say(&words);
+                self.print(&words);
             }
             NodeEvent::Remark(words) => {
                 if !std::mem::replace(&mut self.has_remarked, true) {
-                    self.say(&format!("{words} (said once of a job)"));
+                    self.print(&format!("{words} (said once of a job)"));
                 }
             }
             NodeEvent::Program { path, ranks } => self.debugger.found(&path, &ranks),
@@ -478,7 +482,7 @@ impl Front {
             NodeEvent::Stats(bytes) => {
                 let added = self.stats.as_mut().map(|stats| stats.add(&bytes));
                 if let Some(Err(words)) = added {
-                    self.say(&words);
+                    self.print(&words);
                 }
             }
             NodeEvent::Waits(seen) => {
@@ -502,7 +506,7 @@ impl Front {
             for (rank, pid) in started {
                 let words = format!("rank {rank} is process {pid}");
                 let words = self.of_host(node, words);
-                self.say(&words);
+                self.print(&words);
             }
         }
         self.debugger.started(node, started);
@@ -542,7 +546,7 @@ impl Front {
             let pid = std::process::id();
             format!("; to see who waits for what: {show} {pid}")
         });
-        self.say(&format!(
+        self.print(&format!(
             "no rank has made progress for {seconds} s{remedy}"
         ));
     }
@@ -563,7 +567,7 @@ impl Front {
         if self.keep_going && !unsaid && !matches!(failure.how, FailureCause::Abort { .. }) {
             self.code.get_or_insert_with(|| failure.exit_code());
             if self.failed.is_none() {
-                self.say(&format!("{words}; the others go on"));
+                self.print(&format!("{words}; the others go on"));
             }
             let order = Order::Lost {
                 ranks: vec![StridedRanks::of(failure.rank)],
@@ -579,7 +583,7 @@ impl Front {
         }
         if self.code.is_none() {
             if !self.quiet {
-                self.say(&words);
+                self.print(&words);
             }
             self.code = Some(failure.exit_code());
         }
@@ -590,39 +594,39 @@ impl Front {
             // Kills leftovers of ranks whose daemon was lost.
             clear_up(0);
         }
-        self.tell_end(gone);
+        self.report_end(gone);
     }
 
     /// Reports how the job was ended.
-    fn tell_end(&mut self, gone: &NodeSummary) {
+    fn report_end(&mut self, gone: &NodeSummary) {
         let ranks = |count| counted(count, "rank", "ranks");
         match (gone.signalled, gone.killed) {
             (0, 0) => (),
-            (0, killed) => self.say(&format!("killed {}", ranks(killed))),
-            (signalled, 0) => self.say(&format!("ended the remaining {}", ranks(signalled))),
+            (0, killed) => self.print(&format!("killed {}", ranks(killed))),
+            (signalled, 0) => self.print(&format!("ended the remaining {}", ranks(signalled))),
             (signalled, killed) => {
                 let words = format!(
                     "ended the remaining {}, {killed} of them with SIGKILL",
                     ranks(signalled)
                 );
-                self.say(&words);
+                self.print(&words);
             }
         }
         if gone.leftovers > 0 {
-            self.say(&format!(
+            self.print(&format!(
                 "ended {} that ranks had left behind",
                 counted(gone.leftovers, "process", "processes")
             ));
         }
         if gone.tools > 0 {
-            self.say(&format!(
+            self.print(&format!(
                 "ended {} of the debugger, which stayed when all ranks had ended",
                 counted(gone.tools, "process", "processes")
             ));
         }
         if !gone.stubborn.is_empty() {
             let pids: Vec<String> = gone.stubborn.iter().map(u32::to_string).collect();
-            self.say(&format!(
+            self.print(&format!(
                 "{} still there after SIGKILL: {}",
                 counted(
                     u32::try_from(pids.len()).unwrap_or(u32::MAX),
@@ -643,22 +647,25 @@ impl Front {
     fn sum_up(&mut self) {
         if let Some((count, first)) = self.failed.take() {
             let count = counted(count, "rank has failed", "ranks have failed");
-            self.say(&format!("{count}; the first: {first}"));
+            self.print(&format!("{count}; the first: {first}"));
         }
         if let Some(mut phases) = self.phases.take() {
             phases.reach("nothing of the job left", now());
             let lines = phases.lines();
-            lines.iter().for_each(|line| self.say(line));
+            lines.iter().for_each(|line| self.print(line));
         }
-        self.tell_stats();
+        self.report_stats();
     }
 
-    fn tell_stats(&mut self) {
+    fn report_stats(&mut self) {
         let Some(mut stats) = self.stats.take() else {
             return;
         };
-        let (told, wrong) = stats.tell();
-        told.iter().chain(&wrong).for_each(|words| self.say(words));
+        let (is_ready, wrong) = stats.finish();
+        is_ready
+            .iter()
+            .chain(&wrong)
+            .for_each(|words| self.print(words));
         if !wrong.is_empty() {
             self.code.get_or_insert(1);
         }

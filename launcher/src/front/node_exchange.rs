@@ -63,7 +63,7 @@ impl NodeExchange {
             NodeEvent::Watch(rank) => Ok(self.watch(node, rank).into_iter().collect()),
             // A node reports only its own ranks.
             NodeEvent::Location(of) if self.node_of(of.rank) != Some(node) => Ok(Vec::new()),
-            NodeEvent::Location(of) => Ok(self.tell(of)),
+            NodeEvent::Location(of) => Ok(self.forward(of)),
             // Already counted as gone.
             NodeEvent::Quiet(_) if self.gone.contains(&node) => Ok(Vec::new()),
             NodeEvent::Quiet(round) => {
@@ -147,12 +147,12 @@ impl NodeExchange {
     }
 
     /// Forwards a location to the nodes that watch the rank.
-    fn tell(&mut self, of: RankLocation) -> Vec<RoutedOrder> {
+    fn forward(&mut self, of: RankLocation) -> Vec<RoutedOrder> {
         let watchers = self.watchers.get(&of.rank);
         let nodes = watchers.map_or_else(Vec::new, |watchers| places(watchers));
-        let told = passed(nodes, Order::Location(of.clone()));
+        let orders = passed(nodes, Order::Location(of.clone()));
         self.last.insert(of.rank, of);
-        told.into_iter().collect()
+        orders.into_iter().collect()
     }
 
     /// The last known location of a rank whose node is gone. A record outlives its rank.
@@ -181,8 +181,8 @@ impl NodeExchange {
         // Later requests for a location go to the rank's node again.
         self.watchers.clear();
         self.last.clear();
-        let told = passed(self.living(), Order::AllQuiet(round));
-        told.into_iter().collect()
+        let orders = passed(self.living(), Order::AllQuiet(round));
+        orders.into_iter().collect()
     }
 
     fn living(&self) -> Vec<usize> {
@@ -210,9 +210,9 @@ mod tests {
 
     /// Ranks 0 and 1 on the first node, 2 on the second, 3 on the third.
     fn three() -> NodeExchange {
-        let mut between = NodeExchange::of(wireup::NodeMap::new([0, 0, 1, 2]).unwrap().by_node());
-        (0..3).for_each(|_| between.add());
-        between
+        let mut exchange = NodeExchange::of(wireup::NodeMap::new([0, 0, 1, 2]).unwrap().by_node());
+        (0..3).for_each(|_| exchange.add());
+        exchange
     }
 
     fn at(rank: u32) -> RankLocation {
@@ -227,65 +227,68 @@ mod tests {
 
     #[test]
     fn who_watches_a_rank_is_told_where_it_is_and_nobody_else() {
-        let mut between = three();
-        let asked = vec![(vec![0], Order::Watch(1))];
-        assert_eq!(between.pass(1, NodeEvent::Watch(1)), Ok(asked));
-        assert_eq!(between.pass(2, NodeEvent::Watch(1)), Ok(vec![]));
-        let passed = between.pass(0, NodeEvent::Location(at(1)));
-        let told = |nodes: &[usize]| vec![(nodes.to_vec(), Order::Location(at(1)))];
-        assert_eq!(passed, Ok(told(&[1, 2])));
+        let mut exchange = three();
+        let requests = vec![(vec![0], Order::Watch(1))];
+        assert_eq!(exchange.pass(1, NodeEvent::Watch(1)), Ok(requests));
+        assert_eq!(exchange.pass(2, NodeEvent::Watch(1)), Ok(vec![]));
+        let passed = exchange.pass(0, NodeEvent::Location(at(1)));
+        let orders = |nodes: &[usize]| vec![(nodes.to_vec(), Order::Location(at(1)))];
+        assert_eq!(passed, Ok(orders(&[1, 2])));
         // A later watcher gets the location without a request to its node.
-        assert_eq!(between.pass(1, NodeEvent::Watch(1)), Ok(told(&[1])));
-        assert_eq!(between.pass(0, NodeEvent::Location(at(0))), Ok(vec![]));
-        assert_eq!(between.pass(0, NodeEvent::Watch(9)), Ok(vec![]));
-        assert_eq!(between.pass(0, NodeEvent::Held), Err(NodeEvent::Held));
+        assert_eq!(exchange.pass(1, NodeEvent::Watch(1)), Ok(orders(&[1])));
+        assert_eq!(exchange.pass(0, NodeEvent::Location(at(0))), Ok(vec![]));
+        assert_eq!(exchange.pass(0, NodeEvent::Watch(9)), Ok(vec![]));
+        assert_eq!(exchange.pass(0, NodeEvent::Held), Err(NodeEvent::Held));
     }
 
     #[test]
     fn the_ranks_of_a_node_that_is_gone_have_ended() {
-        let mut between = three();
-        let _ = between.pass(1, NodeEvent::Watch(0));
-        let _ = between.pass(0, NodeEvent::Location(at(0)));
+        let mut exchange = three();
+        let _ = exchange.pass(1, NodeEvent::Watch(0));
+        let _ = exchange.pass(0, NodeEvent::Location(at(0)));
         let ended = |of| RankLocation { ended: true, ..of };
         // Its last location is kept.
-        let told = |node| (vec![node], Order::Location(ended(at(0))));
-        assert_eq!(between.gone(0), [told(1)]);
-        assert_eq!(between.gone(0), []);
-        assert_eq!(between.pass(2, NodeEvent::Watch(0)), Ok(vec![told(2)]));
+        let orders = |node| (vec![node], Order::Location(ended(at(0))));
+        assert_eq!(exchange.gone(0), [orders(1)]);
+        assert_eq!(exchange.gone(0), []);
+        assert_eq!(exchange.pass(2, NodeEvent::Watch(0)), Ok(vec![orders(2)]));
         let unknown = ended(RankLocation {
             last: None,
             ..at(1)
         });
-        let told = (vec![2], Order::Location(unknown));
-        assert_eq!(between.pass(2, NodeEvent::Watch(1)), Ok(vec![told]));
+        let orders = (vec![2], Order::Location(unknown));
+        assert_eq!(exchange.pass(2, NodeEvent::Watch(1)), Ok(vec![orders]));
     }
 
     #[test]
     fn a_fence_ends_when_all_nodes_are_there_and_all_hear_what_all_have_put() {
-        let mut between = three();
+        let mut exchange = three();
         let put = |key: &str| vec![(key.to_owned(), "x".to_owned())];
-        assert_eq!(between.pass(2, NodeEvent::Fence(put("c"))), Ok(vec![]));
-        assert_eq!(between.pass(0, NodeEvent::Fence(put("a"))), Ok(vec![]));
+        assert_eq!(exchange.pass(2, NodeEvent::Fence(put("c"))), Ok(vec![]));
+        assert_eq!(exchange.pass(0, NodeEvent::Fence(put("a"))), Ok(vec![]));
         let all = [put("a"), put("b"), put("c")].concat();
-        let passed = between.pass(1, NodeEvent::Fence(put("b")));
+        let passed = exchange.pass(1, NodeEvent::Fence(put("b")));
         assert_eq!(passed, Ok(vec![(vec![0, 1, 2], Order::Fence(all))]));
-        assert_eq!(between.pass(0, NodeEvent::Fence(vec![])), Ok(vec![]));
+        assert_eq!(exchange.pass(0, NodeEvent::Fence(vec![])), Ok(vec![]));
         // Nodes that are gone, or have no rank left that enters a fence, are not waited for.
-        assert_eq!(between.gone(2), []);
+        assert_eq!(exchange.gone(2), []);
         let released = vec![(vec![0, 1], Order::Fence(vec![]))];
-        assert_eq!(between.pass(1, NodeEvent::NoFence), Ok(released.clone()));
-        assert_eq!(between.pass(0, NodeEvent::Fence(vec![])), Ok(released));
-        assert_eq!(between.gone(0), []);
+        assert_eq!(exchange.pass(1, NodeEvent::NoFence), Ok(released.clone()));
+        assert_eq!(exchange.pass(0, NodeEvent::Fence(vec![])), Ok(released));
+        assert_eq!(exchange.gone(0), []);
     }
 
     #[test]
     fn all_are_let_go_when_the_last_is_quiet_in_the_same_program() {
-        let mut between = three();
+        let mut exchange = three();
         for (node, round) in [(0, 0), (0, 1), (2, 0), (2, 1)] {
-            assert_eq!(between.pass(node, NodeEvent::Quiet(round)), Ok(vec![]));
+            assert_eq!(exchange.pass(node, NodeEvent::Quiet(round)), Ok(vec![]));
         }
         let all = |nodes: &[usize], round| vec![(nodes.to_vec(), Order::AllQuiet(round))];
-        assert_eq!(between.pass(1, NodeEvent::Quiet(0)), Ok(all(&[0, 1, 2], 0)));
-        assert_eq!(between.gone(1), all(&[0, 2], 1));
+        assert_eq!(
+            exchange.pass(1, NodeEvent::Quiet(0)),
+            Ok(all(&[0, 1, 2], 0))
+        );
+        assert_eq!(exchange.gone(1), all(&[0, 2], 1));
     }
 }

@@ -38,7 +38,7 @@ struct NodeLink {
     /// It is the shepherd of a job over several hosts, not a daemon.
     is_shepherd: bool,
     /// Messages that were received and not taken yet, with their nodes.
-    heard: VecDeque<(usize, NodeMessage)>,
+    messages: VecDeque<(usize, NodeMessage)>,
     /// Nodes over this link that have not ended.
     living: usize,
 }
@@ -102,21 +102,21 @@ impl JobNode {
 
     /// Parses the events of its daemon; invalid bytes count as a loss.
     fn hear(&mut self) -> Vec<NodeMessage> {
-        let mut heard = Vec::new();
+        let mut messages = Vec::new();
         loop {
             match NodeEvent::take(&mut self.inbox) {
-                Ok(Some(event)) => heard.push(NodeMessage::Event(of_front(event))),
+                Ok(Some(event)) => messages.push(NodeMessage::Event(of_front(event))),
                 Ok(None) => break,
                 Err(Garbled) => {
                     self.is_garbled = true;
                     let words = "its node daemon speaks another language: installations are mixed";
-                    heard.push(NodeMessage::Lost(lost(words)));
+                    messages.push(NodeMessage::Lost(lost(words)));
                     break;
                 }
             }
         }
         self.inbox.give_back();
-        heard
+        messages
     }
 }
 
@@ -198,7 +198,7 @@ impl Nodes {
             connection,
             process,
             is_shepherd,
-            heard: VecDeque::new(),
+            messages: VecDeque::new(),
             living: 0,
         });
     }
@@ -277,7 +277,7 @@ impl Nodes {
             ]
             .into_iter()
             .flatten()
-            .map(move |asked| (number, asked))
+            .map(move |fd| (number, fd))
         })
     }
 
@@ -317,7 +317,7 @@ impl Nodes {
     }
 
     /// Reports the ranks of a lost node to all other nodes; returns their number.
-    pub(crate) fn tell_lost(&mut self, node: usize, why: &str) -> u32 {
+    pub(crate) fn send_lost(&mut self, node: usize, why: &str) -> u32 {
         let ranks = self.ranks_of(node);
         self.order(&Order::Lost {
             ranks: StridedRanks::of_all(&ranks),
@@ -398,17 +398,17 @@ impl Nodes {
         }
         loop {
             let link = &mut self.links[number];
-            if let Some(heard) = link.heard.pop_front() {
-                return Ok(Some(heard));
+            if let Some(messages) = link.messages.pop_front() {
+                return Ok(Some(messages));
             }
             let Some(word) = UpMessage::take(&mut link.connection.inbox)? else {
                 return Ok(None);
             };
-            self.hear_shepherd(number, word)?;
+            self.receive_shepherd(number, word)?;
         }
     }
 
-    fn hear_shepherd(&mut self, number: usize, word: UpMessage) -> Result<(), Garbled> {
+    fn receive_shepherd(&mut self, number: usize, word: UpMessage) -> Result<(), Garbled> {
         let link = &mut self.links[number];
         match word {
             UpMessage::Event(node, bytes) => {
@@ -416,9 +416,9 @@ impl Nodes {
                 let node = self.all.get_mut(number).ok_or(Garbled)?;
                 if !node.is_garbled {
                     node.inbox.add(&bytes);
-                    let heard = node.hear();
-                    link.heard
-                        .extend(heard.into_iter().map(|heard| (number, heard)));
+                    let messages = node.hear();
+                    link.messages
+                        .extend(messages.into_iter().map(|messages| (number, messages)));
                 }
             }
             UpMessage::Lost(node, _) | UpMessage::Ended(node)
@@ -427,11 +427,11 @@ impl Nodes {
                 return Err(Garbled);
             }
             UpMessage::Lost(node, loss) => link
-                .heard
+                .messages
                 .push_back((node as usize, NodeMessage::Lost(loss))),
             UpMessage::Ended(node) => {
                 let loss = lost("its node daemon has ended without a word");
-                link.heard
+                link.messages
                     .push_back((node as usize, NodeMessage::Lost(loss)));
             }
             // Handled before the nodes were added.
@@ -449,12 +449,12 @@ impl Nodes {
     /// Ends the daemon of a node without ranks, and counts the node as ended.
     pub(crate) fn retire(&mut self, node: usize) {
         self.order_one(node, &Order::Kill);
-        self.put_together(node, NodeEvent::Ended(NodeSummary::default()));
+        self.combine(node, NodeEvent::Ended(NodeSummary::default()));
     }
 
     /// As [`lost`](Self::lost), where a shepherd cleans up on the node.
     pub(crate) fn lost_far(&mut self, node: usize) -> Vec<NodeEvent> {
-        self.put_together(node, NodeEvent::Ended(NodeSummary::default()))
+        self.combine(node, NodeEvent::Ended(NodeSummary::default()))
     }
 
     /// Closes all connections.
@@ -476,7 +476,7 @@ impl Nodes {
 
     /// Combines an event of one node with those of the others. Returns the resulting events of the job: none while
     /// other nodes are missing, and several where this node was the last one for several events.
-    pub(crate) fn put_together(&mut self, number: usize, event: NodeEvent) -> Vec<NodeEvent> {
+    pub(crate) fn combine(&mut self, number: usize, event: NodeEvent) -> Vec<NodeEvent> {
         let event = match self.exchange.pass(number, event) {
             Ok(passed) => {
                 self.pass(passed);
@@ -484,7 +484,7 @@ impl Nodes {
             }
             Err(event) => event,
         };
-        if !is_put_together(&event) {
+        if !is_combined(&event) {
             return vec![event];
         }
         let reads = self.all[number].reads;
@@ -498,12 +498,12 @@ impl Nodes {
             let passed = self.exchange.gone(number);
             self.pass(passed);
         }
-        let mut news = self.new_phases();
-        news.extend(input.and_then(|before| self.input_since(before)));
-        news.extend(self.all_held());
-        news.extend(self.all_stand_still());
-        news.extend(self.all_gone());
-        news
+        let mut events = self.new_phases();
+        events.extend(input.and_then(|before| self.input_since(before)));
+        events.extend(self.all_held());
+        events.extend(self.all_stand_still());
+        events.extend(self.all_gone());
+        events
     }
 
     /// Updates the state of a node.
@@ -593,7 +593,7 @@ impl Nodes {
 }
 
 /// Whether an event holds for the job only when all nodes have reported it.
-fn is_put_together(event: &NodeEvent) -> bool {
+fn is_combined(event: &NodeEvent) -> bool {
     matches!(
         event,
         NodeEvent::Held
@@ -654,7 +654,7 @@ mod tests {
         nodes.order(&Order::Signal(15));
         nodes.order(&input());
         nodes.order_one(0, &Order::OutputTaken(3));
-        nodes.put_together(2, NodeEvent::Ended(NodeSummary::default()));
+        nodes.combine(2, NodeEvent::Ended(NodeSummary::default()));
         nodes.order(&Order::Kill);
         assert_eq!(nodes.flush(), Ok(()));
         assert_eq!(
@@ -687,7 +687,7 @@ mod tests {
         let Some((1, NodeMessage::Event(event))) = nodes.take(1).unwrap() else {
             panic!();
         };
-        assert_eq!(nodes.put_together(1, event), [failed]);
+        assert_eq!(nodes.combine(1, event), [failed]);
         assert_eq!((nodes.host(1), nodes.process_of(1)), ("n1", (101, false)));
     }
 
@@ -695,16 +695,12 @@ mod tests {
     fn what_all_must_say_is_heard_when_the_last_has_said_it() {
         let (mut nodes, _daemons) = nodes(&[true, true, true]);
         assert_eq!(nodes.lost(1), []);
-        assert_eq!(nodes.put_together(0, NodeEvent::Held), []);
-        assert_eq!(nodes.put_together(2, NodeEvent::Held), [NodeEvent::Held]);
-        assert_eq!(nodes.put_together(2, NodeEvent::Standstill(60)), []);
-        let all = nodes.put_together(0, NodeEvent::Standstill(61));
+        assert_eq!(nodes.combine(0, NodeEvent::Held), []);
+        assert_eq!(nodes.combine(2, NodeEvent::Held), [NodeEvent::Held]);
+        assert_eq!(nodes.combine(2, NodeEvent::Standstill(60)), []);
+        let all = nodes.combine(0, NodeEvent::Standstill(61));
         assert_eq!(all, [NodeEvent::Standstill(61)]);
-        assert_eq!(
-            nodes.put_together(0, NodeEvent::Standstill(120)),
-            [],
-            "anew"
-        );
+        assert_eq!(nodes.combine(0, NodeEvent::Standstill(120)), [], "anew");
         let gone = |killed| {
             NodeEvent::Ended(NodeSummary {
                 killed,
@@ -713,8 +709,8 @@ mod tests {
             })
         };
         // Its report of a standstill counts for the remaining nodes.
-        assert_eq!(nodes.put_together(2, gone(3)), [NodeEvent::Standstill(120)]);
-        let end = nodes.put_together(0, gone(4));
+        assert_eq!(nodes.combine(2, gone(3)), [NodeEvent::Standstill(120)]);
+        let end = nodes.combine(0, gone(4));
         let [NodeEvent::InputClosed, NodeEvent::Ended(sum)] = &end[..] else {
             panic!("{end:?}");
         };
@@ -724,15 +720,15 @@ mod tests {
     #[test]
     fn what_nodes_say_to_each_other_is_passed_on_and_is_no_news_of_the_job() {
         let (mut nodes, mut daemons) = nodes(&[false, false]);
-        assert_eq!(nodes.put_together(0, NodeEvent::Watch(1)), []);
+        assert_eq!(nodes.combine(0, NodeEvent::Watch(1)), []);
         assert_eq!(nodes.flush(), Ok(()));
         assert_eq!(orders(&mut daemons[1]), [Order::Watch(1)]);
-        nodes.put_together(1, NodeEvent::Ended(NodeSummary::default()));
-        assert_eq!(nodes.put_together(0, NodeEvent::Quiet(0)), []);
+        nodes.combine(1, NodeEvent::Ended(NodeSummary::default()));
+        assert_eq!(nodes.combine(0, NodeEvent::Quiet(0)), []);
         assert_eq!(nodes.flush(), Ok(()));
-        let told = orders(&mut daemons[0]);
-        let [Order::Location(of), Order::AllQuiet(0)] = &told[..] else {
-            panic!("{told:?}");
+        let orders = orders(&mut daemons[0]);
+        let [Order::Location(of), Order::AllQuiet(0)] = &orders[..] else {
+            panic!("{orders:?}");
         };
         assert_eq!((of.rank, of.ended), (1, true));
     }
@@ -740,9 +736,9 @@ mod tests {
     #[test]
     fn who_ends_is_not_waited_for_any_more() {
         let (mut nodes, _daemons) = nodes(&[true, true]);
-        assert_eq!(nodes.put_together(0, NodeEvent::Held), []);
-        assert_eq!(nodes.put_together(0, NodeEvent::InputTaken(9)), []);
-        let end = nodes.put_together(1, NodeEvent::Ended(NodeSummary::default()));
+        assert_eq!(nodes.combine(0, NodeEvent::Held), []);
+        assert_eq!(nodes.combine(0, NodeEvent::InputTaken(9)), []);
+        let end = nodes.combine(1, NodeEvent::Ended(NodeSummary::default()));
         // Its readers had consumed nothing; the other node now determines the minimum.
         assert_eq!(end, [NodeEvent::InputTaken(9), NodeEvent::Held]);
         assert_eq!(
@@ -759,27 +755,27 @@ mod tests {
     fn a_phase_is_reached_with_the_last_node_and_the_first_rank_in_mpi_with_the_first() {
         let (mut nodes, _daemons) = nodes(&[false, false]);
         let reached = |phase, at| NodeEvent::Reached { phase, at };
-        let first = nodes.put_together(1, reached(NodePhase::FirstInMpi, 5));
+        let first = nodes.combine(1, reached(NodePhase::FirstInMpi, 5));
         assert_eq!(first, [reached(NodePhase::FirstInMpi, 5)]);
-        assert_eq!(nodes.put_together(0, reached(NodePhase::FirstInMpi, 7)), []);
-        assert_eq!(nodes.put_together(0, reached(NodePhase::AllInMpi, 9)), []);
-        let all = nodes.put_together(1, reached(NodePhase::AllInMpi, 8));
+        assert_eq!(nodes.combine(0, reached(NodePhase::FirstInMpi, 7)), []);
+        assert_eq!(nodes.combine(0, reached(NodePhase::AllInMpi, 9)), []);
+        let all = nodes.combine(1, reached(NodePhase::AllInMpi, 8));
         assert_eq!(all, [reached(NodePhase::AllInMpi, 9)]);
     }
 
     #[test]
     fn input_is_as_far_as_the_slowest_of_those_that_read() {
         let (mut nodes, _daemons) = nodes(&[true, false, true]);
-        assert_eq!(nodes.put_together(0, NodeEvent::InputTaken(10)), []);
-        let taken = nodes.put_together(2, NodeEvent::InputTaken(4));
+        assert_eq!(nodes.combine(0, NodeEvent::InputTaken(10)), []);
+        let taken = nodes.combine(2, NodeEvent::InputTaken(4));
         assert_eq!(taken, [NodeEvent::InputTaken(4)]);
         // The slower one reads no more: the other is ahead.
-        let closed = nodes.put_together(2, NodeEvent::InputClosed);
+        let closed = nodes.combine(2, NodeEvent::InputClosed);
         assert_eq!(closed, [NodeEvent::InputTaken(6)]);
-        let taken = nodes.put_together(0, NodeEvent::InputTaken(1));
+        let taken = nodes.combine(0, NodeEvent::InputTaken(1));
         assert_eq!(taken, [NodeEvent::InputTaken(1)]);
         assert_eq!(
-            nodes.put_together(0, NodeEvent::InputClosed),
+            nodes.combine(0, NodeEvent::InputClosed),
             [NodeEvent::InputClosed]
         );
     }
@@ -863,13 +859,13 @@ mod tests {
                 }
                 let _ = shepherd.flush();
                 prop_assert_eq!(nodes.fill(0, &mut [0; 9000]), Ok(()));
-                while let Some((node, heard)) = nodes.take(0).unwrap() {
-                    let news = match heard {
-                        NodeMessage::Event(event) => nodes.put_together(node, event),
+                while let Some((node, messages)) = nodes.take(0).unwrap() {
+                    let events = match messages {
+                        NodeMessage::Event(event) => nodes.combine(node, event),
                         NodeMessage::Lost(_) => nodes.lost_far(node),
                     };
                     let is_end = |event: &&NodeEvent| matches!(event, NodeEvent::Ended(_));
-                    ends += news.iter().filter(is_end).count();
+                    ends += events.iter().filter(is_end).count();
                 }
                 // The orders queued meanwhile fit into the buffers.
                 let _ = nodes.flush();

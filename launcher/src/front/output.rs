@@ -99,7 +99,7 @@ impl OutputWriter {
     }
 
     /// Queues a message of the launcher for standard error.
-    pub(crate) fn say(&mut self, words: &str) {
+    pub(crate) fn print(&mut self, words: &str) {
         let end = if std::mem::take(&mut self.error_line_open) {
             "\n"
         } else {
@@ -118,15 +118,15 @@ impl OutputWriter {
     /// Takes the progress of the writers.
     pub(crate) fn progress(&mut self) -> WriteProgress {
         let _ = self.wake.read();
-        let mut news = WriteProgress::default();
+        let mut progress = WriteProgress::default();
         for lane in &self.lanes {
             let mut queue = lane.lock();
             for (node, bytes) in std::mem::take(&mut queue.written) {
-                *news.written.entry(node).or_default() += bytes;
+                *progress.written.entry(node).or_default() += bytes;
             }
-            news.broken = news.broken.or_else(|| queue.news.take());
+            progress.broken = progress.broken.or_else(|| queue.progress.take());
         }
-        news
+        progress
     }
 
     /// Whether everything was written.
@@ -216,8 +216,8 @@ struct WriteQueue {
     written: BTreeMap<usize, u64>,
     /// Why a stream cannot be written any more, and whether that was reported.
     dead: [Option<Errno>; 2],
-    told: [bool; 2],
-    news: Option<BrokenOutput>,
+    reported: [bool; 2],
+    progress: Option<BrokenOutput>,
 }
 
 #[derive(Default)]
@@ -260,10 +260,10 @@ impl Lane {
             }
             queue.dead[index] = error;
             // Lost messages of the launcher are not reported; lost output of ranks is.
-            if let (Some(error), 1.., false) = (error, piece.credit, queue.told[index]) {
-                queue.told[index] = true;
+            if let (Some(error), 1.., false) = (error, piece.credit, queue.reported[index]) {
+                queue.reported[index] = true;
                 let place = self.name(&piece);
-                queue.news = Some(BrokenOutput { place, error });
+                queue.progress = Some(BrokenOutput { place, error });
             }
         }
     }

@@ -28,8 +28,8 @@ impl PhaseTimes {
     }
 
     /// Records a phase.
-    pub(crate) fn reach(&mut self, what: &'static str, at: Duration) {
-        self.reached.push((what, at));
+    pub(crate) fn reach(&mut self, name: &'static str, at: Duration) {
+        self.reached.push((name, at));
     }
 
     /// The times that are passed to the ranks; a phase that was not reached took no time.
@@ -50,14 +50,14 @@ impl PhaseTimes {
 
     /// Records a phase reported by a daemon.
     pub(crate) fn hear(&mut self, phase: NodePhase, at: Duration) {
-        let what = match phase {
+        let name = match phase {
             NodePhase::Started => "all ranks started",
             NodePhase::FirstInMpi => "first rank in MPI_Init",
             NodePhase::AllInMpi => "last rank in MPI_Init",
             NodePhase::AllFinalized => "last rank through MPI_Finalize",
             NodePhase::Ended => "all ranks ended",
         };
-        self.reach(what, at);
+        self.reach(name, at);
     }
 
     /// One line for each phase.
@@ -65,11 +65,11 @@ impl PhaseTimes {
         self.reached.sort_by_key(|(_, at)| *at);
         let milliseconds = |at: Duration| at.as_secs_f64() * 1e3;
         let mut last = self.start;
-        let mut line = |(what, at): &(&str, Duration)| {
+        let mut line = |(name, at): &(&str, Duration)| {
             let step = milliseconds(at.saturating_sub(last));
             last = *at;
             let whole = milliseconds(at.saturating_sub(self.start));
-            format!("{whole:>10.2} ms {step:>+10.2}  {what}")
+            format!("{whole:>10.2} ms {step:>+10.2}  {name}")
         };
         self.reached.iter().map(&mut line).collect()
     }

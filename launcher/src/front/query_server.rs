@@ -76,18 +76,18 @@ impl QueryServer {
     }
 
     /// The descriptors to poll.
-    pub(super) fn asks(&self) -> Vec<(QueryReadiness, PollFd<'_>)> {
+    pub(super) fn poll_fds(&self) -> Vec<(QueryReadiness, PollFd<'_>)> {
         let Some(client) = &self.client else {
             let door = PollFd::new(self.listener.as_fd(), PollFlags::POLLIN);
             return vec![(QueryReadiness::Listener, door)];
         };
         let words = PollFd::new(client.connection.reading(), PollFlags::POLLIN);
-        let mut asks = vec![(QueryReadiness::Client, words)];
+        let mut poll_fds = vec![(QueryReadiness::Client, words)];
         if !client.connection.is_flushed() {
             let room = PollFd::new(client.connection.writing(), PollFlags::POLLOUT);
-            asks.push((QueryReadiness::Client, room));
+            poll_fds.push((QueryReadiness::Client, room));
         }
-        asks
+        poll_fds
     }
 
     /// When the next timeout is due.
@@ -102,8 +102,8 @@ impl QueryServer {
             return;
         };
         let ours = nix::unistd::geteuid().as_raw();
-        let who = getsockopt(&socket, sockopt::PeerCredentials);
-        if !who.is_ok_and(|who| who.uid() == ours || who.uid() == 0) {
+        let peer = getsockopt(&socket, sockopt::PeerCredentials);
+        if !peer.is_ok_and(|peer| peer.uid() == ours || peer.uid() == 0) {
             return;
         }
         let both_ways =
@@ -121,7 +121,7 @@ impl QueryServer {
     }
 
     /// Reads a request of the client, and starts a query.
-    fn hear(&mut self, nodes: &mut Nodes) {
+    fn receive(&mut self, nodes: &mut Nodes) {
         let Some(client) = &mut self.client else {
             return;
         };
@@ -156,7 +156,7 @@ impl QueryServer {
         }
         let WaitReport { ended, read, .. } = seen;
         let number = number(node);
-        client.tell(
+        client.report(
             node,
             &match read {
                 Ok(bytes) => LookReply::Seen {
@@ -181,12 +181,12 @@ impl QueryServer {
         for node in waiting {
             let number = number(node);
             if nodes.is_gone(node) {
-                client.tell(node, &LookReply::Ended(number));
+                client.report(node, &LookReply::Ended(number));
             } else if is_over || client.silent.contains(&node) {
                 client.silent.insert(node);
                 let seconds = ANSWER_WITHIN.as_secs();
                 let why = format!("there was no answer within {seconds} s");
-                client.tell(node, &LookReply::Unseen { node: number, why });
+                client.report(node, &LookReply::Unseen { node: number, why });
             }
         }
         client.end_of_look();
@@ -199,10 +199,10 @@ impl QueryServer {
 
 impl QueryClient {
     /// Sends the result of a node, once per query.
-    fn tell(&mut self, node: usize, shown: &LookReply) {
+    fn report(&mut self, node: usize, reply: &LookReply) {
         let turn = self.look.as_mut();
         if turn.is_some_and(|turn| turn.waits_for.remove(&node)) {
-            shown.put(&mut self.connection.outbox);
+            reply.put(&mut self.connection.outbox);
         }
     }
 
@@ -220,13 +220,13 @@ impl QueryClient {
 
 impl Front {
     /// Handles a new connection or a request.
-    pub(super) fn serve_query(&mut self, ask: QueryReadiness) {
+    pub(super) fn serve_query(&mut self, event: QueryReadiness) {
         let Some(query_server) = &mut self.query_server else {
             return;
         };
-        match ask {
+        match event {
             QueryReadiness::Listener => query_server.admit(&self.nodes),
-            QueryReadiness::Client => query_server.hear(&mut self.nodes),
+            QueryReadiness::Client => query_server.receive(&mut self.nodes),
         }
     }
 
@@ -245,12 +245,12 @@ impl Front {
 fn introduce(job: u64, nodes: &Nodes, out: &mut Vec<u8>) {
     LookReply::Job(job).put(out);
     for node in 0..nodes.count() {
-        let shown = LookReply::Node {
+        let reply = LookReply::Node {
             node: number(node),
             host: nodes.host(node).to_owned(),
             ranks: nodes.ranks_of(node),
         };
-        shown.put(out);
+        reply.put(out);
     }
 }
 
@@ -286,11 +286,11 @@ mod tests {
         let mut client = UnixStream::connect_addr(&place).unwrap();
         client.write_all(&[LOOK]).unwrap();
         query_server.admit(nodes);
-        query_server.hear(nodes);
+        query_server.receive(nodes);
         client
     }
 
-    fn told(client: &mut UnixStream) -> Vec<LookReply> {
+    fn received(client: &mut UnixStream) -> Vec<LookReply> {
         let mut all = Vec::new();
         while all.last() != Some(&LookReply::End) {
             let mut head = [0; 4];
@@ -319,14 +319,14 @@ mod tests {
         query_server.seen(1, seen(9));
         query_server.seen(0, seen(1));
         query_server.seen(0, seen(1));
-        nodes.put_together(1, NodeEvent::Ended(NodeSummary::default()));
+        nodes.combine(1, NodeEvent::Ended(NodeSummary::default()));
         query_server.on_time(Instant::now(), &nodes);
         let node = |node, host: &str| LookReply::Node {
             node,
             host: host.to_owned(),
             ranks: vec![node],
         };
-        let shown = LookReply::Seen {
+        let reply = LookReply::Seen {
             node: 0,
             ended: vec![0],
             bytes: b"x".to_vec(),
@@ -335,16 +335,16 @@ mod tests {
             LookReply::Job(7),
             node(0, "h0"),
             node(1, "h1"),
-            shown,
+            reply,
             LookReply::Ended(1),
             LookReply::End,
         ];
-        assert_eq!(told(&mut client), all);
+        assert_eq!(received(&mut client), all);
         // Again: a node that does not reply is given up.
         client.write_all(&[LOOK]).unwrap();
-        query_server.hear(&mut nodes);
+        query_server.receive(&mut nodes);
         query_server.on_time(Instant::now() + ANSWER_WITHIN, &nodes);
-        let again = told(&mut client);
+        let again = received(&mut client);
         let [
             LookReply::Unseen { node: 0, why },
             LookReply::Ended(1),
@@ -356,16 +356,16 @@ mod tests {
         assert!(why.contains("no answer"), "{why}");
         // And is not waited for again.
         client.write_all(&[LOOK]).unwrap();
-        query_server.hear(&mut nodes);
+        query_server.receive(&mut nodes);
         query_server.on_time(Instant::now(), &nodes);
-        assert_eq!(told(&mut client), again);
+        assert_eq!(received(&mut client), again);
         // An invalid request closes the connection.
         client.write_all(&[77]).unwrap();
-        query_server.hear(&mut nodes);
+        query_server.receive(&mut nodes);
         assert!(query_server.client.is_none());
         let client = visit(&mut query_server, &mut nodes);
         drop(client);
-        query_server.hear(&mut nodes);
+        query_server.receive(&mut nodes);
         assert!(query_server.client.is_none());
     }
 }

@@ -45,7 +45,7 @@ impl<'a, T> HostReplies<'a, T> {
     }
 
     /// Records a reply. The first error of a host replaces any other reply.
-    pub(crate) fn hear(&mut self, node: usize, answer: Result<T, Problem>) {
+    pub(crate) fn record(&mut self, node: usize, answer: Result<T, Problem>) {
         if let Some(place) = self.all.get_mut(node)
             && !matches!(place, Some(Err(_)))
         {
@@ -118,11 +118,11 @@ pub(crate) struct StartupWait<'a> {
     /// End of `--timeout`, and its length.
     until: Option<(Instant, Duration)>,
     /// When the hosts that are waited for are reported; once.
-    say_at: Option<Instant>,
+    report_at: Option<Instant>,
 }
 
 /// Time after which the hosts that are waited for are reported.
-const SAY_AFTER: Duration = Duration::from_secs(10);
+const REPORT_AFTER: Duration = Duration::from_secs(10);
 /// Timeout for a daemon to report that it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
@@ -132,18 +132,18 @@ impl<'a> StartupWait<'a> {
         Self {
             signals,
             until: limit.map(|limit| (Instant::now() + limit, limit)),
-            say_at: Some(Instant::now() + SAY_AFTER),
+            report_at: Some(Instant::now() + REPORT_AFTER),
         }
     }
 
     /// Waits until a stream or a signal is readable, or for [`LOOK_EVERY`].
-    fn wait<'b>(&mut self, mut asked: Vec<PollFd<'b>>, missing: &[&str]) -> Result<(), StartFailure>
+    fn wait<'b>(&mut self, mut fds: Vec<PollFd<'b>>, missing: &[&str]) -> Result<(), StartFailure>
     where
         'a: 'b,
     {
         let signals = self.signals;
-        asked.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
-        match poll(&mut asked, LOOK_EVERY) {
+        fds.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
+        match poll(&mut fds, LOOK_EVERY) {
             Ok(_) | Err(Errno::EINTR) => (),
             Err(error) => {
                 return Err(stop(
@@ -153,7 +153,7 @@ impl<'a> StartupWait<'a> {
             }
         }
         let now = Instant::now();
-        if self.say_at.take_if(|at| *at <= now).is_some() {
+        if self.report_at.take_if(|at| *at <= now).is_some() {
             eprintln!("rmpiexec: waiting for {}", named(missing));
         }
         if let Some((_, limit)) = self.until.filter(|(until, _)| *until <= now) {
@@ -164,12 +164,12 @@ impl<'a> StartupWait<'a> {
             );
             return Err(stop(words, super::TIMEOUT_CODE));
         }
-        self.hear_signals()
+        self.handle_signals()
     }
 
-    fn hear_signals(&self) -> Result<(), StartFailure> {
-        while let Ok(Some(told)) = self.signals.read_signal() {
-            let number = i32::try_from(told.ssi_signo).unwrap_or(0);
+    fn handle_signals(&self) -> Result<(), StartFailure> {
+        while let Ok(Some(info)) = self.signals.read_signal() {
+            let number = i32::try_from(info.ssi_signo).unwrap_or(0);
             let Ok(signal) = Signal::try_from(number) else {
                 continue;
             };
@@ -213,17 +213,17 @@ fn shepherd_is_gone() -> StartFailure {
 }
 
 /// Collects the facts that hosts have reported.
-pub(crate) fn hear_facts(
+pub(crate) fn receive_facts(
     inbox: &mut Inbox,
-    answers: &mut HostReplies<'_, HostFacts>,
+    replies: &mut HostReplies<'_, HostFacts>,
 ) -> Result<(), Garbled> {
     while let Some(word) = UpMessage::take(inbox)? {
         match word {
-            UpMessage::Here(node, facts) => answers.hear(node as usize, Ok(facts)),
+            UpMessage::Here(node, facts) => replies.record(node as usize, Ok(facts)),
             UpMessage::Lost(node, loss) => {
-                answers.hear(node as usize, Err((loss.words, loss.code)))
+                replies.record(node as usize, Err((loss.words, loss.code)))
             }
-            UpMessage::Ended(node) => answers.hear(node as usize, Err(ended())),
+            UpMessage::Ended(node) => replies.record(node as usize, Err(ended())),
             // No daemon sends events before it has its part.
             UpMessage::Event(..) | UpMessage::Beat | UpMessage::Line => (),
         }
@@ -232,18 +232,18 @@ pub(crate) fn hear_facts(
 }
 
 /// Collects the daemons' reports that they are ready.
-pub(crate) fn hear_ready(
+pub(crate) fn receive_ready(
     nodes: &mut Nodes,
-    answers: &mut HostReplies<'_, ()>,
+    replies: &mut HostReplies<'_, ()>,
 ) -> Result<(), Garbled> {
-    while let Some((node, heard)) = nodes.take(0)? {
-        match heard {
-            NodeMessage::Event(NodeEvent::Ready) => answers.hear(node, Ok(())),
+    while let Some((node, message)) = nodes.take(0)? {
+        match message {
+            NodeMessage::Event(NodeEvent::Ready) => replies.record(node, Ok(())),
             NodeMessage::Event(NodeEvent::Broken { words, code }) => {
-                answers.hear(node, Err((words, code)));
+                replies.record(node, Err((words, code)));
             }
             NodeMessage::Lost(loss) if !nodes.is_gone(node) => {
-                answers.hear(node, Err((loss.words, loss.code)));
+                replies.record(node, Err((loss.words, loss.code)));
             }
             NodeMessage::Event(_) | NodeMessage::Lost(_) => (),
         }
@@ -260,23 +260,23 @@ fn ended() -> Problem {
 pub(crate) fn facts(
     connection: &mut FrameConnection,
     names: &[String],
-    patience: &mut StartupWait<'_>,
+    wait: &mut StartupWait<'_>,
 ) -> Result<Vec<HostFacts>, StartFailure> {
-    let mut answers = HostReplies::of(names);
+    let mut replies = HostReplies::of(names);
     let mut scratch = vec![0; 64 << 10];
     loop {
-        hear_facts(&mut connection.inbox, &mut answers).map_err(|_| shepherd_is_gone())?;
-        if answers.are_complete() {
-            return answers.end();
+        receive_facts(&mut connection.inbox, &mut replies).map_err(|_| shepherd_is_gone())?;
+        if replies.are_complete() {
+            return replies.end();
         }
         let is_flushed = connection
             .flush()
             .map_err(|Disconnected| shepherd_is_gone())?;
-        let mut asked = vec![PollFd::new(connection.reading(), PollFlags::POLLIN)];
+        let mut fds = vec![PollFd::new(connection.reading(), PollFlags::POLLIN)];
         if !is_flushed {
-            asked.push(PollFd::new(connection.writing(), PollFlags::POLLOUT));
+            fds.push(PollFd::new(connection.writing(), PollFlags::POLLOUT));
         }
-        patience.wait(asked, &answers.missing())?;
+        wait.wait(fds, &replies.missing())?;
         connection
             .fill(&mut scratch)
             .map_err(|Disconnected| shepherd_is_gone())?;
@@ -288,29 +288,29 @@ pub(crate) fn facts(
 pub(crate) fn ready(
     nodes: &mut Nodes,
     names: &[String],
-    patience: &mut StartupWait<'_>,
+    wait: &mut StartupWait<'_>,
 ) -> Result<(), StartFailure> {
     let until = Instant::now() + READY_WITHIN;
-    let mut answers = HostReplies::of(names);
+    let mut replies = HostReplies::of(names);
     for node in (0..nodes.count()).filter(|node| nodes.is_gone(*node)) {
         // It has no ranks.
-        answers.hear(node, Ok(()));
+        replies.record(node, Ok(()));
     }
     let mut scratch = vec![0; 64 << 10];
     loop {
-        hear_ready(nodes, &mut answers).map_err(|_| shepherd_is_gone())?;
-        if answers.are_complete() {
-            return answers.end().map(|_| ());
+        receive_ready(nodes, &mut replies).map_err(|_| shepherd_is_gone())?;
+        if replies.are_complete() {
+            return replies.end().map(|_| ());
         }
         if until <= Instant::now() {
             let seconds = READY_WITHIN.as_secs();
-            answers.give_up(&format!(
+            replies.give_up(&format!(
                 "its node daemon has not found the program and its folder within {seconds} s: a file system hangs there"
             ));
         }
         nodes.flush().map_err(|_| shepherd_is_gone())?;
-        let asked = nodes.connections().map(|(_, asked)| asked).collect();
-        patience.wait(asked, &answers.missing())?;
+        let fds = nodes.connections().map(|(_, fds)| fds).collect();
+        wait.wait(fds, &replies.missing())?;
         nodes
             .fill(0, &mut scratch)
             .map_err(|Disconnected| shepherd_is_gone())?;
@@ -324,16 +324,16 @@ mod tests {
     #[test]
     fn all_hosts_that_are_not_ready_are_named() {
         let names: Vec<String> = (1..=20).map(|number| format!("n{number}")).collect();
-        let mut answers = HostReplies::of(&names[..3]);
-        answers.hear(1, Err(("is down".to_owned(), 1)));
-        answers.hear(0, Ok(5));
-        assert!(!answers.are_complete());
-        answers.hear(2, Ok(7));
-        answers.hear(2, Err(("no program a".to_owned(), 127)));
-        answers.hear(2, Ok(7));
-        answers.hear(9, Ok(7));
-        assert!(answers.are_complete());
-        let stop = answers.end().unwrap_err();
+        let mut replies = HostReplies::of(&names[..3]);
+        replies.record(1, Err(("is down".to_owned(), 1)));
+        replies.record(0, Ok(5));
+        assert!(!replies.are_complete());
+        replies.record(2, Ok(7));
+        replies.record(2, Err(("no program a".to_owned(), 127)));
+        replies.record(2, Ok(7));
+        replies.record(9, Ok(7));
+        assert!(replies.are_complete());
+        let stop = replies.end().unwrap_err();
         assert_eq!(
             stop.lines,
             [
@@ -344,10 +344,10 @@ mod tests {
         );
         assert_eq!(stop.code, 1);
         let mut well = HostReplies::of(&names[..1]);
-        well.hear(0, Ok(3));
+        well.record(0, Ok(3));
         assert_eq!(well.end(), Ok(vec![3]));
         let mut many = HostReplies::<u32>::of(&names);
-        (0..20).for_each(|node| many.hear(node, Err(("no program a".to_owned(), 127))));
+        (0..20).for_each(|node| many.record(node, Err(("no program a".to_owned(), 127))));
         let stop = many.end().unwrap_err();
         let first = "hosts n1, n2, n3, n4, n5, n6, n7, n8 and 12 more: no program a";
         assert_eq!((stop.lines[0].as_str(), stop.code), (first, 127));

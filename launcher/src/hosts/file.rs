@@ -32,16 +32,18 @@ pub(crate) struct Listed {
 /// Parses the contents of the file of this name.
 pub(crate) fn read(name: &str, bytes: &[u8]) -> Result<Listed, String> {
     let text = String::from_utf8_lossy(bytes);
-    let told = |(place, what): (Position, String)| {
+    let located = |(place, message): (Position, String)| {
         let Position { line, column } = place;
-        format!("{name}, line {line}, column {column}: {what}")
+        format!("{name}, line {line}, column {column}: {message}")
     };
-    let lines = lines(&text).map_err(told)?;
+    let lines = lines(&text).map_err(located)?;
     let mut content = Content::default();
     for line in lines {
-        content.enter(&line).map_err(told)?;
+        content.enter(&line).map_err(located)?;
     }
-    content.listed().map_err(|what| format!("{name}: {what}"))
+    content
+        .listed()
+        .map_err(|message| format!("{name}: {message}"))
 }
 
 /// Position in a file, both numbers counted from 1.
@@ -60,8 +62,8 @@ impl Position {
 
 type SyntaxError = (Position, String);
 
-fn wrong<T>(place: Position, what: impl Into<String>) -> Result<T, SyntaxError> {
-    Err((place, what.into()))
+fn wrong<T>(place: Position, message: impl Into<String>) -> Result<T, SyntaxError> {
+    Err((place, message.into()))
 }
 
 /// A word of a line, or an `=`.
@@ -212,14 +214,14 @@ impl Content {
         };
         let place = first.place;
         if first.text.starts_with('+') {
-            let what = format!("`{}`: hosts are named, not counted", shown(&first.text));
-            return wrong(place, what + "; expected a host's name");
+            let message = format!("`{}`: hosts are named, not counted", shown(&first.text));
+            return wrong(place, message + "; expected a host's name");
         }
         let (text, is_out) = match first.text.strip_prefix('^') {
             Some(text) => (text, true),
             None => (first.text.as_str(), false),
         };
-        let at = |fault: WordError| (place.plus(fault.at + usize::from(is_out)), fault.what);
+        let at = |fault: WordError| (place.plus(fault.at + usize::from(is_out)), fault.message);
         let word = word::read(text).map_err(at)?;
         if is_out {
             self.out.extend(word.names);
@@ -227,25 +229,25 @@ impl Content {
                 wrong(key.place, "nothing stands behind a host that is taken out")
             });
         }
-        let mut said = LineOptions {
+        let mut options = LineOptions {
             user: word.user,
             count: word.count,
             ..LineOptions::default()
         };
         let mut rest = keys;
         while let [key, behind @ ..] = rest {
-            rest = said.enter(key, behind)?;
+            rest = options.enter(key, behind)?;
         }
-        self.binding |= said.binding;
+        self.binding |= options.binding;
         if self.mentions.len() + word.names.len() > MOST_HOSTS {
-            return wrong(place, word::too_many().what);
+            return wrong(place, word::too_many().message);
         }
         let mention = |name| Mention {
             name,
-            user: said.user.clone(),
-            port: said.port,
-            count: said.count,
-            most: said.most,
+            user: options.user.clone(),
+            port: options.port,
+            count: options.count,
+            most: options.most,
         };
         self.mentions.extend(word.names.into_iter().map(mention));
         Ok(())
@@ -305,7 +307,7 @@ impl LineOptions {
         let at = |fault: WordError| {
             (
                 value.place.plus(fault.at),
-                format!("{name}={}: {}", shown(text), fault.what),
+                format!("{name}={}: {}", shown(text), fault.message),
             )
         };
         match name.to_ascii_lowercase().replace('-', "_").as_str() {
@@ -438,10 +440,10 @@ mod tests {
 
     #[test]
     fn what_is_shown_of_a_file_is_short_and_no_command_to_a_terminal() {
-        let said = refused(&format!("n1 \u{1b}[31m{}", "x".repeat(999)));
+        let options = refused(&format!("n1 \u{1b}[31m{}", "x".repeat(999)));
         assert!(
-            said.contains("`\\u{1b}[31mxxx") && said.contains("xxx...` is not understood"),
-            "{said}"
+            options.contains("`\\u{1b}[31mxxx") && options.contains("xxx...` is not understood"),
+            "{options}"
         );
     }
 
@@ -520,8 +522,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_file_line_and_column() {
         for (text, words) in WRONG {
-            let said = refused(text);
-            assert!(said.contains(words), "{text}: {said}");
+            let options = refused(text);
+            assert!(options.contains(words), "{text}: {options}");
         }
     }
 

@@ -149,14 +149,14 @@ pub(crate) fn slots(hosts: &[JobHost], machines: &[&HostMachine], cores: &[u32])
 /// Describes which hosts are one machine, for the user.
 pub(crate) fn words(names: &[String], machines: &[&HostMachine]) -> Vec<String> {
     let alike = MachineIndex::of(machines);
-    let mut told = vec![false; names.len()];
+    let mut listed = vec![false; names.len()];
     let mut lines = Vec::new();
     for at in 0..names.len() {
-        if std::mem::replace(&mut told[at], true) {
+        if std::mem::replace(&mut listed[at], true) {
             continue;
         }
         let others: Vec<usize> = alike.meeting(at).collect();
-        others.iter().for_each(|other| told[*other] = true);
+        others.iter().for_each(|other| listed[*other] = true);
         let is_same = |other: &usize| machines[at].is_same(machines[*other]);
         let how = match others.iter().all(is_same) {
             true => "their ranks share out its CPUs",

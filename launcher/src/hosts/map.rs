@@ -144,8 +144,8 @@ fn table(rows: Rows) -> Vec<String> {
 
 /// Names the hosts whose number of cores is unknown before the start.
 fn advice(hosts: &JobHosts) -> String {
-    let asked = hosts.list.iter().filter(|host| host.slots == Slots::Cores);
-    let names: Vec<&str> = asked.map(|host| host.name.as_str()).collect();
+    let requested = hosts.list.iter().filter(|host| host.slots == Slots::Cores);
+    let names: Vec<&str> = requested.map(|host| host.name.as_str()).collect();
     let first = names.first().copied().unwrap_or_default();
     let whose = match names.len() {
         1 => first.to_owned(),

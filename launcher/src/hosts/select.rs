@@ -84,7 +84,7 @@ fn select(
         .map(|texts| mentions(texts))
         .collect::<Result<_, _>>()?;
     if own.iter().map(Vec::len).sum::<usize>() > MOST_HOSTS {
-        return Err(format!("--host: {}", word::too_many().what));
+        return Err(format!("--host: {}", word::too_many().message));
     }
     match list {
         Some((name, hosts)) => of_list(name, hosts, &own).map(Some),
@@ -99,7 +99,7 @@ fn mentions(texts: &[String]) -> Result<Vec<Mention>, String> {
         for (before, part) in word::split(text) {
             let read = word::read(part).map_err(|fault| {
                 let column = before + fault.at + 1;
-                format!("--host {text}: at character {column}: {}", fault.what)
+                format!("--host {text}: at character {column}: {}", fault.message)
             })?;
             let mention = |name| Mention {
                 name,
@@ -110,7 +110,7 @@ fn mentions(texts: &[String]) -> Result<Vec<Mention>, String> {
             };
             all.extend(read.names.into_iter().map(mention));
             if all.len() > MOST_HOSTS {
-                return Err(format!("--host {text}: {}", word::too_many().what));
+                return Err(format!("--host {text}: {}", word::too_many().message));
             }
         }
     }
@@ -120,7 +120,7 @@ fn mentions(texts: &[String]) -> Result<Vec<Mention>, String> {
 /// The hosts of `--host`, without a file.
 fn named(own: &[Vec<Mention>]) -> Result<Selected, String> {
     let gathered =
-        |mentions| merge(mentions, Bare::OneSlot).map_err(|what| format!("--host: {what}"));
+        |mentions| merge(mentions, Bare::OneSlot).map_err(|message| format!("--host: {message}"));
     let all = gathered(own.concat())?;
     let numbers: HashMap<&str, u32> = all.iter().map(|host| host.name.as_str()).zip(0..).collect();
     let part = |host: JobHost| HostShare {

@@ -28,8 +28,8 @@ impl RankRun {
 
     /// Appends a rank if it continues the run; returns whether it does.
     fn takes(&mut self, placed: &PlacedRank) -> bool {
-        let what = |placed: &PlacedRank| (placed.app, placed.preferred);
-        let is_like = what(&self.like) == what(placed) && self.like.cpus == placed.cpus;
+        let properties = |placed: &PlacedRank| (placed.app, placed.preferred);
+        let is_like = properties(&self.like) == properties(placed) && self.like.cpus == placed.cpus;
         is_like && self.ranks.takes(placed.rank)
     }
 

@@ -43,8 +43,8 @@ struct ChildConnection {
     /// Pid of the shell; `None` for a connection.
     pid: Option<u32>,
     connection: FrameConnection,
-    complaints: Option<OwnedFd>,
-    said: Vec<u8>,
+    stderr_pipe: Option<OwnedFd>,
+    stderr: Vec<u8>,
     /// When it closed its output.
     closed: Option<Instant>,
     /// When it terminated.
@@ -67,7 +67,8 @@ impl Children {
     /// Starts a remote shell.
     pub(super) fn start(&mut self, number: usize, words: &[String]) -> Result<(), ShellExit> {
         let shell = spawn(words)?;
-        let shell = ChildConnection::new(Some(shell.pid), shell.connection, Some(shell.complaints));
+        let shell =
+            ChildConnection::new(Some(shell.pid), shell.connection, Some(shell.stderr_pipe));
         self.running.insert(number, shell);
         Ok(())
     }
@@ -167,9 +168,9 @@ impl Children {
     }
 
     /// Reads once from a shell's standard error.
-    pub(super) fn read_complaints(&mut self, number: usize, scratch: &mut [u8]) {
+    pub(super) fn read_stderr(&mut self, number: usize, scratch: &mut [u8]) {
         if let Some(shell) = self.running.get_mut(&number) {
-            shell.hear(scratch);
+            shell.read_stderr_pipe(scratch);
         }
     }
 
@@ -206,27 +207,27 @@ impl Children {
             }
         }
         // Its last output must have been read, and the step may be about to report the reason.
-        let is_told = self
+        let has_reason = self
             .step
             .as_ref()
             .is_none_or(|step| !step.words().is_empty());
         let is_done = |(number, shell): &(&usize, &ChildConnection)| match (shell.pid, shell.closed)
         {
             (Some(pid), Some(_)) => self.ended.contains_key(&pid),
-            (None, Some(at)) => is_told || is_through(**number) || at.elapsed() > TELLS_WITHIN,
+            (None, Some(at)) => has_reason || is_through(**number) || at.elapsed() > TELLS_WITHIN,
             (_, None) => false,
         };
         let number = *self.running.iter().find(is_done)?.0;
         let mut shell = self.running.remove(&number)?;
-        shell.hear(&mut [0; KEPT_BYTES]);
+        shell.read_stderr_pipe(&mut [0; KEPT_BYTES]);
         let ending = shell.pid.and_then(|pid| self.ended.remove(&pid));
         let (code, signal) = match ending {
             Some(ChildExit::Code(code)) => (Some(code), None),
             Some(ChildExit::Signal { number, .. }) => (None, Some(number)),
             None => (None, None),
         };
-        let said = match shell.pid {
-            Some(_) => String::from_utf8_lossy(&shell.said).replace('\r', ""),
+        let stderr = match shell.pid {
+            Some(_) => String::from_utf8_lossy(&shell.stderr).replace('\r', ""),
             None => self
                 .step
                 .as_ref()
@@ -235,7 +236,7 @@ impl Children {
         };
         let closed = ShellExit {
             not_started: None,
-            said,
+            stderr,
             code,
             signal,
         };
@@ -346,7 +347,7 @@ pub(super) struct Spawned {
     /// Its standard output and input.
     pub(super) connection: FrameConnection,
     /// Its standard error.
-    pub(super) complaints: OwnedFd,
+    pub(super) stderr_pipe: OwnedFd,
 }
 
 /// Starts a process that is killed when this one ends.
@@ -366,26 +367,26 @@ pub(super) fn spawn(words: &[String]) -> Result<Spawned, ShellExit> {
     };
     let mut child = command.spawn().map_err(not_started)?;
     let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (Some(to), Some(from), Some(complaints)) = ends else {
+    let (Some(to), Some(from), Some(stderr_pipe)) = ends else {
         return Err(not_started(std::io::Error::other("it has no pipes")));
     };
-    let complaints = OwnedFd::from(complaints);
+    let stderr_pipe = OwnedFd::from(stderr_pipe);
     let connection = FrameConnection::over(from.into(), to.into()).map_err(not_started)?;
-    do_not_block(&complaints).map_err(not_started)?;
+    do_not_block(&stderr_pipe).map_err(not_started)?;
     Ok(Spawned {
         pid: child.id(),
         connection,
-        complaints,
+        stderr_pipe,
     })
 }
 
 impl ChildConnection {
-    fn new(pid: Option<u32>, connection: FrameConnection, complaints: Option<OwnedFd>) -> Self {
+    fn new(pid: Option<u32>, connection: FrameConnection, stderr_pipe: Option<OwnedFd>) -> Self {
         Self {
             pid,
             connection,
-            complaints,
-            said: Vec::new(),
+            stderr_pipe,
+            stderr: Vec::new(),
             closed: None,
             ended: None,
             is_silent: true,
@@ -396,22 +397,22 @@ impl ChildConnection {
     fn reading(&self) -> impl Iterator<Item = (ShellStream, BorrowedFd<'_>)> {
         let is_open = self.closed.is_none();
         let words = is_open.then(|| (ShellStream::Messages, self.connection.reading()));
-        let complaints = self.complaints.as_ref();
-        let complaints = complaints.map(|end| (ShellStream::Stderr, end.as_fd()));
-        words.into_iter().chain(complaints)
+        let stderr_pipe = self.stderr_pipe.as_ref();
+        let stderr_pipe = stderr_pipe.map(|end| (ShellStream::Stderr, end.as_fd()));
+        words.into_iter().chain(stderr_pipe)
     }
 
-    fn hear(&mut self, scratch: &mut [u8]) {
-        while let Some(end) = &self.complaints {
+    fn read_stderr_pipe(&mut self, scratch: &mut [u8]) {
+        while let Some(end) = &self.stderr_pipe {
             match read(end, scratch) {
-                Ok(0) => self.complaints = None,
+                Ok(0) => self.stderr_pipe = None,
                 Ok(bytes) => {
-                    self.said.extend_from_slice(&scratch[..bytes]);
-                    let surplus = self.said.len().saturating_sub(KEPT_BYTES);
-                    self.said.drain(..surplus);
+                    self.stderr.extend_from_slice(&scratch[..bytes]);
+                    let surplus = self.stderr.len().saturating_sub(KEPT_BYTES);
+                    self.stderr.drain(..surplus);
                 }
                 Err(nix::errno::Errno::EAGAIN) => return,
-                Err(_) => self.complaints = None,
+                Err(_) => self.stderr_pipe = None,
             }
         }
     }

@@ -71,8 +71,8 @@ struct ConnectionContext {
 }
 
 impl ConnectionContext {
-    fn proof(&self, StepKey(key): StepKey, way: ProofDirection) -> [u8; PROOF_BYTES] {
-        let way = match way {
+    fn proof(&self, StepKey(key): StepKey, direction: ProofDirection) -> [u8; PROOF_BYTES] {
+        let direction = match direction {
             ProofDirection::Up => 1,
             ProofDirection::Down => 2,
         };
@@ -85,7 +85,7 @@ impl ConnectionContext {
         };
         let text = [
             MAGIC,
-            &[way][..],
+            &[direction][..],
             &self.node.to_le_bytes(),
             &end(&self.above),
             &end(&self.below),
@@ -154,25 +154,25 @@ impl StepListener {
     }
 
     /// Continues the handshakes; returns the authenticated connections by node. Drops peers that take too long.
-    pub(super) fn attend(&mut self, now: Instant) -> Vec<(u32, TcpStream)> {
+    pub(super) fn continue_handshakes(&mut self, now: Instant) -> Vec<(u32, TcpStream)> {
         self.paused_until.take_if(|until| *until <= now);
         if self.paused_until.is_none() {
-            self.let_in(now);
+            self.accept_new(now);
         }
-        let mut here = Vec::new();
+        let mut authenticated = Vec::new();
         for mut peer in std::mem::take(&mut self.pending_peers) {
-            match peer.hear(self.key) {
-                Ok(Some(node)) => here.push((node, peer.stream)),
+            match peer.receive_proof(self.key) {
+                Ok(Some(node)) => authenticated.push((node, peer.stream)),
                 Ok(None) if now.saturating_duration_since(peer.since) < PROVES_WITHIN => {
                     self.pending_peers.push(peer);
                 }
                 _ => (),
             }
         }
-        here
+        authenticated
     }
 
-    fn let_in(&mut self, now: Instant) {
+    fn accept_new(&mut self, now: Instant) {
         // A bounded number per turn, however many connect.
         for _ in 0..MOST_PENDING_PEERS {
             let stream = match self.listener.accept() {
@@ -188,7 +188,7 @@ impl StepListener {
                     return;
                 }
             };
-            if let Ok(peer) = PendingPeer::welcome(stream, now) {
+            if let Ok(peer) = PendingPeer::begin_handshake(stream, now) {
                 if self.pending_peers.len() == MOST_PENDING_PEERS {
                     self.pending_peers.remove(0);
                 }
@@ -227,7 +227,7 @@ fn listen_for_both(port: u16) -> Result<TcpListener, Errno> {
 }
 
 impl PendingPeer {
-    fn welcome(mut stream: TcpStream, since: Instant) -> io::Result<Self> {
+    fn begin_handshake(mut stream: TcpStream, since: Instant) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let drawn = nonce()?;
@@ -242,7 +242,7 @@ impl PendingPeer {
     }
 
     /// The peer's node, once its proof is valid; an error if it is not.
-    fn hear(&mut self, key: StepKey) -> io::Result<Option<u32>> {
+    fn receive_proof(&mut self, key: StepKey) -> io::Result<Option<u32>> {
         let mut rest = [0; ANSWER_BYTES];
         let rest = &mut rest[..ANSWER_BYTES - self.answer.len()];
         match self.stream.read(rest) {
@@ -294,7 +294,7 @@ pub(super) fn connect(
     until: Instant,
 ) -> Result<TcpStream, String> {
     let mut pause = ROUND_AFTER;
-    let mut patience = ANSWERS_WITHIN;
+    let mut first_message_timeout = ANSWERS_WITHIN;
     let mut addresses = Vec::new();
     loop {
         let mut why = "it has no address".to_owned();
@@ -305,7 +305,7 @@ pub(super) fn connect(
             }
         }
         for place in places(&addresses, ports) {
-            match try_at(place, key, node, patience) {
+            match try_at(place, key, node, first_message_timeout) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => why = format!("{place}: {}", cause(&error)),
             }
@@ -318,7 +318,7 @@ pub(super) fn connect(
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(MOST_ROUND_AFTER);
-        patience = (patience * 2).min(PROVES_WITHIN);
+        first_message_timeout = (first_message_timeout * 2).min(PROVES_WITHIN);
     }
 }
 
@@ -333,12 +333,17 @@ fn places(addresses: &[SocketAddr], (first, last): (u16, u16)) -> impl Iterator<
     })
 }
 
-fn try_at(place: SocketAddr, key: StepKey, node: u32, patience: Duration) -> io::Result<TcpStream> {
+fn try_at(
+    place: SocketAddr,
+    key: StepKey,
+    node: u32,
+    first_message_timeout: Duration,
+) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&place, CONNECTS_WITHIN)?;
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(PROVES_WITHIN))?;
     let mut riddle = [0; RIDDLE_BYTES];
-    read_within(&mut stream, &mut riddle, patience)?;
+    read_within(&mut stream, &mut riddle, first_message_timeout)?;
     let (magic, theirs) = riddle.split_first_chunk().expect("it is longer");
     let theirs: &Nonce = theirs.first_chunk().expect("16 are left");
     if magic != MAGIC {
@@ -394,7 +399,7 @@ mod tests {
         (listener, (port, port))
     }
 
-    fn here() -> io::Result<Vec<SocketAddr>> {
+    fn authenticated() -> io::Result<Vec<SocketAddr>> {
         Ok(vec![(Ipv4Addr::LOCALHOST, 0).into()])
     }
 
@@ -406,7 +411,7 @@ mod tests {
     fn first(listener: &mut StepListener) -> (u32, TcpStream) {
         let until = soon();
         loop {
-            if let Some(one) = listener.attend(Instant::now()).pop() {
+            if let Some(one) = listener.continue_handshakes(Instant::now()).pop() {
                 return one;
             }
             assert!(Instant::now() < until, "nobody came");
@@ -417,14 +422,14 @@ mod tests {
     #[test]
     fn who_knows_the_key_is_let_in_by_its_node() {
         let (mut listener, ports) = listener();
-        let caller = std::thread::spawn(move || connect(KEY, 7, here, ports, soon()));
+        let caller = std::thread::spawn(move || connect(KEY, 7, authenticated, ports, soon()));
         let (node, mut ours) = first(&mut listener);
         let mut theirs = caller.join().unwrap().unwrap();
         assert_eq!(node, 7);
         ours.write_all(b"words").unwrap();
-        let mut heard = [0; 5];
-        theirs.read_exact(&mut heard).unwrap();
-        assert_eq!(&heard, b"words");
+        let mut bytes = [0; 5];
+        theirs.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"words");
     }
 
     #[test]
@@ -434,22 +439,22 @@ mod tests {
         let mut silent = Vec::new();
         for _ in 0..MOST_PENDING_PEERS + 20 {
             silent.push(TcpStream::connect((Ipv4Addr::LOCALHOST, ports.0)).unwrap());
-            listener.attend(Instant::now());
+            listener.continue_handshakes(Instant::now());
         }
         let mut noisy = TcpStream::connect((Ipv4Addr::LOCALHOST, ports.0)).unwrap();
         noisy.write_all(&[b'x'; 4096]).unwrap();
         let until = Instant::now() + Duration::from_millis(700);
-        let wrong = std::thread::spawn(move || connect(StepKey(1), 7, here, ports, until));
+        let wrong = std::thread::spawn(move || connect(StepKey(1), 7, authenticated, ports, until));
         while !wrong.is_finished() {
-            assert!(listener.attend(Instant::now()).is_empty());
+            assert!(listener.continue_handshakes(Instant::now()).is_empty());
         }
         let why = wrong.join().unwrap().unwrap_err();
         assert!(why.contains("another job"), "{why}");
         assert!(listener.pending_peers.len() <= MOST_PENDING_PEERS);
-        let right = std::thread::spawn(move || connect(KEY, 8, here, ports, soon()));
+        let right = std::thread::spawn(move || connect(KEY, 8, authenticated, ports, soon()));
         assert_eq!(first(&mut listener).0, 8);
         assert!(right.join().unwrap().is_ok());
-        listener.attend(Instant::now() + PROVES_WITHIN);
+        listener.continue_handshakes(Instant::now() + PROVES_WITHIN);
         assert!(listener.pending_peers.is_empty(), "they had their time");
     }
 
@@ -474,7 +479,7 @@ mod tests {
                 }
             }
         });
-        let caller = std::thread::spawn(move || connect(KEY, 3, here, place, soon()));
+        let caller = std::thread::spawn(move || connect(KEY, 3, authenticated, place, soon()));
         std::thread::sleep(Duration::from_millis(100));
         let mut listener = StepListener::open(KEY, Some(place)).unwrap();
         assert_eq!(listener.port().unwrap(), place.1);
@@ -550,9 +555,10 @@ mod tests {
             above.read(&mut [0; PROOF_BYTES]).unwrap_or(0)
         });
         let until = Instant::now() + Duration::from_millis(1);
-        let caller = std::thread::spawn(move || connect(KEY, 7, here, (port, port), until));
+        let caller =
+            std::thread::spawn(move || connect(KEY, 7, authenticated, (port, port), until));
         while !relay.is_finished() {
-            assert!(listener.attend(Instant::now()).is_empty());
+            assert!(listener.continue_handshakes(Instant::now()).is_empty());
         }
         assert_eq!(relay.join().unwrap(), 0, "nothing is proved to it");
         assert!(caller.join().unwrap().is_err());
@@ -560,7 +566,7 @@ mod tests {
 
     #[test]
     fn of_a_long_range_some_ports_are_tried() {
-        let all = |range| places(&here().unwrap(), range).count();
+        let all = |range| places(&authenticated().unwrap(), range).count();
         assert_eq!(
             (all((1, 65535)), all((65535, 65535)), all((10, 12))),
             (128, 1, 3)

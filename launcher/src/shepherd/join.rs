@@ -30,16 +30,16 @@ pub(super) const NO_WAY: &str = "cannot connect to the host of rmpiexec";
 
 /// Returns the connection to the shepherd above, and the listener for those below, if there are any.
 pub(super) fn join(input: OwnedFd) -> Result<(FrameConnection, Option<StepListener>), String> {
-    let call = hear(&input)?;
+    let call = read_description(&input)?;
     drop(input);
     let name = call.variable.as_ref().and_then(|it| std::env::var(it).ok());
     let name = name.unwrap_or_else(front::host);
-    let place = call.place(&name);
-    let place = place.ok_or_else(|| format!("this step is not for host {name}"))?;
+    let position = call.position(&name);
+    let position = position.ok_or_else(|| format!("this step is not for host {name}"))?;
     // Listens first, since those below may connect before this shepherd is configured.
-    let ports = Some(call.ports).filter(|_| place.has_below);
+    let ports = Some(call.ports).filter(|_| position.has_below);
     let listener = ports.and_then(|ports| StepListener::open(call.key, Some(ports)).ok());
-    let (parent, ports, within) = match &place.parent {
+    let (parent, ports, within) = match &position.parent {
         Some(parent) => (parent.as_str(), call.ports, REACHES_WITHIN),
         None => ("", (call.root_port, call.root_port), REACHES_FRONT_WITHIN),
     };
@@ -48,12 +48,13 @@ pub(super) fn join(input: OwnedFd) -> Result<(FrameConnection, Option<StepListen
         name => Ok((name, 0).to_socket_addrs()?.collect()),
     };
     let until = Instant::now() + within;
-    let stream = handshake::connect(call.key, place.node, resolve, ports, until).map_err(
-        |why| match parent {
-            "" => format!("{NO_WAY}: {why}"),
-            parent => format!("cannot connect to host {parent}: {why}"),
-        },
-    )?;
+    let stream =
+        handshake::connect(call.key, position.node, resolve, ports, until).map_err(|why| {
+            match parent {
+                "" => format!("{NO_WAY}: {why}"),
+                parent => format!("cannot connect to host {parent}: {why}"),
+            }
+        })?;
     let connection = stream
         .try_clone()
         .and_then(|from| FrameConnection::over(from.into(), stream.into()));
@@ -88,23 +89,23 @@ pub(super) fn own_addresses() -> Vec<IpAddr> {
 }
 
 /// Reads the description of the step.
-fn hear(input: &OwnedFd) -> Result<StepDescription, String> {
+fn read_description(input: &OwnedFd) -> Result<StepDescription, String> {
     let until = Instant::now() + CALLED_WITHIN;
-    let (mut heard, mut piece) = (Vec::new(), vec![0; 64 << 10]);
+    let (mut received, mut piece) = (Vec::new(), vec![0; 64 << 10]);
     loop {
-        if let Some(call) = StepDescription::decode(&heard)? {
+        if let Some(call) = StepDescription::decode(&received)? {
             return Ok(call);
         }
         let left = until.checked_duration_since(Instant::now());
         let left = left.ok_or("no call has come by standard input")?;
         let timeout = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
-        let mut asked = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut asked, timeout) != Ok(1) {
+        let mut fds = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut fds, timeout) != Ok(1) {
             continue;
         }
         match read(input, &mut piece) {
             Ok(0) => return Err("standard input has ended before the call was whole".to_owned()),
-            Ok(bytes) => heard.extend_from_slice(&piece[..bytes]),
+            Ok(bytes) => received.extend_from_slice(&piece[..bytes]),
             Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => (),
             Err(error) => return Err(cause(&io::Error::from(error))),
         }

@@ -73,7 +73,7 @@ const BURY_EVERY: Duration = Duration::from_millis(1);
 pub(crate) fn serve_remote() -> u8 {
     let connection = take_standard_streams().and_then(|(from, to)| FrameConnection::over(from, to));
     match connection {
-        Ok(connection) => greet(connection, None),
+        Ok(connection) => run_greeted(connection, None),
         Err(error) => {
             eprintln!("rmpiexec: a shepherd needs standard input and output: {error}");
             1
@@ -85,7 +85,7 @@ pub(crate) fn serve_remote() -> u8 {
 pub(crate) fn serve_in_step() -> u8 {
     let joined = take_standard_streams().map_err(|error| cause(&error));
     match joined.and_then(|(from, _)| join::join(from)) {
-        Ok((connection, listener)) => greet(connection, listener),
+        Ok((connection, listener)) => run_greeted(connection, listener),
         Err(words) => {
             eprintln!("rmpiexec: host {}: {words}", front::host());
             1
@@ -93,7 +93,7 @@ pub(crate) fn serve_in_step() -> u8 {
     }
 }
 
-fn greet(mut connection: FrameConnection, listener: Option<StepListener>) -> u8 {
+fn run_greeted(mut connection: FrameConnection, listener: Option<StepListener>) -> u8 {
     connection.outbox.extend(greeting());
     watch(connection, true, listener)
 }
@@ -121,7 +121,7 @@ fn watch(mut connection: FrameConnection, is_watched: bool, listener: Option<Ste
     let _ = nix::unistd::setsid();
     let _ = prctl::set_child_subreaper(true);
     let _ = prctl::set_name(c"rmpi-shepherd");
-    let Some(begin) = hear_begin(&mut connection) else {
+    let Some(begin) = receive_config(&mut connection) else {
         return 1;
     };
     let inbox = std::mem::take(&mut connection.inbox);
@@ -129,7 +129,7 @@ fn watch(mut connection: FrameConnection, is_watched: bool, listener: Option<Ste
 }
 
 /// Waits for the first message.
-fn hear_begin(connection: &mut FrameConnection) -> Option<ShepherdConfig> {
+fn receive_config(connection: &mut FrameConnection) -> Option<ShepherdConfig> {
     let until = Instant::now() + TOLD_WITHIN;
     let mut scratch = vec![0; SCRATCH_BYTES];
     loop {
@@ -141,11 +141,11 @@ fn hear_begin(connection: &mut FrameConnection) -> Option<ShepherdConfig> {
         let is_flushed = connection.flush().ok()?;
         let left = until.checked_duration_since(Instant::now())?;
         let timeout = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
-        let mut asked = vec![PollFd::new(connection.reading(), PollFlags::POLLIN)];
+        let mut fds = vec![PollFd::new(connection.reading(), PollFlags::POLLIN)];
         if !is_flushed {
-            asked.push(PollFd::new(connection.writing(), PollFlags::POLLOUT));
+            fds.push(PollFd::new(connection.writing(), PollFlags::POLLOUT));
         }
-        match poll(&mut asked, timeout) {
+        match poll(&mut fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => connection.fill(&mut scratch).ok()?,
             Err(_) => return None,
         }
@@ -189,7 +189,7 @@ struct Shepherd {
     /// Since when only the step command is left.
     step_alone: Option<Instant>,
     /// The user was informed why hosts do not connect.
-    has_told: bool,
+    reported: bool,
     begun: Instant,
     scratch: Vec<u8>,
 }
@@ -208,7 +208,7 @@ impl Shepherd {
         };
         let mut tree = ShepherdTree::new(begin, inbox, is_watched, Duration::ZERO);
         if listener.is_none() {
-            tree.nobody_comes();
+            tree.expect_no_more();
         }
         Self {
             above,
@@ -220,7 +220,7 @@ impl Shepherd {
             listener,
             call,
             step_alone: None,
-            has_told: false,
+            reported: false,
             begun: Instant::now(),
             scratch: vec![0; SCRATCH_BYTES],
         }
@@ -233,13 +233,13 @@ impl Shepherd {
     fn run(mut self) -> u8 {
         self.start_daemon();
         // Messages may have arrived together with the first one.
-        self.tree.hear_above(&[]);
+        self.tree.receive_from_above(&[]);
         loop {
             let now = self.now();
             if now >= self.tree.next_time() {
                 self.tree.on_time(now);
             }
-            self.meet();
+            self.accept_connections();
             self.start_children();
             self.clean_up();
             if self.flush_above().is_err() {
@@ -263,8 +263,8 @@ impl Shepherd {
     }
 
     /// Accepts shepherds of a step, as long as any are expected.
-    fn meet(&mut self) {
-        if !self.tree.is_any_awaited() && self.listener.take().is_some() {
+    fn accept_connections(&mut self) {
+        if !self.tree.is_any_expected() && self.listener.take().is_some() {
             // Output of the step during its start is of no interest any more.
             self.children.step_mut().map(StepCommand::forget_lines);
         }
@@ -272,8 +272,8 @@ impl Shepherd {
             return;
         };
         let now = self.begun.elapsed();
-        for (node, stream) in listener.attend(Instant::now()) {
-            let number = self.tree.comes(node, now);
+        for (node, stream) in listener.continue_handshakes(Instant::now()) {
+            let number = self.tree.connect(node, now);
             let adopted = number.map(|number| (number, self.children.adopt(number, stream)));
             if let Some((number, Err(_))) = adopted {
                 self.tree.below_closed(number, &ShellExit::default(), now);
@@ -293,25 +293,25 @@ impl Shepherd {
 
     /// Reads the step's output: hosts whose shepherds have failed are started by the remote shell, whose error has
     /// the reason.
-    fn hear_step(&mut self, stream: ShellStream) {
+    fn handle_step_output(&mut self, stream: ShellStream) {
         let Some(step) = self.children.step_mut() else {
             return;
         };
-        for line in step.hear(stream, &mut self.scratch) {
+        for line in step.read_lines(stream, &mut self.scratch) {
             let failed = step::failed_hosts(&line);
             for host in &failed {
                 let node = self.call.as_ref().and_then(|call| call.node(host));
                 node.into_iter()
-                    .for_each(|node| self.tree.does_not_come(node));
+                    .for_each(|node| self.tree.will_not_connect(node));
             }
             let is_no_way = line.contains(join::NO_WAY);
-            if is_no_way && !std::mem::replace(&mut self.has_told, true) {
-                say_here(&format!(
+            if is_no_way && !std::mem::replace(&mut self.reported, true) {
+                print_line(&format!(
                     "{line}; hosts are reached one by one, which takes longer. RMPI_PORT_RANGE names ports that are open"
                 ));
             }
             if failed.is_empty() && !line.starts_with("rmpiexec: ") {
-                step.keep(line);
+                step.keep_line(line);
             }
         }
     }
@@ -372,7 +372,7 @@ impl Shepherd {
         let now = self.now();
         self.children.reap();
         if self.children.has_step_ended() {
-            self.tree.nobody_comes();
+            self.tree.expect_no_more();
         }
         while let Some((number, closed)) = self.next_ended() {
             self.tree.below_closed(number, &closed, now);
@@ -414,12 +414,12 @@ impl Shepherd {
             if let Some(orders) = self.tree.orders() {
                 connection.outbox.take(orders);
             }
-            say(connection);
+            send_pending(connection);
         }
         self.children.step_mut().map(StepCommand::flush);
         for (number, connection) in self.children.connections() {
             connection.outbox.take(self.tree.below(number));
-            say(connection);
+            send_pending(connection);
         }
     }
 
@@ -457,11 +457,11 @@ impl Shepherd {
             left = left.min(STEP_LOOK_EVERY);
         }
         let timeout = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
-        let (sources, mut asked): (Vec<Readiness>, Vec<PollFd<'_>>) = all.into_iter().unzip();
-        let _ = poll(&mut asked, timeout);
-        let told = |fd: &PollFd<'_>| fd.revents().is_some_and(|flags| !flags.is_empty());
-        let both = sources.into_iter().zip(&asked);
-        both.filter_map(|(source, fd)| told(fd).then_some(source))
+        let (sources, mut fds): (Vec<Readiness>, Vec<PollFd<'_>>) = all.into_iter().unzip();
+        let _ = poll(&mut fds, timeout);
+        let is_ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|flags| !flags.is_empty());
+        let both = sources.into_iter().zip(&fds);
+        both.filter_map(|(source, fd)| is_ready(fd).then_some(source))
             .collect()
     }
 
@@ -469,18 +469,18 @@ impl Shepherd {
     fn wait_for_step(&self) -> impl Iterator<Item = (Readiness, PollFd<'_>)> {
         let reading = |end| PollFd::new(end, PollFlags::POLLIN);
         let step = self.children.step().into_iter();
-        let said = step.clone().flat_map(StepCommand::reading);
-        let said = said.map(move |(stream, end)| (Readiness::Step(stream), reading(end)));
+        let output = step.clone().flat_map(StepCommand::reading);
+        let output = output.map(move |(stream, end)| (Readiness::Step(stream), reading(end)));
         let pending_peers = self.listener.iter().flat_map(StepListener::reading);
         let pending_peers = pending_peers.map(move |end| (Readiness::Listener, reading(end)));
         let room = step.filter_map(|step| room(step.writing()));
-        said.chain(pending_peers).chain(room)
+        output.chain(pending_peers).chain(room)
     }
 
     fn attend(&mut self, source: Readiness) {
         match source {
             Readiness::Above => match self.above.read(&mut self.scratch) {
-                Ok(bytes) => self.tree.hear_above(&self.scratch[..bytes]),
+                Ok(bytes) => self.tree.receive_from_above(&self.scratch[..bytes]),
                 Err(Disconnected) => self.tree.above_closed(),
             },
             Readiness::Daemon => {
@@ -489,19 +489,19 @@ impl Shepherd {
                     return;
                 };
                 match connection.read(&mut self.scratch) {
-                    Ok(bytes) => self.tree.hear_daemon(&self.scratch[..bytes]),
+                    Ok(bytes) => self.tree.receive_from_daemon(&self.scratch[..bytes]),
                     Err(Disconnected) => local.connection = None,
                 }
             }
             Readiness::Below(number, ShellStream::Messages) => {
                 if let Some(bytes) = self.children.read(number, &mut self.scratch) {
-                    self.tree.hear_below(number, &self.scratch[..bytes]);
+                    self.tree.receive_from_child(number, &self.scratch[..bytes]);
                 }
             }
             Readiness::Below(number, ShellStream::Stderr) => {
-                self.children.read_complaints(number, &mut self.scratch);
+                self.children.read_stderr(number, &mut self.scratch);
             }
-            Readiness::Step(stream) => self.hear_step(stream),
+            Readiness::Step(stream) => self.handle_step_output(stream),
             // Handled in each turn.
             Readiness::Listener | Readiness::Room => (),
         }
@@ -513,7 +513,7 @@ impl Shepherd {
         let daemon = self.local.take().map(|local| local.pid);
         let daemon = daemon.or_else(|| self.cleanup.map(|cleanup| cleanup.pid()));
         self.children.hang_up();
-        if self.tree.is_any_awaited() {
+        if self.tree.is_any_expected() {
             // Shepherds that have not connected yet would not notice.
             self.children.step().map(StepCommand::end);
         }
@@ -543,7 +543,7 @@ fn begin_step(
         Ok(()) => Some((listener, call)),
         Err(closed) => {
             let (name, why) = (&step.command[0], closed.not_started.unwrap_or_default());
-            say_here(&format!(
+            print_line(&format!(
                 "rmpiexec: {name} for all hosts cannot be started: {why}; they are reached one by one"
             ));
             None
@@ -552,7 +552,7 @@ fn begin_step(
 }
 
 /// Prints a message for the user, from the front's shepherd.
-fn say_here(line: &str) {
+fn print_line(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -570,7 +570,7 @@ fn loss(pid: u32, ending: Option<spawn::ChildExit>) -> Option<NodeLoss> {
 }
 
 /// Sends what the stream takes; drops all data once the peer is gone.
-fn say(connection: &mut FrameConnection) {
+fn send_pending(connection: &mut FrameConnection) {
     if connection.flush().is_err() {
         connection.mute();
     }

@@ -67,7 +67,7 @@ pub(crate) struct ShepherdConfig {
     /// Command that starts all of them, for the front's shepherd.
     pub(crate) step: Option<JobStep>,
     /// A step starts those below, which connect; the others are started by the remote shell.
-    pub(crate) they_come: bool,
+    pub(crate) in_step: bool,
     /// The remote shell.
     pub(crate) shell: RemoteShell,
     /// Heartbeat interval and timeouts.
@@ -119,7 +119,7 @@ pub(crate) struct HeartbeatTiming {
     /// Time without messages after which a peer is lost.
     pub(crate) dead_after: Duration,
     /// Timeout for the first message of a new shepherd.
-    pub(crate) patience: Duration,
+    pub(crate) first_message_timeout: Duration,
 }
 
 /// Facts about a host.
@@ -178,13 +178,13 @@ impl DownMessage {
             return Ok(None);
         };
         Ok(Some(match kind {
-            BEGIN => Self::Begin(Box::new(took(body)?)),
+            BEGIN => Self::Begin(Box::new(decoded(body)?)),
             ORDER => {
                 let (node, bytes) = take_piece(body)?;
                 Self::Order(node, bytes)
             }
             ORDER_ALL => Self::OrderAll(body.to_vec()),
-            NOT_COMING => Self::NotComing(took(body)?),
+            NOT_COMING => Self::NotComing(decoded(body)?),
             DOWN_BEAT => Self::Beat,
             _ => return Err(Garbled),
         }))
@@ -211,18 +211,18 @@ impl UpMessage {
         };
         Ok(Some(match kind {
             HERE => {
-                let (node, facts) = took(body)?;
+                let (node, facts) = decoded(body)?;
                 Self::Here(node, facts)
             }
             LOST => {
-                let (node, loss) = took(body)?;
+                let (node, loss) = decoded(body)?;
                 Self::Lost(node, loss)
             }
             EVENT => {
                 let (node, bytes) = take_piece(body)?;
                 Self::Event(node, bytes)
             }
-            ENDED => Self::Ended(took(body)?),
+            ENDED => Self::Ended(decoded(body)?),
             UP_BEAT => Self::Beat,
             LINE => Self::Line,
             _ => return Err(Garbled),
@@ -248,14 +248,14 @@ fn take_piece(body: &[u8]) -> Result<(u32, Vec<u8>), Garbled> {
     Ok((u32::from_le_bytes(*node), bytes.to_vec()))
 }
 
-pub(super) fn put<T: Serialize>(what: &T, body: &mut Vec<u8>) {
-    let bytes = postcard::to_allocvec(what).expect("numbers, texts and lists of them");
+pub(super) fn put<T: Serialize>(value: &T, body: &mut Vec<u8>) {
+    let bytes = postcard::to_allocvec(value).expect("numbers, texts and lists of them");
     body.extend(bytes);
 }
 
-pub(super) fn took<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Garbled> {
+pub(super) fn decoded<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Garbled> {
     match postcard::take_from_bytes(body) {
-        Ok((what, [])) => Ok(what),
+        Ok((value, [])) => Ok(value),
         _ => Err(Garbled),
     }
 }
@@ -329,7 +329,7 @@ mod tests {
                 variable: None,
                 command: vec!["srun".into()],
             }),
-            they_come: true,
+            in_step: true,
             shell: RemoteShell {
                 line: vec!["ssh".into()],
                 takes_words: false,
@@ -339,7 +339,7 @@ mod tests {
             pace: HeartbeatTiming {
                 every: Duration::from_secs(1),
                 dead_after: Duration::from_secs(20),
-                patience: Duration::from_secs(60),
+                first_message_timeout: Duration::from_secs(60),
             },
         }
     }

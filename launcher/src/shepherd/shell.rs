@@ -54,7 +54,7 @@ pub(crate) struct ShellExit {
     /// Why it could not be started.
     pub(crate) not_started: Option<String>,
     /// The tail of its standard error.
-    pub(crate) said: String,
+    pub(crate) stderr: String,
     /// Its exit code.
     pub(crate) code: Option<i32>,
     /// The signal that killed it.
@@ -71,7 +71,7 @@ const BUSY: [&str; 3] = [
 impl ShellExit {
     /// Whether a retry may succeed.
     pub(crate) fn may_pass(&self) -> bool {
-        self.code == Some(255) && BUSY.iter().any(|words| self.said.contains(words))
+        self.code == Some(255) && BUSY.iter().any(|words| self.stderr.contains(words))
     }
 
     /// Why a host could not be reached; follows its name and a colon.
@@ -84,37 +84,39 @@ impl ShellExit {
         if let Some(why) = &self.not_started {
             return format!("{cannot}: {name} cannot be started: {why}");
         }
-        let said = self.said.trim();
-        match (self.code, said) {
-            (Some(1 | 127), said)
-                if self.code == Some(127) || said.contains("ommand not found") =>
+        let stderr = self.stderr.trim();
+        match (self.code, stderr) {
+            (Some(1 | 127), stderr)
+                if self.code == Some(127) || stderr.contains("ommand not found") =>
             {
                 format!(
                     "there is no {program}: install rmpi there in the same folder, or name its folder with --prefix"
                 )
             }
-            (_, said) if said.contains("nvalid job") => format!(
+            (_, stderr) if stderr.contains("nvalid job") => format!(
                 "{cannot}: {name} says: {}; where this shell is left over from a job that has ended, --rm none leaves it out",
-                said.replace('\n', " / ")
+                stderr.replace('\n', " / ")
             ),
             // The message of srun.
-            (_, said) if said.contains("execve()") && said.contains("No such file") => format!(
-                "there is no {program}: install rmpi there in the same folder, or name its folder with --prefix"
-            ),
-            (Some(126), _) => format!("cannot start {program}: {said}"),
+            (_, stderr) if stderr.contains("execve()") && stderr.contains("No such file") => {
+                format!(
+                    "there is no {program}: install rmpi there in the same folder, or name its folder with --prefix"
+                )
+            }
+            (Some(126), _) => format!("cannot start {program}: {stderr}"),
             (Some(255), "") => {
                 format!("cannot be reached: {name} says nothing and ends with code 255")
             }
-            (Some(code @ (2 | 64)), said) if said.contains(OPTION) => format!(
+            (Some(code @ (2 | 64)), stderr) if stderr.contains(OPTION) => format!(
                 "{program} is of another release (it ends with code {code}); name the folder of this one with --prefix"
             ),
-            (_, said) => format!(
+            (_, stderr) => format!(
                 "{cannot}: {name} {}{}",
                 self.how(),
-                if said.is_empty() {
+                if stderr.is_empty() {
                     String::new()
                 } else {
-                    format!(" and says: {}", said.replace('\n', " / "))
+                    format!(" and says: {}", stderr.replace('\n', " / "))
                 }
             ),
         }
@@ -131,7 +133,7 @@ impl ShellExit {
     /// Why a host was lost after it had been reached; follows its name and a colon.
     pub(crate) fn why_gone(&self) -> String {
         let is_of_step = (self.signal, self.code) == (None, None);
-        let (what, whose) = match is_of_step {
+        let (event, source) = match is_of_step {
             true => (
                 "its connection was closed".to_owned(),
                 "of the step that has started it",
@@ -144,9 +146,9 @@ impl ShellExit {
                 )
             }
         };
-        match self.said.trim() {
-            "" => format!("lost: {what}"),
-            said => format!("lost: {what}; {whose}: {}", said.replace('\n', " / ")),
+        match self.stderr.trim() {
+            "" => format!("lost: {event}"),
+            stderr => format!("lost: {event}; {source}: {}", stderr.replace('\n', " / ")),
         }
     }
 }
@@ -215,9 +217,9 @@ mod tests {
     #[test]
     fn what_a_shell_says_is_told_with_what_to_do() {
         let shell = shell(&[], "/opt/bin/rmpiexec");
-        let why = |code, said: &str| {
+        let why = |code, stderr: &str| {
             let closed = ShellExit {
-                said: said.into(),
+                stderr: stderr.into(),
                 code: Some(code),
                 ..ShellExit::default()
             };

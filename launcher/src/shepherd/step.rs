@@ -3,7 +3,7 @@
 //! all of them read from standard input, and the parser of the command's errors. No system calls.
 
 use super::fan_out::{RemoteHost, TreePosition, position_of};
-use super::protocol::{Greeting, JobStep, StepKey, find_greeting, greeting, put, took};
+use super::protocol::{Greeting, JobStep, StepKey, decoded, find_greeting, greeting, put};
 use crate::link::{Inbox, frame};
 use remote_shell::word;
 use serde::{Deserialize, Serialize};
@@ -86,7 +86,7 @@ impl StepDescription {
         inbox.add(&bytes[begin..]);
         match inbox.raw_frame() {
             Ok(None) => Ok(None),
-            Ok(Some((CALL, body))) => took(body).map(Some).map_err(|_| nonsense()),
+            Ok(Some((CALL, body))) => decoded(body).map(Some).map_err(|_| nonsense()),
             _ => Err(nonsense()),
         }
     }
@@ -107,7 +107,7 @@ impl StepDescription {
     }
 
     /// The position of the host with this name.
-    pub(super) fn place(&self, name: &str) -> Option<StepPosition> {
+    pub(super) fn position(&self, name: &str) -> Option<StepPosition> {
         let node = self.node(name)?;
         let all: Vec<RemoteHost> = self.targets().collect();
         let TreePosition { parent, below } = position_of(&all, node)?;
@@ -121,7 +121,7 @@ impl StepDescription {
 
 /// The hosts whose shepherds have exited, parsed from a message of `srun`: `srun: error: n[2-3]: tasks 1-2: Exited
 /// with exit code 1`.
-pub(super) fn failed_hosts(said: &str) -> Vec<String> {
+pub(super) fn failed_hosts(text: &str) -> Vec<String> {
     let list = |line: &str| {
         let (list, rest) = line.strip_prefix("srun: error: ")?.split_once(": ")?;
         rest.starts_with("task").then(|| word::split(list))?;
@@ -130,7 +130,7 @@ pub(super) fn failed_hosts(said: &str) -> Vec<String> {
             .filter_map(|(_, text)| word::read(text).ok());
         Some(words.flat_map(|word| word.names).collect::<Vec<_>>())
     };
-    said.lines().filter_map(list).flatten().collect()
+    text.lines().filter_map(list).flatten().collect()
 }
 
 #[cfg(test)]
@@ -156,23 +156,27 @@ mod tests {
 
     #[test]
     fn each_finds_its_place_by_its_name() {
-        let told = call(&["n1", "n3", "n4"], Some(1));
-        let heard = StepDescription::decode(&told.encode()).unwrap().unwrap();
-        assert_eq!(heard, told);
-        let place = |name: &str| heard.place(name).map(|place| (place.node, place.parent));
-        assert_eq!(place("n1"), Some((0, None)));
-        assert_eq!(place("n3"), Some((2, None)), "1 is the front's own");
+        let sent = call(&["n1", "n3", "n4"], Some(1));
+        let received = StepDescription::decode(&sent.encode()).unwrap().unwrap();
+        assert_eq!(received, sent);
+        let position = |name: &str| {
+            received
+                .position(name)
+                .map(|position| (position.node, position.parent))
+        };
+        assert_eq!(position("n1"), Some((0, None)));
+        assert_eq!(position("n3"), Some((2, None)), "1 is the front's own");
         assert_eq!(
-            (place("n2"), heard.node("n2"), heard.node("n4")),
+            (position("n2"), received.node("n2"), received.node("n4")),
             (None, None, Some(3))
         );
         let names: Vec<String> = (0..100).map(|number| format!("n{number:02}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let many = call(&names, None);
         assert_eq!(many.names, "n[00-99]");
-        let last = many.place("n99").unwrap();
+        let last = many.position("n99").unwrap();
         assert_eq!((last.node, last.has_below), (99, false));
-        let parent = many.place(&last.parent.unwrap()).unwrap();
+        let parent = many.position(&last.parent.unwrap()).unwrap();
         assert!(parent.has_below && parent.parent.is_none());
     }
 
@@ -192,9 +196,9 @@ mod tests {
 
     #[test]
     fn who_has_failed_is_read_from_what_srun_says() {
-        let said = "srun: warning: x\nrmpiexec: y\nsrun: error: n2: task 1: Exited with exit code 1\n\
+        let text = "srun: warning: x\nrmpiexec: y\nsrun: error: n2: task 1: Exited with exit code 1\n\
             srun: error: n[3-4],m7: tasks 2-4: Killed\nsrun: error: Unable to create step: Invalid job\nsrun: error: Node failure on n9\n";
-        assert_eq!(failed_hosts(said), ["n2", "n3", "n4", "m7"]);
+        assert_eq!(failed_hosts(text), ["n2", "n3", "n4", "m7"]);
     }
 
     proptest! {
@@ -204,13 +208,13 @@ mod tests {
                 bytes = [greeting(), bytes].concat();
             }
             if let Ok(Some(call)) = StepDescription::decode(&bytes) {
-                call.place("a");
+                call.position("a");
             }
         }
 
         #[test]
-        fn whatever_is_said_is_read(said in "(srun: error: )?[a-c0-3,\\[\\]-]{0,12}(: tasks? 1)?\\PC{0,9}") {
-            failed_hosts(&said);
+        fn whatever_is_said_is_read(text in "(srun: error: )?[a-c0-3,\\[\\]-]{0,12}(: tasks? 1)?\\PC{0,9}") {
+            failed_hosts(&text);
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct StepCommand {
     /// Its standard input and output; its output carries no messages.
     connection: FrameConnection,
     is_output_open: bool,
-    complaints: Option<OwnedFd>,
+    stderr_pipe: Option<OwnedFd>,
     /// The unfinished line.
     begun: Vec<u8>,
     kept: Vec<String>,
@@ -35,14 +35,14 @@ impl StepCommand {
         let Spawned {
             pid,
             mut connection,
-            complaints,
+            stderr_pipe,
         } = spawn(words)?;
         connection.outbox.extend_from_slice(input);
         Ok(Self {
             pid: Some(pid),
             connection,
             is_output_open: true,
-            complaints: Some(complaints),
+            stderr_pipe: Some(stderr_pipe),
             begun: Vec::new(),
             kept: Vec::new(),
         })
@@ -70,13 +70,13 @@ impl StepCommand {
         let output = self
             .is_output_open
             .then(|| (ShellStream::Messages, self.connection.reading()));
-        let complaints = self.complaints.as_ref();
-        let complaints = complaints.map(|end| (ShellStream::Stderr, end.as_fd()));
-        output.into_iter().chain(complaints)
+        let stderr_pipe = self.stderr_pipe.as_ref();
+        let stderr_pipe = stderr_pipe.map(|end| (ShellStream::Stderr, end.as_fd()));
+        output.into_iter().chain(stderr_pipe)
     }
 
     /// Reads once; returns complete lines of its standard error.
-    pub(super) fn hear(&mut self, stream: ShellStream, scratch: &mut [u8]) -> Vec<String> {
+    pub(super) fn read_lines(&mut self, stream: ShellStream, scratch: &mut [u8]) -> Vec<String> {
         match stream {
             ShellStream::Messages => {
                 self.is_output_open &= self.connection.read(scratch).is_ok();
@@ -88,9 +88,9 @@ impl StepCommand {
 
     fn lines(&mut self, scratch: &mut [u8]) -> Vec<String> {
         let mut lines = Vec::new();
-        while let Some(end) = &self.complaints {
+        while let Some(end) = &self.stderr_pipe {
             match read(end, scratch) {
-                Ok(0) => self.complaints = None,
+                Ok(0) => self.stderr_pipe = None,
                 Ok(bytes) => {
                     self.begun.extend_from_slice(&scratch[..bytes]);
                     let whole = self.begun.iter().rposition(|byte| *byte == b'\n');
@@ -101,14 +101,14 @@ impl StepCommand {
                     self.begun.truncate(LINE_BYTES);
                 }
                 Err(Errno::EAGAIN) => break,
-                Err(_) => self.complaints = None,
+                Err(_) => self.stderr_pipe = None,
             }
         }
         lines
     }
 
     /// Keeps a line for the report of lost hosts.
-    pub(super) fn keep(&mut self, line: String) {
+    pub(super) fn keep_line(&mut self, line: String) {
         self.kept.push(line);
         let surplus = self.kept.len().saturating_sub(KEPT_LINES);
         self.kept.drain(..surplus);
@@ -128,7 +128,7 @@ impl StepCommand {
     pub(super) fn has_ended(&mut self, ending: ChildExit) {
         self.pid = None;
         if let ChildExit::Signal { number, .. } = ending {
-            self.keep(format!("killed by signal {number}"));
+            self.keep_line(format!("killed by signal {number}"));
         }
     }
 
@@ -152,15 +152,15 @@ mod tests {
         let mut command = StepCommand::start(&words, b"the call\n").unwrap();
         let (mut lines, mut scratch) = (Vec::new(), [0; 64]);
         let until = Instant::now() + Duration::from_secs(20);
-        while command.complaints.is_some() {
+        while command.stderr_pipe.is_some() {
             assert!(Instant::now() < until, "{lines:?}");
             command.flush();
-            lines.extend(command.hear(ShellStream::Stderr, &mut scratch));
-            command.hear(ShellStream::Messages, &mut scratch);
+            lines.extend(command.read_lines(ShellStream::Stderr, &mut scratch));
+            command.read_lines(ShellStream::Messages, &mut scratch);
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(lines, ["the call", "a", "bc"]);
-        lines.into_iter().for_each(|line| command.keep(line));
+        lines.into_iter().for_each(|line| command.keep_line(line));
         assert_eq!(command.words(), "a\nbc");
     }
 }

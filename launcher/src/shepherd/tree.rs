@@ -58,7 +58,7 @@ impl PeerLink {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChildState {
     /// Expected to connect; otherwise to be started by the shell at this time.
-    Awaited(Duration),
+    Expected(Duration),
     /// To be started at this time.
     Due(Duration),
     /// The shell was started, or it has connected, and its greeting is pending.
@@ -85,7 +85,7 @@ struct Child {
     noise: Vec<u8>,
     state: ChildState,
     /// It was started by the step and has connected.
-    came: bool,
+    connected: bool,
     tries: u32,
 }
 
@@ -98,15 +98,15 @@ impl Child {
             contact: PeerLink::default(),
             noise: Vec::new(),
             state,
-            came: false,
+            connected: false,
             tries: 0,
         }
     }
 
     /// Its shell is started, or it has connected.
-    fn begin_again(&mut self, came: bool) {
+    fn restart(&mut self, connected: bool) {
         self.state = ChildState::Starting;
-        self.came = came;
+        self.connected = connected;
         self.tries += 1;
         self.contact = PeerLink::default();
         self.noise.clear();
@@ -118,7 +118,7 @@ impl Child {
             below: std::mem::take(&mut self.below),
             step: None,
             // The step that started it has started those below it too.
-            they_come: self.came,
+            in_step: self.connected,
             shell: RemoteShell {
                 from: self.target.name.clone(),
                 ..shell.clone()
@@ -143,7 +143,7 @@ pub(crate) struct ShepherdTree {
     own: Option<OwnNode>,
     children: Vec<Child>,
     /// By node: the child that leads to it.
-    ways: BTreeMap<u32, usize>,
+    routes: BTreeMap<u32, usize>,
     above: PeerLink,
     /// The peer above is gone.
     is_orphan: bool,
@@ -166,19 +166,19 @@ impl ShepherdTree {
         now: Duration,
     ) -> Self {
         let parts = fan_out::parts(&begin.below);
-        let state = match begin.they_come {
-            true => ChildState::Awaited(now + begin.pace.patience),
+        let state = match begin.in_step {
+            true => ChildState::Expected(now + begin.pace.first_message_timeout),
             false => ChildState::Due(now),
         };
-        let ways = (0..).zip(&parts);
-        let ways = ways.flat_map(|(child, part)| part.iter().map(move |at| (at.node, child)));
+        let routes = (0..).zip(&parts);
+        let routes = routes.flat_map(|(child, part)| part.iter().map(move |at| (at.node, child)));
         Self {
             own: begin.own.map(|node| OwnNode {
                 node,
                 orders: Vec::new(),
                 has_ended: false,
             }),
-            ways: ways.collect(),
+            routes: routes.collect(),
             children: parts.iter().map(|part| Child::of(part, state)).collect(),
             above: PeerLink {
                 inbox,
@@ -233,14 +233,14 @@ impl ShepherdTree {
     }
 
     /// Handles bytes from above.
-    pub(crate) fn hear_above(&mut self, bytes: &[u8]) {
+    pub(crate) fn receive_from_above(&mut self, bytes: &[u8]) {
         self.above.inbox.add(bytes);
         self.above.silent = Duration::ZERO;
         loop {
             match DownMessage::take(&mut self.above.inbox) {
                 Ok(Some(DownMessage::Order(node, bytes))) => self.order(node, bytes),
                 Ok(Some(DownMessage::OrderAll(bytes))) => self.order_all(&bytes),
-                Ok(Some(DownMessage::NotComing(node))) => self.does_not_come(node),
+                Ok(Some(DownMessage::NotComing(node))) => self.will_not_connect(node),
                 Ok(Some(DownMessage::Beat | DownMessage::Begin(_))) => (),
                 Ok(None) => return,
                 Err(Garbled) => return self.above_closed(),
@@ -258,7 +258,11 @@ impl ShepherdTree {
             }
             _ => (),
         }
-        let Some(child) = self.ways.get(&node).map(|way| &mut self.children[*way]) else {
+        let Some(child) = self
+            .routes
+            .get(&node)
+            .map(|route| &mut self.children[*route])
+        else {
             return;
         };
         if child.state == ChildState::Here && child.open.contains_key(&node) {
@@ -279,7 +283,7 @@ impl ShepherdTree {
         }
     }
 
-    fn tell(&mut self, word: &UpMessage) {
+    fn send_up(&mut self, word: &UpMessage) {
         word.put(&mut self.above.outbox);
         self.above.send_idle = Duration::ZERO;
     }
@@ -287,14 +291,14 @@ impl ShepherdTree {
     /// The daemon of this host was started.
     pub(crate) fn daemon_is_here(&mut self, facts: HostFacts) {
         if let Some(node) = self.own() {
-            self.tell(&UpMessage::Here(node, facts));
+            self.send_up(&UpMessage::Here(node, facts));
         }
     }
 
     /// Handles bytes from the daemon of this host.
-    pub(crate) fn hear_daemon(&mut self, bytes: &[u8]) {
+    pub(crate) fn receive_from_daemon(&mut self, bytes: &[u8]) {
         if let Some(node) = self.own() {
-            self.tell(&UpMessage::Event(node, bytes.to_vec()));
+            self.send_up(&UpMessage::Event(node, bytes.to_vec()));
         }
     }
 
@@ -306,7 +310,7 @@ impl ShepherdTree {
         own.has_ended = true;
         own.orders.clear();
         let node = own.node;
-        self.tell(&match loss {
+        self.send_up(&match loss {
             None => UpMessage::Ended(node),
             Some(loss) => UpMessage::Lost(node, loss),
         });
@@ -314,22 +318,22 @@ impl ShepherdTree {
 
     /// A child that is to be started now, and its host.
     pub(crate) fn next_start(&mut self, now: Duration) -> Option<(usize, RemoteHost)> {
-        let is_due = |child: &Child| matches!(child.state, ChildState::Due(at) | ChildState::Awaited(at) if at <= now);
+        let is_due = |child: &Child| matches!(child.state, ChildState::Due(at) | ChildState::Expected(at) if at <= now);
         let number = self.children.iter().position(is_due)?;
         let child = &mut self.children[number];
-        child.begin_again(false);
+        child.restart(false);
         Some((number, child.target.clone()))
     }
 
     /// The shepherd of a node has connected: returns the child. `None`: it is not expected.
-    pub(crate) fn comes(&mut self, node: u32, now: Duration) -> Option<usize> {
+    pub(crate) fn connect(&mut self, node: u32, now: Duration) -> Option<usize> {
         let is_it = |child: &Child| {
-            child.target.node == node && matches!(child.state, ChildState::Awaited(_))
+            child.target.node == node && matches!(child.state, ChildState::Expected(_))
         };
         let number = self.children.iter().position(is_it)?;
-        self.children[number].begin_again(true);
+        self.children[number].restart(true);
         for child in &mut self.children {
-            if let ChildState::Awaited(until) = &mut child.state {
+            if let ChildState::Expected(until) = &mut child.state {
                 *until = (*until).min(now + COMES_WITHIN);
             }
         }
@@ -337,18 +341,22 @@ impl ShepherdTree {
     }
 
     /// Whether any child is still expected to connect.
-    pub(crate) fn is_any_awaited(&self) -> bool {
+    pub(crate) fn is_any_expected(&self) -> bool {
         let mut all = self.children.iter();
-        all.any(|child| matches!(child.state, ChildState::Awaited(_)))
+        all.any(|child| matches!(child.state, ChildState::Expected(_)))
     }
 
     /// The shepherd of a node, a child or below one, will not connect.
-    pub(crate) fn does_not_come(&mut self, node: u32) {
-        let Some(child) = self.ways.get(&node).map(|way| &mut self.children[*way]) else {
+    pub(crate) fn will_not_connect(&mut self, node: u32) {
+        let Some(child) = self
+            .routes
+            .get(&node)
+            .map(|route| &mut self.children[*route])
+        else {
             return;
         };
         match child.state {
-            ChildState::Awaited(_) if child.target.node == node => {
+            ChildState::Expected(_) if child.target.node == node => {
                 child.state = ChildState::Due(self.last)
             }
             ChildState::Here if child.target.node != node => {
@@ -359,9 +367,9 @@ impl ShepherdTree {
     }
 
     /// No further shepherd will connect.
-    pub(crate) fn nobody_comes(&mut self) {
+    pub(crate) fn expect_no_more(&mut self) {
         for child in &mut self.children {
-            if matches!(child.state, ChildState::Awaited(_)) {
+            if matches!(child.state, ChildState::Expected(_)) {
                 child.state = ChildState::Due(self.last);
             }
         }
@@ -386,20 +394,20 @@ impl ShepherdTree {
     }
 
     /// Handles bytes from a child.
-    pub(crate) fn hear_below(&mut self, number: usize, bytes: &[u8]) {
+    pub(crate) fn receive_from_child(&mut self, number: usize, bytes: &[u8]) {
         let child = &mut self.children[number];
         child.contact.silent = Duration::ZERO;
         match child.state {
-            ChildState::Starting => self.hear_greeting(number, bytes),
+            ChildState::Starting => self.receive_greeting(number, bytes),
             ChildState::Here | ChildState::Ending(_) => {
                 child.contact.inbox.add(bytes);
-                self.hear_words(number);
+                self.handle_messages(number);
             }
-            ChildState::Awaited(_) | ChildState::Due(_) | ChildState::Gone => (),
+            ChildState::Expected(_) | ChildState::Due(_) | ChildState::Gone => (),
         }
     }
 
-    fn hear_greeting(&mut self, number: usize, bytes: &[u8]) {
+    fn receive_greeting(&mut self, number: usize, bytes: &[u8]) {
         let child = &mut self.children[number];
         child.noise.extend_from_slice(bytes);
         match find_greeting(&child.noise) {
@@ -411,7 +419,7 @@ impl ShepherdTree {
                 let rest = child.noise.split_off(end);
                 child.noise = Vec::new();
                 child.contact.inbox.add(&rest);
-                self.hear_words(number);
+                self.handle_messages(number);
             }
             Greeting::Other(release) => {
                 let words = shell::other_release(&self.shell, &release);
@@ -424,10 +432,10 @@ impl ShepherdTree {
         }
     }
 
-    fn hear_words(&mut self, number: usize) {
+    fn handle_messages(&mut self, number: usize) {
         loop {
             match UpMessage::take(&mut self.children[number].contact.inbox) {
-                Ok(Some(word)) => self.pass_up(number, &word),
+                Ok(Some(word)) => self.forward_up(number, &word),
                 Ok(None) => break,
                 Err(Garbled) => {
                     let words = "lost: it says what no shepherd of this release says".to_owned();
@@ -438,7 +446,7 @@ impl ShepherdTree {
     }
 
     /// Forwards a child's message about one of its nodes, if the rules allow it.
-    fn pass_up(&mut self, number: usize, word: &UpMessage) {
+    fn forward_up(&mut self, number: usize, word: &UpMessage) {
         let child = &mut self.children[number];
         let is_its_own = match word {
             UpMessage::Beat | UpMessage::Line => false,
@@ -450,7 +458,7 @@ impl ShepherdTree {
             UpMessage::Lost(node, _) | UpMessage::Ended(node) => child.open.remove(node).is_some(),
         };
         if is_its_own {
-            self.tell(word);
+            self.send_up(word);
         }
         let child = &mut self.children[number];
         if child.open.is_empty() && child.state == ChildState::Here {
@@ -463,19 +471,19 @@ impl ShepherdTree {
         let child = &mut self.children[number];
         match child.state {
             // The shell's error may have the reason.
-            ChildState::Starting if child.came => child.state = ChildState::Due(now),
+            ChildState::Starting if child.connected => child.state = ChildState::Due(now),
             ChildState::Starting if closed.may_pass() && child.tries < MOST_TRIES => {
                 child.state = ChildState::Due(now + TRY_AGAIN_AFTER * (1 << (child.tries - 1)));
             }
             ChildState::Starting => {
                 let words = closed.why_no_start(&self.shell);
-                self.lose(number, &words);
+                self.drop_child(number, &words);
             }
             ChildState::Here => {
                 let words = closed.why_gone();
-                self.lose(number, &words);
+                self.drop_child(number, &words);
             }
-            ChildState::Awaited(_)
+            ChildState::Expected(_)
             | ChildState::Due(_)
             | ChildState::Ending(_)
             | ChildState::Gone => {
@@ -485,12 +493,12 @@ impl ShepherdTree {
     }
 
     fn give_up(&mut self, number: usize, words: &str) {
-        self.lose(number, words);
+        self.drop_child(number, words);
         self.dropped.push(number);
     }
 
     /// Drops a child, and reports all its nodes as lost.
-    fn lose(&mut self, number: usize, words: &str) {
+    fn drop_child(&mut self, number: usize, words: &str) {
         let child = &mut self.children[number];
         child.state = ChildState::Gone;
         child.contact = PeerLink::default();
@@ -502,14 +510,14 @@ impl ShepherdTree {
             } else {
                 format!("lost, since it was reached through {name}: {words}")
             };
-            self.tell(&UpMessage::Lost(node, NodeLoss { words, code: 1 }));
+            self.send_up(&UpMessage::Lost(node, NodeLoss { words, code: 1 }));
         }
     }
 
     /// When [`on_time`](Self::on_time) must be called at the latest.
     pub(crate) fn next_time(&self) -> Duration {
         let due = |child: &Child| match child.state {
-            ChildState::Awaited(at) | ChildState::Due(at) | ChildState::Ending(at) => Some(at),
+            ChildState::Expected(at) | ChildState::Due(at) | ChildState::Ending(at) => Some(at),
             _ => None,
         };
         let due = self.children.iter().filter_map(due).min();
@@ -528,20 +536,20 @@ impl ShepherdTree {
             self.is_orphan = true;
         }
         for number in 0..self.children.len() {
-            self.look_after(number, passed, now);
+            self.check_child(number, passed, now);
         }
     }
 
-    fn look_after(&mut self, number: usize, passed: Duration, now: Duration) {
+    fn check_child(&mut self, number: usize, passed: Duration, now: Duration) {
         let pace = self.pace;
         let child = &mut self.children[number];
         match child.state {
             ChildState::Starting => {
                 child.contact.silent += passed;
-                if child.contact.silent >= pace.patience {
+                if child.contact.silent >= pace.first_message_timeout {
                     let words = format!(
                         "cannot be reached: no answer for {} s; the remote shell hangs, or a shell's start file waits for input",
-                        pace.patience.as_secs_f64()
+                        pace.first_message_timeout.as_secs_f64()
                     );
                     self.give_up(number, &words);
                 }
@@ -562,7 +570,7 @@ impl ShepherdTree {
                 child.state = ChildState::Gone;
                 self.dropped.push(number);
             }
-            ChildState::Awaited(_)
+            ChildState::Expected(_)
             | ChildState::Due(_)
             | ChildState::Ending(_)
             | ChildState::Gone => (),

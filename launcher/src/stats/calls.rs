@@ -150,13 +150,13 @@ pub(super) fn table(job: &Job, most: usize) -> Vec<String> {
     let title = format!(
         "\n{} of the ranks' time in calls of MPI{}, {which}:",
         percent(share(calls_s, run_s)),
-        part_told(job)
+        timed_share(job)
     );
     std::iter::once(title).chain(aligned(&rows)).collect()
 }
 
 /// States in which part of the time calls were timed, if not always.
-fn part_told(job: &Job) -> String {
+fn timed_share(job: &Job) -> String {
     let timed = job.ranks.iter().filter(|rank| rank.calls.is_some());
     let elapsed_s: f64 = timed.map(|rank| rank.elapsed_s).sum();
     let part = share(run_s(job), elapsed_s);
@@ -200,14 +200,14 @@ pub(super) mod tests {
 
     #[test]
     fn calls_are_summed_and_told_by_their_time() {
-        let told = table(&timed_job(2), 10).join("\n");
+        let report = table(&timed_job(2), 10).join("\n");
         let expected = "
 50 % of the ranks' time in calls of MPI, by function:
          call  calls     time  of run  of calls     each  longest  on rank  max/mean  max is rank
   MPI_Barrier      4   1.00 s    25 %      50 %   250 ms   400 ms        0      1.00            -
      MPI_Recv     10   1.00 s    25 %      50 %   100 ms   300 ms        0      2.00            0
      MPI_Send      5  5.00 us     0 %       0 %  1.00 us  1.50 us        1      2.00            1";
-        assert_eq!(told, expected, "{told}");
+        assert_eq!(report, expected, "{report}");
         let short = table(&timed_job(2), 2).join("\n");
         assert!(
             short.contains("the 2 of 3 functions with most time:"),
@@ -222,12 +222,12 @@ pub(super) mod tests {
         for rank in &mut job.ranks {
             rank.timed_s = 1.6;
         }
-        let told = table(&job, 1).join("\n");
+        let report = table(&job, 1).join("\n");
         assert!(
-            told.starts_with(
+            report.starts_with(
                 "\n63 % of the ranks' time in calls of MPI while they were timed (80 % of the run, MPI_Pcontrol), "
             ),
-            "{told}"
+            "{report}"
         );
         assert_eq!(job.ranks[0].calls_share(), Some(1.5 / 1.6));
     }

@@ -181,20 +181,20 @@ impl Imbalance {
 impl Job {
     /// From all records. The last record of a rank counts, if it ran several MPI programs one after the other.
     pub(super) fn of(size: u32, records: Vec<StatsRecord>) -> Self {
-        let mut told: Vec<Option<RankStats>> = (0..size).map(|_| None).collect();
+        let mut known: Vec<Option<RankStats>> = (0..size).map(|_| None).collect();
         for record in records {
-            if let Some(place) = told.get_mut(record.rank as usize) {
+            if let Some(place) = known.get_mut(record.rank as usize) {
                 *place = Some(RankStats::of(record, size as usize));
             }
         }
-        let mut ranks: Vec<RankStats> = told.into_iter().flatten().collect();
+        let mut ranks: Vec<RankStats> = known.into_iter().flatten().collect();
         for at in 0..ranks.len() {
             let rank = ranks[at].rank as usize;
             let sum = |sum: Traffic, from: &RankStats| {
                 sum.and(from.to.get(rank).copied().unwrap_or_default())
             };
-            let is_told = ranks.iter().any(|rank| rank.sent.is_some());
-            ranks[at].received = is_told.then(|| ranks.iter().fold(Traffic::default(), sum));
+            let has_report = ranks.iter().any(|rank| rank.sent.is_some());
+            ranks[at].received = has_report.then(|| ranks.iter().fold(Traffic::default(), sum));
         }
         Self {
             size,
@@ -367,9 +367,9 @@ impl Job {
     /// Warnings about ranks that did not reach `MPI_Finalize`, and the effect on the numbers.
     pub(super) fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
-        let told = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
-        let silent = self.size.saturating_sub(told);
-        if silent > 0 && told > 0 {
+        let known = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
+        let silent = self.size.saturating_sub(known);
+        if silent > 0 && known > 0 {
             let missing =
                 (0..self.size).filter(|rank| !self.ranks.iter().any(|it| it.rank == *rank));
             remarks.push(format!(

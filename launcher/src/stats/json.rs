@@ -16,11 +16,11 @@ pub(super) fn text(job: &Job) -> String {
         .collect();
     let row = |pick: fn(&Traffic) -> u64| {
         let line = |rank: u32| {
-            let told = job
+            let report = job
                 .ranks
                 .iter()
                 .find(|it| it.rank == rank && it.sent.is_some());
-            told.map_or_else(
+            report.map_or_else(
                 || "null".to_owned(),
                 |it| list(it.to.iter().map(|sent| pick(sent).to_string())),
             )
@@ -218,13 +218,13 @@ mod tests {
 
     #[test]
     fn calls_are_told_by_rank_and_of_all() {
-        let told = text(&timed_job(2));
+        let report = text(&timed_job(2));
         for line in [
             "\"mpi_seconds\": 1.5, \"timed_seconds\": 2, \"calls\": {\"MPI_Barrier\": {\"calls\": 2, \"seconds\": 0.5, \"longest_seconds\": 0.4}, ",
             "{\"name\": \"MPI_Recv\", \"calls\": 10, \"seconds\": 1, \"longest_seconds\": 0.3, \"longest_on_rank\": 0, \
              \"seconds_per_rank\": {\"max\": 1, \"mean\": 0.5, \"max_over_mean\": 2, \"rank\": 0}}",
         ] {
-            assert!(told.contains(line), "{line}: {told}");
+            assert!(report.contains(line), "{line}: {report}");
         }
         let none = text(&Job::of(2, vec![record(1)]));
         assert!(
@@ -239,9 +239,9 @@ mod tests {
         let hosts = hosts::RankHosts::of(nodes.into_iter());
         let job = Job::of(2, vec![record(1)]);
         assert!(!text(&job).contains("hosts"));
-        let told = text(&Job { hosts, ..job });
+        let report = text(&Job { hosts, ..job });
         let line = "  \"hosts\": [\"b\", \"a\"],\n  \"sent_between_hosts\": {\"messages\": 0, \"bytes\": 0},\n  \"imbalance\": {";
-        assert!(told.contains(line), "{told}");
+        assert!(report.contains(line), "{report}");
     }
 
     #[test]
@@ -255,16 +255,20 @@ mod tests {
 
     #[test]
     fn who_told_nothing_has_no_row() {
-        let told = text(&Job::of(2, vec![record(1)]));
+        let report = text(&Job::of(2, vec![record(1)]));
         assert!(
-            told.contains("\"bytes\": [\n      null,\n      null\n    ]"),
-            "{told}"
+            report.contains("\"bytes\": [\n      null,\n      null\n    ]"),
+            "{report}"
         );
         assert!(
-            told.contains("\"variables\": {\"messages\": [3, 4], \"time\": 0.25}"),
-            "{told}"
+            report.contains("\"variables\": {\"messages\": [3, 4], \"time\": 0.25}"),
+            "{report}"
         );
-        let count = |letter| told.chars().filter(|it| *it == letter).count();
-        assert_eq!((count('{'), count('[')), (count('}'), count(']')), "{told}");
+        let count = |letter| report.chars().filter(|it| *it == letter).count();
+        assert_eq!(
+            (count('{'), count('[')),
+            (count('}'), count(']')),
+            "{report}"
+        );
     }
 }

@@ -63,7 +63,7 @@ struct StatsFile {
 impl StatsFile {
     /// Creates it before anything is started, so that an error is reported early.
     fn create(option: &'static str, path: &Path) -> Result<Self, String> {
-        let said = |error: &std::io::Error| {
+        let failed = |error: &std::io::Error| {
             format!(
                 "{option}={}: cannot write it: {}",
                 path.display(),
@@ -73,7 +73,7 @@ impl StatsFile {
         // Truncated only when there is output to write.
         let mut options = File::options();
         let file = options.write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(|error| said(&error))?;
+        let file = file.map_err(|error| failed(&error))?;
         Ok(Self {
             option,
             path: path.to_owned(),
@@ -102,8 +102,8 @@ impl Stats {
     /// # Errors
     /// A message for the user.
     pub(crate) fn of(request: &JobRequest) -> Result<Option<Self>, String> {
-        let is_told = request.stats.is_some() || request.stats_plot.is_some();
-        if !is_told && !request.stats_calls {
+        let has_report = request.stats.is_some() || request.stats_plot.is_some();
+        if !has_report && !request.stats_calls {
             return Ok(None);
         }
         let mut tools = vec![library(request, "--stats", TOOL)?];
@@ -125,7 +125,7 @@ impl Stats {
             hosts: RankHosts::default(),
             left,
             tools,
-            words: request.stats == Some(StatsPlace::Words) || !is_told,
+            words: request.stats == Some(StatsPlace::Words) || !has_report,
             table,
             plot,
         }))
@@ -176,7 +176,7 @@ impl Stats {
     }
 
     /// Writes the output files once all ranks are gone. Returns the report for standard error, and errors.
-    pub(crate) fn tell(&mut self) -> (Option<String>, Vec<String>) {
+    pub(crate) fn finish(&mut self) -> (Option<String>, Vec<String>) {
         let mut wrong = Vec::new();
         let job = match left_in(&self.left) {
             Ok(bytes) => Job {

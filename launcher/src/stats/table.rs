@@ -155,12 +155,12 @@ fn ranks(job: &Job, most: usize) -> Vec<String> {
             rank.rank,
         )
     });
-    let is_told = |column: &&Column| {
+    let has_report = |column: &&Column| {
         let is_kept = KEPT.contains(&column.head);
         let mut values = order.iter().filter_map(|rank| (column.value)(rank));
         values.any(|value| is_kept || value > 0.0)
     };
-    let columns: Vec<&Column> = COLUMNS.iter().filter(is_told).collect();
+    let columns: Vec<&Column> = COLUMNS.iter().filter(has_report).collect();
     let first = |rank: &str, host: &str| beginning(job, rank, host);
     let heads = columns.iter().map(|column| column.head.to_owned());
     let mut rows = vec![first("rank", "host").into_iter().chain(heads).collect()];
@@ -409,7 +409,7 @@ mod tests {
     fn of_several_hosts_each_rank_has_its_own_and_what_goes_between_them_is_told() {
         let nodes = [("a".to_owned(), vec![0, 2]), ("b".to_owned(), vec![1])];
         let hosts = super::super::RankHosts::of(nodes.into_iter());
-        let told = text(&Job { hosts, ..job(3) }, 16);
+        let report = text(&Job { hosts, ..job(3) }, 16);
         let expected = "\
 host  ranks      sent  to other hosts
    a    0,2  3.00 MiB        1.00 MiB
@@ -421,13 +421,13 @@ between hosts: 1.00 MiB in 10 messages, 33 % of all that was sent";
                 .collect::<Vec<_>>()
                 .join("\n")
         };
-        assert!(flat(&told).ends_with(&flat(expected)), "{told}");
-        assert!(flat(&told).contains("\n1     b       0 B"), "{told}");
+        assert!(flat(&report).ends_with(&flat(expected)), "{report}");
+        assert!(flat(&report).contains("\n1     b       0 B"), "{report}");
     }
 
     #[test]
     fn a_small_job_is_told_in_whole() {
-        let told = text(&job(3), 16);
+        let report = text(&job(3), 16);
         let expected = "\
 statistics of 3 ranks: 2.00 s in MPI, 3.00 MiB sent in 30 messages
   rank 1 waits least (5 %), the others 70 % of the time: they wait for it
@@ -447,28 +447,28 @@ KiB sent:
           0  .  1024  2048
           1  .     .     .
           2  .     .     .";
-        assert_eq!(told, expected, "{told}");
+        assert_eq!(report, expected, "{report}");
     }
 
     #[test]
     fn of_a_large_job_the_heaviest_are_told() {
-        let told = text(&job(64), 16);
+        let report = text(&job(64), 16);
         assert!(
-            told.contains("  ... and 48 ranks more; --stats=FILE writes all"),
-            "{told}"
+            report.contains("  ... and 48 ranks more; --stats=FILE writes all"),
+            "{report}"
         );
-        assert!(told.contains("the heaviest of 63 pairs:"), "{told}");
+        assert!(report.contains("the heaviest of 63 pairs:"), "{report}");
         assert!(
-            told.contains("   0  63  63.0 MiB       630   3.1 %"),
-            "{told}"
+            report.contains("   0  63  63.0 MiB       630   3.1 %"),
+            "{report}"
         );
         assert!(
-            told.lines().count() < 50 && told.lines().all(|line| line.chars().count() < 120),
-            "{told}"
+            report.lines().count() < 50 && report.lines().all(|line| line.chars().count() < 120),
+            "{report}"
         );
         assert_eq!(
             text(&job(64), usize::MAX).lines().count(),
-            told.lines().count() + 47
+            report.lines().count() + 47
         );
     }
 
@@ -476,11 +476,11 @@ KiB sent:
     fn ranks_that_told_nothing_or_ended_early_are_named() {
         let mut records = vec![record(0), record(2)];
         records[1].ending = RankOutcome::Killed(15);
-        let told = text(&Job::of(3, records), 16);
-        assert!(told.contains("1 rank has told nothing (1): "), "{told}");
+        let report = text(&Job::of(3, records), 16);
+        assert!(report.contains("1 rank has told nothing (1): "), "{report}");
         assert!(
-            told.contains("1 rank ended without MPI_Finalize (2): "),
-            "{told}"
+            report.contains("1 rank ended without MPI_Finalize (2): "),
+            "{report}"
         );
         let none = text(&Job::of(3, Vec::new()), 16);
         assert!(
@@ -498,10 +498,10 @@ KiB sent:
                 .is_some_and(|words| words.starts_with("rank 1 waits least"))
         );
         job.ranks[1].ending = RankOutcome::Killed(15);
-        let told = text(&job, 16);
+        let report = text(&job, 16);
         assert!(
-            !told.contains("waits least") && told.contains("1 rank ended without MPI_Finalize"),
-            "{told}"
+            !report.contains("waits least") && report.contains("1 rank ended without MPI_Finalize"),
+            "{report}"
         );
     }
 

@@ -36,7 +36,7 @@ enum Step {
     Ends,
 }
 
-enum What {
+enum SimEvent {
     Below(usize, Vec<u8>),
     Above(Vec<u8>),
     BelowClosed(usize),
@@ -103,7 +103,7 @@ pub(super) struct World {
     pub(super) hosts: Vec<JobHost>,
     /// Milliseconds.
     pub(super) now: u64,
-    queue: BTreeMap<u64, Vec<(usize, What)>>,
+    queue: BTreeMap<u64, Vec<(usize, SimEvent)>>,
     pub(super) dice: Dice,
     /// To the front, at the shepherd's end.
     pub(super) front: FrameConnection,
@@ -155,7 +155,7 @@ impl World {
     }
 
     pub(super) fn strike(&mut self, node: usize, after: u64, fault: Fault) {
-        self.at(node + 1, after, What::Fault(fault));
+        self.at(node + 1, after, SimEvent::Fault(fault));
     }
 
     pub(super) fn slow_down(&mut self, node: usize, slowness: u64) {
@@ -187,9 +187,9 @@ impl World {
         all.filter(|host| !host.is_off).count()
     }
 
-    fn at(&mut self, host: usize, after: u64, what: What) {
+    fn at(&mut self, host: usize, after: u64, event: SimEvent) {
         let slot = self.queue.entry(self.now + after).or_default();
-        slot.push((host, what));
+        slot.push((host, event));
     }
 
     fn millis(&mut self, host: usize, end: u64) -> u64 {
@@ -206,8 +206,8 @@ impl World {
                 .first_entry()
                 .filter(|slot| *slot.key() <= self.now)
             {
-                for (host, what) in slot.remove() {
-                    self.take(host, what);
+                for (host, event) in slot.remove() {
+                    self.take(host, event);
                 }
             }
             if self.now.is_multiple_of(TICK) {
@@ -217,7 +217,7 @@ impl World {
         self.hear_front();
     }
 
-    fn take(&mut self, at: usize, what: What) {
+    fn take(&mut self, at: usize, event: SimEvent) {
         let host = &self.hosts[at];
         if host.is_off {
             return;
@@ -225,9 +225,9 @@ impl World {
         if host.frozen_until > self.now {
             // Its system takes what comes, and it looks later.
             let after = host.frozen_until - self.now;
-            return self.at(at, after, what);
+            return self.at(at, after, event);
         }
-        self.happen(at, what);
+        self.handle_event(at, event);
         self.settle(at);
     }
 
@@ -244,20 +244,20 @@ impl World {
         self.settle(at);
     }
 
-    fn happen(&mut self, at: usize, what: What) {
+    fn handle_event(&mut self, at: usize, event: SimEvent) {
         let now = time(self.now);
-        match &what {
-            What::Fault(fault) => return self.fault(at, *fault),
-            What::Daemon(step) => return self.step(at, *step),
+        match &event {
+            SimEvent::Fault(fault) => return self.fault(at, *fault),
+            SimEvent::Daemon(step) => return self.step(at, *step),
             // There is room again at the other end.
-            What::Above(bytes) => self.arrived_from_above(at, bytes.len()),
-            What::Below(child, bytes) => self.arrived_from_below(at, *child, bytes.len()),
+            SimEvent::Above(bytes) => self.arrived_from_above(at, bytes.len()),
+            SimEvent::Below(child, bytes) => self.arrived_from_below(at, *child, bytes.len()),
             _ => (),
         }
         if matches!(self.hosts[at].life, Life::LaunchTimes(_)) {
-            return match what {
-                What::Above(bytes) => self.begin(at, &bytes),
-                What::AboveClosed => self.hosts[at].life = Life::Over,
+            return match event {
+                SimEvent::Above(bytes) => self.begin(at, &bytes),
+                SimEvent::AboveClosed => self.hosts[at].life = Life::Over,
                 _ => (),
             };
         }
@@ -265,14 +265,14 @@ impl World {
         let Life::Running(tree) = &mut host.life else {
             return;
         };
-        host.holding.during(|| match &what {
-            What::Below(child, bytes) => tree.hear_below(*child, bytes),
-            What::Above(bytes) => tree.hear_above(bytes),
-            What::AboveClosed => tree.above_closed(),
-            What::BelowClosed(child) => {
+        host.holding.during(|| match &event {
+            SimEvent::Below(child, bytes) => tree.receive_from_child(*child, bytes),
+            SimEvent::Above(bytes) => tree.receive_from_above(bytes),
+            SimEvent::AboveClosed => tree.above_closed(),
+            SimEvent::BelowClosed(child) => {
                 tree.below_closed(*child, &ShellExit::default(), now);
             }
-            What::Daemon(_) | What::Fault(_) => (),
+            SimEvent::Daemon(_) | SimEvent::Fault(_) => (),
         });
     }
 
@@ -305,7 +305,7 @@ impl World {
             let mut tree = Box::new(ShepherdTree::new(*begin, inbox, at > 0, now));
             tree.daemon_is_here(facts(at));
             // Words may have come together with the first one.
-            tree.hear_above(&[]);
+            tree.receive_from_above(&[]);
             Some(tree)
         });
         if let Some(tree) = begun {
@@ -338,7 +338,7 @@ impl World {
         host.daemon.has_ended = true;
         if let Some((parent, child)) = host.parent {
             let after = self.arrival(at, parent, None);
-            self.at(parent, after, What::BelowClosed(child));
+            self.at(parent, after, SimEvent::BelowClosed(child));
         }
         for child in 0..self.hosts[at].children.len() {
             self.close_below(at, child);
@@ -348,7 +348,7 @@ impl World {
     fn close_below(&mut self, at: usize, child: usize) {
         let below = self.hosts[at].children[child];
         let after = self.arrival(at, below, Some(child));
-        self.at(below, after, What::AboveClosed);
+        self.at(below, after, SimEvent::AboveClosed);
     }
 
     /// Does what the shepherd of a host wants.
@@ -457,7 +457,7 @@ impl World {
         let bytes = self.send(at, None);
         if !bytes.is_empty() {
             let after = self.arrival(at, parent, None);
-            self.at(parent, after, What::Below(child, bytes));
+            self.at(parent, after, SimEvent::Below(child, bytes));
         }
     }
 
@@ -466,7 +466,7 @@ impl World {
         if !bytes.is_empty() {
             let below = self.hosts[at].children[child];
             let after = self.arrival(at, below, Some(child));
-            self.at(below, after, What::Above(bytes));
+            self.at(below, after, SimEvent::Above(bytes));
         }
     }
 
@@ -474,7 +474,7 @@ impl World {
     fn hear_front(&mut self) {
         let mut scratch = std::mem::take(&mut self.scratch);
         while let Ok(bytes @ 1..) = self.front.read(&mut scratch) {
-            self.take(0, What::Above(scratch[..bytes].to_vec()));
+            self.take(0, SimEvent::Above(scratch[..bytes].to_vec()));
         }
         self.scratch = scratch;
         let front = &mut self.front;
@@ -524,7 +524,7 @@ impl World {
 
     fn later(&mut self, at: usize, millis: u64, step: Step) {
         let after = self.millis(at, millis);
-        self.at(at, after, What::Daemon(step));
+        self.at(at, after, SimEvent::Daemon(step));
     }
 
     fn get_job(&mut self, at: usize, job: &NodeJob) {
@@ -546,7 +546,7 @@ impl World {
         let ranks = self.hosts[at].daemon.ranks.clone();
         let own = u32::try_from(ranks.len()).expect("a node has few ranks");
         match step {
-            Step::IsReady => self.say(at, &[NodeEvent::Ready]),
+            Step::IsReady => self.send_events(at, &[NodeEvent::Ready]),
             Step::HasStarted => self.start_ranks(at, &ranks),
             // Something is under way as long as somebody is looked for.
             Step::AllAreQuiet if self.is_looking(at) => self.later(at, 1000, Step::AllAreQuiet),
@@ -566,7 +566,7 @@ impl World {
                     reached(NodePhase::Ended),
                     gone,
                 ];
-                self.say(at, &all);
+                self.send_events(at, &all);
                 self.hosts[at].daemon.has_ended = true;
                 let host = &mut self.hosts[at];
                 if let Life::Running(tree) = &mut host.life {
@@ -581,7 +581,7 @@ impl World {
         let own = u32::try_from(ranks.len()).expect("a node has few ranks");
         let started = (1000..).zip(ranks).map(|(pid, rank)| (*rank, pid));
         let started = NodeEvent::Started(started.collect());
-        self.say(
+        self.send_events(
             at,
             &[
                 started,
@@ -592,7 +592,7 @@ impl World {
         self.with_records(at, |records| {
             let record = Record::new(&[7; RECORD_BYTES]).expect("it is short");
             (0..own).for_each(|local| {
-                records.greeted(local, true);
+                records.initialized(local, true);
                 records.published(local, record.clone());
             });
         });
@@ -600,13 +600,13 @@ impl World {
             // Ranks are dealt out in blocks, or one to each node in turn.
             let first = if ranks[1] == ranks[0] + 1 { own } else { 1 };
             let rank = u32::try_from(peer).expect("few nodes") * first;
-            self.with_records(at, |records| _ = records.ask(0, rank));
+            self.with_records(at, |records| _ = records.request(0, rank));
         }
-        self.say(at, &[reached(NodePhase::AllInMpi)]);
+        self.send_events(at, &[reached(NodePhase::AllInMpi)]);
         let span = self.ends.end - self.ends.start;
         let end = self.ends.start + self.dice.below(span);
         let after = end.saturating_sub(self.now) + 1;
-        self.at(at, after, What::Daemon(Step::AllAreQuiet));
+        self.at(at, after, SimEvent::Daemon(Step::AllAreQuiet));
     }
 
     fn is_looking(&self, at: usize) -> bool {
@@ -630,17 +630,17 @@ impl World {
             RecordMessage::Quiet(round) => NodeEvent::Quiet(round),
         };
         let events: Vec<NodeEvent> = words.into_iter().map(event).collect();
-        self.say(at, &events);
+        self.send_events(at, &events);
     }
 
-    fn say(&mut self, at: usize, events: &[NodeEvent]) {
+    fn send_events(&mut self, at: usize, events: &[NodeEvent]) {
         let mut bytes = Vec::new();
         events.iter().for_each(|event| event.put(&mut bytes));
         let host = &mut self.hosts[at];
         if let Life::Running(tree) = &mut host.life
             && !bytes.is_empty()
         {
-            host.holding.during(|| tree.hear_daemon(&bytes));
+            host.holding.during(|| tree.receive_from_daemon(&bytes));
         }
     }
 }

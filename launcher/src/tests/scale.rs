@@ -6,7 +6,7 @@ use super::heap::Holding;
 use super::hosts::{JobHost, World};
 use crate::cli::{JobLimits, JobRequest, Parsed, parse};
 use crate::connection::FrameConnection;
-use crate::front::startup::{HostReplies, hear_facts, hear_ready};
+use crate::front::startup::{HostReplies, receive_facts, receive_ready};
 use crate::front::{NodeMessage, Nodes, Processes};
 use crate::job::{JobProgram, LaunchKeys, LaunchTimes};
 use crate::link::{NodeEvent, Order};
@@ -64,7 +64,7 @@ const FAULTS: std::ops::Range<u64> = 100..5000;
 const PACE: HeartbeatTiming = HeartbeatTiming {
     every: Duration::from_secs(2),
     dead_after: Duration::from_secs(12),
-    patience: Duration::from_secs(60),
+    first_message_timeout: Duration::from_secs(60),
 };
 /// What the shepherd of a host does not notice.
 const SHORT_STOP: Fault = Fault::Frozen(5);
@@ -160,51 +160,51 @@ impl Job {
         scratch: &mut [u8],
     ) -> (Nodes, Processes) {
         let request = front.during(|| self.request());
-        let asked = front.during(|| TargetHosts::of(&request));
+        let targets = front.during(|| TargetHosts::of(&request));
         front.during(|| {
-            let begin = asked.begin(&request, &shell()).map_err(|stop| stop.lines);
+            let begin = targets.begin(&request, &shell()).map_err(|stop| stop.lines);
             let begin = ShepherdConfig {
                 pace: PACE,
                 ..begin.unwrap()
             };
             DownMessage::Begin(Box::new(begin)).put(&mut connection.outbox);
         });
-        let mut answers = front.during(|| HostReplies::of(&asked.names));
-        while !answers.are_complete() {
+        let mut replies = front.during(|| HostReplies::of(&targets.names));
+        while !replies.are_complete() {
             front.during(|| {
                 connection.flush().unwrap();
                 connection.fill(scratch).unwrap();
-                hear_facts(&mut connection.inbox, &mut answers).unwrap();
+                receive_facts(&mut connection.inbox, &mut replies).unwrap();
             });
             world.run(LONG_TURN);
         }
         let keys = LaunchKeys::draw().unwrap();
         let mut nodes = front.during(|| {
-            let facts = answers.end().unwrap();
-            let node_of = asked.node_of(&request);
-            let mut parts = JobParts::of(&request, &asked, &node_of, (keys, false));
+            let facts = replies.end().unwrap();
+            let node_of = targets.node_of(&request);
+            let mut parts = JobParts::of(&request, &targets, &node_of, (keys, false));
             parts.share_out(&facts);
             let mut nodes = Nodes::of(node_of.clone());
             nodes.add_link(connection, 1, true);
-            send_parts(&mut nodes, (&request, &asked), &[program()], &parts).unwrap();
+            send_parts(&mut nodes, (&request, &targets), &[program()], &parts).unwrap();
             nodes
         });
         let paths = [(program().path, request.size())];
-        let processes = front.during(|| Processes::of(asked.names.iter(), paths.into_iter()));
-        let mut answers = front.during(|| HostReplies::of(&asked.names));
-        while !answers.are_complete() {
+        let processes = front.during(|| Processes::of(targets.names.iter(), paths.into_iter()));
+        let mut replies = front.during(|| HostReplies::of(&targets.names));
+        while !replies.are_complete() {
             front.during(|| {
                 nodes.flush().unwrap();
                 nodes.fill(0, scratch).unwrap();
-                hear_ready(&mut nodes, &mut answers).unwrap();
+                receive_ready(&mut nodes, &mut replies).unwrap();
             });
             world.run(LONG_TURN);
         }
         front.during(|| {
-            answers.end().unwrap();
+            replies.end().unwrap();
             nodes.order(&Order::Start(LaunchTimes::default()));
         });
-        front.during(|| drop((asked, request)));
+        front.during(|| drop((targets, request)));
         (nodes, processes)
     }
 }
@@ -229,8 +229,8 @@ fn attend(
             nodes.flush().unwrap();
             nodes.fill(0, scratch).unwrap();
         });
-        while let Some((node, heard)) = front.during(|| nodes.take(0)).unwrap() {
-            let end = match &heard {
+        while let Some((node, received)) = front.during(|| nodes.take(0)).unwrap() {
+            let end = match &received {
                 NodeMessage::Event(NodeEvent::Ended(_)) => Some(End::Well),
                 NodeMessage::Lost(_) if !nodes.is_gone(node) => Some(End::Lost),
                 _ => None,
@@ -238,8 +238,8 @@ fn attend(
             if let Some(end) = end {
                 assert_eq!(ends.insert(node, end), None, "node {node} ends twice");
             }
-            let news = front.during(|| hear(&mut nodes, node, heard));
-            for event in news {
+            let events = front.during(|| handle(&mut nodes, node, received));
+            for event in events {
                 match event {
                     NodeEvent::Started(started) => {
                         are_complete = front.during(|| processes.started(node, &started));
@@ -258,12 +258,12 @@ fn attend(
 }
 
 /// What follows for the job from what was heard of a node.
-fn hear(nodes: &mut Nodes, node: usize, heard: NodeMessage) -> Vec<NodeEvent> {
-    match heard {
-        NodeMessage::Event(event) => nodes.put_together(node, event),
+fn handle(nodes: &mut Nodes, node: usize, received: NodeMessage) -> Vec<NodeEvent> {
+    match received {
+        NodeMessage::Event(event) => nodes.combine(node, event),
         NodeMessage::Lost(_) if nodes.is_gone(node) => Vec::new(),
         NodeMessage::Lost(loss) => {
-            nodes.tell_lost(node, &loss.words);
+            nodes.send_lost(node, &loss.words);
             nodes.lost_far(node)
         }
     }
@@ -302,10 +302,10 @@ impl Done {
         assert_eq!(self.ends.len(), nodes, "each node has an end");
         for (node, end) in &self.ends {
             assert!(*end == End::Well || self.may_be_lost(*node), "node {node}");
-            let answers = &self.world.daemon(*node).answers;
+            let replies = &self.world.daemon(*node).answers;
             if *end == End::Well {
                 assert_eq!(
-                    answers.len(),
+                    replies.len(),
                     self.world.peers(*node).count(),
                     "node {node}"
                 );

@@ -345,8 +345,8 @@ impl<'a> Fields<'a> {
         };
         let number = u128::from_str_radix(given, 16).ok();
         // Not quoted, since it is a secret.
-        let what = format!("({} characters)", given.len());
-        let wrong = || bad(key, &what, "a hexadecimal number of at most 128 bits");
+        let length = format!("({} characters)", given.len());
+        let wrong = || bad(key, &length, "a hexadecimal number of at most 128 bits");
         number.map(JobStreamKey).map(Some).ok_or_else(wrong)
     }
 

@@ -123,7 +123,7 @@ impl LookReply {
     pub fn decode(frame: &[u8]) -> Result<Self, GarbledLook> {
         let (kind, mut body) = frame.split_first().ok_or(GarbledLook)?;
         let body = &mut body;
-        let shown = match kind {
+        let reply = match kind {
             1 => Self::Job(u64::from_le_bytes(chunk(body)?)),
             2 => Self::Node {
                 node: number(body)?,
@@ -143,7 +143,7 @@ impl LookReply {
             6 => Self::End,
             _ => return Err(GarbledLook),
         };
-        body.is_empty().then_some(shown).ok_or(GarbledLook)
+        body.is_empty().then_some(reply).ok_or(GarbledLook)
     }
 }
 
@@ -208,12 +208,12 @@ mod tests {
             LookReply::End,
         ];
         let mut bytes = Vec::new();
-        all.iter().for_each(|shown| shown.put(&mut bytes));
+        all.iter().for_each(|reply| reply.put(&mut bytes));
         let mut rest = &bytes[..];
-        for shown in all {
+        for reply in all {
             let (head, after) = rest.split_first_chunk().unwrap();
             let (frame, after) = after.split_at(LookReply::length(*head).unwrap());
-            assert_eq!(LookReply::decode(frame), Ok(shown));
+            assert_eq!(LookReply::decode(frame), Ok(reply));
             rest = after;
         }
         assert!(rest.is_empty());

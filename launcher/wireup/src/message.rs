@@ -430,7 +430,7 @@ mod tests {
         let fatal = (any::<u32>(), any::<i32>(), "\\PC{0,500}");
         let missing = (any::<u32>(), "\\PC{0,100}");
         let remark = (any::<u32>(), "\\PC{0,100}");
-        let ask = (any::<u32>(), any::<u64>());
+        let rank_and_job = (any::<u32>(), any::<u64>());
         prop_oneof![
             hello.prop_map(|(rank, pid, publishes)| ToDaemon::Hello {
                 rank,
@@ -450,7 +450,7 @@ mod tests {
             }),
             missing.prop_map(|(rank, function)| ToDaemon::Missing { rank, function }),
             remark.prop_map(|(rank, words)| ToDaemon::Remark { rank, words }),
-            ask.prop_map(|(rank, job)| ToDaemon::AskSegment { rank, job }),
+            rank_and_job.prop_map(|(rank, job)| ToDaemon::AskSegment { rank, job }),
             (any::<u32>(), any_record())
                 .prop_map(|(rank, record)| ToDaemon::Publish { rank, record }),
             (any::<u32>(), any::<u32>()).prop_map(|(rank, of)| ToDaemon::LookUp { rank, of }),

@@ -103,10 +103,10 @@ const SLURM: Talk = &[
 fn server(talk: Talk) -> (OwnedFd, JoinHandle<()>) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let server = thread::spawn(move || {
-        for (said, answer) in talk {
-            let mut received = vec![0; said.len()];
+        for (request, answer) in talk {
+            let mut received = vec![0; request.len()];
             theirs.read_exact(&mut received).unwrap();
-            assert_eq!(String::from_utf8_lossy(&received), *said);
+            assert_eq!(String::from_utf8_lossy(&received), *request);
             answer
                 .bytes()
                 .for_each(|byte| theirs.write_all(&[byte]).unwrap());
@@ -155,15 +155,15 @@ fn store(most: usize) -> OwnedFd {
         );
         while let Ok(line) = client.next_line() {
             assert!(line.len() < 1024, "{line}");
-            let words = PmiMessage::of_line(&line);
-            let key = words.get("key").unwrap_or_default().to_owned();
-            let answer = match words.command() {
+            let message = PmiMessage::of_line(&line);
+            let key = message.get("key").unwrap_or_default().to_owned();
+            let answer = match message.command() {
                 "init" => PmiMessage::new("response_to_init"),
                 "get_maxes" => PmiMessage::new("maxes").with("vallen_max", most),
                 "get_appnum" => PmiMessage::new("appnum").with("appnum", -1),
                 "get_my_kvsname" => PmiMessage::new("my_kvsname").with("kvsname", "x".repeat(200)),
                 "put" => {
-                    let value = words.get("value").unwrap();
+                    let value = message.get("value").unwrap();
                     kept.insert(key, value[..value.len().min(most - 1)].to_owned());
                     PmiMessage::new("put_result")
                 }
@@ -218,10 +218,10 @@ fn a_server_at_a_port_tells_who_the_process_is() {
             "cmd=initack pmiid=1\n",
             "cmd=initack rc=0\ncmd=set size=3\ncmd=set rank=2\ncmd=set debug=0\n",
         )];
-        for (said, answer) in talk.iter().chain(&HYDRA_4[..4]) {
-            let mut received = vec![0; said.len()];
+        for (request, answer) in talk.iter().chain(&HYDRA_4[..4]) {
+            let mut received = vec![0; request.len()];
             stream.read_exact(&mut received).unwrap();
-            assert_eq!(String::from_utf8_lossy(&received), *said);
+            assert_eq!(String::from_utf8_lossy(&received), *request);
             stream.write_all(answer.as_bytes()).unwrap();
         }
     });
@@ -232,7 +232,7 @@ fn a_server_at_a_port_tells_who_the_process_is() {
 
 #[test]
 fn servers_that_are_none_are_told() {
-    for (answer, words) in [
+    for (answer, message) in [
         ("", "the launcher has closed its connection to this process"),
         (
             "cmd=response_to_init rc=-1\n",
@@ -251,6 +251,6 @@ fn servers_that_are_none_are_told() {
         theirs.write_all(answer.as_bytes()).unwrap();
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
         let error = Client::begin(ours.into(), Version::Two, 0, 2).unwrap_err();
-        assert_eq!(error.to_string(), words);
+        assert_eq!(error.to_string(), message);
     }
 }

@@ -43,7 +43,7 @@ struct Library {
     begin: Status,
     me: Option<Proc>,
     answers: Vec<Answer>,
-    asked: usize,
+    calls: usize,
     fence: (Status, Status, Option<Callback>),
     words: Option<&'static CStr>,
     /// Values that the client has not given back, each with its string.
@@ -88,10 +88,10 @@ unsafe extern "C" fn get(
     // SAFETY: the client's directive.
     assert_eq!(unsafe { info.read() }.value.kind, BOOL);
     library(|library| {
-        let Some(answer) = library.answers.get(library.asked).cloned() else {
+        let Some(answer) = library.answers.get(library.calls).cloned() else {
             return NOT_FOUND;
         };
-        library.asked += 1;
+        library.calls += 1;
         if answer.status != SUCCESS {
             // SAFETY: the client's room for a pointer. This one leads nowhere, and nobody may follow it.
             unsafe { found.write(ptr::without_provenance_mut(8)) };
