@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the installed gdb commands say of ranks, their queues and values of MPI's types: `cargo xtask test debuggers`
-//! installs them and runs this.
+//! The installed gdb commands for ranks, queues and values of MPI types: `cargo xtask test debuggers` installs them
+//! and runs this.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 const VARIABLE: &str = "RMPI_TEST_PREFIX";
 
-/// Stops where everything is under way.
+/// Stops while all kinds of requests are pending.
 const PENDING: &str = r#"
 #include <mpi.h>
 static char buf[6][100000];
@@ -81,7 +81,7 @@ fn installed(name: &str) -> PathBuf {
     Path::new(&prefix).join(name)
 }
 
-/// A folder with this as `program`.
+/// A folder with this source, compiled as `program`.
 fn folder(text: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("program.c"), text).unwrap();
@@ -92,7 +92,7 @@ fn folder(text: &str) -> tempfile::TempDir {
     folder
 }
 
-/// What gdb says that has loaded the commands and is told these lines, with these words behind its own.
+/// Output of gdb with the commands loaded and these lines as input; `words` follow its own arguments.
 fn gdb(folder: &Path, lines: &[&str], words: &[&str]) -> String {
     let mut command = Command::new("gdb");
     command.args(["-q", "-nx", "-batch", "-ex", "set pagination off"]);
@@ -196,7 +196,7 @@ fn before_initialization_and_after_the_end_nothing_is_made_up() {
     );
 }
 
-/// Ranks of a ring that have come to their receives.
+/// Ranks of a ring that have posted their receives.
 fn ring(folder: &Path) -> (Running, Vec<u32>) {
     let mut command = Command::new(installed("bin/rmpiexec"));
     command.args(["-n", "3", "./program"]).current_dir(folder);
@@ -204,7 +204,7 @@ fn ring(folder: &Path) -> (Running, Vec<u32>) {
     let mut running = Job::of(command).start();
     running.wait_for_words("no rank has made progress");
     let mut ranks = running.wait_for(3, "./program");
-    // They were started in their order.
+    // They were started in rank order.
     ranks.sort_unstable();
     (running, ranks)
 }
@@ -214,7 +214,7 @@ fn ring(folder: &Path) -> (Running, Vec<u32>) {
 fn mqs_095_ranks_and_queues_of_several_processes_are_shown_by_rank() {
     let folder = folder(RING);
     let (running, ranks) = ring(folder.path());
-    // In another order than that of ranks.
+    // Attached in another order.
     let [zero, one, two] = [0, 1, 2].map(|rank: usize| format!("attach {}", ranks[rank]));
     let lines = [
         &two,
@@ -364,7 +364,7 @@ fn groups_are_told_by_the_ranks_that_are_in_them() {
     );
 }
 
-/// `rmpiexec` with these words, and gdb in it with these lines to read.
+/// `rmpiexec` with these arguments, and gdb in it with these lines as input.
 fn session(folder: &Path, lines: &str, words: &[&str]) -> String {
     let input = folder.join("input");
     fs::write(&input, lines).unwrap();
@@ -387,7 +387,7 @@ fn run_where_continue_is_meant_is_answered_in_words() {
         &["--gdb", "1", "-n", "5", "./program"],
     );
     let said = |command: &str| {
-        // Without the end of its line: gdb writes that by itself, and another process's words may come between.
+        // Without the end of its line: gdb writes that separately, and output of another process may come in between.
         let words = format!(
             "rank 1 was started by rmpiexec, so it cannot be started by `{command}`; to let it go on, type: continue"
         );
@@ -402,9 +402,10 @@ fn run_where_continue_is_meant_is_answered_in_words() {
         &told,
         &[
             ", look () at program.c:3\n",
-            // Without the end of its line: gdb writes that by itself, and rmpiexec's words on the kill may come between.
+            // Without the end of its line: gdb writes that separately, and rmpiexec's message about the kill may come
+            // in between.
             "rank 1 is gone, and a rank cannot be started again in its job; to begin anew, type: quit, and start rmpiexec --gdb again",
-            // What is no rank is the user's.
+            // Processes that are not ranks are left alone.
             "[Inferior 2 (process ",
         ],
     );

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a front over hosts answers to who looks into its job, said by its socket alone. The hosts are all this machine, as in
-//! `over_hosts`; no rank is in MPI. What `rmpi-queues` makes of it is tested with an installation, in stage `debuggers`.
+//! Replies of a front over hosts to queries about its ranks, read from its socket. All hosts are this machine, as in
+//! `over_hosts`; no rank is in MPI. `rmpi-queues` itself is tested with an installation, in stage `debuggers`.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -11,7 +11,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use wireup::look::{LOOK, LookReply, address};
 
-/// Comes to the front of a job.
+/// Connects to the front of a job.
 fn come(running: &Running) -> UnixStream {
     let name = address(running.pid());
     let place = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
@@ -28,7 +28,7 @@ fn hear(stream: &mut UnixStream) -> LookReply {
     LookReply::decode(&frame).unwrap()
 }
 
-/// What is said of the nodes' ranks, by node.
+/// Queries the nodes' ranks; returns one reply per node.
 fn look(stream: &mut UnixStream) -> Vec<LookReply> {
     stream.write_all(&[LOOK]).unwrap();
     let mut told = Vec::new();
@@ -48,7 +48,7 @@ fn look(stream: &mut UnixStream) -> Vec<LookReply> {
     told
 }
 
-/// A daemon that starts where rmpi-queues is not installed says so, and one where it is tells of its ranks: both are an answer.
+/// A daemon may start with or without rmpi-queues installed: both the report and the error are valid replies.
 fn is_answer(shown: &LookReply) -> bool {
     match shown {
         LookReply::Seen { bytes, .. } => bytes == b"{\"version\":1,\"ranks\":[]}",
@@ -75,7 +75,7 @@ fn each_host_is_named_with_its_ranks_and_answers_again_and_again() {
         let told = look(&mut stream);
         assert!(told.len() == 2 && told.iter().all(is_answer), "{told:?}");
     }
-    // Who comes now is served when the first has gone.
+    // The next client is served when the first one has disconnected.
     let mut next = come(&running);
     drop(stream);
     assert_eq!(look(&mut next).len(), 2);

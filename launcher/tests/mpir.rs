@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What gdb sees of the installed `rmpiexec` and of the ranks' library, as people install them: `cargo xtask test
-//! debuggers` installs them and runs this.
+//! What gdb finds in the installed `rmpiexec` and in the ranks' library: `cargo xtask test debuggers` installs them
+//! and runs this.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -20,14 +20,14 @@ fn installed(name: &str) -> PathBuf {
     Path::new(&prefix).join(name)
 }
 
-/// What a command writes on its standard output.
+/// Standard output of a command.
 fn output_of(program: &str, words: &[&OsStr]) -> String {
     let output = Command::new(program).args(words).output().unwrap();
     assert!(output.status.success(), "{program} {words:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The names of MPIR that are defined in a file, by `nm` with these options.
+/// The MPIR symbols that are defined in a file, by `nm` with these options.
 fn names(options: &[&str], file: &Path) -> BTreeSet<String> {
     let mut words: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
     words.extend([OsStr::new("--defined-only"), file.as_os_str()]);
@@ -41,7 +41,7 @@ fn names(options: &[&str], file: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// gdb, told these lines, with these words behind its own.
+/// Output of gdb with these lines as input; `words` follow its own arguments.
 fn gdb(lines: &str, words: &[&OsStr], folder: &Path) -> String {
     let script = folder.join("script.gdb");
     fs::write(&script, format!("{BEGIN}{lines}")).unwrap();
@@ -53,7 +53,7 @@ fn gdb(lines: &str, words: &[&OsStr], folder: &Path) -> String {
     format!("{}\n{}", outcome.out, outcome.err)
 }
 
-/// The same with `rmpiexec` and its words as the program.
+/// The same with `rmpiexec` and its arguments as the program.
 fn gdb_starts(lines: &str, words: &[&str], folder: &Path) -> String {
     let launcher = installed("bin/rmpiexec");
     let mut all = vec![OsStr::new("--args"), launcher.as_os_str()];
@@ -67,16 +67,16 @@ fn expect(text: &str, parts: &[&str]) {
     }
 }
 
-/// The number behind `$1 = ` and the like, and what gdb printed with it.
+/// The number after `$1 = ` and the like, and what gdb printed with it.
 fn printed(text: &str, words: &str) -> usize {
     text.matches(words).count()
 }
 
-/// Signals that hold ranks and let them go are not the user's.
+/// Signals that hold and release ranks do not stop gdb.
 const BEGIN: &str = "set pagination off\nset confirm off\n\
     handle SIGCONT nostop noprint pass\nhandle SIGSTOP nostop noprint nopass\n";
 
-/// What a debugger does that starts a job.
+/// Commands of a debugger that starts a job.
 const LAUNCH: &str = "starti\nset var MPIR_being_debugged = 1\nbreak MPIR_Breakpoint\ncontinue\n";
 
 const STARTER: [&str; 14] = [
@@ -96,7 +96,8 @@ const STARTER: [&str; 14] = [
     "MPIR_server_arguments",
 ];
 
-/// MPIR-002..006, MPIR-008..012, MPIR-014..016; and MPIR-013, which is absent, since who finds it shows no queues.
+/// MPIR-002..006, MPIR-008..012, MPIR-014..016; and MPIR-013, which is absent, since a tool that finds it shows no
+/// queues.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
 fn the_launcher_has_every_symbol_of_a_starter_and_keeps_them_when_it_is_stripped() {
@@ -111,7 +112,8 @@ fn the_launcher_has_every_symbol_of_a_starter_and_keeps_them_when_it_is_stripped
     assert_eq!(names(&["-D"], &stripped), wanted);
 }
 
-/// MPIR-006 and MPIR-007 in a rank, and where its queues are read. What only a starter may have is absent: debuggers would take each rank for one.
+/// MPIR-006 and MPIR-007 in a rank, and the queue library. Symbols of a starter are absent: debuggers would take each
+/// rank for one.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
 fn a_rank_has_the_words_of_a_rank_and_nothing_of_a_starter() {
@@ -163,10 +165,11 @@ fn mpir_008_gdb_stops_at_the_breakpoint_and_no_rank_has_run() {
     );
 }
 
-/// What gdb 13 says where a process with several threads ends just as gdb lets it go on: once in ten times on a busy machine.
+/// Message of gdb 13 if a process with several threads ends just as gdb continues it: once in ten times on a busy
+/// machine.
 const LOST_THE_END: &str = "Couldn't get registers: No such process.";
 
-/// The second of four ranks alone is attached to; the others run by themselves. MPIR-009..012.
+/// gdb attaches only to the second of four ranks; the others run freely. MPIR-009..012.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
 fn mpir_012_gdb_attaches_to_one_rank_and_the_others_go_on() {
@@ -201,8 +204,8 @@ fn mpir_012_gdb_attaches_to_one_rank_and_the_others_go_on() {
     );
 }
 
-/// A program whose ranks say that they are in MPI, all but the second. It waits in line 7 for the first of the others: when it
-/// stops in line 8, gdb stops the launcher too, which must have let all others go by then.
+/// All ranks but the second print that they are in MPI. The second waits in line 7 for the first of these: when it
+/// stops in line 8, gdb stops the launcher too, which must have released all others by then.
 const PROGRAM: &str = "#include <mpi.h>\n#include <stdio.h>\nint main(int argc, char **argv)\n{\n    int rank;\n\
     \x20   MPI_Init(&argc, &argv);\n    MPI_Comm_rank(MPI_COMM_WORLD, &rank); \
     for (int one = rank == 1 ? EOF : 0; one == EOF;) { FILE *file = fopen(\"others\", \"r\"); one = fgetc(file); fclose(file); }\n\
@@ -265,7 +268,7 @@ fn mpir_019_gdb_stops_when_the_job_fails_and_reads_why() {
     );
 }
 
-/// `rmpiexec --gdb` with these words; gdb reads the lines from its standard input.
+/// `rmpiexec --gdb` with these arguments; gdb reads the lines from its standard input.
 fn with_gdb(lines: &str, words: &[&str], folder: &Path) -> String {
     let input = folder.join("input");
     fs::write(&input, lines).unwrap();
@@ -307,7 +310,7 @@ fn the_launcher_starts_gdb_with_one_rank_and_the_job_goes_on_when_it_is_left() {
 fn the_launcher_starts_gdb_with_several_ranks_that_run_together() {
     let folder = tempfile::tempdir().unwrap();
     build(PROGRAM, folder.path());
-    // The last line of the program, behind its barrier.
+    // The last line of the program, after its barrier.
     let lines = "break program.c:15\ncontinue\nprint rank * 2 + 1\ninfo inferiors\ndelete\nquit\n";
     let told = with_gdb(
         lines,
@@ -375,7 +378,7 @@ fn gdb_comes_to_many_ranks_in_a_small_terminal_without_a_key() {
         user.types("show pagination\n");
         user.wait_for(&format!("State of pagination is {paging}."));
         user.types("kill inferiors 1\n");
-        // gdb writes its question letter by letter: what rmpiexec says of rank 0 would come between two of them.
+        // gdb writes its question character by character: rmpiexec's message about rank 0 could come in between.
         user.wait_for("rank 0 on host");
         user.wait_for("when memory ran out)");
         user.types("quit\n");

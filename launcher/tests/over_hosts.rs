@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs over several hosts, all of them this machine: the remote shell is a script that starts what it is told in an environment that
-//! is nearly empty, as `sshd` does. What real hosts add (networks, power, other process numbers) is tested in stage `hosts`.
+//! Jobs over several hosts, all of them this machine: the remote shell is a script that runs the command in a nearly
+//! empty environment, as `sshd` does. Real hosts (networks, power loss, other pids) are tested in stage `hosts`.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -18,7 +18,7 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// The processes of a job of this name, as the kernel shows it.
+/// The processes of a job with this name in the kernel.
 fn named(running: &Running, name: &str, count: usize) -> Vec<u32> {
     until("the processes are there", || {
         let is_called = |pid: &u32| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that tell where they are found on a network, and ask where others are. The rank is this very test program,
-//! started again with the name of a role.
+//! Ranks that publish their network record, and request those of others. The ranks are this test program, started
+//! again with the name of a role.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -8,7 +8,7 @@ use common::role::{ROLE, count, ranks, tell, wrapped};
 use nix::sys::socket::{MsgFlags, send};
 use wireup::{BOOT_VARIABLE, Boot, MAX_DATAGRAM_BYTES, MAX_RECORD_BYTES, Record, ToDaemon, ToRank};
 
-/// What a rank says and does in its role.
+/// The rank's part in its role.
 #[test]
 #[ignore = "a rank, started by the other tests through rmpiexec"]
 fn rank_program() {
@@ -78,7 +78,7 @@ fn ask(boot: &Boot, of: u32) {
     tell(boot.control_fd, &ToDaemon::LookUp { rank, of });
 }
 
-/// The next answer: the rank that was asked for and its record, or why there is none.
+/// The next reply: the rank that was requested and its record, or why there is none.
 fn hear(boot: &Boot) -> (u32, Result<Vec<u8>, String>) {
     let mut bytes = [0; MAX_DATAGRAM_BYTES];
     let length = nix::sys::socket::recv(boot.control_fd, &mut bytes, MsgFlags::empty()).unwrap();
@@ -89,11 +89,11 @@ fn hear(boot: &Boot) -> (u32, Result<Vec<u8>, String>) {
     }
 }
 
-/// Everybody publishes, and asks for everybody.
+/// All ranks publish, and request the records of all.
 fn know_all(boot: &Boot) {
     let round = std::env::var("RMPI_TEST_ROUND").map_or(0, |round| round.parse().unwrap());
     let record = |rank: u32| [rank.to_le_bytes(), u32::to_le_bytes(round)].concat();
-    // Half of them ask before they have published.
+    // Half of them send requests before they have published.
     let early = boot.rank.is_multiple_of(2);
     if !early {
         publish(boot, &record(boot.rank));
@@ -111,11 +111,11 @@ fn know_all(boot: &Boot) {
         .collect();
     assert_eq!(heard, expected);
     println!("\nknows all");
-    // As MPI_Finalize does: who is through takes its record along, and a slower rank may still want it.
+    // As MPI_Finalize does: a rank that finalizes withdraws its record, and a slower rank may still need it.
     wait_until_all_are_quiet(boot);
 }
 
-/// Rank 1 publishes only after rank 0 was answered about rank 2, for which it asked later.
+/// Rank 1 publishes only after rank 0 got a reply about rank 2, which it requested later.
 fn publish_late(boot: &Boot) {
     match boot.rank {
         0 => {
@@ -135,11 +135,11 @@ fn publish_late(boot: &Boot) {
     }
 }
 
-/// Rank 0 asks for rank 1 again when that has ended.
+/// Rank 0 requests the record of rank 1 again when that has ended.
 fn outlive(boot: &Boot) {
     if boot.rank == 1 {
         publish(boot, &std::process::id().to_le_bytes());
-        // Another node may hear of it only now.
+        // Another node may receive the request only now.
         ask(boot, 0);
         assert_eq!(hear(boot), (0, Ok(vec![0])));
         return;
@@ -157,7 +157,7 @@ fn outlive(boot: &Boot) {
     println!("\nthe record stays");
 }
 
-/// Rank 1 asks for rank 0, which never publishes.
+/// Rank 1 requests the record of rank 0, which never publishes.
 fn miss(role: &str, boot: &Boot) {
     if boot.rank == 1 {
         ask(boot, 0);
@@ -166,13 +166,13 @@ fn miss(role: &str, boot: &Boot) {
         publish(boot, &[1]);
     }
     if role == "silent" && boot.rank == 0 {
-        // Not through before rank 1 has its answer.
+        // Does not finalize before rank 1 has its reply.
         ask(boot, 1);
         assert!(hear(boot).1.is_ok());
     }
 }
 
-/// Asks for ranks that are not there, and publishes what is no record.
+/// Requests records of ranks that do not exist, and publishes an invalid record.
 fn ask_wrongly(boot: &Boot) {
     for rank in [boot.size, u32::MAX] {
         ask(boot, rank);
@@ -203,7 +203,7 @@ fn hear_all_quiet(boot: &Boot) {
     assert_eq!(ToRank::decode(&bytes[..length]), Ok(ToRank::AllQuiet));
 }
 
-/// Says that it is quiet, and hears that all are; rank 0 says it when the others wait, if they do.
+/// Reports that it is quiet, and waits until all are; rank 0 reports last, as far as that can be arranged.
 fn leave_together(boot: &Boot) {
     let file = std::env::var("RMPI_TEST_FILE").unwrap();
     let folder = std::path::Path::new(&file);
@@ -220,8 +220,8 @@ fn leave_together(boot: &Boot) {
     assert!(folder.join("last").exists(), "rank 0 has not said it yet");
 }
 
-/// Rank 0 asks very often for a rank that is not there and reads no answer; then for rank 1, which publishes when nothing
-/// fits into the socket of rank 0 any more.
+/// Rank 0 sends many requests for a rank that does not exist and reads no reply; then one for rank 1, which publishes
+/// when the socket of rank 0 is full.
 fn ask_without_listening(boot: &Boot) {
     let file = std::env::var("RMPI_TEST_FILE").unwrap();
     if boot.rank == 1 {
@@ -249,7 +249,7 @@ fn ask_without_listening(boot: &Boot) {
     }
 }
 
-/// With one daemon, and with several: answers are the same.
+/// With one daemon, and with several: the replies are the same.
 fn on_nodes(test: impl Fn(u32)) {
     [1, 2, 3].into_iter().for_each(test);
 }

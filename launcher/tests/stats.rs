@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the installed `rmpiexec --stats` tells of jobs that end well and of others: `cargo xtask test debuggers` installs it and
-//! runs this.
+//! Reports of the installed `rmpiexec --stats` for jobs that end normally or not: `cargo xtask test debuggers`
+//! installs it and runs this.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -69,7 +69,7 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// `rmpiexec` with these words, run there.
+/// `rmpiexec` with these arguments, run there.
 fn job(folder: &tempfile::TempDir, words: &[&str]) -> Outcome {
     let mut command = Command::new(installed("bin/rmpiexec"));
     command.args(words).current_dir(folder);
@@ -77,7 +77,7 @@ fn job(folder: &tempfile::TempDir, words: &[&str]) -> Outcome {
     Job::of(command).run()
 }
 
-/// The numbers that stand in all lines of JSON behind this name.
+/// The numbers after this name in all lines of JSON.
 fn numbers(text: &str, name: &str) -> Vec<f64> {
     let key = format!("\"{name}\": ");
     let value = |rest: &str| {
@@ -208,7 +208,7 @@ fn sessions_that_are_finalized_are_a_good_end() {
         let mut compile = Command::new(installed("bin/rmpicc"));
         compile.args(["-w", "-o", "session", "session.c"]);
         assert!(compile.current_dir(&folder).status().unwrap().success());
-        // One rank: with more, who leaves has the others ended, perhaps before they have begun.
+        // One rank: with more, the first that leaves has the others ended, perhaps before they have started.
         let done = job(&folder, &["--stats", "-n", "1", "./session"]);
         assert!(done.err.contains("statistics of 1 rank: "), "{}", done.err);
         assert_eq!(
@@ -304,7 +304,7 @@ fn calls_are_timed() {
         "{}",
         done.err
     );
-    // The numbers of calls are the program's own; what its calls come to inside is not counted.
+    // Only calls made by the program count, not those made inside the library.
     for (function, calls) in [
         ("MPI_Sendrecv", "33"),
         ("MPI_Barrier", "3"),

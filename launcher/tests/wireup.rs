@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that say what an MPI library says. The rank is this very test program, started again with the name of a role.
+//! Ranks that send the messages of an MPI library. The ranks are this test program, started again with the name of a
+//! role.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -12,7 +13,7 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use wireup::{BOOT_VARIABLE, Boot, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
 
-/// What a rank says and does in its role.
+/// The rank's part in its role.
 #[test]
 #[ignore = "a rank, started by the other tests through rmpiexec"]
 fn rank_program() {
@@ -55,11 +56,11 @@ fn play(role: &str, boot: &Boot) {
             nix::sys::signal::raise(nix::sys::signal::Signal::SIGABRT).unwrap()
         }
         ("daemon watch", _) => watch_daemon(boot),
-        // Longer than another rank may be late.
+        // Longer than another rank may be delayed.
         ("absent" | "crash alone", _) => pause(2000),
         ("late failure", 0 | 2) => pause(300),
         ("proper" | "nonsense" | "late failure", _) => (),
-        // The others are ended by the launcher.
+        // The launcher ends these.
         _ => pause(100_000),
     }
     tell(boot.control_fd, &ToDaemon::Finalized { rank });
@@ -100,7 +101,7 @@ fn fatal(boot: &Boot) {
     pause(100_000);
 }
 
-/// Waits for the daemon's end, and tells in a file what it looked like.
+/// Waits for the daemon's end, and writes to a file how it was noticed.
 fn watch_daemon(boot: &Boot) {
     let file = std::env::var("RMPI_TEST_FILE").unwrap();
     std::fs::write(&file, "in MPI").unwrap();
@@ -110,7 +111,7 @@ fn watch_daemon(boot: &Boot) {
     std::process::exit(0);
 }
 
-/// What a rank does whose descriptors a wrapper closed.
+/// A rank whose descriptors were closed by a wrapper.
 fn ask_for_segment(boot: &Boot, forged: bool) {
     for lost in [boot.segment_fd, boot.control_fd] {
         nix::unistd::close(lost).expect("it was inherited");
@@ -149,7 +150,7 @@ fn ask_for_segment(boot: &Boot, forged: bool) {
     }
 }
 
-/// A connection to the daemon as anybody can have one.
+/// A connection to the daemon, as any process can open one.
 fn visit(boot: &Boot) -> OwnedFd {
     let control = socket(
         AddressFamily::Unix,
@@ -163,7 +164,7 @@ fn visit(boot: &Boot) -> OwnedFd {
     control
 }
 
-/// What a debugger does that may not open the memory of a rank itself.
+/// A debugger that may not open the memory of a rank itself.
 fn ask_for_memory(boot: &Boot) {
     for (rank, job) in [(boot.rank, boot.job ^ 1), (boot.size, boot.job)] {
         let control = visit(boot);
@@ -214,7 +215,7 @@ fn answer(control: &OwnedFd) -> (ToRank, Option<RawFd>) {
     (ToRank::decode(&bytes[..length]).unwrap(), descriptor)
 }
 
-/// The segment is what the ring expects, of the right size, and no rank can cut it.
+/// The segment has the right size and layout, and no rank can shrink it.
 fn check_segment(number: &str, boot: &Boot) {
     let path = format!("/proc/self/fd/{number}");
     let file = std::fs::File::options()
@@ -467,8 +468,8 @@ fn two_mpi_programs_at_a_time_as_one_rank_are_refused() {
 fn a_rank_sees_when_the_daemon_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("end");
-    // The process that the daemon started dies with it; its child is killed by the front, which is stopped until the
-    // child has told what it saw.
+    // The process that the daemon started is killed with it; its child is killed by the front, which is stopped until
+    // the child has written its report.
     let mut job = wrapped(1, "daemon watch", "PROGRAM & wait");
     job.command.env("RMPI_TEST_FILE", &file);
     let running = job.start();

@@ -37,7 +37,7 @@ type ScheduledEvent = std::cmp::Reverse<(Duration, u64, usize, SimEvent)>;
 
 enum Life {
     /// It has not received its first message.
-    LaunchTimes(Inbox),
+    Configuring(Inbox),
     Running(Box<ShepherdTree>),
     Over,
 }
@@ -231,7 +231,7 @@ impl World {
             SimEvent::Fault(fault) => return self.fault(host, fault),
             event => event,
         };
-        if let Life::LaunchTimes(inbox) = &mut self.hosts[host].life {
+        if let Life::Configuring(inbox) = &mut self.hosts[host].life {
             match event {
                 SimEvent::Above(bytes) => {
                     inbox.add(&bytes);
@@ -278,7 +278,7 @@ impl World {
     }
 
     fn begin(&mut self, host: usize) {
-        let Life::LaunchTimes(inbox) = &mut self.hosts[host].life else {
+        let Life::Configuring(inbox) = &mut self.hosts[host].life else {
             return;
         };
         let word = match DownMessage::take(inbox) {
@@ -316,7 +316,7 @@ impl World {
                 words: "daemon".into(),
                 code: 137,
             })),
-            (Fault::DaemonKilled, Life::LaunchTimes(_)) => (),
+            (Fault::DaemonKilled, Life::Configuring(_)) => (),
         }
     }
 
@@ -386,7 +386,7 @@ impl World {
         }
         self.hosts[parent].children.insert(child, at);
         self.hosts[at].parent = Some((parent, child));
-        self.hosts[at].life = Life::LaunchTimes(Inbox::default());
+        self.hosts[at].life = Life::Configuring(Inbox::default());
         self.arrivals.insert((at, parent), self.now + after);
         let noise = [b"Last login\n".as_slice(), &greeting()].concat();
         self.send(at, parent, SimEvent::Below(child, noise));

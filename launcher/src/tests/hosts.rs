@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hosts in time that only exists here: a shepherd each, and a daemon whose ranks run a short program. Streams take a while and so many
-//! bytes at once; hosts die, lose their power, freeze, or are slow. A seed decides.
+//! Hosts in simulated time: a shepherd each, and a daemon whose ranks run a short program. Streams have latency and
+//! limited bandwidth; hosts die, lose power, freeze, or are slow. A seed decides.
 
 use super::chance::{Dice, Fault};
 use super::heap::Holding;
@@ -19,15 +19,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wireup::Record;
 
-/// So many bytes of a stream may be under way: a pipe takes no more.
+/// Bytes of a stream that may be in flight: a pipe holds no more.
 const WINDOW_BYTES: usize = 64 << 10;
-/// What a rank says of how it is found, about as long as with two networks.
+/// Size of a rank's record, about that with two networks.
 const RECORD_BYTES: usize = 120;
-/// Each such host has a daemon that does all that a daemon does with records. The others, which would take much of a test's time, leave
-/// out what is told of failures, and ranks that nobody asks for.
+/// Each such host has a daemon that does everything that a real one does with records. The others, which would
+/// dominate the test's time, leave out reports of failures and ranks without requests.
 const WHOLE_EVERY: usize = 997;
 
-/// What a daemon does next.
+/// Next step of a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     IsReady,
@@ -45,54 +45,54 @@ enum SimEvent {
     Fault(Fault),
 }
 
-/// One way of a connection: what waits for room, and what is under way.
+/// One direction of a connection: bytes that wait for room, and bytes in flight.
 #[derive(Default)]
 struct OutputStream {
     waiting: SendBuffer,
     under_way: usize,
-    /// When what was sent last arrives: streams keep their order.
+    /// Arrival of the last piece: streams keep their order.
     last: u64,
 }
 
 enum Life {
-    /// Nobody has started it.
+    /// Not started.
     Not,
-    /// It has not heard what it is to do.
-    LaunchTimes(Inbox),
+    /// It has not received its first message.
+    Configuring(Inbox),
     Running(Box<ShepherdTree>),
     Over,
 }
 
 pub(super) struct JobHost {
     life: Life,
-    /// Who has started it, and as which child.
+    /// Its parent, and its number there.
     parent: Option<(usize, usize)>,
     children: Vec<usize>,
     up: OutputStream,
     down: Vec<OutputStream>,
     pub(super) daemon: Daemon,
-    /// Bytes on the heap of its shepherd: its state, and what waits for room.
+    /// Bytes on the heap of its shepherd: its state, and data that waits for room.
     pub(super) holding: Holding,
-    /// Started by how many others, one by the other.
+    /// Depth in the tree.
     pub(super) level: u32,
-    /// Other processes that it is connected with, at most.
+    /// Most connections to other processes.
     pub(super) connections: usize,
-    /// Bytes that it has sent.
+    /// Bytes sent.
     pub(super) sent: usize,
     is_off: bool,
     frozen_until: u64,
-    /// Everything takes so many times as long.
+    /// Factor on all its delays.
     slowness: u64,
     next_tick: u64,
 }
 
-/// What a daemon knows.
+/// State of a daemon.
 #[derive(Default)]
 pub(super) struct Daemon {
     inbox: Inbox,
     records: Option<Records>,
     ranks: Vec<u32>,
-    /// Ranks of which its first rank knows how they are found, or that they cannot be.
+    /// Ranks for which its first rank has got a record, or the reply that there is none.
     pub(super) answers: BTreeSet<u32>,
     pub(super) holding: Holding,
     has_ended: bool,
@@ -105,11 +105,11 @@ pub(super) struct World {
     pub(super) now: u64,
     queue: BTreeMap<u64, Vec<(usize, SimEvent)>>,
     pub(super) dice: Dice,
-    /// To the front, at the shepherd's end.
+    /// The shepherd's end of the connection to the front.
     pub(super) front: FrameConnection,
     /// When programs end.
     pub(super) ends: std::ops::Range<u64>,
-    /// How many other nodes a node's first rank talks to.
+    /// Number of other nodes that a node's first rank communicates with.
     pub(super) peers: u32,
     scratch: Vec<u8>,
 }
@@ -138,7 +138,7 @@ fn time(millis: u64) -> Duration {
 }
 
 impl World {
-    /// With one host that has heard what it is to do, and `nodes` others.
+    /// One host has its configuration; `nodes` others are started from there.
     pub(super) fn new(nodes: usize, peers: u32, front: FrameConnection, seed: u64) -> Self {
         let mut world = Self {
             hosts: (0..=nodes).map(|_| host()).collect(),
@@ -150,7 +150,7 @@ impl World {
             peers,
             scratch: vec![0; 64 << 10],
         };
-        world.hosts[0].life = Life::LaunchTimes(Inbox::default());
+        world.hosts[0].life = Life::Configuring(Inbox::default());
         world
     }
 
@@ -162,7 +162,7 @@ impl World {
         self.hosts[node + 1].slowness = slowness;
     }
 
-    /// The nodes that a node talks to, at distances that double.
+    /// The nodes that a node communicates with, at distances that double.
     pub(super) fn peers(&self, node: usize) -> impl Iterator<Item = usize> + use<> {
         let nodes = self.hosts.len() - 1;
         let peers = (0..self.peers).map(move |power| (node + (1 << power)) % nodes);
@@ -173,16 +173,16 @@ impl World {
         &self.hosts[node + 1].daemon
     }
 
-    /// The nodes over whose shepherds this one is reached, itself among them.
+    /// The nodes over whose shepherds this one is reached, including itself.
     pub(super) fn path(&self, node: usize) -> Vec<usize> {
         let parent = |host: &usize| self.hosts[*host].parent.map(|(parent, _)| parent);
         let hosts = std::iter::successors(Some(node + 1), parent);
         hosts.filter_map(|host| host.checked_sub(1)).collect()
     }
 
-    /// Hosts whose shepherds run.
+    /// Hosts with a running shepherd.
     pub(super) fn living(&self) -> usize {
-        let runs = |host: &&JobHost| matches!(host.life, Life::Running(_) | Life::LaunchTimes(_));
+        let runs = |host: &&JobHost| matches!(host.life, Life::Running(_) | Life::Configuring(_));
         let all = self.hosts.iter().filter(runs);
         all.filter(|host| !host.is_off).count()
     }
@@ -196,7 +196,7 @@ impl World {
         (self.dice.below(end) + 1) * self.hosts[host].slowness
     }
 
-    /// Time goes on.
+    /// Advances time.
     pub(super) fn run(&mut self, millis: u64) {
         let until = self.now + millis;
         while self.now < until {
@@ -223,7 +223,7 @@ impl World {
             return;
         }
         if host.frozen_until > self.now {
-            // Its system takes what comes, and it looks later.
+            // Its kernel receives the data, and the process reads it later.
             let after = host.frozen_until - self.now;
             return self.at(at, after, event);
         }
@@ -254,7 +254,7 @@ impl World {
             SimEvent::Below(child, bytes) => self.arrived_from_below(at, *child, bytes.len()),
             _ => (),
         }
-        if matches!(self.hosts[at].life, Life::LaunchTimes(_)) {
+        if matches!(self.hosts[at].life, Life::Configuring(_)) {
             return match event {
                 SimEvent::Above(bytes) => self.begin(at, &bytes),
                 SimEvent::AboveClosed => self.hosts[at].life = Life::Over,
@@ -289,11 +289,11 @@ impl World {
         self.send_up(below);
     }
 
-    /// Reads the first word.
+    /// Reads the first message.
     fn begin(&mut self, at: usize, bytes: &[u8]) {
         let now = time(self.now);
         let host = &mut self.hosts[at];
-        let Life::LaunchTimes(inbox) = &mut host.life else {
+        let Life::Configuring(inbox) = &mut host.life else {
             return;
         };
         let begun = host.holding.during(|| {
@@ -304,7 +304,7 @@ impl World {
             let inbox = std::mem::take(inbox);
             let mut tree = Box::new(ShepherdTree::new(*begin, inbox, at > 0, now));
             tree.daemon_is_here(facts(at));
-            // Words may have come together with the first one.
+            // Messages may have arrived together with the first one.
             tree.receive_from_above(&[]);
             Some(tree)
         });
@@ -327,7 +327,7 @@ impl World {
                 host.holding
                     .during(|| tree.daemon_ended(Some(NodeLoss { words, code: 137 })));
             }
-            (Fault::DaemonKilled, Life::LaunchTimes(_)) => (),
+            (Fault::DaemonKilled, Life::Configuring(_)) => (),
         }
     }
 
@@ -351,7 +351,7 @@ impl World {
         self.at(below, after, SimEvent::AboveClosed);
     }
 
-    /// Does what the shepherd of a host wants.
+    /// Carries out all requests of a host's shepherd.
     fn settle(&mut self, at: usize) {
         let now = time(self.now);
         self.start_children(at);
@@ -416,7 +416,7 @@ impl World {
             host.connections = host.children.len() + own + 1;
             let level = host.level + 1;
             let started = &mut self.hosts[below];
-            started.life = Life::LaunchTimes(Inbox::default());
+            started.life = Life::Configuring(Inbox::default());
             started.parent = Some((at, child));
             started.level = level;
             started.connections = 2;
@@ -428,7 +428,7 @@ impl World {
         }
     }
 
-    /// After what time something arrives that is sent now, to a child or to who has started it.
+    /// Delay of a piece that is sent now, to a child or to the parent.
     fn arrival(&mut self, from: usize, to: usize, child: Option<usize>) -> u64 {
         let slowness = self.hosts[from].slowness.max(self.hosts[to].slowness);
         let soonest = self.now + (self.dice.below(30) + 1) * slowness;
@@ -437,7 +437,7 @@ impl World {
         *last - self.now
     }
 
-    /// What a stream takes of what waits for it.
+    /// The bytes that a stream accepts of those that wait.
     fn send(&mut self, from: usize, child: Option<usize>) -> Vec<u8> {
         let host = &mut self.hosts[from];
         let stream = host.stream(child);
@@ -470,7 +470,7 @@ impl World {
         }
     }
 
-    /// What the front and its shepherd have said to each other.
+    /// Exchanges messages between the front and its shepherd.
     fn hear_front(&mut self) {
         let mut scratch = std::mem::take(&mut self.scratch);
         while let Ok(bytes @ 1..) = self.front.read(&mut scratch) {
@@ -482,7 +482,7 @@ impl World {
         assert!(flushed.is_ok(), "the front is there");
     }
 
-    /// A daemon does what it is ordered to.
+    /// A daemon carries out its orders.
     fn obey(&mut self, at: usize, orders: &[u8]) {
         let daemon = &mut self.hosts[at].daemon;
         if daemon.has_ended || orders.is_empty() {
@@ -538,7 +538,7 @@ impl World {
         self.later(at, 200, Step::IsReady);
     }
 
-    /// The ranks of a node come to something.
+    /// The ranks of a node reach a step.
     fn step(&mut self, at: usize, step: Step) {
         if self.hosts[at].daemon.has_ended {
             return;
@@ -548,7 +548,7 @@ impl World {
         match step {
             Step::IsReady => self.send_events(at, &[NodeEvent::Ready]),
             Step::HasStarted => self.start_ranks(at, &ranks),
-            // Something is under way as long as somebody is looked for.
+            // Traffic is in flight as long as any request is pending.
             Step::AllAreQuiet if self.is_looking(at) => self.later(at, 1000, Step::AllAreQuiet),
             Step::AllAreQuiet => self.with_records(at, |records| {
                 (0..own).for_each(|local| drop(records.quiet(local)));
@@ -576,7 +576,7 @@ impl World {
         }
     }
 
-    /// All ranks of a node are in MPI, and the first one looks for others.
+    /// All ranks of a node enter MPI, and the first one requests records of others.
     fn start_ranks(&mut self, at: usize, ranks: &[u32]) {
         let own = u32::try_from(ranks.len()).expect("a node has few ranks");
         let started = (1000..).zip(ranks).map(|(pid, rank)| (*rank, pid));
@@ -597,7 +597,7 @@ impl World {
             });
         });
         for peer in self.peers(at - 1) {
-            // Ranks are dealt out in blocks, or one to each node in turn.
+            // Ranks are placed in blocks, or round-robin over the nodes.
             let first = if ranks[1] == ranks[0] + 1 { own } else { 1 };
             let rank = u32::try_from(peer).expect("few nodes") * first;
             self.with_records(at, |records| _ = records.request(0, rank));
@@ -614,7 +614,7 @@ impl World {
         answers.len() < self.peers(at - 1).count()
     }
 
-    /// Does something with what a daemon knows of records, and says what follows.
+    /// Changes a daemon's records, and sends the resulting messages.
     fn with_records(&mut self, at: usize, act: impl FnOnce(&mut Records)) {
         let daemon = &mut self.hosts[at].daemon;
         let Some(records) = &mut daemon.records else {
@@ -646,12 +646,12 @@ impl World {
 }
 
 impl JobHost {
-    /// How many others it has started.
+    /// Number of others that it has started.
     pub(super) fn children(&self) -> usize {
         self.children.len()
     }
 
-    /// The stream to a child, or to who has started it.
+    /// The stream to a child, or to the parent.
     fn stream(&mut self, child: Option<usize>) -> &mut OutputStream {
         match child {
             Some(child) => &mut self.down[child],
@@ -659,7 +659,7 @@ impl JobHost {
         }
     }
 
-    /// A stream has taken so many bytes.
+    /// A stream has accepted so many bytes.
     fn took(&mut self, child: Option<usize>, bytes: usize) {
         let mut holding = std::mem::take(&mut self.holding);
         holding.during(|| self.stream(child).waiting.took(bytes));
@@ -667,14 +667,14 @@ impl JobHost {
     }
 }
 
-/// How often it is looked which shepherds have something to do, in milliseconds.
+/// Interval between two checks for shepherds with pending work, in milliseconds.
 const TICK: u64 = 50;
 
 fn reached(phase: NodePhase) -> NodeEvent {
     NodeEvent::Reached { phase, at: 1 }
 }
 
-/// What a host with 64 CPUs says of itself.
+/// Facts about a host with 64 CPUs.
 fn facts(at: usize) -> HostFacts {
     HostFacts {
         name: format!("n{at:05}.cluster"),

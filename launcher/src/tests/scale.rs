@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What such a job costs, counted: levels of the tree, connections, bytes on the heap and on the way.
+//! Cost of such a job: depth of the tree, connections, bytes on the heap and in messages.
 
 use super::chance::Fault;
 use super::heap::Holding;
@@ -17,58 +17,58 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::time::Duration;
 
-/// What the front may hold.
+/// Most heap bytes of the front.
 const MOST_OF_FRONT: usize = 16 << 20;
-/// A row of the table for debuggers: two addresses and a number, as the interface has it.
+/// A row of the process table: two addresses and a number, as in the interface.
 const ROW_BYTES: usize = 24;
-/// What any other process of the launcher may hold, and for each that it has started.
+/// Most heap bytes of any other process of the launcher, plus those for each child.
 const MOST_OF_OTHERS: usize = 1 << 20;
 const MOST_FOR_EACH_BELOW: usize = 64 << 10;
-/// Between two turns of the front, in milliseconds; it reads once in each.
+/// Interval between two turns of the front, in milliseconds; it reads once in each.
 const TURN: u64 = 1;
-/// While it waits for all hosts, and looks at all of them in each turn.
+/// The same while it waits for all hosts, and checks all of them in each turn.
 const LONG_TURN: u64 = 5;
 
-/// What became of a node, as the front has heard.
+/// Result of a node, as reported to the front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Well,
     Lost,
 }
 
-/// A job over hosts, and what befalls these.
+/// A job over hosts, and the faults of these.
 struct Job {
     hosts: usize,
     mapping: &'static str,
     seed: u64,
     faults: usize,
-    /// How many others a node talks to.
+    /// Number of other nodes that a node communicates with.
     peers: u32,
 }
 
-/// What has come of it.
+/// Result of a job.
 struct Done {
     world: World,
     front: Holding,
-    /// Bytes that the front held at most before it had a table for debuggers.
+    /// Most heap bytes of the front before it had a process table.
     before_table: isize,
     ends: BTreeMap<usize, End>,
     struck: BTreeSet<usize>,
 }
 
-/// When programs end, in milliseconds since all are told to start.
+/// When programs end, in milliseconds after the order to start.
 const ENDS: std::ops::Range<u64> = 1000..6000;
-/// When hosts are struck.
+/// When hosts fail.
 const FAULTS: std::ops::Range<u64> = 100..5000;
-/// Shorter than usual, so that less time passes until a loss is seen.
+/// Shorter than the default, so that losses are detected sooner.
 const PACE: HeartbeatTiming = HeartbeatTiming {
     every: Duration::from_secs(2),
     dead_after: Duration::from_secs(12),
     first_message_timeout: Duration::from_secs(60),
 };
-/// What the shepherd of a host does not notice.
+/// A pause that a host's shepherd does not notice.
 const SHORT_STOP: Fault = Fault::Frozen(5);
-/// Nothing of a job is left after this time.
+/// No process of a job is left after this time.
 const LATEST: u64 = 120_000;
 
 impl Job {
@@ -93,7 +93,7 @@ impl Job {
         }
     }
 
-    /// Some hosts are slow.
+    /// Slows some hosts down.
     fn slow_down(&self, world: &mut World) {
         for _ in 0..self.hosts / 100 {
             let (node, slowness) = (world.dice.below(self.hosts as u64), world.dice.below(8));
@@ -101,7 +101,7 @@ impl Job {
         }
     }
 
-    /// Some hosts are struck once ranks are started; which of them are not spared.
+    /// Some hosts fail once ranks are started; returns those whose ranks are lost.
     fn strike(&self, world: &mut World) -> BTreeSet<usize> {
         let mut struck = BTreeSet::new();
         for _ in 0..self.faults {
@@ -151,7 +151,7 @@ impl Job {
         }
     }
 
-    /// As `over_hosts` does it: from the command line to the word by which all ranks start.
+    /// As in `over_hosts`: from the command line to the order by which all ranks start.
     fn start(
         &self,
         world: &mut World,
@@ -209,7 +209,7 @@ impl Job {
     }
 }
 
-/// As the front does it with `--keep-going`, until nothing of the job is left.
+/// As the front does with `--keep-going`, until no process of the job is left.
 fn attend(
     world: &mut World,
     front: &mut Holding,
@@ -257,7 +257,7 @@ fn attend(
     ends
 }
 
-/// What follows for the job from what was heard of a node.
+/// Events of the job that result from a message about a node.
 fn handle(nodes: &mut Nodes, node: usize, received: NodeMessage) -> Vec<NodeEvent> {
     match received {
         NodeMessage::Event(event) => nodes.combine(node, event),
@@ -290,13 +290,13 @@ fn program() -> JobProgram {
 }
 
 impl Done {
-    /// Whether a node is lost with one that was struck, or through it.
+    /// Whether a node may be lost with one that failed, or behind it.
     fn may_be_lost(&self, node: usize) -> bool {
         let path = self.world.path(node);
         path.iter().any(|node| self.struck.contains(node))
     }
 
-    /// Nobody is lost but by what was done, and whoever lives knows all that it has asked for.
+    /// Only failed hosts and those behind them are lost, and every other rank has all replies that it requested.
     fn check_ends(&self) {
         let nodes = self.world.hosts.len() - 1;
         assert_eq!(self.ends.len(), nodes, "each node has an end");
@@ -313,7 +313,7 @@ impl Done {
         }
     }
 
-    /// The bars, and all that is counted in words.
+    /// Checks the limits, and prints the counts.
     fn check_costs(&self, ranks: usize) {
         let hosts = &self.world.hosts;
         let most = |of: &dyn Fn(&JobHost) -> usize| hosts.iter().map(of).max().unwrap();
