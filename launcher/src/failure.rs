@@ -13,7 +13,7 @@ pub(crate) struct RankFailure {
     /// The rank had called `MPI_Finalize`, or never called `MPI_Init` and exited after others had gone on: the other
     /// ranks are not ended.
     pub(crate) finalized: bool,
-    /// What happened.
+    /// The cause.
     pub(crate) how: FailureCause,
     /// An MPI function that it called and that the library does not have; empty if none.
     pub(crate) missing: String,

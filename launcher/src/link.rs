@@ -62,7 +62,7 @@ pub(crate) enum Order {
     Lost {
         /// The ranks.
         ranks: Vec<StridedRanks>,
-        /// What happened to them, for the user.
+        /// The failure, for the user.
         why: String,
     },
     /// Let the ranks run that are held for a debugger.
@@ -148,7 +148,7 @@ pub(crate) enum NodeEvent {
     Stats(Vec<u8>),
     /// Everything that the ranks need was found; [`Order::Start`] starts them.
     Ready,
-    /// What the ranks of this node wait for.
+    /// Reply to [`Order::Look`]: wait states of the ranks of this node.
     Waits(WaitReport),
 }
 

@@ -9,7 +9,7 @@
 //!   set up: [`look`] calls `fcntl` and stores the result, nothing else.
 //! - `waitpid`, `pidfd_open`, `_exit`, `sigaction` without a new action and `signal` with the default action take
 //!   numbers and pointers to locals only.
-//! - [`note`] is a handler of signals, so it may do no more than what is async-signal-safe: it writes to a descriptor.
+//! - [`note`] is a signal handler, so it must be async-signal-safe: it only writes to a descriptor.
 #![allow(unsafe_code)]
 
 use nix::errno::Errno;
@@ -37,7 +37,7 @@ static LOOK: extern "C" fn() = look;
 extern "C" fn look() {
     CLOSED.get_or_init(|| {
         [0, 1, 2].map(|number| {
-            // SAFETY: asks about a number; one that is not open gives EBADF.
+            // SAFETY: reads the flags of a descriptor; one that is not open gives EBADF.
             unsafe { libc::fcntl(number, libc::F_GETFD) == -1 }
         })
     });
@@ -63,7 +63,7 @@ pub(crate) fn fork() -> Result<Forked, Errno> {
         return Err(Errno::EBUSY);
     }
     // SAFETY:
-    // - async-signal safety in the child is asked for when there are several threads; there is one, as just seen
+    // - async-signal safety in the child is required when there are several threads; there is one, as checked above
     //   (without /proc: no thread of this crate is started before the last fork of its process).
     let made = unsafe { nix::unistd::fork() }?;
     Ok(match made {
@@ -137,7 +137,7 @@ pub(crate) fn die_with(parent: Pid) -> Result<(), Errno> {
     }
 }
 
-/// Ends this process without running what its parent registered to run at exit.
+/// Exits without running the `atexit` handlers that were inherited from the parent.
 pub(crate) fn leave(code: u8) -> ! {
     // SAFETY: takes a number and does not return; nothing that is skipped is needed for memory safety.
     unsafe { libc::_exit(i32::from(code)) }

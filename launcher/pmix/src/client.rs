@@ -177,7 +177,7 @@ impl Client {
             return Ok(None);
         }
         self.check("PMIx_Get", status)?;
-        // SAFETY: null, or a value of the library's that nobody else has.
+        // SAFETY: null, or a value that the library allocated for this call.
         let Some(value) = (unsafe { found.as_ref() }) else {
             return Ok(None);
         };
@@ -200,7 +200,7 @@ impl Client {
         let state: &'static OnceLock<Status> = Box::leak(Box::default());
         let theirs = ptr::from_ref(state).cast_mut().cast::<c_void>();
         let collect: *const Info = Box::leak(Box::new(Info::on("pmix.collect")));
-        // SAFETY: all processes, one directive that stays, and a function that gets the state, which stays.
+        // SAFETY: all processes, one directive that is never freed, and a callback with its state, which is never freed.
         let status = unsafe { (self.functions.fence)(ptr::null(), 0, collect, 1, done, theirs) };
         match status {
             SUCCESS => self.fence = Some(state),
@@ -266,7 +266,7 @@ impl Client {
 
 /// Callback of a fence: called by a thread of the library.
 unsafe extern "C" fn done(status: Status, state: *mut c_void) {
-    // SAFETY: null, or what `begin_fence` gave, which is only shared and never freed.
+    // SAFETY: null, or the pointer from `begin_fence`, to a state that is only shared and never freed.
     let state = unsafe { state.cast::<OnceLock<Status>>().cast_const().as_ref() };
     // Only the first call counts.
     let _ = state.map(|state| state.set(status));

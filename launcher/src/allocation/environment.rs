@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is inspected to find an allocation: environment variables, files, programs, and this host's name.
+//! Access to everything that an allocation is detected by: environment variables, files, programs, and this host's name.
 
 use crate::program::cause;
 use std::fs::File;

@@ -5,13 +5,13 @@
 //! **Knows** those variables, files and commands, and detects stale ones of another job or another host.
 //! **Never** accesses the system except through [`JobEnvironment`], so that recorded environments can be tested.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |------|---------------|
 //! | `slurm.rs` | Slurm |
 //! | `lists.rs` | PBS, Cobalt, LSF and Grid Engine, which list hosts |
 //! | `flux.rs` | Flux |
-//! | `surroundings.rs` | what is looked at |
-//! | `watched.rs` | the same, which remembers what was found |
+//! | `environment.rs` | access to the system, real or recorded |
+//! | `recording.rs` | wrappers that record the findings |
 
 mod environment;
 mod flux;

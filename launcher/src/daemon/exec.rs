@@ -19,7 +19,7 @@ use wireup::{BOOT_VARIABLE, Boot, JobStreamKey, NodeMap, Ranks};
 /// The descriptors that a rank inherits for the library get numbers from here on, since scripts use small ones.
 const PRIVATE_DESCRIPTORS_FROM: i32 = 100;
 
-/// What all ranks of a node have in common.
+/// Common parameters of all ranks of a node.
 pub(crate) struct SpawnContext {
     /// Pid of the daemon.
     pub(crate) daemon: Pid,

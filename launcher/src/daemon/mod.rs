@@ -61,7 +61,7 @@ use wait_query::WaitQuery;
 /// Size of the read buffer.
 const SCRATCH_BYTES: usize = 64 << 10;
 
-/// What a descriptor of the epoll set belongs to.
+/// Identifies a descriptor in the epoll set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Token {
     /// SIGCHLD. First in order: an exit that was reported is judged before later messages of other ranks.

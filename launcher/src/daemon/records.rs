@@ -196,7 +196,7 @@ impl Records {
         })
     }
 
-    /// `asker` requests the record of a rank of the job. True if a reply can be sent now. Repeated requests count
+    /// `requester` requests the record of a rank of the job. True if a reply can be sent now. Repeated requests count
     /// once until the reply is sent. `None`: there is no such rank.
     pub(crate) fn request(&mut self, requester: u32, rank: u32) -> Option<bool> {
         let round = self.own_mut(requester)?.round;
@@ -416,7 +416,7 @@ impl RankEntry {
         }
     }
 
-    /// The last program in which other ranks may know it.
+    /// The last program in which other ranks may have its record.
     fn last_round(&self) -> Option<u32> {
         let published = self.last.as_ref().map(|(round, _)| *round);
         published.or_else(|| self.round.checked_sub(1))
@@ -468,7 +468,7 @@ mod tests {
         Records::new(10..13, 3)
     }
 
-    /// `asker` requests the record of local rank `asked`.
+    /// `requester` requests the record of local rank `target`.
     fn request(records: &mut Records, requester: u32, target: u32) -> bool {
         let rank = records.entries[target as usize].rank;
         records.request(requester, rank).unwrap()

@@ -686,7 +686,7 @@ pub(crate) fn host() -> String {
     name.unwrap_or_else(|_| "localhost".to_owned())
 }
 
-/// What poll reported.
+/// Source of an event that poll reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FrontReadiness {
     Signals,

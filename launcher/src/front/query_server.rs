@@ -51,7 +51,7 @@ struct PendingQuery {
     until: Instant,
 }
 
-/// What poll reported.
+/// Source of an event that poll reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QueryReadiness {
     /// A new connection.

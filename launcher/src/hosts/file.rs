@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The parser of host files. One parser for three grammars; a line is:
 //!
-//! | of | line |
+//! | launcher | line |
 //! |---|---|
-//! | rmpi | a word as `--host` has it: `n1`, `n1:4`, `n[01-16]:4`, `me@n1`, `[fe80::1]:4` |
+//! | rmpi | a word of `--host`: `n1`, `n1:4`, `n[01-16]:4`, `me@n1`, `[fe80::1]:4` |
 //! | MPICH (Hydra) | `name[:n] [user=U] [binding=B]` |
-//! | Open MPI (PRRTE) | `[user@]name [slots=N] [max_slots=N] [port=N] [username=U]`, `^name` takes a host out |
+//! | Open MPI (PRRTE) | `[user@]name [slots=N] [max_slots=N] [port=N] [username=U]`, `^name` excludes a host |
 //!
 //! with comments from `#` or `//` to the end of the line and between `/*` and `*/`, and with `"quoted"` words. Blanks
 //! may surround `=`.
@@ -447,7 +447,7 @@ mod tests {
         );
     }
 
-    /// Files and what is said of them.
+    /// Invalid files and their errors.
     const WRONG: &[(&str, &str)] = &[
         (
             "",

@@ -19,7 +19,7 @@ pub(super) struct DaemonCleanup {
     sweeping: Option<Instant>,
 }
 
-/// What the caller must do now.
+/// Next action of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CleanupAction {
     /// Nothing.

@@ -59,7 +59,7 @@ fn nonce() -> io::Result<Nonce> {
     Ok(number.to_le_bytes())
 }
 
-/// What both ends know of a connection besides the key. It is part of the proofs, so they cannot be relayed over
+/// The context of a connection that both ends share besides the key. It is part of the proofs, so they cannot be relayed over
 /// another connection.
 #[derive(Clone, Copy)]
 struct ConnectionContext {
@@ -460,7 +460,7 @@ mod tests {
 
     #[test]
     fn who_is_above_may_come_later_and_beside_somebody_else() {
-        // Another process has the first port and does not speak the protocol.
+        // Another process has the first port and does not implement the protocol.
         let (other, place) = (0..100)
             .find_map(|_| {
                 let other = listen(0).ok()?;

@@ -159,7 +159,7 @@ struct Local {
     connection: Option<FrameConnection>,
 }
 
-/// What poll reported.
+/// Source of an event that poll reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Readiness {
     Above,

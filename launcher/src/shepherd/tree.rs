@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! State machine of a shepherd. Sans-IO: received bytes come in, bytes to send wait in outboxes, time is an argument
-//! (since any origin, the same for all calls), and the caller asks which children to start or drop.
+//! (since any origin, the same for all calls), and the caller polls for children to start or drop.
 //!
 //! # Rules
 //! - For every node of this shepherd and below it, the peer above receives at most one [`UpMessage::Here`], and then,

@@ -4,8 +4,8 @@
 //!
 //! | words of 8 bytes | |
 //! |---|---|
-//! | 9 | head: magic, bytes of the record, rank and process, ending and signal, nanoseconds elapsed, nanoseconds of CPU, highest memory, nanoseconds in which calls were not timed, number of variables |
-//! | for each variable 8 | its name to the first zero (56 bytes), whether its values are doubles, how many they are |
+//! | 9 | header: magic, size of the record in bytes, rank and pid, outcome and signal, elapsed nanoseconds, CPU nanoseconds, maximum memory in bytes, nanoseconds without timing of calls, number of variables |
+//! | for each variable 8 | NUL-terminated name (56 bytes), whether its values are doubles, number of values |
 //! | and 1 for each value | |
 
 const MAGIC: u64 = 0x3173_7461_7473_2d72;

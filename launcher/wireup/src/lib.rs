@@ -17,8 +17,8 @@
 //! 4. A rank may run several MPI programs one after the other. Each shuts its socket down for writing, for all copies
 //!    of it, after [`ToDaemon::Finalized`], so that the next one proceeds as in step 3; it gets the segment of the
 //!    ranks' next programs, which is a new one.
-//! 5. A rank that uses a network sets a flag in its hello, and sends [`ToDaemon::Publish`] once it knows its network
-//!    address. It sends [`ToDaemon::LookUp`] before its first message to another rank; the daemon replies with
+//! 5. A rank that uses a network sets a flag in its hello, and sends [`ToDaemon::Publish`] once its network address
+//!    is known. It sends [`ToDaemon::LookUp`] before its first message to another rank; the daemon replies with
 //!    [`ToRank::Record`] as soon as that rank has published, or with [`ToRank::NoRecord`] if it never will. No rank
 //!    waits in `MPI_Init`. A record belongs to one MPI program of its rank and is sent to ranks that run the same
 //!    one, even after its own rank has finalized, until all are quiet.

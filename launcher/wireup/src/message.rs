@@ -3,13 +3,13 @@
 //!
 //! | offset | bytes | field   | range                                    | why |
 //! |-------:|------:|---------|------------------------------------------|-----|
-//! |      0 |     1 | version | 1                                        | zeros are no message |
-//! |      1 |     1 | kind    | 1..=11 to the daemon, 129..=136 to a rank | a message sent the wrong way is seen |
-//! |      2 |     1 | flags   | bit 0 of a hello: a record follows       | nobody waits for what never comes |
+//! |      0 |     1 | version | 1                                        | a zeroed datagram is invalid |
+//! |      1 |     1 | kind    | 1..=11 to the daemon, 129..=136 to a rank | a message in the wrong direction is detected |
+//! |      2 |     1 | flags   | bit 0 of a hello: a record follows       | requests for a missing record fail at once |
 //! |      3 |     1 | zero    | 0                                        | room |
 //! |      4 |     4 | rank    | little endian; whose record, or 0, to a rank | |
-//! |      8 |     8 | value   | pid, code, job or rank that is asked for, little endian | |
-//! |     16 |     – | rest    | UTF-8, at most 2032 bytes; or a record, at most 256 bytes | message of an abort or an error, reason of a refusal; where a rank is found |
+//! |      8 |     8 | value   | pid, code, job or requested rank, little endian | |
+//! |     16 |     – | rest    | UTF-8, at most 2032 bytes; or a record, at most 256 bytes | message of an abort or an error, reason of a refusal; network address |
 //!
 //! Longer text is truncated at a character boundary.
 
