@@ -199,7 +199,7 @@ impl RankAffinity {
 
     /// Describes the affinity; the text follows "rank N".
     #[must_use]
-    pub fn words(&self, topology: &CpuTopology) -> String {
+    pub fn describe(&self, topology: &CpuTopology) -> String {
         let verb = match self.strength {
             AffinityStrength::Free => "may use",
             AffinityStrength::Preferred => "prefers",
@@ -531,7 +531,8 @@ mod tests {
     #[test]
     fn a_place_is_told_in_words() {
         let machine = CpuTopology::parse("socket:2 core:2 pu:2").unwrap();
-        let words = |ranks, policy: Policy| affinities(&machine, ranks, policy)[0].words(&machine);
+        let words =
+            |ranks, policy: Policy| affinities(&machine, ranks, policy)[0].describe(&machine);
         assert_eq!(
             words(4, AUTO),
             "is bound to CPUs 0-1 (core 0, NUMA node 0, socket 0)"

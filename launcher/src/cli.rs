@@ -372,7 +372,7 @@ pub(crate) fn understand(
         match typed::options(part) {
             Ok(options) => all.push(options),
             Err(error) if !error.use_stderr() => return Ok(Parsed::Print(error.to_string())),
-            Err(error) => return Err(typed::in_words(&error, part)),
+            Err(error) => return Err(typed::usage_error(&error, part)),
         }
     }
     let mut request = wanted(&all)?;

@@ -126,7 +126,7 @@ impl fmt::Display for FailureCause {
         match self {
             Self::NotStarted(why) => write!(out, "could not be started: {why}"),
             Self::Signal { number, core } => {
-                let (name, meaning) = signal_words(*number);
+                let (name, meaning) = describe_signal(*number);
                 write!(out, "was killed by signal {number} ({name}: {meaning})")?;
                 out.write_str(if *core { ", core dumped" } else { "" })
             }
@@ -135,7 +135,7 @@ impl fmt::Display for FailureCause {
                 write!(
                     out,
                     "left without MPI_Finalize (exit code {code}{})",
-                    shell_words(*code)
+                    describe_shell_code(*code)
                 )
             }
             Self::Abort { code, message } if message.is_empty() => {
@@ -162,7 +162,7 @@ impl fmt::Display for FailureCause {
 }
 
 /// Meaning of an exit code above 128: a shell encodes the signal that killed its program this way.
-fn shell_words(code: i32) -> String {
+fn describe_shell_code(code: i32) -> String {
     let signal = nix::sys::signal::Signal::try_from(code - 128);
     signal.map_or_else(
         |_| String::new(),
@@ -176,7 +176,7 @@ pub(crate) fn counted(count: u32, one: &str, many: &str) -> String {
 }
 
 /// Name and meaning of a signal, for the user.
-pub(crate) fn signal_words(number: i32) -> (String, &'static str) {
+pub(crate) fn describe_signal(number: i32) -> (String, &'static str) {
     let Ok(signal) = nix::sys::signal::Signal::try_from(number) else {
         return (format!("SIGRTMIN+{}", number - 34), "a real-time signal");
     };
@@ -331,6 +331,6 @@ mod tests {
 
     #[test]
     fn real_time_signals_have_words_too() {
-        assert_eq!(signal_words(36).0, "SIGRTMIN+2");
+        assert_eq!(describe_signal(36).0, "SIGRTMIN+2");
     }
 }

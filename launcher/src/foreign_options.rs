@@ -7,8 +7,8 @@
 pub(crate) fn advice(given: &str) -> Option<String> {
     let name = given.trim_start_matches('-');
     let known = |(names, _): &&(&[&str], &str)| names.contains(&name);
-    let (_, words) = OPTIONS.iter().find(known)?;
-    Some(format!("option {given} of other launchers: {words}"))
+    let (_, message) = OPTIONS.iter().find(known)?;
+    Some(format!("option {given} of other launchers: {message}"))
 }
 
 const OPTIONS: &[(&[&str], &str)] = &[
@@ -206,10 +206,10 @@ mod tests {
 
     #[test]
     fn an_option_is_named_as_it_was_typed() {
-        let words = advice("--add-host").unwrap();
+        let message = advice("--add-host").unwrap();
         assert!(
-            words.starts_with("option --add-host of other launchers: type --host NAME:SLOTS"),
-            "{words}"
+            message.starts_with("option --add-host of other launchers: type --host NAME:SLOTS"),
+            "{message}"
         );
         assert_eq!(advice("--nonsense"), None);
     }

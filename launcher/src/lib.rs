@@ -128,15 +128,16 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let plan = PlacementPlan::make(&request, &cpus, granted);
     request.remarks.extend(plan.remarks(&request));
     let job = LaunchKeys::draw()
-        .map_err(|words| NoProgram { words, code: 1 })
+        .map_err(|message| NoProgram { message, code: 1 })
         .and_then(|keys| prepare::node_job(&request, &cpus, &plan.places, keys));
     match job {
         Ok(_) if request.dry_run => dry_run(&request, &plan),
         Ok(job) => {
             phases.reach("command line understood, programs found", front::now());
-            start(&request, &plan, (job, nodes), phases).unwrap_or_else(|words| complain(&words, 1))
+            start(&request, &plan, (job, nodes), phases)
+                .unwrap_or_else(|message| complain(&message, 1))
         }
-        Err(NoProgram { words, code }) => complain(&words, code),
+        Err(NoProgram { message, code }) => complain(&message, code),
     }
 }
 
@@ -147,9 +148,9 @@ fn on_hosts(mut request: JobRequest, phases: PhaseTimes) -> ExitCode {
     let cores = request.topology.as_ref().and_then(cores);
     let known = request.hosts.as_ref().and_then(|hosts| hosts.slots(cores));
     if let Some(slots) = known
-        && let Err(UsageError(words)) = request.with_slots(&slots)
+        && let Err(UsageError(message)) = request.with_slots(&slots)
     {
-        return complain(&words, USAGE_CODE);
+        return complain(&message, USAGE_CODE);
     }
     match request.dry_run {
         true => show(&request, &map::lines(&request)),
@@ -163,8 +164,8 @@ fn dry_run(request: &JobRequest, plan: &PlacementPlan) -> ExitCode {
 
 /// Prints lines on standard output, after the remarks on standard error.
 fn show(request: &JobRequest, lines: &[String]) -> ExitCode {
-    for words in &request.remarks {
-        eprintln!("rmpiexec: {words}");
+    for message in &request.remarks {
+        eprintln!("rmpiexec: {message}");
     }
     print(&(lines.join("\n") + "\n"))
 }
@@ -181,7 +182,7 @@ fn start(
             .iter_mut()
             .for_each(|program| stats.enter(&mut program.environment));
     }
-    let mut first = verbose_words(request, &job);
+    let mut first = verbose_lines(request, &job);
     if request.report_bindings || request.report {
         first.extend(plan.lines(request));
     }
@@ -209,7 +210,7 @@ fn start(
         .remarks
         .iter()
         .chain(&first)
-        .for_each(|words| front.print(words));
+        .for_each(|message| front.print(message));
     Ok(ExitCode::from(front.run()))
 }
 
@@ -297,16 +298,16 @@ fn no_start(error: &std::io::Error) -> String {
     format!("cannot start: {}{remedy}", cause(error))
 }
 
-fn verbose_words(request: &JobRequest, job: &NodeJob) -> Vec<String> {
+fn verbose_lines(request: &JobRequest, job: &NodeJob) -> Vec<String> {
     if !request.verbose {
         return Vec::new();
     }
     let programs = request.apps.iter().zip(&job.programs);
-    let words = |(app, program): (&App, &JobProgram)| {
+    let message = |(app, program): (&App, &JobProgram)| {
         let ranks = failure::counted(app.ranks, "rank", "ranks");
         format!("starting {ranks} of {}", program.path.to_string_lossy())
     };
-    programs.map(words).collect()
+    programs.map(message).collect()
 }
 
 fn print(text: &str) -> ExitCode {
@@ -323,7 +324,7 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-fn complain(words: &str, code: u8) -> ExitCode {
-    eprintln!("rmpiexec: {words}");
+fn complain(message: &str, code: u8) -> ExitCode {
+    eprintln!("rmpiexec: {message}");
     ExitCode::from(code)
 }

@@ -128,7 +128,7 @@ pub(crate) enum NodeEvent {
     /// The daemon cannot go on; all its ranks are being killed.
     Broken {
         /// Why, for the user.
-        words: String,
+        message: String,
         /// The exit code of the job.
         code: u8,
     },
@@ -312,8 +312,8 @@ impl Order {
                 body.extend(bytes.expect("numbers and a text"));
             }),
             Self::Release => frame(out, 7, |_| ()),
-            Self::Tool(words) => frame(out, 8, |body| {
-                body.extend(words.iter().flat_map(|word| word.as_bytes_with_nul()));
+            Self::Tool(command) => frame(out, 8, |body| {
+                body.extend(command.iter().flat_map(|word| word.as_bytes_with_nul()));
             }),
             Self::Job(job) => frame(out, JOB, |body| job.encode(body)),
             Self::Programs(programs) => frame(out, PROGRAMS, |body| {
@@ -367,7 +367,7 @@ impl Order {
                 is_good.then_some(lost).ok_or(Garbled)?
             }
             7 => Self::Release,
-            8 => Self::Tool(body.words()?),
+            8 => Self::Tool(body.texts()?),
             10 => Self::Watch(body.number()?),
             11 => Self::Location(RankLocation::take(&mut body)?),
             12 => Self::AllQuiet(body.number()?),
@@ -418,9 +418,9 @@ impl NodeEvent {
             Self::Waits(seen) => frame(out, 145, |body| seen.put(body)),
             Self::Stats(bytes) => frame(out, 144, |body| body.extend_from_slice(bytes)),
             Self::Standstill(seconds) => frame(out, 139, |body| body.extend(seconds.to_le_bytes())),
-            Self::Broken { words, code } => frame(out, 135, |body| {
+            Self::Broken { message, code } => frame(out, 135, |body| {
                 body.push(*code);
-                body.extend(words.as_bytes());
+                body.extend(message.as_bytes());
             }),
             Self::Reached { phase, at } => frame(out, 137, |body| {
                 body.push(*phase as u8);
@@ -477,7 +477,7 @@ impl NodeEvent {
             139 => Self::Standstill(body.long()?),
             135 => Self::Broken {
                 code: body.byte()?,
-                words: body.text()?,
+                message: body.text()?,
             },
             137 => Self::Reached {
                 phase: NodePhase::of(body.byte()?).ok_or(Garbled)?,
@@ -588,9 +588,9 @@ impl Body<'_> {
     }
 
     /// NUL-terminated texts to the end of the frame.
-    fn words(&self) -> Result<Vec<CString>, Garbled> {
-        let words = self.0.split_inclusive(|byte| *byte == 0);
-        words
+    fn texts(&self) -> Result<Vec<CString>, Garbled> {
+        let texts = self.0.split_inclusive(|byte| *byte == 0);
+        texts
             .map(|word| CString::from_vec_with_nul(word.to_vec()).map_err(|_| Garbled))
             .collect()
     }
@@ -764,7 +764,7 @@ mod tests {
                 at: u64::MAX,
             },
             NodeEvent::Broken {
-                words: "b".into(),
+                message: "b".into(),
                 code: 126,
             },
             NodeEvent::Ready,

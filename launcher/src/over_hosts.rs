@@ -32,15 +32,15 @@ use wireup::{ByNode, NodeMap};
 /// Time within which a remote shell must have started a shepherd.
 const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn stop(words: impl Into<String>, code: u8) -> StartFailure {
+fn stop(message: impl Into<String>, code: u8) -> StartFailure {
     StartFailure {
-        lines: vec![words.into()],
+        lines: vec![message.into()],
         code,
     }
 }
 
-fn usage(UsageError(words): UsageError) -> StartFailure {
-    stop(words, USAGE_CODE)
+fn usage(UsageError(message): UsageError) -> StartFailure {
+    stop(message, USAGE_CODE)
 }
 
 fn no_start<E: Into<std::io::Error>>(error: E) -> StartFailure {
@@ -61,13 +61,13 @@ pub(crate) fn run(request: JobRequest, phases: PhaseTimes) -> ExitCode {
 fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, StartFailure> {
     let wants_gdb = hosts_of(&request).gdb.is_some();
     let gdb = wants_gdb.then(Gdb::find).transpose();
-    let gdb = gdb.map_err(|words| stop(words, 1))?;
+    let gdb = gdb.map_err(|message| stop(message, 1))?;
     // If slots were known before, so are the hosts without ranks: those are not contacted.
     let is_dealt = !hosts_of(&request).rank_hosts.is_empty();
     let targets = TargetHosts::of(&request);
     let programs = prepare::far_programs(&request, |app| targets.may_run_here(&request, app));
-    let mut programs = programs.map_err(|problem| stop(problem.words, problem.code))?;
-    let keys = LaunchKeys::draw().map_err(|words| stop(words, 1))?;
+    let mut programs = programs.map_err(|problem| stop(problem.message, problem.code))?;
+    let keys = LaunchKeys::draw().map_err(|message| stop(message, 1))?;
     phases.reach("command line understood, programs looked at", front::now());
     let signals = Signals::hold().map_err(no_start)?;
     let signal_fd = signals.descriptor().map_err(no_start)?;
@@ -106,8 +106,8 @@ fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, Start
         query_server: query_server.ok(),
     };
     let mut front = Front::new(&request, signals, nodes, features, debugger).map_err(no_start)?;
-    for words in initial_messages(&request, &targets.names, &facts) {
-        front.print(&words);
+    for message in initial_messages(&request, &targets.names, &facts) {
+        front.print(&message);
     }
     if let Some(why) = no_visits {
         front.print(&format!(
@@ -122,7 +122,7 @@ fn with_stats(
     request: &JobRequest,
     programs: &mut [JobProgram],
 ) -> Result<Option<Stats>, StartFailure> {
-    let stats = Stats::of(request).map_err(|words| stop(words, 1))?;
+    let stats = Stats::of(request).map_err(|message| stop(message, 1))?;
     if let Some(stats) = &stats {
         let environments = programs.iter_mut().map(|program| &mut program.environment);
         environments.for_each(|environment| stats.preload(environment));
@@ -236,11 +236,11 @@ fn shell(request: &JobRequest) -> Result<RemoteShell, StartFailure> {
         .as_deref()
         .map(remote_shell::split)
         .transpose();
-    let line = line.map_err(|words| stop(format!("--launcher: {words}"), USAGE_CODE))?;
+    let line = line.map_err(|message| stop(format!("--launcher: {message}"), USAGE_CODE))?;
     let own = request.allocation.as_ref();
     let own = own.and_then(|allocation| allocation.command.clone());
     Ok(RemoteShell {
-        takes_words: line.is_none() && own.is_some(),
+        takes_arguments: line.is_none() && own.is_some(),
         line: line.or(own).unwrap_or_default(),
         program: program_there(request)?,
         from: String::new(),
@@ -265,7 +265,7 @@ fn step(
         return Ok(None);
     };
     command.extend([shell.program.clone(), shepherd::step::OPTION.to_owned()]);
-    let random = || job::random_u64().map_err(|words| stop(words, 1));
+    let random = || job::random_u64().map_err(|message| stop(message, 1));
     let key = StepKey(u128::from(random()?) << 64 | u128::from(random()?));
     // The variable is a list, of which ranks use the first item too.
     let ranges = std::env::var("RMPI_PORT_RANGE").ok();
@@ -299,11 +299,11 @@ fn program_there(request: &JobRequest) -> Result<String, StartFailure> {
     };
     let text = path.into_os_string().into_string();
     text.map_err(|path| {
-        let words = format!(
+        let message = format!(
             "the path of rmpi is no text: {}",
             PathBuf::from(path).display()
         );
-        stop(words, 1)
+        stop(message, 1)
     })
 }
 
@@ -451,7 +451,7 @@ fn machines(facts: &[HostFacts]) -> Vec<&HostMachine> {
 fn files(request: &JobRequest) -> Result<Option<Files>, StartFailure> {
     let folder = request.output.as_deref();
     let files = folder.map(|folder| Files::create(folder, request.size()));
-    files.transpose().map_err(|words| stop(words, 1))
+    files.transpose().map_err(|message| stop(message, 1))
 }
 
 /// Ends all processes that were started.
@@ -517,24 +517,24 @@ pub(crate) fn send_parts(
 
 /// Messages for the user before the first rank starts.
 fn initial_messages(request: &JobRequest, names: &[String], facts: &[HostFacts]) -> Vec<String> {
-    let mut words = request.remarks.clone();
+    let mut message = request.remarks.clone();
     let providers = std::env::var("RMPI_PROVIDERS").unwrap_or_default();
     if providers.is_empty() || providers.contains("verbs") {
-        words.extend(too_little_locked(names, facts));
+        message.extend(too_little_locked(names, facts));
     }
     if request.verbose {
         let ranks = counted(request.size(), "rank", "ranks");
         let hosts = counted(number(facts.len()), "host", "hosts");
-        words.push(format!("starting {ranks} on {hosts}"));
+        message.push(format!("starting {ranks} on {hosts}"));
     }
     if request.report {
-        words.extend(names.iter().zip(facts).map(described));
+        message.extend(names.iter().zip(facts).map(described));
     }
     if request.report || request.report_bindings {
-        words.extend(hosts::same_words(names, &machines(facts)));
-        words.extend(map::lines(request));
+        message.extend(hosts::describe_shared(names, &machines(facts)));
+        message.extend(map::lines(request));
     }
-    words
+    message
 }
 
 /// Names the hosts that have RDMA devices and a limit of locked memory too low for them.
@@ -592,10 +592,10 @@ mod tests {
             facts(64 << 10, false),
             facts(u64::MAX, true),
         ];
-        let words = too_little_locked(&names, &all).unwrap();
+        let message = too_little_locked(&names, &all).unwrap();
         assert!(
-            words.starts_with("hosts a, b: a process may lock 64 KiB"),
-            "{words}"
+            message.starts_with("hosts a, b: a process may lock 64 KiB"),
+            "{message}"
         );
         all.iter_mut().for_each(|facts| facts.locked = u64::MAX);
         assert_eq!(too_little_locked(&names, &all), None);

@@ -67,7 +67,10 @@ impl PlacementPlan {
         let programs = request.apps.iter();
         let programs = programs.flat_map(|app| (0..app.ranks).map(|_| app.program.display()));
         let rank = |(rank, (program, place)): (usize, (_, &RankAffinity))| {
-            format!("rank {rank} of {program} {}", place.words(&self.topology))
+            format!(
+                "rank {rank} of {program} {}",
+                place.describe(&self.topology)
+            )
         };
         let first = format!("{ranks} on {host}: {}", self.topology);
         let rest = programs.zip(&self.places).enumerate().map(rank);
@@ -110,8 +113,8 @@ mod tests {
     use crate::cli::{JobLimits, Parsed, parse};
 
     fn request(line: &str) -> JobRequest {
-        let words = line.split(' ').map(Into::into).collect();
-        match parse(words, JobLimits { cpus: 2, nodes: 1 }) {
+        let message = line.split(' ').map(Into::into).collect();
+        match parse(message, JobLimits { cpus: 2, nodes: 1 }) {
             Ok(Parsed::Run(request)) => *request,
             other => panic!("{line}: {other:?}"),
         }

@@ -139,7 +139,7 @@ fn here(apps: &[App]) -> Result<PathBuf, NoProgram> {
         }
         let cause = cause(&error);
         Err(NoProgram {
-            words: format!(
+            message: format!(
                 "cannot tell the current folder: {cause}; go to one that exists, or name one with -wdir"
             ),
             code: 1,
@@ -262,12 +262,12 @@ fn in_bytes(
     environment: Environment,
     folder: Option<&Path>,
 ) -> Result<JobProgram, NoProgram> {
-    let words = std::iter::once(&app.program).chain(&app.arguments);
+    let message = std::iter::once(&app.program).chain(&app.arguments);
     let variable =
         |(name, value): (OsString, OsString)| text(&[name.as_bytes(), b"=", value.as_bytes()]);
     Ok(JobProgram {
         path: text(&[path.as_bytes()])?,
-        arguments: words
+        arguments: message
             .map(|word| text(&[word.as_bytes()]))
             .collect::<Result<_, _>>()?,
         environment: environment
@@ -287,7 +287,7 @@ pub(crate) fn unusable_folder(folder: &Path) -> Option<NoProgram> {
         _ => "it is not a folder".to_owned(),
     };
     Some(NoProgram {
-        words: format!("cannot start ranks in {}: {problem}", folder.display()),
+        message: format!("cannot start ranks in {}: {problem}", folder.display()),
         code: 1,
     })
 }
@@ -304,7 +304,7 @@ fn refuse_foreign(
     let program = path.display();
     if let Some((name, maker)) = needs.foreign() {
         return Err(NoProgram {
-            words: format!(
+            message: format!(
                 "{program} needs {name}, a library of {maker}, which does not know this launcher: each process would be \
                  rank 0 of 1. Build the program with rmpicc, or start it with the mpiexec of {maker}"
             ),
@@ -323,7 +323,7 @@ fn refuse_foreign(
     };
     let (found, ours) = (found.display(), library.join(LIBRARY));
     Err(NoProgram {
-        words: format!(
+        message: format!(
             "{program} would load {found} instead of this launcher's library, because it was linked with DT_RPATH: each \
              process would be rank 0 of 1. Relink it with -Wl,--enable-new-dtags, or add -x LD_PRELOAD={}",
             ours.display()
@@ -394,7 +394,7 @@ fn put_first(environment: &mut Environment, folder: &Path) {
 
 fn text(parts: &[&[u8]]) -> Result<CString, NoProgram> {
     CString::new(parts.concat()).map_err(|_| NoProgram {
-        words: "a word of the command or the environment has a zero byte in it".to_owned(),
+        message: "a word of the command or the environment has a zero byte in it".to_owned(),
         code: 2,
     })
 }
@@ -551,7 +551,7 @@ mod tests {
                 folder: Some(folder.into()),
                 ..app(1, "/bin/true")
             };
-            job(&request(vec![app])).unwrap_err().words
+            job(&request(vec![app])).unwrap_err().message
         };
         assert_eq!(
             at("/no/where"),

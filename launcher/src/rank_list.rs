@@ -44,11 +44,11 @@ mod tests {
     #[test]
     fn what_is_no_list_is_told_with_what_is_expected() {
         for text in ["", "a", "1,", "-1", "1-", "0x1"] {
-            let words = parse(text, 4).unwrap_err();
-            assert!(words.contains("for example 0,2-3"), "{text}: {words}");
+            let message = parse(text, 4).unwrap_err();
+            assert!(message.contains("for example 0,2-3"), "{text}: {message}");
         }
         assert_eq!(parse("2-1", 4).unwrap_err(), "2-1 ends before it begins");
-        let words = "there is no rank 4: the job has 4, which count from 0";
-        assert_eq!(parse("0,2-4", 4).unwrap_err(), words);
+        let message = "there is no rank 4: the job has 4, which count from 0";
+        assert_eq!(parse("0,2-4", 4).unwrap_err(), message);
     }
 }

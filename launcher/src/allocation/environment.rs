@@ -25,7 +25,7 @@ pub(crate) trait JobEnvironment {
     ///
     /// # Errors
     /// Why it has failed.
-    fn answer(&self, words: &[&str]) -> Result<String, String>;
+    fn answer(&self, command: &[&str]) -> Result<String, String>;
 
     /// The host name.
     fn own(&self) -> String;
@@ -63,15 +63,15 @@ impl JobEnvironment for ProcessEnvironment {
         })
     }
 
-    fn answer(&self, words: &[&str]) -> Result<String, String> {
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]).stdin(Stdio::null());
-        let output = command.output().map_err(|error| cause(&error))?;
+    fn answer(&self, command: &[&str]) -> Result<String, String> {
+        let mut process = Command::new(command[0]);
+        process.args(&command[1..]).stdin(Stdio::null());
+        let output = process.output().map_err(|error| cause(&error))?;
         let stderr = String::from_utf8_lossy(&output.stderr);
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
             false => Err(match stderr.trim() {
-                "" => format!("{} ends with {}", words[0], output.status),
+                "" => format!("{} ends with {}", command[0], output.status),
                 stderr => stderr.replace('\n', " / "),
             }),
         }
@@ -154,8 +154,8 @@ mod recorded {
             self.programs.iter().any(|program| program == name)
         }
 
-        fn answer(&self, words: &[&str]) -> Result<String, String> {
-            let text = self.answers.get(&words.join(" ")).cloned();
+        fn answer(&self, command: &[&str]) -> Result<String, String> {
+            let text = self.answers.get(&command.join(" ")).cloned();
             text.ok_or_else(|| "no such program".to_owned())
         }
 

@@ -75,9 +75,9 @@ pub(super) fn sge(
     let text = file(environment, "PE_HOSTFILE", &path)?;
     let mut entries = Vec::new();
     for (number, line) in text.lines().enumerate() {
-        let mut words = line.split_whitespace();
-        let Some(name) = words.next() else { continue };
-        let slots = words.next().and_then(|slots| slots.parse().ok());
+        let mut message = line.split_whitespace();
+        let Some(name) = message.next() else { continue };
+        let slots = message.next().and_then(|slots| slots.parse().ok());
         let Some(slots) = slots else {
             return Err(AllocationError::Wrong(format!(
                 "{path}, line {}: `{}`: expected a name and a number of slots",
@@ -136,12 +136,12 @@ fn one_each<'a>(names: impl Iterator<Item = &'a str>) -> Vec<(String, u32)> {
 }
 
 fn pair_words(text: &str) -> Result<Vec<(String, u32)>, AllocationError> {
-    let words: Vec<&str> = text.split_whitespace().collect();
+    let message: Vec<&str> = text.split_whitespace().collect();
     let pair = |pair: &[&str]| match pair {
         [name, slots] => Some(((*name).to_owned(), slots.parse().ok()?)),
         _ => None,
     };
-    let pairs: Option<Vec<(String, u32)>> = words.chunks(2).map(pair).collect();
+    let pairs: Option<Vec<(String, u32)>> = message.chunks(2).map(pair).collect();
     pairs.ok_or_else(|| {
         AllocationError::Wrong(format!(
             "LSB_MCPU_HOSTS is `{}`: expected pairs of a name and a number of slots",
@@ -222,8 +222,8 @@ mod tests {
                 format!("{} {} ({command})", found.job, hosts.join(" "))
             }
             Ok(None) => "none".to_owned(),
-            Err(AllocationError::Stale(words)) => format!("stale: {words}"),
-            Err(AllocationError::Wrong(words)) => words,
+            Err(AllocationError::Stale(message)) => format!("stale: {message}"),
+            Err(AllocationError::Wrong(message)) => message,
         }
     }
 
@@ -245,9 +245,9 @@ mod tests {
     #[test]
     fn lsf_has_pairs_or_a_file_or_names() {
         let job = FakeEnvironment::of("n2").with("LSB_JOBID", "9");
-        let words = summary(lsf(&job, false));
+        let message = summary(lsf(&job, false));
         assert_eq!(
-            words,
+            message,
             "stale: LSB_MCPU_HOSTS, which names the hosts, is not"
         );
         let names = job.with("LSB_HOSTS", "n1 n1 n2");
@@ -259,8 +259,11 @@ mod tests {
         let pairs = pairs.with_program("blaunch");
         assert_eq!(summary(lsf(&pairs, false)), "9 n1:4 n2:2 (blaunch)");
         for wrong in ["n1", "n1 4 n2", "n1 n2", "n1 -1", "n1 99999999999"] {
-            let words = summary(lsf(&pairs.clone().with("LSB_MCPU_HOSTS", wrong), false));
-            assert!(words.contains("expected pairs of a name and"), "{words}");
+            let message = summary(lsf(&pairs.clone().with("LSB_MCPU_HOSTS", wrong), false));
+            assert!(
+                message.contains("expected pairs of a name and"),
+                "{message}"
+            );
         }
     }
 
@@ -301,8 +304,11 @@ mod tests {
     fn names_that_are_none_are_refused() {
         for name in ["-x", "a;b", "n[1-2]", "$(id)", "a:2", "me@a"] {
             let job = FakeEnvironment::of("n1").with("LSB_JOBID", "9");
-            let words = summary(lsf(&job.with("LSB_MCPU_HOSTS", &format!("{name} 1")), true));
-            assert!(words.contains("which is no host's name"), "{name}: {words}");
+            let message = summary(lsf(&job.with("LSB_MCPU_HOSTS", &format!("{name} 1")), true));
+            assert!(
+                message.contains("which is no host's name"),
+                "{name}: {message}"
+            );
         }
     }
 }

@@ -134,11 +134,11 @@ impl Allocation {
             Some(launcher) => launcher.split(' ').next().unwrap_or(launcher),
             None => self.reached_by(),
         };
-        let step = self.step_words().filter(|_| launcher.is_none());
+        let step = self.step_name().filter(|_| launcher.is_none());
         let or_by = step.map_or_else(String::new, |step| format!("{step}, or "));
         vec![
             self.asked(choice),
-            format!("{}, reached by {by}", self.words()),
+            format!("{}, reached by {by}", self.describe()),
             format!("daemons are started by: {or_by}{shell} HOST ..."),
         ]
     }
@@ -168,7 +168,7 @@ impl Allocation {
     }
 
     /// The step command, for messages.
-    fn step_words(&self) -> Option<&'static str> {
+    fn step_name(&self) -> Option<&'static str> {
         self.steps.as_ref().map(|steps| match steps {
             StepLauncher::Srun => "one step of srun",
             StepLauncher::Flux(_) => "one flux exec",
@@ -177,10 +177,10 @@ impl Allocation {
 
     fn reached_by(&self) -> &str {
         let shell = self.command.as_ref().map_or("ssh", |command| &command[0]);
-        self.step_words().unwrap_or(shell)
+        self.step_name().unwrap_or(shell)
     }
 
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         let count = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
         let hosts = counted(count, "host", "hosts");
         format!(
@@ -253,8 +253,8 @@ enum AllocationError {
 }
 
 impl AllocationError {
-    fn stale<T>(words: impl Into<String>) -> Result<T, Self> {
-        Err(Self::Stale(words.into()))
+    fn stale<T>(message: impl Into<String>) -> Result<T, Self> {
+        Err(Self::Stale(message.into()))
     }
 }
 
@@ -277,8 +277,8 @@ pub(crate) fn find(
                 "--rm: this is no job of {manager}: {} is not set",
                 job_variable(manager)
             )),
-            Err(AllocationError::Stale(words) | AllocationError::Wrong(words)) => {
-                Err(format!("{manager}: {words}"))
+            Err(AllocationError::Stale(message) | AllocationError::Wrong(message)) => {
+                Err(format!("{manager}: {message}"))
             }
         };
     }
@@ -291,16 +291,16 @@ pub(crate) fn find(
                 return Ok(Some(Allocation { asked_before, ..allocation }));
             }
             Ok(None) => (),
-            Err(AllocationError::Stale(words)) => remarks.push(format!(
-                "{} is set, and {words}: taken for left over from another shell, and not used; `--rm {}` uses it all the same, \
+            Err(AllocationError::Stale(message)) => remarks.push(format!(
+                "{} is set, and {message}: taken for left over from another shell, and not used; `--rm {}` uses it all the same, \
                  `--rm none` says nothing",
                 job_variable(manager),
                 manager
                     .to_possible_value()
                     .map_or_else(String::new, |value| value.get_name().to_owned())
             )),
-            Err(AllocationError::Wrong(words)) => {
-                return Err(format!("{manager}: {words}, or type --rm none, which leaves {manager} out"));
+            Err(AllocationError::Wrong(message)) => {
+                return Err(format!("{manager}: {message}, or type --rm none, which leaves {manager} out"));
             }
         }
     }
@@ -351,7 +351,7 @@ fn summary(environment: &dyn JobEnvironment) -> Vec<String> {
     match find(None, environment, &mut lines) {
         Ok(Some(job)) => {
             let by = job.reached_by();
-            lines.push(format!("{}, reached by {by}", job.words()));
+            lines.push(format!("{}, reached by {by}", job.describe()));
             lines.push(format!("hosts: {}", job.hosts_shown()));
             lines.push(format!("found: {}", job.seen.join(", ")));
         }
@@ -363,7 +363,7 @@ fn summary(environment: &dyn JobEnvironment) -> Vec<String> {
                 variables.join(", ")
             ));
         }
-        Err(words) => lines.push(words),
+        Err(message) => lines.push(message),
     }
     lines
 }
@@ -420,12 +420,12 @@ mod tests {
         choice: Option<ManagerChoice>,
     ) -> (String, Vec<String>) {
         let mut remarks = Vec::new();
-        let words = match find(choice, environment, &mut remarks) {
+        let message = match find(choice, environment, &mut remarks) {
             Ok(Some(found)) => found.name(),
             Ok(None) => "none".to_owned(),
-            Err(words) => words,
+            Err(message) => message,
         };
-        (words, remarks)
+        (message, remarks)
     }
 
     #[test]
@@ -434,11 +434,11 @@ mod tests {
             found(&FakeEnvironment::default(), None),
             ("none".into(), vec![])
         );
-        let (words, _) = found(
+        let (message, _) = found(
             &FakeEnvironment::default(),
             Some(ManagerChoice(Some(Manager::Lsf))),
         );
-        assert_eq!(words, "--rm: this is no job of LSF: LSB_JOBID is not set");
+        assert_eq!(message, "--rm: this is no job of LSF: LSB_JOBID is not set");
     }
 
     #[test]
@@ -458,9 +458,9 @@ mod tests {
 
     /// The lines of `--report` about hosts there.
     fn reported(environment: &FakeEnvironment, line: &str) -> Vec<String> {
-        let words = line.split_whitespace().map(Into::into).collect();
+        let message = line.split_whitespace().map(Into::into).collect();
         let room = JobLimits { cpus: 2, nodes: 1 };
-        match understand(words, room, Some(environment)) {
+        match understand(message, room, Some(environment)) {
             Ok(Parsed::Run(request)) => request.remarks,
             other => panic!("{other:?}"),
         }
@@ -570,8 +570,8 @@ mod tests {
             .with("PBS_NODEFILE", "/gone")
             .with("LSB_JOBID", "8")
             .with("LSB_MCPU_HOSTS", "n9 2");
-        let (words, remarks) = found(&stale, None);
-        assert_eq!(words, "job 8 of LSF");
+        let (message, remarks) = found(&stale, None);
+        assert_eq!(message, "job 8 of LSF");
         assert_eq!(remarks.len(), 1);
         assert!(
             remarks[0].starts_with(
@@ -579,15 +579,15 @@ mod tests {
             ),
             "{remarks:?}"
         );
-        let (words, remarks) = found(&stale, Some(ManagerChoice(Some(Manager::Pbs))));
-        assert!(words.contains("/gone") && remarks.is_empty(), "{words}");
+        let (message, remarks) = found(&stale, Some(ManagerChoice(Some(Manager::Pbs))));
+        assert!(message.contains("/gone") && remarks.is_empty(), "{message}");
     }
 
     /// The result of a command line there: hosts with their ranks, and the command that reaches them.
     fn understood(environment: &FakeEnvironment, line: &str) -> String {
-        let words = line.split_whitespace().map(Into::into).collect();
+        let message = line.split_whitespace().map(Into::into).collect();
         let room = JobLimits { cpus: 2, nodes: 1 };
-        let mut request = match understand(words, room, Some(environment)) {
+        let mut request = match understand(message, room, Some(environment)) {
             Ok(Parsed::Run(request)) => *request,
             other => return format!("{other:?}"),
         };
@@ -595,8 +595,8 @@ mod tests {
             return format!("{} here", request.size());
         };
         let slots: Vec<u32> = hosts.list.iter().map(|host| host.slots.or(9)).collect();
-        if let Err(UsageError(words)) = request.with_slots(&slots) {
-            return words;
+        if let Err(UsageError(message)) = request.with_slots(&slots) {
+            return message;
         }
         let hosts = request.hosts.as_ref().map_or(&[][..], |hosts| &hosts.list);
         let dealt = request

@@ -25,10 +25,10 @@ impl<'a> RecordingEnvironment<'a> {
         self.seen.into_inner()
     }
 
-    fn note(&self, words: String) {
+    fn note(&self, message: String) {
         let mut seen = self.seen.borrow_mut();
-        if !seen.contains(&words) {
-            seen.push(words);
+        if !seen.contains(&message) {
+            seen.push(message);
         }
     }
 }
@@ -50,14 +50,14 @@ impl JobEnvironment for RecordingEnvironment<'_> {
 
     fn has_program(&self, name: &str) -> bool {
         let has = self.environment.has_program(name);
-        let words = if has { "found" } else { "not found" };
-        self.note(format!("program {name} {words}"));
+        let message = if has { "found" } else { "not found" };
+        self.note(format!("program {name} {message}"));
         has
     }
 
-    fn answer(&self, words: &[&str]) -> Result<String, String> {
-        let answer = self.environment.answer(words)?;
-        self.note(format!("an answer of `{}`", words.join(" ")));
+    fn answer(&self, command: &[&str]) -> Result<String, String> {
+        let answer = self.environment.answer(command)?;
+        self.note(format!("an answer of `{}`", command.join(" ")));
         Ok(answer)
     }
 
@@ -85,8 +85,8 @@ impl JobEnvironment for ObserverEnvironment<'_> {
         self.0.has_program(name)
     }
 
-    fn answer(&self, words: &[&str]) -> Result<String, String> {
-        self.0.answer(words)
+    fn answer(&self, command: &[&str]) -> Result<String, String> {
+        self.0.answer(command)
     }
 
     fn own(&self) -> String {

@@ -89,7 +89,7 @@ fn values_of(command: &clap::Command, name: &str) -> usize {
     };
     arg.get_num_args().map_or(1, |range| range.min_values())
 }
-pub(super) fn in_words(error: &clap::Error, typed: &[OsString]) -> UsageError {
+pub(super) fn usage_error(error: &clap::Error, typed: &[OsString]) -> UsageError {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => texts.first().cloned(),

@@ -221,7 +221,7 @@ fn complain(spawn_context: &SpawnContext, rank: u32, step: SpawnStep, error: Err
 }
 
 /// Decodes a failure report: the rank, and the reason for the user.
-pub(crate) fn words(bytes: [u8; SPAWN_FAILURE_BYTES], job: &NodeJob) -> (u32, String) {
+pub(crate) fn describe_failure(bytes: [u8; SPAWN_FAILURE_BYTES], job: &NodeJob) -> (u32, String) {
     let [a, b, c, d, step, error @ ..] = bytes;
     let rank = u32::from_le_bytes([a, b, c, d]);
     let cause = Errno::from_raw(i32::from_le_bytes(error))
@@ -236,7 +236,7 @@ pub(crate) fn words(bytes: [u8; SPAWN_FAILURE_BYTES], job: &NodeJob) -> (u32, St
         .folder
         .as_ref()
         .map(|folder| folder.to_string_lossy());
-    let words = match step {
+    let message = match step {
         2 => format!(
             "cannot enter the folder {}: {cause}",
             folder.unwrap_or_default()
@@ -247,7 +247,7 @@ pub(crate) fn words(bytes: [u8; SPAWN_FAILURE_BYTES], job: &NodeJob) -> (u32, St
         ),
         _ => format!("cannot prepare its process: {cause}"),
     };
-    (rank, words)
+    (rank, message)
 }
 
 fn remedy(error: Errno) -> &'static str {

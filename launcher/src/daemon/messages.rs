@@ -108,14 +108,14 @@ impl Daemon {
 
     /// Forwards the first remark of a node to the front; those of other ranks are the same. Reduced to one line of
     /// bounded length.
-    fn handle_remark(&mut self, words: &str) {
+    fn handle_remark(&mut self, message: &str) {
         if std::mem::replace(&mut self.has_remarked, true) {
             return;
         }
-        let letters = words.chars().take(LONGEST_REMARK);
+        let letters = message.chars().take(LONGEST_REMARK);
         let plain = letters.map(|letter| if letter.is_control() { ' ' } else { letter });
-        let words = plain.collect();
-        self.send_event(&NodeEvent::Remark(words));
+        let message = plain.collect();
+        self.send_event(&NodeEvent::Remark(message));
     }
 
     fn handle_hello(&mut self, local: u32, sender: u32) {
@@ -287,7 +287,7 @@ impl Daemon {
         match segment {
             // If the socket is full, the rank repeats its request.
             Ok(segment) => drop(control::send_segment(control.as_fd(), &segment)),
-            Err(words) => control::refuse(control.as_fd(), &words),
+            Err(message) => control::refuse(control.as_fd(), &message),
         }
     }
 
@@ -331,14 +331,14 @@ impl Daemon {
             return;
         };
         let name = |local: usize| self.job.ranks[local].rank;
-        let words = format!(
+        let message = format!(
             "rank {} has started its MPI program number {}, but rank {} has ended after {}: all ranks must start as many",
             name(ahead),
             round + 1,
             name(missing),
             self.ranks[missing].finalized
         );
-        self.broken(words);
+        self.broken(message);
     }
 
     /// Accepts a connection, if the peer's user is this user or root.
@@ -387,7 +387,7 @@ impl Daemon {
         self.receive_messages(local);
         let segment = match self.segment_for(local) {
             Ok(segment) => segment,
-            Err(words) => return self.dismiss(number, &words),
+            Err(message) => return self.dismiss(number, &message),
         };
         let Some(visitor) = self.visitors.get(&number) else {
             return;

@@ -344,7 +344,7 @@ impl Daemon {
             // Only valid before the ranks are started.
             Order::Programs(_) | Order::Job(_) | Order::Start(_) => (),
             Order::Release => self.release(),
-            Order::Tool(words) => self.start_tool(&words),
+            Order::Tool(message) => self.start_tool(&message),
             Order::Look(number) => self.query_waits(number),
             Order::OutputTaken(bytes) => self.streams.restore_credit(bytes),
             Order::Lost { ranks, why } => {
@@ -399,8 +399,8 @@ impl Daemon {
     }
 
     /// Ends the job because of an error of this machine.
-    fn broken(&mut self, words: String) {
-        self.send_event(&NodeEvent::Broken { words, code: 1 });
+    fn broken(&mut self, message: String) {
+        self.send_event(&NodeEvent::Broken { message, code: 1 });
         self.kill_all();
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct HostSetup {
 /// Completes a job for this host; an error is what is missing here.
 pub(super) fn look(job: &mut NodeJob, far: RemoteSetup) -> Result<HostSetup, NoProgram> {
     let left = far.stats.then(stats::file).transpose();
-    let left = left.map_err(|words| NoProgram { words, code: 1 })?;
+    let left = left.map_err(|message| NoProgram { message, code: 1 })?;
     let used: BTreeSet<u32> = job.ranks.iter().map(|placed| placed.app).collect();
     for app in used {
         let program = &mut job.programs[app as usize];
@@ -95,11 +95,15 @@ fn place(job: &mut NodeJob, far: RemoteSetup) -> Vec<String> {
     let mut lines = Vec::new();
     if far.report {
         let ranks = counted(own, "rank", "ranks");
-        lines.push(format!("{ranks}{} on {topology}", far.beside.words()));
+        lines.push(format!("{ranks}{} on {topology}", far.beside.describe()));
     }
     for (placed, place) in job.ranks.iter_mut().zip(places) {
         if far.report {
-            lines.push(format!("rank {} {}", placed.rank, place.words(&topology)));
+            lines.push(format!(
+                "rank {} {}",
+                placed.rank,
+                place.describe(&topology)
+            ));
         }
         placed.preferred = place.strength == AffinityStrength::Preferred;
         placed.cpus = (place.strength != AffinityStrength::Free).then(|| CpuList::new(place.cpus));

@@ -26,7 +26,7 @@ const LOOK_CLOSELY_EVERY: Duration = Duration::from_millis(300);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WaitSample {
     pid: u32,
-    words: WaitsSeen,
+    counts: WaitsSeen,
 }
 
 /// State of the detection.
@@ -73,7 +73,7 @@ impl Standstill {
     /// Evaluates a sample of all ranks, which is to be reported after `patience`.
     fn look(&mut self, now: Instant, seen: &[WaitSample], patience: Duration) -> SampleResult {
         let is_same_wait = |(one, other): (&WaitSample, &WaitSample)| {
-            one.pid == other.pid && one.words.begun == other.words.begun
+            one.pid == other.pid && one.counts.begun == other.counts.begun
         };
         let mut both = self.last.iter().zip(seen);
         if seen.len() != self.last.len() || !both.all(is_same_wait) {
@@ -81,7 +81,7 @@ impl Standstill {
             self.last = seen.to_vec();
         }
         let mut both = self.last.iter().zip(seen);
-        let is_over = both.all(|(one, other)| one.words.turns != other.words.turns);
+        let is_over = both.all(|(one, other)| one.counts.turns != other.counts.turns);
         if !is_over {
             return SampleResult::Nothing;
         }
@@ -130,7 +130,7 @@ impl Daemon {
             self.standstill.next = Some(now + LOOK_EVERY);
             return;
         };
-        let wishes = seen.iter().map(|one| one.words.patience_s);
+        let wishes = seen.iter().map(|one| one.counts.patience_s);
         let patience = Duration::from_secs(wishes.max().unwrap_or(0).into());
         let shown = self.standstill.look(now, &seen, patience);
         if shown == SampleResult::Stillness && self.is_sure(now, &seen) {
@@ -147,16 +147,16 @@ impl Daemon {
             return None;
         }
         let alive = (0..).zip(&self.ranks).filter(|(_, rank)| rank.alive);
-        let words = alive.map(|(local, rank)| {
+        let counts = alive.map(|(local, rank)| {
             if rank.phase != RankPhase::InMpi {
                 return None;
             }
             let segment = self.segment_of(rank)?;
-            let words = read_words(segment, self.job.local_size(), local)?;
+            let counts = read_counts(segment, self.job.local_size(), local)?;
             let pid = rank.mpi_pid;
-            (words.patience_s != 0).then_some(WaitSample { pid, words })
+            (counts.patience_s != 0).then_some(WaitSample { pid, counts })
         });
-        words.collect()
+        counts.collect()
     }
 
     /// The segment of the program that a rank runs now.
@@ -170,7 +170,7 @@ impl Daemon {
     /// Whether a second round confirms the first, no rank is being debugged, and no other thread of a rank is
     /// working.
     fn is_sure(&mut self, now: Instant, seen: &[WaitSample]) -> bool {
-        let others = seen.iter().filter(|one| one.words.beside_others);
+        let others = seen.iter().filter(|one| one.counts.beside_others);
         let wanted: Option<Wanted> = others.flat_map(|one| wanted_by_threads(one.pid)).collect();
         let shown = wanted.map(|wanted| (now, wanted));
         let before = std::mem::replace(&mut self.standstill.shown, shown);
@@ -200,7 +200,7 @@ fn is_any_at_work(before: &Wanted, now: &Wanted, passed: Duration) -> bool {
 }
 
 /// Read, not mapped: the contents are untrusted bytes.
-fn read_words(segment: &OwnedFd, local_size: u32, local: u32) -> Option<WaitsSeen> {
+fn read_counts(segment: &OwnedFd, local_size: u32, local: u32) -> Option<WaitsSeen> {
     let mut bytes = [0; 16];
     let place = ring::layout::waits_offset(local_size, local)
         .try_into()
@@ -223,25 +223,25 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    fn seen(words: &[(u32, u32)]) -> Vec<WaitSample> {
+    fn seen(counts: &[(u32, u32)]) -> Vec<WaitSample> {
         let of = |(pid, (begun, turns)): (u32, &(u32, u32))| WaitSample {
             pid,
-            words: WaitsSeen {
+            counts: WaitsSeen {
                 patience_s: 60,
                 begun: *begun,
                 turns: *turns,
                 beside_others: false,
             },
         };
-        (1..).zip(words).map(of).collect()
+        (1..).zip(counts).map(of).collect()
     }
 
     /// Samples at these seconds; whether each is a standstill.
     fn shown(still: &mut Standstill, looks: &[(u64, &[(u32, u32)])]) -> Vec<bool> {
         let start = still.since;
-        let look = |(second, words): &(u64, &[(u32, u32)])| {
+        let look = |(second, counts): &(u64, &[(u32, u32)])| {
             let now = start + Duration::from_secs(*second);
-            still.look(now, &seen(words), PATIENCE) == SampleResult::Stillness
+            still.look(now, &seen(counts), PATIENCE) == SampleResult::Stillness
         };
         looks.iter().map(look).collect()
     }
@@ -289,7 +289,7 @@ mod tests {
         still.reported = true;
         let start = still.since;
         let later = |second| start + Duration::from_secs(second);
-        let mut look = |second, words| still.look(later(second), &seen(&[words]), PATIENCE);
+        let mut look = |second, counts| still.look(later(second), &seen(&[counts]), PATIENCE);
         assert_eq!(look(200, (1, 3)), SampleResult::Nothing);
         assert_eq!(look(300, (2, 4)), SampleResult::Nothing);
         assert_eq!(look(330, (2, 5)), SampleResult::Nothing);

@@ -53,8 +53,8 @@ pub(crate) fn serve(mut front: FrameConnection) -> u8 {
         }
         // The front is gone or has given up before the job was complete.
         Ok(None) => 0,
-        Err(NoProgram { words, code }) => {
-            NodeEvent::Broken { words, code }.put(&mut front.outbox);
+        Err(NoProgram { message, code }) => {
+            NodeEvent::Broken { message, code }.put(&mut front.outbox);
             // Fits into the socket's buffer, so one write sends it.
             let _ = front.flush();
             1
@@ -63,7 +63,7 @@ pub(crate) fn serve(mut front: FrameConnection) -> u8 {
 }
 
 fn begin(front: &mut FrameConnection) -> Result<Option<(NodeJob, DaemonResources)>, NoProgram> {
-    let broken = |words| NoProgram { words, code: 1 };
+    let broken = |message| NoProgram { message, code: 1 };
     detach()
         .map_err(describe("leave the terminal"))
         .map_err(broken)?;
@@ -85,7 +85,7 @@ fn begin(front: &mut FrameConnection) -> Result<Option<(NodeJob, DaemonResources
             _ => return Ok(None),
         }
         let received = found.notices.into_iter();
-        received.for_each(|words| NodeEvent::Notice(words).put(&mut front.outbox));
+        received.for_each(|message| NodeEvent::Notice(message).put(&mut front.outbox));
     }
     resources.spawn_context.ordered_at = front::now();
     Ok(Some((*job, resources)))

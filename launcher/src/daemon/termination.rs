@@ -147,10 +147,10 @@ impl Daemon {
     fn read_spawn_failures(&mut self) {
         let mut bytes = [0; SPAWN_FAILURE_BYTES];
         while let Ok(SPAWN_FAILURE_BYTES) = nix::unistd::read(&self.failure_pipe, &mut bytes) {
-            let (rank, words) = exec::words(bytes, &self.job);
+            let (rank, message) = exec::describe_failure(bytes, &self.job);
             let local = self.job.ranks.iter().position(|placed| placed.rank == rank);
             if let Some(rank) = local.and_then(|local| self.ranks.get_mut(local)) {
-                rank.not_started = Some(words);
+                rank.not_started = Some(message);
             }
         }
     }
@@ -360,7 +360,7 @@ impl Daemon {
     }
 
     /// Sends a message for the user.
-    pub(super) fn notice(&mut self, words: String) {
-        self.send_event(&NodeEvent::Notice(words));
+    pub(super) fn notice(&mut self, message: String) {
+        self.send_event(&NodeEvent::Notice(message));
     }
 }

@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 
 impl Daemon {
     /// Starts the program that a debugger requested, with its arguments.
-    pub(super) fn start_tool(&mut self, words: &[CString]) {
-        let Some((program, arguments)) = words.split_first() else {
+    pub(super) fn start_tool(&mut self, command: &[CString]) {
+        let Some((program, arguments)) = command.split_first() else {
             return;
         };
         match start(&self.spawn_context, program, arguments) {
@@ -35,9 +35,9 @@ fn start(
     arguments: &[CString],
 ) -> std::io::Result<u32> {
     let text = |word: &CString| OsStr::from_bytes(word.to_bytes()).to_owned();
-    let words = std::io::stderr().as_fd().try_clone_to_owned()?;
+    let output = std::io::stderr().as_fd().try_clone_to_owned()?;
     let mut command = Command::new(text(program));
-    command.args(arguments.iter().map(text)).stdout(words);
+    command.args(arguments.iter().map(text)).stdout(output);
     command.stdin(Stdio::null());
     for variable in OWN_VARIABLES {
         command.env_remove(variable);

@@ -189,12 +189,16 @@ impl QueueReader {
         if ending == spawn::ChildExit::Code(0) {
             return Ok(std::mem::take(&mut self.bytes));
         }
-        let words = String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(MOST_ERROR_BYTES)]);
-        let words = words.trim();
-        Err(match (words.strip_prefix("rmpi-queues: "), words) {
-            (Some(words), _) => words.to_owned(),
-            (None, "") => format!("rmpi-queues {}", crate::front::words_of(Some(ending)).0),
-            (None, words) => format!("rmpi-queues says: {words}"),
+        let message =
+            String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(MOST_ERROR_BYTES)]);
+        let message = message.trim();
+        Err(match (message.strip_prefix("rmpi-queues: "), message) {
+            (Some(message), _) => message.to_owned(),
+            (None, "") => format!(
+                "rmpi-queues {}",
+                crate::front::describe_exit(Some(ending)).0
+            ),
+            (None, message) => format!("rmpi-queues says: {message}"),
         })
     }
 }

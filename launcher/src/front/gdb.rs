@@ -57,8 +57,8 @@ impl Gdb {
         let search = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin"));
         let found = program::find(OsStr::new("gdb"), Path::new("/"), &search);
         found.map_err(|problem| {
-            let words = problem.words;
-            format!("--gdb: {words}; install gdb, or use another debugger")
+            let message = problem.message;
+            format!("--gdb: {message}; install gdb, or use another debugger")
         })
     }
 

@@ -3,7 +3,7 @@
 
 use super::{Front, GIVE_UP_AFTER};
 use crate::escalation::Escalation;
-use crate::failure::signal_words;
+use crate::failure::describe_signal;
 use crate::link::NodeEvent;
 use crate::shepherd::protocol::NodeLoss;
 use crate::spawn::{self, Reaped};
@@ -18,16 +18,16 @@ impl Front {
         if self.nodes.is_gone(node) {
             return;
         }
-        let words = format!("host {}: {}", self.nodes.host(node), loss.words);
+        let message = format!("host {}: {}", self.nodes.host(node), loss.message);
         if self.keep_going && self.escalation.is_none() {
             self.code.get_or_insert(loss.code);
-            self.print(&format!("{words}; the others go on"));
-            let ranks = self.nodes.send_lost(node, &words);
-            let (count, _) = self.failed.get_or_insert((0, words));
+            self.print(&format!("{message}; the others go on"));
+            let ranks = self.nodes.send_lost(node, &message);
+            let (count, _) = self.failed.get_or_insert((0, message));
             *count += ranks;
         } else {
-            let words = format!("{words}; the job is ended");
-            self.end(Escalation::failure, loss.code, &words);
+            let message = format!("{message}; the job is ended");
+            self.end(Escalation::failure, loss.code, &message);
         }
         let events = self.nodes.lost_far(node);
         events.into_iter().for_each(|event| self.hear(node, event));
@@ -50,20 +50,20 @@ impl Front {
             true => clear_up(process),
             false => end_of(process),
         };
-        let (how, code) = words_of(ending);
+        let (how, code) = describe_exit(ending);
         let role = if is_shepherd {
             "shepherd"
         } else {
             "node daemon"
         };
-        let words = format!("the {role} (pid {process}) {how}");
+        let message = format!("the {role} (pid {process}) {how}");
         if !is_last {
-            let words = format!("{words}, the job is ended");
-            self.end(Escalation::kill, code, &words);
+            let message = format!("{message}, the job is ended");
+            self.end(Escalation::kill, code, &message);
         } else if self.code.is_none() {
-            let words = format!("{words}; all ranks were killed");
-            self.print(&words);
-            self.debugger.aborting(&words);
+            let message = format!("{message}; all ranks were killed");
+            self.print(&message);
+            self.debugger.aborting(&message);
         }
         self.code.get_or_insert(code);
         for node in lost {
@@ -79,10 +79,13 @@ impl Front {
 }
 
 /// Describes the unexpected end of a daemon; returns text and exit code of the job.
-pub(crate) fn words_of(ending: Option<spawn::ChildExit>) -> (String, u8) {
+pub(crate) fn describe_exit(ending: Option<spawn::ChildExit>) -> (String, u8) {
     match ending {
         Some(spawn::ChildExit::Signal { number, .. }) => (
-            format!("was killed by signal {number} ({})", signal_words(number).0),
+            format!(
+                "was killed by signal {number} ({})",
+                describe_signal(number).0
+            ),
             u8::try_from(128 + number).unwrap_or(1),
         ),
         Some(spawn::ChildExit::Code(code)) => (format!("ended with code {code}"), 1),

@@ -21,7 +21,7 @@ pub(crate) use debugger::Processes;
 pub(crate) use files::Files;
 pub(crate) use gdb::{Gdb, RemoteTarget};
 use loss::clear_up;
-pub(crate) use loss::{wait_or_clear_up, words_of};
+pub(crate) use loss::{describe_exit, wait_or_clear_up};
 pub(crate) use nodes::{JobNode, NodeMessage, Nodes};
 pub(crate) use phases::{PhaseTimes, now};
 pub(crate) use query_server::QueryServer;
@@ -162,8 +162,8 @@ impl Front {
     }
 
     /// Prints a message on standard error.
-    pub(crate) fn print(&mut self, words: &str) {
-        self.output.print(words);
+    pub(crate) fn print(&mut self, message: &str) {
+        self.output.print(message);
     }
 
     /// Runs turns until the job is over and all output is written or given up.
@@ -221,8 +221,8 @@ impl Front {
                 }
                 FrontReadiness::Debugger => match self.debugger.take_request() {
                     Some(DebuggerRequest::Release) => self.release(),
-                    Some(DebuggerRequest::Tool(words)) => {
-                        self.order(&Order::Tool(words));
+                    Some(DebuggerRequest::Tool(message)) => {
+                        self.order(&Order::Tool(message));
                         self.nodes.flush()?;
                         // The debugger sets its breakpoint late, and reads the table there.
                         self.debugger.spawned();
@@ -343,13 +343,13 @@ impl Front {
     }
 
     /// Starts the escalation, unless it has started or the job is over; the first reason counts.
-    fn end(&mut self, escalation: impl FnOnce(Instant) -> Escalation, code: u8, words: &str) {
+    fn end(&mut self, escalation: impl FnOnce(Instant) -> Escalation, code: u8, message: &str) {
         if self.escalation.is_some() || self.is_over {
             return;
         }
-        self.print(words);
+        self.print(message);
         self.code.get_or_insert(code);
-        self.debugger.aborting(words);
+        self.debugger.aborting(message);
         // Only now: a debugger may have stopped this process for long.
         self.escalation = Some(escalation(Instant::now()));
     }
@@ -400,10 +400,10 @@ impl Front {
             self.escalation = Some(Escalation::kill(now));
             self.output_until = Some(now);
         } else {
-            let words = format!(
+            let message = format!(
                 "{signal} received, the ranks are asked to end; a second signal kills them"
             );
-            self.end(|now| Escalation::signal(signal, now), code, &words);
+            self.end(|now| Escalation::signal(signal, now), code, &message);
         }
     }
 
@@ -425,8 +425,8 @@ impl Front {
             self.code.get_or_insert(code);
             return;
         }
-        let words = format!("cannot write {name}: {reason}; the job is ended");
-        self.end(Escalation::failure, code, &words);
+        let message = format!("cannot write {name}: {reason}; the job is ended");
+        self.end(Escalation::failure, code, &message);
     }
 
     fn receive_events(&mut self, link: usize) {
@@ -457,13 +457,13 @@ impl Front {
             NodeEvent::Failed(failure) => self.failed(node, &failure),
             NodeEvent::InputTaken(bytes) => self.input.taken(bytes),
             NodeEvent::InputClosed => self.input.close(),
-            NodeEvent::Notice(words) => {
-                let words = self.of_host(node, words);
-                self.print(&words);
+            NodeEvent::Notice(message) => {
+                let message = self.of_host(node, message);
+                self.print(&message);
             }
-            NodeEvent::Remark(words) => {
+            NodeEvent::Remark(message) => {
                 if !std::mem::replace(&mut self.has_remarked, true) {
-                    self.print(&format!("{words} (said once of a job)"));
+                    self.print(&format!("{message} (said once of a job)"));
                 }
             }
             NodeEvent::Program { path, ranks } => self.debugger.found(&path, &ranks),
@@ -475,14 +475,14 @@ impl Front {
                     phases.hear(phase, Duration::from_nanos(at));
                 }
             }
-            NodeEvent::Broken { words, code } => {
-                let words = self.of_host(node, words);
-                self.end(Escalation::kill, code, &words);
+            NodeEvent::Broken { message, code } => {
+                let message = self.of_host(node, message);
+                self.end(Escalation::kill, code, &message);
             }
             NodeEvent::Stats(bytes) => {
                 let added = self.stats.as_mut().map(|stats| stats.add(&bytes));
-                if let Some(Err(words)) = added {
-                    self.print(&words);
+                if let Some(Err(message)) = added {
+                    self.print(&message);
                 }
             }
             NodeEvent::Waits(seen) => {
@@ -504,9 +504,9 @@ impl Front {
     fn started(&mut self, node: usize, started: &[(u32, u32)]) {
         if self.verbose {
             for (rank, pid) in started {
-                let words = format!("rank {rank} is process {pid}");
-                let words = self.of_host(node, words);
-                self.print(&words);
+                let message = format!("rank {rank} is process {pid}");
+                let message = self.of_host(node, message);
+                self.print(&message);
             }
         }
         self.debugger.started(node, started);
@@ -532,7 +532,7 @@ impl Front {
         match self.debugger.start_gdb() {
             Ok(true) => (),
             Ok(false) => self.release(),
-            Err(words) => self.end(Escalation::kill, 1, &words),
+            Err(message) => self.end(Escalation::kill, 1, &message),
         }
     }
 
@@ -561,29 +561,29 @@ impl Front {
             // Ranks that are being ended are not reported.
             return;
         }
-        let words = failure.on_host(self.nodes.host(node)).to_string();
+        let message = failure.on_host(self.nodes.host(node)).to_string();
         // MPI_Abort ends all ranks.
         let unsaid = failure.finalized && self.quiet;
         if self.keep_going && !unsaid && !matches!(failure.how, FailureCause::Abort { .. }) {
             self.code.get_or_insert_with(|| failure.exit_code());
             if self.failed.is_none() {
-                self.print(&format!("{words}; the others go on"));
+                self.print(&format!("{message}; the others go on"));
             }
             let order = Order::Lost {
                 ranks: vec![StridedRanks::of(failure.rank)],
-                why: words.clone(),
+                why: message.clone(),
             };
             self.order(&order);
-            let (count, _) = self.failed.get_or_insert((0, words));
+            let (count, _) = self.failed.get_or_insert((0, message));
             *count += 1;
             return;
         }
         if !failure.finalized {
-            return self.end(Escalation::failure, failure.exit_code(), &words);
+            return self.end(Escalation::failure, failure.exit_code(), &message);
         }
         if self.code.is_none() {
             if !self.quiet {
-                self.print(&words);
+                self.print(&message);
             }
             self.code = Some(failure.exit_code());
         }
@@ -605,11 +605,11 @@ impl Front {
             (0, killed) => self.print(&format!("killed {}", ranks(killed))),
             (signalled, 0) => self.print(&format!("ended the remaining {}", ranks(signalled))),
             (signalled, killed) => {
-                let words = format!(
+                let message = format!(
                     "ended the remaining {}, {killed} of them with SIGKILL",
                     ranks(signalled)
                 );
-                self.print(&words);
+                self.print(&message);
             }
         }
         if gone.leftovers > 0 {
@@ -665,17 +665,17 @@ impl Front {
         is_ready
             .iter()
             .chain(&wrong)
-            .for_each(|words| self.print(words));
+            .for_each(|message| self.print(message));
         if !wrong.is_empty() {
             self.code.get_or_insert(1);
         }
     }
 
     /// Prefixes a daemon's message with its host where there are several.
-    fn of_host(&self, node: usize, words: String) -> String {
+    fn of_host(&self, node: usize, message: String) -> String {
         match self.nodes.count() {
-            1 => words,
-            _ => format!("host {}: {words}", self.nodes.host(node)),
+            1 => message,
+            _ => format!("host {}: {message}", self.nodes.host(node)),
         }
     }
 }

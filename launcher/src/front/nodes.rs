@@ -109,8 +109,9 @@ impl JobNode {
                 Ok(None) => break,
                 Err(Garbled) => {
                     self.is_garbled = true;
-                    let words = "its node daemon speaks another language: installations are mixed";
-                    messages.push(NodeMessage::Lost(lost(words)));
+                    let message =
+                        "its node daemon speaks another language: installations are mixed";
+                    messages.push(NodeMessage::Lost(lost(message)));
                     break;
                 }
             }
@@ -168,9 +169,9 @@ impl NodeCounts {
     }
 }
 
-fn lost(words: &str) -> NodeLoss {
+fn lost(message: &str) -> NodeLoss {
     NodeLoss {
-        words: words.to_owned(),
+        message: message.to_owned(),
         code: 1,
     }
 }
@@ -845,11 +846,11 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_nodes_say_is_taken_and_their_ends_are_told_once(
-            words in proptest::collection::vec((0..6u32, word(), any::<u8>()), 0..60),
+            message in proptest::collection::vec((0..6u32, word(), any::<u8>()), 0..60),
         ) {
             let (mut nodes, mut shepherd) = over_hosts(4);
             let mut ends = 0;
-            for (node, bytes, kind) in words {
+            for (node, bytes, kind) in message {
                 let out = &mut shepherd.outbox;
                 match kind % 8 {
                     0 => UpMessage::Lost(node % 4, lost("lost")).put(out),

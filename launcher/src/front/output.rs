@@ -99,13 +99,13 @@ impl OutputWriter {
     }
 
     /// Queues a message of the launcher for standard error.
-    pub(crate) fn print(&mut self, words: &str) {
+    pub(crate) fn print(&mut self, message: &str) {
         let end = if std::mem::take(&mut self.error_line_open) {
             "\n"
         } else {
             ""
         };
-        let bytes = format!("{end}rmpiexec: {words}\n").into_bytes();
+        let bytes = format!("{end}rmpiexec: {message}\n").into_bytes();
         self.put(OutputPiece {
             stream: OutputStream::Err,
             file_of: None,

@@ -81,8 +81,8 @@ impl QueryServer {
             let door = PollFd::new(self.listener.as_fd(), PollFlags::POLLIN);
             return vec![(QueryReadiness::Listener, door)];
         };
-        let words = PollFd::new(client.connection.reading(), PollFlags::POLLIN);
-        let mut poll_fds = vec![(QueryReadiness::Client, words)];
+        let message = PollFd::new(client.connection.reading(), PollFlags::POLLIN);
+        let mut poll_fds = vec![(QueryReadiness::Client, message)];
         if !client.connection.is_flushed() {
             let room = PollFd::new(client.connection.writing(), PollFlags::POLLOUT);
             poll_fds.push((QueryReadiness::Client, room));

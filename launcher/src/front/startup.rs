@@ -61,9 +61,9 @@ impl<'a, T> HostReplies<'a, T> {
     }
 
     /// Records this error for all hosts without a reply.
-    fn give_up(&mut self, words: &str) {
+    fn give_up(&mut self, message: &str) {
         let missing = self.all.iter_mut().filter(|answer| answer.is_none());
-        missing.for_each(|answer| *answer = Some(Err((words.to_owned(), 1))));
+        missing.for_each(|answer| *answer = Some(Err((message.to_owned(), 1))));
     }
 
     pub(crate) fn are_complete(&self) -> bool {
@@ -89,7 +89,7 @@ impl<'a, T> HostReplies<'a, T> {
         };
         let code = *code;
         let line =
-            |((words, _), hosts): &(Problem, Vec<&str>)| format!("{}: {words}", named(hosts));
+            |((message, _), hosts): &(Problem, Vec<&str>)| format!("{}: {message}", named(hosts));
         let mut lines: Vec<String> = problems.iter().map(line).collect();
         let failed = total - good.len();
         let is_are = if failed == 1 { "is" } else { "are" };
@@ -157,12 +157,12 @@ impl<'a> StartupWait<'a> {
             eprintln!("rmpiexec: waiting for {}", named(missing));
         }
         if let Some((_, limit)) = self.until.filter(|(until, _)| *until <= now) {
-            let words = format!(
+            let message = format!(
                 "the time of {} s is over, and {} not ready; nothing was started",
                 limit.as_secs_f64(),
                 are(missing)
             );
-            return Err(stop(words, super::TIMEOUT_CODE));
+            return Err(stop(message, super::TIMEOUT_CODE));
         }
         self.handle_signals()
     }
@@ -197,9 +197,9 @@ fn are(missing: &[&str]) -> String {
     format!("{} {verb}", named(missing))
 }
 
-fn stop(words: String, code: u8) -> StartFailure {
+fn stop(message: String, code: u8) -> StartFailure {
     StartFailure {
-        lines: vec![words],
+        lines: vec![message],
         code,
     }
 }
@@ -221,7 +221,7 @@ pub(crate) fn receive_facts(
         match word {
             UpMessage::Here(node, facts) => replies.record(node as usize, Ok(facts)),
             UpMessage::Lost(node, loss) => {
-                replies.record(node as usize, Err((loss.words, loss.code)))
+                replies.record(node as usize, Err((loss.message, loss.code)))
             }
             UpMessage::Ended(node) => replies.record(node as usize, Err(ended())),
             // No daemon sends events before it has its part.
@@ -239,11 +239,11 @@ pub(crate) fn receive_ready(
     while let Some((node, message)) = nodes.take(0)? {
         match message {
             NodeMessage::Event(NodeEvent::Ready) => replies.record(node, Ok(())),
-            NodeMessage::Event(NodeEvent::Broken { words, code }) => {
-                replies.record(node, Err((words, code)));
+            NodeMessage::Event(NodeEvent::Broken { message, code }) => {
+                replies.record(node, Err((message, code)));
             }
             NodeMessage::Lost(loss) if !nodes.is_gone(node) => {
-                replies.record(node, Err((loss.words, loss.code)));
+                replies.record(node, Err((loss.message, loss.code)));
             }
             NodeMessage::Event(_) | NodeMessage::Lost(_) => (),
         }

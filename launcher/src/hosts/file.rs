@@ -360,7 +360,8 @@ mod tests {
 
     /// The hosts of a file as short text.
     fn hosts(text: &str) -> String {
-        let listed = read("F", text.as_bytes()).unwrap_or_else(|words| panic!("{text}: {words}"));
+        let listed =
+            read("F", text.as_bytes()).unwrap_or_else(|message| panic!("{text}: {message}"));
         listed
             .hosts
             .iter()
@@ -521,9 +522,9 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_file_line_and_column() {
-        for (text, words) in WRONG {
+        for (text, message) in WRONG {
             let options = refused(text);
-            assert!(options.contains(words), "{text}: {options}");
+            assert!(options.contains(message), "{text}: {options}");
         }
     }
 
@@ -540,10 +541,10 @@ mod tests {
         }
 
         #[test]
-        fn any_lines_of_such_words_are_answered(words in proptest::collection::vec(word(), 0..30)) {
-            match read("F", words.concat().as_bytes()) {
+        fn any_lines_of_such_words_are_answered(message in proptest::collection::vec(word(), 0..30)) {
+            match read("F", message.concat().as_bytes()) {
                 Ok(listed) => prop_assert!(!listed.hosts.is_empty()),
-                Err(words) => prop_assert!(words.starts_with('F')),
+                Err(message) => prop_assert!(message.starts_with('F')),
             }
         }
 

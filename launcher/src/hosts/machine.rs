@@ -57,7 +57,7 @@ impl ColocatedRanks {
     }
 
     /// Describes them; the text follows the number of a host's own ranks.
-    pub(crate) fn words(self) -> String {
+    pub(crate) fn describe(self) -> String {
         match self.ranks() {
             0 => String::new(),
             number => format!(
@@ -147,7 +147,7 @@ pub(crate) fn slots(hosts: &[JobHost], machines: &[&HostMachine], cores: &[u32])
 }
 
 /// Describes which hosts are one machine, for the user.
-pub(crate) fn words(names: &[String], machines: &[&HostMachine]) -> Vec<String> {
+pub(crate) fn describe_shared(names: &[String], machines: &[&HostMachine]) -> Vec<String> {
     let alike = MachineIndex::of(machines);
     let mut listed = vec![false; names.len()];
     let mut lines = Vec::new();
@@ -209,13 +209,13 @@ mod tests {
         let (first, third, fourth) = ([0, 5, 7], [2, 0, 7], [0, 0, 7]);
         let alone = [0, 0, 0];
         assert_eq!(counted, [first, alone, third, fourth, alone, alone, alone]);
-        assert_eq!(beside[0].words(), ", beside 12 ranks of other hosts,");
-        assert_eq!(beside[1].words(), "");
+        assert_eq!(beside[0].describe(), ", beside 12 ranks of other hosts,");
+        assert_eq!(beside[1].describe(), "");
         let names = ["a", "b", "c", "d", "e", "f", "g"].map(String::from);
-        let words = words(&names, &all(&machines));
-        assert_eq!(words.len(), 1, "{words:?}");
-        assert!(words[0].starts_with("hosts a, c, d are one machine: they may"));
-        let two = super::words(&names[..2], &all(&[machine("x", &[0]), machine("x", &[0])]));
+        let message = describe_shared(&names, &all(&machines));
+        assert_eq!(message.len(), 1, "{message:?}");
+        assert!(message[0].starts_with("hosts a, c, d are one machine: they may"));
+        let two = describe_shared(&names[..2], &all(&[machine("x", &[0]), machine("x", &[0])]));
         assert_eq!(
             two,
             ["hosts a, b are one machine: their ranks share out its CPUs"]

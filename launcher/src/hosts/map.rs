@@ -167,7 +167,10 @@ fn places_of(request: &JobRequest, hosts: &JobHosts, topology: &CpuTopology) -> 
         .collect();
     let mut line = |((rank, host), app): ((u32, &u32), usize)| {
         let place: RankAffinity = places[*host as usize].next()?;
-        let (program, words) = (request.apps[app].program.display(), place.words(topology));
+        let (program, words) = (
+            request.apps[app].program.display(),
+            place.describe(topology),
+        );
         let name = hosts.list[*host as usize].label();
         Some(format!("rank {rank} of {program} on {name} {words}"))
     };

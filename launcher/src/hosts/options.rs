@@ -122,10 +122,10 @@ mod tests {
         assert_eq!(read("2,7.5"), Ok((2000, 7500)));
         assert_eq!(Heartbeat::read("1"), Ok(Heartbeat::default()));
         for text in ["", "0", "-1", "x", "1,", "1,2,3", "nan", "inf", "1e9"] {
-            let words = read(text).unwrap_err();
+            let message = read(text).unwrap_err();
             assert!(
-                words.contains("expected one or two numbers of seconds from 0.01"),
-                "{words}"
+                message.contains("expected one or two numbers of seconds from 0.01"),
+                "{message}"
             );
         }
         assert!(

@@ -96,8 +96,8 @@ impl JobHosts {
         let own = |slots: &u32| self.per_host.unwrap_or(*slots);
         let mut large = self.list.iter().zip(slots.iter().map(own));
         let large = large.find(|(_, slots)| *slots > MAX_LOCAL_RANKS);
-        let words = large.and_then(|(host, slots)| beyond(host, slots));
-        Err(UsageError(words.unwrap_or_else(|| {
+        let message = large.and_then(|(host, slots)| beyond(host, slots));
+        Err(UsageError(message.unwrap_or_else(|| {
             format!("the programs have {total} ranks together, and their hosts hold at most {most}; start fewer ranks")
         })))
     }
@@ -107,8 +107,8 @@ impl JobHosts {
         let mut crowd = None;
         for ((host, slots), load) in self.list.iter().zip(slots).zip(loads) {
             let (name, slots) = (&host.name, self.per_host.unwrap_or(*slots).max(1));
-            if let Some(words) = beyond(host, *load) {
-                return Err(UsageError(words));
+            if let Some(message) = beyond(host, *load) {
+                return Err(UsageError(message));
             }
             if *load <= slots {
                 continue;
@@ -153,8 +153,8 @@ pub(super) mod tests {
     use crate::cli::{JobLimits, JobRequest, Parsed, UsageError, parse};
 
     fn request(line: &str) -> JobRequest {
-        let words = line.split_whitespace().map(Into::into).collect();
-        match parse(words, JobLimits { cpus: 2, nodes: 1 }) {
+        let message = line.split_whitespace().map(Into::into).collect();
+        match parse(message, JobLimits { cpus: 2, nodes: 1 }) {
             Ok(Parsed::Run(request)) => *request,
             other => panic!("{line}: {other:?}"),
         }
@@ -171,12 +171,12 @@ pub(super) mod tests {
             .collect();
         match request.with_slots(&slots) {
             Ok(()) => Ok(request),
-            Err(UsageError(words)) => Err(words),
+            Err(UsageError(message)) => Err(message),
         }
     }
 
     fn dealt(line: &str) -> (Vec<u32>, Vec<u32>) {
-        let request = settled(line).unwrap_or_else(|words| panic!("{line}: {words}"));
+        let request = settled(line).unwrap_or_else(|message| panic!("{line}: {message}"));
         let ranks = request.apps.iter().map(|app| app.ranks).collect();
         (ranks, request.hosts.unwrap().rank_hosts)
     }
@@ -246,19 +246,19 @@ pub(super) mod tests {
 
     #[test]
     fn what_a_host_cannot_hold_is_refused_with_its_name() {
-        let words = settled("--host a:2000 ./x").unwrap_err();
+        let message = settled("--host a:2000 ./x").unwrap_err();
         let expected =
             "host a would get 2000 ranks, and one host holds at most 1024; name more hosts";
-        assert!(words.starts_with(expected), "{words}");
-        let words = settled("--host a:600 ./x : --host a:600 ./y").unwrap_err();
-        assert!(words.contains("host a would get 1200 ranks"), "{words}");
-        let words = settled("--host a:2000,b -n 1500 ./x").unwrap_err();
+        assert!(message.starts_with(expected), "{message}");
+        let message = settled("--host a:600 ./x : --host a:600 ./y").unwrap_err();
+        assert!(message.contains("host a would get 1200 ranks"), "{message}");
+        let message = settled("--host a:2000,b -n 1500 ./x").unwrap_err();
         let expected = "host a would get 1500 ranks, and one host holds at most 1024; name more hosts, give this one fewer";
-        assert!(words.starts_with(expected), "{words}");
-        let words = settled("--host a,b:2 -n 4 --map-by slot:NOOVERSUBSCRIBE ./x").unwrap_err();
+        assert!(message.starts_with(expected), "{message}");
+        let message = settled("--host a,b:2 -n 4 --map-by slot:NOOVERSUBSCRIBE ./x").unwrap_err();
         assert!(
-            words.starts_with("host a would get 2 ranks and has 1 slot, and NOOVERSUBSCRIBE"),
-            "{words}"
+            message.starts_with("host a would get 2 ranks and has 1 slot, and NOOVERSUBSCRIBE"),
+            "{message}"
         );
     }
 
@@ -275,30 +275,33 @@ pub(super) mod tests {
         assert_eq!(stay("--host localhost:*,n1.lab:* ./x"), Ok((false, 3)));
         assert_eq!(stay("--host localhost,n1 ./x"), Ok((true, 0)));
         assert_eq!(stay("./x"), Ok((false, 2)));
-        let words = stay("--host localhost:1000,n1.lab:1000 ./x").unwrap_err().0;
+        let message = stay("--host localhost:1000,n1.lab:1000 ./x").unwrap_err().0;
         assert!(
-            words.contains("one machine holds at most 1024 ranks"),
-            "{words}"
+            message.contains("one machine holds at most 1024 ranks"),
+            "{message}"
         );
     }
 
     #[test]
     fn sharing_of_slots_is_remarked_in_a_report() {
         let remark = |line: &str| settled(line).unwrap().remarks;
-        let words = "there are more ranks than slots; host a, which has 1 slot, gets 2 ranks";
-        assert_eq!(remark("--report --host a,b -n 3 ./x"), [words]);
+        let message = "there are more ranks than slots; host a, which has 1 slot, gets 2 ranks";
+        assert_eq!(remark("--report --host a,b -n 3 ./x"), [message]);
         assert!(remark("--host a,b -n 3 ./x").is_empty());
         assert!(remark("--report --host a,b -n 2 ./x").is_empty());
     }
 
     #[test]
     fn what_is_asked_of_single_ranks_is_checked_when_their_number_is_known() {
-        let words = settled("--host a,b:2 --stdin 3 ./x").unwrap_err();
-        assert!(words.contains("expected a number from 0 to 2"), "{words}");
-        let words = settled("--host a,b:2 --gdb 3 ./x").unwrap_err();
+        let message = settled("--host a,b:2 --stdin 3 ./x").unwrap_err();
         assert!(
-            words.contains("there is no rank 3: the job has 3"),
-            "{words}"
+            message.contains("expected a number from 0 to 2"),
+            "{message}"
+        );
+        let message = settled("--host a,b:2 --gdb 3 ./x").unwrap_err();
+        assert!(
+            message.contains("there is no rank 3: the job has 3"),
+            "{message}"
         );
         assert_eq!(
             settled("--host a,b:2 --gdb all ./x").map(|request| request.gdb),

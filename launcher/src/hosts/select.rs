@@ -297,7 +297,7 @@ mod tests {
     }
 
     fn good(file: &str, programs: &[&str]) -> String {
-        selected(file, programs).unwrap_or_else(|words| panic!("{file} {programs:?}: {words}"))
+        selected(file, programs).unwrap_or_else(|message| panic!("{file} {programs:?}: {message}"))
     }
 
     #[test]
@@ -330,22 +330,25 @@ mod tests {
 
     #[test]
     fn a_name_that_is_not_in_the_file_is_named() {
-        let words = selected("a\nb\nc\nd\ne\nf\n", &["a,x"]).unwrap_err();
+        let message = selected("a\nb\nc\nd\ne\nf\n", &["a,x"]).unwrap_err();
         let expected = "--host x: no such host in F, which names a, b, c, d, e and 1 more; with a list of hosts --host selects";
-        assert!(words.starts_with(expected), "{words}");
+        assert!(message.starts_with(expected), "{message}");
     }
 
     #[test]
     fn what_is_wrong_is_told_with_the_character() {
-        let words = selected("", &["a,b:x"]).unwrap_err();
+        let message = selected("", &["a,b:x"]).unwrap_err();
         let expected =
             "--host a,b:x: at character 5: `x` is no number of slots; expected a number from 1";
-        assert_eq!(words, expected);
-        let words = selected("", &["a,,b"]).unwrap_err();
-        assert_eq!(words, "--host a,,b: at character 3: expected a host's name");
-        let words = selected("", &["me@a,you@a"]).unwrap_err();
+        assert_eq!(message, expected);
+        let message = selected("", &["a,,b"]).unwrap_err();
         assert_eq!(
-            words,
+            message,
+            "--host a,,b: at character 3: expected a host's name"
+        );
+        let message = selected("", &["me@a,you@a"]).unwrap_err();
+        assert_eq!(
+            message,
             "--host: a is named with two users, me and you; expected one"
         );
         assert!(
@@ -357,9 +360,9 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_read_is_named() {
-        let words = listed(Path::new("/no/hosts")).unwrap_err();
+        let message = listed(Path::new("/no/hosts")).unwrap_err();
         assert_eq!(
-            words,
+            message,
             "host file /no/hosts: cannot be read: no such file or directory"
         );
         assert!(

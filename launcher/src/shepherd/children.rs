@@ -65,8 +65,8 @@ pub(super) struct Children {
 
 impl Children {
     /// Starts a remote shell.
-    pub(super) fn start(&mut self, number: usize, words: &[String]) -> Result<(), ShellExit> {
-        let shell = spawn(words)?;
+    pub(super) fn start(&mut self, number: usize, arguments: &[String]) -> Result<(), ShellExit> {
+        let shell = spawn(arguments)?;
         let shell =
             ChildConnection::new(Some(shell.pid), shell.connection, Some(shell.stderr_pipe));
         self.running.insert(number, shell);
@@ -74,8 +74,12 @@ impl Children {
     }
 
     /// Starts the step with these bytes as its standard input.
-    pub(super) fn start_step(&mut self, words: &[String], input: &[u8]) -> Result<(), ShellExit> {
-        self.step = Some(StepCommand::start(words, input)?);
+    pub(super) fn start_step(
+        &mut self,
+        arguments: &[String],
+        input: &[u8],
+    ) -> Result<(), ShellExit> {
+        self.step = Some(StepCommand::start(arguments, input)?);
         Ok(())
     }
 
@@ -210,7 +214,7 @@ impl Children {
         let has_reason = self
             .step
             .as_ref()
-            .is_none_or(|step| !step.words().is_empty());
+            .is_none_or(|step| !step.last_lines().is_empty());
         let is_done = |(number, shell): &(&usize, &ChildConnection)| match (shell.pid, shell.closed)
         {
             (Some(pid), Some(_)) => self.ended.contains_key(&pid),
@@ -231,7 +235,7 @@ impl Children {
             None => self
                 .step
                 .as_ref()
-                .map(StepCommand::words)
+                .map(StepCommand::last_lines)
                 .unwrap_or_default(),
         };
         let closed = ShellExit {
@@ -351,9 +355,9 @@ pub(super) struct Spawned {
 }
 
 /// Starts a process that is killed when this one ends.
-pub(super) fn spawn(words: &[String]) -> Result<Spawned, ShellExit> {
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
+pub(super) fn spawn(arguments: &[String]) -> Result<Spawned, ShellExit> {
+    let mut command = Command::new(&arguments[0]);
+    command.args(&arguments[1..]);
     command.stdin(Stdio::piped());
     command.stdout(Stdio::piped());
     command.stderr(Stdio::piped());
@@ -396,10 +400,10 @@ impl ChildConnection {
     /// The streams to poll for input.
     fn reading(&self) -> impl Iterator<Item = (ShellStream, BorrowedFd<'_>)> {
         let is_open = self.closed.is_none();
-        let words = is_open.then(|| (ShellStream::Messages, self.connection.reading()));
+        let messages = is_open.then(|| (ShellStream::Messages, self.connection.reading()));
         let stderr_pipe = self.stderr_pipe.as_ref();
         let stderr_pipe = stderr_pipe.map(|end| (ShellStream::Stderr, end.as_fd()));
-        words.into_iter().chain(stderr_pipe)
+        messages.into_iter().chain(stderr_pipe)
     }
 
     fn read_stderr_pipe(&mut self, scratch: &mut [u8]) {

@@ -86,8 +86,8 @@ pub(crate) fn serve_in_step() -> u8 {
     let joined = take_standard_streams().map_err(|error| cause(&error));
     match joined.and_then(|(from, _)| join::join(from)) {
         Ok((connection, listener)) => run_greeted(connection, listener),
-        Err(words) => {
-            eprintln!("rmpiexec: host {}: {words}", front::host());
+        Err(message) => {
+            eprintln!("rmpiexec: host {}: {message}", front::host());
             1
         }
     }
@@ -327,7 +327,7 @@ impl Shepherd {
             }
             Ok(None) => (),
             Err(error) => self.tree.daemon_ended(Some(NodeLoss {
-                words: format!(
+                message: format!(
                     "cannot start a node daemon: {}",
                     error.desc().to_lowercase()
                 ),
@@ -395,10 +395,10 @@ impl Shepherd {
     }
 
     fn flush_above(&mut self) -> Result<(), Disconnected> {
-        let words = self.tree.above();
-        if self.is_watched && !words.is_empty() {
+        let bytes = self.tree.above();
+        if self.is_watched && !bytes.is_empty() {
             // `srun` may buffer output up to the next newline.
-            UpMessage::Line.put(words);
+            UpMessage::Line.put(bytes);
         }
         self.above.outbox.take(self.tree.above());
         self.above.flush().map(|_| ())
@@ -561,10 +561,10 @@ fn print_line(line: &str) {
 fn loss(pid: u32, ending: Option<spawn::ChildExit>) -> Option<NodeLoss> {
     let (how, code) = match ending {
         Some(spawn::ChildExit::Code(0)) => return None,
-        ending => front::words_of(ending),
+        ending => front::describe_exit(ending),
     };
     Some(NodeLoss {
-        words: format!("its node daemon (pid {pid}) {how}; its ranks were killed"),
+        message: format!("its node daemon (pid {pid}) {how}; its ranks were killed"),
         code,
     })
 }

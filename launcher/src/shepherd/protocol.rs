@@ -104,7 +104,7 @@ pub(crate) struct RemoteShell {
     /// The remote shell and its options, without the host. Empty: `ssh` with default options.
     pub(crate) line: Vec<String>,
     /// The command follows the host's name as separate arguments, not as one line for a shell.
-    pub(crate) takes_words: bool,
+    pub(crate) takes_arguments: bool,
     /// Path of `rmpiexec` there.
     pub(crate) program: String,
     /// The host that calls the remote shell; empty: the front's.
@@ -143,7 +143,7 @@ pub(crate) struct HostFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeLoss {
     /// Message that follows the host's name and a colon.
-    pub(crate) words: String,
+    pub(crate) message: String,
     /// Exit code of the job.
     pub(crate) code: u8,
 }
@@ -332,7 +332,7 @@ mod tests {
             in_step: true,
             shell: RemoteShell {
                 line: vec!["ssh".into()],
-                takes_words: false,
+                takes_arguments: false,
                 program: "/opt/bin/rmpiexec".into(),
                 from: "n3".into(),
             },
@@ -358,7 +358,7 @@ mod tests {
             },
         };
         let loss = NodeLoss {
-            words: "is gone".into(),
+            message: "is gone".into(),
             code: 1,
         };
         let ups = [

@@ -12,7 +12,7 @@ impl RemoteShell {
     /// The command that starts a shepherd on a host.
     pub(crate) fn command(&self, target: &RemoteHost) -> Vec<String> {
         let mut words = self.to(target);
-        match self.takes_words {
+        match self.takes_arguments {
             true => words.extend([self.program.clone(), OPTION.to_owned()]),
             false => words.push(format!("exec {} {OPTION}", quoted(&self.program))),
         }
@@ -187,7 +187,7 @@ mod tests {
     fn shell(line: &[&str], program: &str) -> RemoteShell {
         RemoteShell {
             line: line.iter().map(|word| (*word).to_owned()).collect(),
-            takes_words: false,
+            takes_arguments: false,
             program: program.into(),
             from: String::new(),
         }

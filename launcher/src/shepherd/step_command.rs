@@ -31,12 +31,12 @@ pub(super) struct StepCommand {
 
 impl StepCommand {
     /// Starts it with these bytes as its standard input.
-    pub(super) fn start(words: &[String], input: &[u8]) -> Result<Self, ShellExit> {
+    pub(super) fn start(arguments: &[String], input: &[u8]) -> Result<Self, ShellExit> {
         let Spawned {
             pid,
             mut connection,
             stderr_pipe,
-        } = spawn(words)?;
+        } = spawn(arguments)?;
         connection.outbox.extend_from_slice(input);
         Ok(Self {
             pid: Some(pid),
@@ -120,7 +120,7 @@ impl StepCommand {
     }
 
     /// The last lines of its output.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn last_lines(&self) -> String {
         self.kept.join("\n")
     }
 
@@ -148,8 +148,8 @@ mod tests {
     #[test]
     fn it_reads_its_input_and_its_lines_are_heard_whole() {
         let script = "cat >&2; printf 'a\\nb' >&2; sleep 0.1; printf 'c\\nend' >&2";
-        let words = ["sh", "-c", script].map(str::to_owned);
-        let mut command = StepCommand::start(&words, b"the call\n").unwrap();
+        let arguments = ["sh", "-c", script].map(str::to_owned);
+        let mut command = StepCommand::start(&arguments, b"the call\n").unwrap();
         let (mut lines, mut scratch) = (Vec::new(), [0; 64]);
         let until = Instant::now() + Duration::from_secs(20);
         while command.stderr_pipe.is_some() {
@@ -161,6 +161,6 @@ mod tests {
         }
         assert_eq!(lines, ["the call", "a", "bc"]);
         lines.into_iter().for_each(|line| command.keep_line(line));
-        assert_eq!(command.words(), "a\nbc");
+        assert_eq!(command.last_lines(), "a\nbc");
     }
 }

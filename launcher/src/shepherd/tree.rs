@@ -422,12 +422,12 @@ impl ShepherdTree {
                 self.handle_messages(number);
             }
             Greeting::Other(release) => {
-                let words = shell::other_release(&self.shell, &release);
-                self.give_up(number, &words);
+                let message = shell::other_release(&self.shell, &release);
+                self.give_up(number, &message);
             }
             Greeting::TooMuch => {
-                let words = shell::not_a_shepherd(&self.shell);
-                self.give_up(number, &words);
+                let message = shell::not_a_shepherd(&self.shell);
+                self.give_up(number, &message);
             }
         }
     }
@@ -438,8 +438,8 @@ impl ShepherdTree {
                 Ok(Some(word)) => self.forward_up(number, &word),
                 Ok(None) => break,
                 Err(Garbled) => {
-                    let words = "lost: it says what no shepherd of this release says".to_owned();
-                    return self.give_up(number, &words);
+                    let message = "lost: it says what no shepherd of this release says".to_owned();
+                    return self.give_up(number, &message);
                 }
             }
         }
@@ -476,12 +476,12 @@ impl ShepherdTree {
                 child.state = ChildState::Due(now + TRY_AGAIN_AFTER * (1 << (child.tries - 1)));
             }
             ChildState::Starting => {
-                let words = closed.why_no_start(&self.shell);
-                self.drop_child(number, &words);
+                let message = closed.why_no_start(&self.shell);
+                self.drop_child(number, &message);
             }
             ChildState::Here => {
-                let words = closed.why_gone();
-                self.drop_child(number, &words);
+                let message = closed.why_gone();
+                self.drop_child(number, &message);
             }
             ChildState::Expected(_)
             | ChildState::Due(_)
@@ -492,25 +492,25 @@ impl ShepherdTree {
         }
     }
 
-    fn give_up(&mut self, number: usize, words: &str) {
-        self.drop_child(number, words);
+    fn give_up(&mut self, number: usize, message: &str) {
+        self.drop_child(number, message);
         self.dropped.push(number);
     }
 
     /// Drops a child, and reports all its nodes as lost.
-    fn drop_child(&mut self, number: usize, words: &str) {
+    fn drop_child(&mut self, number: usize, message: &str) {
         let child = &mut self.children[number];
         child.state = ChildState::Gone;
         child.contact = PeerLink::default();
         let open = std::mem::take(&mut child.open);
         let (first, name) = (child.target.node, child.target.name.clone());
         for node in open.into_keys() {
-            let words = if node == first {
-                words.to_owned()
+            let message = if node == first {
+                message.to_owned()
             } else {
-                format!("lost, since it was reached through {name}: {words}")
+                format!("lost, since it was reached through {name}: {message}")
             };
-            self.send_up(&UpMessage::Lost(node, NodeLoss { words, code: 1 }));
+            self.send_up(&UpMessage::Lost(node, NodeLoss { message, code: 1 }));
         }
     }
 
@@ -547,11 +547,11 @@ impl ShepherdTree {
             ChildState::Starting => {
                 child.contact.silent += passed;
                 if child.contact.silent >= pace.first_message_timeout {
-                    let words = format!(
+                    let message = format!(
                         "cannot be reached: no answer for {} s; the remote shell hangs, or a shell's start file waits for input",
                         pace.first_message_timeout.as_secs_f64()
                     );
-                    self.give_up(number, &words);
+                    self.give_up(number, &message);
                 }
             }
             ChildState::Here => {
@@ -559,11 +559,11 @@ impl ShepherdTree {
                     DownMessage::Beat.put(&mut child.contact.outbox);
                 }
                 if child.contact.silent >= pace.dead_after {
-                    let words = format!(
+                    let message = format!(
                         "lost: it has said nothing for {} s, so it is down, frozen or cut off",
                         pace.dead_after.as_secs_f64()
                     );
-                    self.give_up(number, &words);
+                    self.give_up(number, &message);
                 }
             }
             ChildState::Ending(until) if until <= now => {

@@ -85,7 +85,7 @@ fn begin(nodes: u32) -> ShepherdConfig {
         step: None,
         in_step: false,
         shell: RemoteShell {
-            takes_words: false,
+            takes_arguments: false,
             line: Vec::new(),
             program: "rmpiexec".into(),
             from: String::new(),
@@ -313,7 +313,7 @@ impl World {
                 self.hosts[host].frozen_until = self.now + Duration::from_secs(seconds);
             }
             (Fault::DaemonKilled, Life::Running(tree)) => tree.daemon_ended(Some(NodeLoss {
-                words: "daemon".into(),
+                message: "daemon".into(),
                 code: 137,
             })),
             (Fault::DaemonKilled, Life::Configuring(_)) => (),
@@ -405,7 +405,7 @@ impl World {
                     assert_eq!(self.received[&node], (true, None), "node {node}");
                 }
                 UpMessage::Ended(node) => self.end_of(node, Ok(())),
-                UpMessage::Lost(node, loss) => self.end_of(node, Err(loss.words)),
+                UpMessage::Lost(node, loss) => self.end_of(node, Err(loss.message)),
                 UpMessage::Beat | UpMessage::Line => (),
             }
         }
@@ -559,7 +559,7 @@ fn whoever_dies_is_told_once_and_nobody_else_is_lost() {
                     struck.contains(&(other as usize + 1))
                         && end
                             .as_ref()
-                            .is_err_and(|words| words.contains(&format!("through n{other}:")))
+                            .is_err_and(|message| message.contains(&format!("through n{other}:")))
                 });
             assert!(
                 end.is_ok() || may_be_lost,

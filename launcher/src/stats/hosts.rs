@@ -92,12 +92,12 @@ pub(super) fn table(job: &Job) -> Vec<String> {
     }
     let mut lines = vec![String::new()];
     lines.extend(aligned(&rows));
-    lines.extend(between_in_words(job));
+    lines.extend(describe_host_traffic(job));
     lines
 }
 
 /// Describes the traffic between hosts as a share of all; `None` with a single host.
-pub(super) fn between_in_words(job: &Job) -> Option<String> {
+pub(super) fn describe_host_traffic(job: &Job) -> Option<String> {
     if !job.hosts.are_several() {
         return None;
     }

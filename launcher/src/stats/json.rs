@@ -92,7 +92,7 @@ fn rank(rank: &RankStats) -> String {
         RankOutcome::Left => "\"exit\"".to_owned(),
         RankOutcome::SoFar => "null".to_owned(),
         RankOutcome::Killed(signal) => {
-            quoted(&crate::failure::signal_words(signal.cast_signed()).0)
+            quoted(&crate::failure::describe_signal(signal.cast_signed()).0)
         }
     };
     let of = |name: &str, traffic: Option<Traffic>| {

@@ -47,7 +47,7 @@ pub(crate) struct Stats {
     left: File,
     /// Preloaded libraries, the outermost first.
     tools: Vec<PathBuf>,
-    words: bool,
+    message: bool,
     table: Option<StatsFile>,
     plot: Option<StatsFile>,
 }
@@ -125,7 +125,7 @@ impl Stats {
             hosts: RankHosts::default(),
             left,
             tools,
-            words: request.stats == Some(StatsPlace::Words) || !has_report,
+            message: request.stats == Some(StatsPlace::Words) || !has_report,
             table,
             plot,
         }))
@@ -208,7 +208,7 @@ impl Stats {
         if let Some(sink) = &mut self.plot {
             wrong.extend(sink.write(&plot::svg(&job)).err());
         }
-        (self.words.then(|| table::text(&job, MOST_RANKS)), wrong)
+        (self.message.then(|| table::text(&job, MOST_RANKS)), wrong)
     }
 }
 

@@ -149,7 +149,7 @@ pub(super) fn svg(job: &Job) -> String {
         "<text class=\"faint\" x=\"20\" y=\"50\">{}</text>",
         job.finding().unwrap_or_default()
     );
-    if let Some(words) = hosts::between_in_words(job) {
+    if let Some(words) = hosts::describe_host_traffic(job) {
         let _ = writeln!(
             out,
             "<text class=\"faint\" x=\"20\" y=\"68\">{words}</text>"

@@ -123,7 +123,7 @@ pub(super) fn text(job: &Job, most_ranks: usize) -> String {
         _ => calls::MOST_CALLS,
     };
     let sent = job.sent();
-    let traffic_words = match job.ranks.iter().any(|rank| rank.sent.is_some()) {
+    let traffic_text = match job.ranks.iter().any(|rank| rank.sent.is_some()) {
         true => format!(
             ", {} sent in {} messages",
             traffic_bytes(sent),
@@ -132,7 +132,7 @@ pub(super) fn text(job: &Job, most_ranks: usize) -> String {
         false => String::new(),
     };
     let mut lines = vec![format!(
-        "statistics of {of}: {} in MPI{traffic_words}",
+        "statistics of {of}: {} in MPI{traffic_text}",
         seconds(job.elapsed_s())
     )];
     lines.extend(job.finding().map(|words| format!("  {words}")));

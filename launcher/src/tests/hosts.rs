@@ -323,9 +323,9 @@ impl World {
             (Fault::Frozen(seconds), _) => host.frozen_until = now + seconds * 1000,
             (Fault::DaemonKilled, Life::Running(tree)) => {
                 host.daemon.has_ended = true;
-                let words = "its node daemon was killed".to_owned();
+                let message = "its node daemon was killed".to_owned();
                 host.holding
-                    .during(|| tree.daemon_ended(Some(NodeLoss { words, code: 137 })));
+                    .during(|| tree.daemon_ended(Some(NodeLoss { message, code: 137 })));
             }
             (Fault::DaemonKilled, Life::Configuring(_)) => (),
         }
@@ -620,7 +620,7 @@ impl World {
         let Some(records) = &mut daemon.records else {
             return;
         };
-        let words = daemon.holding.during(|| {
+        let message = daemon.holding.during(|| {
             act(records);
             records.take_messages()
         });
@@ -629,7 +629,7 @@ impl World {
             RecordMessage::Location(of) => NodeEvent::Location(of),
             RecordMessage::Quiet(round) => NodeEvent::Quiet(round),
         };
-        let events: Vec<NodeEvent> = words.into_iter().map(event).collect();
+        let events: Vec<NodeEvent> = message.into_iter().map(event).collect();
         self.send_events(at, &events);
     }
 

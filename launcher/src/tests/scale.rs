@@ -75,15 +75,15 @@ impl Job {
     fn request(&self) -> JobRequest {
         let host = |host: usize| format!("n{host:05}:{RANKS}");
         let list: Vec<String> = (0..self.hosts).map(host).collect();
-        let words = [
+        let message = [
             "--map-by",
             self.mapping,
             "--host",
             &list.join(","),
             "./program",
         ];
-        let words = words.iter().map(Into::into).collect();
-        match parse(words, JobLimits { cpus: 2, nodes: 1 }) {
+        let message = message.iter().map(Into::into).collect();
+        match parse(message, JobLimits { cpus: 2, nodes: 1 }) {
             Ok(Parsed::Run(mut request)) => {
                 let slots = vec![u32::try_from(RANKS).unwrap(); self.hosts];
                 request.with_slots(&slots).unwrap();
@@ -263,7 +263,7 @@ fn handle(nodes: &mut Nodes, node: usize, received: NodeMessage) -> Vec<NodeEven
         NodeMessage::Event(event) => nodes.combine(node, event),
         NodeMessage::Lost(_) if nodes.is_gone(node) => Vec::new(),
         NodeMessage::Lost(loss) => {
-            nodes.send_lost(node, &loss.words);
+            nodes.send_lost(node, &loss.message);
             nodes.lost_far(node)
         }
     }
@@ -272,7 +272,7 @@ fn handle(nodes: &mut Nodes, node: usize, received: NodeMessage) -> Vec<NodeEven
 fn shell() -> RemoteShell {
     RemoteShell {
         line: Vec::new(),
-        takes_words: false,
+        takes_arguments: false,
         program: "/opt/rmpi/bin/rmpiexec".to_owned(),
         from: String::new(),
     }
