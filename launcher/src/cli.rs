@@ -529,7 +529,7 @@ fn take_allocation(
         return;
     }
     if !has_file {
-        hosts.as_asked_of(&allocation);
+        hosts.use_requested_ranks(&allocation);
     }
     request.allocation = Some(allocation);
 }

@@ -55,7 +55,7 @@ impl FrameConnection {
     pub(crate) fn flush(&mut self) -> Result<bool, Disconnected> {
         while !self.is_flushed() {
             match write(&self.to, self.outbox.unsent()) {
-                Ok(bytes) => self.outbox.took(bytes),
+                Ok(bytes) => self.outbox.consumed(bytes),
                 Err(Errno::EAGAIN) => return Ok(false),
                 Err(Errno::EINTR) => (),
                 // The kernel is out of buffers. That passes, and poll does not report when.
@@ -113,7 +113,7 @@ impl FrameConnection {
     }
 
     /// Sends nothing from now on; received data may still be read.
-    pub(crate) fn mute(&mut self) {
+    pub(crate) fn stop_sending(&mut self) {
         self.outbox.clear();
         if let Ok(nothing) = File::options().write(true).open("/dev/null") {
             self.to = nothing.into();
@@ -121,7 +121,7 @@ impl FrameConnection {
     }
 
     /// Closes both streams: nothing is received or sent from now on.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn close(&mut self) {
         let nothing = || File::options().read(true).write(true).open("/dev/null");
         if let (Ok(from), Ok(to)) = (nothing(), nothing()) {
             (self.from, self.to) = (from.into(), to.into());

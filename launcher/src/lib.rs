@@ -67,7 +67,7 @@ mod tests;
 mod topology;
 
 pub use affinity::{AffinityStrength, Binding, Mapping, Policy, RankAffinity, affinities};
-pub use allocation::{Allocation, Manager, ManagerChoice, job_of_this_shell};
+pub use allocation::{Allocation, Manager, ManagerChoice, describe_shell_job};
 pub use cli::{
     App, JobLimits, JobRequest, Options, Parsed, StatsPlace, StdinTarget, UsageError, Variable,
     parse,
@@ -119,7 +119,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(Parsed::Print(text)) => return print(&text),
         Err(UsageError(words)) => return complain(&words, USAGE_CODE),
     };
-    if let Err(UsageError(words)) = request.stay_here(&front::host(), room) {
+    if let Err(UsageError(words)) = request.make_local(&front::host(), room) {
         return complain(&words, USAGE_CODE);
     }
     if request.hosts.is_some() {
@@ -192,7 +192,7 @@ fn start(
         .transpose()?;
     job.begun = phases.begun();
     let phases = request.report.then_some(phases);
-    let signals = Signals::hold().map_err(|error| no_start(&error.into()))?;
+    let signals = Signals::hold().map_err(|error| start_failure(&error.into()))?;
     let gdb = match &request.gdb[..] {
         [] => None,
         ranks => Some(Gdb::new(Gdb::find()?, ranks, signals)),
@@ -205,7 +205,7 @@ fn start(
         query_server: None,
     };
     let front = divide(request, job.in_parts(nodes), features, signals, gdb);
-    let mut front = front.map_err(|error| no_start(&error))?;
+    let mut front = front.map_err(|error| start_failure(&error))?;
     request
         .remarks
         .iter()
@@ -289,7 +289,7 @@ fn too_long((bytes, most): (usize, usize)) -> std::io::Error {
     ))
 }
 
-fn no_start(error: &std::io::Error) -> String {
+fn start_failure(error: &std::io::Error) -> String {
     let remedy = match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EMFILE | Errno::ENFILE) => "; raise the limit of open files (ulimit -n)",
         Some(Errno::EAGAIN) => "; look at ulimit -u and at the container's limit of processes",

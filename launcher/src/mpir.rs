@@ -37,7 +37,7 @@ const _: () =
 pub(crate) type Name = &'static CStr;
 
 /// Leaks a text.
-pub(crate) fn keep(name: CString) -> Name {
+pub(crate) fn leak(name: CString) -> Name {
     Box::leak(name.into_boxed_c_str())
 }
 
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn the_size_of_the_table_and_its_rows_are_published() {
-        let (here, there) = (keep(c"here".into()), keep(c"here".into()));
+        let (here, there) = (leak(c"here".into()), leak(c"here".into()));
         let mut table = ProcessTable::of(&[(c"/bin/true", 2)]);
         table.set_process(0, here, 7);
         table.set_process(0, here, 7);

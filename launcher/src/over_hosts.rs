@@ -43,7 +43,7 @@ fn usage(UsageError(message): UsageError) -> StartFailure {
     stop(message, USAGE_CODE)
 }
 
-fn no_start<E: Into<std::io::Error>>(error: E) -> StartFailure {
+fn start_failure<E: Into<std::io::Error>>(error: E) -> StartFailure {
     stop(format!("cannot start: {}", cause(&error.into())), 1)
 }
 
@@ -69,8 +69,8 @@ fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, Start
     let mut programs = programs.map_err(|problem| stop(problem.message, problem.code))?;
     let keys = LaunchKeys::draw().map_err(|message| stop(message, 1))?;
     phases.reach("command line understood, programs looked at", front::now());
-    let signals = Signals::hold().map_err(no_start)?;
-    let signal_fd = signals.descriptor().map_err(no_start)?;
+    let signals = Signals::hold().map_err(start_failure)?;
+    let signal_fd = signals.descriptor().map_err(start_failure)?;
     let shell = shell(&request)?;
     let mut root = RootShepherd::make(targets.begin(&request, &shell)?, signals)?;
     let mut wait = StartupWait::new(&signal_fd, request.timeout);
@@ -105,7 +105,8 @@ fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, Start
         stats,
         query_server: query_server.ok(),
     };
-    let mut front = Front::new(&request, signals, nodes, features, debugger).map_err(no_start)?;
+    let mut front =
+        Front::new(&request, signals, nodes, features, debugger).map_err(start_failure)?;
     for message in initial_messages(&request, &targets.names, &facts) {
         front.print(&message);
     }
@@ -242,7 +243,7 @@ fn shell(request: &JobRequest) -> Result<RemoteShell, StartFailure> {
     Ok(RemoteShell {
         takes_arguments: line.is_none() && own.is_some(),
         line: line.or(own).unwrap_or_default(),
-        program: program_there(request)?,
+        program: remote_program(request)?,
         from: String::new(),
     })
 }
@@ -292,10 +293,10 @@ fn target(node: usize, host: &JobHost) -> RemoteHost {
 }
 
 /// Path of this program on the other hosts.
-fn program_there(request: &JobRequest) -> Result<String, StartFailure> {
+fn remote_program(request: &JobRequest) -> Result<String, StartFailure> {
     let path = match &request.prefix {
         Some(prefix) => prefix.join("bin/rmpiexec"),
-        None => std::fs::canonicalize("/proc/self/exe").map_err(no_start)?,
+        None => std::fs::canonicalize("/proc/self/exe").map_err(start_failure)?,
     };
     let text = path.into_os_string().into_string();
     text.map_err(|path| {
@@ -316,9 +317,9 @@ struct RootShepherd {
 impl RootShepherd {
     fn make(begin: ShepherdConfig, signals: Signals) -> Result<Self, StartFailure> {
         spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
-        nix::sys::prctl::set_child_subreaper(true).map_err(no_start)?;
-        let (mut ours, theirs) = FrameConnection::pair().map_err(no_start)?;
-        match spawn::fork().map_err(no_start)? {
+        nix::sys::prctl::set_child_subreaper(true).map_err(start_failure)?;
+        let (mut ours, theirs) = FrameConnection::pair().map_err(start_failure)?;
+        match spawn::fork().map_err(start_failure)? {
             Forked::Parent(process) => {
                 DownMessage::Begin(Box::new(begin)).put(&mut ours.outbox);
                 Ok(Self {
@@ -477,14 +478,14 @@ fn send_all(
     // Names by which a debugger may reach them.
     let hosts: Vec<String> = targets.hosts.iter().map(|host| host.name.clone()).collect();
     let paths = job::paths(programs, &request.apps);
-    let debugger = Debugger::new(starter, (&hosts, hold), paths, gdb).map_err(no_start)?;
+    let debugger = Debugger::new(starter, (&hosts, hold), paths, gdb).map_err(start_failure)?;
     parts.like.hold = hold;
     let (connection, process) = root.into_parts();
     let mut nodes = Nodes::of(parts.node_of.clone());
     nodes.add_link(connection, process, true);
     if let Err(sizes) = send_parts(&mut nodes, (request, targets), programs, &parts) {
         end(&mut nodes);
-        return Err(no_start(too_long(sizes)));
+        return Err(start_failure(too_long(sizes)));
     }
     Ok((nodes, debugger))
 }

@@ -18,7 +18,7 @@ impl SendBuffer {
 
     /// Records that the stream accepted so many bytes. Frees the space of sent bytes where it exceeds what is left: a
     /// buffer that is never empty would otherwise keep everything that was ever sent.
-    pub(crate) fn took(&mut self, bytes: usize) {
+    pub(crate) fn consumed(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent == self.bytes.len() {
             self.clear();
@@ -76,7 +76,7 @@ mod tests {
         while !outbox.unsent().is_empty() {
             let part = outbox.unsent().len().min(50_000);
             sent.extend_from_slice(&outbox.unsent()[..part]);
-            outbox.took(part);
+            outbox.consumed(part);
             assert!(outbox.len() <= 2 * outbox.unsent().len() + SENT_BYTES);
         }
         assert_eq!(sent, all);

@@ -6,10 +6,10 @@
 //!   for ever, so [`fork`] refuses when there is another thread. With one thread the child is an exact copy in which
 //!   any code may run.
 //! - A function in `.init_array` runs before `main`, in a process with one thread, and before the standard library is
-//!   set up: [`look`] calls `fcntl` and stores the result, nothing else.
+//!   set up: [`record_closed`] calls `fcntl` and stores the result, nothing else.
 //! - `waitpid`, `pidfd_open`, `_exit`, `sigaction` without a new action and `signal` with the default action take
 //!   numbers and pointers to locals only.
-//! - [`note`] is a signal handler, so it must be async-signal-safe: it only writes to a descriptor.
+//! - [`count_signal`] is a signal handler, so it must be async-signal-safe: it only writes to a descriptor.
 #![allow(unsafe_code)]
 
 use nix::errno::Errno;
@@ -32,9 +32,9 @@ static CLOSED: OnceLock<[bool; 3]> = OnceLock::new();
 // may ignore.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = look;
+static RECORD_CLOSED: extern "C" fn() = record_closed;
 
-extern "C" fn look() {
+extern "C" fn record_closed() {
     CLOSED.get_or_init(|| {
         [0, 1, 2].map(|number| {
             // SAFETY: reads the flags of a descriptor; one that is not open gives EBADF.
@@ -241,7 +241,7 @@ pub(crate) fn is_traced() -> bool {
 /// no signal that is read from a signalfd. Returns whether the debugger let it pass.
 pub(crate) fn show_to_tracer(signal: Signal) -> bool {
     let action = SigAction::new(
-        SigHandler::Handler(note),
+        SigHandler::Handler(count_signal),
         SaFlags::SA_RESTART,
         SigSet::empty(),
     );
@@ -252,7 +252,7 @@ pub(crate) fn show_to_tracer(signal: Signal) -> bool {
         return true;
     };
     let noted = NOTED.get_or_init(|| noted);
-    // SAFETY: `note` is async-signal-safe, see the module docs.
+    // SAFETY: `count_signal` is async-signal-safe, see the module docs.
     let Ok(before) = (unsafe { sigaction(signal, &action) }) else {
         return true;
     };
@@ -268,7 +268,7 @@ pub(crate) fn show_to_tracer(signal: Signal) -> bool {
 /// Counts the signals of [`show_to_tracer`] that passed.
 static NOTED: OnceLock<EventFd> = OnceLock::new();
 
-extern "C" fn note(_signal: libc::c_int) {
+extern "C" fn count_signal(_signal: libc::c_int) {
     if let Some(noted) = NOTED.get() {
         let _ = noted.write(1);
     }

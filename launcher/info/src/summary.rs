@@ -38,7 +38,7 @@ struct Jobs {
 impl Jobs {
     fn look(values: &VariableValues) -> Self {
         Self {
-            job: launcher::job_of_this_shell(),
+            job: launcher::describe_shell_job(),
             others: runtime::started_by(values),
             pmix: pmix::library().map_err(|why| match why {
                 pmix::Error::Library(why) => why,

@@ -66,7 +66,7 @@ pub(super) fn read(
         steps: Some(StepLauncher::Flux(ranks)),
         source: "flux resource R".to_owned(),
         seen: Vec::new(),
-        asked_before: Vec::new(),
+        tried_before: Vec::new(),
     }))
 }
 

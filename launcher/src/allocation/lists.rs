@@ -199,7 +199,7 @@ fn made(
         steps: None,
         source: source.to_owned(),
         seen: Vec::new(),
-        asked_before: Vec::new(),
+        tried_before: Vec::new(),
     })
 }
 

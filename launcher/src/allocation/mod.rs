@@ -109,7 +109,7 @@ pub struct Allocation {
     /// What was found: variables with their values, files, programs.
     pub seen: Vec<String>,
     /// Batch systems that were tried before and have no allocation.
-    pub asked_before: Vec<Manager>,
+    pub tried_before: Vec<Manager>,
 }
 
 impl Allocation {
@@ -137,19 +137,19 @@ impl Allocation {
         let step = self.step_name().filter(|_| launcher.is_none());
         let or_by = step.map_or_else(String::new, |step| format!("{step}, or "));
         vec![
-            self.asked(choice),
+            self.tried_managers(choice),
             format!("{}, reached by {by}", self.describe()),
             format!("daemons are started by: {or_by}{shell} HOST ..."),
         ]
     }
 
     /// Describes which batch systems were tried, and the variables that were found.
-    fn asked(&self, choice: Option<ManagerChoice>) -> String {
+    fn tried_managers(&self, choice: Option<ManagerChoice>) -> String {
         let found = self.seen.join(", ");
         if choice.is_some() {
             return format!("{} was asked, as --rm says: {found}", self.manager);
         }
-        let before = self.asked_before.iter().map(Manager::to_string);
+        let before = self.tried_before.iter().map(Manager::to_string);
         let before: Vec<String> = before.collect();
         match &before[..] {
             [] => format!("{} was asked first: {found}", self.manager),
@@ -287,8 +287,8 @@ pub(crate) fn find(
     for (at, manager) in managers.iter().copied().enumerate() {
         match read(manager, environment, false) {
             Ok(Some(allocation)) => {
-                let asked_before = managers[..at].to_vec();
-                return Ok(Some(Allocation { asked_before, ..allocation }));
+                let tried_before = managers[..at].to_vec();
+                return Ok(Some(Allocation { tried_before, ..allocation }));
             }
             Ok(None) => (),
             Err(AllocationError::Stale(message)) => remarks.push(format!(
@@ -342,7 +342,7 @@ fn read(
 /// Lines for `rmpi-info`: the batch system's job of this shell, its hosts, how they are reached, and what was
 /// inspected.
 #[must_use]
-pub fn job_of_this_shell() -> Vec<String> {
+pub fn describe_shell_job() -> Vec<String> {
     summary(&ObserverEnvironment(&ProcessEnvironment))
 }
 

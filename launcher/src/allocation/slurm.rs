@@ -114,7 +114,7 @@ pub(super) fn read(
         steps: command.then_some(StepLauncher::Srun),
         source: "SLURM_JOB_NODELIST".to_owned(),
         seen: Vec::new(),
-        asked_before: Vec::new(),
+        tried_before: Vec::new(),
     }))
 }
 

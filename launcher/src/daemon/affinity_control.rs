@@ -190,7 +190,7 @@ fn sample(pid: u32) -> Option<SchedSample> {
 }
 
 /// CPU demand of a thread (running and runnable) in nanoseconds; `None` as for [`sample`].
-pub(super) fn wanted_ns(pid: u32, thread: i32) -> Option<u64> {
+pub(super) fn cpu_demand_ns(pid: u32, thread: i32) -> Option<u64> {
     let sample = sample_in(&format!("/proc/{pid}/task/{thread}/schedstat"))?;
     Some(sample.run.saturating_add(sample.delay))
 }
@@ -290,7 +290,7 @@ mod tests {
         assert!(has_threads(own));
         assert_eq!(sample(u32::MAX >> 1), None);
         let main = i32::try_from(own).unwrap();
-        assert!(wanted_ns(own, main).is_some_and(|time| time > 0));
-        assert_eq!(wanted_ns(own, 0), None);
+        assert!(cpu_demand_ns(own, main).is_some_and(|time| time > 0));
+        assert_eq!(cpu_demand_ns(own, 0), None);
     }
 }

@@ -89,7 +89,7 @@ impl RankInput {
             open && !is_through
         });
         let Some(taken) = self.readers.iter().map(|reader| reader.ahead).min() else {
-            return self.last_has_gone(before > 0 && through);
+            return self.report_last_closed(before > 0 && through);
         };
         self.waiting.drain(..taken);
         self.readers
@@ -99,7 +99,7 @@ impl RankInput {
     }
 
     /// No pipe is left, because all input was written or because the last reader has closed.
-    fn last_has_gone(&mut self, through: bool) -> PumpResult {
+    fn report_last_closed(&mut self, through: bool) -> PumpResult {
         let taken = self.waiting.len() as u64;
         self.waiting.clear();
         let was_reported = std::mem::replace(&mut self.closed, true);

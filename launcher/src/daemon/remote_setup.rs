@@ -26,7 +26,7 @@ pub(super) struct HostSetup {
 }
 
 /// Completes a job for this host; an error is what is missing here.
-pub(super) fn look(job: &mut NodeJob, far: RemoteSetup) -> Result<HostSetup, NoProgram> {
+pub(super) fn set_up(job: &mut NodeJob, far: RemoteSetup) -> Result<HostSetup, NoProgram> {
     let left = far.stats.then(stats::file).transpose();
     let left = left.map_err(|message| NoProgram { message, code: 1 })?;
     let used: BTreeSet<u32> = job.ranks.iter().map(|placed| placed.app).collect();
@@ -39,7 +39,7 @@ pub(super) fn look(job: &mut NodeJob, far: RemoteSetup) -> Result<HostSetup, NoP
         find(program)?;
     }
     Ok(HostSetup {
-        notices: place(job, far),
+        notices: assign_cpus(job, far),
         stats_file: left,
     })
 }
@@ -78,7 +78,7 @@ fn find(program: &mut JobProgram) -> Result<(), NoProgram> {
 }
 
 /// Assigns CPUs to the ranks; describes the result, if the user asked for that.
-fn place(job: &mut NodeJob, far: RemoteSetup) -> Vec<String> {
+fn assign_cpus(job: &mut NodeJob, far: RemoteSetup) -> Vec<String> {
     let cpus = CpuList::allowed();
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
     let topology = plan::described(&cpus);
@@ -97,16 +97,17 @@ fn place(job: &mut NodeJob, far: RemoteSetup) -> Vec<String> {
         let ranks = counted(own, "rank", "ranks");
         lines.push(format!("{ranks}{} on {topology}", far.beside.describe()));
     }
-    for (placed, place) in job.ranks.iter_mut().zip(places) {
+    for (placed, assign_cpus) in job.ranks.iter_mut().zip(places) {
         if far.report {
             lines.push(format!(
                 "rank {} {}",
                 placed.rank,
-                place.describe(&topology)
+                assign_cpus.describe(&topology)
             ));
         }
-        placed.preferred = place.strength == AffinityStrength::Preferred;
-        placed.cpus = (place.strength != AffinityStrength::Free).then(|| CpuList::new(place.cpus));
+        placed.preferred = assign_cpus.strength == AffinityStrength::Preferred;
+        placed.cpus = (assign_cpus.strength != AffinityStrength::Free)
+            .then(|| CpuList::new(assign_cpus.cpus));
     }
     let all = u64::from(own) + u64::from(far.beside.ranks());
     let crowded = all > granted as u64 || job.ranks.iter().any(|placed| placed.preferred);

@@ -6,7 +6,7 @@
 //! debugger or has not called `MPI_Init` does not update them, and then the job counts as running. The ranks set
 //! after how long a standstill is reported (`RMPI_STANDSTILL`); the front words the report.
 
-use super::affinity_control::wanted_ns;
+use super::affinity_control::cpu_demand_ns;
 use super::hold::Hold;
 use super::rank::{LocalRank, RankPhase};
 use super::{Daemon, sweep};
@@ -40,7 +40,7 @@ pub(super) struct Standstill {
     last: Vec<WaitSample>,
     /// Set if the last round was a standstill: its time, and the CPU demand of the ranks' threads at that time, for
     /// ranks in which other threads than the waiting one may be working.
-    shown: Option<(Instant, Wanted)>,
+    shown: Option<(Instant, CpuDemand)>,
     /// It was reported, and no rank has made progress since.
     reported: bool,
 }
@@ -71,7 +71,7 @@ impl Standstill {
     }
 
     /// Evaluates a sample of all ranks, which is to be reported after `patience`.
-    fn look(&mut self, now: Instant, seen: &[WaitSample], patience: Duration) -> SampleResult {
+    fn evaluate(&mut self, now: Instant, seen: &[WaitSample], patience: Duration) -> SampleResult {
         let is_same_wait = |(one, other): (&WaitSample, &WaitSample)| {
             one.pid == other.pid && one.counts.begun == other.counts.begun
         };
@@ -93,7 +93,7 @@ impl Standstill {
     }
 
     /// Resets the state: a rank is outside MPI, or ranks are held.
-    fn forget(&mut self, now: Instant) {
+    fn reset(&mut self, now: Instant) {
         (self.since, self.shown) = (now, None);
         self.last.clear();
     }
@@ -126,13 +126,13 @@ impl Daemon {
             return;
         }
         let Some(seen) = self.sample_waits() else {
-            self.standstill.forget(now);
+            self.standstill.reset(now);
             self.standstill.next = Some(now + LOOK_EVERY);
             return;
         };
         let wishes = seen.iter().map(|one| one.counts.patience_s);
         let patience = Duration::from_secs(wishes.max().unwrap_or(0).into());
-        let shown = self.standstill.look(now, &seen, patience);
+        let shown = self.standstill.evaluate(now, &seen, patience);
         if shown == SampleResult::Stillness && self.is_sure(now, &seen) {
             self.standstill.reported = true;
             self.send_event(&NodeEvent::Standstill(patience.as_secs()));
@@ -171,28 +171,28 @@ impl Daemon {
     /// working.
     fn is_sure(&mut self, now: Instant, seen: &[WaitSample]) -> bool {
         let others = seen.iter().filter(|one| one.counts.beside_others);
-        let wanted: Option<Wanted> = others.flat_map(|one| wanted_by_threads(one.pid)).collect();
+        let wanted: Option<CpuDemand> = others.flat_map(|one| demand_by_thread(one.pid)).collect();
         let shown = wanted.map(|wanted| (now, wanted));
         let before = std::mem::replace(&mut self.standstill.shown, shown);
         let (Some((then, before)), Some((_, wanted))) = (before, &self.standstill.shown) else {
             return false;
         };
         let passed = now.saturating_duration_since(then);
-        !is_any_at_work(&before, wanted, passed) && !seen.iter().any(|one| is_traced(one.pid))
+        !is_any_working(&before, wanted, passed) && !seen.iter().any(|one| is_traced(one.pid))
     }
 }
 
 /// CPU demand of each thread, in nanoseconds.
-type Wanted = HashMap<i32, u64>;
+type CpuDemand = HashMap<i32, u64>;
 
 /// For each thread of a process; `None` where the kernel does not count it.
-fn wanted_by_threads(pid: u32) -> impl Iterator<Item = Option<(i32, u64)>> {
-    sweep::threads(pid).map(move |thread| Some((thread, wanted_ns(pid, thread)?)))
+fn demand_by_thread(pid: u32) -> impl Iterator<Item = Option<(i32, u64)>> {
+    sweep::threads(pid).map(move |thread| Some((thread, cpu_demand_ns(pid, thread)?)))
 }
 
 /// Whether a thread demanded a CPU most of the time. A thread that waits in MPI beside others polls often, but
 /// briefly.
-fn is_any_at_work(before: &Wanted, now: &Wanted, passed: Duration) -> bool {
+fn is_any_working(before: &CpuDemand, now: &CpuDemand, passed: Duration) -> bool {
     let passed = u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
     let since = |thread| before.get(thread).copied().unwrap_or(0);
     let mut all = now.iter();
@@ -239,11 +239,11 @@ mod tests {
     /// Samples at these seconds; whether each is a standstill.
     fn shown(still: &mut Standstill, looks: &[(u64, &[(u32, u32)])]) -> Vec<bool> {
         let start = still.since;
-        let look = |(second, counts): &(u64, &[(u32, u32)])| {
+        let evaluate = |(second, counts): &(u64, &[(u32, u32)])| {
             let now = start + Duration::from_secs(*second);
-            still.look(now, &seen(counts), PATIENCE) == SampleResult::Stillness
+            still.evaluate(now, &seen(counts), PATIENCE) == SampleResult::Stillness
         };
-        looks.iter().map(look).collect()
+        looks.iter().map(evaluate).collect()
     }
 
     #[test]
@@ -289,11 +289,12 @@ mod tests {
         still.reported = true;
         let start = still.since;
         let later = |second| start + Duration::from_secs(second);
-        let mut look = |second, counts| still.look(later(second), &seen(&[counts]), PATIENCE);
-        assert_eq!(look(200, (1, 3)), SampleResult::Nothing);
-        assert_eq!(look(300, (2, 4)), SampleResult::Nothing);
-        assert_eq!(look(330, (2, 5)), SampleResult::Nothing);
-        assert_eq!(look(360, (2, 6)), SampleResult::Stillness);
+        let mut evaluate =
+            |second, counts| still.evaluate(later(second), &seen(&[counts]), PATIENCE);
+        assert_eq!(evaluate(200, (1, 3)), SampleResult::Nothing);
+        assert_eq!(evaluate(300, (2, 4)), SampleResult::Nothing);
+        assert_eq!(evaluate(330, (2, 5)), SampleResult::Nothing);
+        assert_eq!(evaluate(360, (2, 6)), SampleResult::Stillness);
     }
 
     #[test]
@@ -301,7 +302,7 @@ mod tests {
         let mut still = Standstill::new();
         let start = still.since;
         let mut next = |now, patience| {
-            still.look(now, &seen(&[(1, 1)]), patience);
+            still.evaluate(now, &seen(&[(1, 1)]), patience);
             still.schedule_next(now, patience);
             still.next.unwrap() - now
         };
@@ -314,14 +315,14 @@ mod tests {
     #[test]
     fn a_thread_that_wants_a_cpu_most_of_the_time_is_at_work() {
         let at_work = |wanted: &[(i32, u64)]| {
-            let before = Wanted::from([(1, 5000), (2, 0)]);
+            let before = CpuDemand::from([(1, 5000), (2, 0)]);
             let now = wanted.iter().copied().collect();
-            is_any_at_work(&before, &now, Duration::from_nanos(1000))
+            is_any_working(&before, &now, Duration::from_nanos(1000))
         };
         assert!(!at_work(&[(1, 5300), (2, 600)]));
         assert!(at_work(&[(1, 5300), (2, 900)]));
         assert!(at_work(&[(1, 5000), (2, 0), (3, 950)]), "a new one");
-        assert!(wanted_by_threads(std::process::id()).all(|one| one.is_some()));
+        assert!(demand_by_thread(std::process::id()).all(|one| one.is_some()));
     }
 
     #[test]

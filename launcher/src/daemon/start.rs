@@ -71,7 +71,7 @@ fn begin(front: &mut FrameConnection) -> Result<Option<(NodeJob, DaemonResources
         return Ok(None);
     };
     let found = match job.far {
-        Some(far) => remote_setup::look(&mut job, far)?,
+        Some(far) => remote_setup::set_up(&mut job, far)?,
         None => HostSetup::default(),
     };
     let mut resources = DaemonResources::get(&job, front).map_err(broken)?;

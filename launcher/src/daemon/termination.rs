@@ -33,9 +33,9 @@ pub(super) struct Termination {
     childless: bool,
     killing_since: Option<Instant>,
     next_sweep: Option<Instant>,
-    /// Reaped children that are judged later, at `put_off_until` at the latest.
-    put_off: Vec<(u32, spawn::ChildExit)>,
-    put_off_until: Option<Instant>,
+    /// Reaped children that are judged later, at `postponed_until` at the latest.
+    postponed: Vec<(u32, spawn::ChildExit)>,
+    postponed_until: Option<Instant>,
     term_leftovers_at: Option<Instant>,
     kill_leftovers_at: Option<Instant>,
 }
@@ -48,8 +48,8 @@ impl Termination {
             childless: false,
             killing_since: None,
             next_sweep: None,
-            put_off: Vec::new(),
-            put_off_until: None,
+            postponed: Vec::new(),
+            postponed_until: None,
             term_leftovers_at: None,
             kill_leftovers_at: None,
         }
@@ -65,7 +65,7 @@ impl Daemon {
     /// Reaps terminated children and judges those that are ranks.
     pub(super) fn reap(&mut self) {
         while let Ok(Some(_)) = self.signals.read_signal() {}
-        let mut ended = std::mem::take(&mut self.termination.put_off);
+        let mut ended = std::mem::take(&mut self.termination.postponed);
         self.termination.childless = loop {
             match spawn::reap() {
                 Reaped::Child(pid, ending) => ended.push((pid, ending)),
@@ -78,11 +78,11 @@ impl Daemon {
         ended.sort_by_key(|(_, ending)| severity(*ending));
         if self.is_consequence(&ended) {
             let until = Instant::now() + CAUSE_WITHIN;
-            self.termination.put_off_until.get_or_insert(until);
-            self.termination.put_off = ended;
+            self.termination.postponed_until.get_or_insert(until);
+            self.termination.postponed = ended;
             return;
         }
-        self.termination.put_off_until = None;
+        self.termination.postponed_until = None;
         for (pid, ending) in ended {
             if let Some(local) = self.by_pid.remove(&pid) {
                 self.rank_ended(local, ending);
@@ -105,7 +105,7 @@ impl Daemon {
         let gave_up = |ending: &spawn::ChildExit| matches!(ending, spawn::ChildExit::Code(code) if *code != 0);
         let late = self
             .termination
-            .put_off_until
+            .postponed_until
             .is_some_and(|until| until <= Instant::now());
         let crash = ended.iter().any(|(_, ending)| severity(*ending) == 0);
         if late || crash || !ended.iter().any(|(_, ending)| gave_up(ending)) {
@@ -236,7 +236,7 @@ impl Daemon {
         if due(self.termination.kill_leftovers_at) {
             self.kill_all();
         }
-        if due(self.termination.put_off_until) {
+        if due(self.termination.postponed_until) {
             self.reap();
         }
         if due(self.termination.next_sweep) {
@@ -293,7 +293,7 @@ impl Daemon {
         let times = [
             leftovers,
             self.termination.next_sweep,
-            self.termination.put_off_until,
+            self.termination.postponed_until,
             self.streams.next_prompt(),
             deserters,
             self.next_probe(),

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 pub(crate) struct Debugger {
     starter: Starter,
     processes: Processes,
-    /// All ranks are held until [`Debugger::meet`] returns.
+    /// All ranks are held until [`Debugger::stop_at_breakpoint`] returns.
     holding: bool,
     fifo: String,
     gdb: Option<Gdb>,
@@ -84,7 +84,7 @@ impl Debugger {
     }
 
     /// All ranks are held: stops in the breakpoint. Returns the program to start before they are released.
-    pub(crate) fn meet(&mut self) -> Option<ToolWords> {
+    pub(crate) fn stop_at_breakpoint(&mut self) -> Option<ToolWords> {
         self.spawned();
         self.holding = false;
         self.tool()
@@ -161,8 +161,8 @@ impl Processes {
         hosts: impl Iterator<Item = &'a String>,
         programs: impl Iterator<Item = (CString, u32)>,
     ) -> Self {
-        let host = |name: &String| mpir::keep(CString::new(name.as_str()).unwrap_or_default());
-        let programs = programs.map(|(path, ranks)| (mpir::keep(path), ranks));
+        let host = |name: &String| mpir::leak(CString::new(name.as_str()).unwrap_or_default());
+        let programs = programs.map(|(path, ranks)| (mpir::leak(path), ranks));
         Self {
             hosts: hosts.map(host).collect(),
             programs: programs.collect(),
@@ -176,7 +176,7 @@ impl Processes {
         let mut known = programs.chain(&self.elsewhere);
         let known = known.find(|known| **known == path).copied();
         let path = known.unwrap_or_else(|| {
-            let path = mpir::keep(path.to_owned());
+            let path = mpir::leak(path.to_owned());
             self.elsewhere.push(path);
             path
         });

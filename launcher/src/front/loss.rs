@@ -29,7 +29,7 @@ impl Front {
             let message = format!("{message}; the job is ended");
             self.end(Escalation::failure, loss.code, &message);
         }
-        let events = self.nodes.lost_far(node);
+        let events = self.nodes.lost_remote(node);
         events.into_iter().for_each(|event| self.hear(node, event));
     }
 

@@ -472,7 +472,7 @@ impl Front {
             NodeEvent::Standstill(seconds) => self.stands_still(seconds),
             NodeEvent::Reached { phase, at } => {
                 if let Some(phases) = &mut self.phases {
-                    phases.hear(phase, Duration::from_nanos(at));
+                    phases.record(phase, Duration::from_nanos(at));
                 }
             }
             NodeEvent::Broken { message, code } => {
@@ -525,7 +525,7 @@ impl Front {
             self.order(&Order::Tool(tool));
             let _ = self.nodes.flush();
         }
-        let tool = self.debugger.meet();
+        let tool = self.debugger.stop_at_breakpoint();
         if let Some(tool) = tool.filter(|_| !is_named) {
             self.order(&Order::Tool(tool));
         }

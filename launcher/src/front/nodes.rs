@@ -101,7 +101,7 @@ impl JobNode {
     }
 
     /// Parses the events of its daemon; invalid bytes count as a loss.
-    fn hear(&mut self) -> Vec<NodeMessage> {
+    fn parse_events(&mut self) -> Vec<NodeMessage> {
         let mut messages = Vec::new();
         loop {
             match NodeEvent::take(&mut self.inbox) {
@@ -417,7 +417,7 @@ impl Nodes {
                 let node = self.all.get_mut(number).ok_or(Garbled)?;
                 if !node.is_garbled {
                     node.inbox.add(&bytes);
-                    let messages = node.hear();
+                    let messages = node.parse_events();
                     link.messages
                         .extend(messages.into_iter().map(|messages| (number, messages)));
                 }
@@ -444,7 +444,7 @@ impl Nodes {
     /// A node's daemon has ended unexpectedly. Returns events of the job, as [`put_together`](Self::put_together).
     pub(crate) fn lost(&mut self, node: usize) -> Vec<NodeEvent> {
         self.all[node].is_lost = true;
-        self.lost_far(node)
+        self.lost_remote(node)
     }
 
     /// Ends the daemon of a node without ranks, and counts the node as ended.
@@ -454,7 +454,7 @@ impl Nodes {
     }
 
     /// As [`lost`](Self::lost), where a shepherd cleans up on the node.
-    pub(crate) fn lost_far(&mut self, node: usize) -> Vec<NodeEvent> {
+    pub(crate) fn lost_remote(&mut self, node: usize) -> Vec<NodeEvent> {
         self.combine(node, NodeEvent::Ended(NodeSummary::default()))
     }
 
@@ -462,7 +462,7 @@ impl Nodes {
     pub(crate) fn hang_up(&mut self) {
         self.links
             .iter_mut()
-            .for_each(|link| link.connection.forget());
+            .for_each(|link| link.connection.close());
     }
 
     /// Whether a node has ended or is lost.
@@ -502,7 +502,7 @@ impl Nodes {
         let mut events = self.new_phases();
         events.extend(input.and_then(|before| self.input_since(before)));
         events.extend(self.all_held());
-        events.extend(self.all_stand_still());
+        events.extend(self.combined_standstill());
         events.extend(self.all_gone());
         events
     }
@@ -574,7 +574,7 @@ impl Nodes {
     }
 
     /// Reported once, and again when all nodes have reported it again.
-    fn all_stand_still(&mut self) -> Option<NodeEvent> {
+    fn combined_standstill(&mut self) -> Option<NodeEvent> {
         if !self.counts.is_all(self.counts.standing_still) {
             return None;
         }
@@ -863,7 +863,7 @@ mod tests {
                 while let Some((node, messages)) = nodes.take(0).unwrap() {
                     let events = match messages {
                         NodeMessage::Event(event) => nodes.combine(node, event),
-                        NodeMessage::Lost(_) => nodes.lost_far(node),
+                        NodeMessage::Lost(_) => nodes.lost_remote(node),
                     };
                     let is_end = |event: &&NodeEvent| matches!(event, NodeEvent::Ended(_));
                     ends += events.iter().filter(is_end).count();

@@ -49,7 +49,7 @@ impl PhaseTimes {
     }
 
     /// Records a phase reported by a daemon.
-    pub(crate) fn hear(&mut self, phase: NodePhase, at: Duration) {
+    pub(crate) fn record(&mut self, phase: NodePhase, at: Duration) {
         let name = match phase {
             NodePhase::Started => "all ranks started",
             NodePhase::FirstInMpi => "first rank in MPI_Init",
@@ -83,7 +83,7 @@ mod tests {
     fn moments_are_told_in_order_with_the_time_between() {
         let at = Duration::from_micros;
         let mut phases = PhaseTimes::since(at(1000));
-        phases.hear(NodePhase::AllInMpi, at(4500));
+        phases.record(NodePhase::AllInMpi, at(4500));
         phases.reach("programs found", at(2000));
         assert_eq!(
             phases.lines(),

@@ -167,7 +167,7 @@ impl QueryServer {
                 Err(why) => LookReply::Unseen { node: number, why },
             },
         );
-        client.end_of_look();
+        client.end_query();
     }
 
     /// Reports nodes that have ended or have not replied in time, and sends queued data.
@@ -189,7 +189,7 @@ impl QueryServer {
                 client.report(node, &LookReply::Unseen { node: number, why });
             }
         }
-        client.end_of_look();
+        client.end_query();
         let is_silent = client.look.is_none() && client.until <= now;
         if is_silent || client.connection.flush() == Err(Disconnected) {
             self.client = None;
@@ -206,7 +206,7 @@ impl QueryClient {
         }
     }
 
-    fn end_of_look(&mut self) {
+    fn end_query(&mut self) {
         if self
             .look
             .take_if(|turn| turn.waits_for.is_empty())

@@ -37,7 +37,7 @@ impl JobRequest {
 
 impl JobRequest {
     /// Turns a job whose hosts are all this machine, of host name `own`, into a local job.
-    pub(crate) fn stay_here(&mut self, own: &str, room: JobLimits) -> Result<(), UsageError> {
+    pub(crate) fn make_local(&mut self, own: &str, room: JobLimits) -> Result<(), UsageError> {
         let Some(hosts) = &self.hosts else {
             return Ok(());
         };
@@ -71,7 +71,7 @@ impl Slots {
 impl JobHosts {
     /// Without `-n`, and with one program that may use all hosts, uses the number of ranks requested from the batch
     /// system.
-    pub(crate) fn as_asked_of(&mut self, allocation: &Allocation) {
+    pub(crate) fn use_requested_ranks(&mut self, allocation: &Allocation) {
         if let ([claim], None) = (&mut self.claims[..], self.per_host)
             && claim.hosts.is_none()
         {
@@ -267,7 +267,7 @@ pub(super) mod tests {
         let room = JobLimits { cpus: 3, nodes: 1 };
         let stay = |line: &str| {
             let mut request = request(line);
-            let done = request.stay_here("n1.lab", room);
+            let done = request.make_local("n1.lab", room);
             done.map(|()| (request.hosts.is_some(), request.size()))
         };
         assert_eq!(stay("--host localhost:2,n1.lab ./x"), Ok((false, 3)));

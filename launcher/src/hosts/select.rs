@@ -169,7 +169,7 @@ fn of_list(name: &str, mut hosts: Vec<JobHost>, own: &[Vec<Mention>]) -> Result<
     }
     let is_used = chosen.slots.iter().map(Option::is_some).collect::<Vec<_>>();
     if parts.iter().all(Option::is_some) {
-        keep(&is_used, &mut hosts, &mut parts);
+        retain_used(&is_used, &mut hosts, &mut parts);
     }
     Ok((hosts, parts))
 }
@@ -228,7 +228,7 @@ impl ProgramHosts {
 }
 
 /// Removes hosts that no program uses.
-fn keep(is_used: &[bool], hosts: &mut Vec<JobHost>, parts: &mut [Option<Vec<HostShare>>]) {
+fn retain_used(is_used: &[bool], hosts: &mut Vec<JobHost>, parts: &mut [Option<Vec<HostShare>>]) {
     let mut before = 0;
     let number = |used: &bool| {
         let number = before;

@@ -254,7 +254,7 @@ impl Children {
         }
         if let Some(shell) = self.running.get_mut(&number) {
             if shell.pid.is_none() {
-                shell.connection.forget();
+                shell.connection.close();
             }
             shell.closed.get_or_insert_with(Instant::now);
         }
@@ -270,7 +270,7 @@ impl Children {
     /// Closes all connections, which the peers see as end of file. Shells from which nothing was received are killed.
     pub(super) fn hang_up(&mut self) {
         for shell in self.running.values_mut() {
-            shell.connection.forget();
+            shell.connection.close();
         }
         let silent = self.running.values().filter(|shell| shell.is_silent);
         silent.for_each(|shell| self.end(shell));

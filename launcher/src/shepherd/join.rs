@@ -26,7 +26,7 @@ const REACHES_WITHIN: Duration = Duration::from_secs(45);
 const MOST_ADDRESSES: usize = 16;
 
 /// Start of an error by which the front's shepherd detects that ports are closed between hosts.
-pub(super) const NO_WAY: &str = "cannot connect to the host of rmpiexec";
+pub(super) const PORTS_CLOSED: &str = "cannot connect to the host of rmpiexec";
 
 /// Returns the connection to the shepherd above, and the listener for those below, if there are any.
 pub(super) fn join(input: OwnedFd) -> Result<(FrameConnection, Option<StepListener>), String> {
@@ -51,7 +51,7 @@ pub(super) fn join(input: OwnedFd) -> Result<(FrameConnection, Option<StepListen
     let stream =
         handshake::connect(call.key, position.node, resolve, ports, until).map_err(|why| {
             match parent {
-                "" => format!("{NO_WAY}: {why}"),
+                "" => format!("{PORTS_CLOSED}: {why}"),
                 parent => format!("cannot connect to host {parent}: {why}"),
             }
         })?;

@@ -243,7 +243,7 @@ impl Shepherd {
             self.start_children();
             self.clean_up();
             if self.flush_above().is_err() {
-                self.tree.above_closed();
+                self.tree.parent_closed();
             }
             if self.tree.is_orphan() {
                 self.end_all();
@@ -266,7 +266,7 @@ impl Shepherd {
     fn accept_connections(&mut self) {
         if !self.tree.is_any_expected() && self.listener.take().is_some() {
             // Output of the step during its start is of no interest any more.
-            self.children.step_mut().map(StepCommand::forget_lines);
+            self.children.step_mut().map(StepCommand::drop_lines);
         }
         let Some(listener) = &mut self.listener else {
             return;
@@ -276,7 +276,7 @@ impl Shepherd {
             let number = self.tree.connect(node, now);
             let adopted = number.map(|number| (number, self.children.adopt(number, stream)));
             if let Some((number, Err(_))) = adopted {
-                self.tree.below_closed(number, &ShellExit::default(), now);
+                self.tree.child_closed(number, &ShellExit::default(), now);
             }
         }
     }
@@ -304,8 +304,8 @@ impl Shepherd {
                 node.into_iter()
                     .for_each(|node| self.tree.will_not_connect(node));
             }
-            let is_no_way = line.contains(join::NO_WAY);
-            if is_no_way && !std::mem::replace(&mut self.reported, true) {
+            let are_ports_closed = line.contains(join::PORTS_CLOSED);
+            if are_ports_closed && !std::mem::replace(&mut self.reported, true) {
                 print_line(&format!(
                     "{line}; hosts are reached one by one, which takes longer. RMPI_PORT_RANGE names ports that are open"
                 ));
@@ -323,7 +323,7 @@ impl Shepherd {
         match self.make_daemon() {
             Ok(Some(local)) => {
                 self.local = Some(local);
-                self.tree.daemon_is_here(facts());
+                self.tree.daemon_started(facts());
             }
             Ok(None) => (),
             Err(error) => self.tree.daemon_ended(Some(NodeLoss {
@@ -346,7 +346,7 @@ impl Shepherd {
             })),
             Forked::Child => {
                 drop(ours);
-                self.above.forget();
+                self.above.close();
                 // The daemon must not keep the listener or the pipes of the children.
                 drop((self.listener.take(), std::mem::take(&mut self.children)));
                 spawn::leave(daemon::serve(theirs))
@@ -359,7 +359,7 @@ impl Shepherd {
         while let Some((number, target)) = self.tree.next_start(now) {
             let command = self.tree.shell().command(&target);
             if let Err(closed) = self.children.start(number, &command) {
-                self.tree.below_closed(number, &closed, now);
+                self.tree.child_closed(number, &closed, now);
             }
         }
     }
@@ -375,7 +375,7 @@ impl Shepherd {
             self.tree.expect_no_more();
         }
         while let Some((number, closed)) = self.next_ended() {
-            self.tree.below_closed(number, &closed, now);
+            self.tree.child_closed(number, &closed, now);
         }
         let is_closed = |local: &mut Local| local.connection.is_none();
         if let Some(local) = self.local.take_if(is_closed) {
@@ -481,7 +481,7 @@ impl Shepherd {
         match source {
             Readiness::Above => match self.above.read(&mut self.scratch) {
                 Ok(bytes) => self.tree.receive_from_above(&self.scratch[..bytes]),
-                Err(Disconnected) => self.tree.above_closed(),
+                Err(Disconnected) => self.tree.parent_closed(),
             },
             Readiness::Daemon => {
                 let Some(local) = &mut self.local else { return };
@@ -572,7 +572,7 @@ fn loss(pid: u32, ending: Option<spawn::ChildExit>) -> Option<NodeLoss> {
 /// Sends what the stream takes; drops all data once the peer is gone.
 fn send_pending(connection: &mut FrameConnection) {
     if connection.flush().is_err() {
-        connection.mute();
+        connection.stop_sending();
     }
 }
 

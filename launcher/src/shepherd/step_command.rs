@@ -56,7 +56,7 @@ impl StepCommand {
     /// Writes its standard input, and closes it after that.
     pub(super) fn flush(&mut self) {
         if !self.connection.is_flushed() && self.connection.flush() != Ok(false) {
-            self.connection.mute();
+            self.connection.stop_sending();
         }
     }
 
@@ -115,7 +115,7 @@ impl StepCommand {
     }
 
     /// Drops the lines that were kept.
-    pub(super) fn forget_lines(&mut self) {
+    pub(super) fn drop_lines(&mut self) {
         self.kept.clear();
     }
 

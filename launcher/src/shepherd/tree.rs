@@ -228,7 +228,7 @@ impl ShepherdTree {
     }
 
     /// The connection to the peer above has closed.
-    pub(crate) fn above_closed(&mut self) {
+    pub(crate) fn parent_closed(&mut self) {
         self.is_orphan = true;
     }
 
@@ -243,7 +243,7 @@ impl ShepherdTree {
                 Ok(Some(DownMessage::NotComing(node))) => self.will_not_connect(node),
                 Ok(Some(DownMessage::Beat | DownMessage::Begin(_))) => (),
                 Ok(None) => return,
-                Err(Garbled) => return self.above_closed(),
+                Err(Garbled) => return self.parent_closed(),
             }
         }
     }
@@ -289,7 +289,7 @@ impl ShepherdTree {
     }
 
     /// The daemon of this host was started.
-    pub(crate) fn daemon_is_here(&mut self, facts: HostFacts) {
+    pub(crate) fn daemon_started(&mut self, facts: HostFacts) {
         if let Some(node) = self.own() {
             self.send_up(&UpMessage::Here(node, facts));
         }
@@ -448,7 +448,7 @@ impl ShepherdTree {
     /// Forwards a child's message about one of its nodes, if the rules allow it.
     fn forward_up(&mut self, number: usize, word: &UpMessage) {
         let child = &mut self.children[number];
-        let is_its_own = match word {
+        let is_own_node = match word {
             UpMessage::Beat | UpMessage::Line => false,
             UpMessage::Here(node, _) => child
                 .open
@@ -457,7 +457,7 @@ impl ShepherdTree {
             UpMessage::Event(node, _) => child.open.get(node) == Some(&true),
             UpMessage::Lost(node, _) | UpMessage::Ended(node) => child.open.remove(node).is_some(),
         };
-        if is_its_own {
+        if is_own_node {
             self.send_up(word);
         }
         let child = &mut self.children[number];
@@ -467,7 +467,7 @@ impl ShepherdTree {
     }
 
     /// A child's shell has ended, or could not be started.
-    pub(crate) fn below_closed(&mut self, number: usize, closed: &ShellExit, now: Duration) {
+    pub(crate) fn child_closed(&mut self, number: usize, closed: &ShellExit, now: Duration) {
         let child = &mut self.children[number];
         match child.state {
             // The shell's error may have the reason.

@@ -248,7 +248,7 @@ impl World {
         match event {
             SimEvent::Below(child, bytes) => tree.receive_from_child(child, &bytes),
             SimEvent::Above(bytes) => tree.receive_from_above(&bytes),
-            SimEvent::AboveClosed => tree.above_closed(),
+            SimEvent::AboveClosed => tree.parent_closed(),
             SimEvent::Comes(node) => {
                 if let Some(child) = tree.connect(node, now) {
                     self.start(host, child, node as usize + 1);
@@ -260,7 +260,7 @@ impl World {
                     stderr: "ssh: no route to host".into(),
                     ..ShellExit::default()
                 };
-                tree.below_closed(child, &closed, now);
+                tree.child_closed(child, &closed, now);
             }
             SimEvent::Tick => {
                 self.hosts[host].ticks = false;
@@ -289,7 +289,7 @@ impl World {
             let inbox = std::mem::take(inbox);
             self.await_those_below(host, &begin);
             let mut tree = ShepherdTree::new(*begin, inbox, true, self.now);
-            tree.daemon_is_here(HostFacts {
+            tree.daemon_started(HostFacts {
                 name: format!("h{host}"),
                 cpus: 2,
                 cores: 2,
@@ -488,7 +488,7 @@ fn who_is_not_awaited_is_not_let_in() {
     assert_eq!((target.node, tree.connect(2, soon)), (2, None));
     assert!(number > 0 && tree.next_start(soon).is_none());
     // One that closes before its greeting is started by the shell.
-    tree.below_closed(0, &ShellExit::default(), soon);
+    tree.child_closed(0, &ShellExit::default(), soon);
     assert_eq!(tree.next_start(soon).map(|(number, _)| number), Some(0));
     // 20 seconds after the first one.
     assert!(tree.next_start(seconds(20)).is_none());
@@ -634,11 +634,11 @@ fn a_host_that_is_busy_for_a_moment_is_tried_again() {
     for _ in 1..MOST_TRIES {
         assert_eq!(tree.next_start(now).map(|(child, _)| child), Some(0));
         assert_eq!(tree.next_start(now), None);
-        tree.below_closed(0, &busy, now);
+        tree.child_closed(0, &busy, now);
         now = tree.next_time().max(now) + seconds(10);
     }
     assert!(tree.next_start(now).is_some() && tree.above().is_empty());
-    tree.below_closed(0, &busy, now);
+    tree.child_closed(0, &busy, now);
     assert!(!tree.above().is_empty() && tree.is_over());
 }
 

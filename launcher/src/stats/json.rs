@@ -5,7 +5,7 @@ use super::calls::{CallSum, CallTimes, sums};
 use super::hosts;
 use super::job::{Imbalance, Job, RankStats, Traffic};
 use super::record::{RankOutcome, Values};
-use super::table::is_nothing;
+use super::table::is_zero;
 
 /// The whole document.
 pub(super) fn text(job: &Job) -> String {
@@ -48,7 +48,7 @@ pub(super) fn text(job: &Job) -> String {
         .iter()
         .filter_map(|(name, found)| Some(format!("\n    {}: {}", quoted(name), balance((*found)?))))
         .collect();
-    let calls: Vec<String> = sums(job).iter().map(call_of_all).collect();
+    let calls: Vec<String> = sums(job).iter().map(call_sum).collect();
     let remarks = list(job.remarks().iter().map(|words| quoted(words)));
     format!(
         "{{\n  \"version\": 1,\n  \"ranks\": {},\n  \"seconds\": {},\n  \"finding\": {},\n  \"remarks\": {remarks},\n{}  \
@@ -112,10 +112,7 @@ fn rank(rank: &RankStats) -> String {
         ("rendezvous", Some(rank.rendezvous)),
     ];
     let kinds: Vec<String> = kinds.map(|(name, traffic)| of(name, traffic)).to_vec();
-    let variables = rank
-        .variables
-        .iter()
-        .filter(|(_, values)| !is_nothing(values));
+    let variables = rank.variables.iter().filter(|(_, values)| !is_zero(values));
     let variables: Vec<String> = variables
         .map(|(name, values)| format!("{}: {}", quoted(name), value(values)))
         .collect();
@@ -151,7 +148,7 @@ fn call((name, timed): (&String, &CallTimes)) -> String {
 }
 
 /// The calls of a function by all ranks.
-fn call_of_all(sum: &CallSum) -> String {
+fn call_sum(sum: &CallSum) -> String {
     format!(
         "\n    {{\"name\": {}, \"calls\": {}, \"seconds\": {}, \"longest_seconds\": {}, \"longest_on_rank\": {}, \
          \"seconds_per_rank\": {}}}",

@@ -365,7 +365,7 @@ pub(super) fn seconds(number: f64) -> String {
 }
 
 /// Whether all values are 0.
-pub(super) fn is_nothing(values: &Values) -> bool {
+pub(super) fn is_zero(values: &Values) -> bool {
     values.sum() == 0.0
 }
 

@@ -268,9 +268,9 @@ impl World {
         host.holding.during(|| match &event {
             SimEvent::Below(child, bytes) => tree.receive_from_child(*child, bytes),
             SimEvent::Above(bytes) => tree.receive_from_above(bytes),
-            SimEvent::AboveClosed => tree.above_closed(),
+            SimEvent::AboveClosed => tree.parent_closed(),
             SimEvent::BelowClosed(child) => {
-                tree.below_closed(*child, &ShellExit::default(), now);
+                tree.child_closed(*child, &ShellExit::default(), now);
             }
             SimEvent::Daemon(_) | SimEvent::Fault(_) => (),
         });
@@ -303,7 +303,7 @@ impl World {
             };
             let inbox = std::mem::take(inbox);
             let mut tree = Box::new(ShepherdTree::new(*begin, inbox, at > 0, now));
-            tree.daemon_is_here(facts(at));
+            tree.daemon_started(facts(at));
             // Messages may have arrived together with the first one.
             tree.receive_from_above(&[]);
             Some(tree)
@@ -662,7 +662,7 @@ impl JobHost {
     /// A stream has accepted so many bytes.
     fn took(&mut self, child: Option<usize>, bytes: usize) {
         let mut holding = std::mem::take(&mut self.holding);
-        holding.during(|| self.stream(child).waiting.took(bytes));
+        holding.during(|| self.stream(child).waiting.consumed(bytes));
         self.holding = holding;
     }
 }

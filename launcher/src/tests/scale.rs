@@ -264,7 +264,7 @@ fn handle(nodes: &mut Nodes, node: usize, received: NodeMessage) -> Vec<NodeEven
         NodeMessage::Lost(_) if nodes.is_gone(node) => Vec::new(),
         NodeMessage::Lost(loss) => {
             nodes.send_lost(node, &loss.message);
-            nodes.lost_far(node)
+            nodes.lost_remote(node)
         }
     }
 }
