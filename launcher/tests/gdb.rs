@@ -156,19 +156,19 @@ fn ranks_of_other_hosts_need_what_an_installation_has() {
 
 #[test]
 fn a_list_that_is_none_is_answered_with_an_example() {
-    let said = |options: &[&str], words: &str| {
+    let refused = |options: &[&str], words: &str| {
         let all = options.iter().chain(&["-n", "2", "true"]);
         rmpiexec(all).run().expect(2).says(words);
     };
-    said(
+    refused(
         &["--gdb", "x"],
         "--gdb x: `x` is no rank; expected numbers and ranges",
     );
-    said(
+    refused(
         &["--gdb", "1-2"],
         "--gdb 1-2: there is no rank 2: the job has 2",
     );
-    said(
+    refused(
         &["--gdb", "0", "--stdin", "1"],
         "--gdb 0: gdb takes standard input",
     );

@@ -157,14 +157,14 @@ fn mqs_097_handles_and_statuses_are_words_in_a_process_and_in_its_core_file() {
         "generate-core-file core",
         "kill",
     ];
-    let told = gdb(folder.path(), &lines, &["./program"]);
-    expect(&told, &HANDLES);
-    expect(&told, &["$1 = (MPI_Comm) 0x101\n"]);
+    let output = gdb(folder.path(), &lines, &["./program"]);
+    expect(&output, &HANDLES);
+    expect(&output, &["$1 = (MPI_Comm) 0x101\n"]);
     let core = ["up", "info locals", "mpi ranks", "mpi queues"];
-    let told = gdb(folder.path(), &core, &["./program", "core"]);
-    expect(&told, &HANDLES);
+    let output = gdb(folder.path(), &core, &["./program", "core"]);
+    expect(&output, &HANDLES);
     expect(
-        &told,
+        &output,
         &[
             "  from rank 0, tag 7, 24 bytes (receive; posted; waits for its message; 24 of MPI_CHAR)\n",
         ],
@@ -182,13 +182,13 @@ fn before_initialization_and_after_the_end_nothing_is_made_up() {
         "mpi ranks",
         "mpi queues",
     ];
-    let told = gdb(folder.path(), &lines, &["./program"]);
+    let output = gdb(folder.path(), &lines, &["./program"]);
     expect(
-        &told,
+        &output,
         &["$1 = MPI_COMM_WORLD\n", "$2 = 0x20000100 <a request>\n"],
     );
     expect(
-        &told,
+        &output,
         &[
             "main at program.c:",
             ": MPI is not initialized, or is finalized\n",
@@ -234,15 +234,15 @@ fn mqs_095_ranks_and_queues_of_several_processes_are_shown_by_rank() {
         "mpi queues all",
         "mpi queues 7",
     ];
-    let told = gdb(folder.path(), &[&lines[..], &queues].concat(), &[]);
+    let output = gdb(folder.path(), &[&lines[..], &queues].concat(), &[]);
     for (rank, inferior) in [(0, 2), (1, 3), (2, 1)] {
         let row = format!(
             "{rank}         {inferior}  {:>7}        1  MPI_Recv at program.c:9\n",
             ranks[rank]
         );
-        expect(&told, &[&row]);
+        expect(&output, &[&row]);
     }
-    let parts: Vec<&str> = told.split("----\n").collect();
+    let parts: Vec<&str> = output.split("----\n").collect();
     let waits = |rank: u32, parts: &str| {
         let from = (rank + 2) % 3;
         let line = format!(
@@ -265,23 +265,24 @@ fn mqs_095_ranks_and_queues_of_several_processes_are_shown_by_rank() {
 #[ignore = "needs the installation: cargo xtask test debuggers"]
 fn what_cannot_be_shown_is_said_in_words() {
     let folder = folder(RING);
-    let told = gdb(folder.path(), &["mpi queues", "mpi ranks"], &[]);
+    let output = gdb(folder.path(), &["mpi queues", "mpi ranks"], &[]);
     assert_eq!(
-        told.matches("there is no process here: attach to a rank")
+        output
+            .matches("there is no process here: attach to a rank")
             .count(),
         2
     );
-    let told = gdb(
+    let output = gdb(
         folder.path(),
         &["starti", "mpi queues", "mpi queues x", "mpi ranks y"],
         &["/bin/true"],
     );
     expect(
-        &told,
+        &output,
         &["has loaded no MPI that names a library for debuggers (MPIR_dll_name)"],
     );
     expect(
-        &told,
+        &output,
         &[
             "`x` is neither a rank nor `all`",
             "it takes no argument, it was given `y`",
@@ -292,9 +293,9 @@ fn what_cannot_be_shown_is_said_in_words() {
         "set var *(char *) &MPIR_dll_name = 'X'",
         "mpi queues",
     ];
-    let told = gdb(folder.path(), &lines, &["./program"]);
+    let output = gdb(folder.path(), &lines, &["./program"]);
     expect(
-        &told,
+        &output,
         &["cannot load X", "the MPI library's own for debuggers: "],
     );
 }
@@ -349,13 +350,13 @@ int main(void)
 fn groups_are_told_by_the_ranks_that_are_in_them() {
     let folder = folder(GROUPS);
     let lines = "break look\ncontinue\nup\ninfo locals\ndetach\nquit\n";
-    let told = session(
+    let output = session(
         folder.path(),
         lines,
         &["--gdb", "1", "-n", "5", "./program"],
     );
     expect(
-        &told,
+        &output,
         &[
             "world = <group of ranks 0-4 of MPI_COMM_WORLD; this process is rank 1 of 5>\n",
             "part = <group of ranks 4, 0-2 of MPI_COMM_WORLD; this process is rank 2 of 4>\n",
@@ -381,25 +382,25 @@ fn session(folder: &Path, lines: &str, words: &[&str]) -> String {
 fn run_where_continue_is_meant_is_answered_in_words() {
     let folder = folder(GROUPS);
     let lines = "run\nr\nstart\nstarti\nbreak look\ncontinue\nkill\nrun\nadd-inferior -exec /bin/true\ninferior 2\nrun\nquit\n";
-    let told = session(
+    let output = session(
         folder.path(),
         lines,
         &["--gdb", "1", "-n", "5", "./program"],
     );
-    let said = |command: &str| {
+    let count_of = |command: &str| {
         // Without the end of its line: gdb writes that separately, and output of another process may come in between.
         let words = format!(
             "rank 1 was started by rmpiexec, so it cannot be started by `{command}`; to let it go on, type: continue"
         );
-        told.matches(&words).count()
+        output.matches(&words).count()
     };
     assert_eq!(
-        (said("run"), said("start"), said("starti")),
+        (count_of("run"), count_of("start"), count_of("starti")),
         (2, 1, 1),
-        "{told}"
+        "{output}"
     );
     expect(
-        &told,
+        &output,
         &[
             ", look () at program.c:3\n",
             // Without the end of its line: gdb writes that separately, and rmpiexec's message about the kill may come
@@ -418,16 +419,16 @@ fn the_launcher_is_told_apart_from_ranks() {
     let (running, ranks) = ring(folder.path());
     let [launcher, rank] = [running.pid(), ranks[0]].map(|pid| format!("attach {pid}"));
     let lines = [&launcher, "add-inferior", "inferior 2", &rank, "mpi ranks"];
-    let told = gdb(folder.path(), &lines, &[]);
+    let output = gdb(folder.path(), &lines, &[]);
     let row = format!("     -         1  {:>7}        ", running.pid());
     expect(
-        &told,
+        &output,
         &[
             &row,
             "  no rank: rmpiexec, which starts the ranks and waits for them (",
         ],
     );
-    expect(&told, &["*    0         2  "]);
+    expect(&output, &["*    0         2  "]);
     running.signal(Signal::SIGTERM);
     running.finish().expect(143);
 }

@@ -317,7 +317,7 @@ fn arguments(folder: &Path) -> Vec<u8> {
     format!("-c\0{text}\0\0").into_bytes()
 }
 
-fn told(folder: &Path) -> String {
+fn tool_report(folder: &Path) -> String {
     until("the tool's program has spoken", || {
         fs::read_to_string(folder.join("tool")).ok()
     })
@@ -336,7 +336,7 @@ fn mpir_014_a_running_job_starts_the_program_of_a_debugger() {
     tool.write_bytes("MPIR_server_arguments", &arguments(folder.path()));
     tool.leave();
     fs::write(fifo, [1]).unwrap();
-    let pid = told(folder.path()).trim().parse().unwrap();
+    let pid = tool_report(folder.path()).trim().parse().unwrap();
     until("it has become what it stays", || {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
         (name.trim() == "sleep" && running.processes().contains(&pid)).then_some(())
@@ -353,7 +353,10 @@ fn the_program_of_a_debugger_is_started_at_launch_before_the_ranks_go() {
     tool.write_bytes("MPIR_executable_path", b"/bin/sh\0");
     tool.write_bytes("MPIR_server_arguments", &arguments(folder.path()));
     tool.leave();
-    assert_eq!(told(folder.path()).split_ascii_whitespace().count(), 1);
+    assert_eq!(
+        tool_report(folder.path()).split_ascii_whitespace().count(),
+        1
+    );
     let_end(folder.path());
     running.finish().expect(0).says(STAYED);
 }

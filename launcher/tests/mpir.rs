@@ -130,18 +130,18 @@ fn mpir_001_gdb_knows_the_types_of_the_interface_in_c() {
     let lines = "ptype MPIR_PROCDESC\nwhatis MPIR_proctable\nprint sizeof(MPIR_PROCDESC)\n\
         whatis MPIR_debug_state\nwhatis MPIR_executable_path\nwhatis MPIR_server_arguments\nwhatis MPIR_attach_fifo\n\
         whatis MPIR_debug_abort_string\n";
-    let told = gdb(lines, &[launcher.as_os_str()], folder.path());
+    let output = gdb(lines, &[launcher.as_os_str()], folder.path());
     let row = "type = struct {\n    char *host_name;\n    char *executable_name;\n    int pid;\n}";
-    expect(&told, &[row, "type = MPIR_PROCDESC *", "$1 = 24"]);
+    expect(&output, &[row, "type = MPIR_PROCDESC *", "$1 = 24"]);
     expect(
-        &told,
+        &output,
         &[
             "type = volatile int",
             "type = char [256]",
             "type = char [1024]",
         ],
     );
-    assert!(!told.contains("Dwarf Error"), "{told}");
+    assert!(!output.contains("Dwarf Error"), "{output}");
 }
 
 #[test]
@@ -152,13 +152,13 @@ fn mpir_008_gdb_stops_at_the_breakpoint_and_no_rank_has_run() {
     let lines = "print MPIR_debug_state\nprint *MPIR_proctable@MPIR_proctable_size\n\
         shell echo marks: $(ls marks | wc -l)\ncontinue\n";
     let words = ["-n", "3", "sh", "-c", "touch marks/$RMPI_RANK"];
-    let told = gdb_starts(lines, &words, folder.path());
+    let output = gdb_starts(lines, &words, folder.path());
     expect(
-        &told,
+        &output,
         &["in MPIR_Breakpoint ()", "$1 = 1", "$2 = {{host_name = 0x"],
     );
-    expect(&told, &["marks: 0", "exited normally"]);
-    assert_eq!(printed(&told, "/sh\", pid = "), 3, "{told}");
+    expect(&output, &["marks: 0", "exited normally"]);
+    assert_eq!(printed(&output, "/sh\", pid = "), 3, "{output}");
     assert_eq!(
         fs::read_dir(folder.path().join("marks")).unwrap().count(),
         3
@@ -181,20 +181,20 @@ fn mpir_012_gdb_attaches_to_one_rank_and_the_others_go_on() {
         print rank\nset var *(int *) &MPIR_debug_gate = 1\nprint *(int *) &MPIR_debug_gate\n\
         shell until [ $(cat others | wc -l) = 3 ]; do sleep 0.02; done; echo all others are there\n\
         detach\ninferior 1\ncontinue\n";
-    let mut told = gdb_starts(lines, &["-n", "4", "./program"], folder.path());
+    let mut output = gdb_starts(lines, &["-n", "4", "./program"], folder.path());
     for _ in 0..5 {
-        if !told.contains(LOST_THE_END) {
+        if !output.contains(LOST_THE_END) {
             break;
         }
         fs::remove_file(folder.path().join("others")).unwrap();
-        told = gdb_starts(lines, &["-n", "4", "./program"], folder.path());
+        output = gdb_starts(lines, &["-n", "4", "./program"], folder.path());
     }
     expect(
-        &told,
+        &output,
         &["$1 = 4", "_start in section .text of /lib", "Breakpoint 2"],
     );
     expect(
-        &told,
+        &output,
         &[
             "$2 = 1",
             "$3 = 1",
@@ -236,9 +236,9 @@ fn mpir_018_gdb_attaches_to_a_running_job_again_and_again() {
     for _ in 0..2 {
         let lines = "print *MPIR_proctable@MPIR_proctable_size\nprint MPIR_attach_fifo\n\
             set $rank = MPIR_proctable[1].pid\ndetach\neval \"attach %d\", $rank\ninfo inferiors\ndetach\n";
-        let told = gdb(lines, &[OsStr::new("-p"), OsStr::new(&pid)], folder.path());
-        assert_eq!(printed(&told, "/sh\", pid = "), 2, "{told}");
-        expect(&told, &[&format!("= \"/proc/{pid}/fd/"), "dash"]);
+        let output = gdb(lines, &[OsStr::new("-p"), OsStr::new(&pid)], folder.path());
+        assert_eq!(printed(&output, "/sh\", pid = "), 2, "{output}");
+        expect(&output, &[&format!("= \"/proc/{pid}/fd/"), "dash"]);
     }
     fs::write(folder.path().join("end"), "").unwrap();
     running.finish().expect(0);
@@ -256,9 +256,9 @@ fn mpir_019_gdb_stops_when_the_job_fails_and_reads_why() {
         "-c",
         "[ $RMPI_RANK = 1 ] && exit 7; sleep 1000",
     ];
-    let told = gdb_starts(lines, &words, folder.path());
+    let output = gdb_starts(lines, &words, folder.path());
     expect(
-        &told,
+        &output,
         &[
             "$1 = 2",
             "rank 1 on host ",
@@ -287,13 +287,13 @@ fn the_launcher_starts_gdb_with_one_rank_and_the_job_goes_on_when_it_is_left() {
     let folder = tempfile::tempdir().unwrap();
     build(PROGRAM, folder.path());
     let lines = "break program.c:8\ncontinue\nprint rank\ndetach\nquit\n";
-    let told = with_gdb(
+    let output = with_gdb(
         lines,
         &["--gdb", "2", "-n", "4", "./program"],
         folder.path(),
     );
     expect(
-        &told,
+        &output,
         &[
             "rank 2 is inferior 1: before the first instruction",
             "$1 = 2",
@@ -312,13 +312,16 @@ fn the_launcher_starts_gdb_with_several_ranks_that_run_together() {
     build(PROGRAM, folder.path());
     // The last line of the program, after its barrier.
     let lines = "break program.c:15\ncontinue\nprint rank * 2 + 1\ninfo inferiors\ndelete\nquit\n";
-    let told = with_gdb(
+    let output = with_gdb(
         lines,
         &["--gdb", "0-1", "-n", "2", "./program"],
         folder.path(),
     );
-    expect(&told, &["rank 0 is inferior 1, rank 1 is inferior 2"]);
-    assert!(told.contains("$1 = 1") || told.contains("$1 = 3"), "{told}");
+    expect(&output, &["rank 0 is inferior 1, rank 1 is inferior 2"]);
+    assert!(
+        output.contains("$1 = 1") || output.contains("$1 = 3"),
+        "{output}"
+    );
 }
 
 /// A gdb that reads the user's keys.

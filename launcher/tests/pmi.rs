@@ -146,7 +146,7 @@ import random
 if rank == 0:
     for line in ["cmd=", "=", "cmd=get", "cmd=put key=a", "cmd=barrier", "x" * 3000, "cmd=get key=" + "k" * 5000, "mcmd=spawn", "endcmd"]:
         say(line)
-    # Answers that nobody reads: the daemon stops to hear, and goes on when they are read.
+    # Replies that are not read: the daemon stops reading requests, and continues when they are read.
     os.set_blocking(fd, False)
     sent = 0
     try:

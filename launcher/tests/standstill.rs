@@ -160,9 +160,9 @@ fn ranks_that_wait_for_each_other_are_told_once_with_the_command_that_shows_why(
     running.wait_for_words(&show);
     let path = installed("bin/rmpi-queues");
     running.wait_for_words(&format!("{} {}\n", path.display(), running.pid()));
-    let shown = Command::new(path).arg(running.pid().to_string()).output();
-    let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
-    assert!(shown.contains("from rank 1, tag 0"), "{shown}");
+    let output = Command::new(path).arg(running.pid().to_string()).output();
+    let output = String::from_utf8(output.unwrap().stdout).unwrap();
+    assert!(output.contains("from rank 1, tag 0"), "{output}");
     end(running);
 }
 
@@ -182,10 +182,10 @@ fn ranks_of_several_hosts_that_wait_for_each_other_are_told_once() {
     running.wait_for_words(&format!("{NOTICE}; to see who waits for what: "));
     let path = installed("bin/rmpi-queues");
     running.wait_for_words(&format!("{} {}\n", path.display(), running.pid()));
-    let shown = Command::new(path).arg(running.pid().to_string()).output();
-    let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
-    let told = "deadlock: none of the 4 ranks can ever go on";
-    assert!(shown.starts_with(told), "{shown}");
+    let output = Command::new(path).arg(running.pid().to_string()).output();
+    let output = String::from_utf8(output.unwrap().stdout).unwrap();
+    let expected = "deadlock: none of the 4 ranks can ever go on";
+    assert!(output.starts_with(expected), "{output}");
     std::thread::sleep(WHILE);
     let outcome = end(running);
     assert_eq!(notices(&outcome), 0, "again: {}", outcome.err);

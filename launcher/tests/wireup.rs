@@ -5,7 +5,7 @@
 
 mod common;
 use common::rmpiexec;
-use common::role::{ROLE, count, ranks, ranks_with, tell, wrapped};
+use common::role::{ROLE, count, ranks, ranks_with, send_to_daemon, wrapped};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recvmsg, send, socket,
 };
@@ -37,7 +37,7 @@ fn play(role: &str, boot: &Boot) {
         }
     }
     let rank = boot.rank;
-    tell(
+    send_to_daemon(
         boot.control_fd,
         &ToDaemon::Hello {
             rank,
@@ -63,7 +63,7 @@ fn play(role: &str, boot: &Boot) {
         // The launcher ends these.
         _ => pause(100_000),
     }
-    tell(boot.control_fd, &ToDaemon::Finalized { rank });
+    send_to_daemon(boot.control_fd, &ToDaemon::Finalized { rank });
     match (role, rank) {
         ("late failure", 1) => std::process::exit(4),
         ("late failure", _) => println!("\nundisturbed"),
@@ -77,7 +77,7 @@ fn pause(milliseconds: u64) {
 
 fn abort(boot: &Boot, code: i32, message: &str) {
     let message = message.to_owned();
-    tell(
+    send_to_daemon(
         boot.control_fd,
         &ToDaemon::Abort {
             rank: boot.rank,
@@ -90,7 +90,7 @@ fn abort(boot: &Boot, code: i32, message: &str) {
 
 fn fatal(boot: &Boot) {
     println!("\nwhat it wrote before");
-    tell(
+    send_to_daemon(
         boot.control_fd,
         &ToDaemon::Fatal {
             rank: boot.rank,
@@ -118,7 +118,7 @@ fn ask_for_segment(boot: &Boot, forged: bool) {
     }
     let control = visit(boot);
     let job = if forged { boot.job ^ 1 } else { boot.job };
-    tell(
+    send_to_daemon(
         control.as_raw_fd(),
         &ToDaemon::AskSegment {
             rank: boot.rank,
@@ -132,7 +132,7 @@ fn ask_for_segment(boot: &Boot, forged: bool) {
                 .expect("the segment travels with the answer")
                 .to_string();
             check_segment(&number, boot);
-            tell(
+            send_to_daemon(
                 control.as_raw_fd(),
                 &ToDaemon::Hello {
                     rank: boot.rank,
@@ -140,7 +140,7 @@ fn ask_for_segment(boot: &Boot, forged: bool) {
                     publishes: false,
                 },
             );
-            tell(
+            send_to_daemon(
                 control.as_raw_fd(),
                 &ToDaemon::Finalized { rank: boot.rank },
             );
@@ -168,7 +168,7 @@ fn visit(boot: &Boot) -> OwnedFd {
 fn ask_for_memory(boot: &Boot) {
     for (rank, job) in [(boot.rank, boot.job ^ 1), (boot.size, boot.job)] {
         let control = visit(boot);
-        tell(control.as_raw_fd(), &ToDaemon::AskMemory { rank, job });
+        send_to_daemon(control.as_raw_fd(), &ToDaemon::AskMemory { rank, job });
         let (answer, descriptor) = answer(&control);
         assert!(matches!(answer, ToRank::Refused { .. }), "{answer:?}");
         assert_eq!(descriptor, None);
@@ -176,7 +176,7 @@ fn ask_for_memory(boot: &Boot) {
     let control = visit(boot);
     for _ in 0..2 {
         let (rank, job) = (boot.rank, boot.job);
-        tell(control.as_raw_fd(), &ToDaemon::AskMemory { rank, job });
+        send_to_daemon(control.as_raw_fd(), &ToDaemon::AskMemory { rank, job });
         let (answer, descriptor) = answer(&control);
         let pid = std::process::id();
         assert_eq!(answer, ToRank::Memory { pid });
@@ -278,16 +278,16 @@ fn a_report_has_the_map_and_every_phase_in_order() {
         "all ranks ended",
         "nothing of the job left",
     ];
-    let told: Vec<&str> = lines[4..]
+    let reported: Vec<&str> = lines[4..]
         .iter()
         .filter_map(|line| line.split("  ").last())
         .collect();
-    let mut sorted = (told.clone(), phases.to_vec());
+    let mut sorted = (reported.clone(), phases.to_vec());
     sorted.0.sort_unstable();
     sorted.1.sort_unstable();
     assert_eq!(sorted.0, sorted.1, "{}", outcome.err);
     // A rank may be in MPI_Init before the last one is started.
-    let at = |what: &str| told.iter().position(|line| *line == what);
+    let at = |name: &str| reported.iter().position(|line| *line == name);
     assert!(at("node daemon made") < at("all ranks started"));
     assert!(at("first rank in MPI_Init") < at("last rank in MPI_Init"));
     assert!(at("last rank through MPI_Finalize") < at("all ranks ended"));
@@ -473,16 +473,16 @@ fn a_rank_sees_when_the_daemon_is_gone() {
     let mut job = wrapped(1, "daemon watch", "PROGRAM & wait");
     job.command.env("RMPI_TEST_FILE", &file);
     let running = job.start();
-    let told = |what: &str, expected: &[&str]| {
-        common::until(what, || {
+    let reported = |name: &str, expected: &[&str]| {
+        common::until(name, || {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
             expected.contains(&text.as_str()).then_some(())
         });
     };
-    told("the rank is in MPI", &["in MPI"]);
+    reported("the rank is in MPI", &["in MPI"]);
     running.signal(nix::sys::signal::Signal::SIGSTOP);
     common::send(running.daemon(), nix::sys::signal::Signal::SIGKILL);
-    told("the rank sees the end", &["Ok(0)", "Err(ECONNRESET)"]);
+    reported("the rank sees the end", &["Ok(0)", "Err(ECONNRESET)"]);
     running.signal(nix::sys::signal::Signal::SIGCONT);
     running.finish().expect(137);
 }

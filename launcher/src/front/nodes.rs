@@ -441,7 +441,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// A node's daemon has ended unexpectedly. Returns events of the job, as [`put_together`](Self::put_together).
+    /// A node's daemon has ended unexpectedly. Returns events of the job, as [`combine`](Self::combine).
     pub(crate) fn lost(&mut self, node: usize) -> Vec<NodeEvent> {
         self.all[node].is_lost = true;
         self.lost_remote(node)

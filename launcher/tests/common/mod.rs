@@ -235,10 +235,10 @@ pub fn meet(ranks: u32, folder: &std::path::Path) -> String {
 }
 
 /// Polls until there is a result.
-pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(what: &str, mut poll_once: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
-        if let Some(answer) = ask() {
+        if let Some(answer) = poll_once() {
             return answer;
         }
         assert!(start.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}");

@@ -54,7 +54,7 @@ pub fn wrapped(count: u32, role: &str, script: &str) -> Job {
 }
 
 /// Sends a message to the daemon.
-pub fn tell(control: RawFd, message: &ToDaemon) {
+pub fn send_to_daemon(control: RawFd, message: &ToDaemon) {
     send(control, &message.encode(), MsgFlags::MSG_NOSIGNAL).expect("the daemon listens");
 }
 
