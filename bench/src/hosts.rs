@@ -60,7 +60,7 @@ impl Hosts {
         let wrong = |why: String| Error::Usage(format!("--host {names}: {why}"));
         let mut list: Vec<Host> = Vec::new();
         for (_, text) in word::split(names) {
-            let read = word::read(text).map_err(|fault| wrong(fault.what))?;
+            let read = word::read(text).map_err(|fault| wrong(fault.message))?;
             let ranks = match read.count {
                 Count::Bare => 1,
                 Count::Number(ranks) => ranks,

@@ -7,39 +7,39 @@ mod variables;
 
 pub(crate) use map_by::MapBy;
 
-use crate::allocation::{self, Allocation, Choice, Surroundings};
-use crate::choice;
-use crate::hosts::{self, Claim, Heartbeat, HostOptions, Hosts, Source};
-use crate::place::{Binding, Mapping, Policy};
-use crate::topology::Topology;
+use crate::affinity::{Binding, Mapping, Policy};
+use crate::allocation::{self, Allocation, JobEnvironment, ManagerChoice};
+use crate::hosts::{self, Claim, Heartbeat, HostOptions, HostSource, JobHosts};
+use crate::rank_list;
+use crate::topology::CpuTopology;
 use clap::Parser;
 use ring::layout::MAX_LOCAL_RANKS;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a job has room on.
+/// Limits of a job.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
-    /// CPUs, by which ranks are counted where nobody says.
+pub struct JobLimits {
+    /// Number of CPUs, which is the default number of ranks.
     pub cpus: usize,
-    /// Nodes among which they are divided.
+    /// Number of nodes among which ranks are divided.
     pub nodes: u32,
 }
 
-impl Room {
-    /// Ranks that it holds.
+impl JobLimits {
+    /// The most ranks that it holds.
     fn most_ranks(self) -> u32 {
         self.nodes.saturating_mul(MAX_LOCAL_RANKS)
     }
 
-    /// Ranks of a job where nobody says how many.
+    /// The number of ranks of a job without `-n`.
     fn default_ranks(self) -> u32 {
         let cpus = u32::try_from(self.cpus.max(1)).unwrap_or(1);
         cpus.min(self.most_ranks())
     }
 
-    /// Whether it holds the ranks of these.
+    /// Checks that it holds the ranks of these programs.
     pub(crate) fn check(self, apps: &[App]) -> Result<(), UsageError> {
         let total: u64 = apps.iter().map(|app| u64::from(app.ranks)).sum();
         if total <= u64::from(self.most_ranks()) {
@@ -51,7 +51,7 @@ impl Room {
         )))
     }
 
-    /// How many those are, in words.
+    /// The limit as text.
     fn limit(self) -> String {
         let most = self.most_ranks();
         match self.nodes {
@@ -203,18 +203,18 @@ pub struct Options {
 /// A variable for a rank's environment.
 pub type Variable = (OsString, OsString);
 
-/// Who reads standard input.
+/// Which ranks read standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Reader {
-    /// This rank; the others find theirs empty.
+pub enum StdinTarget {
+    /// This rank; standard input of the others is empty.
     Rank(u32),
     /// All ranks, each all of it.
     All,
-    /// Nobody.
+    /// No rank.
     Nobody,
 }
 
-impl Reader {
+impl StdinTarget {
     /// Whether a rank reads it.
     #[must_use]
     pub fn reaches(self, rank: u32) -> bool {
@@ -226,12 +226,12 @@ impl Reader {
     }
 }
 
-/// Where `--stats` writes.
+/// Destination of `--stats`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatsPlace {
-    /// Standard error, as the launcher's other words.
+    /// Standard error.
     Words,
-    /// This file; JSON if its name ends so.
+    /// This file; JSON if its name ends in `.json`.
     File(PathBuf),
 }
 
@@ -244,21 +244,21 @@ impl StatsPlace {
 /// One program of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct App {
-    /// Ranks that run it; 0 where the slots of hosts decide, until [`Request::with_slots`].
+    /// Ranks that run it; 0 where the slots of hosts decide, until [`JobRequest::with_slots`].
     pub ranks: u32,
     /// The program as typed.
     pub program: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Variables to set, later ones win.
+    /// Variables to set; later ones override earlier ones.
     pub variables: Vec<Variable>,
-    /// Where to start it.
+    /// Working directory.
     pub folder: Option<PathBuf>,
 }
 
-/// What the user asked for.
+/// The parsed options of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct JobRequest {
     /// The programs, in rank order.
     pub apps: Vec<App>,
     /// `-l`.
@@ -274,11 +274,11 @@ pub struct Request {
     /// `--dry-run`.
     pub dry_run: bool,
     /// `--topology`.
-    pub topology: Option<Topology>,
+    pub topology: Option<CpuTopology>,
     /// `--output`.
     pub output: Option<PathBuf>,
     /// `--stdin`.
-    pub stdin: Reader,
+    pub stdin: StdinTarget,
     /// `--keep-going`.
     pub keep_going: bool,
     /// `--report`.
@@ -296,8 +296,8 @@ pub struct Request {
     /// `-q`.
     pub quiet: bool,
     /// `--host`, `--hostfile`: without them all ranks are of this machine.
-    pub hosts: Option<Hosts>,
-    /// What a batch system has given, if all hosts are of that.
+    pub hosts: Option<JobHosts>,
+    /// The batch system's allocation, if all hosts are part of it.
     pub allocation: Option<Allocation>,
     /// `--launcher`.
     pub launcher: Option<String>,
@@ -305,65 +305,65 @@ pub struct Request {
     pub prefix: Option<PathBuf>,
     /// `--heartbeat`.
     pub heartbeat: Heartbeat,
-    /// Things that the user should know although they stop nothing.
+    /// Warnings for the user.
     pub remarks: Vec<String>,
 }
 
-impl Request {
+impl JobRequest {
     /// Ranks of all programs.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.apps.iter().map(|app| app.ranks).sum()
     }
 
-    /// How ranks are placed on the CPUs of a host, of which others have some if they are `shared`.
+    /// How ranks are placed on the CPUs of a host; `shared`: a quota or other hosts of the job take part of them.
     pub(crate) fn policy(&self, shared: bool) -> Policy {
-        let asked = self.allocation.as_ref().and_then(|it| it.cpus_per_rank);
+        let requested = self.allocation.as_ref().and_then(|it| it.cpus_per_rank);
         Policy {
             binding: self.binding,
             mapping: self.mapping,
             shared,
-            cpus_per_rank: asked.unwrap_or(0),
+            cpus_per_rank: requested.unwrap_or(0),
         }
     }
 
-    /// Takes the choices of single ranks, once their number is known.
+    /// Parses options that name single ranks, once the number of ranks is known.
     pub(crate) fn choose(&mut self, gdb: Option<&str>) -> Result<(), UsageError> {
         reader_in_range(self)?;
         if let Some(text) = gdb {
-            let chosen = choice::ranks(text, self.size());
+            let chosen = rank_list::parse(text, self.size());
             self.gdb = chosen.map_err(|words| UsageError(format!("--gdb {text}: {words}")))?;
         }
         Ok(())
     }
 }
 
-/// A command line that was understood.
+/// Result of parsing a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed {
-    /// Start this.
-    Run(Box<Request>),
-    /// Print this on standard output and end: help or version.
+    /// Start this job.
+    Run(Box<JobRequest>),
+    /// Print this on standard output and exit: help or version.
     Print(String),
 }
 
-/// Why a command line was not understood, in words.
+/// An error in the command line, for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageError(pub String);
 
-/// Understands the words after the command's name.
+/// Parses the arguments of the command.
 ///
 /// # Errors
-/// With words for the user.
-pub fn parse(words: Vec<OsString>, room: Room) -> Result<Parsed, UsageError> {
+/// A message for the user.
+pub fn parse(words: Vec<OsString>, room: JobLimits) -> Result<Parsed, UsageError> {
     understand(words, room, None)
 }
 
-/// The same where a batch system may have given hosts.
+/// As [`parse`], where a batch system may provide hosts.
 pub(crate) fn understand(
     words: Vec<OsString>,
-    room: Room,
-    around: Option<&dyn Surroundings>,
+    room: JobLimits,
+    around: Option<&dyn JobEnvironment>,
 ) -> Result<Parsed, UsageError> {
     let parts: Vec<&[OsString]> = words.split(|word| word == ":").collect();
     let only = parts.len() == 1;
@@ -372,7 +372,7 @@ pub(crate) fn understand(
         match typed::options(part) {
             Ok(options) => all.push(options),
             Err(error) if !error.use_stderr() => return Ok(Parsed::Print(error.to_string())),
-            Err(error) => return Err(typed::in_words(&error, part)),
+            Err(error) => return Err(typed::usage_error(&error, part)),
         }
     }
     let mut request = wanted(&all)?;
@@ -383,7 +383,7 @@ pub(crate) fn understand(
         .transpose()?
         .or(map_by.per_host);
     name_hosts(&mut request, &all, (per_host, map_by), around)?;
-    let room = request.hosts.as_ref().map_or(room, |hosts| Room {
+    let room = request.hosts.as_ref().map_or(room, |hosts| JobLimits {
         nodes: u32::try_from(hosts.list.len()).unwrap_or(u32::MAX),
         ..room
     });
@@ -419,10 +419,10 @@ pub(crate) fn understand(
     Ok(Parsed::Run(Box::new(request)))
 }
 
-/// What the options of all programs say, without the programs.
-fn wanted(all: &[Options]) -> Result<Request, UsageError> {
+/// The options of all programs, without the programs.
+fn wanted(all: &[Options]) -> Result<JobRequest, UsageError> {
     let heartbeat = last(all, |options| options.places.heartbeat.as_deref());
-    Ok(Request {
+    Ok(JobRequest {
         apps: Vec::with_capacity(all.len()),
         tag_output: all.iter().any(|options| options.tag_output),
         timeout: last(all, |options| options.timeout.as_ref())
@@ -435,10 +435,11 @@ fn wanted(all: &[Options]) -> Result<Request, UsageError> {
         report_bindings: all.iter().any(|options| options.report_bindings),
         dry_run: all.iter().any(|options| options.dry_run),
         topology: last(all, |options| options.topology.as_deref())
-            .map(|text| Topology::parse(text).map_err(UsageError))
+            .map(|text| CpuTopology::parse(text).map_err(UsageError))
             .transpose()?,
         output: last(all, |options| options.output.clone()),
-        stdin: last(all, |options| options.stdin.as_deref()).map_or(Ok(Reader::Rank(0)), reader)?,
+        stdin: last(all, |options| options.stdin.as_deref())
+            .map_or(Ok(StdinTarget::Rank(0)), reader)?,
         keep_going: all.iter().any(|options| options.keep_going),
         report: all.iter().any(|options| options.report),
         stats: last(all, |options| options.stats.clone()).map(StatsPlace::of),
@@ -458,12 +459,12 @@ fn wanted(all: &[Options]) -> Result<Request, UsageError> {
     })
 }
 
-/// Finds the hosts of the job, each with what the programs want of them.
+/// Finds the hosts of the job, and the programs' options for them.
 fn name_hosts(
-    request: &mut Request,
+    request: &mut JobRequest,
     all: &[Options],
     (per_host, map_by): (Option<u32>, MapBy),
-    around: Option<&dyn Surroundings>,
+    around: Option<&dyn JobEnvironment>,
 ) -> Result<(), UsageError> {
     let file = last(all, |options| options.places.hostfile.as_deref());
     let own: Vec<&[String]> = all
@@ -472,25 +473,25 @@ fn name_hosts(
         .collect();
     let choice = last(all, |options| options.places.rm);
     let around = around.filter(|_| choice.is_some() || !hosts::are_all_local(&own));
-    // Who names hosts need not hear of what names none.
-    let (mut unheard, names) = (Vec::new(), file.is_some() || !own.concat().is_empty());
-    let heard = match names {
-        true => &mut unheard,
+    // Warnings about allocations are dropped if hosts are named.
+    let (mut dropped, names) = (Vec::new(), file.is_some() || !own.concat().is_empty());
+    let warnings = match names {
+        true => &mut dropped,
         false => &mut request.remarks,
     };
-    let found = around.map(|around| allocation::find(choice, around, heard));
+    let found = around.map(|around| allocation::find(choice, around, warnings));
     let allocation = found.transpose().map_err(UsageError)?.flatten();
     let name = allocation
         .as_ref()
         .map(Allocation::name)
         .unwrap_or_default();
     let source = match (file, &allocation) {
-        (Some(file), _) => Source::File(file),
-        (None, Some(allocation)) => Source::Allocation(&name, &allocation.hosts),
-        (None, None) => Source::None,
+        (Some(file), _) => HostSource::File(file),
+        (None, Some(allocation)) => HostSource::Allocation(&name, &allocation.hosts),
+        (None, None) => HostSource::None,
     };
     let found = hosts::find(source, &own, &mut request.remarks).map_err(UsageError)?;
-    request.hosts = found.map(|(list, own)| Hosts {
+    request.hosts = found.map(|(list, own)| JobHosts {
         list,
         claims: own
             .into_iter()
@@ -499,17 +500,17 @@ fn name_hosts(
         per_host,
         is_strict: map_by.is_strict,
         gdb: None,
-        dealt: Vec::new(),
+        rank_hosts: Vec::new(),
     });
     take_allocation(request, allocation, (choice, file.is_some()));
     Ok(())
 }
 
-/// Keeps what was found if all hosts are of it, and tells of it where the user wants to know.
+/// Keeps the allocation if all hosts are part of it, and reports it if the user wants that.
 fn take_allocation(
-    request: &mut Request,
+    request: &mut JobRequest,
     found: Option<Allocation>,
-    (choice, has_file): (Option<Choice>, bool),
+    (choice, has_file): (Option<ManagerChoice>, bool),
 ) {
     let Some(allocation) = found else { return };
     // Hosts of a file may be others.
@@ -528,7 +529,7 @@ fn take_allocation(
         return;
     }
     if !has_file {
-        hosts.as_asked_of(&allocation);
+        hosts.use_requested_ranks(&allocation);
     }
     request.allocation = Some(allocation);
 }
@@ -543,8 +544,8 @@ fn per_host_number(text: &str) -> Result<u32, UsageError> {
     })
 }
 
-/// Whether there is a CPU for each rank, where the user wants that.
-fn not_crowded(request: &Request, room: Room, map_by: MapBy) -> Result<(), UsageError> {
+/// Checks that there is a CPU for each rank, if the user requires that.
+fn not_crowded(request: &JobRequest, room: JobLimits, map_by: MapBy) -> Result<(), UsageError> {
     let (ranks, cpus) = (request.size(), room.cpus);
     if !map_by.is_strict || ranks as usize <= cpus {
         return Ok(());
@@ -555,8 +556,8 @@ fn not_crowded(request: &Request, room: Room, map_by: MapBy) -> Result<(), Usage
     )))
 }
 
-fn reader_in_range(request: &Request) -> Result<(), UsageError> {
-    if let Reader::Rank(rank) = request.stdin
+fn reader_in_range(request: &JobRequest) -> Result<(), UsageError> {
+    if let StdinTarget::Rank(rank) = request.stdin
         && rank >= request.size()
     {
         let last = request.size() - 1;
@@ -567,23 +568,28 @@ fn reader_in_range(request: &Request) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// gdb has standard input.
-fn gdb_reads(request: &mut Request, text: &str, reader_is_named: bool) -> Result<(), UsageError> {
-    if reader_is_named && request.stdin != Reader::Nobody {
+/// gdb takes standard input.
+fn gdb_reads(
+    request: &mut JobRequest,
+    text: &str,
+    reader_is_named: bool,
+) -> Result<(), UsageError> {
+    if reader_is_named && request.stdin != StdinTarget::Nobody {
         return Err(UsageError(format!(
             "--gdb {text}: gdb takes standard input; leave --stdin out, or let the ranks read files"
         )));
     }
-    request.stdin = Reader::Nobody;
+    request.stdin = StdinTarget::Nobody;
     Ok(())
 }
 
-/// A program and its ranks, of which there are `unsaid` where nobody says; `None` if somebody must.
+/// A program and its ranks, of which there are `unsaid` by default; an error if that is `None` and the user gives no
+/// number.
 fn app(
     options: Options,
-    (room, unsaid): (Room, Option<u32>),
+    (room, unsaid): (JobLimits, Option<u32>),
     everywhere: &[Variable],
-    request: &mut Request,
+    request: &mut JobRequest,
 ) -> Result<App, UsageError> {
     let mut command = options.command.into_iter();
     let Some(program) = command.next() else {
@@ -627,7 +633,7 @@ fn app(
     })
 }
 
-fn ranks(text: &str, room: Room) -> Result<u32, UsageError> {
+fn ranks(text: &str, room: JobLimits) -> Result<u32, UsageError> {
     let most = room.most_ranks();
     let number: Result<u64, _> = text.parse();
     let problem = match number {
@@ -655,11 +661,11 @@ fn seconds(text: &str) -> Result<Duration, UsageError> {
     number.map(Duration::from_secs_f64).ok_or_else(words)
 }
 
-fn reader(text: &str) -> Result<Reader, UsageError> {
+fn reader(text: &str) -> Result<StdinTarget, UsageError> {
     match (text, text.parse()) {
-        ("all", _) => Ok(Reader::All),
-        ("none", _) => Ok(Reader::Nobody),
-        (_, Ok(rank)) => Ok(Reader::Rank(rank)),
+        ("all", _) => Ok(StdinTarget::All),
+        ("none", _) => Ok(StdinTarget::Nobody),
+        (_, Ok(rank)) => Ok(StdinTarget::Rank(rank)),
         (_, Err(_)) => Err(UsageError(format!(
             "--stdin {text}: expected the number of a rank, all or none"
         ))),
@@ -675,13 +681,13 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    const ROOM: Room = Room { cpus: 2, nodes: 1 };
+    const ROOM: JobLimits = JobLimits { cpus: 2, nodes: 1 };
 
     fn words(line: &str) -> Vec<OsString> {
         line.split_ascii_whitespace().map(OsString::from).collect()
     }
 
-    fn run(line: &str) -> Request {
+    fn run(line: &str) -> JobRequest {
         match parse(words(line), ROOM) {
             Ok(Parsed::Run(request)) => *request,
             other => panic!("{line}: {other:?}"),
@@ -691,7 +697,7 @@ mod tests {
     #[test]
     fn a_job_has_as_many_ranks_as_all_its_nodes_hold() {
         let limit = |nodes| {
-            let room = Room { cpus: 2, nodes };
+            let room = JobLimits { cpus: 2, nodes };
             match parse(words("-n 2048 a : -n 1 b"), room) {
                 Err(UsageError(text)) => text,
                 Ok(Parsed::Run(request)) => request.size().to_string(),
@@ -835,12 +841,14 @@ mod tests {
 
     #[test]
     fn readers_of_standard_input_are_understood() {
-        assert_eq!(run("./a").stdin, Reader::Rank(0));
-        assert_eq!(run("-n 4 -stdin 3 ./a").stdin, Reader::Rank(3));
-        assert_eq!(run("-s all ./a").stdin, Reader::All);
-        assert_eq!(run("--stdin=none ./a").stdin, Reader::Nobody);
+        assert_eq!(run("./a").stdin, StdinTarget::Rank(0));
+        assert_eq!(run("-n 4 -stdin 3 ./a").stdin, StdinTarget::Rank(3));
+        assert_eq!(run("-s all ./a").stdin, StdinTarget::All);
+        assert_eq!(run("--stdin=none ./a").stdin, StdinTarget::Nobody);
         assert!(
-            Reader::All.reaches(7) && !Reader::Nobody.reaches(0) && !Reader::Rank(1).reaches(0)
+            StdinTarget::All.reaches(7)
+                && !StdinTarget::Nobody.reaches(0)
+                && !StdinTarget::Rank(1).reaches(0)
         );
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The CPUs that this shell may use, and how much of them.
+//! The CPUs that this process may use, and the quota on them.
 
 use nix::sched::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 /// The CPUs that `rmpiexec` itself may run on, in ascending order; never widened.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Cpus(Vec<u32>);
+pub struct CpuList(Vec<u32>);
 
-impl Cpus {
+impl CpuList {
     /// CPUs by number; order and repetition do not matter.
     #[must_use]
     pub fn new(mut numbers: Vec<u32>) -> Self {
@@ -18,7 +18,7 @@ impl Cpus {
         Self(numbers)
     }
 
-    /// The mask of this process; empty where the system does not tell.
+    /// The mask of this process; empty where the system does not report it.
     #[must_use]
     pub fn allowed() -> Self {
         let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) else {
@@ -28,25 +28,25 @@ impl Cpus {
         Self((0..).take(CpuSet::count()).filter(among).collect())
     }
 
-    /// Whether the system can have such CPUs.
+    /// Whether the kernel can have CPUs of these numbers.
     #[must_use]
     pub fn are_possible(&self) -> bool {
         self.0.iter().all(|cpu| (*cpu as usize) < CpuSet::count())
     }
 
-    /// Whether some are among others.
+    /// Whether the two sets intersect.
     #[must_use]
     pub fn meets(&self, others: &Self) -> bool {
         self.0.iter().any(|cpu| others.0.binary_search(cpu).is_ok())
     }
 
-    /// How many there are.
+    /// Number of CPUs.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Their numbers, ascending.
+    /// CPU numbers, ascending.
     #[must_use]
     pub fn numbers(&self) -> &[u32] {
         &self.0
@@ -63,27 +63,27 @@ impl Cpus {
         words
     }
 
-    /// All of them as the system's set.
+    /// The mask in the form of `sched_setaffinity`.
     #[must_use]
     pub fn set(&self) -> CpuSet {
         let mut set = CpuSet::new();
         for cpu in &self.0 {
-            // The set has room for all that are possible.
+            // Cannot fail for CPU numbers that are possible.
             let _ = set.set(*cpu as usize);
         }
         set
     }
 }
 
-/// How many of its CPUs this process may use at a time, where a control group limits that, as a container's quota does:
-/// the least of all groups around it.
+/// Number of CPUs that the control groups of this process allow at a time, as a container's quota does: the minimum
+/// over all enclosing groups.
 #[must_use]
 pub fn quota() -> Option<usize> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     quota_of(&groups, Path::new("/sys/fs/cgroup"))
 }
 
-/// The same for the text of `/proc/self/cgroup` and the folder where control groups are shown.
+/// As [`quota`], for the text of `/proc/self/cgroup` and the mount point of control groups.
 fn quota_of(groups: &str, root: &Path) -> Option<usize> {
     let mut least: Option<usize> = None;
     for line in groups.lines() {
@@ -98,7 +98,7 @@ fn quota_of(groups: &str, root: &Path) -> Option<usize> {
             _ => continue,
         };
         let own = place.join(path.trim_start_matches('/'));
-        // In a container the path may be that of the host, of which only the end is shown.
+        // In a container the path may be that of the host, of which only the end exists here.
         let around = own
             .ancestors()
             .take_while(|folder| folder.starts_with(&place));
@@ -131,14 +131,14 @@ fn limit_of(folder: &Path) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn cpus(numbers: &[u32]) -> Cpus {
-        Cpus::new(numbers.to_vec())
+    fn cpus(numbers: &[u32]) -> CpuList {
+        CpuList::new(numbers.to_vec())
     }
 
     #[test]
     fn words_hold_one_bit_per_cpu() {
         assert_eq!(cpus(&[0, 1, 65]).words(), [3, 2]);
-        assert_eq!(Cpus::default().words(), [0_u64; 0]);
+        assert_eq!(CpuList::default().words(), [0_u64; 0]);
     }
 
     #[test]

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a rank failed: the verdict of its daemon, the exit code that follows, and the words for the user.
+//! Failure of a rank: its cause, the resulting exit code of the job, and the message for the user.
 
 use std::fmt;
 
-/// A rank that did not end as it should.
+/// A rank that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct RankFailure {
     /// The rank.
     pub(crate) rank: u32,
     /// The process that the daemon started for it.
     pub(crate) pid: u32,
-    /// The rank had called `MPI_Finalize`, or never `MPI_Init` and ended by itself after others had gone on: then
-    /// the others are not disturbed.
+    /// The rank had called `MPI_Finalize`, or never called `MPI_Init` and exited after others had gone on: the other
+    /// ranks are not ended.
     pub(crate) finalized: bool,
-    /// What happened.
-    pub(crate) how: How,
-    /// An MPI function that it had called, and that the library does not have; empty: none.
+    /// The cause.
+    pub(crate) how: FailureCause,
+    /// An MPI function that it called and that the library does not have; empty if none.
     pub(crate) missing: String,
 }
 
-/// What happened to a rank.
+/// Why a rank counts as failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum How {
-    /// The program could not be started; the text says at which step and why.
+pub(crate) enum FailureCause {
+    /// The program could not be started; the text has the step and the reason.
     NotStarted(String),
     /// Killed by a signal.
     Signal {
@@ -37,47 +37,47 @@ pub(crate) enum How {
     Unfinalized(i32),
     /// Called `MPI_Abort`.
     Abort {
-        /// The code given.
+        /// Exit code passed to it.
         code: i32,
-        /// What the library says, possibly nothing.
+        /// Message of the library, possibly empty.
         message: String,
     },
-    /// The library ended it after an error that nobody handled.
+    /// The library ended it after an error that no error handler caught.
     Fatal {
-        /// The class of the error.
+        /// Error class.
         code: i32,
-        /// The error, to stand behind "was ended by".
+        /// Error text, to follow "was ended by".
         message: String,
     },
-    /// The MPI process `pid` ended without `MPI_Finalize`, the script around it goes on.
+    /// MPI process `pid` exited without `MPI_Finalize`, while the script that started it goes on.
     Deserted {
         /// The process that had called `MPI_Init`.
         pid: u32,
     },
-    /// Two living processes called `MPI_Init` as the same rank.
+    /// Two running processes called `MPI_Init` as the same rank.
     Twice {
         /// The second one.
         pid: u32,
     },
 }
 
-impl Failure {
+impl RankFailure {
     /// The exit code of the job: 1 to 255.
     pub(crate) fn exit_code(&self) -> u8 {
         let code = match &self.how {
-            How::NotStarted(_) => 127,
-            How::Signal { number, .. } => 128 + number,
-            How::Code(code)
-            | How::Unfinalized(code)
-            | How::Abort { code, .. }
-            | How::Fatal { code, .. } => *code,
-            How::Deserted { .. } | How::Twice { .. } => 1,
+            FailureCause::NotStarted(_) => 127,
+            FailureCause::Signal { number, .. } => 128 + number,
+            FailureCause::Code(code)
+            | FailureCause::Unfinalized(code)
+            | FailureCause::Abort { code, .. }
+            | FailureCause::Fatal { code, .. } => *code,
+            FailureCause::Deserted { .. } | FailureCause::Twice { .. } => 1,
         };
         let low = u8::try_from(code & 0xff).unwrap_or(1);
         low.max(1)
     }
 
-    /// One line for the user.
+    /// The message for the user, one line.
     pub(crate) fn on_host<'a>(&'a self, host: &'a str) -> impl fmt::Display + 'a {
         OnHost {
             failure: self,
@@ -87,20 +87,20 @@ impl Failure {
 }
 
 struct OnHost<'a> {
-    failure: &'a Failure,
+    failure: &'a RankFailure,
     host: &'a str,
 }
 
 impl fmt::Display for OnHost<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure {
+        let RankFailure {
             rank,
             pid,
             finalized,
             how,
             missing,
         } = self.failure;
-        if let How::NotStarted(why) = how {
+        if let FailureCause::NotStarted(why) = how {
             return write!(
                 out,
                 "rank {rank} on host {} could not be started: {why}",
@@ -113,7 +113,7 @@ impl fmt::Display for OnHost<'_> {
         }
         match how {
             _ if missing.is_empty() => Ok(()),
-            How::Fatal { message, .. } if message.ends_with(missing) => {
+            FailureCause::Fatal { message, .. } if message.ends_with(missing) => {
                 out.write_str(", which is not there yet")
             }
             _ => write!(out, "; it had called {missing}, which is not there yet"),
@@ -121,12 +121,12 @@ impl fmt::Display for OnHost<'_> {
     }
 }
 
-impl fmt::Display for How {
+impl fmt::Display for FailureCause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotStarted(why) => write!(out, "could not be started: {why}"),
             Self::Signal { number, core } => {
-                let (name, meaning) = signal_words(*number);
+                let (name, meaning) = describe_signal(*number);
                 write!(out, "was killed by signal {number} ({name}: {meaning})")?;
                 out.write_str(if *core { ", core dumped" } else { "" })
             }
@@ -135,7 +135,7 @@ impl fmt::Display for How {
                 write!(
                     out,
                     "left without MPI_Finalize (exit code {code}{})",
-                    shell_words(*code)
+                    describe_shell_code(*code)
                 )
             }
             Self::Abort { code, message } if message.is_empty() => {
@@ -161,8 +161,8 @@ impl fmt::Display for How {
     }
 }
 
-/// What an exit code above 128 tells where a script passes on how its program ended.
-fn shell_words(code: i32) -> String {
+/// Meaning of an exit code above 128: a shell encodes the signal that killed its program this way.
+fn describe_shell_code(code: i32) -> String {
     let signal = nix::sys::signal::Signal::try_from(code - 128);
     signal.map_or_else(
         |_| String::new(),
@@ -170,13 +170,13 @@ fn shell_words(code: i32) -> String {
     )
 }
 
-/// A number with its noun.
+/// A count with its noun.
 pub(crate) fn counted(count: u32, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Name and meaning of a signal, in the user's words.
-pub(crate) fn signal_words(number: i32) -> (String, &'static str) {
+/// Name and meaning of a signal, for the user.
+pub(crate) fn describe_signal(number: i32) -> (String, &'static str) {
     let Ok(signal) = nix::sys::signal::Signal::try_from(number) else {
         return (format!("SIGRTMIN+{}", number - 34), "a real-time signal");
     };
@@ -205,8 +205,8 @@ pub(crate) fn signal_words(number: i32) -> (String, &'static str) {
 mod tests {
     use super::*;
 
-    fn failure(how: How) -> Failure {
-        Failure {
+    fn failure(how: FailureCause) -> RankFailure {
+        RankFailure {
             rank: 3,
             pid: 47,
             finalized: false,
@@ -218,54 +218,54 @@ mod tests {
     #[test]
     fn the_exit_code_is_the_ranks_own_and_never_zero() {
         for (how, code) in [
-            (How::Code(7), 7),
-            (How::Code(256), 1),
+            (FailureCause::Code(7), 7),
+            (FailureCause::Code(256), 1),
             (
-                How::Signal {
+                FailureCause::Signal {
                     number: 11,
                     core: false,
                 },
                 139,
             ),
             (
-                How::Signal {
+                FailureCause::Signal {
                     number: 9,
                     core: false,
                 },
                 137,
             ),
-            (How::Unfinalized(0), 1),
-            (How::Unfinalized(5), 5),
+            (FailureCause::Unfinalized(0), 1),
+            (FailureCause::Unfinalized(5), 5),
             (
-                How::Abort {
+                FailureCause::Abort {
                     code: 0,
                     message: String::new(),
                 },
                 1,
             ),
             (
-                How::Abort {
+                FailureCause::Abort {
                     code: 512,
                     message: String::new(),
                 },
                 1,
             ),
             (
-                How::Abort {
+                FailureCause::Abort {
                     code: -1,
                     message: String::new(),
                 },
                 255,
             ),
             (
-                How::Fatal {
+                FailureCause::Fatal {
                     code: 6,
                     message: String::new(),
                 },
                 6,
             ),
-            (How::NotStarted(String::new()), 127),
-            (How::Deserted { pid: 5 }, 1),
+            (FailureCause::NotStarted(String::new()), 127),
+            (FailureCause::Deserted { pid: 5 }, 1),
         ] {
             assert_eq!(failure(how.clone()).exit_code(), code, "{how}");
         }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_words_name_rank_host_pid_and_cause() {
-        let crashed = failure(How::Signal {
+        let crashed = failure(FailureCause::Signal {
             number: 11,
             core: true,
         });
@@ -281,7 +281,7 @@ mod tests {
             crashed.on_host("n1").to_string(),
             "rank 3 on host n1 (pid 47) was killed by signal 11 (SIGSEGV: it touched memory that is not its own), core dumped"
         );
-        let aborted = failure(How::Abort {
+        let aborted = failure(FailureCause::Abort {
             code: 7,
             message: "no mesh\n".into(),
         });
@@ -291,7 +291,7 @@ mod tests {
                 .to_string()
                 .ends_with("MPI_Abort with code 7: no mesh")
         );
-        let fatal = failure(How::Fatal {
+        let fatal = failure(FailureCause::Fatal {
             code: 6,
             message: "a fatal MPI error (MPI_ERR_RANK) in MPI_Send".into(),
         });
@@ -299,17 +299,17 @@ mod tests {
             fatal.on_host("n1").to_string(),
             "rank 3 on host n1 (pid 47) was ended by a fatal MPI error (MPI_ERR_RANK) in MPI_Send"
         );
-        let without = Failure {
+        let without = RankFailure {
             missing: "MPI_File_open".into(),
-            ..failure(How::Code(4))
+            ..failure(FailureCause::Code(4))
         };
         assert_eq!(
             without.on_host("n1").to_string(),
             "rank 3 on host n1 (pid 47) exited with code 4; it had called MPI_File_open, which is not there yet"
         );
-        let ended = Failure {
+        let ended = RankFailure {
             missing: "MPI_Win_create".into(),
-            ..failure(How::Fatal {
+            ..failure(FailureCause::Fatal {
                 code: 55,
                 message: "a fatal MPI error in MPI_Win_create".into(),
             })
@@ -318,9 +318,9 @@ mod tests {
             ended.on_host("n1").to_string(),
             "rank 3 on host n1 (pid 47) was ended by a fatal MPI error in MPI_Win_create, which is not there yet"
         );
-        let late = Failure {
+        let late = RankFailure {
             finalized: true,
-            ..failure(How::Code(4))
+            ..failure(FailureCause::Code(4))
         };
         assert!(
             late.on_host("n1")
@@ -331,6 +331,6 @@ mod tests {
 
     #[test]
     fn real_time_signals_have_words_too() {
-        assert_eq!(signal_words(36).0, "SIGRTMIN+2");
+        assert_eq!(describe_signal(36).0, "SIGRTMIN+2");
     }
 }

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The CPUs of this machine as hwloc describes them: it corrects what some firmware tells wrongly and knows systems that
-//! have no `/sys`. Only with the feature `hwloc`, since it needs that library and looks at far more than CPUs, which takes
+//! CPU topology of this machine according to hwloc, which corrects wrong firmware tables and supports systems without
+//! `/sys`. Only with the feature `hwloc`, since it needs that library and inspects much more than CPUs, which takes
 //! longer than the start of a small job.
 
-use crate::cpus::Cpus;
-use crate::topology::{Topology, Unit};
+use crate::cpus::CpuList;
+use crate::topology::{CpuTopology, HardwareThread};
 use hwloc2::{ObjectType, TopologyObject};
 
-/// The allowed CPUs; `None` where hwloc does not know all of them.
-pub(crate) fn read(allowed: &Cpus) -> Option<Topology> {
+/// The topology of the allowed CPUs; `None` where hwloc does not have all of them.
+pub(crate) fn read(allowed: &CpuList) -> Option<CpuTopology> {
     let machine = hwloc2::Topology::new()?;
     let threads = machine.objects_with_type(&ObjectType::PU).ok()?;
-    let unit = |thread: &&TopologyObject| Unit {
+    let unit = |thread: &&TopologyObject| HardwareThread {
         cpu: thread.os_index(),
         core: within(thread, &ObjectType::Core)
             .map_or_else(|| thread.logical_index(), TopologyObject::logical_index),
-        // Memory hangs beside the tree of processors.
+        // NUMA nodes are not ancestors in hwloc's tree.
         numa: thread
             .nodeset()
             .and_then(|nodes| u32::try_from(nodes.first()).ok())
             .unwrap_or(0),
         socket: within(thread, &ObjectType::Package).map_or(0, TopologyObject::os_index),
     };
-    let whole = Topology::new(threads.iter().map(unit).collect());
+    let whole = CpuTopology::new(threads.iter().map(unit).collect());
     let part = whole.within(allowed);
     (part.units().len() == allowed.count()).then(|| part.with_counted_cores())
 }
 
-/// What of this type an object lies in.
+/// The ancestor of this type.
 fn within<'a>(object: &'a TopologyObject, kind: &ObjectType) -> Option<&'a TopologyObject> {
     let mut around = object.parent();
     while let Some(outer) = around {
@@ -46,13 +46,13 @@ mod tests {
 
     #[test]
     fn hwloc_and_the_systems_files_agree_on_this_machine() {
-        let allowed = Cpus::allowed();
-        let files = Topology::read(Path::new("/sys/devices/system"), &allowed);
+        let allowed = CpuList::allowed();
+        let files = CpuTopology::read(Path::new("/sys/devices/system"), &allowed);
         assert_eq!(read(&allowed), Some(files));
     }
 
     #[test]
     fn a_cpu_that_is_not_there_is_not_made_up() {
-        assert_eq!(read(&Cpus::new(vec![0, 8191])), None);
+        assert_eq!(read(&CpuList::new(vec![0, 8191])), None);
     }
 }

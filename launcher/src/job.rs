@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One node's part of a job, ready to be started: what the front tells a daemon first.
+//! One node's part of a job, ready to be started: the first message from the front to a daemon.
 
 mod runs;
 
-use crate::cli::{App, Reader};
-use crate::cpus::Cpus;
-use crate::hosts::Beside;
-use crate::place::Policy;
+use crate::affinity::Policy;
+use crate::cli::{App, StdinTarget};
+use crate::cpus::CpuList;
+use crate::hosts::ColocatedRanks;
 use crate::program::cause;
 use ring::layout::MAX_LOCAL_RANKS;
 use serde::{Deserialize, Serialize};
@@ -15,25 +15,25 @@ use std::fs::File;
 use std::time::Duration;
 use wireup::{Launch, NodeMap};
 
-/// Numbers that belong to one job and that nobody can guess.
+/// Random keys of one job.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Keys {
-    /// Of the job: the node segment has it, and who asks for that must know it.
+pub(crate) struct LaunchKeys {
+    /// Of the job: stored in the node segment, and presented by every process that attaches to it.
     pub(crate) job: u64,
-    /// See [`wireup::Boot::network_key`]. Not made from the other one, which more eyes see.
+    /// See [`wireup::Boot::network_key`]. Drawn independently of `job`, which more processes can read.
     pub(crate) network: u32,
-    /// See [`wireup::Boot::stream_key`]. Made from neither of the others.
+    /// See [`wireup::Boot::stream_key`]. Drawn independently of both others.
     pub(crate) stream: u128,
 }
 
-impl std::fmt::Debug for Keys {
+impl std::fmt::Debug for LaunchKeys {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str("Keys(..)")
     }
 }
 
-impl Keys {
-    /// Draws them.
+impl LaunchKeys {
+    /// Draws them from `/dev/urandom`.
     pub(crate) fn draw() -> Result<Self, String> {
         // 31 bits: they fit.
         let network = u32::try_from(random_u64()? >> 33).unwrap_or(0);
@@ -47,7 +47,7 @@ impl Keys {
     }
 }
 
-/// A number that nobody can guess.
+/// An unpredictable number.
 pub(crate) fn random_u64() -> Result<u64, String> {
     use std::io::Read;
     let mut bytes = [0; 8];
@@ -56,55 +56,57 @@ pub(crate) fn random_u64() -> Result<u64, String> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// What a daemon is told at its start. Its form as bytes is that of one release: both ends are of the same.
+/// Message to a daemon at its start. Its encoding belongs to one release: both ends are of the same build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeJob {
     /// The job's keys.
-    pub(crate) keys: Keys,
+    pub(crate) keys: LaunchKeys,
     /// Ranks of the whole job.
     pub(crate) size: u32,
-    /// The programs of the command line. Those of a job over hosts are told before, once for all daemons ([`complete`](Self::complete)).
-    pub(crate) programs: Vec<Program>,
+    /// The programs of the command line. For a job over hosts they are sent before, once for all daemons
+    /// ([`complete`](Self::complete)).
+    pub(crate) programs: Vec<JobProgram>,
     /// The ranks of this node; the index is the local rank.
     #[serde(with = "runs")]
-    pub(crate) ranks: Vec<Placed>,
+    pub(crate) ranks: Vec<PlacedRank>,
     /// The CPUs that the node's part of the job may use.
-    pub(crate) cpus: Cpus,
-    /// Who reads standard input.
-    pub(crate) input: Reader,
-    /// Somebody sits at a terminal: an unfinished line of rank 0 is a prompt and goes out soon.
+    pub(crate) cpus: CpuList,
+    /// Which ranks read standard input.
+    pub(crate) input: StdinTarget,
+    /// Standard input is a terminal: an unfinished line of rank 0 is a prompt and is written soon.
     pub(crate) prompts: bool,
-    /// A debugger wants the ranks to stand still before their first instruction.
+    /// Hold the ranks before their first instruction, for a debugger.
     pub(crate) hold: bool,
-    /// On which node each rank of the job is, as [`wireup::NodeMap`] writes it; empty if all are on one, or nobody can say.
+    /// The node of each rank of the job, encoded as by [`wireup::NodeMap`]; empty if all are on one, or if it is
+    /// unknown.
     pub(crate) nodes: String,
-    /// Some node of the job has more ranks than CPUs. Ranks choose algorithms by it: the same is said to all.
+    /// Some node of the job has more ranks than CPUs. Ranks choose algorithms by it, so all get the same value.
     pub(crate) crowded: bool,
-    /// Tell the front when the ranks come to a phase.
+    /// Report to the front when the ranks reach a phase.
     pub(crate) report_phases: bool,
-    /// When the launcher had done what comes before the ranks.
-    pub(crate) begun: Begun,
-    /// The daemon is to find out itself what the front cannot know of its host.
-    pub(crate) far: Option<Far>,
+    /// Times of the launcher's steps before the ranks were started.
+    pub(crate) begun: LaunchTimes,
+    /// Set for a host that the front cannot inspect: the daemon makes these decisions itself.
+    pub(crate) far: Option<RemoteSetup>,
 }
 
-/// Moments before ranks are started, on the clock of the launcher's machine.
+/// Times of the steps before ranks are started, on the clock of the launcher's machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Begun {
-    /// The command began.
+pub(crate) struct LaunchTimes {
+    /// The command started.
     pub(crate) began: Duration,
-    /// It has understood its command line and looked at the programs.
+    /// The command line was parsed and the programs were inspected.
     pub(crate) understood: Duration,
-    /// All hosts are reached.
+    /// All hosts were reached.
     pub(crate) reached: Duration,
-    /// All daemons are ready.
+    /// All daemons were ready.
     pub(crate) ready: Duration,
 }
 
-impl Begun {
-    /// What a rank is told that becomes its program at `born`, where its daemon was told to start it at `ordered`, both on the clock of
-    /// that daemon's machine.
-    pub(crate) fn told(&self, ordered: Duration, born: Duration) -> Launch {
+impl LaunchTimes {
+    /// The durations passed to a rank that calls `execve` at `born` and whose daemon got the order to start it at
+    /// `ordered`, both on the clock of that daemon's machine.
+    pub(crate) fn durations(&self, ordered: Duration, born: Duration) -> Launch {
         let between = |from: Duration, to: Duration| nanoseconds(to.saturating_sub(from));
         Launch {
             command_ns: between(self.began, self.understood),
@@ -115,12 +117,12 @@ impl Begun {
         }
     }
 
-    /// As bytes.
+    /// Encodes them.
     pub(crate) fn encoded(&self) -> Vec<u8> {
         postcard::to_allocvec(self).expect("numbers")
     }
 
-    /// Reads what [`encoded`](Self::encoded) has written; `None` for anything else.
+    /// Decodes the result of [`encoded`](Self::encoded); `None` for anything else.
     pub(crate) fn decoded(bytes: &[u8]) -> Option<Self> {
         let (begun, rest) = postcard::take_from_bytes(bytes).ok()?;
         rest.is_empty().then_some(begun)
@@ -131,27 +133,27 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a daemon does itself on a host that the front cannot look at: it finds the programs there, chooses CPUs, and waits for the
-/// word before it starts ranks.
+/// Work of a daemon on a host that the front cannot inspect: it finds the programs there, chooses CPUs, and waits for
+/// [`Order::Start`](crate::link::Order::Start) before it starts ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Far {
-    /// Which CPUs ranks get.
+pub(crate) struct RemoteSetup {
+    /// How CPUs are assigned to ranks.
     pub(crate) policy: Policy,
-    /// Tell the user which.
+    /// Report the assignment to the user.
     pub(crate) report: bool,
-    /// Ranks leave records of what they did, which the front wants.
+    /// Ranks leave records for `--stats`, which the daemon sends to the front.
     pub(crate) stats: bool,
-    /// Ranks that other hosts of the job have on the same CPUs.
-    pub(crate) beside: Beside,
+    /// Ranks on the same CPUs that belong to other hosts of the job.
+    pub(crate) beside: ColocatedRanks,
 }
 
 impl NodeJob {
-    /// Ranks of this node.
+    /// Number of ranks of this node.
     pub(crate) fn local_size(&self) -> u32 {
         u32::try_from(self.ranks.len()).expect("a node holds at most 1024 ranks")
     }
 
-    /// Its ranks in `parts` blocks, the first of which are one longer where they cannot be equal. Parts without ranks are left
+    /// Its ranks in `parts` blocks of equal size, or with the first ones longer by one. Parts without ranks are left
     /// out.
     pub(crate) fn in_parts(self, parts: u32) -> Vec<Self> {
         let parts = (parts as usize).clamp(1, self.ranks.len().max(1));
@@ -174,13 +176,13 @@ impl NodeJob {
         (0..parts).map(&mut part).collect()
     }
 
-    /// Appends it as bytes.
+    /// Appends its encoding.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let bytes = postcard::to_allocvec(self).expect("numbers, texts and lists of them");
         out.extend(bytes);
     }
 
-    /// Reads what [`encode`](Self::encode) has written; `None` for anything that no front would tell.
+    /// Decodes the result of [`encode`](Self::encode); `None` for bytes that no front would send.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (job, rest) = postcard::take_from_bytes::<Self>(bytes).ok()?;
         let ranks = || job.ranks.iter();
@@ -190,14 +192,14 @@ impl NodeJob {
             && ranks().all(|placed| placed.rank < job.size)
             && (job.nodes.is_empty() || NodeMap::parse(&job.nodes, job.size).is_some())
             && (job.programs.is_empty() || job.has_programs())
-            && places.chain([&job.cpus]).all(Cpus::are_possible);
+            && places.chain([&job.cpus]).all(CpuList::are_possible);
         fits.then_some(job)
     }
 
-    /// Takes the programs that were told before, if it has none itself; whether its ranks have theirs then.
-    pub(crate) fn complete(&mut self, told: Vec<Program>) -> bool {
+    /// Sets the programs that were sent before, if the job has none; returns whether every rank has its program now.
+    pub(crate) fn complete(&mut self, programs: Vec<JobProgram>) -> bool {
         if self.programs.is_empty() {
-            self.programs = told;
+            self.programs = programs;
         }
         self.has_programs()
     }
@@ -209,7 +211,7 @@ impl NodeJob {
     }
 }
 
-/// The nodes of a job's ranks, in the order of the ranks, as text; empty if there is none of a sensible length.
+/// The node of each rank, in rank order, as text; empty if that would be too long.
 pub(crate) fn nodes_text(nodes: impl IntoIterator<Item = usize>) -> String {
     let nodes = nodes
         .into_iter()
@@ -217,49 +219,49 @@ pub(crate) fn nodes_text(nodes: impl IntoIterator<Item = usize>) -> String {
     NodeMap::new(nodes).map_or_else(String::new, |map| map.to_string())
 }
 
-/// The paths of programs with so many ranks each.
+/// The path of each program with its number of ranks.
 pub(crate) fn paths<'a>(
-    programs: &'a [Program],
+    programs: &'a [JobProgram],
     apps: &'a [App],
 ) -> impl Iterator<Item = (CString, u32)> {
     let both = programs.iter().zip(apps);
     both.map(|(program, app)| (program.path.clone(), app.ranks))
 }
 
-/// Programs as bytes.
-pub(crate) fn encoded_programs(programs: &[Program]) -> Vec<u8> {
+/// Encodes programs.
+pub(crate) fn encoded_programs(programs: &[JobProgram]) -> Vec<u8> {
     postcard::to_allocvec(programs).expect("texts and lists of them")
 }
 
-/// Reads what [`encoded_programs`] has written; `None` for anything else.
-pub(crate) fn decoded_programs(bytes: &[u8]) -> Option<Vec<Program>> {
+/// Decodes the result of [`encoded_programs`]; `None` for anything else.
+pub(crate) fn decoded_programs(bytes: &[u8]) -> Option<Vec<JobProgram>> {
     let (programs, rest) = postcard::take_from_bytes(bytes).ok()?;
     rest.is_empty().then_some(programs)
 }
 
-/// A program with all that `execve` needs but what differs from rank to rank.
+/// A program: all arguments of `execve` that do not differ between ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Program {
+pub(crate) struct JobProgram {
     /// The file.
     pub(crate) path: CString,
-    /// Name as typed, and arguments.
+    /// Program name as typed, and arguments.
     pub(crate) arguments: Vec<CString>,
-    /// `NAME=VALUE`.
+    /// Entries `NAME=VALUE`.
     pub(crate) environment: Vec<CString>,
-    /// Where to start, if elsewhere.
+    /// Working directory, if not the current one.
     pub(crate) folder: Option<CString>,
 }
 
-/// A rank and its place.
+/// A rank with its program and CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Placed {
-    /// The rank.
+pub(crate) struct PlacedRank {
+    /// Rank in the job.
     pub(crate) rank: u32,
-    /// Its program.
+    /// Index of its program.
     pub(crate) app: u32,
     /// CPUs to bind it to, or to prefer.
-    pub(crate) cpus: Option<Cpus>,
-    /// The CPUs are only preferred, see `tend`.
+    pub(crate) cpus: Option<CpuList>,
+    /// The CPUs are only preferred, see `affinity_control`.
     pub(crate) preferred: bool,
 }
 
@@ -269,28 +271,28 @@ pub(crate) mod tests {
 
     /// A job of two ranks.
     pub(crate) fn some_job() -> NodeJob {
-        let placed = |rank: u32| Placed {
+        let placed = |rank: u32| PlacedRank {
             rank,
             app: 0,
-            cpus: (rank == 1).then(|| Cpus::new(vec![3])),
+            cpus: (rank == 1).then(|| CpuList::new(vec![3])),
             preferred: rank == 1,
         };
         NodeJob {
-            keys: Keys {
+            keys: LaunchKeys {
                 job: 7,
                 network: 8,
                 stream: u128::MAX - 9,
             },
             size: 5,
-            programs: vec![Program {
+            programs: vec![JobProgram {
                 path: c"/bin/true".into(),
                 arguments: vec![c"true".into(), c"".into()],
                 environment: vec![c"A=b c".into(), c"\xff=1".into()],
                 folder: Some(c"/tmp".into()),
             }],
             ranks: vec![placed(1), placed(4)],
-            cpus: Cpus::new(vec![0, 3, 64]),
-            input: Reader::Rank(0),
+            cpus: CpuList::new(vec![0, 3, 64]),
+            input: StdinTarget::Rank(0),
             prompts: true,
             hold: false,
             nodes: "0+1x1,1+1x1,0+1x2,1+1x1".to_owned(),
@@ -301,10 +303,10 @@ pub(crate) mod tests {
         }
     }
 
-    /// The beginning of a job over hosts.
-    pub(crate) fn some_begun() -> Begun {
+    /// Launch times of a job over hosts.
+    pub(crate) fn some_begun() -> LaunchTimes {
         let at = Duration::from_nanos;
-        Begun {
+        LaunchTimes {
             began: at(100),
             understood: at(101),
             reached: at(103),
@@ -315,10 +317,17 @@ pub(crate) mod tests {
     #[test]
     fn a_rank_is_told_how_long_each_phase_took_whatever_the_clock_of_its_host_shows() {
         let at = Duration::from_nanos;
-        let told = some_begun().told(at(7), at(11));
-        let whole = [told.command_ns, told.hosts_ns, told.daemons_ns];
-        assert_eq!((whole, told.start_ns, told.born_ns), ([1, 2, 3], 4, 11));
-        let nothing = Begun::default().told(at(9), at(8));
+        let durations = some_begun().durations(at(7), at(11));
+        let whole = [
+            durations.command_ns,
+            durations.hosts_ns,
+            durations.daemons_ns,
+        ];
+        assert_eq!(
+            (whole, durations.start_ns, durations.born_ns),
+            ([1, 2, 3], 4, 11)
+        );
+        let nothing = LaunchTimes::default().durations(at(9), at(8));
         assert_eq!((nothing.command_ns, nothing.start_ns), (0, 0));
     }
 
@@ -354,7 +363,7 @@ pub(crate) mod tests {
     fn the_ranks_of_a_job_are_divided_into_blocks() {
         let ranks = |count: u32, parts: u32| -> Vec<Vec<u32>> {
             let one = some_job();
-            let placed = |rank| Placed {
+            let placed = |rank| PlacedRank {
                 rank,
                 ..one.ranks[0].clone()
             };
@@ -380,11 +389,11 @@ pub(crate) mod tests {
 
     #[test]
     fn all_parts_are_told_that_one_of_them_is_crowded() {
-        let told = |ranks: usize, parts: u32| -> Vec<bool> {
+        let durations = |ranks: usize, parts: u32| -> Vec<bool> {
             let one = some_job();
             let job = NodeJob {
                 ranks: vec![one.ranks[0].clone(); ranks],
-                cpus: Cpus::new(vec![0, 1]),
+                cpus: CpuList::new(vec![0, 1]),
                 ..one
             };
             job.in_parts(parts)
@@ -392,9 +401,12 @@ pub(crate) mod tests {
                 .map(|part| part.crowded)
                 .collect()
         };
-        assert_eq!(told(5, 2), [true, true]);
-        assert_eq!(told(4, 2), [false, false]);
-        assert_eq!((told(2, 1), told(3, 1)), (vec![false], vec![true]));
+        assert_eq!(durations(5, 2), [true, true]);
+        assert_eq!(durations(4, 2), [false, false]);
+        assert_eq!(
+            (durations(2, 1), durations(3, 1)),
+            (vec![false], vec![true])
+        );
     }
 
     #[test]
@@ -410,9 +422,9 @@ pub(crate) mod tests {
         assert_eq!(changed(|job| job.ranks[1].app = 1), None);
         assert_eq!(changed(|job| job.ranks[1].rank = 5), None);
         assert_eq!(changed(|job| job.nodes = "0+1x4".to_owned()), None);
-        assert_eq!(changed(|job| job.cpus = Cpus::new(vec![u32::MAX])), None);
+        assert_eq!(changed(|job| job.cpus = CpuList::new(vec![u32::MAX])), None);
         assert_eq!(
-            changed(|job| job.ranks[0].cpus = Some(Cpus::new(vec![1 << 20]))),
+            changed(|job| job.ranks[0].cpus = Some(CpuList::new(vec![1 << 20]))),
             None
         );
         let many = |job: &mut NodeJob| job.ranks = vec![job.ranks[0].clone(); 1025];

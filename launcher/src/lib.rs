@@ -1,81 +1,88 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpiexec`: starts the ranks of a job, carries their output and input, and ends them without leaving anything
+//! `rmpiexec`: starts the ranks of a job, forwards their output and input, and ends them without leaving processes
 //! behind.
 //!
-//! **Knows** the command line, processes, signals, pipes and CPU masks of one machine, and the words of crate `wireup`.
-//! **Never** looks into the node segment but for what ranks say of their waits (`daemon::standstill`), never knows what a message is, and leaves no file anywhere.
+//! **Knows** the command line, processes, signals, pipes and CPU masks of one machine, and the messages of crate
+//! `wireup`.
+//! **Never** reads the node segment except for the wait states that ranks publish (`daemon::standstill`), never
+//! interprets an MPI message, and leaves no file behind.
 //!
 //! # Two roles
-//! The *front* is the process that the user started. It reads the command line, writes the ranks' lines, passes
-//! standard input and signals on, decides when the job has failed, and returns the exit code. The *node role*, named
-//! `rmpid`, is a child in a session of its own. It starts the ranks, listens to what they say in `MPI_Init` and
-//! `MPI_Finalize`, and takes them away when they end. They talk over one socket (`link`), so that the same role can
-//! serve another machine.
+//! The *front* is the process that the user started. It reads the command line, writes the ranks' output, forwards
+//! standard input and signals, decides when the job has failed, and returns the exit code. The *node daemon*, named
+//! `rmpid`, is a child in a session of its own. It starts the ranks, serves their messages in `MPI_Init` and
+//! `MPI_Finalize`, and reaps them. The two exchange messages over one connection (`link`), so that the same daemon
+//! can serve another machine.
 //!
-//! Neither outlives the other: both adopt orphans, so when one is killed the other finds everything that is left below
-//! itself and kills it. A rank also dies with the thread that made it (`PR_SET_PDEATHSIG`).
+//! Neither outlives the other: both adopt orphans, so when one is killed the other finds all remaining processes
+//! among its own descendants and kills them. A rank is also killed when the thread that forked it ends
+//! (`PR_SET_PDEATHSIG`).
 //!
 //! # Decisions
-//! - Without `-n` there is one rank per CPU that the mask of the shell allows; with several programs each needs `-n`.
-//! - Hosts: see `hosts`. CPUs: see `place`. Lines: see `lines`. What a rank's end means: see `failure` and the daemon's `rank`.
-//! - After a failure the others get SIGTERM and after 1 s SIGKILL; after Ctrl-C they get SIGINT, after 2 s SIGTERM,
-//!   after another 5 s SIGKILL, and a second Ctrl-C kills at once.
-//! - A rank that fails after `MPI_Finalize` gives the job its exit code and disturbs nobody.
-//! - What a rank started and left behind is ended too: SIGTERM after 0.5 s, SIGKILL after another second.
-//! - The front is what debuggers call the starter (`mpir`, `front::Debugger`): they find the ranks' processes in it, and
-//!   the ranks stand still (the daemon's `hold`) until a debugger that starts the job has had its turn.
+//! - Without `-n` there is one rank per CPU of the shell's mask; with several programs each needs `-n`.
+//! - Hosts: see `hosts`. CPUs: see `affinity`. Output lines: see `line_buffer`. How a rank's exit is judged: see
+//!   `failure` and the daemon's `rank`.
+//! - After a failure the other ranks get SIGTERM and after 1 s SIGKILL; after Ctrl-C they get SIGINT, after 2 s
+//!   SIGTERM, after another 5 s SIGKILL, and a second Ctrl-C kills at once.
+//! - A rank that fails after `MPI_Finalize` sets the job's exit code; the other ranks go on.
+//! - Processes that a rank started and left behind are ended too: SIGTERM after 0.5 s, SIGKILL after another second.
+//! - The front is the starter process of the MPIR interface (`mpir`, `front::Debugger`): debuggers find the ranks'
+//!   processes in its memory, and the ranks are held (the daemon's `hold`) until a debugger that starts the job has
+//!   attached.
 //!
-//! Threads: the node role has one and must. The front has one, and one more per output file once something is written.
-//! Units: times in seconds on the command line, everything else in its type.
+//! Threads: the daemon has exactly one, since it forks. The front has one, and one more per output file once
+//! something is written.
+//! Units: times are seconds on the command line and `Duration` inside.
 
+mod affinity;
 mod allocation;
-mod choice;
 mod cli;
+mod connection;
 mod cpus;
 mod daemon;
-mod edge;
-mod elsewhere;
+mod escalation;
 mod failure;
-mod foreign;
+mod foreign_mpi;
+mod foreign_options;
 mod front;
 pub mod hosts;
 #[cfg(feature = "hwloc")]
 mod hwloc;
 mod job;
-mod ladder;
-mod lines;
+mod line_buffer;
 mod link;
 mod mpir;
-mod outbox;
 mod over_hosts;
-mod place;
 mod plan;
 mod prepare;
 mod program;
-mod series;
+mod rank_list;
+mod send_buffer;
 mod shepherd;
 mod spawn;
 mod stats;
+mod strided_ranks;
 #[cfg(test)]
 mod tests;
 mod topology;
 
-pub use allocation::{Allocation, Choice, Manager, job_of_this_shell};
+pub use affinity::{AffinityStrength, Binding, Mapping, Policy, RankAffinity, affinities};
+pub use allocation::{Allocation, Manager, ManagerChoice, describe_shell_job};
 pub use cli::{
-    App, Options, Parsed, Reader, Request, Room, StatsPlace, UsageError, Variable, parse,
+    App, JobLimits, JobRequest, Options, Parsed, StatsPlace, StdinTarget, UsageError, Variable,
+    parse,
 };
-pub use cpus::{Cpus, quota};
-pub use place::{Binding, Mapping, Place, Policy, Tie, places};
-pub use topology::{Level, Topology, Unit};
+pub use cpus::{CpuList, quota};
+pub use topology::{CpuTopology, HardwareThread, TopologyLevel};
 
-use edge::Edge;
-use front::{Debugger, Extras, Files, Front, Gdb, Node, Nodes, Phases, Signals};
+use connection::FrameConnection;
+use front::{Debugger, Files, Front, Gdb, JobFeatures, JobNode, Nodes, PhaseTimes, Signals};
 use hosts::map;
-use job::{Keys, NodeJob, Program};
+use job::{JobProgram, LaunchKeys, NodeJob};
 use link::Order;
 use mpir::Starter;
 use nix::errno::Errno;
-use plan::Plan;
+use plan::PlacementPlan;
 use program::{NoProgram, cause};
 use spawn::Forked;
 use stats::Stats;
@@ -86,7 +93,7 @@ use wireup::NodeMap;
 /// Exit code for a command line that was not understood.
 const USAGE_CODE: u8 = 2;
 
-/// Runs the command with these words, its name first, and answers its exit code.
+/// Runs the command with these arguments, its name first; returns its exit code.
 pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let words: Vec<OsString> = words.skip(1).collect();
     if let [only] = &words[..] {
@@ -96,52 +103,54 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
             _ => (),
         }
     }
-    let mut phases = Phases::since(front::now());
-    let cpus = Cpus::allowed();
+    let mut phases = PhaseTimes::since(front::now());
+    let cpus = CpuList::allowed();
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
     let nodes = match nodes_here(std::env::var_os("RMPI_LOCAL_NODES")) {
         Ok(nodes) => nodes,
         Err(words) => return complain(&words, 1),
     };
-    let room = Room {
+    let room = JobLimits {
         cpus: granted,
         nodes,
     };
-    let mut request = match cli::understand(words, room, Some(&allocation::Here)) {
+    let mut request = match cli::understand(words, room, Some(&allocation::ProcessEnvironment)) {
         Ok(Parsed::Run(request)) => *request,
         Ok(Parsed::Print(text)) => return print(&text),
         Err(UsageError(words)) => return complain(&words, USAGE_CODE),
     };
-    if let Err(UsageError(words)) = request.stay_here(&front::host(), room) {
+    if let Err(UsageError(words)) = request.make_local(&front::host(), room) {
         return complain(&words, USAGE_CODE);
     }
     if request.hosts.is_some() {
         return on_hosts(request, phases);
     }
-    let plan = Plan::make(&request, &cpus, granted);
+    let plan = PlacementPlan::make(&request, &cpus, granted);
     request.remarks.extend(plan.remarks(&request));
-    let job = Keys::draw()
-        .map_err(|words| NoProgram { words, code: 1 })
+    let job = LaunchKeys::draw()
+        .map_err(|message| NoProgram { message, code: 1 })
         .and_then(|keys| prepare::node_job(&request, &cpus, &plan.places, keys));
     match job {
         Ok(_) if request.dry_run => dry_run(&request, &plan),
         Ok(job) => {
             phases.reach("command line understood, programs found", front::now());
-            start(&request, &plan, (job, nodes), phases).unwrap_or_else(|words| complain(&words, 1))
+            start(&request, &plan, (job, nodes), phases)
+                .unwrap_or_else(|message| complain(&message, 1))
         }
-        Err(NoProgram { words, code }) => complain(&words, code),
+        Err(NoProgram { message, code }) => complain(&message, code),
     }
 }
 
-/// A job that is not of this machine alone.
-fn on_hosts(mut request: Request, phases: Phases) -> ExitCode {
-    let cores = |topology: &Topology| u32::try_from(topology.groups(Level::Core).len()).ok();
+/// Starts a job of which some hosts may be other machines.
+fn on_hosts(mut request: JobRequest, phases: PhaseTimes) -> ExitCode {
+    let cores =
+        |topology: &CpuTopology| u32::try_from(topology.groups(TopologyLevel::Core).len()).ok();
     let cores = request.topology.as_ref().and_then(cores);
     let known = request.hosts.as_ref().and_then(|hosts| hosts.slots(cores));
     if let Some(slots) = known
-        && let Err(UsageError(words)) = request.with_slots(&slots)
+        && let Err(UsageError(message)) = request.with_slots(&slots)
     {
-        return complain(&words, USAGE_CODE);
+        return complain(&message, USAGE_CODE);
     }
     match request.dry_run {
         true => show(&request, &map::lines(&request)),
@@ -149,23 +158,23 @@ fn on_hosts(mut request: Request, phases: Phases) -> ExitCode {
     }
 }
 
-fn dry_run(request: &Request, plan: &Plan) -> ExitCode {
+fn dry_run(request: &JobRequest, plan: &PlacementPlan) -> ExitCode {
     show(request, &plan.lines(request))
 }
 
-/// Prints lines on standard output, and first what the user should know.
-fn show(request: &Request, lines: &[String]) -> ExitCode {
-    for words in &request.remarks {
-        eprintln!("rmpiexec: {words}");
+/// Prints lines on standard output, after the remarks on standard error.
+fn show(request: &JobRequest, lines: &[String]) -> ExitCode {
+    for message in &request.remarks {
+        eprintln!("rmpiexec: {message}");
     }
     print(&(lines.join("\n") + "\n"))
 }
 
 fn start(
-    request: &Request,
-    plan: &Plan,
+    request: &JobRequest,
+    plan: &PlacementPlan,
     (mut job, nodes): (NodeJob, u32),
-    phases: Phases,
+    phases: PhaseTimes,
 ) -> Result<ExitCode, String> {
     let stats = Stats::of(request)?;
     if let Some(stats) = &stats {
@@ -173,7 +182,7 @@ fn start(
             .iter_mut()
             .for_each(|program| stats.enter(&mut program.environment));
     }
-    let mut first = verbose_words(request, &job);
+    let mut first = verbose_lines(request, &job);
     if request.report_bindings || request.report {
         first.extend(plan.lines(request));
     }
@@ -183,32 +192,32 @@ fn start(
         .transpose()?;
     job.begun = phases.begun();
     let phases = request.report.then_some(phases);
-    let signals = Signals::hold().map_err(|error| no_start(&error.into()))?;
+    let signals = Signals::hold().map_err(|error| start_failure(&error.into()))?;
     let gdb = match &request.gdb[..] {
         [] => None,
         ranks => Some(Gdb::new(Gdb::find()?, ranks, signals)),
     };
-    let extras = Extras {
+    let features = JobFeatures {
         files,
         phases,
         stats,
-        // The ranks of this machine are found by themselves.
-        visits: None,
+        // Ranks of this machine are found without them.
+        query_server: None,
     };
-    let front = divide(request, job.in_parts(nodes), extras, signals, gdb);
-    let mut front = front.map_err(|error| no_start(&error))?;
+    let front = divide(request, job.in_parts(nodes), features, signals, gdb);
+    let mut front = front.map_err(|error| start_failure(&error))?;
     request
         .remarks
         .iter()
         .chain(&first)
-        .for_each(|words| front.say(words));
+        .for_each(|message| front.print(message));
     Ok(ExitCode::from(front.run()))
 }
 
-/// The most daemons of one machine.
+/// Most daemons of one machine.
 const MOST_NODES: u32 = 1024;
 
-/// Among how many daemons of this machine the ranks are divided, as if each were a node.
+/// Number of daemons of this machine among which the ranks are divided, as if each were a node.
 fn nodes_here(given: Option<OsString>) -> Result<u32, String> {
     let Some(given) = given else { return Ok(1) };
     let number = given.to_str().and_then(|text| text.parse().ok());
@@ -221,11 +230,11 @@ fn nodes_here(given: Option<OsString>) -> Result<u32, String> {
     })
 }
 
-/// Makes a daemon for each node's part of the job. This process goes on as the front.
+/// Forks a daemon for each node's part of the job. This process goes on as the front.
 fn divide(
-    request: &Request,
+    request: &JobRequest,
     mut jobs: Vec<NodeJob>,
-    mut extras: Extras,
+    mut features: JobFeatures,
     signals: Signals,
     gdb: Option<Gdb>,
 ) -> Result<Front, std::io::Error> {
@@ -243,35 +252,35 @@ fn divide(
     let mut nodes = Nodes::of(NodeMap::of_any(node_of).expect("a job has ranks").by_node());
     for (number, (job, host)) in jobs.iter().zip(&hosts).enumerate() {
         let first = Order::job_frame(job).map_err(too_long)?;
-        let (ours, theirs) = Edge::pair()?;
+        let (ours, theirs) = FrameConnection::pair()?;
         let daemon = match spawn::fork()? {
             Forked::Parent(daemon) => daemon,
             Forked::Child => {
-                // The edges of the others too, which are the front's.
+                // Also closes the connections of the other daemons, which belong to the front.
                 drop((ours, nodes));
                 let released = signals.release();
                 spawn::leave(released.map_or(1, |()| daemon::serve(theirs)))
             }
         };
-        let reads = |placed: &job::Placed| job.input.reaches(placed.rank);
+        let reads = |placed: &job::PlacedRank| job.input.reaches(placed.rank);
         let reads = job.ranks.iter().any(reads);
-        nodes.add_way(ours, daemon, false);
-        nodes.add(Node::new(host.clone(), reads));
+        nodes.add_link(ours, daemon, false);
+        nodes.add(JobNode::new(host.clone(), reads));
         nodes.order_bytes(number, &first);
     }
-    if let Some(phases) = &mut extras.phases {
+    if let Some(phases) = &mut features.phases {
         phases.reach("node daemon made", front::now());
     }
-    // Should this fail, the daemons see that the front is gone and end the ranks.
+    // Should this fail, the daemons notice that the front is gone and end the ranks.
     let programs = jobs.first().map_or(&[][..], |job| &job.programs);
     let programs = job::paths(programs, &request.apps);
     let debugger = Debugger::new(starter, (&hosts, hold), programs, gdb)?;
-    // What the sockets do not take now goes with the first turns of the front, which also sees whether one is closed.
+    // Data that the sockets do not take now is sent in the first turns of the front, which also notices a closed one.
     let _ = nodes.flush();
-    Ok(Front::new(request, signals, nodes, extras, debugger)?)
+    Ok(Front::new(request, signals, nodes, features, debugger)?)
 }
 
-/// The daemon can be told only so much.
+/// The job is longer than a message to a daemon may be.
 fn too_long((bytes, most): (usize, usize)) -> std::io::Error {
     let (bytes, most) = (bytes >> 20, most >> 20);
     std::io::Error::other(format!(
@@ -280,7 +289,7 @@ fn too_long((bytes, most): (usize, usize)) -> std::io::Error {
     ))
 }
 
-fn no_start(error: &std::io::Error) -> String {
+fn start_failure(error: &std::io::Error) -> String {
     let remedy = match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EMFILE | Errno::ENFILE) => "; raise the limit of open files (ulimit -n)",
         Some(Errno::EAGAIN) => "; look at ulimit -u and at the container's limit of processes",
@@ -289,16 +298,16 @@ fn no_start(error: &std::io::Error) -> String {
     format!("cannot start: {}{remedy}", cause(error))
 }
 
-fn verbose_words(request: &Request, job: &NodeJob) -> Vec<String> {
+fn verbose_lines(request: &JobRequest, job: &NodeJob) -> Vec<String> {
     if !request.verbose {
         return Vec::new();
     }
     let programs = request.apps.iter().zip(&job.programs);
-    let words = |(app, program): (&App, &Program)| {
+    let message = |(app, program): (&App, &JobProgram)| {
         let ranks = failure::counted(app.ranks, "rank", "ranks");
         format!("starting {ranks} of {}", program.path.to_string_lossy())
     };
-    programs.map(words).collect()
+    programs.map(message).collect()
 }
 
 fn print(text: &str) -> ExitCode {
@@ -315,7 +324,7 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-fn complain(words: &str, code: u8) -> ExitCode {
-    eprintln!("rmpiexec: {words}");
+fn complain(message: &str, code: u8) -> ExitCode {
+    eprintln!("rmpiexec: {message}");
     ExitCode::from(code)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the front and a node daemon say to each other, as bytes. Sans-IO.
+//! The protocol between the front and a node daemon, as bytes. Sans-IO.
 //!
 //! | offset | bytes | field  | |
 //! |-------:|------:|--------|-|
@@ -7,149 +7,149 @@
 //! |      4 |     1 | kind   | 1.. orders to the daemon, 129.. events from it |
 //! |      5 |     – | body   | numbers little endian, text and data to the end of the frame |
 //!
-//! Data that may wait (a rank's output, standard input) flows against credit: at most a window of it is under way,
-//! and the receiver says what it has taken. So neither side ever stops reading, and an order or a failure never
-//! waits behind output that nobody takes.
+//! Bulk data (a rank's output, standard input) is sent against credit: at most a window of it is in flight, and the
+//! receiver acknowledges what it has consumed. So neither side ever stops reading, and an order or a failure report
+//! is never delayed behind output that nobody consumes.
 
-use crate::failure::{Failure, How};
-use crate::job::{self, Begun, NodeJob, Program};
-use crate::series::Series;
+use crate::failure::{FailureCause, RankFailure};
+use crate::job::{self, JobProgram, LaunchTimes, NodeJob};
+use crate::strided_ranks::StridedRanks;
 use ring::layout::MAX_LOCAL_RANKS;
 use std::ffi::CString;
 use wireup::Record;
 
-/// Output that a daemon may have under way.
+/// Output bytes that a daemon may have in flight.
 pub(crate) const OUTPUT_WINDOW_BYTES: u64 = 4 << 20;
-/// Standard input that the front may have under way.
+/// Bytes of standard input that the front may have in flight.
 pub(crate) const INPUT_WINDOW_BYTES: u64 = 256 << 10;
 
-/// A job of many programs, each with its environment, is long.
+/// Longest frame: a job of many programs, each with its environment, is long.
 pub(crate) const LONGEST_FRAME_BYTES: usize = 1 << 29;
 
-/// Kind of the frame of [`Order::Job`].
+/// Frame kind of [`Order::Job`].
 const JOB: u8 = 9;
-/// And that of [`Order::Programs`].
+/// Frame kind of [`Order::Programs`].
 const PROGRAMS: u8 = 15;
 
-/// Which stream of a rank.
+/// Output stream of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Stream {
+pub(crate) enum OutputStream {
     /// Standard output.
     Out,
     /// Standard error.
     Err,
 }
 
-/// From the front to a daemon.
+/// Message from the front to a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Serve this. Always the first but for its programs, and never another one.
+    /// Run this part of the job. Always the first message but for its programs, and sent once.
     Job(Box<NodeJob>),
-    /// The programs of a job over hosts. They come first, since they are the same for all daemons and may be large; each then gets its
-    /// [`Order::Job`], which has none.
-    Programs(Vec<Program>),
+    /// The programs of a job over hosts. They come first, since they are the same for all daemons and may be large;
+    /// the [`Order::Job`] that follows has none.
+    Programs(Vec<JobProgram>),
     /// Send this signal to every rank that is alive.
     Signal(i32),
-    /// SIGKILL to all, until nothing is left.
+    /// SIGKILL to all ranks and their descendants, repeated until none is left.
     Kill,
     /// Bytes for standard input of the ranks that read it.
     Input(Vec<u8>),
-    /// No more of them.
+    /// End of standard input.
     InputEnd,
-    /// So much output was written.
+    /// So many bytes of output were written.
     OutputTaken(u64),
-    /// These ranks have failed and the others go on: they are to be told, with these words.
+    /// These ranks have failed and the job goes on: inform the other ranks, with this text.
     Lost {
         /// The ranks.
-        ranks: Vec<Series>,
-        /// What happened to them.
+        ranks: Vec<StridedRanks>,
+        /// The failure, for the user.
         why: String,
     },
-    /// Let the ranks go that stand still for a debugger.
+    /// Let the ranks run that are held for a debugger.
     Release,
-    /// Start this for a debugger: a program, and its arguments.
+    /// Start this program for a debugger; the first item is its path.
     Tool(Vec<CString>),
-    /// Another node wants to know where this rank is, now and whenever it changes.
+    /// Another node watches the location of this rank: report it now and whenever it changes.
     Watch(u32),
-    /// Where a rank of another node is, which this one watches.
-    Whereabouts(Whereabouts),
-    /// The ranks of all nodes are quiet in the program of this number.
+    /// Location of a rank of another node, which this one watches.
+    Location(RankLocation),
+    /// The ranks of all nodes have drained their network traffic in the program of this number.
     AllQuiet(u32),
-    /// The ranks of all nodes are at a fence of PMI, and have put these.
+    /// The ranks of all nodes are at a PMI fence, with these pairs put since the last one.
     Fence(Pairs),
-    /// All daemons are ready: start the ranks, which are told when that was.
-    Start(Begun),
-    /// Somebody wants to know what the ranks wait for; [`Event::Seen`] with this number answers.
+    /// All daemons are ready: start the ranks. The times are passed on to them.
+    Start(LaunchTimes),
+    /// Read what the ranks wait for; answered by [`NodeEvent::Waits`] with the same number.
     Look(u32),
 }
 
-/// From a daemon to the front.
+/// Message from a daemon to the front.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// A rank wrote whole lines, or the end of its stream.
+pub(crate) enum NodeEvent {
+    /// A rank wrote whole lines, or the last part of its stream.
     Output {
         /// The rank.
         rank: u32,
-        /// Where it wrote them.
-        stream: Stream,
-        /// What it wrote.
+        /// The stream it wrote to.
+        stream: OutputStream,
+        /// The bytes.
         bytes: Vec<u8>,
     },
     /// A rank failed.
-    Failed(Failure),
-    /// So much standard input reached all ranks that read it.
+    Failed(RankFailure),
+    /// So many bytes of standard input reached all ranks that read it.
     InputTaken(u64),
-    /// No rank reads any more.
+    /// No rank reads standard input any more.
     InputClosed,
-    /// Something that the user should know.
+    /// A message for the user.
     Notice(String),
-    /// Something that a rank has found, and that the user should know once of the whole job.
+    /// A remark of a rank, shown to the user once per job.
     Remark(String),
-    /// Where the program of these ranks was found, on a host that the front cannot look at.
+    /// The path at which the program of these ranks was found, on a host that the front cannot inspect.
     Program {
-        /// Its file there.
+        /// Its path there.
         path: CString,
-        /// Whose it is.
+        /// The ranks that run it.
         ranks: Vec<u32>,
     },
-    /// These ranks have these processes.
+    /// Pairs of rank and pid.
     Started(Vec<(u32, u32)>),
-    /// Every rank that is alive stands still for a debugger.
+    /// Every rank that is alive is held for a debugger.
     Held,
     /// No rank has made progress for so many seconds.
     Standstill(u64),
-    /// The ranks have come to a phase, at this time of the machine's clock in nanoseconds.
+    /// The ranks have reached a phase.
     Reached {
-        /// Which.
-        phase: Phase,
-        /// When.
+        /// The phase.
+        phase: NodePhase,
+        /// When, on the machine's monotonic clock, in nanoseconds.
         at: u64,
     },
     /// The daemon cannot go on; all its ranks are being killed.
     Broken {
-        /// Why.
-        words: String,
+        /// Why, for the user.
+        message: String,
         /// The exit code of the job.
         code: u8,
     },
     /// No process of the job is left on this node; the last event.
-    Gone(Gone),
-    /// Where is this rank of another node, now and whenever it changes?
+    Ended(NodeSummary),
+    /// This node watches the location of a rank of another node: report it now and whenever it changes.
     Watch(u32),
-    /// Where a rank of this node is, which others watch.
-    Whereabouts(Whereabouts),
-    /// The ranks of this node are quiet in the program of this number: nothing that they have sent over a network is under way.
+    /// Location of a rank of this node, which other nodes watch.
+    Location(RankLocation),
+    /// The ranks of this node are quiet in the program of this number: none of their network traffic is in flight.
     Quiet(u32),
-    /// The ranks of this node are at a fence of PMI, and have put these since the last one.
+    /// The ranks of this node are at a PMI fence, with these pairs put since the last one.
     Fence(Pairs),
-    /// They come to no fence any more.
+    /// The ranks of this node will not enter another fence.
     NoFence,
-    /// What the ranks of this node have left for `--stats`.
+    /// Records that the ranks of this node left for `--stats`.
     Stats(Vec<u8>),
-    /// All that the ranks need was found; they are started by [`Order::Start`].
+    /// Everything that the ranks need was found; [`Order::Start`] starts them.
     Ready,
-    /// What the ranks of this node wait for.
-    Seen(Seen),
+    /// Reply to [`Order::Look`]: wait states of the ranks of this node.
+    Waits(WaitReport),
 }
 
 /// Keys without blanks, and values without line ends.
@@ -170,18 +170,18 @@ fn take_pairs(body: &mut Body<'_>) -> Result<Pairs, Garbled> {
     text.lines().map(pair).collect()
 }
 
-/// An answer to [`Order::Look`].
+/// Reply to [`Order::Look`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
-    /// The number of the order.
+pub(crate) struct WaitReport {
+    /// Number of the order.
     pub(crate) look: u32,
     /// Ranks of the node that have ended.
     pub(crate) ended: Vec<u32>,
-    /// What `rmpi-queues` has written, or why it has not.
+    /// Output of `rmpi-queues`, or why there is none.
     pub(crate) read: Result<Vec<u8>, String>,
 }
 
-impl Seen {
+impl WaitReport {
     fn put(&self, body: &mut Vec<u8>) {
         let count = u32::try_from(self.ended.len()).unwrap_or(u32::MAX);
         let head = [self.look, count, u32::from(self.read.is_ok())];
@@ -208,22 +208,22 @@ impl Seen {
     }
 }
 
-/// Where a rank is found on a network, as far as it is known.
+/// Network location of a rank, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Whereabouts {
+pub(crate) struct RankLocation {
     /// The rank.
     pub(crate) rank: u32,
-    /// MPI programs that it has run to their end.
+    /// MPI programs that it has completed.
     pub(crate) round: u32,
-    /// The program that it runs has no record and will have none.
+    /// The program that it runs has published no record and will publish none.
     pub(crate) silent: bool,
-    /// It runs no program any more.
+    /// It runs no further program.
     pub(crate) ended: bool,
     /// The record that it published last, and in which of its programs.
     pub(crate) last: Option<(u32, Record)>,
 }
 
-impl Whereabouts {
+impl RankLocation {
     fn put(&self, body: &mut Vec<u8>) {
         let round_of_last = self.last.as_ref().map_or(0, |(round, _)| *round);
         for number in [self.rank, self.round, round_of_last] {
@@ -253,27 +253,27 @@ impl Whereabouts {
     }
 }
 
-/// What all ranks of a node, or the first of them, have come to.
+/// Phase of a node: reached by all its ranks, or by the first of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Every process was made.
+pub(crate) enum NodePhase {
+    /// Every process was forked.
     Started = 1,
-    /// Somebody is in MPI.
-    FirstGreeted = 2,
-    /// Everybody is.
-    AllGreeted = 3,
-    /// Everybody is through.
+    /// One rank has called `MPI_Init`.
+    FirstInMpi = 2,
+    /// All ranks have called `MPI_Init`.
+    AllInMpi = 3,
+    /// All ranks have called `MPI_Finalize`.
     AllFinalized = 4,
     /// No rank is alive.
     Ended = 5,
 }
 
-impl Phase {
-    /// All of them, in their order.
+impl NodePhase {
+    /// All phases, in order.
     pub(crate) const ALL: [Self; 5] = [
         Self::Started,
-        Self::FirstGreeted,
-        Self::AllGreeted,
+        Self::FirstInMpi,
+        Self::AllInMpi,
         Self::AllFinalized,
         Self::Ended,
     ];
@@ -285,16 +285,16 @@ impl Phase {
 
 /// How a node's part of the job ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Gone {
-    /// Ranks that were alive and well when a signal that ends the job was ordered.
+pub(crate) struct NodeSummary {
+    /// Ranks that were running when a signal that ends the job was ordered.
     pub(crate) signalled: u32,
-    /// Ranks that were alive and well when the killing was ordered.
+    /// Ranks that were running when SIGKILL was ordered.
     pub(crate) killed: u32,
     /// Processes that outlived their rank and were ended by the daemon.
     pub(crate) leftovers: u32,
-    /// Those of a debugger that outlived all ranks and were ended too.
+    /// Processes of a debugger that outlived all ranks and were ended too.
     pub(crate) tools: u32,
-    /// Processes that even SIGKILL did not end.
+    /// Processes that did not end after SIGKILL.
     pub(crate) stubborn: Vec<u32>,
 }
 
@@ -312,15 +312,15 @@ impl Order {
                 body.extend(bytes.expect("numbers and a text"));
             }),
             Self::Release => frame(out, 7, |_| ()),
-            Self::Tool(words) => frame(out, 8, |body| {
-                body.extend(words.iter().flat_map(|word| word.as_bytes_with_nul()));
+            Self::Tool(command) => frame(out, 8, |body| {
+                body.extend(command.iter().flat_map(|word| word.as_bytes_with_nul()));
             }),
             Self::Job(job) => frame(out, JOB, |body| job.encode(body)),
             Self::Programs(programs) => frame(out, PROGRAMS, |body| {
                 body.extend(job::encoded_programs(programs));
             }),
             Self::Watch(rank) => frame(out, 10, |body| body.extend(rank.to_le_bytes())),
-            Self::Whereabouts(of) => frame(out, 11, |body| of.put(body)),
+            Self::Location(of) => frame(out, 11, |body| of.put(body)),
             Self::Fence(pairs) => frame(out, 16, |body| put_pairs(pairs, body)),
             Self::AllQuiet(round) => frame(out, 12, |body| body.extend(round.to_le_bytes())),
             Self::Start(begun) => frame(out, 13, |body| body.extend(begun.encoded())),
@@ -331,7 +331,7 @@ impl Order {
     /// The frame of [`Order::Job`].
     ///
     /// # Errors
-    /// Its bytes and the most that a frame may have, where these are fewer.
+    /// The frame's size in bytes and the limit, where it is too long.
     pub(crate) fn job_frame(job: &NodeJob) -> Result<Vec<u8>, (usize, usize)> {
         let mut bytes = Vec::new();
         job.encode(&mut bytes);
@@ -342,7 +342,7 @@ impl Order {
     ///
     /// # Errors
     /// As [`job_frame`](Self::job_frame).
-    pub(crate) fn programs_frame(programs: &[Program]) -> Result<Vec<u8>, (usize, usize)> {
+    pub(crate) fn programs_frame(programs: &[JobProgram]) -> Result<Vec<u8>, (usize, usize)> {
         long_frame(PROGRAMS, job::encoded_programs(programs))
     }
 
@@ -359,19 +359,20 @@ impl Order {
             5 => Self::OutputTaken(body.long()?),
             6 => {
                 let ((ranks, why), rest) =
-                    postcard::take_from_bytes::<(Vec<Series>, _)>(body.0).map_err(|_| Garbled)?;
+                    postcard::take_from_bytes::<(Vec<StridedRanks>, _)>(body.0)
+                        .map_err(|_| Garbled)?;
                 let counts = ranks.iter().map(|series| u64::from(series.count));
                 let is_good = rest.is_empty() && counts.sum::<u64>() <= u64::from(MAX_LOCAL_RANKS);
                 let lost = Self::Lost { ranks, why };
                 is_good.then_some(lost).ok_or(Garbled)?
             }
             7 => Self::Release,
-            8 => Self::Tool(body.words()?),
+            8 => Self::Tool(body.texts()?),
             10 => Self::Watch(body.number()?),
-            11 => Self::Whereabouts(Whereabouts::take(&mut body)?),
+            11 => Self::Location(RankLocation::take(&mut body)?),
             12 => Self::AllQuiet(body.number()?),
             16 => Self::Fence(take_pairs(&mut body)?),
-            13 => Self::Start(Begun::decoded(body.0).ok_or(Garbled)?),
+            13 => Self::Start(LaunchTimes::decoded(body.0).ok_or(Garbled)?),
             14 => Self::Look(body.number()?),
             JOB => Self::Job(Box::new(NodeJob::decode(body.0).ok_or(Garbled)?)),
             PROGRAMS => Self::Programs(job::decoded_programs(body.0).ok_or(Garbled)?),
@@ -381,7 +382,7 @@ impl Order {
     }
 }
 
-impl Event {
+impl NodeEvent {
     /// Appends the frame.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -391,7 +392,7 @@ impl Event {
                 bytes,
             } => frame(out, 129, |body| {
                 body.extend(rank.to_le_bytes());
-                body.push(u8::from(*stream == Stream::Err));
+                body.push(u8::from(*stream == OutputStream::Err));
                 body.extend_from_slice(bytes);
             }),
             Self::Failed(failure) => frame(out, 130, |body| put_failure(failure, body)),
@@ -409,23 +410,23 @@ impl Event {
             }),
             Self::Held => frame(out, 138, |_| ()),
             Self::Watch(rank) => frame(out, 140, |body| body.extend(rank.to_le_bytes())),
-            Self::Whereabouts(of) => frame(out, 141, |body| of.put(body)),
+            Self::Location(of) => frame(out, 141, |body| of.put(body)),
             Self::Fence(pairs) => frame(out, 148, |body| put_pairs(pairs, body)),
             Self::NoFence => frame(out, 149, |_| ()),
             Self::Quiet(round) => frame(out, 142, |body| body.extend(round.to_le_bytes())),
             Self::Ready => frame(out, 143, |_| ()),
-            Self::Seen(seen) => frame(out, 145, |body| seen.put(body)),
+            Self::Waits(seen) => frame(out, 145, |body| seen.put(body)),
             Self::Stats(bytes) => frame(out, 144, |body| body.extend_from_slice(bytes)),
             Self::Standstill(seconds) => frame(out, 139, |body| body.extend(seconds.to_le_bytes())),
-            Self::Broken { words, code } => frame(out, 135, |body| {
+            Self::Broken { message, code } => frame(out, 135, |body| {
                 body.push(*code);
-                body.extend(words.as_bytes());
+                body.extend(message.as_bytes());
             }),
             Self::Reached { phase, at } => frame(out, 137, |body| {
                 body.push(*phase as u8);
                 body.extend(at.to_le_bytes());
             }),
-            Self::Gone(gone) => frame(out, 136, |body| {
+            Self::Ended(gone) => frame(out, 136, |body| {
                 body.extend(gone.signalled.to_le_bytes());
                 body.extend(gone.killed.to_le_bytes());
                 body.extend(gone.leftovers.to_le_bytes());
@@ -444,9 +445,9 @@ impl Event {
             129 => {
                 let rank = body.number()?;
                 let stream = if body.byte()? == 0 {
-                    Stream::Out
+                    OutputStream::Out
                 } else {
-                    Stream::Err
+                    OutputStream::Err
                 };
                 Self::Output {
                     rank,
@@ -466,23 +467,23 @@ impl Event {
             }
             138 => Self::Held,
             140 => Self::Watch(body.number()?),
-            141 => Self::Whereabouts(Whereabouts::take(&mut body)?),
+            141 => Self::Location(RankLocation::take(&mut body)?),
             142 => Self::Quiet(body.number()?),
             148 => Self::Fence(take_pairs(&mut body)?),
             149 => Self::NoFence,
             143 => Self::Ready,
             144 => Self::Stats(body.rest()),
-            145 => Self::Seen(Seen::take(&mut body)?),
+            145 => Self::Waits(WaitReport::take(&mut body)?),
             139 => Self::Standstill(body.long()?),
             135 => Self::Broken {
                 code: body.byte()?,
-                words: body.text()?,
+                message: body.text()?,
             },
             137 => Self::Reached {
-                phase: Phase::of(body.byte()?).ok_or(Garbled)?,
+                phase: NodePhase::of(body.byte()?).ok_or(Garbled)?,
                 at: body.long()?,
             },
-            136 => Self::Gone(Gone {
+            136 => Self::Ended(NodeSummary {
                 signalled: body.number()?,
                 killed: body.number()?,
                 leftovers: body.number()?,
@@ -495,11 +496,11 @@ impl Event {
     }
 }
 
-/// The stream of frames is not one: the other side is of another build.
+/// The bytes are not valid frames: the other side is of another build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Garbled;
 
-/// Bytes that arrived and were not yet read as frames.
+/// Bytes that arrived and were not yet parsed as frames.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
@@ -507,21 +508,21 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Adds what arrived.
+    /// Appends received bytes.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.read);
         self.read = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Gives its memory back if nothing is left to read: where there are many of them, few get something again soon.
+    /// Frees its memory if nothing is left to parse: of many connections, few receive again soon.
     pub(crate) fn give_back(&mut self) {
         if self.read == self.bytes.len() {
             *self = Self::default();
         }
     }
 
-    /// The kind and the body of the next whole frame.
+    /// Kind and body of the next whole frame.
     pub(crate) fn raw_frame(&mut self) -> Result<Option<(u8, &[u8])>, Garbled> {
         let frame = self.frame()?;
         Ok(frame.map(|(kind, body)| (kind, body.0)))
@@ -586,15 +587,15 @@ impl Body<'_> {
         Ok(pairs.iter().map(|[one, other]| (*one, *other)).collect())
     }
 
-    /// Texts, each with a NUL behind it.
-    fn words(&self) -> Result<Vec<CString>, Garbled> {
-        let words = self.0.split_inclusive(|byte| *byte == 0);
-        words
+    /// NUL-terminated texts to the end of the frame.
+    fn texts(&self) -> Result<Vec<CString>, Garbled> {
+        let texts = self.0.split_inclusive(|byte| *byte == 0);
+        texts
             .map(|word| CString::from_vec_with_nul(word.to_vec()).map_err(|_| Garbled))
             .collect()
     }
 
-    /// A text with a NUL behind it, and numbers.
+    /// A NUL-terminated text, then numbers to the end.
     fn split_text(&self) -> Result<(CString, Vec<u32>), Garbled> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(Garbled)?;
         let (text, rest) = self.0.split_at(end);
@@ -602,7 +603,7 @@ impl Body<'_> {
         Ok((text, Body(rest.get(1..).ok_or(Garbled)?).numbers()?))
     }
 
-    /// A text with a NUL behind it.
+    /// A NUL-terminated text.
     fn word(&mut self) -> Result<String, Garbled> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(Garbled)?;
         let (word, rest) = self.0.split_at(end);
@@ -628,7 +629,7 @@ pub(crate) fn frame(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// A frame with this body, if it is not too long.
+/// A frame with this body, unless it is too long.
 fn long_frame(kind: u8, bytes: Vec<u8>) -> Result<Vec<u8>, (usize, usize)> {
     if bytes.len() >= LONGEST_FRAME_BYTES {
         return Err((bytes.len(), LONGEST_FRAME_BYTES));
@@ -638,20 +639,20 @@ fn long_frame(kind: u8, bytes: Vec<u8>) -> Result<Vec<u8>, (usize, usize)> {
     Ok(out)
 }
 
-fn put_failure(failure: &Failure, body: &mut Vec<u8>) {
+fn put_failure(failure: &RankFailure, body: &mut Vec<u8>) {
     let (how, value, text) = match &failure.how {
-        How::NotStarted(why) => (0, 0, why.as_str()),
-        How::Signal {
+        FailureCause::NotStarted(why) => (0, 0, why.as_str()),
+        FailureCause::Signal {
             number,
             core: false,
         } => (1, *number, ""),
-        How::Signal { number, core: true } => (2, *number, ""),
-        How::Code(code) => (3, *code, ""),
-        How::Unfinalized(code) => (4, *code, ""),
-        How::Abort { code, message } => (5, *code, message.as_str()),
-        How::Fatal { code, message } => (8, *code, message.as_str()),
-        How::Deserted { pid } => (6, pid.cast_signed(), ""),
-        How::Twice { pid } => (7, pid.cast_signed(), ""),
+        FailureCause::Signal { number, core: true } => (2, *number, ""),
+        FailureCause::Code(code) => (3, *code, ""),
+        FailureCause::Unfinalized(code) => (4, *code, ""),
+        FailureCause::Abort { code, message } => (5, *code, message.as_str()),
+        FailureCause::Fatal { code, message } => (8, *code, message.as_str()),
+        FailureCause::Deserted { pid } => (6, pid.cast_signed(), ""),
+        FailureCause::Twice { pid } => (7, pid.cast_signed(), ""),
     };
     body.extend(failure.rank.to_le_bytes());
     body.extend(failure.pid.to_le_bytes());
@@ -662,37 +663,37 @@ fn put_failure(failure: &Failure, body: &mut Vec<u8>) {
     body.extend(text.as_bytes());
 }
 
-fn take_failure(body: &mut Body<'_>) -> Result<Failure, Garbled> {
+fn take_failure(body: &mut Body<'_>) -> Result<RankFailure, Garbled> {
     let (rank, pid) = (body.number()?, body.number()?);
     let (finalized, how) = (body.byte()? != 0, body.byte()?);
     let value = body.number()?;
     let code = value.cast_signed();
     let missing = body.word()?;
     let how = match how {
-        0 => How::NotStarted(body.text()?),
-        1 => How::Signal {
+        0 => FailureCause::NotStarted(body.text()?),
+        1 => FailureCause::Signal {
             number: code,
             core: false,
         },
-        2 => How::Signal {
+        2 => FailureCause::Signal {
             number: code,
             core: true,
         },
-        3 => How::Code(code),
-        4 => How::Unfinalized(code),
-        5 => How::Abort {
+        3 => FailureCause::Code(code),
+        4 => FailureCause::Unfinalized(code),
+        5 => FailureCause::Abort {
             code,
             message: body.text()?,
         },
-        6 => How::Deserted { pid: value },
-        7 => How::Twice { pid: value },
-        8 => How::Fatal {
+        6 => FailureCause::Deserted { pid: value },
+        7 => FailureCause::Twice { pid: value },
+        8 => FailureCause::Fatal {
             code,
             message: body.text()?,
         },
         _ => return Err(Garbled),
     };
-    Ok(Failure {
+    Ok(RankFailure {
         rank,
         pid,
         finalized,
@@ -707,9 +708,9 @@ mod tests {
     use crate::job::tests::{some_begun, some_job};
     use proptest::prelude::*;
 
-    fn failures() -> Vec<Event> {
+    fn failures() -> Vec<NodeEvent> {
         let failed = |how| {
-            Event::Failed(Failure {
+            NodeEvent::Failed(RankFailure {
                 rank: 7,
                 pid: 99,
                 finalized: false,
@@ -718,70 +719,70 @@ mod tests {
             })
         };
         vec![
-            failed(How::NotStarted("chdir: no".into())),
-            failed(How::Signal {
+            failed(FailureCause::NotStarted("chdir: no".into())),
+            failed(FailureCause::Signal {
                 number: 11,
                 core: true,
             }),
-            failed(How::Signal {
+            failed(FailureCause::Signal {
                 number: 9,
                 core: false,
             }),
-            failed(How::Code(3)),
-            failed(How::Unfinalized(0)),
-            failed(How::Abort {
+            failed(FailureCause::Code(3)),
+            failed(FailureCause::Unfinalized(0)),
+            failed(FailureCause::Abort {
                 code: -5,
                 message: "ä".into(),
             }),
-            failed(How::Twice { pid: u32::MAX }),
-            failed(How::Deserted { pid: 8 }),
+            failed(FailureCause::Twice { pid: u32::MAX }),
+            failed(FailureCause::Deserted { pid: 8 }),
         ]
     }
 
-    fn events() -> Vec<Event> {
-        let output = |stream, bytes: &[u8]| Event::Output {
+    fn events() -> Vec<NodeEvent> {
+        let output = |stream, bytes: &[u8]| NodeEvent::Output {
             rank: 1,
             stream,
             bytes: bytes.to_vec(),
         };
         let others = vec![
-            output(Stream::Err, b"a\0b\n"),
-            output(Stream::Out, b""),
-            Event::InputTaken(1 << 40),
-            Event::InputClosed,
-            Event::Notice("n".into()),
-            Event::Remark("r".into()),
-            Event::Started(vec![(3, 4), (0, u32::MAX)]),
-            Event::Program {
+            output(OutputStream::Err, b"a\0b\n"),
+            output(OutputStream::Out, b""),
+            NodeEvent::InputTaken(1 << 40),
+            NodeEvent::InputClosed,
+            NodeEvent::Notice("n".into()),
+            NodeEvent::Remark("r".into()),
+            NodeEvent::Started(vec![(3, 4), (0, u32::MAX)]),
+            NodeEvent::Program {
                 path: c"/bin/a b".into(),
                 ranks: vec![0, 9],
             },
-            Event::Held,
-            Event::Standstill(60),
-            Event::Reached {
-                phase: Phase::AllFinalized,
+            NodeEvent::Held,
+            NodeEvent::Standstill(60),
+            NodeEvent::Reached {
+                phase: NodePhase::AllFinalized,
                 at: u64::MAX,
             },
-            Event::Broken {
-                words: "b".into(),
+            NodeEvent::Broken {
+                message: "b".into(),
                 code: 126,
             },
-            Event::Ready,
-            Event::Stats(vec![1, 2]),
+            NodeEvent::Ready,
+            NodeEvent::Stats(vec![1, 2]),
             seen(Ok(vec![0, 9])),
             seen(Err("no".into())),
-            Event::Gone(Gone {
+            NodeEvent::Ended(NodeSummary {
                 signalled: 1,
                 killed: 2,
                 leftovers: 3,
                 tools: 4,
                 stubborn: vec![5, 6],
             }),
-            Event::Watch(7),
-            Event::Whereabouts(somewhere()),
-            Event::Quiet(3),
-            Event::NoFence,
-            Event::Fence(vec![
+            NodeEvent::Watch(7),
+            NodeEvent::Location(somewhere()),
+            NodeEvent::Quiet(3),
+            NodeEvent::NoFence,
+            NodeEvent::Fence(vec![
                 ("a".to_owned(), "b=c".to_owned()),
                 ("d".to_owned(), String::new()),
             ]),
@@ -789,16 +790,16 @@ mod tests {
         failures().into_iter().chain(others).collect()
     }
 
-    fn seen(read: Result<Vec<u8>, String>) -> Event {
-        Event::Seen(Seen {
+    fn seen(read: Result<Vec<u8>, String>) -> NodeEvent {
+        NodeEvent::Waits(WaitReport {
             look: 3,
             ended: vec![1, u32::MAX],
             read,
         })
     }
 
-    fn somewhere() -> Whereabouts {
-        Whereabouts {
+    fn somewhere() -> RankLocation {
+        RankLocation {
             rank: 1,
             round: 2,
             silent: false,
@@ -817,13 +818,13 @@ mod tests {
             Order::InputEnd,
             Order::OutputTaken(9),
             Order::Lost {
-                ranks: Series::of_all(&[3, 4, 9]),
+                ranks: StridedRanks::of_all(&[3, 4, 9]),
                 why: "killed".into(),
             },
             Order::Release,
             Order::Tool(vec![c"/bin/tool".into(), c"".into(), c"two words".into()]),
             Order::Watch(u32::MAX),
-            Order::Whereabouts(Whereabouts {
+            Order::Location(RankLocation {
                 silent: true,
                 last: None,
                 ..somewhere()
@@ -844,7 +845,7 @@ mod tests {
         let (mut inbox, mut seen) = (Inbox::default(), Vec::new());
         for byte in bytes {
             inbox.add(&[byte]);
-            seen.extend(Event::take(&mut inbox).unwrap());
+            seen.extend(NodeEvent::take(&mut inbox).unwrap());
         }
         assert_eq!(seen, events());
     }
@@ -874,7 +875,7 @@ mod tests {
         for length in [0, u32::MAX] {
             let mut inbox = Inbox::default();
             inbox.add(&length.to_le_bytes());
-            assert_eq!(Event::take(&mut inbox), Err(Garbled));
+            assert_eq!(NodeEvent::take(&mut inbox), Err(Garbled));
         }
     }
 
@@ -888,7 +889,7 @@ mod tests {
             for stream in [bytes, framed] {
                 let mut inbox = Inbox::default();
                 inbox.add(&stream);
-                while let Ok(Some(_)) = Event::take(&mut inbox) {}
+                while let Ok(Some(_)) = NodeEvent::take(&mut inbox) {}
                 let mut inbox = Inbox::default();
                 inbox.add(&stream);
                 while let Ok(Some(_)) = Order::take(&mut inbox) {}

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What debuggers read and write in this process: the symbols of the MPIR process acquisition interface 1.1, and the
-//! types that describe them.
+//! The symbols of the MPIR process acquisition interface 1.1, which debuggers read and write in this process, and the
+//! debug information that describes their types.
 //!
-//! A tool finds the symbols by their names, reads and writes them while this process is stopped, and has a breakpoint
-//! in [`breakpoint`]. `MPIR_ignore_queues` is absent on purpose: who finds it shows no message queues.
+//! A tool finds the symbols by name, reads and writes them while this process is stopped, and has a breakpoint in
+//! [`breakpoint`]. `MPIR_ignore_queues` is absent on purpose: a tool that finds it shows no message queues.
 //!
 //! # Safety
 //! - Exported names are the interface's, and nothing else in this program has one of them.
-//! - [`Shared`] holds what two sides write. Here only the one [`Starter`] of a process reads and writes it, on the one
-//!   thread that owns that; a tool does so while this process stands still. So no two accesses meet, and since a tool's
-//!   are invisible to the compiler, all of ours are volatile; but for rows of the table, which a tool only reads, behind the
-//!   breakpoint, an `asm!` that the compiler moves no store across.
-//! - The pointers in it lead to memory that is never given back, since a tool may follow them at any time.
+//! - [`Shared`] holds memory that two sides write. Here only the one [`Starter`] of a process accesses it, on the one
+//!   thread that owns that; a tool accesses it while this process is stopped. So no two accesses overlap, and since a
+//!   tool's are invisible to the compiler, all of ours are volatile, except those of table rows: a tool only reads
+//!   these, behind the breakpoint, an `asm!` across which the compiler moves no store.
+//! - The pointers in it point to memory that is never freed, since a tool may follow them at any time.
 #![allow(unsafe_code, clippy::disallowed_types)]
 
 use std::arch::{asm, global_asm};
@@ -24,37 +24,38 @@ use std::sync::OnceLock;
 /// A row of the process table, `MPIR_PROCDESC` in C.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct Row {
+struct ProcessTableRow {
     host_name: *const c_char,
     executable_name: *const c_char,
     pid: c_int,
 }
 
-const _: () = assert!(size_of::<Row>() == 24 && std::mem::offset_of!(Row, pid) == 16);
+const _: () =
+    assert!(size_of::<ProcessTableRow>() == 24 && std::mem::offset_of!(ProcessTableRow, pid) == 16);
 
-/// A text that is never given back, since a tool may read it at any time.
+/// A text that is never freed, since a tool may read it at any time.
 pub(crate) type Name = &'static CStr;
 
-/// Keeps a text for good.
-pub(crate) fn keep(name: CString) -> Name {
+/// Leaks a text.
+pub(crate) fn leak(name: CString) -> Name {
     Box::leak(name.into_boxed_c_str())
 }
 
 /// The process table: a row for each rank, and nothing besides, since there may be many.
 #[derive(Debug)]
-pub(crate) struct Table {
-    rows: &'static mut [Row],
+pub(crate) struct ProcessTable {
+    rows: &'static mut [ProcessTableRow],
     /// Rows without a process.
     missing: usize,
 }
 
-impl Table {
+impl ProcessTable {
     /// The table of programs with so many ranks each, in the order of the ranks.
     pub(crate) fn of(programs: &[(Name, u32)]) -> Self {
         let number = programs.iter().map(|(_, ranks)| *ranks as usize).sum();
         let mut rows = Vec::with_capacity(number);
         for (program, ranks) in programs {
-            let row = Row {
+            let row = ProcessTableRow {
                 host_name: c"".as_ptr(),
                 executable_name: program.as_ptr(),
                 pid: 0,
@@ -67,94 +68,94 @@ impl Table {
         }
     }
 
-    /// Where the program of a rank lies on its host.
+    /// Sets the path of a rank's program on its host.
     pub(crate) fn set_program(&mut self, rank: u32, program: Name) {
         if let Some(row) = self.rows.get_mut(rank as usize) {
             row.executable_name = program.as_ptr();
         }
     }
 
-    /// The process of a rank, and its host, by a name that other hosts know too.
+    /// Sets the process of a rank and its host, by a name that other hosts can resolve.
     pub(crate) fn set_process(&mut self, rank: u32, host: Name, pid: u32) {
         if let Some(row) = self.rows.get_mut(rank as usize) {
             self.missing -= usize::from(row.pid == 0);
             row.host_name = host.as_ptr();
-            // No process has the number 0, which says that there is none.
+            // Pid 0 means that there is no process.
             row.pid = pid.cast_signed().max(1);
         }
     }
 
-    /// The process of a rank, if it is known and of this host.
+    /// The pid of a rank, if it is known and on this host.
     pub(crate) fn process_on(&self, rank: u32, host: Name) -> Option<u32> {
         let row = self.rows.get(rank as usize)?;
         let is_there = row.pid != 0 && std::ptr::eq(row.host_name, host.as_ptr());
         is_there.then_some(row.pid.cast_unsigned())
     }
 
-    /// Whether all ranks have their processes.
+    /// Whether all ranks have a pid.
     pub(crate) fn is_complete(&self) -> bool {
         self.missing == 0
     }
 }
 
-/// Why a tool's breakpoint is reached.
+/// Why the breakpoint is reached: value of `MPIR_debug_state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum DebugState {
     /// All ranks are there.
     Spawned = 1,
     /// The job is being ended.
     Aborting = 2,
 }
 
-/// What a tool wants to be started on each host: the program, and its arguments.
+/// A command that a tool wants started on each host: the program and its arguments.
 pub(crate) type ToolWords = Vec<CString>;
 
-/// The side of this process.
+/// This process's access to the symbols.
 #[derive(Debug)]
 pub(crate) struct Starter(());
 
 impl Starter {
-    /// The one of this process; `None` if it was taken already.
+    /// Takes the only instance; `None` if it was taken already.
     pub(crate) fn take() -> Option<Self> {
         static TAKEN: OnceLock<()> = OnceLock::new();
         TAKEN.set(()).ok().map(|()| Self(()))
     }
 
-    /// Whether a tool has started this process, or has come to it later.
+    /// Whether a tool has started this process or attached later.
     pub(crate) fn is_being_debugged(&self) -> bool {
         BEING_DEBUGGED.read() != 0
     }
 
-    /// Makes the table known, for good.
-    pub(crate) fn publish(&mut self, table: &Table) {
+    /// Publishes the table, permanently.
+    pub(crate) fn publish(&mut self, table: &ProcessTable) {
         PROCTABLE.write(table.rows.as_ptr());
-        // Last: who sees the size finds the rest.
+        // Last: a tool that reads the size finds the rest.
         PROCTABLE_SIZE.write(c_int::try_from(table.rows.len()).unwrap_or(c_int::MAX));
     }
 
-    /// Stops in a tool's breakpoint, if there is one.
-    pub(crate) fn tell(&mut self, state: State) {
+    /// Sets the state and reaches the breakpoint.
+    pub(crate) fn report(&mut self, state: DebugState) {
         DEBUG_STATE.write(state as c_int);
         breakpoint();
     }
 
-    /// Says why the job is ended.
+    /// Publishes the reason for the abort.
     pub(crate) fn name_cause(&mut self, words: &str) {
         let words = CString::new(words.replace('\0', " ")).unwrap_or_default();
         ABORT_STRING.write(words.into_raw());
     }
 
-    /// Says where a tool writes a byte once it has named a program that is to be started.
+    /// Publishes the FIFO to which a tool writes a byte after it has set a program to start.
     pub(crate) fn name_fifo(&mut self, path: &str) {
         ATTACH_FIFO.write(padded(path.as_bytes()));
     }
 
-    /// Says where the library lies with which a tool reads message queues.
+    /// Publishes the path of the message queue library.
     pub(crate) fn name_queue_library(&mut self, path: &Path) {
         DLL_NAME.write(padded(path.as_os_str().as_bytes()));
     }
 
-    /// What a tool wants to be started, if anything.
+    /// The command that a tool has requested, if any.
     pub(crate) fn tool(&self) -> Option<ToolWords> {
         let path = EXECUTABLE_PATH.read();
         let arguments = SERVER_ARGUMENTS.read();
@@ -174,7 +175,7 @@ fn first_word(bytes: &[u8]) -> Option<&CStr> {
     CStr::from_bytes_until_nul(bytes).ok()
 }
 
-/// Followed by NULs; nothing at all where there is no room for the last of them.
+/// Padded with NULs; all zero if there is no room for the terminating one.
 fn padded<const N: usize>(text: &[u8]) -> [u8; N] {
     let mut bytes = [0; N];
     if text.len() < N {
@@ -199,17 +200,17 @@ impl<T: Copy> Shared<T> {
         // SAFETY:
         // - valid, aligned, initialized: it is the inside of a cell, and any bytes that a tool writes are a value of the
         //   integers that tools write.
-        // - no race: see the head of the file.
+        // - no race: see the module docs.
         unsafe { self.0.get().read_volatile() }
     }
 
     fn write(&self, value: T) {
-        // SAFETY: valid and aligned, as the inside of a cell; no race: see the head of the file.
+        // SAFETY: valid and aligned, as the inside of a cell; no race: see the module docs.
         unsafe { self.0.get().write_volatile(value) }
     }
 }
 
-/// Declares symbols of the interface, which nothing may drop.
+/// Declares symbols of the interface, which the linker must keep.
 macro_rules! symbols {
     ($($(#[doc = $doc:literal])+ $name:literal $ident:ident: $type:ty = $value:expr;)+) => {$(
         $(#[doc = $doc])+
@@ -221,53 +222,53 @@ macro_rules! symbols {
 }
 
 symbols! {
-    /// The table, in the order of ranks.
-    "MPIR_proctable" PROCTABLE: *const Row = std::ptr::null();
-    /// Its rows; 0 until the table is complete.
+    /// The table, in rank order.
+    "MPIR_proctable" PROCTABLE: *const ProcessTableRow = std::ptr::null();
+    /// Number of rows; 0 until the table is complete.
     "MPIR_proctable_size" PROCTABLE_SIZE: c_int = 0;
-    /// A [`State`], or 0.
+    /// A [`DebugState`], or 0.
     "MPIR_debug_state" DEBUG_STATE: c_int = 0;
-    /// Why the job is ended.
+    /// The reason for the abort.
     "MPIR_debug_abort_string" ABORT_STRING: *const c_char = std::ptr::null();
-    /// 1 while a tool is there, which writes it.
+    /// Set to 1 by a tool while it is attached.
     "MPIR_being_debugged" BEING_DEBUGGED: c_int = 0;
-    /// This process is no rank.
+    /// This process is not a rank.
     "MPIR_i_am_starter" I_AM_STARTER: c_int = 1;
-    /// Ranks are let go by this process, whether or not the tool came to each of them.
+    /// This process releases all ranks, whether or not the tool attached to each of them.
     "MPIR_partial_attach_ok" PARTIAL_ATTACH_OK: c_int = 1;
-    /// Ranks stand still before their `main`.
+    /// Ranks are held before their `main`.
     "MPIR_acquired_pre_main" ACQUIRED_PRE_MAIN: c_int = 1;
-    /// So show `main`, and not the place where they stand.
+    /// The tool should show `main` instead of the place where they are held.
     "MPIR_force_to_main" FORCE_TO_MAIN: c_int = 1;
-    /// A program that the tool wants on each host.
+    /// A program that the tool wants started on each host.
     "MPIR_executable_path" EXECUTABLE_PATH: [u8; 256] = [0; 256];
-    /// Its arguments, each ended by a NUL, the last one by two.
+    /// Its arguments, each terminated by a NUL, the last one by two.
     "MPIR_server_arguments" SERVER_ARGUMENTS: [u8; 1024] = [0; 1024];
-    /// Where to write a byte when these two were set in a running job.
+    /// FIFO to write a byte to after these two were set in a running job.
     "MPIR_attach_fifo" ATTACH_FIFO: [u8; 256] = [0; 256];
-    /// Where the library lies that reads message queues; empty if it was not installed.
+    /// Path of the message queue library; empty if it was not installed.
     "MPIR_dll_name" DLL_NAME: [u8; 1024] = [0; 1024];
-    /// None of the interface's: tools that tell launchers apart by their symbols know this one by it
+    /// Not part of the interface: identifies this launcher to tools that distinguish launchers by their symbols
     /// (`launcher/share/rm_rmpi.conf`).
     "rmpi_launcher" LAUNCHER: c_int = 1;
 }
 
-/// Where a tool has its breakpoint.
+/// Tools set their breakpoint here.
 // SAFETY: no other symbol of this program has this name.
 #[unsafe(export_name = "MPIR_Breakpoint")]
 #[inline(never)]
 extern "C" fn breakpoint() {
-    // SAFETY: no instruction at all; it stands for whatever a tool does to memory meanwhile, so that neither this function
-    // nor a call of it can be left out.
+    // SAFETY: no instruction at all; it stands for the tool's accesses to memory, so that neither this function nor a
+    // call of it can be optimised away.
     unsafe { asm!("", options(nostack, preserves_flags)) }
 }
 
 #[used]
 static KEEP_BREAKPOINT: extern "C" fn() = breakpoint;
 
-// The types, for tools that take them from debug information as the interface tells them to: a release build has none of
-// its own, and what Rust's compiler writes has other names. DWARF 4, a unit in C with one entry for each symbol. Behind what
-// the compiler writes into the same sections, since it takes itself to be the first there.
+// The types, for tools that take them from debug information, as the interface requires: a release build has none of
+// its own, and rustc's has other names. DWARF 4, a C unit with one entry for each symbol. Subsection 1 places it
+// after the compiler's own output, which must be first in these sections.
 global_asm!(
     r#"
     .pushsection .debug_abbrev,"",@progbits
@@ -384,7 +385,7 @@ mod tests {
         assert_eq!(words(&starter), [c"/bin/tool"]);
         SERVER_ARGUMENTS.write(padded(b"-a\0two words\0"));
         assert_eq!(words(&starter), [c"/bin/tool", c"-a", c"two words"]);
-        // Without an end there is nothing to read.
+        // Without the terminating NUL there is no argument.
         SERVER_ARGUMENTS.write([b'x'; 1024]);
         assert_eq!(words(&starter), [c"/bin/tool"]);
         EXECUTABLE_PATH.write([b'x'; 256]);
@@ -395,8 +396,8 @@ mod tests {
 
     #[test]
     fn the_size_of_the_table_and_its_rows_are_published() {
-        let (here, there) = (keep(c"here".into()), keep(c"here".into()));
-        let mut table = Table::of(&[(c"/bin/true", 2)]);
+        let (here, there) = (leak(c"here".into()), leak(c"here".into()));
+        let mut table = ProcessTable::of(&[(c"/bin/true", 2)]);
         table.set_process(0, here, 7);
         table.set_process(0, here, 7);
         table.set_process(2, here, 7);
@@ -406,7 +407,7 @@ mod tests {
         assert!(table.is_complete());
         assert_eq!(table.process_on(1, there), Some(8));
         assert_eq!(table.process_on(1, here), None);
-        // Nobody else in this process publishes a table.
+        // No other code in this process publishes a table.
         Starter(()).publish(&table);
         assert_eq!(PROCTABLE_SIZE.read(), 2);
         // SAFETY: the table was just published with two rows, which stay for ever.

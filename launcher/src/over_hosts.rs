@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The start of a job over several hosts: a shepherd is made here, which reaches the others; all hosts say what they are, ranks are
-//! dealt out, each daemon gets its part and says that it has what it needs, and then all start at once. Nothing is started on any
-//! host before everything is known to be right on all.
+//! Start of a job over several hosts: forks a shepherd here, which reaches the other hosts; collects the facts about
+//! each host, distributes the ranks, sends each daemon its part, waits until all are ready, and then starts all ranks
+//! at once. No rank is started on any host before all hosts are known to be usable.
 
-use crate::cli::{Request, UsageError};
-use crate::edge::Edge;
+use crate::cli::{JobRequest, UsageError};
+use crate::connection::FrameConnection;
 use crate::failure::counted;
-use crate::front::gather::{self, Patience, Stop};
+use crate::front::startup::{self, StartFailure, StartupWait};
 use crate::front::{
-    self, Debugger, Extras, Files, Front, Gdb, Node, Nodes, Phases, Reach, Signals, Visits,
+    self, Debugger, Files, Front, Gdb, JobFeatures, JobNode, Nodes, PhaseTimes, QueryServer,
+    RemoteTarget, Signals,
 };
-use crate::hosts::{self, Beside, Host, Hosts, Machine, map};
-use crate::job::{self, Far, Keys, NodeJob, Program};
+use crate::hosts::{self, ColocatedRanks, HostMachine, JobHost, JobHosts, map};
+use crate::job::{self, JobProgram, LaunchKeys, NodeJob, RemoteSetup};
 use crate::link::Order;
 use crate::mpir::Starter;
 use crate::program::cause;
-use crate::shepherd::shape::{Target, in_order};
-use crate::shepherd::words::{Begin, Down, Facts, Pace, Shell, Step, StepKey};
+use crate::shepherd::fan_out::{RemoteHost, in_order};
+use crate::shepherd::protocol::{
+    DownMessage, HeartbeatTiming, HostFacts, JobStep, RemoteShell, ShepherdConfig, StepKey,
+};
 use crate::spawn::{self, Forked};
 use crate::stats::Stats;
 use crate::{USAGE_CODE, prepare, shepherd, too_long};
@@ -26,52 +29,52 @@ use std::process::ExitCode;
 use std::time::Duration;
 use wireup::{ByNode, NodeMap};
 
-/// A remote shell must have brought a shepherd after this time.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time within which a remote shell must have started a shepherd.
+const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn stop(words: impl Into<String>, code: u8) -> Stop {
-    Stop {
-        lines: vec![words.into()],
+fn stop(message: impl Into<String>, code: u8) -> StartFailure {
+    StartFailure {
+        lines: vec![message.into()],
         code,
     }
 }
 
-fn usage(UsageError(words): UsageError) -> Stop {
-    stop(words, USAGE_CODE)
+fn usage(UsageError(message): UsageError) -> StartFailure {
+    stop(message, USAGE_CODE)
 }
 
-fn no_start<E: Into<std::io::Error>>(error: E) -> Stop {
+fn start_failure<E: Into<std::io::Error>>(error: E) -> StartFailure {
     stop(format!("cannot start: {}", cause(&error.into())), 1)
 }
 
-/// Starts a job and attends to it; its exit code.
-pub(crate) fn run(request: Request, phases: Phases) -> ExitCode {
+/// Starts a job and runs it to its end; returns its exit code.
+pub(crate) fn run(request: JobRequest, phases: PhaseTimes) -> ExitCode {
     match start(request, phases) {
         Ok(front) => ExitCode::from(front.run()),
-        Err(Stop { lines, code }) => {
+        Err(StartFailure { lines, code }) => {
             lines.iter().for_each(|line| eprintln!("rmpiexec: {line}"));
             ExitCode::from(code)
         }
     }
 }
 
-fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
+fn start(mut request: JobRequest, mut phases: PhaseTimes) -> Result<Front, StartFailure> {
     let wants_gdb = hosts_of(&request).gdb.is_some();
     let gdb = wants_gdb.then(Gdb::find).transpose();
-    let gdb = gdb.map_err(|words| stop(words, 1))?;
-    // Where slots were known before, so is who gets no rank: nobody bothers them.
-    let is_dealt = !hosts_of(&request).dealt.is_empty();
-    let asked = Asked::of(&request);
-    let programs = prepare::far_programs(&request, |app| asked.may_run_here(&request, app));
-    let mut programs = programs.map_err(|problem| stop(problem.words, problem.code))?;
-    let keys = Keys::draw().map_err(|words| stop(words, 1))?;
+    let gdb = gdb.map_err(|message| stop(message, 1))?;
+    // If slots were known before, so are the hosts without ranks: those are not contacted.
+    let is_dealt = !hosts_of(&request).rank_hosts.is_empty();
+    let targets = TargetHosts::of(&request);
+    let programs = prepare::far_programs(&request, |app| targets.may_run_here(&request, app));
+    let mut programs = programs.map_err(|problem| stop(problem.message, problem.code))?;
+    let keys = LaunchKeys::draw().map_err(|message| stop(message, 1))?;
     phases.reach("command line understood, programs looked at", front::now());
-    let signals = Signals::hold().map_err(no_start)?;
-    let heard = signals.descriptor().map_err(no_start)?;
+    let signals = Signals::hold().map_err(start_failure)?;
+    let signal_fd = signals.descriptor().map_err(start_failure)?;
     let shell = shell(&request)?;
-    let mut root = Root::make(asked.begin(&request, &shell)?, signals)?;
-    let mut patience = Patience::new(&heard, request.timeout);
-    let facts = gather::facts(root.edge(), &asked.names, &mut patience)?;
+    let mut root = RootShepherd::make(targets.begin(&request, &shell)?, signals)?;
+    let mut wait = StartupWait::new(&signal_fd, request.timeout);
+    let facts = startup::facts(root.connection(), &targets.names, &mut wait)?;
     phases.reach("all hosts reached", front::now());
     if !is_dealt {
         let cores: Vec<u32> = facts.iter().map(|facts| facts.cores).collect();
@@ -79,43 +82,48 @@ fn start(mut request: Request, mut phases: Phases) -> Result<Front, Stop> {
         request.with_slots(&slots).map_err(usage)?;
     }
     let stats = with_stats(&request, &mut programs)?;
-    // Before any rank is started, so that nobody finds ranks and no front; and after others are made, which would keep it open.
-    let visits = Visits::open(keys.job);
-    let no_visits = visits.as_ref().err().map(cause);
-    let node_of = asked.node_of(&request);
-    let mut parts = Parts::of(&request, &asked, &node_of, (keys, stats.is_some()));
+    // Before any rank is started, so that no visitor finds ranks without a front; after the forks, whose children
+    // would keep it open.
+    let query_server = QueryServer::open(keys.job);
+    let no_visits = query_server.as_ref().err().map(cause);
+    let node_of = targets.node_of(&request);
+    let mut parts = JobParts::of(&request, &targets, &node_of, (keys, stats.is_some()));
     parts.share_out(&facts);
     let gdb = gdb.map(|program| Gdb::new(program, &request.gdb, signals));
-    let gdb = gdb.map(|gdb| gdb.reaching(asked.ways(&shell)));
-    let (mut nodes, debugger) = tell_all(root, (&request, &asked), (&programs, parts), gdb)?;
-    let ready = gather::ready(&mut nodes, &asked.names, &mut patience);
-    // Files of an earlier job are not emptied before it is sure that this one starts.
+    let gdb = gdb.map(|gdb| gdb.reaching(targets.gdb_targets(&shell)));
+    let (mut nodes, debugger) = send_all(root, (&request, &targets), (&programs, parts), gdb)?;
+    let ready = startup::ready(&mut nodes, &targets.names, &mut wait);
+    // Files of an earlier job are truncated only when this one is certain to start.
     let files = ready
         .and_then(|()| files(&request))
         .inspect_err(|_| end(&mut nodes))?;
     phases.reach("all daemons ready", front::now());
     nodes.order(&Order::Start(phases.begun()));
-    let extras = Extras {
+    let features = JobFeatures {
         files,
         phases: request.report.then_some(phases),
         stats,
-        visits: visits.ok(),
+        query_server: query_server.ok(),
     };
-    let mut front = Front::new(&request, signals, nodes, extras, debugger).map_err(no_start)?;
-    for words in first_words(&request, &asked.names, &facts) {
-        front.say(&words);
+    let mut front =
+        Front::new(&request, signals, nodes, features, debugger).map_err(start_failure)?;
+    for message in initial_messages(&request, &targets.names, &facts) {
+        front.print(&message);
     }
     if let Some(why) = no_visits {
-        front.say(&format!(
+        front.print(&format!(
             "rmpi-queues will not find the ranks of other hosts: {why}"
         ));
     }
     Ok(front)
 }
 
-/// Of `--stats`: what it preloads into the ranks is entered.
-fn with_stats(request: &Request, programs: &mut [Program]) -> Result<Option<Stats>, Stop> {
-    let stats = Stats::of(request).map_err(|words| stop(words, 1))?;
+/// Prepares `--stats`: adds its preloaded library to the programs' environments.
+fn with_stats(
+    request: &JobRequest,
+    programs: &mut [JobProgram],
+) -> Result<Option<Stats>, StartFailure> {
+    let stats = Stats::of(request).map_err(|message| stop(message, 1))?;
     if let Some(stats) = &stats {
         let environments = programs.iter_mut().map(|program| &mut program.environment);
         environments.for_each(|environment| stats.preload(environment));
@@ -123,126 +131,134 @@ fn with_stats(request: &Request, programs: &mut [Program]) -> Result<Option<Stat
     Ok(stats)
 }
 
-fn hosts_of(request: &Request) -> &Hosts {
+fn hosts_of(request: &JobRequest) -> &JobHosts {
     request.hosts.as_ref().expect("a job over hosts names them")
 }
 
-/// The hosts that are started, by the number that they have as nodes of the job.
-pub(crate) struct Asked {
-    /// By node: the number in the list of hosts.
+/// The hosts of a job; the index is the node's number.
+pub(crate) struct TargetHosts {
+    /// By node: index in the list of hosts.
     numbers: Vec<u32>,
-    hosts: Vec<Host>,
-    /// As the user knows them.
+    hosts: Vec<JobHost>,
+    /// Names as the user typed them.
     pub(crate) names: Vec<String>,
-    /// The node that is this machine.
+    /// The node on this machine.
     own: Option<usize>,
 }
 
-impl Asked {
-    /// All that have ranks, or all, where that is not known yet.
-    pub(crate) fn of(request: &Request) -> Self {
+impl TargetHosts {
+    /// All hosts that have ranks, or all, where ranks are not distributed yet.
+    pub(crate) fn of(request: &JobRequest) -> Self {
         let all = hosts_of(request);
-        let used: BTreeSet<u32> = all.dealt.iter().copied().collect();
+        let used: BTreeSet<u32> = all.rank_hosts.iter().copied().collect();
         let numbers = (0..).zip(&all.list).map(|(number, _)| number);
         let numbers = numbers.filter(|number| used.is_empty() || used.contains(number));
         let numbers: Vec<u32> = numbers.collect();
         let hosts = numbers
             .iter()
             .map(|number| all.list[*number as usize].clone());
-        let hosts: Vec<Host> = hosts.collect();
+        let hosts: Vec<JobHost> = hosts.collect();
         let own = front::host();
         Self {
-            names: hosts.iter().map(Host::label).collect(),
+            names: hosts.iter().map(JobHost::label).collect(),
             own: hosts.iter().position(|host| host.is_here(&own)),
             numbers,
             hosts,
         }
     }
 
-    /// The node of each rank, once ranks are dealt.
-    pub(crate) fn node_of(&self, request: &Request) -> ByNode {
+    /// The node of each rank, once ranks are distributed.
+    pub(crate) fn node_of(&self, request: &JobRequest) -> ByNode {
         let all = hosts_of(request);
         let mut nodes = vec![0; all.list.len()];
         for (node, host) in (0..).zip(&self.numbers) {
             nodes[*host as usize] = node;
         }
-        let ranks = all.dealt.iter().map(|host| nodes[*host as usize]);
+        let ranks = all.rank_hosts.iter().map(|host| nodes[*host as usize]);
         NodeMap::of_any(ranks).expect("a job has ranks").by_node()
     }
 
-    /// Whether ranks of a program may be of this machine.
-    fn may_run_here(&self, request: &Request, app: usize) -> bool {
+    /// Whether a program may get ranks on this machine.
+    fn may_run_here(&self, request: &JobRequest, app: usize) -> bool {
         let Some(own) = self.own.map(|node| self.numbers[node]) else {
             return false;
         };
         let all = hosts_of(request);
-        if all.dealt.is_empty() {
+        if all.rank_hosts.is_empty() {
             let parts = all.claims.get(app).and_then(|claim| claim.hosts.as_ref());
             return parts.is_none_or(|parts| parts.iter().any(|part| part.host == own));
         }
         let app_of = (0..).zip(&request.apps);
         let mut app_of = app_of.flat_map(|(number, app)| (0..app.ranks).map(move |_| number));
-        let mut ranks = all.dealt.iter().map(|host| (app_of.next(), *host));
+        let mut ranks = all.rank_hosts.iter().map(|host| (app_of.next(), *host));
         ranks.any(|rank| rank == (Some(app), own))
     }
 
-    /// What the shepherd of this machine is to do.
-    pub(crate) fn begin(&self, request: &Request, shell: &Shell) -> Result<Begin, Stop> {
+    /// The first message to this machine's shepherd.
+    pub(crate) fn begin(
+        &self,
+        request: &JobRequest,
+        shell: &RemoteShell,
+    ) -> Result<ShepherdConfig, StartFailure> {
         let here = |node: &usize| Some(*node) == self.own;
         let far = (0..self.hosts.len()).filter(|node| !here(node));
         let below = in_order(far.map(|node| target(node, &self.hosts[node])).collect());
         let step = step(request, shell, &below)?;
-        Ok(Begin {
+        Ok(ShepherdConfig {
             own: self.own.map(number),
-            they_come: step.is_some(),
+            in_step: step.is_some(),
             step,
             below,
             shell: shell.clone(),
-            pace: Pace {
+            pace: HeartbeatTiming {
                 every: request.heartbeat.every,
                 dead_after: request.heartbeat.dead_after,
-                patience: PATIENCE,
+                first_message_timeout: FIRST_MESSAGE_TIMEOUT,
             },
         })
     }
 
-    /// How a gdb of this machine comes to the ranks of each host.
-    fn ways(&self, shell: &Shell) -> Vec<Option<Reach>> {
-        let way = |(node, host): (usize, &Host)| {
-            (Some(node) != self.own).then(|| Reach {
+    /// How a gdb on this machine reaches the ranks of each host.
+    fn gdb_targets(&self, shell: &RemoteShell) -> Vec<Option<RemoteTarget>> {
+        let target = |(node, host): (usize, &JobHost)| {
+            (Some(node) != self.own).then(|| RemoteTarget {
                 host: host.name.clone(),
                 line: shell.line_to(&target(node, host)),
             })
         };
-        self.hosts.iter().enumerate().map(way).collect()
+        self.hosts.iter().enumerate().map(target).collect()
     }
 }
 
-/// How hosts are reached.
-fn shell(request: &Request) -> Result<Shell, Stop> {
+/// The remote shell.
+fn shell(request: &JobRequest) -> Result<RemoteShell, StartFailure> {
     let line = request
         .launcher
         .as_deref()
         .map(remote_shell::split)
         .transpose();
-    let line = line.map_err(|words| stop(format!("--launcher: {words}"), USAGE_CODE))?;
+    let line = line.map_err(|message| stop(format!("--launcher: {message}"), USAGE_CODE))?;
     let own = request.allocation.as_ref();
     let own = own.and_then(|allocation| allocation.command.clone());
-    Ok(Shell {
-        takes_words: line.is_none() && own.is_some(),
+    Ok(RemoteShell {
+        takes_arguments: line.is_none() && own.is_some(),
         line: line.or(own).unwrap_or_default(),
-        program: program_there(request)?,
+        program: remote_program(request)?,
         from: String::new(),
     })
 }
 
-/// Whether one step of the batch system starts all shepherds, and how.
-fn step(request: &Request, shell: &Shell, below: &[Target]) -> Result<Option<Step>, Stop> {
+/// The job step that starts all shepherds, if the batch system has one.
+fn step(
+    request: &JobRequest,
+    shell: &RemoteShell,
+    below: &[RemoteHost],
+) -> Result<Option<JobStep>, StartFailure> {
     let allocation = request.allocation.as_ref();
     let Some(allocation) = allocation.filter(|_| request.launcher.is_none()) else {
         return Ok(None);
     };
-    // Its command for single hosts needs no open port.
+    // The batch system's command for single hosts needs no open port.
     if below.len() == 1 && allocation.command.is_some() {
         return Ok(None);
     }
@@ -250,12 +266,12 @@ fn step(request: &Request, shell: &Shell, below: &[Target]) -> Result<Option<Ste
         return Ok(None);
     };
     command.extend([shell.program.clone(), shepherd::step::OPTION.to_owned()]);
-    let random = || job::random_u64().map_err(|words| stop(words, 1));
+    let random = || job::random_u64().map_err(|message| stop(message, 1));
     let key = StepKey(u128::from(random()?) << 64 | u128::from(random()?));
-    // A list, of which ranks take the first item too.
+    // The variable is a list, of which ranks use the first item too.
     let ranges = std::env::var("RMPI_PORT_RANGE").ok();
     let range = ranges.as_ref().and_then(|text| text.split(',').next());
-    Ok(Some(Step {
+    Ok(Some(JobStep {
         key,
         ports: range.and_then(wireup::port_range),
         variable: allocation.step_variable(),
@@ -267,8 +283,8 @@ fn number(node: usize) -> u32 {
     u32::try_from(node).unwrap_or(u32::MAX)
 }
 
-fn target(node: usize, host: &Host) -> Target {
-    Target {
+fn target(node: usize, host: &JobHost) -> RemoteHost {
+    RemoteHost {
         node: number(node),
         name: host.name.clone(),
         user: host.user.clone(),
@@ -276,97 +292,100 @@ fn target(node: usize, host: &Host) -> Target {
     }
 }
 
-/// This program on the other hosts.
-fn program_there(request: &Request) -> Result<String, Stop> {
+/// Path of this program on the other hosts.
+fn remote_program(request: &JobRequest) -> Result<String, StartFailure> {
     let path = match &request.prefix {
         Some(prefix) => prefix.join("bin/rmpiexec"),
-        None => std::fs::canonicalize("/proc/self/exe").map_err(no_start)?,
+        None => std::fs::canonicalize("/proc/self/exe").map_err(start_failure)?,
     };
     let text = path.into_os_string().into_string();
     text.map_err(|path| {
-        let words = format!(
+        let message = format!(
             "the path of rmpi is no text: {}",
             PathBuf::from(path).display()
         );
-        stop(words, 1)
+        stop(message, 1)
     })
 }
 
-/// The shepherd of this machine, a child of this process. It and all that it has started end with this.
-struct Root {
-    edge: Option<Edge>,
+/// The shepherd of this machine, a child of this process. It ends with this process, and with it all that it started.
+struct RootShepherd {
+    connection: Option<FrameConnection>,
     process: u32,
 }
 
-impl Root {
-    fn make(begin: Begin, signals: Signals) -> Result<Self, Stop> {
+impl RootShepherd {
+    fn make(begin: ShepherdConfig, signals: Signals) -> Result<Self, StartFailure> {
         spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
-        nix::sys::prctl::set_child_subreaper(true).map_err(no_start)?;
-        let (mut ours, theirs) = Edge::pair().map_err(no_start)?;
-        match spawn::fork().map_err(no_start)? {
+        nix::sys::prctl::set_child_subreaper(true).map_err(start_failure)?;
+        let (mut ours, theirs) = FrameConnection::pair().map_err(start_failure)?;
+        match spawn::fork().map_err(start_failure)? {
             Forked::Parent(process) => {
-                Down::Begin(Box::new(begin)).put(&mut ours.outbox);
+                DownMessage::Begin(Box::new(begin)).put(&mut ours.outbox);
                 Ok(Self {
-                    edge: Some(ours),
+                    connection: Some(ours),
                     process,
                 })
             }
             Forked::Child => {
                 drop(ours);
                 let released = signals.release();
-                // Ctrl-C and the like are for the front; it says what follows.
+                // Ctrl-C and similar signals are handled by the front, which sends the orders that follow.
                 spawn::leave(released.map_or(1, |()| shepherd::serve(theirs)))
             }
         }
     }
 
-    fn edge(&mut self) -> &mut Edge {
-        self.edge.as_mut().expect("it is taken with the whole")
+    fn connection(&mut self) -> &mut FrameConnection {
+        self.connection
+            .as_mut()
+            .expect("it is taken with the whole")
     }
 
-    fn into_way(mut self) -> (Edge, u32) {
-        let edge = self.edge.take().expect("it is taken once");
-        (edge, self.process)
+    fn into_parts(mut self) -> (FrameConnection, u32) {
+        let connection = self.connection.take().expect("it is taken once");
+        (connection, self.process)
     }
 }
 
-impl Drop for Root {
+impl Drop for RootShepherd {
     fn drop(&mut self) {
-        if let Some(edge) = self.edge.take() {
-            drop(edge);
+        if let Some(connection) = self.connection.take() {
+            drop(connection);
             front::wait_or_clear_up(self.process);
         }
     }
 }
 
-/// What the parts of a job have in common, and each its own. They are made one after another and not kept: there may be many ranks.
-pub(crate) struct Parts<'a> {
+/// Makes the parts of a job from what they have in common. Parts are made one after another and not kept, since there
+/// may be many ranks.
+pub(crate) struct JobParts<'a> {
     /// A part without ranks.
     like: NodeJob,
-    far: Far,
+    far: RemoteSetup,
     /// Which node each rank is on.
     node_of: &'a ByNode,
-    /// By program: its last rank, and one more.
+    /// By program: one more than its last rank.
     ends: Vec<u32>,
     /// By node.
-    beside: Vec<Beside>,
+    beside: Vec<ColocatedRanks>,
 }
 
-impl<'a> Parts<'a> {
-    /// Of a job whose ranks are dealt. Its programs are told for all.
+impl<'a> JobParts<'a> {
+    /// Of a job whose ranks are distributed. Its programs are sent separately.
     pub(crate) fn of(
-        request: &Request,
-        asked: &Asked,
+        request: &JobRequest,
+        targets: &TargetHosts,
         node_of: &'a ByNode,
-        (keys, stats): (Keys, bool),
+        (keys, stats): (LaunchKeys, bool),
     ) -> Self {
-        let far = Far {
+        let far = RemoteSetup {
             policy: request.policy(false),
             report: request.report || request.report_bindings,
             stats,
-            beside: Beside::default(),
+            beside: ColocatedRanks::default(),
         };
-        let dealt = &hosts_of(request).dealt;
+        let dealt = &hosts_of(request).rank_hosts;
         let ends = request.apps.iter().scan(0, |end, app| {
             *end += app.ranks;
             Some(*end)
@@ -379,16 +398,16 @@ impl<'a> Parts<'a> {
             far,
             node_of,
             ends: ends.collect(),
-            beside: vec![Beside::default(); asked.numbers.len()],
+            beside: vec![ColocatedRanks::default(); targets.numbers.len()],
         }
     }
 
-    /// Tells each part which ranks of others are on the same CPUs, and whether there are more ranks than CPUs anywhere: that is told to
-    /// all ranks alike.
-    pub(crate) fn share_out(&mut self, facts: &[Facts]) {
+    /// Computes for each part the ranks of others on the same CPUs, and whether any machine has more ranks than CPUs,
+    /// which all ranks must agree on.
+    pub(crate) fn share_out(&mut self, facts: &[HostFacts]) {
         let ranks: Vec<u32> = (0..facts.len()).map(|node| self.size(node)).collect();
         self.beside = hosts::beside(&machines(facts), &ranks);
-        let is_crowded = |((ranks, beside), facts): ((&u32, &Beside), &Facts)| {
+        let is_crowded = |((ranks, beside), facts): ((&u32, &ColocatedRanks), &HostFacts)| {
             *ranks > 0 && ranks.saturating_add(beside.ranks()) > facts.cpus
         };
         let mut all = ranks.iter().zip(&self.beside).zip(facts);
@@ -403,7 +422,7 @@ impl<'a> Parts<'a> {
         self.node_of.ranks_of(number(node))
     }
 
-    /// How many ranks a node has, which may be none.
+    /// Number of ranks of a node, which may be 0.
     fn size(&self, node: usize) -> u32 {
         number(self.ranks(node).count())
     }
@@ -416,7 +435,7 @@ impl<'a> Parts<'a> {
             ranks: ranks
                 .map(|rank| prepare::placed_later(rank, app_of(rank)))
                 .collect(),
-            far: Some(Far {
+            far: Some(RemoteSetup {
                 beside: self.beside[node],
                 ..self.far
             }),
@@ -425,103 +444,103 @@ impl<'a> Parts<'a> {
     }
 }
 
-fn machines(facts: &[Facts]) -> Vec<&Machine> {
+fn machines(facts: &[HostFacts]) -> Vec<&HostMachine> {
     facts.iter().map(|facts| &facts.machine).collect()
 }
 
-/// Of `--output`.
-fn files(request: &Request) -> Result<Option<Files>, Stop> {
+/// Output files of `--output`.
+fn files(request: &JobRequest) -> Result<Option<Files>, StartFailure> {
     let folder = request.output.as_deref();
     let files = folder.map(|folder| Files::create(folder, request.size()));
-    files.transpose().map_err(|words| stop(words, 1))
+    files.transpose().map_err(|message| stop(message, 1))
 }
 
-/// Ends all that was started.
+/// Ends all processes that were started.
 fn end(nodes: &mut Nodes) {
     nodes.hang_up();
-    for way in 0..nodes.ways() {
-        front::wait_or_clear_up(nodes.process_of(way).0);
+    for target in 0..nodes.links() {
+        front::wait_or_clear_up(nodes.process_of(target).0);
     }
 }
 
-/// Gives each daemon its part.
-fn tell_all(
-    root: Root,
-    (request, asked): (&Request, &Asked),
-    (programs, mut parts): (&[Program], Parts<'_>),
+/// Sends each daemon its part.
+fn send_all(
+    root: RootShepherd,
+    (request, targets): (&JobRequest, &TargetHosts),
+    (programs, mut parts): (&[JobProgram], JobParts<'_>),
     gdb: Option<Gdb>,
-) -> Result<(Nodes, Debugger), Stop> {
+) -> Result<(Nodes, Debugger), StartFailure> {
     let mut starter = Starter::take().expect("this is the only job of this process");
     let hold = starter.is_being_debugged() || gdb.is_some();
     if let Some(library) = prepare::library("librmpi_mqs.so") {
         starter.name_queue_library(&library);
     }
-    // As a debugger may reach them.
-    let hosts: Vec<String> = asked.hosts.iter().map(|host| host.name.clone()).collect();
+    // Names by which a debugger may reach them.
+    let hosts: Vec<String> = targets.hosts.iter().map(|host| host.name.clone()).collect();
     let paths = job::paths(programs, &request.apps);
-    let debugger = Debugger::new(starter, (&hosts, hold), paths, gdb).map_err(no_start)?;
+    let debugger = Debugger::new(starter, (&hosts, hold), paths, gdb).map_err(start_failure)?;
     parts.like.hold = hold;
-    let (edge, process) = root.into_way();
+    let (connection, process) = root.into_parts();
     let mut nodes = Nodes::of(parts.node_of.clone());
-    nodes.add_way(edge, process, true);
-    if let Err(sizes) = tell_parts(&mut nodes, (request, asked), programs, &parts) {
+    nodes.add_link(connection, process, true);
+    if let Err(sizes) = send_parts(&mut nodes, (request, targets), programs, &parts) {
         end(&mut nodes);
-        return Err(no_start(too_long(sizes)));
+        return Err(start_failure(too_long(sizes)));
     }
     Ok((nodes, debugger))
 }
 
-/// Adds all nodes, which are reached over one way. Programs may be large, with their environments and arguments, and hosts many: those
-/// go to all hosts at once, and to each its part.
+/// Adds all nodes, which are reached over one connection. Programs may be large, with their environments and
+/// arguments, and hosts many: programs are broadcast, then each host gets its part.
 ///
 /// # Errors
 /// As those of [`Order::job_frame`].
-pub(crate) fn tell_parts(
+pub(crate) fn send_parts(
     nodes: &mut Nodes,
-    (request, asked): (&Request, &Asked),
-    programs: &[Program],
-    parts: &Parts<'_>,
+    (request, targets): (&JobRequest, &TargetHosts),
+    programs: &[JobProgram],
+    parts: &JobParts<'_>,
 ) -> Result<(), (usize, usize)> {
-    for (node, name) in asked.names.iter().enumerate() {
+    for (node, name) in targets.names.iter().enumerate() {
         let reads = parts.ranks(node).any(|rank| request.stdin.reaches(rank));
-        nodes.add(Node::new(name.clone(), reads));
+        nodes.add(JobNode::new(name.clone(), reads));
     }
     nodes.order_all_bytes(&Order::programs_frame(programs)?);
     for node in 0..parts.count() {
         nodes.order_bytes(node, &Order::job_frame(&parts.part(node))?);
     }
-    // Once all are known: the last one of a job would be the end of it.
+    // Only once all are known: retiring the last node would end the job.
     for node in (0..parts.count()).filter(|node| parts.size(*node) == 0) {
         nodes.retire(node);
     }
     Ok(())
 }
 
-/// What is said before the first rank says anything.
-fn first_words(request: &Request, names: &[String], facts: &[Facts]) -> Vec<String> {
-    let mut words = request.remarks.clone();
+/// Messages for the user before the first rank starts.
+fn initial_messages(request: &JobRequest, names: &[String], facts: &[HostFacts]) -> Vec<String> {
+    let mut message = request.remarks.clone();
     let providers = std::env::var("RMPI_PROVIDERS").unwrap_or_default();
     if providers.is_empty() || providers.contains("verbs") {
-        words.extend(too_little_locked(names, facts));
+        message.extend(too_little_locked(names, facts));
     }
     if request.verbose {
         let ranks = counted(request.size(), "rank", "ranks");
         let hosts = counted(number(facts.len()), "host", "hosts");
-        words.push(format!("starting {ranks} on {hosts}"));
+        message.push(format!("starting {ranks} on {hosts}"));
     }
     if request.report {
-        words.extend(names.iter().zip(facts).map(described));
+        message.extend(names.iter().zip(facts).map(described));
     }
     if request.report || request.report_bindings {
-        words.extend(hosts::same_words(names, &machines(facts)));
-        words.extend(map::lines(request));
+        message.extend(hosts::describe_shared(names, &machines(facts)));
+        message.extend(map::lines(request));
     }
-    words
+    message
 }
 
-/// Which hosts have devices, and let processes lock too little memory for them.
-fn too_little_locked(names: &[String], facts: &[Facts]) -> Option<String> {
-    let lacks = |facts: &Facts| facts.has_devices && facts.locked < LEAST_LOCKED_BYTES;
+/// Names the hosts that have RDMA devices and a limit of locked memory too low for them.
+fn too_little_locked(names: &[String], facts: &[HostFacts]) -> Option<String> {
+    let lacks = |facts: &HostFacts| facts.has_devices && facts.locked < LEAST_LOCKED_BYTES;
     let few = names.iter().zip(facts).filter(|(_, facts)| lacks(facts));
     let few: Vec<(&str, u64)> = few
         .map(|(name, facts)| (name.as_str(), facts.locked))
@@ -532,15 +551,15 @@ fn too_little_locked(names: &[String], facts: &[Facts]) -> Option<String> {
         "{}: a process may lock {least} KiB of memory (ulimit -l), and devices of InfiniBand and RoCE want more: messages go another way \
          or are copied; `* - memlock unlimited` in /etc/security/limits.conf there, or `LimitMEMLOCK=infinity` for the daemon that starts \
          the ranks",
-        gather::named(&hosts)
+        startup::named(&hosts)
     ))
 }
 
-/// What ranks register at first, and some buffers of programs.
+/// Memory that ranks register at start, and some buffers of programs.
 const LEAST_LOCKED_BYTES: u64 = 16 << 20;
 
-/// What a host has said of itself.
-fn described((name, facts): (&String, &Facts)) -> String {
+/// Describes a host for `--verbose`.
+fn described((name, facts): (&String, &HostFacts)) -> String {
     let locked = match facts.locked {
         u64::MAX => "any amount of memory".to_owned(),
         bytes => format!("{} KiB of memory", bytes >> 10),
@@ -559,13 +578,13 @@ mod tests {
 
     #[test]
     fn hosts_with_devices_and_little_memory_to_lock_are_named() {
-        let facts = |locked, has_devices| Facts {
+        let facts = |locked, has_devices| HostFacts {
             name: String::new(),
             cpus: 1,
             cores: 1,
             locked,
             has_devices,
-            machine: Machine::default(),
+            machine: HostMachine::default(),
         };
         let names = ["a", "b", "c", "d"].map(String::from);
         let mut all = [
@@ -574,10 +593,10 @@ mod tests {
             facts(64 << 10, false),
             facts(u64::MAX, true),
         ];
-        let words = too_little_locked(&names, &all).unwrap();
+        let message = too_little_locked(&names, &all).unwrap();
         assert!(
-            words.starts_with("hosts a, b: a process may lock 64 KiB"),
-            "{words}"
+            message.starts_with("hosts a, b: a process may lock 64 KiB"),
+            "{message}"
         );
         all.iter_mut().for_each(|facts| facts.locked = u64::MAX);
         assert_eq!(too_little_locked(&names, &all), None);

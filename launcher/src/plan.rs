@@ -1,46 +1,52 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where each rank of a job goes, before anything is started, and how that is shown.
+//! Placement of the ranks of a job before anything is started, and its display.
 
-use crate::cli::Request;
-use crate::cpus::Cpus;
-use crate::place::{Binding, Place, Policy, Tie, places};
-use crate::topology::{Level, Topology, Unit};
+use crate::affinity::{AffinityStrength, Binding, Policy, RankAffinity, affinities};
+use crate::cli::JobRequest;
+use crate::cpus::CpuList;
+use crate::topology::{CpuTopology, HardwareThread, TopologyLevel};
 use std::path::Path;
 
-/// Where the system describes its CPUs.
+/// Folder in which the kernel describes its CPUs.
 const SYSTEM: &str = "/sys/devices/system";
 
-/// The CPUs of the job and who gets which.
+/// The CPUs of the job and the affinity of each rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct PlacementPlan {
     /// The job's CPUs.
-    pub(crate) topology: Topology,
+    pub(crate) topology: CpuTopology,
     /// One for each rank.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<RankAffinity>,
 }
 
-impl Plan {
-    /// Makes the plan for CPUs of which a quota may grant less than all.
-    pub(crate) fn make(request: &Request, cpus: &Cpus, granted: usize) -> Self {
+impl PlacementPlan {
+    /// Computes the plan for CPUs of which a quota may grant less than all.
+    pub(crate) fn make(request: &JobRequest, cpus: &CpuList, granted: usize) -> Self {
         let topology = match &request.topology {
             Some(other) => other.clone(),
             None if is_plain(request, cpus) => flat(cpus),
             None => described(cpus),
         };
         let policy = request.policy(request.topology.is_none() && granted < cpus.count());
-        let places = places(&topology, request.size(), policy);
+        let places = affinities(&topology, request.size(), policy);
         Self { topology, places }
     }
 
-    /// What the user should know about it.
-    pub(crate) fn remarks(&self, request: &Request) -> Option<String> {
-        let (ranks, cores) = (request.size(), self.topology.groups(Level::Core).len());
+    /// A warning for the user about the plan.
+    pub(crate) fn remarks(&self, request: &JobRequest) -> Option<String> {
+        let (ranks, cores) = (
+            request.size(),
+            self.topology.groups(TopologyLevel::Core).len(),
+        );
         let one_each = matches!(request.binding, Binding::Core | Binding::Hwthread);
         let things = match request.binding {
             Binding::Hwthread => self.topology.units().len(),
             _ => cores,
         };
-        let bound = self.places.iter().any(|place| place.tie == Tie::Bound);
+        let bound = self
+            .places
+            .iter()
+            .any(|place| place.strength == AffinityStrength::Bound);
         (one_each && bound && ranks as usize > things).then(|| {
             format!(
                 "--bind-to: {ranks} ranks are bound to {things} CPUs and share them even while others are idle; leave \
@@ -49,8 +55,8 @@ impl Plan {
         })
     }
 
-    /// The map, a line for the machine and one for each rank.
-    pub(crate) fn lines(&self, request: &Request) -> Vec<String> {
+    /// The map as text: a line for the machine and one for each rank.
+    pub(crate) fn lines(&self, request: &JobRequest) -> Vec<String> {
         let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
         let host = match (&request.topology, host) {
             (Some(_), _) => "the machine of --topology".to_owned(),
@@ -60,8 +66,11 @@ impl Plan {
         let ranks = crate::failure::counted(request.size(), "rank", "ranks");
         let programs = request.apps.iter();
         let programs = programs.flat_map(|app| (0..app.ranks).map(|_| app.program.display()));
-        let rank = |(rank, (program, place)): (usize, (_, &Place))| {
-            format!("rank {rank} of {program} {}", place.words(&self.topology))
+        let rank = |(rank, (program, place)): (usize, (_, &RankAffinity))| {
+            format!(
+                "rank {rank} of {program} {}",
+                place.describe(&self.topology)
+            )
         };
         let first = format!("{ranks} on {host}: {}", self.topology);
         let rest = programs.zip(&self.places).enumerate().map(rank);
@@ -69,8 +78,8 @@ impl Plan {
     }
 }
 
-/// Whether nobody asks what the CPUs share: a rank alone, or so many that each gets one CPU anyway.
-fn is_plain(request: &Request, cpus: &Cpus) -> bool {
+/// Whether the topology does not matter: a single rank, or so many that each gets one CPU anyway.
+fn is_plain(request: &JobRequest, cpus: &CpuList) -> bool {
     let size = request.size() as usize;
     let policy = request.policy(false);
     let as_usual = policy == Policy::default();
@@ -78,42 +87,42 @@ fn is_plain(request: &Request, cpus: &Cpus) -> bool {
     as_usual && unseen && (size == 1 || size > cpus.count())
 }
 
-/// The CPUs as this machine describes them.
-pub(crate) fn described(cpus: &Cpus) -> Topology {
+/// The topology of this machine.
+pub(crate) fn described(cpus: &CpuList) -> CpuTopology {
     #[cfg(feature = "hwloc")]
     if let Some(topology) = crate::hwloc::read(cpus) {
         return topology;
     }
-    Topology::read(Path::new(SYSTEM), cpus)
+    CpuTopology::read(Path::new(SYSTEM), cpus)
 }
 
-/// Each CPU a core of its own.
-fn flat(cpus: &Cpus) -> Topology {
-    let unit = |(core, cpu): (u32, &u32)| Unit {
+/// Each CPU as a core of its own.
+fn flat(cpus: &CpuList) -> CpuTopology {
+    let unit = |(core, cpu): (u32, &u32)| HardwareThread {
         cpu: *cpu,
         core,
         numa: 0,
         socket: 0,
     };
-    Topology::new((0..).zip(cpus.numbers()).map(unit).collect())
+    CpuTopology::new((0..).zip(cpus.numbers()).map(unit).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Parsed, Room, parse};
+    use crate::cli::{JobLimits, Parsed, parse};
 
-    fn request(line: &str) -> Request {
-        let words = line.split(' ').map(Into::into).collect();
-        match parse(words, Room { cpus: 2, nodes: 1 }) {
+    fn request(line: &str) -> JobRequest {
+        let message = line.split(' ').map(Into::into).collect();
+        match parse(message, JobLimits { cpus: 2, nodes: 1 }) {
             Ok(Parsed::Run(request)) => *request,
             other => panic!("{line}: {other:?}"),
         }
     }
 
-    fn plan(line: &str, cpus: u32, granted: usize) -> (Request, Plan) {
+    fn plan(line: &str, cpus: u32, granted: usize) -> (JobRequest, PlacementPlan) {
         let request = request(line);
-        let plan = Plan::make(&request, &Cpus::new((0..cpus).collect()), granted);
+        let plan = PlacementPlan::make(&request, &CpuList::new((0..cpus).collect()), granted);
         (request, plan)
     }
 
@@ -132,8 +141,14 @@ mod tests {
 
     #[test]
     fn a_quota_below_the_mask_leaves_ranks_free() {
-        assert_eq!(plan("-n 2 a", 2, 1).1.places[0].tie, Tie::Free);
-        assert_eq!(plan("-n 9 a", 2, 1).1.places[0].tie, Tie::Preferred);
+        assert_eq!(
+            plan("-n 2 a", 2, 1).1.places[0].strength,
+            AffinityStrength::Free
+        );
+        assert_eq!(
+            plan("-n 9 a", 2, 1).1.places[0].strength,
+            AffinityStrength::Preferred
+        );
     }
 
     #[test]

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From what the user asked for to what a daemon starts: programs are found and looked at, environments made, CPUs
-//! chosen.
+//! Turns the user's request into a daemon's job: finds and inspects programs, builds environments, sets CPUs.
 
+use crate::affinity::{AffinityStrength, RankAffinity};
 use crate::allocation::is_of_a_task;
-use crate::cli::{App, Request};
-use crate::cpus::Cpus;
-use crate::foreign::Needs;
-use crate::job::{Begun, Far, Keys, NodeJob, Placed, Program};
-use crate::place::{Place, Tie};
+use crate::cli::{App, JobRequest};
+use crate::cpus::CpuList;
+use crate::foreign_mpi::Needs;
+use crate::job::{JobProgram, LaunchKeys, LaunchTimes, NodeJob, PlacedRank, RemoteSetup};
 use crate::program::{self, NoProgram, cause};
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -18,7 +17,7 @@ use std::path::{Path, PathBuf};
 const LIBRARY: &str = "libmpi_abi.so.1";
 /// Searched when there is no `PATH`, as by `execvp`.
 pub(crate) const DEFAULT_PATH: &str = "/bin:/usr/bin";
-/// Variables that say who a rank is: those of a job around this one are not passed on.
+/// Variables that identify a rank: those of an enclosing job are not passed on.
 pub(crate) const OWN_VARIABLES: [&str; 6] = [
     wireup::BOOT_VARIABLE,
     "RMPI_RANK",
@@ -28,7 +27,7 @@ pub(crate) const OWN_VARIABLES: [&str; 6] = [
     crate::stats::VARIABLE,
 ];
 
-/// Variables that say something of the host or the session where they are set: each host's ranks find those of their own.
+/// Variables that describe the host or the session where they are set: ranks get the values of their own host.
 pub(crate) const OF_A_HOST: [&str; 10] = [
     "HOSTNAME",
     "HOST",
@@ -42,10 +41,10 @@ pub(crate) const OF_A_HOST: [&str; 10] = [
     "INVOCATION_ID",
 ];
 
-/// What OpenMP's threads do between two parallel regions, where the user has not said it by one of [`TEAM_WAITS`]: by default they
-/// spin, for longer than a slice of time, and take the cores from the ranks that theirs waits for.
+/// Lets OpenMP threads sleep between parallel regions, unless the user has set one of [`TEAM_WAITS`]: by default they
+/// spin for longer than a time slice and take the cores from the ranks that their own rank waits for.
 const CALM_TEAMS: (&str, &str) = ("OMP_WAIT_POLICY", "passive");
-/// The variables of OpenMP and of its libraries that say how a team waits.
+/// Variables of OpenMP and its libraries that control how a team waits.
 const TEAM_WAITS: [&str; 4] = [
     "OMP_WAIT_POLICY",
     "GOMP_SPINCOUNT",
@@ -57,10 +56,10 @@ type Environment = BTreeMap<OsString, OsString>;
 
 /// Makes the job of this machine.
 pub(crate) fn node_job(
-    request: &Request,
-    cpus: &Cpus,
-    places: &[Place],
-    keys: Keys,
+    request: &JobRequest,
+    cpus: &CpuList,
+    places: &[RankAffinity],
+    keys: LaunchKeys,
 ) -> Result<NodeJob, NoProgram> {
     let here = here(&request.apps)?;
     let size = request.size();
@@ -91,40 +90,43 @@ pub(crate) fn node_job(
         nodes: String::new(),
         crowded: false,
         report_phases: request.report,
-        begun: Begun::default(),
+        begun: LaunchTimes::default(),
         far: None,
     })
 }
 
-/// Whether there are more ranks than CPUs for them.
-fn share_cores(cpus: &Cpus, places: &[Place]) -> bool {
-    places.len() > cpus.count() || places.iter().any(|place| place.tie == Tie::Preferred)
+/// Whether there are more ranks than CPUs.
+fn share_cores(cpus: &CpuList, places: &[RankAffinity]) -> bool {
+    places.len() > cpus.count()
+        || places
+            .iter()
+            .any(|place| place.strength == AffinityStrength::Preferred)
 }
 
-/// The same of an environment in bytes: what is to be added to it.
+/// As [`calm_teams`], for an environment in bytes: returns the variable to add.
 pub(crate) fn calm_variable(environment: &[CString]) -> Option<CString> {
     let sets = |set: &CString, name: &str| {
         let rest = set.as_bytes().strip_prefix(name.as_bytes());
         rest.is_some_and(|rest| rest.starts_with(b"="))
     };
-    let is_said = |name: &str| environment.iter().any(|set| sets(set, name));
+    let is_set = |name: &str| environment.iter().any(|set| sets(set, name));
     let (name, value) = CALM_TEAMS;
-    let text = (!TEAM_WAITS.into_iter().any(is_said)).then(|| format!("{name}={value}"));
+    let text = (!TEAM_WAITS.into_iter().any(is_set)).then(|| format!("{name}={value}"));
     text.and_then(|text| CString::new(text).ok())
 }
 
-/// Lets teams of OpenMP sleep while they wait, unless somebody has said how they are to wait.
+/// Lets OpenMP teams sleep while they wait, unless a variable controls that already.
 fn calm_teams(environment: &mut Environment, apps: &[App]) {
-    let is_said = |name: &str| {
-        let by_app = |app: &App| app.variables.iter().any(|(said, _)| said == name);
+    let is_set = |name: &str| {
+        let by_app = |app: &App| app.variables.iter().any(|(variable, _)| variable == name);
         environment.contains_key(OsStr::new(name)) || apps.iter().any(by_app)
     };
-    if !TEAM_WAITS.into_iter().any(is_said) {
+    if !TEAM_WAITS.into_iter().any(is_set) {
         environment.insert(CALM_TEAMS.0.into(), CALM_TEAMS.1.into());
     }
 }
 
-/// The current folder, which may have been removed; nobody needs it if all programs are started elsewhere.
+/// The current folder. It may have been removed, which does not matter if all programs start in absolute folders.
 fn here(apps: &[App]) -> Result<PathBuf, NoProgram> {
     let elsewhere = |app: &App| {
         app.folder
@@ -137,7 +139,7 @@ fn here(apps: &[App]) -> Result<PathBuf, NoProgram> {
         }
         let cause = cause(&error);
         Err(NoProgram {
-            words: format!(
+            message: format!(
                 "cannot tell the current folder: {cause}; go to one that exists, or name one with -wdir"
             ),
             code: 1,
@@ -145,22 +147,22 @@ fn here(apps: &[App]) -> Result<PathBuf, NoProgram> {
     })
 }
 
-fn ranks(apps: &[App], places: &[Place]) -> Vec<Placed> {
+fn ranks(apps: &[App], places: &[RankAffinity]) -> Vec<PlacedRank> {
     let app_of = (0..)
         .zip(apps)
         .flat_map(|(number, app)| (0..app.ranks).map(move |_| number));
-    let placed = |(rank, (app, place)): (u32, (u32, &Place))| Placed {
+    let placed = |(rank, (app, place)): (u32, (u32, &RankAffinity))| PlacedRank {
         rank,
         app,
-        cpus: (place.tie != Tie::Free).then(|| Cpus::new(place.cpus.clone())),
-        preferred: place.tie == Tie::Preferred,
+        cpus: (place.strength != AffinityStrength::Free).then(|| CpuList::new(place.cpus.clone())),
+        preferred: place.strength == AffinityStrength::Preferred,
     };
     (0..).zip(app_of.zip(places)).map(placed).collect()
 }
 
-/// A rank to which the daemon gives its place.
-pub(crate) fn placed_later(rank: u32, app: u32) -> Placed {
-    Placed {
+/// A rank whose CPUs the daemon chooses.
+pub(crate) fn placed_later(rank: u32, app: u32) -> PlacedRank {
+    PlacedRank {
         rank,
         app,
         cpus: None,
@@ -168,30 +170,31 @@ pub(crate) fn placed_later(rank: u32, app: u32) -> Placed {
     }
 }
 
-/// The part of a job for a host that is another one, perhaps, without its ranks.
-pub(crate) fn far_job(request: &Request, keys: Keys, far: Far) -> NodeJob {
+/// The part of a job for a host that may be another machine, without its ranks.
+pub(crate) fn far_job(request: &JobRequest, keys: LaunchKeys, far: RemoteSetup) -> NodeJob {
     NodeJob {
         keys,
         size: request.size(),
         programs: Vec::new(),
         ranks: Vec::new(),
-        cpus: Cpus::default(),
+        cpus: CpuList::default(),
         input: request.stdin,
         prompts: request.output.is_none() && is_terminal(0) && is_terminal(1),
         hold: false,
         nodes: String::new(),
         crowded: false,
         report_phases: request.report,
-        begun: Begun::default(),
+        begun: LaunchTimes::default(),
         far: Some(far),
     }
 }
 
-/// The programs of a job over hosts. Only those that may run here, by number, are looked for; each daemon looks for its own.
+/// The programs of a job over hosts. Only those for which `runs_here` holds are searched here; each daemon searches
+/// its own.
 pub(crate) fn far_programs(
-    request: &Request,
+    request: &JobRequest,
     runs_here: impl Fn(usize) -> bool,
-) -> Result<Vec<Program>, NoProgram> {
+) -> Result<Vec<JobProgram>, NoProgram> {
     let here = here(&request.apps)?;
     let prefix = request.prefix.as_ref().map(|prefix| prefix.join("lib"));
     let library = prefix.or_else(library_folder);
@@ -202,7 +205,7 @@ pub(crate) fn far_programs(
         if runs_here(number) {
             let found = program(app, &here, environment, library.as_deref(), 2)?;
             let folder = text(&[here.as_os_str().as_bytes()])?;
-            return Ok(Program {
+            return Ok(JobProgram {
                 folder: Some(found.folder.unwrap_or(folder)),
                 ..found
             });
@@ -219,7 +222,7 @@ pub(crate) fn far_programs(
     request.apps.iter().enumerate().map(program).collect()
 }
 
-/// The environment with what a program has besides.
+/// The environment with the program's own variables.
 fn completed(app: &App, mut environment: Environment, library: Option<&Path>) -> Environment {
     environment.extend(app.variables.iter().cloned());
     if let Some(library) = library {
@@ -234,7 +237,7 @@ fn program(
     environment: Environment,
     library: Option<&Path>,
     size: u32,
-) -> Result<Program, NoProgram> {
+) -> Result<JobProgram, NoProgram> {
     let folder = app
         .folder
         .as_ref()
@@ -258,13 +261,13 @@ fn in_bytes(
     path: &OsStr,
     environment: Environment,
     folder: Option<&Path>,
-) -> Result<Program, NoProgram> {
-    let words = std::iter::once(&app.program).chain(&app.arguments);
+) -> Result<JobProgram, NoProgram> {
+    let message = std::iter::once(&app.program).chain(&app.arguments);
     let variable =
         |(name, value): (OsString, OsString)| text(&[name.as_bytes(), b"=", value.as_bytes()]);
-    Ok(Program {
+    Ok(JobProgram {
         path: text(&[path.as_bytes()])?,
-        arguments: words
+        arguments: message
             .map(|word| text(&[word.as_bytes()]))
             .collect::<Result<_, _>>()?,
         environment: environment
@@ -284,12 +287,12 @@ pub(crate) fn unusable_folder(folder: &Path) -> Option<NoProgram> {
         _ => "it is not a folder".to_owned(),
     };
     Some(NoProgram {
-        words: format!("cannot start ranks in {}: {problem}", folder.display()),
+        message: format!("cannot start ranks in {}: {problem}", folder.display()),
         code: 1,
     })
 }
 
-/// A program that would not run on this launcher's library is refused, with a way out.
+/// Refuses a program that would not run on this launcher's library; the message has a remedy.
 fn refuse_foreign(
     path: &Path,
     library: Option<&Path>,
@@ -301,7 +304,7 @@ fn refuse_foreign(
     let program = path.display();
     if let Some((name, maker)) = needs.foreign() {
         return Err(NoProgram {
-            words: format!(
+            message: format!(
                 "{program} needs {name}, a library of {maker}, which does not know this launcher: each process would be \
                  rank 0 of 1. Build the program with rmpicc, or start it with the mpiexec of {maker}"
             ),
@@ -320,7 +323,7 @@ fn refuse_foreign(
     };
     let (found, ours) = (found.display(), library.join(LIBRARY));
     Err(NoProgram {
-        words: format!(
+        message: format!(
             "{program} would load {found} instead of this launcher's library, because it was linked with DT_RPATH: each \
              process would be rank 0 of 1. Relink it with -Wl,--enable-new-dtags, or add -x LD_PRELOAD={}",
             ours.display()
@@ -351,7 +354,7 @@ pub(crate) fn library(name: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// How to call a program that is installed with this one: by its name where that finds it, else by its path.
+/// Command for a program installed with this one: its name if `PATH` leads to it, else its path.
 pub(crate) fn command(name: &str) -> Option<String> {
     let own = std::fs::canonicalize("/proc/self/exe").ok()?;
     let path = own.parent()?.join(name);
@@ -365,7 +368,7 @@ pub(crate) fn command(name: &str) -> Option<String> {
     path.exists().then(|| path.display().to_string())
 }
 
-/// Where a program is that is installed with this one.
+/// Path of a program installed with this one.
 pub(crate) fn beside(name: &str) -> Option<PathBuf> {
     let own = std::fs::canonicalize("/proc/self/exe").ok()?;
     let path = own.parent()?.join(name);
@@ -391,7 +394,7 @@ fn put_first(environment: &mut Environment, folder: &Path) {
 
 fn text(parts: &[&[u8]]) -> Result<CString, NoProgram> {
     CString::new(parts.concat()).map_err(|_| NoProgram {
-        words: "a word of the command or the environment has a zero byte in it".to_owned(),
+        message: "a word of the command or the environment has a zero byte in it".to_owned(),
         code: 2,
     })
 }
@@ -407,21 +410,21 @@ fn is_terminal(descriptor: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Reader;
-    use crate::place::{Binding, Mapping};
+    use crate::affinity::{Binding, Mapping};
+    use crate::cli::StdinTarget;
 
-    fn job(request: &Request) -> Result<NodeJob, NoProgram> {
-        let place = Place {
+    fn job(request: &JobRequest) -> Result<NodeJob, NoProgram> {
+        let place = RankAffinity {
             cpus: vec![0],
-            tie: Tie::Preferred,
+            strength: AffinityStrength::Preferred,
         };
         let places = vec![place; request.size() as usize];
-        let keys = Keys {
+        let keys = LaunchKeys {
             job: 7,
             network: 8,
             stream: 9,
         };
-        node_job(request, &Cpus::new(vec![0, 1]), &places, keys)
+        node_job(request, &CpuList::new(vec![0, 1]), &places, keys)
     }
 
     fn app(ranks: u32, program: &str) -> App {
@@ -434,8 +437,8 @@ mod tests {
         }
     }
 
-    fn request(apps: Vec<App>) -> Request {
-        Request {
+    fn request(apps: Vec<App>) -> JobRequest {
+        JobRequest {
             apps,
             tag_output: false,
             timeout: None,
@@ -445,7 +448,7 @@ mod tests {
             dry_run: false,
             topology: None,
             output: None,
-            stdin: Reader::Rank(0),
+            stdin: StdinTarget::Rank(0),
             keep_going: false,
             report: false,
             stats: None,
@@ -463,7 +466,7 @@ mod tests {
         }
     }
 
-    fn variables(program: &Program, name: &str) -> Vec<String> {
+    fn variables(program: &JobProgram, name: &str) -> Vec<String> {
         let all = program
             .environment
             .iter()
@@ -504,19 +507,25 @@ mod tests {
 
     #[test]
     fn teams_of_openmp_sleep_where_ranks_share_cores_unless_the_user_says_otherwise() {
-        let policy = |ranks: u32, said: &[(&str, &str)]| {
+        let policy = |ranks: u32, variable: &[(&str, &str)]| {
             let one = App {
-                variables: said.iter().map(|(a, b)| (a.into(), b.into())).collect(),
+                variables: variable.iter().map(|(a, b)| (a.into(), b.into())).collect(),
                 ..app(ranks, "/bin/true")
             };
-            let tie = Tie::Bound;
-            let places = vec![Place { cpus: vec![0], tie }; ranks as usize];
-            let keys = Keys {
+            let strength = AffinityStrength::Bound;
+            let places = vec![
+                RankAffinity {
+                    cpus: vec![0],
+                    strength
+                };
+                ranks as usize
+            ];
+            let keys = LaunchKeys {
                 job: 7,
                 network: 8,
                 stream: 9,
             };
-            let cpus = Cpus::new(vec![0, 1]);
+            let cpus = CpuList::new(vec![0, 1]);
             let job = node_job(&request(vec![one]), &cpus, &places, keys).unwrap();
             variables(&job.programs[0], "OMP_WAIT_POLICY")
         };
@@ -542,7 +551,7 @@ mod tests {
                 folder: Some(folder.into()),
                 ..app(1, "/bin/true")
             };
-            job(&request(vec![app])).unwrap_err().words
+            job(&request(vec![app])).unwrap_err().message
         };
         assert_eq!(
             at("/no/where"),

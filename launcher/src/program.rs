@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the program that a word of the command line means, before anything is started.
+//! Finds the program that a word of the command line names, before anything is started.
 
 use nix::unistd::AccessFlags;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Why there is no program to start: words for the user and the exit code that shells use for it.
+/// Why no program can be started: a message for the user and the exit code that shells use for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NoProgram {
-    pub(crate) words: String,
+    pub(crate) message: String,
     pub(crate) code: u8,
 }
 
-/// The file that `program` means to a rank that starts in `folder` with `search` as its `PATH`.
+/// The file that `program` names for a rank that starts in `folder` with `search` as its `PATH`.
 pub(crate) fn find(program: &OsStr, folder: &Path, search: &OsStr) -> Result<PathBuf, NoProgram> {
     if program.is_empty() {
         return Err(no("the program's name is empty".to_owned(), 127));
@@ -24,7 +24,7 @@ pub(crate) fn find(program: &OsStr, folder: &Path, search: &OsStr) -> Result<Pat
     }
     let candidates: Vec<PathBuf> = std::env::split_paths(search)
         .map(|part| inside(&folder.join(part), Path::new(program)))
-        // As in a shell, a folder of that name is not what is looked for.
+        // As in a shell, a folder of that name does not match.
         .filter(|path| !path.is_dir())
         .collect();
     let mut first_problem = None;
@@ -41,18 +41,18 @@ pub(crate) fn find(program: &OsStr, folder: &Path, search: &OsStr) -> Result<Pat
 fn not_in_path(program: &OsStr, folder: &Path, search: &OsStr) -> NoProgram {
     let name = program.display();
     let here = inside(folder, Path::new(program));
-    let words = match usable(&here, &format!("./{name}")) {
+    let message = match usable(&here, &format!("./{name}")) {
         Ok(()) => format!("no program {name} in PATH, but one in this folder: type ./{name}"),
-        Err(problem) if here.is_file() => format!("no program {name} in PATH; {}", problem.words),
+        Err(problem) if here.is_file() => format!("no program {name} in PATH; {}", problem.message),
         Err(_) if here.is_dir() => {
             format!("no program {name} in PATH; {} is a folder", here.display())
         }
         Err(_) => format!("no program {name} in PATH (looked in {})", search.display()),
     };
-    no(words, 127)
+    no(message, 127)
 }
 
-/// `path` as seen from `folder`, without parts that lead nowhere, as `./`.
+/// `path` relative to `folder`, without `.` components.
 pub(crate) fn inside(folder: &Path, path: &Path) -> PathBuf {
     folder.join(path).components().collect()
 }
@@ -62,12 +62,12 @@ fn usable(path: &Path, name: &str) -> Result<(), NoProgram> {
         Ok(data) => data,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let path = path.display().to_string();
-            let words = if path == name {
+            let message = if path == name {
                 format!("no program {name}")
             } else {
                 format!("no program {name} (looked for {path})")
             };
-            return Err(no(words, 127));
+            return Err(no(message, 127));
         }
         Err(error) => return Err(no(format!("cannot look at {name}: {}", cause(&error)), 126)),
     };
@@ -84,7 +84,7 @@ fn usable(path: &Path, name: &str) -> Result<(), NoProgram> {
     Ok(())
 }
 
-/// The system's words for an error, without the number.
+/// The system's text for an error, without the number.
 pub(crate) fn cause(error: &std::io::Error) -> String {
     match error.raw_os_error() {
         Some(number) => nix::errno::Errno::from_raw(number).desc().to_lowercase(),
@@ -92,8 +92,8 @@ pub(crate) fn cause(error: &std::io::Error) -> String {
     }
 }
 
-fn no(words: String, code: u8) -> NoProgram {
-    NoProgram { words, code }
+fn no(message: String, code: u8) -> NoProgram {
+    NoProgram { message, code }
 }
 
 #[cfg(test)]
@@ -124,9 +124,9 @@ mod tests {
             "no program ././ran (looked for {}/ran)",
             folder.path().display()
         );
-        assert_eq!(problem.words, expected);
+        assert_eq!(problem.message, expected);
         let problem = find_in(folder.path(), "/no/where", "/bin").unwrap_err();
-        assert_eq!(problem.words, "no program /no/where");
+        assert_eq!(problem.message, "no program /no/where");
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
             find_in(Path::new("/"), "run", &search).unwrap(),
             folder.path().join("run")
         );
-        let problem = find_in(Path::new("/"), "ran", &search).unwrap_err().words;
+        let problem = find_in(Path::new("/"), "ran", &search).unwrap_err().message;
         assert!(
             problem.contains("no program ran in PATH (looked in /nowhere:/"),
             "{problem}"
@@ -147,7 +147,9 @@ mod tests {
     #[test]
     fn a_program_in_this_folder_is_pointed_at() {
         let folder = folder_with("run", 0o755);
-        let problem = find_in(folder.path(), "run", "/nowhere").unwrap_err().words;
+        let problem = find_in(folder.path(), "run", "/nowhere")
+            .unwrap_err()
+            .message;
         assert!(
             problem.ends_with("but one in this folder: type ./run"),
             "{problem}"
@@ -161,27 +163,35 @@ mod tests {
         assert_eq!(problem.code, 126);
         assert!(
             problem
-                .words
+                .message
                 .contains("./text is not executable: compile it, or type chmod")
         );
         let problem = find_in(folder.path(), "./", "").unwrap_err();
-        assert!(problem.words.contains("is a folder"), "{}", problem.words);
+        assert!(
+            problem.message.contains("is a folder"),
+            "{}",
+            problem.message
+        );
         let problem = find_in(folder.path(), "text", &folder.path().display().to_string());
         assert_eq!(problem.unwrap_err().code, 126);
         let problem = find_in(folder.path(), "text", "/bin").unwrap_err();
         assert!(
             problem
-                .words
+                .message
                 .starts_with("no program text in PATH; ./text is not executable"),
             "{}",
-            problem.words
+            problem.message
         );
         for name in ["sub", "."] {
             std::fs::create_dir_all(folder.path().join("sub")).unwrap();
             let search = folder.path().display().to_string();
             let problem = find_in(folder.path(), name, &search).unwrap_err();
             assert_eq!(problem.code, 127);
-            assert!(problem.words.ends_with("is a folder"), "{}", problem.words);
+            assert!(
+                problem.message.ends_with("is a folder"),
+                "{}",
+                problem.message
+            );
         }
     }
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Making processes and learning their end: the calls for which no safe wrapper exists.
+//! Process creation and reaping: the calls for which no safe wrapper exists.
 //!
 //! # Safety
 //! - `fork` copies only the calling thread. A lock that another thread holds at that moment stays locked in the child
 //!   for ever, so [`fork`] refuses when there is another thread. With one thread the child is an exact copy in which
 //!   any code may run.
 //! - A function in `.init_array` runs before `main`, in a process with one thread, and before the standard library is
-//!   set up: [`look`] asks the kernel and stores the answer, nothing else.
-//! - `waitpid`, `pidfd_open`, `_exit`, `sigaction` as a question and `signal` with a default action take numbers and
-//!   pointers to locals only.
-//! - [`note`] is a handler of signals, so it may do no more than what is async-signal-safe: it writes to a descriptor.
+//!   set up: [`record_closed`] calls `fcntl` and stores the result, nothing else.
+//! - `waitpid`, `pidfd_open`, `_exit`, `sigaction` without a new action and `signal` with the default action take
+//!   numbers and pointers to locals only.
+//! - [`count_signal`] is a signal handler, so it must be async-signal-safe: it only writes to a descriptor.
 #![allow(unsafe_code)]
 
 use nix::errno::Errno;
@@ -25,20 +25,20 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Which of the descriptors 0, 1, 2 were closed when this process began. The standard library fills such holes with
-/// `/dev/null` before `main`, which would take output and lose it.
+/// Which of the descriptors 0, 1, 2 were closed when this process started. The standard library opens `/dev/null` in
+/// their place before `main`, which would swallow output.
 static CLOSED: OnceLock<[bool; 3]> = OnceLock::new();
 
 // SAFETY: an entry of this section is a pointer to a function that the loader calls once, with arguments that a C function
 // may ignore.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = look;
+static RECORD_CLOSED: extern "C" fn() = record_closed;
 
-extern "C" fn look() {
+extern "C" fn record_closed() {
     CLOSED.get_or_init(|| {
         [0, 1, 2].map(|number| {
-            // SAFETY: asks about a number; one that is not open gives EBADF.
+            // SAFETY: reads the flags of a descriptor; one that is not open gives EBADF.
             unsafe { libc::fcntl(number, libc::F_GETFD) == -1 }
         })
     });
@@ -49,22 +49,22 @@ pub(crate) fn was_closed(number: usize) -> bool {
     CLOSED.get().is_some_and(|closed| closed[number])
 }
 
-/// On which side of [`fork`] this is.
+/// Which side of [`fork`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Forked {
-    /// In the process that called, with the number of the new one.
+    /// The calling process, with the pid of the new one.
     Parent(u32),
-    /// In the new process, which ends with [`leave`].
+    /// The new process, which must end with [`leave`].
     Child,
 }
 
-/// Makes a copy of this process.
+/// Forks this process.
 pub(crate) fn fork() -> Result<Forked, Errno> {
     if has_other_threads() {
         return Err(Errno::EBUSY);
     }
     // SAFETY:
-    // - async-signal safety in the child is asked for when there are several threads; there is one, as just seen
+    // - async-signal safety in the child is required when there are several threads; there is one, as checked above
     //   (without /proc: no thread of this crate is started before the last fork of its process).
     let made = unsafe { nix::unistd::fork() }?;
     Ok(match made {
@@ -73,26 +73,26 @@ pub(crate) fn fork() -> Result<Forked, Errno> {
     })
 }
 
-/// The folder of threads has a link for each besides its own two: one system call, where counting entries takes five.
+/// `/proc/self/task` has one link per thread besides its own two: one system call, where counting entries takes five.
 fn has_other_threads() -> bool {
     std::fs::metadata("/proc/self/task").is_ok_and(|folder| folder.nlink() > 3)
 }
 
-/// How a command's process hangs together with the one that starts it.
+/// Process attributes that a command gets between fork and `execve`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Tie {
-    /// The process that starts it, and that it does not outlive.
+pub(crate) struct ChildSetup {
+    /// The process that starts it; the command is killed when that ends.
     pub(crate) parent: Pid,
-    /// Its limit of open files, if not that of its parent.
+    /// Its limit of open files (soft, hard), if not inherited.
     pub(crate) files: Option<(rlim_t, rlim_t)>,
-    /// Standard input is a terminal, which is to be its own.
+    /// Standard input is a terminal of which the command becomes the foreground group.
     pub(crate) terminal: bool,
-    /// Signals that it finds blocked.
+    /// Signals blocked in it.
     pub(crate) signals: SigSet,
 }
 
-impl Tie {
-    /// To this process, with these signals blocked.
+impl ChildSetup {
+    /// Child of this process, with these signals blocked.
     pub(crate) fn here(signals: SigSet) -> Self {
         Self {
             parent: Pid::this(),
@@ -102,21 +102,21 @@ impl Tie {
         }
     }
 
-    /// Ties what the command becomes.
-    pub(crate) fn hold(self, command: &mut Command) {
+    /// Applies the attributes to a command when it is spawned.
+    pub(crate) fn apply_to(self, command: &mut Command) {
         // SAFETY:
-        // - what runs between fork and execve may be no more than async-signal-safe, since this process may have several
-        //   threads: `take_hold` makes system calls with numbers that it has copies of, and allocates nothing.
-        unsafe { command.pre_exec(move || Ok(self.take_hold()?)) };
+        // - code between fork and execve must be async-signal-safe, since this process may have several threads:
+        //   `apply` makes system calls with numbers that it has copies of, and allocates nothing.
+        unsafe { command.pre_exec(move || Ok(self.apply()?)) };
     }
 
-    fn take_hold(self) -> Result<(), Errno> {
+    fn apply(self) -> Result<(), Errno> {
         die_with(self.parent)?;
         if let Some((soft, hard)) = self.files {
             setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
         }
         if self.terminal {
-            // Who is not in front yet would be stopped for this.
+            // A background process would be stopped by SIGTTOU for this call.
             let mut stop = SigSet::empty();
             stop.add(Signal::SIGTTOU);
             stop.thread_block()?;
@@ -126,11 +126,11 @@ impl Tie {
     }
 }
 
-/// Puts this process into a group of its own, and sees to it that it does not outlive its parent, however that ends.
+/// Moves this process into a group of its own and has it killed when its parent ends.
 pub(crate) fn die_with(parent: Pid) -> Result<(), Errno> {
     setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     prctl::set_pdeathsig(Signal::SIGKILL)?;
-    // It may have ended before the kernel was told.
+    // The parent may have ended before the call.
     if getppid() == parent {
         Ok(())
     } else {
@@ -138,16 +138,16 @@ pub(crate) fn die_with(parent: Pid) -> Result<(), Errno> {
     }
 }
 
-/// Ends this process without running what its parent registered to run at exit.
+/// Exits without running the `atexit` handlers that were inherited from the parent.
 pub(crate) fn leave(code: u8) -> ! {
     // SAFETY: takes a number and does not return; nothing that is skipped is needed for memory safety.
     unsafe { libc::_exit(i32::from(code)) }
 }
 
-/// How a child ended.
+/// How a child terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// By itself, with this code.
+pub(crate) enum ChildExit {
+    /// By `exit` with this code.
     Code(i32),
     /// By a signal; `core` if a core file was written.
     Signal {
@@ -158,28 +158,28 @@ pub(crate) enum Ending {
     },
 }
 
-/// The answer of [`reap`].
+/// Result of [`reap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reaped {
-    /// This child has ended and is gone now.
-    Child(u32, Ending),
+    /// This child has terminated and was reaped.
+    Child(u32, ChildExit),
     /// This child was stopped by this signal.
     Stopped(u32, i32),
-    /// There are children, and of none of them there is news.
+    /// There are children, and none has changed its state.
     NoneYet,
-    /// There is no child, and since orphans come to a sub-reaper, no descendant at all.
+    /// There is no child, and since orphans are adopted by a sub-reaper, no descendant at all.
     NoChild,
 }
 
-/// Takes one ended child away, or learns that one was stopped, without waiting for it.
+/// Reaps one terminated child, or reports one that was stopped, without blocking.
 pub(crate) fn reap() -> Reaped {
     let mut status = 0;
-    // SAFETY: `status` is a local that outlives the call, which is told nothing else.
+    // SAFETY: `status` is a local that outlives the call, which gets no other pointer.
     let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::WUNTRACED) };
     match pid {
         0 => Reaped::NoneYet,
         1.. if libc::WIFSIGNALED(status) => {
-            let ending = Ending::Signal {
+            let ending = ChildExit::Signal {
                 number: libc::WTERMSIG(status),
                 core: libc::WCOREDUMP(status),
             };
@@ -188,13 +188,16 @@ pub(crate) fn reap() -> Reaped {
         1.. if libc::WIFSTOPPED(status) => {
             Reaped::Stopped(pid.cast_unsigned(), libc::WSTOPSIG(status))
         }
-        1.. => Reaped::Child(pid.cast_unsigned(), Ending::Code(libc::WEXITSTATUS(status))),
+        1.. => Reaped::Child(
+            pid.cast_unsigned(),
+            ChildExit::Code(libc::WEXITSTATUS(status)),
+        ),
         _ if Errno::last() == Errno::EINTR => Reaped::NoneYet,
         _ => Reaped::NoChild,
     }
 }
 
-/// A descriptor that becomes readable when process `pid` has ended.
+/// Opens a pidfd: readable when process `pid` has terminated.
 pub(crate) fn watch(pid: u32) -> Result<OwnedFd, Errno> {
     // SAFETY: the call takes two numbers.
     let made = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.cast_signed(), 0) };
@@ -202,20 +205,20 @@ pub(crate) fn watch(pid: u32) -> Result<OwnedFd, Errno> {
     let number = i32::try_from(number).map_err(|_| Errno::EBADF)?;
     // SAFETY:
     // - open: the kernel has just returned it, checked above.
-    // - owned by nobody else: it was made for this call.
+    // - owned by nobody else: the kernel has just created it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Gives a signal its default action back. `SIGCHLD` may arrive ignored from a parent, and then no child's end could be
-/// learnt; `SIGPIPE` is ignored by this program and must not be by the programs that it starts.
+/// Restores a signal's default action. `SIGCHLD` may be inherited as ignored, and then no child could be reaped;
+/// `SIGPIPE` is ignored by this program and must not be by the programs that it starts.
 pub(crate) fn default_action(signal: Signal) {
     // SAFETY: the default action is no function, so there is none that must be async-signal-safe.
     let previous = unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) };
-    // Only SIGKILL and SIGSTOP are refused, and nobody asks for those.
+    // Only SIGKILL and SIGSTOP are refused, and no caller passes those.
     let _ = previous;
 }
 
-/// Whether this process was started with a signal ignored, as the jobs of a script's background are with SIGINT.
+/// Whether this process was started with a signal ignored, as background jobs of a script are with SIGINT.
 pub(crate) fn is_ignored(signal: Signal) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: no action is given, so none is changed; `action` is a local with room for the answer.
@@ -235,11 +238,11 @@ pub(crate) fn is_traced() -> bool {
     tracer.is_some_and(|pid| pid.trim() != "0")
 }
 
-/// Shows a signal, which this thread has blocked, to the debugger that traces this process: it stops here, and the debugger lets
-/// the signal through or keeps it. Whether it came through. The debugger sees no signal that is read from a descriptor.
+/// Delivers a signal that this thread has blocked, so that a debugger that traces this process sees it: a tracer sees
+/// no signal that is read from a signalfd. Returns whether the debugger let it pass.
 pub(crate) fn show_to_tracer(signal: Signal) -> bool {
     let action = SigAction::new(
-        SigHandler::Handler(note),
+        SigHandler::Handler(count_signal),
         SaFlags::SA_RESTART,
         SigSet::empty(),
     );
@@ -250,22 +253,23 @@ pub(crate) fn show_to_tracer(signal: Signal) -> bool {
         return true;
     };
     let noted = NOTED.get_or_init(|| noted);
-    // SAFETY: `note` is async-signal-safe, see the head of the file.
+    // SAFETY: `count_signal` is async-signal-safe, see the module docs.
     let Ok(before) = (unsafe { sigaction(signal, &action) }) else {
         return true;
     };
     let _ = alone.thread_unblock();
     let raised = raise(signal);
     let _ = alone.thread_block();
-    // SAFETY: the action of before, which is the default one or to ignore it: this program has no other handler.
+    // SAFETY: restores the action of before, which is the default one or to ignore it: this program has no other
+    // handler.
     let _ = unsafe { sigaction(signal, &before) };
     raised.is_err() || noted.read().is_ok()
 }
 
-/// Readable when the last signal of [`show_to_tracer`] came through.
+/// Counts the signals of [`show_to_tracer`] that passed.
 static NOTED: OnceLock<EventFd> = OnceLock::new();
 
-extern "C" fn note(_signal: libc::c_int) {
+extern "C" fn count_signal(_signal: libc::c_int) {
     if let Some(noted) = NOTED.get() {
         let _ = noted.write(1);
     }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The CPUs of a machine and what they share: a tree of sockets, NUMA nodes, cores and hardware threads, kept as the list
-//! of its leaves. Read from the system, or from a line of text such as `numa:2 core:4 pu:2` for a machine that is not
-//! this one.
+//! CPU topology of a machine: a tree of sockets, NUMA nodes, cores and hardware threads, kept as the list of its
+//! leaves. Read from the system, or from a text such as `numa:2 core:4 pu:2` that describes another machine.
 
-use crate::cpus::Cpus;
+use crate::cpus::CpuList;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// What CPUs may share, from the small to the large.
+/// Level of the topology, smallest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
+pub enum TopologyLevel {
     /// A core; with several hardware threads it has several CPUs.
     Core,
     /// A NUMA node: CPUs with the same near memory.
@@ -20,12 +19,12 @@ pub enum Level {
     Socket,
 }
 
-/// A CPU as the system counts them, which is a hardware thread, and what it is part of.
+/// A CPU in the kernel's sense, which is a hardware thread, and its ancestors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unit {
-    /// The system's number.
+pub struct HardwareThread {
+    /// CPU number of the operating system.
     pub cpu: u32,
-    /// Its core, counted through the machine.
+    /// Its core, numbered through the machine.
     pub core: u32,
     /// Its NUMA node.
     pub numa: u32,
@@ -33,35 +32,35 @@ pub struct Unit {
     pub socket: u32,
 }
 
-impl Unit {
-    /// The number of what this CPU is part of.
+impl HardwareThread {
+    /// The number of its ancestor at `level`.
     #[must_use]
-    pub fn part_of(&self, level: Level) -> u32 {
+    pub fn part_of(&self, level: TopologyLevel) -> u32 {
         match level {
-            Level::Core => self.core,
-            Level::Numa => self.numa,
-            Level::Socket => self.socket,
+            TopologyLevel::Core => self.core,
+            TopologyLevel::Numa => self.numa,
+            TopologyLevel::Socket => self.socket,
         }
     }
 }
 
-/// The CPUs that a job may use, neighbours beside each other.
+/// The CPUs that a job may use, neighbours next to each other.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Topology(Vec<Unit>);
+pub struct CpuTopology(Vec<HardwareThread>);
 
-impl Topology {
+impl CpuTopology {
     /// CPUs in any order.
     #[must_use]
-    pub fn new(mut units: Vec<Unit>) -> Self {
+    pub fn new(mut units: Vec<HardwareThread>) -> Self {
         units.sort_unstable_by_key(|unit| (unit.socket, unit.numa, unit.core, unit.cpu));
         units.dedup();
         Self(units)
     }
 
-    /// The CPUs of `allowed` as the files below `system`, which is `/sys/devices/system`, describe them. What is not
-    /// described is a core of its own in the first socket and NUMA node.
+    /// The CPUs of `allowed` as the files below `system`, which is `/sys/devices/system`, describe them. A CPU
+    /// without a description is a core of its own in the first socket and NUMA node.
     #[must_use]
-    pub fn read(system: &Path, allowed: &Cpus) -> Self {
+    pub fn read(system: &Path, allowed: &CpuList) -> Self {
         let numa = numa_nodes(system);
         let mut cores: BTreeMap<u32, u32> = BTreeMap::new();
         let mut sockets: BTreeMap<u32, u32> = BTreeMap::new();
@@ -79,7 +78,7 @@ impl Topology {
                 sockets.extend(mates.into_iter().map(|mate| (mate, number)));
                 sockets.insert(cpu, number);
             }
-            units.push(Unit {
+            units.push(HardwareThread {
                 cpu,
                 core: cores.get(&cpu).copied().unwrap_or(cpu),
                 numa: numa.get(&cpu).copied().unwrap_or(0),
@@ -89,13 +88,13 @@ impl Topology {
         Self::new(units).with_counted_cores()
     }
 
-    /// The machine that a text describes: words `socket:S`, `numa:N`, `core:C`, `pu:P`, each the number inside one of the
-    /// word before, and `mask:LIST` for the CPUs that may be used.
+    /// Parses a description: `socket:S`, `numa:N`, `core:C`, `pu:P`, each the number inside one of the level before,
+    /// and `mask:LIST` for the CPUs that may be used.
     ///
     /// # Errors
-    /// With words for the user.
+    /// A message for the user.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let said = |problem: &str| {
+        let error = |problem: &str| {
             format!(
                 "--topology {text:?}: {problem}; expected words as in \"socket:2 numa:1 core:4 pu:2 mask:0-7\""
             )
@@ -105,50 +104,50 @@ impl Topology {
         for word in text.split_ascii_whitespace() {
             let (name, value) = word
                 .split_once(':')
-                .ok_or_else(|| said(&format!("{word} has no colon")))?;
+                .ok_or_else(|| error(&format!("{word} has no colon")))?;
             if name == "mask" {
                 let cpus =
-                    list(value).ok_or_else(|| said(&format!("{value} is no list of CPUs")))?;
+                    list(value).ok_or_else(|| error(&format!("{value} is no list of CPUs")))?;
                 mask = Some(cpus);
                 continue;
             }
             let name = LEVELS.into_iter().find(|level| *level == name);
             let name =
-                name.ok_or_else(|| said(&format!("{word} names nothing that CPUs share")))?;
+                name.ok_or_else(|| error(&format!("{word} names nothing that CPUs share")))?;
             let count = value
                 .parse()
                 .ok()
                 .filter(|count| (1..=MOST).contains(count));
             let count =
-                count.ok_or_else(|| said(&format!("{value} is no number from 1 to {MOST}")))?;
+                count.ok_or_else(|| error(&format!("{value} is no number from 1 to {MOST}")))?;
             levels.push((name, count));
         }
-        out_of_order(&levels).map_or(Ok(()), |problem| Err(said(problem)))?;
+        out_of_order(&levels).map_or(Ok(()), |problem| Err(error(problem)))?;
         let cpus = levels
             .iter()
             .try_fold(1_u32, |all, (_, count)| all.checked_mul(*count));
         let cpus = cpus.filter(|cpus| *cpus <= MOST && !levels.is_empty());
-        let cpus = cpus.ok_or_else(|| said(&format!("a machine has from 1 to {MOST} CPUs")))?;
+        let cpus = cpus.ok_or_else(|| error(&format!("a machine has from 1 to {MOST} CPUs")))?;
         let whole = Self::new((0..cpus).map(|cpu| unit(cpu, cpus, &levels)).collect());
         let part = match mask {
-            Some(mask) => whole.within(&Cpus::new(mask)),
+            Some(mask) => whole.within(&CpuList::new(mask)),
             None => whole,
         };
         if part.0.is_empty() {
-            return Err(said("no CPU of the mask is there"));
+            return Err(error("no CPU of the mask is there"));
         }
         Ok(part)
     }
 
-    /// The CPUs, neighbours beside each other.
+    /// The CPUs, neighbours next to each other.
     #[must_use]
-    pub fn units(&self) -> &[Unit] {
+    pub fn units(&self) -> &[HardwareThread] {
         &self.0
     }
 
     /// The CPUs of each core, NUMA node or socket, in order.
     #[must_use]
-    pub fn groups(&self, level: Level) -> Vec<&[Unit]> {
+    pub fn groups(&self, level: TopologyLevel) -> Vec<&[HardwareThread]> {
         self.0
             .chunk_by(|one, other| one.part_of(level) == other.part_of(level))
             .collect()
@@ -156,15 +155,17 @@ impl Topology {
 
     /// Only those CPUs that are allowed.
     #[must_use]
-    pub fn within(&self, allowed: &Cpus) -> Self {
+    pub fn within(&self, allowed: &CpuList) -> Self {
         let numbers = allowed.numbers();
-        let among = |unit: &&Unit| numbers.binary_search(&unit.cpu).is_ok();
+        let among = |unit: &&HardwareThread| numbers.binary_search(&unit.cpu).is_ok();
         Self(self.0.iter().filter(among).copied().collect())
     }
 
-    /// Numbers cores from 0 on, as they stand beside each other.
+    /// Renumbers cores from 0 on, in order.
     pub(crate) fn with_counted_cores(mut self) -> Self {
-        let same = |one: &Unit, other: &Unit| one.core == other.core && one.socket == other.socket;
+        let same = |one: &HardwareThread, other: &HardwareThread| {
+            one.core == other.core && one.socket == other.socket
+        };
         for (number, core) in (0..).zip(self.0.chunk_by_mut(same)) {
             core.iter_mut().for_each(|unit| unit.core = number);
         }
@@ -172,7 +173,7 @@ impl Topology {
     }
 }
 
-impl fmt::Display for Topology {
+impl fmt::Display for CpuTopology {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = |level, one, many| {
             let count = self.groups(level).len();
@@ -181,20 +182,20 @@ impl fmt::Display for Topology {
         write!(
             out,
             "{}, {}, {}, CPUs {}",
-            counted(Level::Socket, "socket", "sockets"),
-            counted(Level::Numa, "NUMA node", "NUMA nodes"),
-            counted(Level::Core, "core", "cores"),
+            counted(TopologyLevel::Socket, "socket", "sockets"),
+            counted(TopologyLevel::Numa, "NUMA node", "NUMA nodes"),
+            counted(TopologyLevel::Core, "core", "cores"),
             ranges(self.0.iter().map(|unit| unit.cpu)),
         )
     }
 }
 
-/// The words of the text form.
+/// The levels of the text form.
 const LEVELS: [&str; 4] = ["socket", "numa", "core", "pu"];
-/// CPUs of a machine in text form.
+/// Most CPUs of a machine in text form.
 const MOST: u32 = 8192;
 
-/// What is wrong with the order of the words, if anything: NUMA nodes and sockets may stand either way round.
+/// What is wrong with the order of the levels, if anything: NUMA nodes and sockets may be in either order.
 fn out_of_order(levels: &[(&str, u32)]) -> Option<&'static str> {
     let place = |name: &str| levels.iter().position(|(level, _)| *level == name);
     let twice = levels
@@ -217,10 +218,10 @@ fn out_of_order(levels: &[(&str, u32)]) -> Option<&'static str> {
     None
 }
 
-/// The `cpu`th of `cpus` CPUs, counted through.
-fn unit(cpu: u32, cpus: u32, levels: &[(&str, u32)]) -> Unit {
+/// The `cpu`th of `cpus` CPUs.
+fn unit(cpu: u32, cpus: u32, levels: &[(&str, u32)]) -> HardwareThread {
     let mut inside = cpus;
-    let mut unit = Unit {
+    let mut unit = HardwareThread {
         cpu,
         core: cpu,
         numa: 0,
@@ -261,7 +262,7 @@ fn numa_nodes(system: &Path) -> BTreeMap<u32, u32> {
     nodes
 }
 
-/// The first of these files that holds a list.
+/// The list in the first of these files that has one.
 fn siblings(folder: &Path, names: [&str; 2]) -> Vec<u32> {
     let read = |name| list(fs::read_to_string(folder.join(name)).ok()?.trim());
     names.into_iter().find_map(read).unwrap_or_default()
@@ -271,7 +272,7 @@ fn number(file: &Path) -> Option<u32> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// A list of CPUs as the system writes them: `0-3,8`.
+/// Parses a CPU list of the kernel: `0-3,8`.
 fn list(text: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -285,7 +286,7 @@ fn list(text: &str) -> Option<Vec<u32>> {
     Some(all)
 }
 
-/// The reverse of [`list`], for numbers in any order.
+/// Formats a CPU list, the reverse of [`list`], for numbers in any order.
 pub(crate) fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
     let mut numbers: Vec<u32> = numbers.into_iter().collect();
     numbers.sort_unstable();
@@ -305,26 +306,32 @@ pub(crate) fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
 mod tests {
     use super::*;
 
-    fn part(topology: &Topology, level: Level) -> Vec<String> {
-        let cpus = |group: &[Unit]| ranges(group.iter().map(|unit| unit.cpu));
+    fn part(topology: &CpuTopology, level: TopologyLevel) -> Vec<String> {
+        let cpus = |group: &[HardwareThread]| ranges(group.iter().map(|unit| unit.cpu));
         topology.groups(level).into_iter().map(cpus).collect()
     }
 
     #[test]
     fn a_text_becomes_a_tree() {
-        let machine = Topology::parse("socket:2 numa:2 core:2 pu:2").unwrap();
+        let machine = CpuTopology::parse("socket:2 numa:2 core:2 pu:2").unwrap();
         assert_eq!(machine.units().len(), 16);
-        assert_eq!(part(&machine, Level::Socket), ["0-7", "8-15"]);
-        assert_eq!(part(&machine, Level::Numa), ["0-3", "4-7", "8-11", "12-15"]);
-        assert_eq!(part(&machine, Level::Core)[..3], ["0-1", "2-3", "4-5"]);
+        assert_eq!(part(&machine, TopologyLevel::Socket), ["0-7", "8-15"]);
+        assert_eq!(
+            part(&machine, TopologyLevel::Numa),
+            ["0-3", "4-7", "8-11", "12-15"]
+        );
+        assert_eq!(
+            part(&machine, TopologyLevel::Core)[..3],
+            ["0-1", "2-3", "4-5"]
+        );
         assert_eq!(
             machine.to_string(),
             "2 sockets, 4 NUMA nodes, 8 cores, CPUs 0-15"
         );
-        let threads = Topology::parse("numa:2 pu:2").unwrap();
-        assert_eq!(part(&threads, Level::Core), ["0-1", "2-3"]);
-        let sub = Topology::parse("numa:1 socket:2 core:2 mask:1-2").unwrap();
-        assert_eq!(part(&sub, Level::Socket), ["1", "2"]);
+        let threads = CpuTopology::parse("numa:2 pu:2").unwrap();
+        assert_eq!(part(&threads, TopologyLevel::Core), ["0-1", "2-3"]);
+        let sub = CpuTopology::parse("numa:1 socket:2 core:2 mask:1-2").unwrap();
+        assert_eq!(part(&sub, TopologyLevel::Socket), ["1", "2"]);
         assert_eq!(sub.to_string(), "2 sockets, 1 NUMA node, 2 cores, CPUs 1-2");
     }
 
@@ -343,8 +350,8 @@ mod tests {
             ("core:2 mask:7", "no CPU of the mask"),
             ("core:2 mask:b", "b is no list"),
         ] {
-            let said = Topology::parse(text).unwrap_err();
-            assert!(said.contains(words), "{text}: {said}");
+            let error = CpuTopology::parse(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
         }
     }
 
@@ -371,29 +378,32 @@ mod tests {
     #[test]
     fn the_systems_files_become_the_same_tree_with_siblings_together() {
         let folder = machine();
-        let all = Topology::read(folder.path(), &Cpus::new((0..8).collect()));
+        let all = CpuTopology::read(folder.path(), &CpuList::new((0..8).collect()));
         let cpus: Vec<u32> = all.units().iter().map(|unit| unit.cpu).collect();
         assert_eq!(cpus, [0, 4, 1, 5, 2, 6, 3, 7]);
-        assert_eq!(part(&all, Level::Core), ["0,4", "1,5", "2,6", "3,7"]);
-        assert_eq!(part(&all, Level::Numa), ["0-1,4-5", "2-3,6-7"]);
+        assert_eq!(
+            part(&all, TopologyLevel::Core),
+            ["0,4", "1,5", "2,6", "3,7"]
+        );
+        assert_eq!(part(&all, TopologyLevel::Numa), ["0-1,4-5", "2-3,6-7"]);
         let cores: Vec<u32> = all.units().iter().map(|unit| unit.core).collect();
         assert_eq!(cores, [0, 0, 1, 1, 2, 2, 3, 3]);
-        let masked = Topology::read(folder.path(), &Cpus::new(vec![1, 5, 6]));
-        assert_eq!(part(&masked, Level::Core), ["1,5", "6"]);
+        let masked = CpuTopology::read(folder.path(), &CpuList::new(vec![1, 5, 6]));
+        assert_eq!(part(&masked, TopologyLevel::Core), ["1,5", "6"]);
     }
 
     #[test]
     fn without_files_each_cpu_is_a_core() {
         let folder = tempfile::tempdir().unwrap();
-        let read = Topology::read(folder.path(), &Cpus::new(vec![3, 9]));
-        assert_eq!(part(&read, Level::Core), ["3", "9"]);
-        assert_eq!(part(&read, Level::Socket), ["3,9"]);
+        let read = CpuTopology::read(folder.path(), &CpuList::new(vec![3, 9]));
+        assert_eq!(part(&read, TopologyLevel::Core), ["3", "9"]);
+        assert_eq!(part(&read, TopologyLevel::Socket), ["3,9"]);
     }
 
     #[test]
     fn this_machine_is_read_with_every_allowed_cpu_once() {
-        let allowed = Cpus::allowed();
-        let here = Topology::read(Path::new("/sys/devices/system"), &allowed);
+        let allowed = CpuList::allowed();
+        let here = CpuTopology::read(Path::new("/sys/devices/system"), &allowed);
         let mut cpus: Vec<u32> = here.units().iter().map(|unit| unit.cpu).collect();
         cpus.sort_unstable();
         assert_eq!(cpus, allowed.numbers());

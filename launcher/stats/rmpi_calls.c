@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What `rmpiexec --stats-calls` preloads beside librmpi_stats.so: it takes the names of MPI's functions, and measures how long
-// each call of the program takes. librmpi_stats.so reads that when a rank is through.
+// Preloaded by `rmpiexec --stats-calls` beside librmpi_stats.so: interposes MPI's functions, and measures how long
+// each call of the program takes. librmpi_stats.so reads the results when a rank finalizes.
 //
-// It needs no MPI library to be loaded: each function finds the next one of its name when it is called first. What MPI calls in
-// turn (a program's own operations and callbacks, and what these call) belongs to the call that it happens in.
+// It does not require that an MPI library is loaded: each function looks the next one of its name up at its first
+// call. Calls that MPI makes in turn (a program's own operations and callbacks, and their calls) count as part of the
+// call in which they happen.
 //
-// MPI_Pcontrol(0) turns it off, MPI_Pcontrol(1) on: each call of a program that began while it was on is measured.
+// MPI_Pcontrol(0) turns the measurement off, MPI_Pcontrol(1) on; a call is measured if it is on when the call starts.
 #define _GNU_SOURCE
 #include "rmpi_calls.h"
 
@@ -24,7 +25,7 @@
 enum {
 #include "calls.h"
     ALL,
-    AT_MPI_Pcontrol = ALL, // which is not timed
+    AT_MPI_Pcontrol = ALL, // not timed
     FOUND
 };
 #undef CALL
@@ -37,17 +38,17 @@ static const char *const names[] = {
 
 typedef void any_function(void);
 
-static struct tally {
+static struct call_count {
     _Atomic uint64_t calls, ns, longest_ns;
-} tallies[ALL];
-// By name, and by name with a P.
+} call_counts[ALL];
+// Next functions: MPI_ names, and PMPI_ names.
 static _Atomic(any_function *) found[2][FOUND];
-// A call that came through another tool comes here twice.
+// A call through another tool arrives here twice.
 static _Thread_local int depth;
-// Turned off by the program, since when, and for how long before that.
+// Turned off by the program: whether, since when, and for how long before that.
 static atomic_int is_off;
 static _Atomic uint64_t off_since_ns, off_before_ns;
-// The call that began last and has not ended, and when it began: a rank may be ended in it.
+// The call in progress and its start: a rank may be ended inside it.
 static atomic_int current = ALL;
 static _Atomic uint64_t current_ns;
 
@@ -58,7 +59,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-// The function that a call would have come to without this library. MPI may be loaded so that only who loaded it sees its names.
+// The function that would have been called without this library. MPI may be loaded with RTLD_LOCAL.
 __attribute__((cold, noinline)) static any_function *find(int call, int has_p, const char *name)
 {
     void *address = dlsym(RTLD_NEXT, name);
@@ -76,7 +77,7 @@ static any_function *next_of(int call, int has_p, const char *name)
     return next != NULL ? next : find(call, has_p, name);
 }
 
-// When a call of the program began; 0 of another.
+// Start of a call of the program; 0 for a nested call, or if the measurement is off.
 static uint64_t begin(int call)
 {
     if (depth++ != 0 || atomic_load_explicit(&is_off, RELAXED) != 0)
@@ -92,20 +93,20 @@ static void end(int call, uint64_t start)
     depth--;
     if (start == 0)
         return;
-    struct tally *tally = &tallies[call];
+    struct call_count *call_count = &call_counts[call];
     uint64_t ns = now_ns() - start;
     atomic_store_explicit(&current, ALL, RELAXED);
-    atomic_fetch_add_explicit(&tally->calls, 1, RELAXED);
-    atomic_fetch_add_explicit(&tally->ns, ns, RELAXED);
-    if (ns > atomic_load_explicit(&tally->longest_ns, RELAXED))
-        atomic_store_explicit(&tally->longest_ns, ns, RELAXED);
+    atomic_fetch_add_explicit(&call_count->calls, 1, RELAXED);
+    atomic_fetch_add_explicit(&call_count->ns, ns, RELAXED);
+    if (ns > atomic_load_explicit(&call_count->longest_ns, RELAXED))
+        atomic_store_explicit(&call_count->longest_ns, ns, RELAXED);
 }
 
 static void read_call(int call, uint64_t numbers[CALL_NUMBERS])
 {
-    numbers[0] = atomic_load_explicit(&tallies[call].calls, RELAXED);
-    numbers[1] = atomic_load_explicit(&tallies[call].ns, RELAXED);
-    numbers[2] = atomic_load_explicit(&tallies[call].longest_ns, RELAXED);
+    numbers[0] = atomic_load_explicit(&call_counts[call].calls, RELAXED);
+    numbers[1] = atomic_load_explicit(&call_counts[call].ns, RELAXED);
+    numbers[2] = atomic_load_explicit(&call_counts[call].longest_ns, RELAXED);
     if (atomic_load_explicit(&current, memory_order_acquire) != call)
         return;
     uint64_t ns = now_ns() - atomic_load_explicit(&current_ns, RELAXED);
@@ -123,7 +124,7 @@ static uint64_t off_ns(void)
 
 PUBLIC const struct rmpi_calls rmpi_calls = {ALL, names, read_call, off_ns};
 
-// What the program wants by a level; others are those of other tools.
+// Handles the level of MPI_Pcontrol; other levels belong to other tools.
 static void turn(int level)
 {
     if (level == 0 && atomic_load(&is_off) == 0) {
@@ -145,7 +146,8 @@ static void turn(int level)
 PCONTROL(MPI_Pcontrol, 0)
 PCONTROL(PMPI_Pcontrol, 1)
 
-// A function, by this name; `has_p` is 1 of those with a P, which tools call and, through another tool, the program.
+// Defines an interposed function; `has_p` is 1 for PMPI_ names, which are called by tools and, through another tool,
+// by the program.
 #define TIMED(CALLED, has_p, NAME, PARAMETERS, ARGUMENTS)                                                                                 \
     PUBLIC int CALLED PARAMETERS                                                                                                          \
     {                                                                                                                                     \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What librmpi_calls.so tells librmpi_stats.so, if both are in a process: how many functions it times, their names, what was
-// measured so far, and for how long it was not. The last two may be asked in a signal handler.
+// Interface from librmpi_calls.so to librmpi_stats.so, if both are in a process: number and names of the timed
+// functions, their measurements, and the time without measurement. The last two may be called in a signal handler.
 #ifndef RMPI_CALLS_H
 #define RMPI_CALLS_H
 
@@ -12,7 +12,7 @@ struct rmpi_calls {
     int count;
     const char *const *names;
     void (*read)(int call, uint64_t numbers[CALL_NUMBERS]);
-    // Nanoseconds in which nothing was timed, since the program did not want it.
+    // Nanoseconds in which the program had turned the measurement off.
     uint64_t (*off_ns)(void);
 };
 

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What `rmpiexec --stats` preloads into the ranks: it reads the performance variables of MPI_T when a rank is through with
-// MPI, and leaves them where rmpiexec finds them, as one record in the file that RMPI_STATS names.
+// Preloaded into the ranks by `rmpiexec --stats`: reads the MPI_T performance variables when a rank finalizes MPI,
+// and appends them as one record to the file that RMPI_STATS names, which rmpiexec reads.
 //
-// It stands at the beginning and the end of MPI alone, so a message costs what it costs without it. It needs no MPI library to
-// be loaded: a shell that has it does nothing, and a program that loads the library later, as Python does, is found then.
+// It interposes only MPI's initialization and finalization, so messages cost nothing extra. It does not require that
+// an MPI library is loaded: in a shell it does nothing, and a library that is loaded later, as by Python, is found
+// then.
 //
-// A rank may end in other ways than by MPI_Finalize. By exit or _exit (MPI_Abort, errors that are fatal), or by a signal whose
-// action is the default one: what was counted until then is left too, with how it ended. Reading variables takes no lock and no
-// memory, so a signal handler may.
+// A rank may also end by exit or _exit (MPI_Abort, fatal errors), or by a signal with the default action: then the
+// counts up to that point are written too, with the reason. Reading variables takes no lock and allocates nothing, so
+// it is allowed in a signal handler.
 //
-// MPI_Pcontrol(2) leaves what was counted so far at once. What is left later takes its place.
+// MPI_Pcontrol(2) writes the counts so far at once. A later record replaces them.
 //
-// A record is in the machine's own order; launcher/src/stats/record.rs reads it:
+// A record is in native byte order; launcher/src/stats/record.rs parses it:
 //
 //     struct head, then for each variable: struct entry, and its values as 64-bit numbers
 //
-// With librmpi_calls.so beside it (`--stats-calls`) each function of MPI that was called is such a variable too: "call MPI_X".
+// With librmpi_calls.so (`--stats-calls`) each MPI function that was called is such a variable too: "call MPI_X".
 #define _GNU_SOURCE
 #include "rmpi_calls.h"
 
@@ -44,14 +45,14 @@ enum ending { FINALIZED = 1, LEFT = 2, KILLED = 3, SO_FAR = 4 };
 
 struct head {
     uint64_t magic;
-    uint64_t bytes; // of the record, with this head
+    uint64_t bytes; // of the record, with this header
     uint32_t rank;
     uint32_t pid;
     uint32_t ending;
-    uint32_t signal; // of KILLED
+    uint32_t signal; // if KILLED
     uint64_t elapsed_ns; // since MPI was initialized
     uint64_t cpu_ns; // of the process in that time
-    uint64_t memory_bytes; // its highest
+    uint64_t memory_bytes; // maximum resident set size
     uint64_t off_ns; // of the time since MPI was initialized, in which calls were not timed
     uint64_t variables;
 };
@@ -73,20 +74,20 @@ static const int ENDINGS[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGABRT, SIGSEGV
 static const char *file;
 static pid_t own;
 static atomic_flag has_begun = ATOMIC_FLAG_INIT;
-static atomic_int has_ended, sessions, is_world, is_left, postponed;
-// A call that came through another tool comes here twice.
+static atomic_int has_ended, sessions, is_world, is_written, postponed;
+// A call through another tool arrives here twice.
 static _Thread_local int depth;
 static struct head *record;
 static struct variable *variables;
-// What times calls, if it is there, and the first of its entries in the record.
+// Interface of librmpi_calls.so, if it is loaded, and the first of its entries in the record.
 static const struct rmpi_calls *calls;
 static struct entry *first_call;
 static MPI_T_pvar_session session;
 static uint64_t start_ns, start_cpu_ns, start_off_ns;
-// Where the record is in the file, once it is there.
+// Offset of the record in the file, once it is written.
 static _Atomic off_t place = -1;
 
-// The functions of the library, wherever it was loaded.
+// MPI_T functions of the library, wherever it was loaded.
 static int (*t_init)(int, int *);
 static int (*t_session)(MPI_T_pvar_session *);
 static int (*t_count)(int *);
@@ -95,8 +96,8 @@ static int (*t_alloc)(MPI_T_pvar_session, int, void *, MPI_T_pvar_handle *, int 
 static int (*t_start)(MPI_T_pvar_session, MPI_T_pvar_handle);
 static int (*t_read)(MPI_T_pvar_session, MPI_T_pvar_handle, void *);
 
-// The function that a call would have come to without this library: of the next tool, or of MPI. The library may be loaded
-// so that only who loaded it sees its names.
+// The function that would have been called without this library: of the next tool, or of MPI. The library may be
+// loaded with RTLD_LOCAL.
 static void *next_of(const char *name)
 {
     void *found = dlsym(RTLD_NEXT, name);
@@ -127,7 +128,7 @@ static int find_functions(void)
     return t_init && t_session && t_count && t_info && t_alloc && t_start && t_read;
 }
 
-// What counts, adds up or remembers the highest says something about a whole run; what something is at the end does not.
+// Counters, aggregates, timers and high-water marks describe a whole run; other classes only its end.
 static int is_wanted(int class, int binding)
 {
     int sums = class == MPI_T_PVAR_CLASS_COUNTER || class == MPI_T_PVAR_CLASS_AGGREGATE || class == MPI_T_PVAR_CLASS_TIMER;
@@ -136,8 +137,9 @@ static int is_wanted(int class, int binding)
     return binding == MPI_T_BIND_NO_OBJECT && (sums || class == MPI_T_PVAR_CLASS_HIGHWATERMARK);
 }
 
-// Takes a variable up; 64-bit numbers that its record needs, 0 if it is not wanted or cannot be had.
-static size_t take_up(int index, MPI_Comm *world, struct variable *into, struct entry *entry)
+// Opens a variable; returns the number of 64-bit words that it needs in the record, 0 if it is not wanted or cannot
+// be read.
+static size_t open_variable(int index, MPI_Comm *world, struct variable *into, struct entry *entry)
 {
     int length = sizeof entry->name, class, binding, continuous, count;
     if (t_info(index, entry->name, &length, NULL, &class, &into->type, NULL, NULL, NULL, &binding, NULL, &continuous, NULL) != MPI_SUCCESS)
@@ -153,24 +155,24 @@ static size_t take_up(int index, MPI_Comm *world, struct variable *into, struct 
     return sizeof *entry / sizeof(uint64_t) + (size_t)count;
 }
 
-static struct entry *behind(struct entry *entry)
+static struct entry *next_entry(struct entry *entry)
 {
     return (struct entry *)((uint64_t *)(entry + 1) + entry->count);
 }
 
-// The entries of timed calls.
-static void enter_calls(struct entry *at)
+// Writes the entries of timed calls.
+static void add_call_entries(struct entry *at)
 {
     first_call = at;
     for (int call = 0; calls != NULL && call < calls->count; call++) {
         snprintf(at->name, sizeof at->name, "call %s", calls->names[call]);
         at->count = CALL_NUMBERS;
-        at = behind(at);
+        at = next_entry(at);
     }
 }
 
-// Takes all variables up, and makes the record in which their values will stand.
-static void take_all_up(MPI_Comm *world)
+// Opens all variables, and allocates the record for their values.
+static void open_variables(MPI_Comm *world)
 {
     int count = 0, provided;
     if (!find_functions() || t_init(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS || t_session(&session) != MPI_SUCCESS || t_count(&count) != MPI_SUCCESS)
@@ -179,7 +181,7 @@ static void take_all_up(MPI_Comm *world)
     struct entry *entries = calloc((size_t)count, sizeof *entries);
     size_t found = 0, numbers = sizeof(struct head) / sizeof(uint64_t);
     for (int index = 0; all != NULL && entries != NULL && index < count; index++) {
-        size_t needs = take_up(index, world, &all[found], &entries[found]);
+        size_t needs = open_variable(index, world, &all[found], &entries[found]);
         numbers += needs;
         found += needs != 0;
     }
@@ -193,10 +195,10 @@ static void take_all_up(MPI_Comm *world)
     for (size_t index = 0; index < found; index++) {
         *at = entries[index];
         all[index].entry = at;
-        at = behind(at);
+        at = next_entry(at);
     }
     free(entries);
-    enter_calls(at);
+    add_call_entries(at);
     made->magic = MAGIC;
     made->bytes = numbers * sizeof(uint64_t);
     made->variables = found + timed;
@@ -204,7 +206,7 @@ static void take_all_up(MPI_Comm *world)
     record = made;
 }
 
-// Spreads `count` numbers of four bytes to eight bytes each, the last one first.
+// Widens `count` numbers from four to eight bytes in place, from the last one on.
 static void widen(uint64_t *values, uint32_t count)
 {
     for (uint32_t at = count; at-- > 0;) {
@@ -214,12 +216,12 @@ static void widen(uint64_t *values, uint32_t count)
     }
 }
 
-// Reads all that can be read now; the others keep their values. The values are read where they will stand.
+// Reads all variables that can be read now into the record; the others keep their values.
 static void read_all(void)
 {
     uint64_t timed = calls == NULL ? 0 : (uint64_t)calls->count;
     struct entry *entry = first_call;
-    for (uint64_t call = 0; call < timed; call++, entry = behind(entry))
+    for (uint64_t call = 0; call < timed; call++, entry = next_entry(entry))
         calls->read((int)call, (uint64_t *)(entry + 1));
     for (uint64_t index = 0; index < record->variables - timed; index++) {
         struct variable *variable = &variables[index];
@@ -236,7 +238,8 @@ static uint64_t off_ns(void)
     return calls == NULL ? 0 : calls->off_ns();
 }
 
-// In one piece behind the records of the others, or where it was before; who cannot write is told of as one that left none.
+// Appends the record in one write, or replaces the one written before. On failure the rank counts as one without a
+// record.
 static void write_record(struct head *head)
 {
     struct iovec parts[] = {{head, sizeof *head}, {record + 1, record->bytes - sizeof *head}};
@@ -250,8 +253,8 @@ static void write_record(struct head *head)
     close(to);
 }
 
-// Reads all, and leaves it with this head.
-static void leave_with(struct head *head, enum ending ending, int signal)
+// Reads all variables, and writes the record with this header.
+static void write_with(struct head *head, enum ending ending, int signal)
 {
     read_all();
     struct rusage usage;
@@ -266,43 +269,44 @@ static void leave_with(struct head *head, enum ending ending, int signal)
     write_record(head);
 }
 
-// Leaves the record, once. Nothing in it may not be called by a signal handler.
-static void leave(enum ending ending, int signal)
+// Writes the record, once. Async-signal-safe.
+static void write_final(enum ending ending, int signal)
 {
     if (record == NULL || getpid() != own || atomic_exchange(&has_ended, 1) != 0)
         return;
-    leave_with(record, ending, signal);
-    atomic_store(&is_left, 1);
+    write_with(record, ending, signal);
+    atomic_store(&is_written, 1);
     int late = atomic_load(&postponed);
     if (late != 0)
         raise(late);
 }
 
-// Leaves what was counted so far. The head is its own: a signal that comes meanwhile ends the process with another one.
-static void leave_so_far(void)
+// Writes the counts so far. Uses a copy of the header: a signal handler may write the final one meanwhile.
+static void write_so_far(void)
 {
     if (record == NULL || getpid() != own || atomic_load(&has_ended) != 0)
         return;
     struct head head = *record;
-    leave_with(&head, SO_FAR, 0);
+    write_with(&head, SO_FAR, 0);
 }
 
 static void on_signal(int number, siginfo_t *info, void *context)
 {
     (void)context;
-    leave(KILLED, number);
-    if (record != NULL && getpid() == own && !atomic_load(&is_left)) {
-        // It has interrupted who writes the record, or that is another thread. Whoever writes it comes back to the signal.
+    write_final(KILLED, number);
+    if (record != NULL && getpid() == own && !atomic_load(&is_written)) {
+        // The record is being written, by the interrupted code or another thread, which raises the signal again after
+        // that.
         atomic_store(&postponed, number);
-        if (!atomic_load(&is_left))
+        if (!atomic_load(&is_written))
             return;
     }
-    // The default action is back. What the program's own instruction raised comes again when that is repeated.
+    // The default action is restored (SA_RESETHAND). A fault occurs again when its instruction is repeated.
     if (info == NULL || info->si_code <= 0 || number == SIGABRT)
         raise(number);
 }
 
-// Signals that end the process are waited for, unless somebody else does.
+// Installs handlers for signals that end the process, unless the program has its own.
 static void watch_signals(void)
 {
     for (size_t at = 0; at < ALL_ENDINGS; at++) {
@@ -316,14 +320,14 @@ static void watch_signals(void)
     }
 }
 
-// MPI is initialized: `world` if there is a communicator of all.
+// MPI was initialized; `world` is null if only a session was.
 static void begin(MPI_Comm *world)
 {
     file = getenv("RMPI_STATS");
     if (file == NULL || atomic_flag_test_and_set(&has_begun))
         return;
     own = getpid();
-    take_all_up(world);
+    open_variables(world);
     if (record == NULL)
         return;
     const char *rank = getenv("RMPI_RANK");
@@ -334,32 +338,32 @@ static void begin(MPI_Comm *world)
     watch_signals();
 }
 
-// Once more before the communicators are gone, and again when the wait for the others is over.
+// Reads the variables before the communicators are freed; read again when the final synchronization is over.
 static void before_end(void)
 {
     if (record != NULL && getpid() == own)
         read_all();
 }
 
-// The process ends. Who has sessions alone has ended well when none is left.
-static void leave_at_exit(void)
+// The process exits. A process that only used sessions has finalized if none is left.
+static void write_at_exit(void)
 {
-    leave(atomic_load(&is_world) || atomic_load(&sessions) > 0 ? LEFT : FINALIZED, 0);
+    write_final(atomic_load(&is_world) || atomic_load(&sessions) > 0 ? LEFT : FINALIZED, 0);
 }
 
 __attribute__((destructor)) static void at_exit(void)
 {
-    leave_at_exit();
+    write_at_exit();
 }
 
 PUBLIC void _exit(int code)
 {
-    leave_at_exit();
+    write_at_exit();
     for (;;)
         syscall(SYS_exit_group, code);
 }
 
-// A tool below this one calls the names with a P, a program those without.
+// A tool below this one calls the PMPI_ names, a program the MPI_ names.
 #define INIT(NAME)                                                                                                                        \
     PUBLIC int NAME(int *argc, char ***argv)                                                                                              \
     {                                                                                                                                     \
@@ -415,7 +419,7 @@ PUBLIC void _exit(int code)
         before_end();                                                                                                                     \
         int code = next == NULL ? MPI_ERR_OTHER : next();                                                                                                                \
         if (code == MPI_SUCCESS)                                                                                                          \
-            leave(FINALIZED, 0);                                                                                                          \
+            write_final(FINALIZED, 0);                                                                                                          \
         return code;                                                                                                                      \
     }
 #define PCONTROL(NAME)                                                                                                                    \
@@ -424,7 +428,7 @@ PUBLIC void _exit(int code)
         int (*next)(int, ...) = (int (*)(int, ...))next_of(#NAME);                                                                        \
         int code = next == NULL ? MPI_ERR_OTHER : next(level);                                                                            \
         if (level == 2)                                                                                                                   \
-            leave_so_far();                                                                                                               \
+            write_so_far();                                                                                                               \
         return code;                                                                                                                      \
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first rank that failed is named, its code is the job's, and the others do not outlive it.
+//! The first rank that failed is named, its code is the job's, and the other ranks are ended.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -97,7 +97,7 @@ fn the_crash_is_named_and_not_what_follows_from_it() {
 
 #[test]
 fn the_time_limit_ends_the_job_with_124() {
-    // Time enough to start them.
+    // Long enough to start them.
     let outcome = rmpiexec(["-n", "3", "--timeout", "2.5", "sleep", "100"])
         .run()
         .expect(124);
@@ -121,7 +121,7 @@ fn an_interrupt_reaches_the_ranks_and_gives_130() {
     interrupted("sleep 100", Signal::SIGINT, 130, "SIGINT received");
 }
 
-/// Two signals of one kind within 200 ms are one.
+/// Two equal signals within 200 ms count as one.
 const ANOTHER_WISH: Duration = Duration::from_millis(250);
 
 #[test]
@@ -152,8 +152,8 @@ fn a_third_signal_ends_even_a_daemon_that_does_not_answer() {
 
 #[test]
 fn a_signal_that_comes_twice_at_once_is_one_wish() {
-    // As from `timeout`, which signals the process and then its group. What came too late to be the same wish, since this
-    // machine had something else to do, says nothing.
+    // As `timeout` does, which signals the process and then its group. If this busy machine delays the second signal
+    // too long, the test proves nothing.
     let text = "trap 'sleep 0.6; echo cleaned; exit 0' TERM; while :; do sleep 0.05; done";
     for _ in 0..20 {
         let running = script(2, text).start();

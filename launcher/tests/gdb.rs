@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--gdb` starts a gdb that has the terminal, holds the ranks until that has come to its own, and outlives nobody. The gdb
-//! is a script here; the tests of `mpir.rs` have the real one.
+//! `--gdb` starts a gdb that gets the terminal, holds the ranks until gdb has attached, and leaves no process behind.
+//! Here gdb is a script; the tests of `mpir.rs` use the real one.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -12,11 +12,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
-/// What gdb does first, as far as the launcher sees it.
+/// The first thing gdb does that the launcher notices.
 const ATTACHED: &str =
     "for word; do case $word in 'shell echo > '*) eval \"${word#shell }\";; esac; done";
 
-/// `rmpiexec` that finds this script as gdb.
+/// `rmpiexec` with this script as gdb.
 fn job(folder: &Path, gdb: &str, words: &[&str]) -> Job {
     with_gdb(rmpiexec(words), folder, gdb)
 }
@@ -108,7 +108,7 @@ fn it_ends_with_the_launcher() {
 #[test]
 fn the_terminal_is_its_own_until_it_ends() {
     let folder = tempfile::tempdir().unwrap();
-    // Ctrl-C is for gdb as long as that is there, and for the launcher after that.
+    // Ctrl-C goes to gdb while that runs, and to the launcher after that.
     let gdb = format!(
         "trap 'echo gdb is interrupted; exit 0' INT; {ATTACHED}; echo gdb is here; read line"
     );
@@ -121,7 +121,7 @@ fn the_terminal_is_its_own_until_it_ends() {
     for words in ["gdb is here", "gdb is interrupted"] {
         terminal.wait_for(words);
         if words == "gdb is interrupted" {
-            // Once it is gone the terminal comes back.
+            // Once gdb has exited, the launcher gets the terminal back.
             let launcher = i32::try_from(running.pid()).unwrap();
             until("the launcher is in front", || {
                 let group = nix::unistd::tcgetpgrp(&terminal.file).ok()?;
@@ -145,7 +145,7 @@ fn without_a_gdb_nothing_is_started() {
     assert_eq!(outcome.out, "");
 }
 
-/// Those have it: the tests of `gdb_over_hosts`.
+/// Tested in `gdb_over_hosts`.
 #[test]
 fn ranks_of_other_hosts_need_what_an_installation_has() {
     let (lab, folder) = (Lab::new(), tempfile::tempdir().unwrap());
@@ -156,19 +156,19 @@ fn ranks_of_other_hosts_need_what_an_installation_has() {
 
 #[test]
 fn a_list_that_is_none_is_answered_with_an_example() {
-    let said = |options: &[&str], words: &str| {
+    let refused = |options: &[&str], words: &str| {
         let all = options.iter().chain(&["-n", "2", "true"]);
         rmpiexec(all).run().expect(2).says(words);
     };
-    said(
+    refused(
         &["--gdb", "x"],
         "--gdb x: `x` is no rank; expected numbers and ranges",
     );
-    said(
+    refused(
         &["--gdb", "1-2"],
         "--gdb 1-2: there is no rank 2: the job has 2",
     );
-    said(
+    refused(
         &["--gdb", "0", "--stdin", "1"],
         "--gdb 0: gdb takes standard input",
     );

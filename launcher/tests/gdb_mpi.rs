@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the installed gdb commands say of ranks, their queues and values of MPI's types: `cargo xtask test debuggers`
-//! installs them and runs this.
+//! The installed gdb commands for ranks, queues and values of MPI types: `cargo xtask test debuggers` installs them
+//! and runs this.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 const VARIABLE: &str = "RMPI_TEST_PREFIX";
 
-/// Stops where everything is under way.
+/// Stops while all kinds of requests are pending.
 const PENDING: &str = r#"
 #include <mpi.h>
 static char buf[6][100000];
@@ -81,7 +81,7 @@ fn installed(name: &str) -> PathBuf {
     Path::new(&prefix).join(name)
 }
 
-/// A folder with this as `program`.
+/// A folder with this source, compiled as `program`.
 fn folder(text: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("program.c"), text).unwrap();
@@ -92,7 +92,7 @@ fn folder(text: &str) -> tempfile::TempDir {
     folder
 }
 
-/// What gdb says that has loaded the commands and is told these lines, with these words behind its own.
+/// Output of gdb with the commands loaded and these lines as input; `words` follow its own arguments.
 fn gdb(folder: &Path, lines: &[&str], words: &[&str]) -> String {
     let mut command = Command::new("gdb");
     command.args(["-q", "-nx", "-batch", "-ex", "set pagination off"]);
@@ -157,14 +157,14 @@ fn mqs_097_handles_and_statuses_are_words_in_a_process_and_in_its_core_file() {
         "generate-core-file core",
         "kill",
     ];
-    let told = gdb(folder.path(), &lines, &["./program"]);
-    expect(&told, &HANDLES);
-    expect(&told, &["$1 = (MPI_Comm) 0x101\n"]);
+    let output = gdb(folder.path(), &lines, &["./program"]);
+    expect(&output, &HANDLES);
+    expect(&output, &["$1 = (MPI_Comm) 0x101\n"]);
     let core = ["up", "info locals", "mpi ranks", "mpi queues"];
-    let told = gdb(folder.path(), &core, &["./program", "core"]);
-    expect(&told, &HANDLES);
+    let output = gdb(folder.path(), &core, &["./program", "core"]);
+    expect(&output, &HANDLES);
     expect(
-        &told,
+        &output,
         &[
             "  from rank 0, tag 7, 24 bytes (receive; posted; waits for its message; 24 of MPI_CHAR)\n",
         ],
@@ -182,13 +182,13 @@ fn before_initialization_and_after_the_end_nothing_is_made_up() {
         "mpi ranks",
         "mpi queues",
     ];
-    let told = gdb(folder.path(), &lines, &["./program"]);
+    let output = gdb(folder.path(), &lines, &["./program"]);
     expect(
-        &told,
+        &output,
         &["$1 = MPI_COMM_WORLD\n", "$2 = 0x20000100 <a request>\n"],
     );
     expect(
-        &told,
+        &output,
         &[
             "main at program.c:",
             ": MPI is not initialized, or is finalized\n",
@@ -196,7 +196,7 @@ fn before_initialization_and_after_the_end_nothing_is_made_up() {
     );
 }
 
-/// Ranks of a ring that have come to their receives.
+/// Ranks of a ring that have posted their receives.
 fn ring(folder: &Path) -> (Running, Vec<u32>) {
     let mut command = Command::new(installed("bin/rmpiexec"));
     command.args(["-n", "3", "./program"]).current_dir(folder);
@@ -204,7 +204,7 @@ fn ring(folder: &Path) -> (Running, Vec<u32>) {
     let mut running = Job::of(command).start();
     running.wait_for_words("no rank has made progress");
     let mut ranks = running.wait_for(3, "./program");
-    // They were started in their order.
+    // They were started in rank order.
     ranks.sort_unstable();
     (running, ranks)
 }
@@ -214,7 +214,7 @@ fn ring(folder: &Path) -> (Running, Vec<u32>) {
 fn mqs_095_ranks_and_queues_of_several_processes_are_shown_by_rank() {
     let folder = folder(RING);
     let (running, ranks) = ring(folder.path());
-    // In another order than that of ranks.
+    // Attached in another order.
     let [zero, one, two] = [0, 1, 2].map(|rank: usize| format!("attach {}", ranks[rank]));
     let lines = [
         &two,
@@ -234,15 +234,15 @@ fn mqs_095_ranks_and_queues_of_several_processes_are_shown_by_rank() {
         "mpi queues all",
         "mpi queues 7",
     ];
-    let told = gdb(folder.path(), &[&lines[..], &queues].concat(), &[]);
+    let output = gdb(folder.path(), &[&lines[..], &queues].concat(), &[]);
     for (rank, inferior) in [(0, 2), (1, 3), (2, 1)] {
         let row = format!(
             "{rank}         {inferior}  {:>7}        1  MPI_Recv at program.c:9\n",
             ranks[rank]
         );
-        expect(&told, &[&row]);
+        expect(&output, &[&row]);
     }
-    let parts: Vec<&str> = told.split("----\n").collect();
+    let parts: Vec<&str> = output.split("----\n").collect();
     let waits = |rank: u32, parts: &str| {
         let from = (rank + 2) % 3;
         let line = format!(
@@ -265,23 +265,24 @@ fn mqs_095_ranks_and_queues_of_several_processes_are_shown_by_rank() {
 #[ignore = "needs the installation: cargo xtask test debuggers"]
 fn what_cannot_be_shown_is_said_in_words() {
     let folder = folder(RING);
-    let told = gdb(folder.path(), &["mpi queues", "mpi ranks"], &[]);
+    let output = gdb(folder.path(), &["mpi queues", "mpi ranks"], &[]);
     assert_eq!(
-        told.matches("there is no process here: attach to a rank")
+        output
+            .matches("there is no process here: attach to a rank")
             .count(),
         2
     );
-    let told = gdb(
+    let output = gdb(
         folder.path(),
         &["starti", "mpi queues", "mpi queues x", "mpi ranks y"],
         &["/bin/true"],
     );
     expect(
-        &told,
+        &output,
         &["has loaded no MPI that names a library for debuggers (MPIR_dll_name)"],
     );
     expect(
-        &told,
+        &output,
         &[
             "`x` is neither a rank nor `all`",
             "it takes no argument, it was given `y`",
@@ -292,9 +293,9 @@ fn what_cannot_be_shown_is_said_in_words() {
         "set var *(char *) &MPIR_dll_name = 'X'",
         "mpi queues",
     ];
-    let told = gdb(folder.path(), &lines, &["./program"]);
+    let output = gdb(folder.path(), &lines, &["./program"]);
     expect(
-        &told,
+        &output,
         &["cannot load X", "the MPI library's own for debuggers: "],
     );
 }
@@ -349,13 +350,13 @@ int main(void)
 fn groups_are_told_by_the_ranks_that_are_in_them() {
     let folder = folder(GROUPS);
     let lines = "break look\ncontinue\nup\ninfo locals\ndetach\nquit\n";
-    let told = session(
+    let output = session(
         folder.path(),
         lines,
         &["--gdb", "1", "-n", "5", "./program"],
     );
     expect(
-        &told,
+        &output,
         &[
             "world = <group of ranks 0-4 of MPI_COMM_WORLD; this process is rank 1 of 5>\n",
             "part = <group of ranks 4, 0-2 of MPI_COMM_WORLD; this process is rank 2 of 4>\n",
@@ -364,7 +365,7 @@ fn groups_are_told_by_the_ranks_that_are_in_them() {
     );
 }
 
-/// `rmpiexec` with these words, and gdb in it with these lines to read.
+/// `rmpiexec` with these arguments, and gdb in it with these lines as input.
 fn session(folder: &Path, lines: &str, words: &[&str]) -> String {
     let input = folder.join("input");
     fs::write(&input, lines).unwrap();
@@ -381,30 +382,31 @@ fn session(folder: &Path, lines: &str, words: &[&str]) -> String {
 fn run_where_continue_is_meant_is_answered_in_words() {
     let folder = folder(GROUPS);
     let lines = "run\nr\nstart\nstarti\nbreak look\ncontinue\nkill\nrun\nadd-inferior -exec /bin/true\ninferior 2\nrun\nquit\n";
-    let told = session(
+    let output = session(
         folder.path(),
         lines,
         &["--gdb", "1", "-n", "5", "./program"],
     );
-    let said = |command: &str| {
-        // Without the end of its line: gdb writes that by itself, and another process's words may come between.
+    let count_of = |command: &str| {
+        // Without the end of its line: gdb writes that separately, and output of another process may come in between.
         let words = format!(
             "rank 1 was started by rmpiexec, so it cannot be started by `{command}`; to let it go on, type: continue"
         );
-        told.matches(&words).count()
+        output.matches(&words).count()
     };
     assert_eq!(
-        (said("run"), said("start"), said("starti")),
+        (count_of("run"), count_of("start"), count_of("starti")),
         (2, 1, 1),
-        "{told}"
+        "{output}"
     );
     expect(
-        &told,
+        &output,
         &[
             ", look () at program.c:3\n",
-            // Without the end of its line: gdb writes that by itself, and rmpiexec's words on the kill may come between.
+            // Without the end of its line: gdb writes that separately, and rmpiexec's message about the kill may come
+            // in between.
             "rank 1 is gone, and a rank cannot be started again in its job; to begin anew, type: quit, and start rmpiexec --gdb again",
-            // What is no rank is the user's.
+            // Processes that are not ranks are left alone.
             "[Inferior 2 (process ",
         ],
     );
@@ -417,16 +419,16 @@ fn the_launcher_is_told_apart_from_ranks() {
     let (running, ranks) = ring(folder.path());
     let [launcher, rank] = [running.pid(), ranks[0]].map(|pid| format!("attach {pid}"));
     let lines = [&launcher, "add-inferior", "inferior 2", &rank, "mpi ranks"];
-    let told = gdb(folder.path(), &lines, &[]);
+    let output = gdb(folder.path(), &lines, &[]);
     let row = format!("     -         1  {:>7}        ", running.pid());
     expect(
-        &told,
+        &output,
         &[
             &row,
             "  no rank: rmpiexec, which starts the ranks and waits for them (",
         ],
     );
-    expect(&told, &["*    0         2  "]);
+    expect(&output, &["*    0         2  "]);
     running.signal(Signal::SIGTERM);
     running.finish().expect(143);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `--gdb` is for ranks of other hosts, with the real gdb and the gdbserver of each host, as people install rmpi: `cargo xtask
-//! test debuggers` installs it and runs this. The hosts are all this machine, as in `over_hosts`.
+//! `--gdb` for ranks of other hosts, with the real gdb and gdbserver, and rmpi as users install it: `cargo xtask test
+//! debuggers` installs it and runs this. All hosts are this machine, as in `over_hosts`.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The installed `rmpiexec` and its words at a terminal, over the hosts a and b.
+/// The installed `rmpiexec` with these arguments at a terminal, over the hosts a and b.
 fn at_terminal(lab: &Lab, words: &[&str]) -> (terminal::Terminal, Running) {
     let prefix = std::env::var_os("RMPI_TEST_PREFIX")
         .unwrap_or_else(|| panic!("RMPI_TEST_PREFIX is not set; type: cargo xtask test debuggers"));
@@ -22,7 +22,7 @@ fn at_terminal(lab: &Lab, words: &[&str]) -> (terminal::Terminal, Running) {
     terminal::start(Job::of(command), (24, 80))
 }
 
-/// Waits until this is shown, before or after anything else: gdb and what rmpiexec passes on share the terminal.
+/// Waits until this text is shown, in any order: gdb and rmpiexec share the terminal.
 fn shows(user: &mut terminal::Terminal, words: &str) {
     if !user.seen.contains(words) {
         user.wait_for(words);
@@ -47,7 +47,7 @@ fn gdb_has_ranks_of_two_hosts_and_stops_and_kills_them_there() {
     user.wait_for("(gdb) ");
     user.types("info connections\n");
     user.wait_for("rsh b 'exec gdbserver");
-    // It asks whether to quit if rank 0 has not been ended with the job by then.
+    // gdb asks whether to quit if rank 0 has not been ended with the job by then.
     user.types("kill inferiors 2\nquit\ny\n");
     shows(&mut user, "rank 1 on host b (pid ");
     shows(&mut user, "was killed by signal 9");
@@ -68,7 +68,7 @@ fn a_host_without_gdbserver_is_named_and_its_ranks_go_on() {
     let words = ["--gdb", "0-1", "sh", "-c", &program];
     let (mut user, mut running) = at_terminal(&lab, &words);
     user.wait_for("rank 1 goes on without gdb: host b: there is no gdbserver");
-    // Rank 1 says its word in the middle of what gdb says.
+    // The output of rank 1 may be in the middle of gdb's.
     shows(&mut user, "rank 0 is inferior 1, rank 1 is inferior 2");
     user.wait_for("(gdb) ");
     user.types("continue\n");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a debugger that speaks MPIR finds in `rmpiexec`, and that the ranks stand still until it has had its turn.
+//! What an MPIR debugger finds in `rmpiexec`; the ranks are held until it has attached.
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used, unsafe_code)]
 
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The letter that the system has for the state of a process; `t` and `T` are stopped.
+/// The state letter of a process in `/proc`; `t` and `T` are stopped.
 fn state(pid: u32) -> char {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let behind = stat.rsplit_once(") ").unwrap().1;
@@ -24,7 +24,7 @@ fn pids(tool: &Tool) -> Vec<u32> {
     tool.table().iter().map(|row| row.pid).collect()
 }
 
-/// Ranks that leave a mark as soon as they run.
+/// Ranks that create a file as soon as they run.
 fn marking(ranks: u32, folder: &Path) -> Job {
     script(ranks, &format!("touch {}/$RMPI_RANK", folder.display()))
 }
@@ -33,7 +33,7 @@ fn marks(folder: &Path) -> usize {
     fs::read_dir(folder).unwrap().count()
 }
 
-/// Ranks that run until a file is there.
+/// Ranks that run until a file exists.
 fn waiting(ranks: u32, folder: &Path) -> Job {
     let end = folder.join("end");
     script(
@@ -46,7 +46,7 @@ fn let_end(folder: &Path) {
     fs::write(folder.join("end"), "").unwrap();
 }
 
-/// The table of a job that nobody watched from its start, as soon as it is complete.
+/// The table of a job that was started without a debugger, as soon as it is complete.
 fn table_later(running: &Running) -> Vec<Row> {
     until("the table is complete", || {
         let tool = attach(running);
@@ -175,7 +175,7 @@ fn a_debugger_that_looks_at_a_failure_for_long_does_not_take_the_others_time_to_
     assert!(!outcome.err.contains("SIGKILL"), "{}", outcome.err);
 }
 
-/// A file that looks like a program and is none that the system can start.
+/// A file that looks like a program and that the kernel cannot start.
 fn unstartable(folder: &Path) -> String {
     let path = folder.join("unstartable");
     fs::write(&path, "#!/no/such/interpreter\n").unwrap();
@@ -189,7 +189,7 @@ fn a_rank_that_cannot_be_started_ends_the_job_and_holds_up_nobody() {
     let bad = unstartable(folder.path());
     let job = rmpiexec(["-n", "3", "sleep", "1000", ":", "-n", "1", &bad]);
     let (tool, running) = launch(job);
-    // Which of the two comes first is chance: that all others are held, or that this one has failed.
+    // It is not determined which comes first: that the other ranks are held, or that this one has failed.
     assert!(matches!(tool.int("MPIR_debug_state"), 1 | 2));
     tool.leave();
     running.finish().expect(127).says("cannot execute");
@@ -222,7 +222,7 @@ fn where_nobody_may_trace_the_ranks_stand_still_before_their_programs() {
     assert_eq!((marks(folder.path()), outcome.err.lines().count()), (2, 1));
 }
 
-/// From its exec on the system answers `PTRACE_TRACEME` of the job's processes with EPERM.
+/// After its exec, the kernel answers `PTRACE_TRACEME` of the job's processes with EPERM.
 fn refuse_traceme(job: &mut Job) {
     use std::os::unix::process::CommandExt;
     // SAFETY: between fork and execve there are two system calls.
@@ -240,7 +240,7 @@ fn filter_traceme() -> std::io::Result<()> {
     let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     let answer = libc::BPF_RET | libc::BPF_K;
-    // Of what the filter sees, the number of the call lies at 0, the low half of its first argument at 16.
+    // In the filter's data, the number of the system call is at offset 0, the low half of its first argument at 16.
     let mut filter = [
         op(load, 0, 0, 0),
         op(equal, 0, 3, u32::try_from(libc::SYS_ptrace).unwrap_or(0)),
@@ -308,7 +308,7 @@ fn the_time_of_a_job_begins_when_its_ranks_are_let_go() {
     running.finish().expect(124);
 }
 
-/// MPIR-015, MPIR-016: what a tool's program is to do: tell its process and one variable, and stay.
+/// MPIR-015, MPIR-016: the tool's program writes its pid and one variable, and stays.
 fn arguments(folder: &Path) -> Vec<u8> {
     let file = folder.join("tool");
     let text = format!(
@@ -318,7 +318,7 @@ fn arguments(folder: &Path) -> Vec<u8> {
     format!("-c\0{text}\0\0").into_bytes()
 }
 
-fn told(folder: &Path) -> String {
+fn tool_report(folder: &Path) -> String {
     until("the tool's program has spoken", || {
         fs::read_to_string(folder.join("tool")).ok()
     })
@@ -337,7 +337,7 @@ fn mpir_014_a_running_job_starts_the_program_of_a_debugger() {
     tool.write_bytes("MPIR_server_arguments", &arguments(folder.path()));
     tool.leave();
     fs::write(fifo, [1]).unwrap();
-    let pid = told(folder.path()).trim().parse().unwrap();
+    let pid = tool_report(folder.path()).trim().parse().unwrap();
     until("it has become what it stays", || {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
         (name.trim() == "sleep" && running.processes().contains(&pid)).then_some(())
@@ -354,7 +354,10 @@ fn the_program_of_a_debugger_is_started_at_launch_before_the_ranks_go() {
     tool.write_bytes("MPIR_executable_path", b"/bin/sh\0");
     tool.write_bytes("MPIR_server_arguments", &arguments(folder.path()));
     tool.leave();
-    assert_eq!(told(folder.path()).split_ascii_whitespace().count(), 1);
+    assert_eq!(
+        tool_report(folder.path()).split_ascii_whitespace().count(),
+        1
+    );
     let_end(folder.path());
     running.finish().expect(0).says(STAYED);
 }
@@ -368,7 +371,7 @@ fn a_program_of_a_debugger_that_is_none_is_told_and_ends_nothing() {
     running.finish().expect(0).says(words);
 }
 
-/// MQS-001 in the starter: the text lies at the symbol itself.
+/// MQS-001 in the starter: the symbol is the text itself.
 #[test]
 fn the_library_for_message_queues_is_named_where_the_installation_lies_now() {
     let folder = tempfile::tempdir().unwrap();
@@ -397,7 +400,7 @@ fn the_library_for_message_queues_is_named_where_the_installation_lies_now() {
     }
 }
 
-/// A debugger that keeps Ctrl-C for itself, as gdb does, stops for it and has ended nothing.
+/// A debugger that discards Ctrl-C, as gdb does, stops for it, and the job goes on.
 #[test]
 fn a_debugger_sees_a_signal_first_and_may_keep_it() {
     let folder = tempfile::tempdir().unwrap();

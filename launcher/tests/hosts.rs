@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hosts on the command line and in files: what is shown of where ranks would go, what is said of what is wrong, and that a
-//! job whose hosts are all this machine needs nothing else. What each rule means is tested beside it.
+//! Hosts on the command line and in files: the displayed placement, error messages, and a job whose hosts are all
+//! this machine. The rules themselves have unit tests.
 #![allow(clippy::unwrap_used)]
 
 mod common;

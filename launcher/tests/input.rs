@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Standard input reaches rank 0, whole and at its pace, and nobody else.
+//! Standard input reaches rank 0, complete and at its pace, and no other rank.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -16,7 +16,7 @@ fn input_that_cannot_be_read_is_said_and_ends() {
         let line = format!("exec {} -n 2 cat {from}", env!("CARGO_BIN_EXE_rmpiexec"));
         let mut command = Command::new("sh");
         command.args(["-c", &line]);
-        // The command's own standard input is what the line says.
+        // The command's own standard input is set by the shell line.
         let outcome = common::Job::of(command).run().expect(0);
         let expected = format!("cannot read standard input: {words}; rank 0 sees its end");
         assert_eq!(
@@ -112,7 +112,7 @@ fn a_conversation_flows_both_ways() {
     let mut input = running.child.stdin.take().unwrap();
     let mut output = running.child.stdout.take().unwrap();
     input.write_all(b"one\n").unwrap();
-    // The prompt has no end of line and must come all the same: there is only one rank.
+    // The prompt has no newline and must be forwarded nevertheless: there is only one rank.
     let mut prompt = [0; 9];
     std::io::Read::read_exact(&mut output, &mut prompt).unwrap();
     assert_eq!(&prompt, b"got one? ");
@@ -124,7 +124,7 @@ fn a_conversation_flows_both_ways() {
 
 #[test]
 fn in_the_background_the_terminal_is_left_alone() {
-    // `script` gives a terminal; the job runs in the background of an interactive shell there.
+    // `script` provides a terminal; the job runs in the background of an interactive shell there.
     let inner = format!(
         "set -m; {} -n 2 sleep 0.3 & wait $!; echo code $?",
         env!("CARGO_BIN_EXE_rmpiexec")

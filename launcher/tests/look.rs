@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a front over hosts answers to who looks into its job, said by its socket alone. The hosts are all this machine, as in
-//! `over_hosts`; no rank is in MPI. What `rmpi-queues` makes of it is tested with an installation, in stage `debuggers`.
+//! Replies of a front over hosts to queries about its ranks, read from its socket. All hosts are this machine, as in
+//! `over_hosts`; no rank is in MPI. `rmpi-queues` itself is tested with an installation, in stage `debuggers`.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -9,10 +9,10 @@ use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use wireup::look::{LOOK, Shown, address};
+use wireup::look::{LOOK, LookReply, address};
 
-/// Comes to the front of a job.
-fn come(running: &Running) -> UnixStream {
+/// Connects to the front of a job.
+fn connect(running: &Running) -> UnixStream {
     let name = address(running.pid());
     let place = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
     until("the front listens", || {
@@ -20,37 +20,39 @@ fn come(running: &Running) -> UnixStream {
     })
 }
 
-fn hear(stream: &mut UnixStream) -> Shown {
+fn receive(stream: &mut UnixStream) -> LookReply {
     let mut head = [0; 4];
     stream.read_exact(&mut head).unwrap();
-    let mut frame = vec![0; Shown::length(head).unwrap()];
+    let mut frame = vec![0; LookReply::length(head).unwrap()];
     stream.read_exact(&mut frame).unwrap();
-    Shown::decode(&frame).unwrap()
+    LookReply::decode(&frame).unwrap()
 }
 
-/// What is said of the nodes' ranks, by node.
-fn look(stream: &mut UnixStream) -> Vec<Shown> {
+/// Queries the nodes' ranks; returns one reply per node.
+fn query(stream: &mut UnixStream) -> Vec<LookReply> {
     stream.write_all(&[LOOK]).unwrap();
-    let mut told = Vec::new();
+    let mut replies = Vec::new();
     loop {
-        match hear(stream) {
-            Shown::End => break,
-            Shown::Job(_) | Shown::Node { .. } => (),
-            shown => told.push(shown),
+        match receive(stream) {
+            LookReply::End => break,
+            LookReply::Job(_) | LookReply::Node { .. } => (),
+            reply => replies.push(reply),
         }
     }
-    told.sort_by_key(|shown| match shown {
-        Shown::Seen { node, .. } | Shown::Unseen { node, .. } | Shown::Ended(node) => *node,
+    replies.sort_by_key(|reply| match reply {
+        LookReply::Seen { node, .. } | LookReply::Unseen { node, .. } | LookReply::Ended(node) => {
+            *node
+        }
         other => panic!("{other:?}"),
     });
-    told
+    replies
 }
 
-/// A daemon that starts where rmpi-queues is not installed says so, and one where it is tells of its ranks: both are an answer.
-fn is_answer(shown: &Shown) -> bool {
-    match shown {
-        Shown::Seen { bytes, .. } => bytes == b"{\"version\":1,\"ranks\":[]}",
-        Shown::Unseen { why, .. } => why == "rmpi-queues is not installed there",
+/// A daemon may start with or without rmpi-queues installed: both the report and the error are valid replies.
+fn is_answer(reply: &LookReply) -> bool {
+    match reply {
+        LookReply::Seen { bytes, .. } => bytes == b"{\"version\":1,\"ranks\":[]}",
+        LookReply::Unseen { why, .. } => why == "rmpi-queues is not installed there",
         _ => false,
     }
 }
@@ -60,23 +62,26 @@ fn each_host_is_named_with_its_ranks_and_answers_again_and_again() {
     let lab = Lab::new();
     let running = lab.script("a:2,b", "sleep 100").start();
     running.wait_for(3, "sleep");
-    let mut stream = come(&running);
-    assert!(matches!(hear(&mut stream), Shown::Job(_)));
-    let named = [hear(&mut stream), hear(&mut stream)];
-    let node = |node, host: &str, ranks: &[u32]| Shown::Node {
+    let mut stream = connect(&running);
+    assert!(matches!(receive(&mut stream), LookReply::Job(_)));
+    let named = [receive(&mut stream), receive(&mut stream)];
+    let node = |node, host: &str, ranks: &[u32]| LookReply::Node {
         node,
         host: host.to_owned(),
         ranks: ranks.to_vec(),
     };
     assert_eq!(named, [node(0, "a", &[0, 1]), node(1, "b", &[2])]);
     for _ in 0..3 {
-        let told = look(&mut stream);
-        assert!(told.len() == 2 && told.iter().all(is_answer), "{told:?}");
+        let replies = query(&mut stream);
+        assert!(
+            replies.len() == 2 && replies.iter().all(is_answer),
+            "{replies:?}"
+        );
     }
-    // Who comes now is served when the first has gone.
-    let mut next = come(&running);
+    // The next client is served when the first one has disconnected.
+    let mut next = connect(&running);
     drop(stream);
-    assert_eq!(look(&mut next).len(), 2);
+    assert_eq!(query(&mut next).len(), 2);
     running.signal(Signal::SIGTERM);
     running.finish().expect(143);
 }
@@ -88,20 +93,20 @@ fn a_host_whose_ranks_have_ended_is_told_so_and_one_that_stands_still_is_waited_
         .script("a,b,c", "[ $RMPI_RANK = 1 ] || exec sleep 100")
         .start();
     let sleeping = running.wait_for(2, "sleep");
-    let mut stream = come(&running);
+    let mut stream = connect(&running);
     until("the second host is through", || {
-        let told = look(&mut stream);
-        (told[1] == Shown::Ended(1)).then_some(())
+        let replies = query(&mut stream);
+        (replies[1] == LookReply::Ended(1)).then_some(())
     });
     let daemon = common::parent_of(sleeping[1]).unwrap();
     send(daemon, Signal::SIGSTOP);
-    let silent = |told: &[Shown]| {
-        let unseen = |shown: &Shown| matches!(shown, Shown::Unseen { why, .. } if why.starts_with("there was no answer"));
-        told.iter().filter(|shown| unseen(shown)).count()
+    let silent = |replies: &[LookReply]| {
+        let unseen = |reply: &LookReply| matches!(reply, LookReply::Unseen { why, .. } if why.starts_with("there was no answer"));
+        replies.iter().filter(|reply| unseen(reply)).count()
     };
-    assert_eq!(silent(&look(&mut stream)), 1);
+    assert_eq!(silent(&query(&mut stream)), 1);
     // At once now, as a unit test of the front shows.
-    assert_eq!(silent(&look(&mut stream)), 1);
+    assert_eq!(silent(&query(&mut stream)), 1);
     send(daemon, Signal::SIGCONT);
     running.signal(Signal::SIGTERM);
     running.finish().expect(143);
@@ -111,9 +116,9 @@ fn a_host_whose_ranks_have_ended_is_told_so_and_one_that_stands_still_is_waited_
 fn a_visitor_that_hangs_or_talks_nonsense_does_not_keep_a_job_from_ending() {
     let lab = Lab::new();
     let running = lab.script("a,b", "sleep 1").start();
-    let mut nonsense = come(&running);
+    let mut nonsense = connect(&running);
     nonsense.write_all(b"GET / HTTP/1.1").unwrap();
-    let mut hangs = come(&running);
+    let mut hangs = connect(&running);
     hangs.write_all(&[LOOK]).unwrap();
     running.finish().expect(0);
 }

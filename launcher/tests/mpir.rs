@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What gdb sees of the installed `rmpiexec` and of the ranks' library, as people install them: `cargo xtask test
-//! debuggers` installs them and runs this.
+//! What gdb finds in the installed `rmpiexec` and in the ranks' library: `cargo xtask test debuggers` installs them
+//! and runs this.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -20,14 +20,14 @@ fn installed(name: &str) -> PathBuf {
     Path::new(&prefix).join(name)
 }
 
-/// What a command writes on its standard output.
+/// Standard output of a command.
 fn output_of(program: &str, words: &[&OsStr]) -> String {
     let output = Command::new(program).args(words).output().unwrap();
     assert!(output.status.success(), "{program} {words:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The names of MPIR that are defined in a file, by `nm` with these options.
+/// The MPIR symbols that are defined in a file, by `nm` with these options.
 fn names(options: &[&str], file: &Path) -> BTreeSet<String> {
     let mut words: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
     words.extend([OsStr::new("--defined-only"), file.as_os_str()]);
@@ -41,7 +41,7 @@ fn names(options: &[&str], file: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// gdb, told these lines, with these words behind its own.
+/// Output of gdb with these lines as input; `words` follow its own arguments.
 fn gdb(lines: &str, words: &[&OsStr], folder: &Path) -> String {
     let script = folder.join("script.gdb");
     fs::write(&script, format!("{BEGIN}{lines}")).unwrap();
@@ -53,7 +53,7 @@ fn gdb(lines: &str, words: &[&OsStr], folder: &Path) -> String {
     format!("{}\n{}", outcome.out, outcome.err)
 }
 
-/// The same with `rmpiexec` and its words as the program.
+/// The same with `rmpiexec` and its arguments as the program.
 fn gdb_starts(lines: &str, words: &[&str], folder: &Path) -> String {
     let launcher = installed("bin/rmpiexec");
     let mut all = vec![OsStr::new("--args"), launcher.as_os_str()];
@@ -67,16 +67,16 @@ fn expect(text: &str, parts: &[&str]) {
     }
 }
 
-/// The number behind `$1 = ` and the like, and what gdb printed with it.
+/// The number after `$1 = ` and the like, and what gdb printed with it.
 fn printed(text: &str, words: &str) -> usize {
     text.matches(words).count()
 }
 
-/// Signals that hold ranks and let them go are not the user's.
+/// Signals that hold and release ranks do not stop gdb.
 const BEGIN: &str = "set pagination off\nset confirm off\n\
     handle SIGCONT nostop noprint pass\nhandle SIGSTOP nostop noprint nopass\n";
 
-/// What a debugger does that starts a job.
+/// Commands of a debugger that starts a job.
 const LAUNCH: &str = "starti\nset var MPIR_being_debugged = 1\nbreak MPIR_Breakpoint\ncontinue\n";
 
 const STARTER: [&str; 14] = [
@@ -96,7 +96,8 @@ const STARTER: [&str; 14] = [
     "MPIR_server_arguments",
 ];
 
-/// MPIR-002..006, MPIR-008..012, MPIR-014..016; and MPIR-013, which is absent, since who finds it shows no queues.
+/// MPIR-002..006, MPIR-008..012, MPIR-014..016; and MPIR-013, which is absent, since a tool that finds it shows no
+/// queues.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
 fn the_launcher_has_every_symbol_of_a_starter_and_keeps_them_when_it_is_stripped() {
@@ -111,7 +112,8 @@ fn the_launcher_has_every_symbol_of_a_starter_and_keeps_them_when_it_is_stripped
     assert_eq!(names(&["-D"], &stripped), wanted);
 }
 
-/// MPIR-006 and MPIR-007 in a rank, and where its queues are read. What only a starter may have is absent: debuggers would take each rank for one.
+/// MPIR-006 and MPIR-007 in a rank, and the queue library. Symbols of a starter are absent: debuggers would take each
+/// rank for one.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
 fn a_rank_has_the_words_of_a_rank_and_nothing_of_a_starter() {
@@ -128,18 +130,18 @@ fn mpir_001_gdb_knows_the_types_of_the_interface_in_c() {
     let lines = "ptype MPIR_PROCDESC\nwhatis MPIR_proctable\nprint sizeof(MPIR_PROCDESC)\n\
         whatis MPIR_debug_state\nwhatis MPIR_executable_path\nwhatis MPIR_server_arguments\nwhatis MPIR_attach_fifo\n\
         whatis MPIR_debug_abort_string\n";
-    let told = gdb(lines, &[launcher.as_os_str()], folder.path());
+    let output = gdb(lines, &[launcher.as_os_str()], folder.path());
     let row = "type = struct {\n    char *host_name;\n    char *executable_name;\n    int pid;\n}";
-    expect(&told, &[row, "type = MPIR_PROCDESC *", "$1 = 24"]);
+    expect(&output, &[row, "type = MPIR_PROCDESC *", "$1 = 24"]);
     expect(
-        &told,
+        &output,
         &[
             "type = volatile int",
             "type = char [256]",
             "type = char [1024]",
         ],
     );
-    assert!(!told.contains("Dwarf Error"), "{told}");
+    assert!(!output.contains("Dwarf Error"), "{output}");
 }
 
 #[test]
@@ -150,23 +152,24 @@ fn mpir_008_gdb_stops_at_the_breakpoint_and_no_rank_has_run() {
     let lines = "print MPIR_debug_state\nprint *MPIR_proctable@MPIR_proctable_size\n\
         shell echo marks: $(ls marks | wc -l)\ncontinue\n";
     let words = ["-n", "3", "sh", "-c", "touch marks/$RMPI_RANK"];
-    let told = gdb_starts(lines, &words, folder.path());
+    let output = gdb_starts(lines, &words, folder.path());
     expect(
-        &told,
+        &output,
         &["in MPIR_Breakpoint ()", "$1 = 1", "$2 = {{host_name = 0x"],
     );
-    expect(&told, &["marks: 0", "exited normally"]);
-    assert_eq!(printed(&told, "/sh\", pid = "), 3, "{told}");
+    expect(&output, &["marks: 0", "exited normally"]);
+    assert_eq!(printed(&output, "/sh\", pid = "), 3, "{output}");
     assert_eq!(
         fs::read_dir(folder.path().join("marks")).unwrap().count(),
         3
     );
 }
 
-/// What gdb 13 says where a process with several threads ends just as gdb lets it go on: once in ten times on a busy machine.
+/// Message of gdb 13 if a process with several threads ends just as gdb continues it: once in ten times on a busy
+/// machine.
 const LOST_THE_END: &str = "Couldn't get registers: No such process.";
 
-/// The second of four ranks alone is attached to; the others run by themselves. MPIR-009..012.
+/// gdb attaches only to the second of four ranks; the others run freely. MPIR-009..012.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
 fn mpir_012_gdb_attaches_to_one_rank_and_the_others_go_on() {
@@ -178,20 +181,20 @@ fn mpir_012_gdb_attaches_to_one_rank_and_the_others_go_on() {
         print rank\nset var *(int *) &MPIR_debug_gate = 1\nprint *(int *) &MPIR_debug_gate\n\
         shell until [ $(cat others | wc -l) = 3 ]; do sleep 0.02; done; echo all others are there\n\
         detach\ninferior 1\ncontinue\n";
-    let mut told = gdb_starts(lines, &["-n", "4", "./program"], folder.path());
+    let mut output = gdb_starts(lines, &["-n", "4", "./program"], folder.path());
     for _ in 0..5 {
-        if !told.contains(LOST_THE_END) {
+        if !output.contains(LOST_THE_END) {
             break;
         }
         fs::remove_file(folder.path().join("others")).unwrap();
-        told = gdb_starts(lines, &["-n", "4", "./program"], folder.path());
+        output = gdb_starts(lines, &["-n", "4", "./program"], folder.path());
     }
     expect(
-        &told,
+        &output,
         &["$1 = 4", "_start in section .text of /lib", "Breakpoint 2"],
     );
     expect(
-        &told,
+        &output,
         &[
             "$2 = 1",
             "$3 = 1",
@@ -201,8 +204,8 @@ fn mpir_012_gdb_attaches_to_one_rank_and_the_others_go_on() {
     );
 }
 
-/// A program whose ranks say that they are in MPI, all but the second. It waits in line 7 for the first of the others: when it
-/// stops in line 8, gdb stops the launcher too, which must have let all others go by then.
+/// All ranks but the second print that they are in MPI. The second waits in line 7 for the first of these: when it
+/// stops in line 8, gdb stops the launcher too, which must have released all others by then.
 const PROGRAM: &str = "#include <mpi.h>\n#include <stdio.h>\nint main(int argc, char **argv)\n{\n    int rank;\n\
     \x20   MPI_Init(&argc, &argv);\n    MPI_Comm_rank(MPI_COMM_WORLD, &rank); \
     for (int one = rank == 1 ? EOF : 0; one == EOF;) { FILE *file = fopen(\"others\", \"r\"); one = fgetc(file); fclose(file); }\n\
@@ -233,9 +236,9 @@ fn mpir_018_gdb_attaches_to_a_running_job_again_and_again() {
     for _ in 0..2 {
         let lines = "print *MPIR_proctable@MPIR_proctable_size\nprint MPIR_attach_fifo\n\
             set $rank = MPIR_proctable[1].pid\ndetach\neval \"attach %d\", $rank\ninfo inferiors\ndetach\n";
-        let told = gdb(lines, &[OsStr::new("-p"), OsStr::new(&pid)], folder.path());
-        assert_eq!(printed(&told, "/sh\", pid = "), 2, "{told}");
-        expect(&told, &[&format!("= \"/proc/{pid}/fd/"), "dash"]);
+        let output = gdb(lines, &[OsStr::new("-p"), OsStr::new(&pid)], folder.path());
+        assert_eq!(printed(&output, "/sh\", pid = "), 2, "{output}");
+        expect(&output, &[&format!("= \"/proc/{pid}/fd/"), "dash"]);
     }
     fs::write(folder.path().join("end"), "").unwrap();
     running.finish().expect(0);
@@ -253,9 +256,9 @@ fn mpir_019_gdb_stops_when_the_job_fails_and_reads_why() {
         "-c",
         "[ $RMPI_RANK = 1 ] && exit 7; sleep 1000",
     ];
-    let told = gdb_starts(lines, &words, folder.path());
+    let output = gdb_starts(lines, &words, folder.path());
     expect(
-        &told,
+        &output,
         &[
             "$1 = 2",
             "rank 1 on host ",
@@ -265,7 +268,7 @@ fn mpir_019_gdb_stops_when_the_job_fails_and_reads_why() {
     );
 }
 
-/// `rmpiexec --gdb` with these words; gdb reads the lines from its standard input.
+/// `rmpiexec --gdb` with these arguments; gdb reads the lines from its standard input.
 fn with_gdb(lines: &str, words: &[&str], folder: &Path) -> String {
     let input = folder.join("input");
     fs::write(&input, lines).unwrap();
@@ -284,13 +287,13 @@ fn the_launcher_starts_gdb_with_one_rank_and_the_job_goes_on_when_it_is_left() {
     let folder = tempfile::tempdir().unwrap();
     build(PROGRAM, folder.path());
     let lines = "break program.c:8\ncontinue\nprint rank\ndetach\nquit\n";
-    let told = with_gdb(
+    let output = with_gdb(
         lines,
         &["--gdb", "2", "-n", "4", "./program"],
         folder.path(),
     );
     expect(
-        &told,
+        &output,
         &[
             "rank 2 is inferior 1: before the first instruction",
             "$1 = 2",
@@ -307,15 +310,18 @@ fn the_launcher_starts_gdb_with_one_rank_and_the_job_goes_on_when_it_is_left() {
 fn the_launcher_starts_gdb_with_several_ranks_that_run_together() {
     let folder = tempfile::tempdir().unwrap();
     build(PROGRAM, folder.path());
-    // The last line of the program, behind its barrier.
+    // The last line of the program, after its barrier.
     let lines = "break program.c:15\ncontinue\nprint rank * 2 + 1\ninfo inferiors\ndelete\nquit\n";
-    let told = with_gdb(
+    let output = with_gdb(
         lines,
         &["--gdb", "0-1", "-n", "2", "./program"],
         folder.path(),
     );
-    expect(&told, &["rank 0 is inferior 1, rank 1 is inferior 2"]);
-    assert!(told.contains("$1 = 1") || told.contains("$1 = 3"), "{told}");
+    expect(&output, &["rank 0 is inferior 1, rank 1 is inferior 2"]);
+    assert!(
+        output.contains("$1 = 1") || output.contains("$1 = 3"),
+        "{output}"
+    );
 }
 
 /// A gdb that reads the user's keys.
@@ -375,7 +381,7 @@ fn gdb_comes_to_many_ranks_in_a_small_terminal_without_a_key() {
         user.types("show pagination\n");
         user.wait_for(&format!("State of pagination is {paging}."));
         user.types("kill inferiors 1\n");
-        // gdb writes its question letter by letter: what rmpiexec says of rank 0 would come between two of them.
+        // gdb writes its question character by character: rmpiexec's message about rank 0 could come in between.
         user.wait_for("rank 0 on host");
         user.wait_for("when memory ran out)");
         user.types("quit\n");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job of several node daemons, all of them on this machine: what the user sees is one job.
+//! A job of several node daemons, all on this machine: the user sees one job.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::process::Stdio;
 
-/// The ranks are divided among so many daemons.
+/// Divides the ranks among so many daemons.
 fn on_nodes(nodes: u32, mut job: Job) -> Job {
     job.command.env("RMPI_LOCAL_NODES", nodes.to_string());
     job
@@ -41,7 +41,7 @@ fn ranks_know_their_place_in_the_job_and_on_their_node() {
 
 #[test]
 fn output_of_all_nodes_arrives_whole() {
-    // More than every buffer on the way holds together.
+    // More than all buffers on the path hold together.
     let text = "i=0; while [ $i -lt 40 ]; do head -c 262143 /dev/zero | tr '\\0' x; echo; i=$((i + 1)); done";
     let outcome = on_nodes(3, script(3, text)).run().expect(0);
     assert_eq!(outcome.out.len(), 3 * 40 * 262_144);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lines are never torn and never lost; a place to write that is gone ends the job in order.
+//! Lines are never torn and never lost; an output that cannot be written any more ends the job cleanly.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -138,7 +138,7 @@ fn a_reader_that_pauses_loses_nothing() {
 
 #[test]
 fn a_reader_that_never_reads_does_not_hide_a_failure() {
-    // Rank 0 writes more than all buffers hold, nobody reads it, and rank 1 fails.
+    // Rank 0 writes more than all buffers hold, without a reader, and rank 1 fails.
     let text = "if [ $RMPI_RANK = 1 ]; then sleep 0.5; exit 9; fi; yes";
     let mut running = script(2, text).start();
     let mut unread = running.child.stdout.take().unwrap();
@@ -208,7 +208,7 @@ fn a_full_disk_is_noticed_even_when_the_job_has_ended() {
         .says("cannot write standard output: no space left on device");
 }
 
-/// `rmpiexec` with these words, as a line of a shell.
+/// `rmpiexec` with these arguments, as a shell line.
 fn line(words: &str) -> common::Job {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{} {words}", env!("CARGO_BIN_EXE_rmpiexec"))]);
@@ -327,13 +327,13 @@ fn a_folder_for_files_that_cannot_be_made_stops_the_job_before_its_start() {
     assert!(!mark.exists());
 }
 
-/// More than every buffer on the way holds together: pipes, the window between daemon and front, the reader's pipe.
+/// More than all buffers on the path hold together: pipes, the window between daemon and front, the reader's pipe.
 #[test]
 fn output_beyond_every_buffer_of_every_rank_arrives() {
     much_output(24 << 20);
 }
 
-/// The same with a gibibyte from each rank; for the stage of deaths in its long form.
+/// The same with a gibibyte from each rank; run in the long form of stage `deaths`.
 #[test]
 #[ignore = "takes a minute"]
 fn a_gibibyte_of_output_from_every_rank_arrives() {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs over several hosts, all of them this machine: the remote shell is a script that starts what it is told in an environment that
-//! is nearly empty, as `sshd` does. What real hosts add (networks, power, other process numbers) is tested in stage `hosts`.
+//! Jobs over several hosts, all of them this machine: the remote shell is a script that runs the command in a nearly
+//! empty environment, as `sshd` does. Real hosts (networks, power loss, other pids) are tested in stage `hosts`.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 use common::lab::Lab;
 use common::{Job, Running, parent_of, rmpiexec, send, until};
-use launcher::Cpus;
+use launcher::CpuList;
 use nix::sys::signal::Signal;
 use std::fs;
 use std::process::Stdio;
@@ -18,7 +18,7 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// The processes of a job of this name, as the kernel shows it.
+/// The processes of a job with this name in the kernel.
 fn named(running: &Running, name: &str, count: usize) -> Vec<u32> {
     until("the processes are there", || {
         let is_called = |pid: &u32| {
@@ -314,7 +314,7 @@ fn a_report_tells_what_each_host_has_said_of_itself() {
 fn hosts_that_are_one_machine_share_out_its_cores() {
     let lab = Lab::new();
     let mask = "grep Cpus_allowed_list /proc/self/status";
-    let cpus = Cpus::allowed().count();
+    let cpus = CpuList::allowed().count();
     if cpus < 2 {
         return;
     }

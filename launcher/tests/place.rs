@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which CPUs ranks get, and how that is shown. What each policy means is tested beside it, on machines of text.
+//! CPU affinity of ranks, and its display. The policies have unit tests with simulated machines.
 #![allow(clippy::unwrap_used)]
 
 mod common;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs of MPICH's kind, which find each other through PMI-1: the programs here say its words themselves.
+//! Programs that use MPICH's process management, which exchange addresses through PMI-1: the programs here send its
+//! messages themselves.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 use common::lab::Lab;
 use common::{Job, rmpiexec};
 
-/// A program that says lines to the daemon, and what it is answered. `ask` waits for an answer.
+/// A program that sends lines to the daemon and reads replies. `ask` waits for a reply.
 const CLIENT: &str = r#"
 import os, sys
 fd, rank, size = (int(os.environ[name]) for name in ("PMI_FD", "PMI_RANK", "PMI_SIZE"))
@@ -25,7 +26,7 @@ def ask(line):
     return hear()
 "#;
 
-/// Each rank puts something, and reads what all have put; twice.
+/// Each rank puts a pair, and gets those of all ranks; twice.
 const EXCHANGE: &str = r#"
 assert ask("cmd=init pmi_version=1 pmi_subversion=1").startswith("cmd=response_to_init rc=0")
 for round in range(2):
@@ -95,7 +96,7 @@ fn what_another_launcher_has_said_is_not_passed_on() {
 
 #[test]
 fn an_abort_and_an_end_without_finalize_end_the_job() {
-    // It does not wait for an end that somebody else makes.
+    // It does not wait for the launcher to end it.
     let leaves = "if rank == 1:\n    say('cmd=abort exitcode=9')\n    sys.exit(9)\nhear()";
     for abort in ["if rank == 1: say('cmd=abort exitcode=9')\nhear()", leaves] {
         let outcome = job("3", abort).run().expect(9);
@@ -145,7 +146,7 @@ import random
 if rank == 0:
     for line in ["cmd=", "=", "cmd=get", "cmd=put key=a", "cmd=barrier", "x" * 3000, "cmd=get key=" + "k" * 5000, "mcmd=spawn", "endcmd"]:
         say(line)
-    # Answers that nobody reads: the daemon stops to hear, and goes on when they are read.
+    # Replies that are not read: the daemon stops reading requests, and continues when they are read.
     os.set_blocking(fd, False)
     sent = 0
     try:

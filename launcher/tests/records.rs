@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that tell where they are found on a network, and ask where others are. The rank is this very test program,
-//! started again with the name of a role.
+//! Ranks that publish their network record, and request those of others. The ranks are this test program, started
+//! again with the name of a role.
 #![allow(clippy::unwrap_used)]
 
 mod common;
-use common::role::{ROLE, count, ranks, tell, wrapped};
+use common::role::{ROLE, count, ranks, send_to_daemon, wrapped};
 use nix::sys::socket::{MsgFlags, send};
 use wireup::{BOOT_VARIABLE, Boot, MAX_DATAGRAM_BYTES, MAX_RECORD_BYTES, Record, ToDaemon, ToRank};
 
-/// What a rank says and does in its role.
+/// The rank's part in its role.
 #[test]
 #[ignore = "a rank, started by the other tests through rmpiexec"]
 fn rank_program() {
@@ -26,7 +26,7 @@ fn rank_program() {
         pid,
         publishes,
     };
-    tell(boot.control_fd, &hello);
+    send_to_daemon(boot.control_fd, &hello);
     match role.as_str() {
         "key" => {
             let stream = boot.stream_key.map(|key| key.0);
@@ -40,11 +40,11 @@ fn rank_program() {
         "quiet" => leave_together(&boot),
         "remark" => {
             let words = format!("tcp carries\nwhat rank {rank} says\x1b[2J");
-            tell(boot.control_fd, &ToDaemon::Remark { rank, words });
+            send_to_daemon(boot.control_fd, &ToDaemon::Remark { rank, words });
         }
         _ => miss(&role, &boot),
     }
-    tell(boot.control_fd, &ToDaemon::Finalized { rank });
+    send_to_daemon(boot.control_fd, &ToDaemon::Finalized { rank });
 }
 
 #[test]
@@ -53,16 +53,16 @@ fn what_all_ranks_remark_is_said_once_of_the_job_and_on_one_line() {
         let mut job = ranks(6, "remark");
         job.command.env("RMPI_LOCAL_NODES", nodes);
         let outcome = job.run().expect(0);
-        let said = outcome
+        let notices = outcome
             .err
             .lines()
             .filter(|line| line.contains("tcp carries"));
-        let said: Vec<&str> = said.collect();
-        assert_eq!(said.len(), 1, "{}", outcome.err);
-        assert!(said[0].starts_with("rmpiexec: tcp carries what rank "));
+        let notices: Vec<&str> = notices.collect();
+        assert_eq!(notices.len(), 1, "{}", outcome.err);
+        assert!(notices[0].starts_with("rmpiexec: tcp carries what rank "));
         assert!(
-            said[0].ends_with(" says [2J (said once of a job)"),
-            "{said:?}"
+            notices[0].ends_with(" says [2J (said once of a job)"),
+            "{notices:?}"
         );
     }
 }
@@ -70,16 +70,16 @@ fn what_all_ranks_remark_is_said_once_of_the_job_and_on_one_line() {
 fn publish(boot: &Boot, bytes: &[u8]) {
     let record = Record::new(bytes).unwrap();
     let rank = boot.rank;
-    tell(boot.control_fd, &ToDaemon::Publish { rank, record });
+    send_to_daemon(boot.control_fd, &ToDaemon::Publish { rank, record });
 }
 
-fn ask(boot: &Boot, of: u32) {
+fn request_record(boot: &Boot, of: u32) {
     let rank = boot.rank;
-    tell(boot.control_fd, &ToDaemon::LookUp { rank, of });
+    send_to_daemon(boot.control_fd, &ToDaemon::LookUp { rank, of });
 }
 
-/// The next answer: the rank that was asked for and its record, or why there is none.
-fn hear(boot: &Boot) -> (u32, Result<Vec<u8>, String>) {
+/// The next reply: the rank that was requested and its record, or why there is none.
+fn receive_reply(boot: &Boot) -> (u32, Result<Vec<u8>, String>) {
     let mut bytes = [0; MAX_DATAGRAM_BYTES];
     let length = nix::sys::socket::recv(boot.control_fd, &mut bytes, MsgFlags::empty()).unwrap();
     match ToRank::decode(&bytes[..length]) {
@@ -89,94 +89,94 @@ fn hear(boot: &Boot) -> (u32, Result<Vec<u8>, String>) {
     }
 }
 
-/// Everybody publishes, and asks for everybody.
+/// All ranks publish, and request the records of all.
 fn know_all(boot: &Boot) {
     let round = std::env::var("RMPI_TEST_ROUND").map_or(0, |round| round.parse().unwrap());
     let record = |rank: u32| [rank.to_le_bytes(), u32::to_le_bytes(round)].concat();
-    // Half of them ask before they have published.
+    // Half of them send requests before they have published.
     let early = boot.rank.is_multiple_of(2);
     if !early {
         publish(boot, &record(boot.rank));
     }
     for rank in 0..boot.size {
-        ask(boot, rank);
+        request_record(boot, rank);
     }
     if early {
         publish(boot, &record(boot.rank));
     }
-    let mut heard: Vec<_> = (0..boot.size).map(|_| hear(boot)).collect();
+    let mut heard: Vec<_> = (0..boot.size).map(|_| receive_reply(boot)).collect();
     heard.sort();
     let expected: Vec<_> = (0..boot.size)
         .map(|rank| (rank, Ok(record(rank))))
         .collect();
     assert_eq!(heard, expected);
     println!("\nknows all");
-    // As MPI_Finalize does: who is through takes its record along, and a slower rank may still want it.
+    // As MPI_Finalize does: a rank that finalizes withdraws its record, and a slower rank may still need it.
     wait_until_all_are_quiet(boot);
 }
 
-/// Rank 1 publishes only after rank 0 was answered about rank 2, for which it asked later.
+/// Rank 1 publishes only after rank 0 got a reply about rank 2, which it requested later.
 fn publish_late(boot: &Boot) {
     match boot.rank {
         0 => {
-            ask(boot, 1);
-            ask(boot, 2);
-            assert_eq!(hear(boot), (2, Ok(vec![2])));
+            request_record(boot, 1);
+            request_record(boot, 2);
+            assert_eq!(receive_reply(boot), (2, Ok(vec![2])));
             publish(boot, &[0]);
-            assert_eq!(hear(boot), (1, Ok(vec![1])));
+            assert_eq!(receive_reply(boot), (1, Ok(vec![1])));
             println!("\nin order");
         }
         1 => {
-            ask(boot, 0);
-            assert_eq!(hear(boot), (0, Ok(vec![0])));
+            request_record(boot, 0);
+            assert_eq!(receive_reply(boot), (0, Ok(vec![0])));
             publish(boot, &[1]);
         }
         _ => publish(boot, &[2]),
     }
 }
 
-/// Rank 0 asks for rank 1 again when that has ended.
+/// Rank 0 requests the record of rank 1 again when that has ended.
 fn outlive(boot: &Boot) {
     if boot.rank == 1 {
         publish(boot, &std::process::id().to_le_bytes());
-        // Another node may hear of it only now.
-        ask(boot, 0);
-        assert_eq!(hear(boot), (0, Ok(vec![0])));
+        // Another node may receive the request only now.
+        request_record(boot, 0);
+        assert_eq!(receive_reply(boot), (0, Ok(vec![0])));
         return;
     }
-    ask(boot, 1);
-    let first = hear(boot);
+    request_record(boot, 1);
+    let first = receive_reply(boot);
     publish(boot, &[0]);
     let pid = u32::from_le_bytes(first.1.clone().unwrap().try_into().unwrap());
     let process = format!("/proc/{pid}");
     common::until("rank 1 ends", || {
         (!std::path::Path::new(&process).exists()).then_some(())
     });
-    ask(boot, 1);
-    assert_eq!(hear(boot), first);
+    request_record(boot, 1);
+    assert_eq!(receive_reply(boot), first);
     println!("\nthe record stays");
 }
 
-/// Rank 1 asks for rank 0, which never publishes.
+/// Rank 1 requests the record of rank 0, which never publishes.
 fn miss(role: &str, boot: &Boot) {
     if boot.rank == 1 {
-        ask(boot, 0);
-        let (rank, answer) = hear(boot);
+        request_record(boot, 0);
+        let (rank, answer) = receive_reply(boot);
         println!("\nabout rank {rank}: {}", answer.unwrap_err());
         publish(boot, &[1]);
     }
     if role == "silent" && boot.rank == 0 {
-        // Not through before rank 1 has its answer.
-        ask(boot, 1);
-        assert!(hear(boot).1.is_ok());
+        // Does not finalize before rank 1 has its reply.
+        request_record(boot, 1);
+        assert!(receive_reply(boot).1.is_ok());
     }
 }
 
-/// Asks for ranks that are not there, and publishes what is no record.
+/// Requests records of ranks that do not exist, and publishes an invalid record.
 fn ask_wrongly(boot: &Boot) {
     for rank in [boot.size, u32::MAX] {
-        ask(boot, rank);
-        let (about, why) = hear(boot);
+        request_record(boot, rank);
+        let (about, why) = receive_reply(boot);
         assert_eq!(about, rank);
         println!("\n{}", why.unwrap_err());
     }
@@ -188,12 +188,12 @@ fn ask_wrongly(boot: &Boot) {
         send(boot.control_fd, &bytes, MsgFlags::empty()).unwrap();
     }
     publish(boot, &[1]);
-    ask(boot, rank);
-    assert_eq!(hear(boot), (rank, Ok(vec![1])));
+    request_record(boot, rank);
+    assert_eq!(receive_reply(boot), (rank, Ok(vec![1])));
 }
 
 fn wait_until_all_are_quiet(boot: &Boot) {
-    tell(boot.control_fd, &ToDaemon::Quiet { rank: boot.rank });
+    send_to_daemon(boot.control_fd, &ToDaemon::Quiet { rank: boot.rank });
     hear_all_quiet(boot);
 }
 
@@ -203,45 +203,45 @@ fn hear_all_quiet(boot: &Boot) {
     assert_eq!(ToRank::decode(&bytes[..length]), Ok(ToRank::AllQuiet));
 }
 
-/// Says that it is quiet, and hears that all are; rank 0 says it when the others wait, if they do.
+/// Reports that it is quiet, and waits until all are; rank 0 reports last, as far as that can be arranged.
 fn leave_together(boot: &Boot) {
     let file = std::env::var("RMPI_TEST_FILE").unwrap();
     let folder = std::path::Path::new(&file);
     if boot.rank == 0 {
         common::until("the others are quiet", || {
-            let said = std::fs::read_dir(folder).unwrap().count();
-            (said + 1 == boot.size as usize).then_some(())
+            let notices = std::fs::read_dir(folder).unwrap().count();
+            (notices + 1 == boot.size as usize).then_some(())
         });
         std::fs::write(folder.join("last"), "").unwrap();
     }
-    tell(boot.control_fd, &ToDaemon::Quiet { rank: boot.rank });
+    send_to_daemon(boot.control_fd, &ToDaemon::Quiet { rank: boot.rank });
     std::fs::write(folder.join(boot.rank.to_string()), "").unwrap();
     hear_all_quiet(boot);
     assert!(folder.join("last").exists(), "rank 0 has not said it yet");
 }
 
-/// Rank 0 asks very often for a rank that is not there and reads no answer; then for rank 1, which publishes when nothing
-/// fits into the socket of rank 0 any more.
+/// Rank 0 sends many requests for a rank that does not exist and reads no reply; then one for rank 1, which publishes
+/// when the socket of rank 0 is full.
 fn ask_without_listening(boot: &Boot) {
     let file = std::env::var("RMPI_TEST_FILE").unwrap();
     if boot.rank == 1 {
-        ask(boot, 0);
-        assert_eq!(hear(boot), (0, Ok(vec![0])));
+        request_record(boot, 0);
+        assert_eq!(receive_reply(boot), (0, Ok(vec![0])));
         publish(boot, &[1]);
-        ask(boot, 1);
-        assert_eq!(hear(boot), (1, Ok(vec![1])));
+        request_record(boot, 1);
+        assert_eq!(receive_reply(boot), (1, Ok(vec![1])));
         return std::fs::write(&file, "").unwrap();
     }
     for _ in 0..20_000 {
-        ask(boot, boot.size);
+        request_record(boot, boot.size);
     }
-    ask(boot, 1);
+    request_record(boot, 1);
     publish(boot, &[0]);
     common::until("rank 1 has published", || {
         std::path::Path::new(&file).exists().then_some(())
     });
     loop {
-        match hear(boot) {
+        match receive_reply(boot) {
             (1, Ok(record)) => return assert_eq!(record, [1]),
             (rank, Err(_)) => assert_eq!(rank, boot.size),
             other => panic!("{other:?}"),
@@ -249,7 +249,7 @@ fn ask_without_listening(boot: &Boot) {
     }
 }
 
-/// With one daemon, and with several: answers are the same.
+/// With one daemon, and with several: the replies are the same.
 fn on_nodes(test: impl Fn(u32)) {
     [1, 2, 3].into_iter().for_each(test);
 }

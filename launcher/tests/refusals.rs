@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is wrong before anything is started is said in words: what was given, what was expected, what to do.
+//! Errors that are found before anything is started: the message has the given text, the expected one, and a remedy.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -68,7 +68,7 @@ fn a_folder_that_cannot_be_entered_is_refused() {
     std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
     let words = ["-wdir", closed.to_str().unwrap(), "-n", "1", "true"];
     if nix::unistd::geteuid().is_root() {
-        // Root enters everywhere; the same job as another user does not.
+        // Root may enter any folder, so the job runs as another user.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open).unwrap();
         let copy = folder.path().join("rmpiexec");
@@ -128,7 +128,7 @@ fn too_small_a_limit_of_open_files_is_said_with_both_numbers() {
     );
 }
 
-/// `rmpiexec` with these words, as the last command of a line of a shell.
+/// `rmpiexec` with these arguments, as the last command of a shell line.
 fn after(line: &str, words: &str) -> common::Job {
     let line = format!("{line}; exec {} {words}", env!("CARGO_BIN_EXE_rmpiexec"));
     let mut command = Command::new("sh");
@@ -173,7 +173,7 @@ fn too_small_a_limit_of_processes_ends_the_job_in_order() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
-    // Another user's limit: root has none.
+    // The limit of another user: root has none.
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(
         folder.path(),

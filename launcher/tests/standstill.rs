@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When the installed `rmpiexec` says that a job stands still, and when not: `cargo xtask test debuggers` installs it and
+//! When the installed `rmpiexec` reports a standstill, and when not: `cargo xtask test debuggers` installs it and
 //! runs this.
 #![allow(clippy::unwrap_used)]
 
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
 
 const NOTICE: &str = "no rank has made progress for 1 s";
 
-/// The time of a job in which nothing may be said: several times that after which it would be.
+/// Duration of a job without a report: several times the threshold.
 const WHILE: Duration = Duration::from_millis(3500);
 
 fn installed(name: &str) -> PathBuf {
@@ -119,7 +119,7 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// `ranks` ranks that do this, and are told after a second. Nobody waits for them for ever.
+/// `ranks` ranks that run this, with a threshold of one second, and a timeout.
 fn job(folder: &Path, ranks: u32, what: &str) -> Job {
     let mut command = Command::new(installed("bin/rmpiexec"));
     command.args(["--timeout", "60"]);
@@ -138,7 +138,7 @@ fn notices(outcome: &Outcome) -> usize {
     outcome.err.matches("no rank has made progress").count()
 }
 
-/// All jobs stand still, and each is told once.
+/// Each job stands still, and this is reported once.
 fn stand_still(jobs: Vec<Job>) {
     let mut running: Vec<Running> = jobs.into_iter().map(Job::start).collect();
     for job in &mut running {
@@ -160,13 +160,13 @@ fn ranks_that_wait_for_each_other_are_told_once_with_the_command_that_shows_why(
     running.wait_for_words(&show);
     let path = installed("bin/rmpi-queues");
     running.wait_for_words(&format!("{} {}\n", path.display(), running.pid()));
-    let shown = Command::new(path).arg(running.pid().to_string()).output();
-    let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
-    assert!(shown.contains("from rank 1, tag 0"), "{shown}");
+    let output = Command::new(path).arg(running.pid().to_string()).output();
+    let output = String::from_utf8(output.unwrap().stdout).unwrap();
+    assert!(output.contains("from rank 1, tag 0"), "{output}");
     end(running);
 }
 
-/// The hosts are all this machine; the command that is named shows the ranks of both.
+/// All hosts are this machine; the command in the report shows the ranks of both.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
 fn ranks_of_several_hosts_that_wait_for_each_other_are_told_once() {
@@ -182,10 +182,10 @@ fn ranks_of_several_hosts_that_wait_for_each_other_are_told_once() {
     running.wait_for_words(&format!("{NOTICE}; to see who waits for what: "));
     let path = installed("bin/rmpi-queues");
     running.wait_for_words(&format!("{} {}\n", path.display(), running.pid()));
-    let shown = Command::new(path).arg(running.pid().to_string()).output();
-    let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
-    let told = "deadlock: none of the 4 ranks can ever go on";
-    assert!(shown.starts_with(told), "{shown}");
+    let output = Command::new(path).arg(running.pid().to_string()).output();
+    let output = String::from_utf8(output.unwrap().stdout).unwrap();
+    let expected = "deadlock: none of the 4 ranks can ever go on";
+    assert!(output.starts_with(expected), "{output}");
     std::thread::sleep(WHILE);
     let outcome = end(running);
     assert_eq!(notices(&outcome), 0, "again: {}", outcome.err);
@@ -235,7 +235,7 @@ fn stopped_ranks_and_those_in_a_debugger_are_no_news() {
     let running = job(folder.path(), 2, "stops").start();
     std::thread::sleep(WHILE);
     for pid in running.wait_for(2, "./program") {
-        // The second may have ended by then.
+        // The second one may have ended by then.
         let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGCONT);
     }
     assert_eq!(notices(&running.finish().expect(0)), 0);
@@ -270,7 +270,8 @@ fn stopped_ranks_and_those_in_a_debugger_are_no_news() {
     until("gdb has the rank", traced);
     std::thread::sleep(WHILE);
     fs::write(mark, "").unwrap();
-    // It has waited for long: as soon as gdb is away it is said. The stop that gdb asked for may come after it has left.
+    // It has waited for long: the report comes as soon as gdb has detached. The stop that gdb requested may come
+    // after that.
     gdb.wait().unwrap();
     let stopped = Pid::from_raw(ranks[0].cast_signed());
     until("the rank goes on", || {

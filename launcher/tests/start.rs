@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is started, with which environment, folder and CPUs.
+//! How ranks are started: environment, working directory and CPUs.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -44,7 +44,7 @@ fn several_programs_share_one_world_and_have_their_own_variables() {
     assert_eq!(outcome.sorted(), ["0/3 a 1", "1/3 a 2", "2/3 a 2"]);
 }
 
-/// The daemon is told more of such a job than a socket holds.
+/// The job sent to the daemon is larger than a socket buffer.
 #[test]
 fn programs_with_a_mebibyte_of_environment_each_get_all_of_it() {
     let print = "echo ${#BIG1} ${#BIG9} $(echo \"$BIG5\" | cut -c 99990-)";
@@ -134,7 +134,7 @@ fn a_program_for_another_machine_is_not_given_to_a_shell() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("prog");
     let mut bytes = std::fs::read("/bin/true").unwrap();
-    // The machine's number in an ELF file: none has this one.
+    // The machine field of an ELF header; no machine has this number.
     bytes[18..20].copy_from_slice(&[0xfe, 0xfe]);
     std::fs::write(&program, bytes).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -163,7 +163,7 @@ fn the_library_folder_of_the_installation_comes_first() {
     std::fs::create_dir(&lib).unwrap();
     std::fs::write(lib.join("libmpi_abi.so.1"), "").unwrap();
     std::fs::copy(env!("CARGO_BIN_EXE_rmpiexec"), bin.join("rmpiexec")).unwrap();
-    // The name that users type is a link: what counts is where the program really is.
+    // The name that users type is a symbolic link: the target's location counts.
     let link = prefix.path().join("mpirun");
     std::os::unix::fs::symlink(bin.join("rmpiexec"), &link).unwrap();
     let mut command = Command::new(&link);
@@ -210,12 +210,12 @@ fn only_the_ranks_own_descriptors_are_inherited() {
         .split_whitespace()
         .map(|word| word.parse().unwrap())
         .collect();
-    // Descriptors that the test's own parents left open are inherited like by any other program.
+    // Descriptors that the test's own parents left open are inherited, as by any program.
     numbers.retain(|number| {
         std::fs::metadata(format!("/proc/self/fd/{number}")).is_err() || *number < 3
     });
     assert!(numbers.starts_with(&[0, 1, 2]), "{numbers:?}");
-    // The segment, the control socket and the socket of PMI; and the folder that `ls` reads.
+    // The segment, the control socket and the PMI socket; and the folder that `ls` reads.
     assert!(
         (100..103).all(|number| numbers.contains(&number)),
         "{numbers:?}"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the installed `rmpiexec --stats` tells of jobs that end well and of others: `cargo xtask test debuggers` installs it and
-//! runs this.
+//! Reports of the installed `rmpiexec --stats` for jobs that end normally or not: `cargo xtask test debuggers`
+//! installs it and runs this.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -69,7 +69,7 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// `rmpiexec` with these words, run there.
+/// `rmpiexec` with these arguments, run there.
 fn job(folder: &tempfile::TempDir, words: &[&str]) -> Outcome {
     let mut command = Command::new(installed("bin/rmpiexec"));
     command.args(words).current_dir(folder);
@@ -77,7 +77,7 @@ fn job(folder: &tempfile::TempDir, words: &[&str]) -> Outcome {
     Job::of(command).run()
 }
 
-/// The numbers that stand in all lines of JSON behind this name.
+/// The numbers after this name in all lines of JSON.
 fn numbers(text: &str, name: &str) -> Vec<f64> {
     let key = format!("\"{name}\": ");
     let value = |rest: &str| {
@@ -111,23 +111,23 @@ fn a_job_is_told_as_json() {
     let folder = folder();
     let words = ["--stats=all.json", "-n", "3", "./program", "good"];
     job(&folder, &words).expect(0);
-    let told = fs::read_to_string(folder.path().join("all.json")).unwrap();
+    let report = fs::read_to_string(folder.path().join("all.json")).unwrap();
     let mut read = Command::new("python3");
     read.args(["-m", "json.tool", "all.json"]);
     assert!(read.current_dir(&folder).status().unwrap().success());
-    let ends = told.matches("\"ended\": \"MPI_Finalize\"").count();
-    assert_eq!(ends, 3, "{told}");
-    let sum = |name| numbers(&told, name).iter().sum::<f64>();
+    let ends = report.matches("\"ended\": \"MPI_Finalize\"").count();
+    assert_eq!(ends, 3, "{report}");
+    let sum = |name| numbers(&report, name).iter().sum::<f64>();
     let large = 3.0 * f64::from(1 << 20);
-    assert!(sum("rendezvous_send_bytes") >= large, "{told}");
+    assert!(sum("rendezvous_send_bytes") >= large, "{report}");
     assert_eq!(sum("collective_barrier_calls"), 3.0);
     let bytes = (1 << 20) + 10 * 1000;
     let rows = format!("[0, {bytes}, 0],\n      [0, 0, {bytes}],\n      [{bytes}, 0, 0]");
-    assert!(told.contains(&rows), "{told}");
-    assert!(told.contains("[0, 11, 0],"), "{told}");
-    let times = numbers(&told, "cpu_seconds");
+    assert!(report.contains(&rows), "{report}");
+    assert!(report.contains("[0, 11, 0],"), "{report}");
+    let times = numbers(&report, "cpu_seconds");
     let is_one = |seconds: &f64| (0.0..60.0).contains(seconds);
-    assert!(times.iter().all(is_one), "{told}");
+    assert!(times.iter().all(is_one), "{report}");
 }
 
 #[test]
@@ -139,12 +139,15 @@ fn what_was_done_until_a_job_failed_is_told() {
         &["--stats=all.json", "-n", "4", "./program", "ends early"],
     );
     assert!([Some(3), Some(139)].contains(&done.code), "{}", done.err);
-    let told = fs::read_to_string(folder.path().join("all.json")).unwrap();
+    let report = fs::read_to_string(folder.path().join("all.json")).unwrap();
     assert!(
-        told.contains("4 ranks ended without MPI_Finalize (0, 1, 2, 3): "),
-        "{told}"
+        report.contains("4 ranks ended without MPI_Finalize (0, 1, 2, 3): "),
+        "{report}"
     );
-    assert!(numbers(&told, "rendezvous_send_bytes").len() == 4, "{told}");
+    assert!(
+        numbers(&report, "rendezvous_send_bytes").len() == 4,
+        "{report}"
+    );
     let done = job(&folder, &["--stats", "-n", "3", "./program", "is killed"]).expect(137);
     done.says("1 rank has told nothing (1): killed with SIGKILL");
     let done = job(&folder, &["--stats", "-n", "2", "./program", "errs"]);
@@ -208,7 +211,7 @@ fn sessions_that_are_finalized_are_a_good_end() {
         let mut compile = Command::new(installed("bin/rmpicc"));
         compile.args(["-w", "-o", "session", "session.c"]);
         assert!(compile.current_dir(&folder).status().unwrap().success());
-        // One rank: with more, who leaves has the others ended, perhaps before they have begun.
+        // One rank: with more, the first that leaves has the others ended, perhaps before they have started.
         let done = job(&folder, &["--stats", "-n", "1", "./session"]);
         assert!(done.err.contains("statistics of 1 rank: "), "{}", done.err);
         assert_eq!(
@@ -262,7 +265,7 @@ fn a_tool_of_the_user_sees_what_it_sees_without() {
 #[ignore = "needs an installed rmpi"]
 fn a_file_that_cannot_be_written_is_told_before_anything_is_started() {
     let folder = folder();
-    for (option, told) in [
+    for (option, report) in [
         (
             "--stats=no/such.json",
             "--stats=no/such.json: cannot write it: no such file or directory",
@@ -275,7 +278,7 @@ fn a_file_that_cannot_be_written_is_told_before_anything_is_started() {
     ] {
         let done = job(&folder, &[option, "-n", "1", "touch", "started"])
             .expect(1)
-            .says(told);
+            .says(report);
         assert!(!folder.path().join("started").exists(), "{}", done.err);
     }
     let done = job(
@@ -287,11 +290,11 @@ fn a_file_that_cannot_be_written_is_told_before_anything_is_started() {
 }
 
 /// The row of a function in the table of calls.
-fn row<'a>(told: &'a str, function: &str) -> Vec<&'a str> {
-    let rows = told.lines().map(|line| line.split_whitespace().collect());
+fn row<'a>(report: &'a str, function: &str) -> Vec<&'a str> {
+    let rows = report.lines().map(|line| line.split_whitespace().collect());
     let mut rows = rows.filter(|row: &Vec<&str>| row.first() == Some(&function));
     rows.next()
-        .unwrap_or_else(|| panic!("{function} is not told:\n{told}"))
+        .unwrap_or_else(|| panic!("{function} is not told:\n{report}"))
 }
 
 #[test]
@@ -304,7 +307,7 @@ fn calls_are_timed() {
         "{}",
         done.err
     );
-    // The numbers of calls are the program's own; what its calls come to inside is not counted.
+    // Only calls made by the program count, not those made inside the library.
     for (function, calls) in [
         ("MPI_Sendrecv", "33"),
         ("MPI_Barrier", "3"),
@@ -316,12 +319,12 @@ fn calls_are_timed() {
     let words: Vec<&str> = words.split(' ').collect();
     let done = job(&folder, &words).expect(0);
     assert!(!done.err.contains("statistics of"), "a file was given");
-    let told = fs::read_to_string(folder.path().join("all.json")).unwrap();
+    let report = fs::read_to_string(folder.path().join("all.json")).unwrap();
     let each = "\"MPI_Sendrecv\": {\"calls\": 11, \"seconds\": ";
-    assert_eq!(told.matches(each).count(), 3, "{told}");
-    let (runs, in_mpi) = (numbers(&told, "seconds"), numbers(&told, "mpi_seconds"));
+    assert_eq!(report.matches(each).count(), 3, "{report}");
+    let (runs, in_mpi) = (numbers(&report, "seconds"), numbers(&report, "mpi_seconds"));
     let is_part = |seconds: &f64| *seconds > 0.0 && *seconds <= runs[0];
-    assert!(in_mpi.len() == 3 && in_mpi.iter().all(is_part), "{told}");
+    assert!(in_mpi.len() == 3 && in_mpi.iter().all(is_part), "{report}");
     let picture = fs::read_to_string(folder.path().join("plot.svg")).unwrap();
     assert!(
         picture.contains("<title>MPI_Sendrecv: 33 calls, "),
@@ -344,17 +347,17 @@ fn a_program_says_which_of_its_calls_are_timed() {
     assert!(compile.current_dir(&folder).status().unwrap().success());
     let words = "--stats-calls --stats=all.json -n 2 ./part";
     job(&folder, &words.split(' ').collect::<Vec<_>>()).expect(0);
-    let told = fs::read_to_string(folder.path().join("all.json")).unwrap();
+    let report = fs::read_to_string(folder.path().join("all.json")).unwrap();
     let each = "\"MPI_Barrier\": {\"calls\": 7, ";
-    assert_eq!(told.matches(each).count(), 2, "{told}");
-    assert!(!told.contains("\"MPI_Finalize\": {"), "{told}");
+    assert_eq!(report.matches(each).count(), 2, "{report}");
+    assert!(!report.contains("\"MPI_Finalize\": {"), "{report}");
     let ends = "\"ended\": \"MPI_Finalize\"";
-    assert_eq!(told.matches(ends).count(), 2, "{told}");
-    let timed = numbers(&told, "timed_seconds");
-    let runs = numbers(&told, "seconds");
+    assert_eq!(report.matches(ends).count(), 2, "{report}");
+    let timed = numbers(&report, "timed_seconds");
+    let runs = numbers(&report, "seconds");
     assert!(
         timed.iter().all(|it| *it >= 0.1 && *it < runs[0] - 0.19),
-        "{told}"
+        "{report}"
     );
     let done = job(&folder, &["--stats-calls", "-n", "2", "./part"]).expect(0);
     let done = done.says(" of the run, MPI_Pcontrol), by function:");
@@ -376,15 +379,15 @@ fn what_a_program_has_written_so_far_outlives_a_kill() {
     assert!(compile.current_dir(&folder).status().unwrap().success());
     let words = "--stats-calls --stats=all.json -n 3 ./killed";
     job(&folder, &words.split(' ').collect::<Vec<_>>()).expect(137);
-    let told = fs::read_to_string(folder.path().join("all.json")).unwrap();
+    let report = fs::read_to_string(folder.path().join("all.json")).unwrap();
     assert!(
-        told.contains("1 rank ended without another word (1): what was counted until the last MPI_Pcontrol(2) is shown"),
-        "{told}"
+        report.contains("1 rank ended without another word (1): what was counted until the last MPI_Pcontrol(2) is shown"),
+        "{report}"
     );
-    assert_eq!(told.matches("\"ended\": null").count(), 1, "{told}");
+    assert_eq!(report.matches("\"ended\": null").count(), 1, "{report}");
     assert!(
-        told.contains("\"MPI_Barrier\": {\"calls\": 2000, "),
-        "{told}"
+        report.contains("\"MPI_Barrier\": {\"calls\": 2000, "),
+        "{report}"
     );
 }
 
@@ -408,13 +411,13 @@ fn the_call_in_which_a_rank_was_ended_is_timed() {
         "./hang",
     ];
     job(&folder, &words).expect(124);
-    let told = fs::read_to_string(folder.path().join("all.json")).unwrap();
-    let mut lines = told.split_inclusive('\n');
+    let report = fs::read_to_string(folder.path().join("all.json")).unwrap();
+    let mut lines = report.split_inclusive('\n');
     let ssend = lines.find(|line| line.contains("{\"name\": \"MPI_Ssend\", "));
-    let ssend = ssend.unwrap_or_else(|| panic!("not told:\n{told}"));
-    assert_eq!(numbers(ssend, "calls")[0], 2.0, "{told}");
-    assert!(numbers(ssend, "seconds")[0] > 0.0, "{told}");
-    assert!(!told.contains("\"MPI_Finalize\": {"), "{told}");
+    let ssend = ssend.unwrap_or_else(|| panic!("not told:\n{report}"));
+    assert_eq!(numbers(ssend, "calls")[0], 2.0, "{report}");
+    assert!(numbers(ssend, "seconds")[0] > 0.0, "{report}");
+    assert!(!report.contains("\"MPI_Finalize\": {"), "{report}");
 }
 
 #[test]

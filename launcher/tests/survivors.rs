@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nothing outlives a job, whoever is killed.
+//! No process survives a job, whichever process is killed.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -97,7 +97,7 @@ fn thirty_random_deaths_are_each_reported_rightly_and_leave_nothing() {
     }
 }
 
-/// The launcher or its daemon dies at any moment, also while ranks are being started.
+/// The launcher or its daemon is killed at any time, also while ranks are being started.
 #[test]
 fn kills_of_either_role_at_any_moment_leave_nothing() {
     for round in 0..20_u64 {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that say what an MPI library says. The rank is this very test program, started again with the name of a role.
+//! Ranks that send the messages of an MPI library. The ranks are this test program, started again with the name of a
+//! role.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 use common::rmpiexec;
-use common::role::{ROLE, count, ranks, ranks_with, tell, wrapped};
+use common::role::{ROLE, count, ranks, ranks_with, send_to_daemon, wrapped};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recvmsg, send, socket,
 };
@@ -12,7 +13,7 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use wireup::{BOOT_VARIABLE, Boot, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
 
-/// What a rank says and does in its role.
+/// The rank's part in its role.
 #[test]
 #[ignore = "a rank, started by the other tests through rmpiexec"]
 fn rank_program() {
@@ -36,7 +37,7 @@ fn play(role: &str, boot: &Boot) {
         }
     }
     let rank = boot.rank;
-    tell(
+    send_to_daemon(
         boot.control_fd,
         &ToDaemon::Hello {
             rank,
@@ -55,14 +56,14 @@ fn play(role: &str, boot: &Boot) {
             nix::sys::signal::raise(nix::sys::signal::Signal::SIGABRT).unwrap()
         }
         ("daemon watch", _) => watch_daemon(boot),
-        // Longer than another rank may be late.
+        // Longer than another rank may be delayed.
         ("absent" | "crash alone", _) => pause(2000),
         ("late failure", 0 | 2) => pause(300),
         ("proper" | "nonsense" | "late failure", _) => (),
-        // The others are ended by the launcher.
+        // The launcher ends these.
         _ => pause(100_000),
     }
-    tell(boot.control_fd, &ToDaemon::Finalized { rank });
+    send_to_daemon(boot.control_fd, &ToDaemon::Finalized { rank });
     match (role, rank) {
         ("late failure", 1) => std::process::exit(4),
         ("late failure", _) => println!("\nundisturbed"),
@@ -76,7 +77,7 @@ fn pause(milliseconds: u64) {
 
 fn abort(boot: &Boot, code: i32, message: &str) {
     let message = message.to_owned();
-    tell(
+    send_to_daemon(
         boot.control_fd,
         &ToDaemon::Abort {
             rank: boot.rank,
@@ -89,7 +90,7 @@ fn abort(boot: &Boot, code: i32, message: &str) {
 
 fn fatal(boot: &Boot) {
     println!("\nwhat it wrote before");
-    tell(
+    send_to_daemon(
         boot.control_fd,
         &ToDaemon::Fatal {
             rank: boot.rank,
@@ -100,7 +101,7 @@ fn fatal(boot: &Boot) {
     pause(100_000);
 }
 
-/// Waits for the daemon's end, and tells in a file what it looked like.
+/// Waits for the daemon's end, and writes to a file how it was noticed.
 fn watch_daemon(boot: &Boot) {
     let file = std::env::var("RMPI_TEST_FILE").unwrap();
     std::fs::write(&file, "in MPI").unwrap();
@@ -110,14 +111,14 @@ fn watch_daemon(boot: &Boot) {
     std::process::exit(0);
 }
 
-/// What a rank does whose descriptors a wrapper closed.
+/// A rank whose descriptors were closed by a wrapper.
 fn ask_for_segment(boot: &Boot, forged: bool) {
     for lost in [boot.segment_fd, boot.control_fd] {
         nix::unistd::close(lost).expect("it was inherited");
     }
     let control = visit(boot);
     let job = if forged { boot.job ^ 1 } else { boot.job };
-    tell(
+    send_to_daemon(
         control.as_raw_fd(),
         &ToDaemon::AskSegment {
             rank: boot.rank,
@@ -131,7 +132,7 @@ fn ask_for_segment(boot: &Boot, forged: bool) {
                 .expect("the segment travels with the answer")
                 .to_string();
             check_segment(&number, boot);
-            tell(
+            send_to_daemon(
                 control.as_raw_fd(),
                 &ToDaemon::Hello {
                     rank: boot.rank,
@@ -139,7 +140,7 @@ fn ask_for_segment(boot: &Boot, forged: bool) {
                     publishes: false,
                 },
             );
-            tell(
+            send_to_daemon(
                 control.as_raw_fd(),
                 &ToDaemon::Finalized { rank: boot.rank },
             );
@@ -149,7 +150,7 @@ fn ask_for_segment(boot: &Boot, forged: bool) {
     }
 }
 
-/// A connection to the daemon as anybody can have one.
+/// A connection to the daemon, as any process can open one.
 fn visit(boot: &Boot) -> OwnedFd {
     let control = socket(
         AddressFamily::Unix,
@@ -163,11 +164,11 @@ fn visit(boot: &Boot) -> OwnedFd {
     control
 }
 
-/// What a debugger does that may not open the memory of a rank itself.
+/// A debugger that may not open the memory of a rank itself.
 fn ask_for_memory(boot: &Boot) {
     for (rank, job) in [(boot.rank, boot.job ^ 1), (boot.size, boot.job)] {
         let control = visit(boot);
-        tell(control.as_raw_fd(), &ToDaemon::AskMemory { rank, job });
+        send_to_daemon(control.as_raw_fd(), &ToDaemon::AskMemory { rank, job });
         let (answer, descriptor) = answer(&control);
         assert!(matches!(answer, ToRank::Refused { .. }), "{answer:?}");
         assert_eq!(descriptor, None);
@@ -175,7 +176,7 @@ fn ask_for_memory(boot: &Boot) {
     let control = visit(boot);
     for _ in 0..2 {
         let (rank, job) = (boot.rank, boot.job);
-        tell(control.as_raw_fd(), &ToDaemon::AskMemory { rank, job });
+        send_to_daemon(control.as_raw_fd(), &ToDaemon::AskMemory { rank, job });
         let (answer, descriptor) = answer(&control);
         let pid = std::process::id();
         assert_eq!(answer, ToRank::Memory { pid });
@@ -214,7 +215,7 @@ fn answer(control: &OwnedFd) -> (ToRank, Option<RawFd>) {
     (ToRank::decode(&bytes[..length]).unwrap(), descriptor)
 }
 
-/// The segment is what the ring expects, of the right size, and no rank can cut it.
+/// The segment has the right size and layout, and no rank can shrink it.
 fn check_segment(number: &str, boot: &Boot) {
     let path = format!("/proc/self/fd/{number}");
     let file = std::fs::File::options()
@@ -277,16 +278,16 @@ fn a_report_has_the_map_and_every_phase_in_order() {
         "all ranks ended",
         "nothing of the job left",
     ];
-    let told: Vec<&str> = lines[4..]
+    let reported: Vec<&str> = lines[4..]
         .iter()
         .filter_map(|line| line.split("  ").last())
         .collect();
-    let mut sorted = (told.clone(), phases.to_vec());
+    let mut sorted = (reported.clone(), phases.to_vec());
     sorted.0.sort_unstable();
     sorted.1.sort_unstable();
     assert_eq!(sorted.0, sorted.1, "{}", outcome.err);
     // A rank may be in MPI_Init before the last one is started.
-    let at = |what: &str| told.iter().position(|line| *line == what);
+    let at = |name: &str| reported.iter().position(|line| *line == name);
     assert!(at("node daemon made") < at("all ranks started"));
     assert!(at("first rank in MPI_Init") < at("last rank in MPI_Init"));
     assert!(at("last rank through MPI_Finalize") < at("all ranks ended"));
@@ -467,21 +468,21 @@ fn two_mpi_programs_at_a_time_as_one_rank_are_refused() {
 fn a_rank_sees_when_the_daemon_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("end");
-    // The process that the daemon started dies with it; its child is killed by the front, which is stopped until the
-    // child has told what it saw.
+    // The process that the daemon started is killed with it; its child is killed by the front, which is stopped until
+    // the child has written its report.
     let mut job = wrapped(1, "daemon watch", "PROGRAM & wait");
     job.command.env("RMPI_TEST_FILE", &file);
     let running = job.start();
-    let told = |what: &str, expected: &[&str]| {
-        common::until(what, || {
+    let reported = |name: &str, expected: &[&str]| {
+        common::until(name, || {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
             expected.contains(&text.as_str()).then_some(())
         });
     };
-    told("the rank is in MPI", &["in MPI"]);
+    reported("the rank is in MPI", &["in MPI"]);
     running.signal(nix::sys::signal::Signal::SIGSTOP);
     common::send(running.daemon(), nix::sys::signal::Signal::SIGKILL);
-    told("the rank sees the end", &["Ok(0)", "Err(ECONNRESET)"]);
+    reported("the rank sees the end", &["Ok(0)", "Err(ECONNRESET)"]);
     running.signal(nix::sys::signal::Signal::SIGCONT);
     running.finish().expect(137);
 }

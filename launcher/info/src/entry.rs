@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One variable or event of the tables that are shown: for people, for programs, and for a search.
+//! A row of the tables of variables and events: as text, as JSON, and for a search.
 
 use serde_json::{Map, Value};
 
 /// One variable or event.
-pub(crate) struct Entry {
-    /// What it and its neighbours are about: a line above the first of them. Empty, if they have none.
+pub(crate) struct TableEntry {
+    /// Topic of it and its neighbours: a line above the first of them. Empty if there is none.
     pub(crate) group: &'static str,
-    /// As it is shown, with a newline at its end.
+    /// Its text, with a newline at the end.
     pub(crate) text: String,
-    /// The same for programs.
+    /// The same as JSON.
     pub(crate) json: Value,
 }
 
-impl Entry {
-    /// Whether it says anything about all words of `wanted`, whatever their case.
+impl TableEntry {
+    /// Whether it contains all words of `wanted`, ignoring case.
     pub(crate) fn is_about(&self, wanted: &str) -> bool {
         let text = self.text.to_lowercase();
-        // As one line, so that a break between two words does not hide them.
+        // As one line, so that a line break between two words does not matter.
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         wanted
             .to_lowercase()
@@ -26,10 +26,10 @@ impl Entry {
     }
 }
 
-/// Entries of one kind, under the word for it.
-pub(crate) type List = (&'static str, Vec<Entry>);
+/// Entries of one kind, and the kind's name.
+pub(crate) type List = (&'static str, Vec<TableEntry>);
 
-/// The lists for people: entries with an empty line between, below what their group is about.
+/// Formats the lists as text: entries separated by an empty line, below the topic of their group.
 pub(crate) fn page(lists: &[List]) -> String {
     let (mut parts, mut group) = (Vec::new(), "");
     for entry in lists.iter().flat_map(|(_, entries)| entries) {
@@ -42,7 +42,7 @@ pub(crate) fn page(lists: &[List]) -> String {
     parts.join("\n")
 }
 
-/// The lists for programs: an object with an array for each.
+/// Formats the lists as JSON: an object with an array for each.
 pub(crate) fn json(lists: Vec<List>) -> String {
     let all: Map<String, Value> = lists
         .into_iter()
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_group_is_named_above_its_first_entry() {
-        let one = |group, text: &str| Entry {
+        let one = |group, text: &str| TableEntry {
             group,
             text: text.to_owned(),
             json: Value::Null,
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_search_takes_all_words_in_any_order_and_case() {
-        let entry = Entry {
+        let entry = TableEntry {
             group: "",
             text: "MPI_T_UMQ_LENGTH  level\n    Messages that no\n    receive has matched.\n"
                 .into(),

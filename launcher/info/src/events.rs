@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of events.
 
-use crate::entry::Entry;
+use crate::entry::TableEntry;
 use crate::text::wrapped;
 use runtime::var::events::{EVENTS, Element, ElementType, EventDescription};
 use serde_json::{Value, json};
 
 /// All events.
-pub(crate) fn entries() -> Vec<Entry> {
+pub(crate) fn entries() -> Vec<TableEntry> {
     EVENTS.iter().map(one).collect()
 }
 
-fn one(row: &EventDescription) -> Entry {
+fn one(row: &EventDescription) -> TableEntry {
     let category = row.category.name();
     let elements: Vec<String> = row.elements.iter().map(element).collect();
     let elements = wrapped(&format!("({})", elements.join(", ")), 4);
@@ -28,7 +28,7 @@ fn one(row: &EventDescription) -> Entry {
         "elements": places.map(|(at, element)| described(at, element)).collect::<Vec<_>>(),
         "text": row.text,
     });
-    Entry {
+    TableEntry {
         group: "",
         text,
         json,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `rmpi-info`: what is built in, what was found on this host, and why not the rest.
 //!
-//! **Knows** the table of variables (`runtime::var`), what the transport says of devices (`transport::net_info`), and whom launcher and
-//! library would ask for the job.
+//! **Knows** the table of variables (`runtime::var`), the transport's report of devices (`transport::net_info`), and
+//! the batch system or launcher that `rmpiexec` and the library would use.
+//! **Never** starts a rank, opens a port or registers memory: it may be run beside jobs.
 //! **Never** starts a rank, opens a port or registers memory: it may be typed beside running jobs.
-//!
-//! It is a crate of its own because `rmpiexec` knows neither of the first two. Each page of text is a pure function of what was found:
-//! `summary`, `net`, `vars`, `pvars`, `events`. Exit codes: 0; 1 with `--net` where ranks could not use the network, and with
+//! It is a crate of its own because `rmpiexec` depends on neither of the first two. Each page of text is a pure
+//! function of a report: `summary`, `net`, `vars`, `pvars`, `events`. Exit codes: 0; 1 with `--net` if ranks could
+//! not use the network, and with `--search` if nothing was found; 2 for an invalid command line.
 //! `--search` where nothing was found; 2 for a command line that was not understood.
 
 mod entry;
@@ -68,7 +69,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The tables that are asked for.
+    /// The tables that the options select.
     fn lists(&self, values: &VariableValues) -> Vec<entry::List> {
         let named = self.vars || self.pvars || self.events;
         let all = !named && (self.json || self.search.is_some());
@@ -87,7 +88,7 @@ impl Options {
     }
 }
 
-/// Runs the command with these words, its name first, and answers its exit code.
+/// Runs the command with these arguments, its name first; returns its exit code.
 pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let options = match Options::try_parse_from(words) {
         Ok(options) => options,
@@ -134,14 +135,14 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         pages.push(entry::page(&lists));
     }
     if pages.is_empty() {
-        let here = summary::Here::look(network, &values);
+        let here = summary::HostSummary::look(network, &values);
         pages.push(summary::page(&here, &values));
     }
     let code = if works { 0 } else { 1 };
     print(&pages.join("\n"), ExitCode::from(code))
 }
 
-/// The environment, without what is no text: no variable of rmpi can be that.
+/// The environment, without variables that are not text: none of rmpi's is.
 fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| {
         let value = value.to_string_lossy().into_owned();
@@ -149,7 +150,7 @@ fn environment() -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// An address, or that of a host; IPv4 before IPv6.
+/// Parses an address, or resolves a host name; IPv4 before IPv6.
 fn address(text: &str) -> Result<IpAddr, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.to_canonical());

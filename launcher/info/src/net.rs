@@ -15,7 +15,7 @@ pub(crate) struct Page {
     pub(crate) works: bool,
 }
 
-/// What was found. `devices`: those that may be used, as `RMPI_NET_DEVICES` says. `peer`: who was asked about.
+/// Formats the report. `devices`: the value of `RMPI_NET_DEVICES`. `peer`: the address of `--peer`.
 pub(crate) fn page(report: &NetReport, devices: &str, peer: Option<IpAddr>) -> Page {
     let mut text = String::new();
     let ports = match &report.devices {
@@ -55,29 +55,32 @@ pub(crate) fn page(report: &NetReport, devices: &str, peer: Option<IpAddr>) -> P
         ));
         works = false;
     }
-    if let (Some(peer), Some(way)) = (peer, &report.way) {
-        let (words, reaches) = way_in_words(peer, way, &ports);
+    if let (Some(peer), Some(egress)) = (peer, &report.way) {
+        let (words, reaches) = path_in_words(peer, egress, &ports);
         text.push_str(&wrapped(&words, 0));
         works &= reaches;
     }
     Page { text, works }
 }
 
-/// What provider tcp has of this host. `rails`: interfaces that large messages go over at once, at most.
+/// The addresses of provider tcp on this host. `rails`: most interfaces that a large message is split over.
 pub(crate) fn addresses(found: &Result<Vec<AddressReport>, String>, rails: u64) -> String {
     let mut text = String::from("tcp, where verbs is not on both sides:\n");
     match found {
         Err(why) => text.push_str(&wrapped(why, 2)),
         Ok(all) => {
             for one in all {
-                let told = match one.unfit {
+                let published = match one.unfit {
                     None => "others are told it".to_owned(),
                     Some(why) => format!("not told: {why}"),
                 };
-                text.push_str(&format!("  {}  {}  {told}\n", one.interface, one.address));
+                text.push_str(&format!(
+                    "  {}  {}  {published}\n",
+                    one.interface, one.address
+                ));
             }
-            let told = all.iter().filter(|one| one.unfit.is_none());
-            let mut interfaces: Vec<&str> = told.map(|one| &*one.interface).collect();
+            let published = all.iter().filter(|one| one.unfit.is_none());
+            let mut interfaces: Vec<&str> = published.map(|one| &*one.interface).collect();
             interfaces.sort_unstable();
             interfaces.dedup();
             let rails = rails.min(interfaces.len() as u64);
@@ -172,7 +175,7 @@ fn may_begin(memory: &LockedMemoryReport) -> bool {
     limit.is_none_or(|limit| limit >= memory.first_bytes)
 }
 
-/// What ranks would use.
+/// The ports that ranks would use.
 fn choice(ports: &[&PortReport], devices: &str) -> String {
     let names = names(ports.iter().copied());
     let list = match devices.trim() {
@@ -186,7 +189,7 @@ fn choice(ports: &[&PortReport], devices: &str) -> String {
     }
 }
 
-/// That each rank uses several ports.
+/// States that each rank uses several ports.
 fn rails_in_words(rails: u32) -> String {
     format!(
         "Each rank opens {rails} of them: large messages go over all of these at once, others over the next when one fails \
@@ -194,7 +197,7 @@ fn rails_in_words(rails: u32) -> String {
     )
 }
 
-/// Who moves large messages, and why.
+/// Describes how large messages are transferred, and why.
 fn movers_in_words(rendezvous: Rendezvous, ports: &[&PortReport]) -> String {
     let poor: Vec<&PortReport> = ports
         .iter()
@@ -228,12 +231,12 @@ fn movers_in_words(rendezvous: Rendezvous, ports: &[&PortReport]) -> String {
     }
 }
 
-/// How packets get to a peer, and whether they do.
-fn way_in_words(peer: IpAddr, way: &Egress, ports: &[&PortReport]) -> (String, bool) {
+/// Describes the path to a peer, and whether packets reach it.
+fn path_in_words(peer: IpAddr, egress: &Egress, ports: &[&PortReport]) -> (String, bool) {
     let (leading, others): (Vec<&PortReport>, Vec<&PortReport>) = ports
         .iter()
         .partition(|port| port.leads_there != Some(false));
-    match way {
+    match egress {
         Egress::Here => (format!("{peer} is an address of this host."), true),
         Egress::Nowhere => {
             let words = format!(

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of performance variables.
 
-use crate::entry::Entry;
+use crate::entry::TableEntry;
 use crate::text::wrapped;
 use runtime::var::pvars::{PVARS, PerformanceVariable, PvarClass, PvarNumber};
 use serde_json::json;
 
 /// All performance variables.
-pub(crate) fn entries() -> Vec<Entry> {
+pub(crate) fn entries() -> Vec<TableEntry> {
     PVARS.iter().map(one).collect()
 }
 
-fn one(pvar: &PerformanceVariable) -> Entry {
+fn one(pvar: &PerformanceVariable) -> TableEntry {
     let of = match (pvar.is_of_comm(), pvar.is_of_ranks()) {
         (true, _) => " of a communicator",
         (_, true) => " by world rank",
@@ -35,7 +35,7 @@ fn one(pvar: &PerformanceVariable) -> Entry {
     if let PvarNumber::Int(words @ [_, ..]) = pvar.kind {
         json["words"] = words.into();
     }
-    Entry {
+    TableEntry {
         group: "",
         text: format!("{}  {class}{of}, {kind}, in {category}\n{text}", pvar.name),
         json,

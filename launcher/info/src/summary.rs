@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What rmpi is, and what carries messages on this host.
+//! Summary: the version of rmpi, and the transports of messages on this host.
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
@@ -9,36 +9,36 @@ use std::path::PathBuf;
 use transport::NetworkSettings;
 use transport::net_info::{self, AddressReport, NetReport};
 
-/// What was found.
+/// The findings.
 #[derive(Debug)]
-pub(crate) struct Here {
+pub(crate) struct HostSummary {
     /// `libmpi_abi.so.1` beside this program.
     library: Option<PathBuf>,
     copies: Copies,
-    /// Why the memory of a node's ranks is a file of `/dev/shm`.
+    /// Why the node segment is a file in `/dev/shm`.
     named: Option<String>,
     report: NetReport,
     tcp: Result<Vec<AddressReport>, String>,
-    /// The ports of DPDK.
+    /// Ports of DPDK.
     dpdk: Result<String, String>,
     jobs: Jobs,
 }
 
-/// What starts ranks here.
+/// How jobs are started here.
 #[derive(Debug)]
 struct Jobs {
-    /// Of the batch system.
+    /// The batch system's job.
     job: Vec<String>,
-    /// By what a process finds the others of its job; `None`: it is alone.
+    /// How a process finds the others of its job; `None` if it is alone.
     others: Result<Option<String>, String>,
-    /// The library of PMIx.
+    /// The PMIx library.
     pmix: Result<String, String>,
 }
 
 impl Jobs {
     fn look(values: &VariableValues) -> Self {
         Self {
-            job: launcher::job_of_this_shell(),
+            job: launcher::describe_shell_job(),
             others: runtime::started_by(values),
             pmix: pmix::library().map_err(|why| match why {
                 pmix::Error::Library(why) => why,
@@ -71,13 +71,13 @@ impl Jobs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Copies {
     Yes,
-    /// The call is not served here, as under a container's filter.
+    /// The system call is refused, as by a container's filter.
     Filtered,
-    /// `ptrace` is restricted to this degree.
+    /// `ptrace` is restricted to this degree (`kernel.yama.ptrace_scope`).
     Restricted(u32),
 }
 
-impl Here {
+impl HostSummary {
     pub(crate) fn look(network: NetworkSettings, values: &VariableValues) -> Self {
         Self {
             jobs: Jobs::look(values),
@@ -91,8 +91,8 @@ impl Here {
     }
 }
 
-/// The page.
-pub(crate) fn page(here: &Here, values: &VariableValues) -> String {
+/// Formats the page.
+pub(crate) fn page(here: &HostSummary, values: &VariableValues) -> String {
     let library = match &here.library {
         Some(path) => path.display().to_string(),
         None => format!("{LIBRARY} is not beside this program; cargo xtask install puts it there"),
@@ -132,7 +132,13 @@ pub(crate) fn page(here: &Here, values: &VariableValues) -> String {
         env!("CARGO_PKG_VERSION"),
         state("shm", Ok(copies + &segment)),
         state("verbs", ports(&here.report)),
-        state("tcp", here.tcp.as_deref().map(told).map_err(Clone::clone)),
+        state(
+            "tcp",
+            here.tcp
+                .as_deref()
+                .map(addresses_in_words)
+                .map_err(Clone::clone)
+        ),
         state("roce", here.tcp.as_deref().map(first).map_err(Clone::clone)),
         state("dpdk", here.dpdk.clone()),
         here.jobs.lines(),
@@ -158,7 +164,7 @@ fn ports(report: &NetReport) -> Result<String, String> {
     }
 }
 
-/// The library, as it is installed: `bin` and `lib` lie side by side.
+/// The library as it is installed: `bin` and `lib` are siblings.
 fn library() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let path = program.parent()?.parent()?.join("lib").join(LIBRARY);
@@ -172,13 +178,13 @@ fn copies() -> Copies {
         return Copies::Filtered;
     }
     match scope {
-        // Ranks allow it to each other, which counts up to 1.
+        // Ranks permit each other to read (`PR_SET_PTRACER`), which suffices up to 1.
         None | Some(0 | 1) => Copies::Yes,
         Some(scope) => Copies::Restricted(scope),
     }
 }
 
-/// Whether the call is served at all: this process reads a byte of its own.
+/// Whether the system call works: this process reads a byte of its own.
 fn may_read() -> bool {
     let source = [1u8];
     let mut target = [0u8];
@@ -193,17 +199,17 @@ fn may_read() -> bool {
 const LIBRARY: &str = "libmpi_abi.so.1";
 const STANDARD: &str = "MPI 5.0, standard ABI 1.0";
 
-/// The addresses that others are told.
-fn told(addresses: &[AddressReport]) -> String {
+/// The addresses that are published to other ranks.
+fn addresses_in_words(addresses: &[AddressReport]) -> String {
     let fit = addresses.iter().filter(|one| one.unfit.is_none());
     let words = fit.map(|one| format!("{} ({})", one.address, one.interface));
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// The first of them, which is where a port that is a program is found.
+/// The first of them, at which a user-space port is reached.
 fn first(addresses: &[AddressReport]) -> String {
     let fit = addresses.iter().position(|one| one.unfit.is_none());
-    told(&addresses[fit.map_or(0..0, |at| at..at + 1)])
+    addresses_in_words(&addresses[fit.map_or(0..0, |at| at..at + 1)])
 }
 
 #[cfg(test)]
@@ -216,8 +222,8 @@ mod tests {
         VariableValues::from_environment(std::iter::once(own)).0
     }
 
-    fn here(devices: Result<Vec<DeviceReport>, String>) -> Here {
-        Here {
+    fn here(devices: Result<Vec<DeviceReport>, String>) -> HostSummary {
+        HostSummary {
             library: None,
             copies: Copies::Yes,
             named: None,
@@ -266,7 +272,7 @@ mod tests {
     #[test]
     fn a_port_that_serves_is_named_and_else_the_reason() {
         let all = values("self,shm,verbs,tcp");
-        let line = |here: Here, values: &VariableValues| {
+        let line = |here: HostSummary, values: &VariableValues| {
             let page = page(&here, values);
             let line = page.lines().find(|line| line.starts_with("  verbs "));
             line.unwrap_or_default().to_owned()
@@ -316,7 +322,7 @@ mod tests {
     #[test]
     fn how_large_messages_go_inside_a_node_is_told_with_the_reason() {
         let shown = |copies| {
-            let here = Here {
+            let here = HostSummary {
                 copies,
                 ..here(Ok(Vec::new()))
             };

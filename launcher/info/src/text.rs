@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Text in lines.
+//! Line breaking.
 
-/// Breaks a text into lines of at most `WIDTH` characters, each behind `indent` spaces.
+/// Breaks a text into lines of at most `WIDTH` characters, indented by `indent` spaces.
 pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     let mut all = String::new();
     let mut line = String::new();
@@ -28,7 +28,7 @@ fn push(all: &mut String, indent: usize, line: &str) {
     }
 }
 
-/// Bytes as people read them.
+/// Bytes in KiB, for users.
 pub(crate) fn kib(bytes: u64) -> String {
     format!("{} KiB", bytes.div_ceil(1024))
 }

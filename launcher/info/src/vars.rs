@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of variables.
 
-use crate::entry::Entry;
+use crate::entry::TableEntry;
 use crate::text::wrapped;
 use runtime::var::{ControlVariable, ROWS, Range, VariableValues};
 use serde_json::{Value, json};
 
-/// All variables, by what they have to do with. `is_set`: whether the environment has one of this name.
-pub(crate) fn entries(values: &VariableValues, is_set: impl Fn(&str) -> bool) -> Vec<Entry> {
+/// All variables, sorted by category. `is_set`: whether the environment has one of this name.
+pub(crate) fn entries(values: &VariableValues, is_set: impl Fn(&str) -> bool) -> Vec<TableEntry> {
     let one = |row: &ControlVariable| {
         let from = match row.range {
             Range::Foreign => String::new(),
@@ -18,14 +18,14 @@ pub(crate) fn entries(values: &VariableValues, is_set: impl Fn(&str) -> bool) ->
             Range::Foreign => String::new(),
             range => wrapped(&range.describe(), 4),
         };
-        Entry {
+        TableEntry {
             group: row.category.text(),
             text: format!("{}{from}\n{range}{}", row.name, wrapped(row.text, 4)),
             json: for_programs(values, row, is_set(row.name)),
         }
     };
     let mut rows: Vec<&ControlVariable> = ROWS.iter().collect();
-    // What the launcher and the wrappers use has no place among the categories, and comes last.
+    // Variables of the launcher and the wrappers have no category, and come last.
     rows.sort_by_key(|row| row.category.place().unwrap_or(usize::MAX));
     rows.into_iter().map(one).collect()
 }
@@ -68,7 +68,7 @@ fn for_programs(values: &VariableValues, row: &ControlVariable, is_set: bool) ->
     json
 }
 
-/// What holds.
+/// The value in effect, with its unit.
 fn value(values: &VariableValues, row: &ControlVariable) -> String {
     let number = values.get(row.variable);
     match row.range {

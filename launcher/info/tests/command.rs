@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command as people type it, on whatever host this is.
+//! The command as users type it, on any host.
 #![allow(clippy::unwrap_used)]
 
 use std::process::{Command, Output};

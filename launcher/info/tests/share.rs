@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The man page and the completions of the shells in `launcher/share` are those of the command line as it is now.
-//! `UPDATE_SHARE=1 cargo test -p rmpi-info --test share` writes them anew.
+//! The man page and the shell completions in `launcher/share` match the command line. `UPDATE_SHARE=1 cargo test -p
+//! rmpi-info --test share` regenerates them.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../tests/common/pages.rs"]

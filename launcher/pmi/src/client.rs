@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The side of a process.
+//! The client: a process of a job.
 
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,89 +7,91 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::{Error, Words};
+use crate::{Error, PmiMessage};
 
-/// The version that is spoken.
+/// Version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// Lines. All servers know it.
+    /// PMI-1: lines. Supported by all servers.
     One,
-    /// Messages with their length. Slurm's `--mpi=pmi2` and MPICH's `mpiexec` know it.
+    /// PMI-2: messages with their length. Supported by Slurm's `--mpi=pmi2` and MPICH's `mpiexec`.
     Two,
 }
 
-/// A process of a job that another launcher has started, from the first word to the last.
+/// Connection of a process to the launcher that has started it.
 #[derive(Debug)]
 pub struct Client {
     stream: OwnedFd,
-    /// What has come and is no whole message yet.
+    /// Received bytes that are not a complete message yet.
     unread: Vec<u8>,
     version: Version,
-    place: Place,
+    place: RankAndSize,
     app: u32,
-    /// The name of the store, in PMI-2 of the job: the same for all its processes, and no other job's on this host.
+    /// Name of the key-value space, in PMI-2 of the job: the same for all its processes, and unique on this host.
     job: String,
-    /// The longest value, with room for a zero byte.
+    /// Longest value, including a terminating zero byte.
     value_bytes: usize,
     fence: Fence,
 }
 
-/// How far the last fence is.
+/// State of the last fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fence {
     Over,
     Begun,
-    /// In PMI-2 the server may say at once that it has heard of it (MPICH's does): then a question is answered when it is over.
+    /// PMI-2 servers may acknowledge a fence at once (MPICH's does): then a get was sent, whose reply arrives when
+    /// the fence is over.
     Asked,
 }
 
-/// Which process of how many.
+/// Rank and size of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct RankAndSize {
     rank: u32,
     size: u32,
 }
 
 impl Client {
-    /// Begins on the socket of `PMI_FD`, as the process that `PMI_RANK` and `PMI_SIZE` tell.
+    /// Initializes on the socket of `PMI_FD`, as the process given by `PMI_RANK` and `PMI_SIZE`.
     ///
     /// # Errors
-    /// When the server does not speak this version.
+    /// When the server does not support this version.
     pub fn begin(stream: OwnedFd, version: Version, rank: u32, size: u32) -> Result<Self, Error> {
-        let mut client = Self::over(stream, version, Place { rank, size });
+        let mut client = Self::over(stream, version, RankAndSize { rank, size });
         client.init()?;
         Ok(client)
     }
 
-    /// Begins where a server listens: `port` is the text of `PMI_PORT`, host and port; `id` that of `PMI_ID`. PMI-1 alone.
+    /// Connects to a listening server: `port` is the text of `PMI_PORT`, host and port; `id` that of `PMI_ID`. PMI-1
+    /// only.
     ///
     /// # Errors
-    /// When there is none, or it does not know this process.
+    /// When there is no server, or it rejects this process.
     pub fn connect(port: &str, id: u32) -> Result<Self, Error> {
         let stream = TcpStream::connect(port).map_err(|error| {
             let why = format!("PMI_PORT is \"{port}\", and {error}");
             Error::System(why)
         })?;
-        // Messages are small and wait for answers.
+        // Messages are small, and each waits for its reply.
         let _ = stream.set_nodelay(true);
-        let nowhere = Place { rank: 0, size: 1 };
+        let nowhere = RankAndSize { rank: 0, size: 1 };
         let mut client = Self::over(stream.into(), Version::One, nowhere);
-        client.say(&Words::new("initack").with("pmiid", id))?;
-        // Exactly four: itself, and three that tell a value each.
+        client.send(&PmiMessage::new("initack").with("pmiid", id))?;
+        // Exactly four: the acknowledgement, and three with a value each.
         let mut lines = Vec::new();
         for _ in 0..4 {
-            lines.push(client.hear()?);
+            lines.push(client.receive()?);
         }
-        let told = |key| lines.iter().rev().find_map(|line| line.number(key));
-        let (Some(rank), Some(size)) = (told("rank"), told("size")) else {
+        let value = |key| lines.iter().rev().find_map(|line| line.number(key));
+        let (Some(rank), Some(size)) = (value("rank"), value("size")) else {
             return Err(unexpected("initack", &lines[0]));
         };
-        client.place = Place { rank, size };
+        client.place = RankAndSize { rank, size };
         client.init()?;
         Ok(client)
     }
 
-    fn over(stream: OwnedFd, version: Version, place: Place) -> Self {
+    fn over(stream: OwnedFd, version: Version, place: RankAndSize) -> Self {
         Self {
             stream,
             unread: Vec::new(),
@@ -108,10 +110,10 @@ impl Client {
             Version::Two => 2,
         };
         let subversion = 2 - number;
-        let hello = Words::new("init").with("pmi_version", number);
-        // A line in both versions, and so is the answer.
+        let hello = PmiMessage::new("init").with("pmi_version", number);
+        // A line in both versions, as is the reply.
         self.write(hello.with("pmi_subversion", subversion).line().as_bytes())?;
-        let answer = Words::of_line(&self.next_line()?);
+        let answer = PmiMessage::of_line(&self.next_line()?);
         let is_known = answer
             .number("pmi_version")
             .is_none_or(|other: u32| other == number);
@@ -125,62 +127,62 @@ impl Client {
     }
 
     fn begin_one(&mut self) -> Result<(), Error> {
-        let most = self.ask(&Words::new("get_maxes"), "maxes")?;
+        let most = self.call(&PmiMessage::new("get_maxes"), "maxes")?;
         let most = most.number("vallen_max").unwrap_or(LONGEST_PIECE);
         self.value_bytes = most.clamp(SHORTEST_PIECE, LONGEST_PIECE);
-        let app = self.ask(&Words::new("get_appnum"), "appnum")?;
-        // Slurm says -1.
+        let app = self.call(&PmiMessage::new("get_appnum"), "appnum")?;
+        // Slurm returns -1.
         self.app = app.number("appnum").unwrap_or(0);
-        let name = self.ask(&Words::new("get_my_kvsname"), "my_kvsname")?;
+        let name = self.call(&PmiMessage::new("get_my_kvsname"), "my_kvsname")?;
         self.job = name.get("kvsname").unwrap_or_default().to_owned();
         Ok(())
     }
 
     fn begin_two(&mut self) -> Result<(), Error> {
-        // Slurm refuses none, and MPICH's an empty one; both know better.
-        let hello = Words::new("fullinit")
+        // Slurm requires a job id, and MPICH's server a non-empty one; both ignore its value.
+        let hello = PmiMessage::new("fullinit")
             .with("pmijobid", "unknown")
             .with("pmirank", self.place.rank)
             .with("threaded", "FALSE");
-        let answer = self.ask(&hello, "fullinit-response")?;
+        let answer = self.call(&hello, "fullinit-response")?;
         let (Some(rank), Some(size)) = (answer.number("rank"), answer.number("size")) else {
             return Err(unexpected("fullinit", &answer));
         };
-        self.place = Place { rank, size };
+        self.place = RankAndSize { rank, size };
         self.app = answer.number("appnum").unwrap_or(0);
-        let job = self.ask(&Words::new("job-getid"), "job-getid-response")?;
+        let job = self.call(&PmiMessage::new("job-getid"), "job-getid-response")?;
         self.job = job.get("jobid").unwrap_or_default().to_owned();
         Ok(())
     }
 
-    /// The number of this process in its job.
+    /// Rank of this process.
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.place.rank
     }
 
-    /// How many processes the job has.
+    /// Number of processes of the job.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.place.size
     }
 
-    /// Which program of the command line it runs; 0 where the server does not tell.
+    /// Index of its program on the command line; 0 if the server does not report it.
     #[must_use]
     pub fn app(&self) -> u32 {
         self.app
     }
 
-    /// What the server calls the job.
+    /// The server's name for the job.
     #[must_use]
     pub fn job(&self) -> &str {
         &self.job
     }
 
-    /// Leaves something for the others, who see it after a fence.
+    /// Stores a pair, which other processes can get after a fence.
     ///
     /// # Errors
-    /// When it has characters that servers do not keep, or the server does not take it.
+    /// When it has characters that servers do not preserve, or the server rejects it.
     pub fn put(&mut self, key: &str, value: &str) -> Result<(), Error> {
         let wrong = |text: &str| {
             text.chars()
@@ -189,14 +191,14 @@ impl Client {
         if let Some(character) = wrong(key).or_else(|| wrong(value)) {
             return Err(Error::Character(character));
         }
-        // A whole line of PMI-1 has to stay below 1,024 bytes in Slurm; the job's name is in it.
+        // Slurm limits a line of PMI-1, which includes the job's name, to 1,023 bytes.
         let head = self.job.len() + key.len() + 64;
         let room = 1024_usize.saturating_sub(head).max(SHORTEST_PIECE);
         let room = room.min(self.value_bytes) - 8;
         let pieces: Vec<&[u8]> = value.as_bytes().chunks(room).collect();
         let count = pieces.len();
         for (index, piece) in pieces.iter().enumerate() {
-            // ASCII, as was seen.
+            // ASCII, as checked above.
             let piece = String::from_utf8_lossy(piece);
             match index {
                 0 => self.put_piece(key, &format!("{count}.{piece}"))?,
@@ -210,27 +212,27 @@ impl Client {
     }
 
     fn put_piece(&mut self, key: &str, value: &str) -> Result<(), Error> {
-        let (words, answer) = match self.version {
+        let (message, answer) = match self.version {
             Version::One => {
-                let words = Words::new("put").with("kvsname", &self.job);
-                (words, "put_result")
+                let message = PmiMessage::new("put").with("kvsname", &self.job);
+                (message, "put_result")
             }
-            Version::Two => (Words::new("kvs-put"), "kvs-put-response"),
+            Version::Two => (PmiMessage::new("kvs-put"), "kvs-put-response"),
         };
-        self.ask(&words.with("key", key).with("value", value), answer)?;
+        self.call(&message.with("key", key).with("value", value), answer)?;
         Ok(())
     }
 
-    /// What somebody has put under a key before the last fence.
+    /// The value that was put under a key before the last fence, if any.
     ///
     /// # Errors
-    /// When the server does not answer, or gives back other than what was put.
+    /// When the server does not reply, or returns a truncated value.
     pub fn get(&mut self, key: &str) -> Result<Option<String>, Error> {
         let Some(first) = self.get_piece(key)? else {
             return Ok(None);
         };
         let broken = || Error::Answer {
-            asked: format!("get {key}"),
+            request: format!("get {key}"),
             answer: first.clone(),
         };
         let (count, value) = first.split_once('.').ok_or_else(broken)?;
@@ -244,18 +246,18 @@ impl Client {
     }
 
     fn get_piece(&mut self, key: &str) -> Result<Option<String>, Error> {
-        self.ask_for(key)?;
+        self.send_get(key)?;
         let found = loop {
-            let found = self.hear()?;
+            let found = self.receive()?;
             match (self.fence, found.command()) {
-                // A fence that is over meanwhile. Answers come in the order of questions.
+                // The fence has ended in the meantime. Replies arrive in the order of requests.
                 (Fence::Begun, "barrier_out") | (Fence::Asked, "kvs-get-response") => {
                     self.fence = Fence::Over;
                 }
                 (Fence::Begun, "kvs-fence-response") => {
                     self.fence = Fence::Asked;
-                    self.ask_for("fence")?;
-                    break self.hear()?;
+                    self.send_get("fence")?;
+                    break self.receive()?;
                 }
                 _ => break found,
             }
@@ -267,24 +269,24 @@ impl Client {
         Ok(found.get("value").filter(|_| is_there).map(str::to_owned))
     }
 
-    fn ask_for(&mut self, key: &str) -> Result<(), Error> {
-        let words = match self.version {
-            Version::One => Words::new("get").with("kvsname", &self.job),
+    fn send_get(&mut self, key: &str) -> Result<(), Error> {
+        let message = match self.version {
+            Version::One => PmiMessage::new("get").with("kvsname", &self.job),
             Version::Two => {
-                let words = Words::new("kvs-get").with("jobid", &self.job);
-                words.with("srcid", -1)
+                let message = PmiMessage::new("kvs-get").with("jobid", &self.job);
+                message.with("srcid", -1)
             }
         };
-        self.say(&words.with("key", key))
+        self.send(&message.with("key", key))
     }
 
-    /// Begins to wait until all processes of the job have begun: then what was put before can be got. Before it
-    /// [is over](Self::is_fence_over) nothing may be put.
+    /// Starts a fence, in which all processes of the job participate: values put before it can be read after it. No
+    /// value may be put before it [is over](Self::is_fence_over).
     ///
     /// # Errors
-    /// When the server does not hear it.
+    /// When the message cannot be sent.
     pub fn begin_fence(&mut self) -> Result<(), Error> {
-        self.say(&Words::new(match self.version {
+        self.send(&PmiMessage::new(match self.version {
             Version::One => "barrier_in",
             Version::Two => "kvs-fence",
         }))?;
@@ -292,10 +294,10 @@ impl Client {
         Ok(())
     }
 
-    /// Whether the fence that has begun is over, or none has. Never waits.
+    /// Whether the last fence is over, or none was started. Does not block.
     ///
     /// # Errors
-    /// When the server is gone, or says something else.
+    /// When the server is gone, or sends another message.
     pub fn is_fence_over(&mut self) -> Result<bool, Error> {
         while self.fence != Fence::Over {
             let Some(answer) = self.take()? else {
@@ -309,7 +311,7 @@ impl Client {
                 (Fence::Begun, "barrier_out") if answer.is_well() => self.fence = Fence::Over,
                 (Fence::Begun, "kvs-fence-response") if answer.is_well() => {
                     self.fence = Fence::Asked;
-                    self.ask_for("fence")?;
+                    self.send_get("fence")?;
                 }
                 (Fence::Asked, "kvs-get-response") => self.fence = Fence::Over,
                 _ => return Err(unexpected("fence", &answer)),
@@ -318,52 +320,52 @@ impl Client {
         Ok(true)
     }
 
-    /// Ends the job. Its status is `code` where the server makes that known.
+    /// Ends the job, with exit code `code` if the server supports that.
     ///
     /// # Errors
-    /// When the server does not hear it.
+    /// When the message cannot be sent.
     pub fn abort(&mut self, code: i32, message: &str) -> Result<(), Error> {
-        self.say(&match self.version {
-            Version::One => Words::new("abort").with("exitcode", code),
-            // MPICH's server takes a code here, too.
-            Version::Two => Words::new("abort")
+        self.send(&match self.version {
+            Version::One => PmiMessage::new("abort").with("exitcode", code),
+            // MPICH's server also accepts an exit code.
+            Version::Two => PmiMessage::new("abort")
                 .with("isworld", "TRUE")
                 .with("exitcode", code)
                 .with("msg", message.replace(['=', ';'], " ")),
         })
     }
 
-    /// Says that this process is through: that it ends is no failure any more. What it still waits for is not waited for.
+    /// Reports that this process is done, so that its exit is no failure. Pending fences are abandoned.
     ///
     /// # Errors
-    /// When the server does not hear it.
+    /// When the message cannot be sent.
     pub fn finalize(&mut self) -> Result<(), Error> {
-        let words = Words::new("finalize");
-        self.say(&words)?;
+        let message = PmiMessage::new("finalize");
+        self.send(&message)?;
         loop {
-            let heard = self.hear()?;
-            match heard.command() {
+            let received = self.receive()?;
+            match received.command() {
                 "finalize_ack" | "finalize-response" => return Ok(()),
                 _ if self.fence != Fence::Over => self.fence = Fence::Over,
-                _ => return Err(unexpected("finalize", &heard)),
+                _ => return Err(unexpected("finalize", &received)),
             }
         }
     }
 
-    /// Says something and takes the answer, which must be this one and well.
-    fn ask(&mut self, words: &Words, answer: &str) -> Result<Words, Error> {
-        self.say(words)?;
-        let heard = self.hear()?;
-        match heard.command() == answer && heard.is_well() {
-            true => Ok(heard),
-            false => Err(unexpected(words.command(), &heard)),
+    /// Sends a request and receives the reply, which must be `answer` without an error.
+    fn call(&mut self, message: &PmiMessage, answer: &str) -> Result<PmiMessage, Error> {
+        self.send(message)?;
+        let received = self.receive()?;
+        match received.command() == answer && received.is_well() {
+            true => Ok(received),
+            false => Err(unexpected(message.command(), &received)),
         }
     }
 
-    fn say(&mut self, words: &Words) -> Result<(), Error> {
+    fn send(&mut self, message: &PmiMessage) -> Result<(), Error> {
         let text = match self.version {
-            Version::One => words.line(),
-            Version::Two => words.message(),
+            Version::One => message.line(),
+            Version::Two => message.message(),
         };
         self.write(text.as_bytes())
     }
@@ -382,20 +384,20 @@ impl Client {
         Ok(())
     }
 
-    /// Waits for the next message.
-    fn hear(&mut self) -> Result<Words, Error> {
+    /// Receives the next message; blocks.
+    fn receive(&mut self) -> Result<PmiMessage, Error> {
         loop {
-            if let Some(words) = self.take()? {
-                return Ok(words);
+            if let Some(message) = self.take()? {
+                return Ok(message);
             }
             self.fill()?;
         }
     }
 
-    /// The next message, if the whole of it has come.
-    fn take(&mut self) -> Result<Option<Words>, Error> {
+    /// The next message, if it is complete.
+    fn take(&mut self) -> Result<Option<PmiMessage>, Error> {
         match self.version {
-            Version::One => Ok(self.take_line().map(|line| Words::of_line(&line))),
+            Version::One => Ok(self.take_line().map(|line| PmiMessage::of_line(&line))),
             Version::Two => {
                 let Some(head) = self.unread.get(..LENGTH_BYTES) else {
                     return Ok(None);
@@ -410,9 +412,9 @@ impl Client {
                     return Ok(None);
                 }
                 let text = String::from_utf8_lossy(&self.unread[LENGTH_BYTES..end]);
-                let words = Words::of_message(&text);
+                let message = PmiMessage::of_message(&text);
                 self.unread.drain(..end);
-                Ok(Some(words))
+                Ok(Some(message))
             }
         }
     }
@@ -432,7 +434,7 @@ impl Client {
         Some(String::from_utf8_lossy(&line.collect::<Vec<u8>>()).into_owned())
     }
 
-    /// Takes more of what comes; waits until something does.
+    /// Receives more bytes; blocks until there are any.
     fn fill(&mut self) -> Result<(), Error> {
         if self.unread.len() > LONGEST_MESSAGE + LENGTH_BYTES {
             return Err(self.nonsense("PMI-1"));
@@ -445,7 +447,7 @@ impl Client {
                 Ok(())
             }
             Err(Errno::INTR) => Ok(()),
-            // The launcher's doing: the descriptor is shared with the process that started this one.
+            // Set by the launcher: the file description is shared with the process that started this one.
             Err(Errno::AGAIN) => self.rest(PollFlags::IN),
             Err(error) => Err(error.into()),
         }
@@ -478,15 +480,15 @@ impl Client {
 }
 
 impl AsFd for Client {
-    /// The socket: readable when a fence is over.
+    /// The socket, readable when a fence ends.
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.stream.as_fd()
     }
 }
 
-fn unexpected(asked: &str, answer: &Words) -> Error {
+fn unexpected(request: &str, answer: &PmiMessage) -> Error {
     Error::Answer {
-        asked: asked.to_owned(),
+        request: request.to_owned(),
         answer: clip(answer.line().trim()),
     }
 }
@@ -496,11 +498,11 @@ fn clip(text: &str) -> String {
 }
 
 const LENGTH_BYTES: usize = 6;
-/// A server that says more at once is none.
+/// Longest message of a server.
 const LONGEST_MESSAGE: usize = 1 << 20;
-/// Pieces of values that all servers take whole.
+/// Longest piece of a value, which all servers preserve.
 const LONGEST_PIECE: usize = 900;
-/// Pieces are no shorter, whatever the server says.
+/// Shortest piece, whatever limit the server reports.
 const SHORTEST_PIECE: usize = 32;
 
 #[cfg(test)]

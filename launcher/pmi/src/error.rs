@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong between a process and the server of another launcher.
+//! Errors between a process and the server of another launcher.
 
-/// Why something could not be asked or said.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The server has closed the connection: the launcher is gone, or ends the job.
     #[error("the launcher has closed its connection to this process")]
     Closed,
-    /// The system does not let this process talk to the server.
+    /// A system call on the connection failed.
     #[error("the launcher cannot be talked to: {0}")]
     System(String),
-    /// The server says no, or something else than an answer.
-    #[error("the launcher answered \"{answer}\" to \"{asked}\"")]
+    /// The server replied with an error or an unexpected message.
+    #[error("the launcher answered \"{answer}\" to \"{request}\"")]
     Answer {
         /// The command.
-        asked: String,
-        /// What came.
+        request: String,
+        /// The reply.
         answer: String,
     },
-    /// The server speaks a language of its own.
+    /// The server sent bytes that are not a message.
     #[error("the launcher sent what is no message of {version}: \"{text}\"")]
     Text {
         /// PMI-1 or PMI-2.
         version: &'static str,
-        /// The beginning of it.
+        /// Its beginning.
         text: String,
     },
-    /// Where the server listens cannot be understood.
+    /// The address of the server is invalid.
     #[error("{variable} is \"{given}\", expected {expected}")]
     Variable {
         /// The variable.
         variable: &'static str,
-        /// What it is.
+        /// Its value.
         given: String,
-        /// What it may be.
+        /// Valid values.
         expected: &'static str,
     },
-    /// A process does not end its lines.
+    /// A process sent a line that does not end.
     #[error("the program sent a line of {bytes} bytes or more, expected at most {most}")]
     Long {
-        /// So many have come.
+        /// Bytes received.
         bytes: usize,
-        /// So many may.
+        /// Most bytes of a line.
         most: usize,
     },
-    /// A value that servers would not give back as it is.
+    /// A value that servers would not preserve.
     #[error("a key or value has the character {0:?}, which servers do not keep")]
     Character(char),
 }

@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PMI-1 and PMI-2, in which the processes of an MPI program and the launcher that started them talk: who am I, how many are we, here
-//! is something for the others, have all said theirs, what has that one said. Slurm (`srun --mpi=pmi2`), MPICH's and Intel's `mpiexec`
-//! and Flux speak one of them or both over a socket whose descriptor is in the variable `PMI_FD`, or which is reached at `PMI_PORT`.
+//! PMI-1 and PMI-2, the protocols between the processes of an MPI program and the launcher that started them: rank
+//! and size, a store of key-value pairs, and a fence after which all pairs can be read. Slurm (`srun --mpi=pmi2`),
+//! MPICH's and Intel's `mpiexec` and Flux support one or both over a socket whose descriptor is in the variable
+//! `PMI_FD`, or at an address in `PMI_PORT`.
 //!
-//! **Knows** the words ([`Words`]), the side of the process ([`Client`]) and, of PMI-1, that of the launcher ([`Server`]).
-//! **Never** reads the environment, or owns a descriptor that it was not handed.
+//! **Knows** messages ([`PmiMessage`]), the client side ([`Client`]) and, for PMI-1, the server side
+//! ([`ClientSession`]).
+//! **Never** reads the environment, or opens a descriptor.
 //!
-//! # The words
-//! A PMI-1 message is a line of `key=value` words; a PMI-2 message is six characters with its length and `key=value;` pairs. The
-//! first pair names the command. Answers differ between servers and their versions: words come in any order, `rc=0` is left out,
-//! words are added that no other server says. What is not known is skipped.
+//! # Messages
+//! A PMI-1 message is a line of `key=value` words; a PMI-2 message is six characters with its length and `key=value;`
+//! pairs. The first pair is the command. Replies differ between servers and their versions: pairs come in any order,
+//! `rc=0` may be missing, and some servers add pairs of their own. Unknown pairs are skipped.
 //!
-//! Servers cut values at blanks, at semicolons and at lengths that they do not tell; some break. [`Client::put`] refuses such
-//! characters and splits what is long.
+//! Servers truncate values at blanks, at semicolons and at undocumented lengths; some crash. [`Client::put`] rejects
+//! such characters and splits long values.
 //!
 //! Threads: a client belongs to one thread at a time. Units: bytes.
 #![forbid(unsafe_code)]
 
 mod client;
 mod error;
+mod message;
 mod server;
-mod words;
 
 pub use client::{Client, Version};
 pub use error::Error;
-pub use server::{Facts, Request, Server};
-pub use words::Words;
+pub use message::PmiMessage;
+pub use server::{ClientRequest, ClientSession, ProcessInfo};

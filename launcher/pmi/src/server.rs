@@ -1,63 +1,63 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The side of a launcher, of PMI-1: what one process says, and what it is answered. Sans-IO.
+//! The server side of PMI-1: requests of one process, and replies to it. Sans-IO.
 
-use crate::{Error, Words};
+use crate::{Error, PmiMessage};
 
-/// What a launcher knows of a process.
+/// Properties of a process, as its launcher reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
+pub struct ProcessInfo {
     /// Number of processes of the job.
     pub size: u32,
-    /// Which program of the command line it is.
+    /// Index of its program on the command line.
     pub app: u32,
-    /// The name of the store: the same for all processes of the job, and no other job's.
+    /// Name of the key-value space: the same for all processes of the job, and unique.
     pub job: String,
 }
 
-/// What a process wants that its launcher must do.
+/// A request that the launcher must handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
-    /// It has begun. It was answered.
+pub enum ClientRequest {
+    /// The process has initialized. Already answered.
     Init,
-    /// Keep this for the others: [`Server::answer_put`] answers.
+    /// Store a pair; answered by [`ClientSession::answer_put`].
     Put {
-        /// Under this key.
+        /// The key.
         key: String,
-        /// What.
+        /// The value.
         value: String,
     },
-    /// Wait until all are here: [`Server::end_fence`] answers.
+    /// The process is at a fence; answered by [`ClientSession::end_fence`].
     Fence,
-    /// What was put under this key: [`Server::answer_get`] answers.
+    /// Read the value of this key; answered by [`ClientSession::answer_get`].
     Get(String),
     /// End the job, with this exit code.
     Abort {
         /// The code.
         code: i32,
-        /// What it says about it.
+        /// Its message.
         message: String,
     },
-    /// It is through. It was answered.
+    /// The process is done. Already answered.
     Finalize,
 }
 
-/// The talk with one process. Any bytes may come: what is no message of PMI-1 is answered with an error, and a line without an end ends
-/// the talk.
+/// Connection to one process. Any bytes may be received: an invalid message is answered with an error, and a line
+/// that does not end is an error of the connection.
 #[derive(Debug)]
-pub struct Server {
-    facts: Facts,
+pub struct ClientSession {
+    facts: ProcessInfo,
     unread: Vec<u8>,
-    /// Bytes of these that are done with.
+    /// Bytes of `unread` that were parsed.
     done: usize,
     answers: Vec<u8>,
-    /// Within the lines of one command, of which the last is `endcmd`.
+    /// Inside a command of several lines, the last of which is `endcmd`.
     is_long: bool,
 }
 
-impl Server {
-    /// A talk that begins.
+impl ClientSession {
+    /// A new connection.
     #[must_use]
-    pub fn new(facts: Facts) -> Self {
+    pub fn new(facts: ProcessInfo) -> Self {
         Self {
             facts,
             unread: Vec::new(),
@@ -67,16 +67,16 @@ impl Server {
         }
     }
 
-    /// Takes what has come.
+    /// Appends received bytes.
     pub fn take(&mut self, bytes: &[u8]) {
         self.unread.extend_from_slice(bytes);
     }
 
-    /// The next thing to do; what needs no more than what is known here is answered on the way.
+    /// The next request for the launcher; other requests are answered here.
     ///
     /// # Errors
-    /// When a line is too long. Nothing that comes later is understood.
-    pub fn next_request(&mut self) -> Result<Option<Request>, Error> {
+    /// When a line is too long. No later request can be parsed.
+    pub fn next_request(&mut self) -> Result<Option<ClientRequest>, Error> {
         loop {
             let rest = &self.unread[self.done..];
             let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
@@ -91,52 +91,56 @@ impl Server {
             };
             let line = String::from_utf8_lossy(&rest[..end]).into_owned();
             self.done += end + 1;
-            let request = self.hear(&line);
+            let request = self.receive(&line);
             if request.is_some() {
                 return Ok(request);
             }
         }
     }
 
-    /// What is to be sent to the process; what was sent is taken out of it.
+    /// Bytes to send to the process; the caller removes those that were sent.
     pub fn answers(&mut self) -> &mut Vec<u8> {
         &mut self.answers
     }
 
-    /// What was put is kept; `false`: there is no room for it.
+    /// Answers a put; `false` if there was no room.
     pub fn answer_put(&mut self, is_kept: bool) {
-        let result = Words::new("put_result");
-        self.say(&match is_kept {
+        let result = PmiMessage::new("put_result");
+        self.send(&match is_kept {
             true => result.with("rc", 0),
             false => result.with("rc", -1).with("msg", "no_room"),
         });
     }
 
-    /// All have come to the fence.
+    /// Ends a fence, which all processes have entered.
     pub fn end_fence(&mut self) {
-        self.say(&Words::new("barrier_out").with("rc", 0));
+        self.send(&PmiMessage::new("barrier_out").with("rc", 0));
     }
 
-    /// What was put under the key that was asked for last; `None`: nothing was.
+    /// Answers a get; `None` if the key does not exist.
     pub fn answer_get(&mut self, value: Option<&str>) {
-        let result = Words::new("get_result");
-        self.say(&match value {
+        let result = PmiMessage::new("get_result");
+        self.send(&match value {
             Some(value) => result.with("rc", 0).with("value", value),
             None => result.with("rc", 1).with("msg", "key_not_found"),
         });
     }
 
-    fn say(&mut self, words: &Words) {
-        self.answers.extend_from_slice(words.line().as_bytes());
+    fn send(&mut self, message: &PmiMessage) {
+        self.answers.extend_from_slice(message.line().as_bytes());
     }
 
-    fn hear(&mut self, line: &str) -> Option<Request> {
+    fn receive(&mut self, line: &str) -> Option<ClientRequest> {
         let line = line.trim_end();
         if self.is_long {
             if line == "endcmd" {
                 self.is_long = false;
-                // There is no other command of several lines.
-                self.say(&Words::new("spawn_result").with("rc", -1).with("status", 1));
+                // The only command of several lines is spawn.
+                self.send(
+                    &PmiMessage::new("spawn_result")
+                        .with("rc", -1)
+                        .with("status", 1),
+                );
             }
             return None;
         }
@@ -144,53 +148,53 @@ impl Server {
             self.is_long = true;
             return None;
         }
-        self.hear_words(&Words::of_line(line))
+        self.handle_message(&PmiMessage::of_line(line))
     }
 
-    fn hear_words(&mut self, words: &Words) -> Option<Request> {
-        let well = |answer: &str| Words::new(answer).with("rc", 0);
-        match words.command() {
+    fn handle_message(&mut self, message: &PmiMessage) -> Option<ClientRequest> {
+        let well = |answer: &str| PmiMessage::new(answer).with("rc", 0);
+        match message.command() {
             "" => {}
-            "init" if words.number("pmi_version") != Some(1) => {
-                let answer = Words::new("response_to_init").with("rc", -1);
-                self.say(&answer.with("pmi_version", 1).with("pmi_subversion", 1));
+            "init" if message.number("pmi_version") != Some(1) => {
+                let answer = PmiMessage::new("response_to_init").with("rc", -1);
+                self.send(&answer.with("pmi_version", 1).with("pmi_subversion", 1));
             }
             "init" => {
                 let answer = well("response_to_init").with("pmi_version", 1);
-                self.say(&answer.with("pmi_subversion", 1));
-                return Some(Request::Init);
+                self.send(&answer.with("pmi_subversion", 1));
+                return Some(ClientRequest::Init);
             }
-            "get_maxes" => self.say(
+            "get_maxes" => self.send(
                 &well("maxes")
                     .with("kvsname_max", LONGEST_NAME)
                     .with("keylen_max", LONGEST_KEY)
                     .with("vallen_max", LONGEST_VALUE),
             ),
-            "get_appnum" => self.say(&well("appnum").with("appnum", self.facts.app)),
-            "get_my_kvsname" => self.say(&well("my_kvsname").with("kvsname", &self.facts.job)),
-            "get_universe_size" => self.say(&well("universe_size").with("size", self.facts.size)),
-            "put" => return self.put(words),
+            "get_appnum" => self.send(&well("appnum").with("appnum", self.facts.app)),
+            "get_my_kvsname" => self.send(&well("my_kvsname").with("kvsname", &self.facts.job)),
+            "get_universe_size" => self.send(&well("universe_size").with("size", self.facts.size)),
+            "put" => return self.put(message),
             "get" => {
-                return Some(Request::Get(
-                    words.get("key").unwrap_or_default().to_owned(),
+                return Some(ClientRequest::Get(
+                    message.get("key").unwrap_or_default().to_owned(),
                 ));
             }
-            "barrier_in" => return Some(Request::Fence),
+            "barrier_in" => return Some(ClientRequest::Fence),
             "abort" => {
-                return Some(Request::Abort {
-                    code: words.number("exitcode").unwrap_or(1),
-                    message: words.get("message").unwrap_or_default().to_owned(),
+                return Some(ClientRequest::Abort {
+                    code: message.number("exitcode").unwrap_or(1),
+                    message: message.get("message").unwrap_or_default().to_owned(),
                 });
             }
             "finalize" => {
-                self.say(&well("finalize_ack"));
-                return Some(Request::Finalize);
+                self.send(&well("finalize_ack"));
+                return Some(ClientRequest::Finalize);
             }
-            // Names of services, processes that start others: nothing that this launcher has for them.
+            // Publishing names and spawning are not supported.
             other => {
                 let result = format!("{}_result", other.trim_end_matches("_name"));
-                self.say(
-                    &Words::new(&result)
+                self.send(
+                    &PmiMessage::new(&result)
                         .with("rc", -1)
                         .with("msg", "not_supported"),
                 );
@@ -199,33 +203,33 @@ impl Server {
         None
     }
 
-    fn put(&mut self, words: &Words) -> Option<Request> {
-        let pair = (words.get("key"), words.get("value"));
+    fn put(&mut self, message: &PmiMessage) -> Option<ClientRequest> {
+        let pair = (message.get("key"), message.get("value"));
         let (Some(key), Some(value)) = pair else {
-            self.say(
-                &Words::new("put_result")
+            self.send(
+                &PmiMessage::new("put_result")
                     .with("rc", -1)
                     .with("msg", "no_key_or_value"),
             );
             return None;
         };
         if key.len() > LONGEST_KEY || value.len() > LONGEST_VALUE {
-            let result = Words::new("put_result").with("rc", -1);
-            self.say(&result.with("msg", "too_long"));
+            let result = PmiMessage::new("put_result").with("rc", -1);
+            self.send(&result.with("msg", "too_long"));
             return None;
         }
-        Some(Request::Put {
+        Some(ClientRequest::Put {
             key: key.to_owned(),
             value: value.to_owned(),
         })
     }
 }
 
-/// What MPICH's launcher tells, whose programs have buffers of these lengths.
+/// Limits that MPICH's launcher reports; its programs have buffers of these sizes.
 const LONGEST_NAME: usize = 256;
 const LONGEST_KEY: usize = 64;
 const LONGEST_VALUE: usize = 1024;
-/// A key, a value and what is around them are far shorter.
+/// Longest line; valid ones are far shorter.
 const LONGEST_LINE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
@@ -233,16 +237,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn server() -> Server {
-        Server::new(Facts {
+    fn server() -> ClientSession {
+        ClientSession::new(ProcessInfo {
             size: 4,
             app: 1,
             job: "rmpi-7".to_owned(),
         })
     }
 
-    /// What is asked of the launcher, and what the process is answered.
-    fn said(server: &mut Server, text: &str) -> (Vec<Request>, String) {
+    /// The requests for the launcher, and the replies to the process.
+    fn exchange(server: &mut ClientSession, text: &str) -> (Vec<ClientRequest>, String) {
         server.take(text.as_bytes());
         let requests = std::iter::from_fn(|| server.next_request().unwrap()).collect();
         let answers = std::mem::take(server.answers());
@@ -252,9 +256,9 @@ mod tests {
     #[test]
     fn a_program_of_mpich_is_answered() {
         let mut server = server();
-        let begun = said(&mut server, "cmd=init pmi_version=1 pmi_subversion=1\n");
+        let begun = exchange(&mut server, "cmd=init pmi_version=1 pmi_subversion=1\n");
         let answer = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
-        assert_eq!(begun, (vec![Request::Init], answer.to_owned()));
+        assert_eq!(begun, (vec![ClientRequest::Init], answer.to_owned()));
         for (line, answer) in [
             (
                 "cmd=init pmi_version=2 pmi_subversion=0\n",
@@ -284,7 +288,7 @@ mod tests {
             ),
             ("\nodd\n", ""),
         ] {
-            assert_eq!(said(&mut server, line), (vec![], answer.to_owned()));
+            assert_eq!(exchange(&mut server, line), (vec![], answer.to_owned()));
         }
     }
 
@@ -292,32 +296,32 @@ mod tests {
     fn what_the_launcher_must_do_is_asked_of_it_in_order() {
         let mut server = server();
         let text = "cmd=put kvsname=rmpi-7 key=P0 value=a=b\ncmd=barrier_in\n";
-        let (requests, answers) = said(&mut server, text);
-        let put = Request::Put {
+        let (requests, answers) = exchange(&mut server, text);
+        let put = ClientRequest::Put {
             key: "P0".to_owned(),
             value: "a=b".to_owned(),
         };
-        assert_eq!((requests, &*answers), (vec![put, Request::Fence], ""));
+        assert_eq!((requests, &*answers), (vec![put, ClientRequest::Fence], ""));
         server.answer_put(true);
         server.answer_put(false);
         server.end_fence();
-        let (requests, answers) = said(&mut server, "cmd=get kvsname=rmpi-7 key=P0\n");
-        assert_eq!(requests, [Request::Get("P0".to_owned())]);
+        let (requests, answers) = exchange(&mut server, "cmd=get kvsname=rmpi-7 key=P0\n");
+        assert_eq!(requests, [ClientRequest::Get("P0".to_owned())]);
         assert_eq!(
             answers,
             "cmd=put_result rc=0\ncmd=put_result rc=-1 msg=no_room\ncmd=barrier_out rc=0\n"
         );
         server.answer_get(Some("a=b"));
         server.answer_get(None);
-        let (requests, answers) = said(&mut server, "cmd=finalize\n");
-        assert_eq!(requests, [Request::Finalize]);
+        let (requests, answers) = exchange(&mut server, "cmd=finalize\n");
+        assert_eq!(requests, [ClientRequest::Finalize]);
         assert_eq!(
             answers,
             "cmd=get_result rc=0 value=a=b\ncmd=get_result rc=1 msg=key_not_found\ncmd=finalize_ack rc=0\n"
         );
-        let (requests, _) = said(&mut server, "cmd=abort exitcode=7\n");
+        let (requests, _) = exchange(&mut server, "cmd=abort exitcode=7\n");
         let (code, message) = (7, String::new());
-        assert_eq!(requests, [Request::Abort { code, message }]);
+        assert_eq!(requests, [ClientRequest::Abort { code, message }]);
     }
 
     #[test]
@@ -347,19 +351,19 @@ mod tests {
         #[test]
         fn it_does_not_matter_how_lines_come_in_pieces(cuts in proptest::collection::vec(1..30_usize, 0..12)) {
             let text = "cmd=init pmi_version=1\ncmd=put key=a value=b\nmcmd=spawn\nx=1\nendcmd\ncmd=get key=a\ncmd=barrier_in\n";
-            let whole = said(&mut server(), text);
+            let whole = exchange(&mut server(), text);
             let mut server = server();
             let (mut requests, mut answers, mut rest) = (Vec::new(), String::new(), text);
             for cut in cuts {
                 let (part, behind) = rest.split_at(cut.min(rest.len()));
-                let (some, words) = said(&mut server, part);
+                let (some, message) = exchange(&mut server, part);
                 requests.extend(some);
-                answers.push_str(&words);
+                answers.push_str(&message);
                 rest = behind;
             }
-            let (some, words) = said(&mut server, rest);
+            let (some, message) = exchange(&mut server, rest);
             requests.extend(some);
-            answers.push_str(&words);
+            answers.push_str(&message);
             prop_assert_eq!((requests, answers), whole);
         }
     }

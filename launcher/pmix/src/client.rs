@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process of a job, as the library sees it.
+//! A process of a job, on top of the PMIx library.
 //!
 //! # Safety
-//! - Strings and structures that a call gets live over it, and the library copies them; the directives of a fence stay for ever.
-//! - A fence's state is never freed: the library may call back late, or twice.
-//! - What the library answers with is read before it is given back, and nobody else has it. Of a value that part of the union is read which
-//!   its type says; a string in it ends with a zero byte, which is looked for in its first [`MOST_TEXT_BYTES`] alone.
+//! - Strings and structures that are passed to a call live longer than it, and the library copies them; the
+//!   directives of a fence are never freed.
+//! - The state of a fence is never freed: the library may call back late, or twice.
+//! - A value that the library returns is read before it is freed, and not shared. The field of its union is the one
+//!   of its type; the terminating zero byte of a string is searched in its first [`MOST_TEXT_BYTES`] only.
 
 #[cfg(test)]
 mod tests;
@@ -18,17 +19,17 @@ use std::sync::OnceLock;
 use crate::Error;
 use crate::table::Functions;
 use crate::types::{
-    ALL_RANKS, GLOBAL, INT, Info, NOT_FOUND, Proc, RANK, STRING, SUCCESS, Status, UINT16, UINT32,
-    Value,
+    ALL_RANKS, GLOBAL, INT, Info, NOT_FOUND, PmixValue, Proc, RANK, STRING, SUCCESS, Status,
+    UINT16, UINT32,
 };
 
-/// A process of a job that a launcher with PMIx has started.
+/// A process of a job that was started by a launcher with PMIx.
 pub struct Client {
     functions: Functions,
     me: Proc,
     size: u32,
     app: u32,
-    /// How the fence that has begun is going.
+    /// Result of the fence that was started.
     fence: Option<&'static OnceLock<Status>>,
 }
 
@@ -40,10 +41,10 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Opens the library, and says hello to the server that the environment names.
+    /// Opens the library, and initializes it with the server that the environment names.
     ///
     /// # Errors
-    /// When there is no library, or the server does not answer it.
+    /// When there is no library, or the server does not respond.
     pub fn begin() -> Result<Self, Error> {
         Self::begin_with(Functions::load()?)
     }
@@ -60,31 +61,31 @@ impl Client {
             fence: None,
         };
         client.check("PMIx_Init", status)?;
-        // The library is given it again, and takes it for a string of C.
+        // Later calls pass it as a C string.
         if client.job().is_empty() {
-            return Err(Error::Untold("what the job is called"));
+            return Err(Error::Missing("what the job is called"));
         }
         let size = client.number(ALL_RANKS, c"pmix.job.size")?;
-        client.size = size.ok_or(Error::Untold("how many processes the job has"))?;
-        // Not all launchers have programs.
+        client.size = size.ok_or(Error::Missing("how many processes the job has"))?;
+        // Not all launchers support it.
         let app = client.number(me.rank, c"pmix.appnum");
         client.app = app.ok().flatten().unwrap_or(0);
         Ok(client)
     }
 
-    /// The number of this process in its job.
+    /// Rank of this process.
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.me.rank
     }
 
-    /// How many processes the job has.
+    /// Number of processes of the job.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Which program of the command line it runs; 0 where the server does not tell.
+    /// Index of its program on the command line; 0 if the server does not report it.
     #[must_use]
     pub fn app(&self) -> u32 {
         self.app
@@ -101,24 +102,24 @@ impl Client {
         )
     }
 
-    /// Leaves something for the others, who see it after a fence.
+    /// Stores a pair, which other processes can get after a fence.
     ///
     /// # Errors
-    /// When the library does not take it.
+    /// When the library returns an error.
     pub fn put(&mut self, key: &str, value: &str) -> Result<(), Error> {
         let (key, value) = (string(key), string(value));
-        let mut given = Value::of_string(value.as_ptr().cast_mut());
+        let mut given = PmixValue::of_string(value.as_ptr().cast_mut());
         // SAFETY: strings of C and a value, which the library copies.
         let status = unsafe { (self.functions.put)(GLOBAL, key.as_ptr(), &raw mut given) };
         self.check("PMIx_Put", status)
     }
 
-    /// What the process of that rank has put under a key before the last fence.
+    /// The value that the process of that rank put under a key before the last fence, if any.
     ///
     /// # Errors
-    /// When the library fails.
+    /// When the library returns an error.
     pub fn get(&mut self, rank: u32, key: &str) -> Result<Option<String>, Error> {
-        let read = |value: &Value| {
+        let read = |value: &PmixValue| {
             if value.kind != STRING {
                 return None;
             }
@@ -156,12 +157,12 @@ impl Client {
         &self,
         rank: u32,
         key: &CStr,
-        read: impl FnOnce(&Value) -> Option<T>,
+        read: impl FnOnce(&PmixValue) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         let of = self.me.beside(rank);
-        // Else the library waits until somebody puts it.
+        // Without it the library blocks until the key is put.
         let at_once = Info::on("pmix.immediate");
-        let mut found: *mut Value = ptr::null_mut();
+        let mut found: *mut PmixValue = ptr::null_mut();
         // SAFETY: a process, a string of C, one directive, and room for a pointer.
         let status = unsafe {
             (self.functions.get)(
@@ -176,7 +177,7 @@ impl Client {
             return Ok(None);
         }
         self.check("PMIx_Get", status)?;
-        // SAFETY: null, or a value of the library's that nobody else has.
+        // SAFETY: null, or a value that the library allocated for this call.
         let Some(value) = (unsafe { found.as_ref() }) else {
             return Ok(None);
         };
@@ -188,32 +189,32 @@ impl Client {
         Ok(read)
     }
 
-    /// Begins to wait until all processes of the job have begun: then what was put before can be got.
+    /// Starts a fence, in which all processes of the job participate: values put before it can be read after it.
     ///
     /// # Errors
-    /// When the library fails.
+    /// When the library returns an error.
     pub fn begin_fence(&mut self) -> Result<(), Error> {
         // SAFETY: no arguments.
         self.check("PMIx_Commit", unsafe { (self.functions.commit)() })?;
-        // Both must stay as long as the library may call; they are small, and there are few fences.
+        // Never freed, as long as the library may call back; they are small, and there are few fences.
         let state: &'static OnceLock<Status> = Box::leak(Box::default());
         let theirs = ptr::from_ref(state).cast_mut().cast::<c_void>();
         let collect: *const Info = Box::leak(Box::new(Info::on("pmix.collect")));
-        // SAFETY: all processes, one directive that stays, and a function that gets the state, which stays.
+        // SAFETY: all processes, one directive that is never freed, and a callback with its state, which is never freed.
         let status = unsafe { (self.functions.fence)(ptr::null(), 0, collect, 1, done, theirs) };
         match status {
             SUCCESS => self.fence = Some(state),
-            // It was over at once, and nobody calls.
+            // Completed at once, without a callback.
             OPERATION_SUCCEEDED => self.fence = None,
             failed => return self.check("PMIx_Fence_nb", failed),
         }
         Ok(())
     }
 
-    /// Whether the fence that has begun is over, or none has. Never waits.
+    /// Whether the last fence is over, or none was started. Does not block.
     ///
     /// # Errors
-    /// When it failed.
+    /// When the fence failed.
     pub fn is_fence_over(&mut self) -> Result<bool, Error> {
         let Some(state) = self.fence else {
             return Ok(true);
@@ -229,7 +230,7 @@ impl Client {
     /// Ends the job with this status.
     ///
     /// # Errors
-    /// When the library fails.
+    /// When the library returns an error.
     pub fn abort(&mut self, code: i32, message: &str) -> Result<(), Error> {
         let message = string(message);
         // SAFETY: a string of C; no processes are all of them.
@@ -237,10 +238,10 @@ impl Client {
         self.check("PMIx_Abort", status)
     }
 
-    /// Says that this process is through: that it ends is no failure any more.
+    /// Reports that this process is done, so that its exit is no failure.
     ///
     /// # Errors
-    /// When the library fails.
+    /// When the library returns an error.
     pub fn finalize(&mut self) -> Result<(), Error> {
         // SAFETY: no directives.
         let status = unsafe { (self.functions.finalize)(ptr::null(), 0) };
@@ -263,11 +264,11 @@ impl Client {
     }
 }
 
-/// A fence is over: called by a thread of the library.
+/// Callback of a fence: called by a thread of the library.
 unsafe extern "C" fn done(status: Status, state: *mut c_void) {
-    // SAFETY: null, or what `begin_fence` gave, which is only shared and never freed.
+    // SAFETY: null, or the pointer from `begin_fence`, to a state that is only shared and never freed.
     let state = unsafe { state.cast::<OnceLock<Status>>().cast_const().as_ref() };
-    // Only the first word counts.
+    // Only the first call counts.
     let _ = state.map(|state| state.set(status));
 }
 
@@ -276,7 +277,7 @@ fn string(text: &str) -> CString {
     CString::new(bytes).unwrap_or_default()
 }
 
-/// Longer strings are none that a process of ours has put.
+/// Longer strings are not ours.
 const MOST_TEXT_BYTES: usize = 1 << 20;
 /// `PMIX_OPERATION_SUCCEEDED`.
 const OPERATION_SUCCEEDED: Status = -157;

@@ -2,8 +2,8 @@
 //! The functions of `libpmix.so.2`, found by the dynamic linker.
 //!
 //! # Safety
-//! - A function is taken for the type that the PMIx standard gives it.
-//! - The library is never unloaded, so a function stays one until the process ends.
+//! - Each function has the type that the PMIx standard gives it.
+//! - The library is never unloaded, so its functions stay valid until the process ends.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem;
@@ -13,17 +13,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use crate::Error;
-use crate::types::{Info, OpDone, Proc, Status, Value};
+use crate::types::{Info, OpDone, PmixValue, Proc, Status};
 
 macro_rules! functions {
     ($($field:ident = $symbol:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// All are as unsafe as they are in C.
+        /// As unsafe as in C.
         #[derive(Clone, Copy, Debug)]
         pub(crate) struct Functions {
             $(pub(crate) $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
-            /// `PMIx_Value_free`, which older libraries have as a macro alone.
-            pub(crate) free_value: Option<unsafe extern "C" fn(*mut Value, usize)>,
-            /// `PMIx_Get_version`, for people.
+            /// `PMIx_Value_free`, which is only a macro in older libraries.
+            pub(crate) free_value: Option<unsafe extern "C" fn(*mut PmixValue, usize)>,
+            /// `PMIx_Get_version`, for messages.
             pub(crate) version: Option<unsafe extern "C" fn() -> *const c_char>,
         }
 
@@ -47,7 +47,7 @@ macro_rules! functions {
                     },
                     free_value: {
                         let found = symbol(library, c"PMIx_Value_free");
-                        type Function = Option<unsafe extern "C" fn(*mut Value, usize)>;
+                        type Function = Option<unsafe extern "C" fn(*mut PmixValue, usize)>;
                         // SAFETY: as above; null is none.
                         unsafe { mem::transmute::<*mut c_void, Function>(found) }
                     },
@@ -60,15 +60,15 @@ macro_rules! functions {
 functions! {
     init = c"PMIx_Init": fn(*mut Proc, *mut Info, usize) -> Status;
     finalize = c"PMIx_Finalize": fn(*const Info, usize) -> Status;
-    get = c"PMIx_Get": fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> Status;
-    put = c"PMIx_Put": fn(u8, *const c_char, *mut Value) -> Status;
+    get = c"PMIx_Get": fn(*const Proc, *const c_char, *const Info, usize, *mut *mut PmixValue) -> Status;
+    put = c"PMIx_Put": fn(u8, *const c_char, *mut PmixValue) -> Status;
     commit = c"PMIx_Commit": fn() -> Status;
     fence = c"PMIx_Fence_nb": fn(*const Proc, usize, *const Info, usize, OpDone, *mut c_void) -> Status;
     abort = c"PMIx_Abort": fn(c_int, *const c_char, *mut Proc, usize) -> Status;
     error_string = c"PMIx_Error_string": fn(Status) -> *const c_char;
 }
 
-/// Where the library is that would be used, and its version if it says one.
+/// Path of the library that would be used, and its version, if it has one.
 ///
 /// # Errors
 /// When none can be used.
@@ -76,7 +76,7 @@ pub fn library() -> Result<String, Error> {
     let functions = Functions::load()?;
     let place = file_of(functions.init as *const c_void);
     let place = place.unwrap_or_else(|| NAME.to_owned());
-    // SAFETY: no arguments; before the library is initialized too.
+    // SAFETY: no arguments; may be called before the library is initialized.
     let version = functions.version.map(|version| unsafe { version() });
     let Some(version) = version.filter(|text| !text.is_null()) else {
         return Ok(place);
@@ -86,10 +86,10 @@ pub fn library() -> Result<String, Error> {
     Ok(format!("{place} ({})", version.trim()))
 }
 
-/// The file that something of a library lies in.
+/// The file that contains an address of a library.
 fn file_of(address: *const c_void) -> Option<String> {
     let mut found = mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: any address may be asked for, and there is room for the answer.
+    // SAFETY: any address may be queried, and there is room for the result.
     let is_known = unsafe { libc::dladdr(address, found.as_mut_ptr()) } != 0;
     // SAFETY: zeroed before, and null is a value of each of its pointers.
     let name = unsafe { found.assume_init() }.dli_fname;
@@ -123,7 +123,7 @@ impl Functions {
     }
 }
 
-/// Where the library may be, best first: where the user says, where the launcher's installation says, and where the dynamic linker looks.
+/// Candidate paths, best first: the user's, the launcher's installation, and the dynamic linker's search.
 fn places() -> Vec<PathBuf> {
     let named = |variable| env::var_os(variable).filter(|text| !text.is_empty());
     if let Some(library) = named("RMPI_PMIX_LIBRARY") {
@@ -146,17 +146,17 @@ fn places() -> Vec<PathBuf> {
 fn open(place: &std::path::Path) -> Result<*mut c_void, String> {
     let name = CString::new(OsStr::as_bytes(place.as_os_str()));
     let name = name.map_err(|_| "RMPI_PMIX_LIBRARY has a zero byte".to_owned())?;
-    // SAFETY: a string of C. Loading runs the library's own beginning, as linking with it would.
+    // SAFETY: a C string. Loading runs the library's initializers, as linking with it would.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if !library.is_null() {
         return Ok(library);
     }
-    // SAFETY: no arguments; the answer is null or a string that stays until the next call in this thread.
+    // SAFETY: no arguments; the result is null or a string that is valid until the next call in this thread.
     let words = unsafe { libc::dlerror() };
     if words.is_null() {
         return Err(format!("{} cannot be opened", place.display()));
     }
-    // SAFETY: not null, a string of C, and no call lies between.
+    // SAFETY: not null, a C string, and no other call in between.
     let words = unsafe { CStr::from_ptr(words) };
     Err(words.to_string_lossy().into_owned())
 }

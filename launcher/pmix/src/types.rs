@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Types of the PMIx standard, as versions 4 and 5 lay them out.
+//! Types of the PMIx standard, with the layout of versions 4 and 5.
 //!
 //! # Safety
-//! None of it calls anything. Zero is a valid value of all of them (`PMIX_*_CONSTRUCT`), and their sizes are checked below.
+//! Nothing here calls the library. Zero is a valid value of all types (`PMIX_*_CONSTRUCT`), and their sizes are
+//! checked below.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -13,7 +14,7 @@ pub(crate) type Status = c_int;
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Proc {
-    /// Ends with a zero byte.
+    /// Terminated by a zero byte.
     pub(crate) namespace: [c_char; 256],
     pub(crate) rank: u32,
 }
@@ -21,12 +22,12 @@ pub(crate) struct Proc {
 /// `pmix_value_t`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct Value {
+pub(crate) struct PmixValue {
     pub(crate) kind: u16,
     pub(crate) data: Data,
 }
 
-/// The union in it.
+/// The union in `pmix_value_t`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) union Data {
@@ -43,13 +44,13 @@ pub(crate) union Data {
 pub(crate) struct Info {
     pub(crate) key: [c_char; 512],
     pub(crate) flags: u32,
-    pub(crate) value: Value,
+    pub(crate) value: PmixValue,
 }
 
 /// `pmix_op_cbfunc_t`.
 pub(crate) type OpDone = unsafe extern "C" fn(Status, *mut c_void);
 
-/// Types of values.
+/// Type tags of values.
 pub(crate) const BOOL: u16 = 1;
 pub(crate) const STRING: u16 = 3;
 pub(crate) const INT: u16 = 6;
@@ -66,7 +67,7 @@ pub(crate) const SUCCESS: Status = 0;
 pub(crate) const NOT_FOUND: Status = -46;
 
 impl Proc {
-    /// No process yet.
+    /// Not initialized.
     pub(crate) const fn none() -> Self {
         Self {
             namespace: [0; 256],
@@ -82,13 +83,13 @@ impl Proc {
 
 #[cfg(test)]
 impl Data {
-    /// What a library has left there.
+    /// Bytes as a library has left them.
     pub(crate) const fn of(room: [u64; 3]) -> Self {
         Self { room }
     }
 }
 
-impl Value {
+impl PmixValue {
     pub(crate) const fn of_flag(flag: bool) -> Self {
         let mut data = Data { room: [0; 3] };
         data.flag = flag;
@@ -103,23 +104,23 @@ impl Value {
 }
 
 impl Info {
-    /// A key that is on.
+    /// A flag that is set.
     pub(crate) fn on(key: &str) -> Self {
         let mut name = [0; 512];
-        // One byte at least stays zero.
+        // At least one byte stays zero.
         for (place, byte) in name[..511].iter_mut().zip(key.bytes()) {
             *place = byte.cast_signed();
         }
         Self {
             key: name,
             flags: 0,
-            value: Value::of_flag(true),
+            value: PmixValue::of_flag(true),
         }
     }
 }
 
 const _: () = {
     assert!(size_of::<Proc>() == 260);
-    assert!(size_of::<Value>() == 32 && core::mem::offset_of!(Value, data) == 8);
+    assert!(size_of::<PmixValue>() == 32 && core::mem::offset_of!(PmixValue, data) == 8);
     assert!(size_of::<Info>() == 552 && core::mem::offset_of!(Info, value) == 520);
 };

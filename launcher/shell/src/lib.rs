@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a remote shell is called, by `rmpiexec` and by the programs that measure between hosts: `ssh` and its options, the words of
-//! the line that `--launcher` names, and words that are handed to a shell. And how hosts are named for it: [`word`].
+//! Command line of the remote shell, for `rmpiexec` and for the benchmarks between hosts: `ssh` and its options, the
+//! words of the line that `--launcher` names, and quoting for a shell. And the names of hosts: [`word`].
 //!
-//! **Knows** the options of `ssh`, how shells quote, and the words of `--host`.
+//! **Knows** the options of `ssh`, quoting of shells, and the words of `--host`.
 //! **Never** starts anything, and makes no system call.
 
 pub mod word;
 
-/// `ssh` with options that keep it from asking anybody anything, from forwarding, and from waiting for ever.
+/// `ssh` with options that disable prompts and forwarding, and set a timeout.
 pub const SSH: [&str; 14] = [
     "ssh",
     "-x",
@@ -25,10 +25,10 @@ pub const SSH: [&str; 14] = [
     "ClearAllForwardings=yes",
 ];
 
-/// The words of a line, between blanks, with quotes as in a shell; at least one.
+/// Splits a line at blanks, with quotes as in a shell; returns at least one word.
 ///
 /// # Errors
-/// With words for the user.
+/// A message for the user.
 pub fn split(line: &str) -> Result<Vec<String>, String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut letters = line.chars();
@@ -57,7 +57,7 @@ pub fn split(line: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// A word as every login shell takes it for one.
+/// Quotes a word for any login shell.
 #[must_use]
 pub fn quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./:=,-+@%".contains(letter);
@@ -67,7 +67,7 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
-/// These words as a line of shell.
+/// These words as a line for a shell.
 #[must_use]
 pub fn joined(words: &[String]) -> String {
     let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();

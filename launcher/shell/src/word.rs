@@ -4,13 +4,13 @@
 
 use std::net::Ipv6Addr;
 
-/// More hosts than that are a mistake in a range.
+/// Most hosts; a longer range is an error.
 pub const MOST_HOSTS: usize = 65_536;
 
-/// How many slots stand behind a name.
+/// Number of slots after a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Count {
-    /// Nothing is said.
+    /// None is given.
     #[default]
     Bare,
     /// `:3`.
@@ -19,32 +19,32 @@ pub enum Count {
     All,
 }
 
-/// What a word names.
+/// The contents of a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostWord {
     /// The hosts, all with the same user and count.
     pub names: Vec<String>,
-    /// Who logs in there.
+    /// User name.
     pub user: Option<String>,
-    /// How many slots each has.
+    /// Slots of each host.
     pub count: Count,
 }
 
-/// What is wrong with a text, and where.
+/// An error in a text, and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// Characters before the place.
+pub struct WordError {
+    /// Characters before the position.
     pub at: usize,
-    /// In words.
-    pub what: String,
+    /// The message.
+    pub message: String,
 }
 
-impl Fault {
-    /// At a place, in words.
+impl WordError {
+    /// An error at a position.
     #[must_use]
-    pub fn new(at: usize, what: impl Into<String>) -> Self {
-        let what = what.into();
-        Self { at, what }
+    pub fn new(at: usize, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { at, message }
     }
 
     fn behind(mut self, text: &str) -> Self {
@@ -53,7 +53,7 @@ impl Fault {
     }
 }
 
-/// A text as it is shown in a message: without what a terminal would obey, and not too long.
+/// A text for a message: without control characters, and truncated.
 #[must_use]
 pub fn shown(text: &str) -> String {
     const MOST: usize = 60;
@@ -67,8 +67,8 @@ pub fn shown(text: &str) -> String {
     head + rest
 }
 
-/// The words of a list that are separated by commas, with the characters before each. Commas inside brackets separate
-/// nothing.
+/// The words of a comma-separated list, with the number of characters before each. Commas inside brackets do not
+/// separate.
 #[must_use]
 pub fn split(list: &str) -> Vec<(usize, &str)> {
     let (mut words, mut from, mut characters, mut before) = (Vec::new(), 0, 0, 0);
@@ -89,11 +89,11 @@ pub fn split(list: &str) -> Vec<(usize, &str)> {
     words
 }
 
-/// Reads a word.
+/// Parses a word.
 ///
 /// # Errors
-/// What is wrong, and where.
-pub fn read(text: &str) -> Result<HostWord, Fault> {
+/// The error and its position.
+pub fn read(text: &str) -> Result<HostWord, WordError> {
     let (user, rest) = match text.rsplit_once('@') {
         Some((user, rest)) => (Some(user), rest),
         None => (None, text),
@@ -114,50 +114,54 @@ pub fn read(text: &str) -> Result<HostWord, Fault> {
     Ok(HostWord { names, user, count })
 }
 
-/// The number of slots of a host.
+/// Parses the number of slots of a host.
 ///
 /// # Errors
-/// What is wrong, and where.
-pub fn slots(text: &str) -> Result<u32, Fault> {
+/// The error and its position.
+pub fn slots(text: &str) -> Result<u32, WordError> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
-        Ok(0) => Err(Fault::new(0, "a host that is named has at least one slot")),
+        Ok(0) => Err(WordError::new(
+            0,
+            "a host that is named has at least one slot",
+        )),
         Ok(number) if digits && number <= MOST_SLOTS => Ok(number),
         _ if digits => {
-            let what = format!(
+            let message = format!(
                 "{} slots are too many, expected at most {MOST_SLOTS}",
                 shown(text)
             );
-            Err(Fault::new(0, what))
+            Err(WordError::new(0, message))
         }
         _ => {
-            let what = format!(
+            let message = format!(
                 "`{}` is no number of slots; expected a number from 1",
                 shown(text)
             );
-            Err(Fault::new(0, what))
+            Err(WordError::new(0, message))
         }
     }
 }
 
-/// More slots than that are a mistake: so many processes no system has.
+/// Most slots; a larger number is an error, since no system has so many processes.
 const MOST_SLOTS: u32 = 1 << 22;
 
-/// A list that [`split`] and [`read`] turn into these names again, in their order: `n[01-16],m2`. Names have no brackets or commas.
+/// Formats names as a list that [`split`] and [`read`] parse into the same names, in order: `n[01-16],m2`. Names have
+/// no brackets or commas.
 #[must_use]
 pub fn packed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let mut runs: Vec<Run<'a>> = Vec::new();
+    let mut runs: Vec<NumberedNames<'a>> = Vec::new();
     for name in names {
         if !runs.last_mut().is_some_and(|run| run.takes(name)) {
-            runs.push(Run::of(name));
+            runs.push(NumberedNames::of(name));
         }
     }
-    let words: Vec<String> = runs.iter().map(Run::word).collect();
+    let words: Vec<String> = runs.iter().map(NumberedNames::word).collect();
     words.join(",")
 }
 
-/// Names that count on.
-struct Run<'a> {
+/// Names with consecutive numbers.
+struct NumberedNames<'a> {
     head: &'a str,
     /// Digits of each number.
     width: usize,
@@ -165,9 +169,9 @@ struct Run<'a> {
     last: u64,
 }
 
-impl<'a> Run<'a> {
+impl<'a> NumberedNames<'a> {
     fn of(name: &'a str) -> Self {
-        // Longer numbers are no numbers of hosts.
+        // Longer digit strings are not numbers of hosts.
         let digits = name.bytes().rev().take_while(u8::is_ascii_digit);
         let is_address = name.contains(':');
         let width = if is_address {
@@ -186,7 +190,7 @@ impl<'a> Run<'a> {
     }
 
     fn takes(&mut self, name: &'a str) -> bool {
-        let next = Run::of(name);
+        let next = NumberedNames::of(name);
         let fits = self.width > 0
             && (next.head, next.width, next.first) == (self.head, self.width, self.last + 1);
         if fits {
@@ -205,22 +209,22 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A user that may stand on the line of a remote shell.
+/// Checks that a user name may be passed to a remote shell.
 ///
 /// # Errors
-/// What is wrong, and where.
-pub fn check_user(user: &str) -> Result<(), Fault> {
+/// The error and its position.
+pub fn check_user(user: &str) -> Result<(), WordError> {
     let fits = |letter: char| letter.is_alphanumeric() || "._-+@\\%".contains(letter);
     match user.chars().position(|letter| !fits(letter)) {
-        _ if user.is_empty() => Err(Fault::new(0, "a user's name stands before @")),
-        _ if user.starts_with('-') => Err(Fault::new(0, "a user's name does not begin with -")),
-        Some(at) => Err(Fault::new(at, letter_words(user, at, "a user's name"))),
+        _ if user.is_empty() => Err(WordError::new(0, "a user's name stands before @")),
+        _ if user.starts_with('-') => Err(WordError::new(0, "a user's name does not begin with -")),
+        Some(at) => Err(WordError::new(at, letter_words(user, at, "a user's name"))),
         None => Ok(()),
     }
 }
 
-/// The name and what stands behind its colon.
-fn halves(text: &str) -> Result<(&str, Option<&str>), Fault> {
+/// The name and the text after its colon.
+fn halves(text: &str) -> Result<(&str, Option<&str>), WordError> {
     if let Some(inner) = text.strip_prefix('[')
         && let Some((address, rest)) = inner.split_once(']')
         && address.contains(':')
@@ -231,7 +235,7 @@ fn halves(text: &str) -> Result<(&str, Option<&str>), Fault> {
             ("", _) => Ok((address, None)),
             (_, Some(count)) => Ok((address, Some(count))),
             (_, None) => {
-                Err(Fault::new(0, "expected :N behind an address in brackets").behind(behind))
+                Err(WordError::new(0, "expected :N behind an address in brackets").behind(behind))
             }
         };
     }
@@ -244,22 +248,22 @@ fn halves(text: &str) -> Result<(&str, Option<&str>), Fault> {
     }
 }
 
-/// An IPv6 address, whose zone may be named: `fe80::1%eth0`.
-fn check_address(text: &str) -> Result<(), Fault> {
+/// Checks an IPv6 address, which may have a zone: `fe80::1%eth0`.
+fn check_address(text: &str) -> Result<(), WordError> {
     let (address, zone) = text.split_once('%').unwrap_or((text, "-"));
     let zone_fits = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     if address.parse::<Ipv6Addr>().is_ok() && !zone.is_empty() && zone.chars().all(zone_fits) {
         return Ok(());
     }
-    let what = format!(
+    let message = format!(
         "`{}` is no IPv6 address; one with a number of slots is written [fe80::1]:2, a name with one a:2",
         shown(text)
     );
-    Err(Fault::new(0, what))
+    Err(WordError::new(0, message))
 }
 
-/// The hosts of a name with ranges.
-fn names(text: &str) -> Result<Vec<String>, Fault> {
+/// Expands the ranges of a name.
+fn names(text: &str) -> Result<Vec<String>, WordError> {
     if text.contains(':') {
         return Ok(vec![text.to_owned()]);
     }
@@ -272,8 +276,8 @@ fn names(text: &str) -> Result<Vec<String>, Fault> {
             .strip_prefix('[')
             .and_then(|inner| inner.split_once(']'));
         let Some((inner, behind)) = inner else {
-            let what = "a bracket without its other one; a range is written n[01-16,20]";
-            return Err(Fault::new(0, what).behind(before));
+            let message = "a bracket without its other one; a range is written n[01-16,20]";
+            return Err(WordError::new(0, message).behind(before));
         };
         let numbers = numbers(inner).map_err(|fault| fault.behind(before).behind("["))?;
         if all.len().saturating_mul(numbers.len()) > MOST_HOSTS {
@@ -293,33 +297,33 @@ fn names(text: &str) -> Result<Vec<String>, Fault> {
     Ok(all)
 }
 
-/// A name that a resolver or a remote shell's configuration may know.
-fn check_name(text: &str) -> Result<(), Fault> {
+/// Checks that a resolver or a remote shell's configuration may have this name.
+fn check_name(text: &str) -> Result<(), WordError> {
     let mut inside = false;
     let fits = |letter: char| {
         inside = (inside || letter == '[') && letter != ']';
         inside || letter.is_ascii_alphanumeric() || "._-]".contains(letter)
     };
     match text.chars().map(fits).position(|fits| !fits) {
-        _ if text.is_empty() => Err(Fault::new(0, "expected a host's name")),
-        _ if text.starts_with('-') => Err(Fault::new(0, "a host's name does not begin with -")),
-        Some(at) => Err(Fault::new(at, letter_words(text, at, "a host's name"))),
+        _ if text.is_empty() => Err(WordError::new(0, "expected a host's name")),
+        _ if text.starts_with('-') => Err(WordError::new(0, "a host's name does not begin with -")),
+        Some(at) => Err(WordError::new(at, letter_words(text, at, "a host's name"))),
         None => Ok(()),
     }
 }
 
-/// What is said of the character at `at`, which has no place in `thing`.
+/// The error for the character at `at`, which is invalid in `thing`.
 fn letter_words(text: &str, at: usize, thing: &str) -> String {
     let letter = text.chars().nth(at).unwrap_or_default();
     format!("{letter:?} has no place in {thing}")
 }
 
-/// The numbers of what stands in brackets, as they are written.
-fn numbers(text: &str) -> Result<Vec<String>, Fault> {
+/// The numbers in brackets, as they are written.
+fn numbers(text: &str) -> Result<Vec<String>, WordError> {
     let mut all = Vec::new();
     let mut at = 0;
     for part in text.split(',') {
-        let fault = |what| Fault::new(at, what);
+        let fault = |message| WordError::new(at, message);
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (from, to) = number(first).zip(number(last)).ok_or_else(|| {
             fault(format!(
@@ -334,7 +338,7 @@ fn numbers(text: &str) -> Result<Vec<String>, Fault> {
             return Err(fault(format!("{part}: both ends need as many digits")));
         }
         if to - from >= MOST_HOSTS.saturating_sub(all.len()) as u64 {
-            return Err(Fault::new(at, too_many().what));
+            return Err(WordError::new(at, too_many().message));
         }
         let width = if first.starts_with('0') {
             first.len()
@@ -352,10 +356,10 @@ fn number(text: &str) -> Option<u64> {
     digits.then(|| text.parse().ok()).flatten()
 }
 
-/// What is said where a list names too many.
+/// The error for a list with too many names.
 #[must_use]
-pub fn too_many() -> Fault {
-    Fault::new(0, format!("more than {MOST_HOSTS} hosts"))
+pub fn too_many() -> WordError {
+    WordError::new(0, format!("more than {MOST_HOSTS} hosts"))
 }
 
 #[cfg(test)]
@@ -371,7 +375,7 @@ mod tests {
 
     fn refused(text: &str) -> (usize, String) {
         let fault = read(text).expect_err(text);
-        (fault.at, fault.what)
+        (fault.at, fault.message)
     }
 
     #[test]
@@ -452,9 +456,9 @@ mod tests {
             ("n[1-2] x", 6, "' ' has no place in a host's name"),
             ("m$e@a", 1, "'$' has no place in a user's name"),
         ] {
-            let (place, what) = refused(text);
-            assert!(what.contains(words), "{text}: {what}");
-            assert_eq!(place, at, "{text}: {what}");
+            let (place, message) = refused(text);
+            assert!(message.contains(words), "{text}: {message}");
+            assert_eq!(place, at, "{text}: {message}");
         }
     }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flux: an instance's resources, which `flux resource R` tells as Flux's RFC 20 has them: names, and the cores of each broker's rank.
+//! Flux: the resources of an instance, which `flux resource R` prints as specified in Flux's RFC 20: host names, and
+//! the cores of each broker rank.
 
-use super::{Allocation, Fault, Manager, Steps, Surroundings, host};
+use super::{Allocation, AllocationError, JobEnvironment, Manager, StepLauncher, host};
 use remote_shell::word;
 use serde::Deserialize;
 
@@ -14,68 +15,70 @@ struct Resources {
 struct Execution {
     nodelist: Vec<String>,
     #[serde(rename = "R_lite")]
-    parts: Vec<Part>,
+    parts: Vec<FluxRanks>,
 }
 
-/// Ranks that have the same.
+/// Broker ranks with the same resources.
 #[derive(Deserialize)]
-struct Part {
+struct FluxRanks {
     rank: String,
-    children: Children,
+    children: FluxChildren,
 }
 
 #[derive(Deserialize)]
-struct Children {
+struct FluxChildren {
     core: String,
 }
 
-/// What Flux has given, if this shell is in one of its instances.
-pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Fault> {
-    if around.variable("FLUX_URI").is_none() {
+/// The allocation of Flux, if this shell is in one of its instances.
+pub(super) fn read(
+    environment: &dyn JobEnvironment,
+) -> Result<Option<Allocation>, AllocationError> {
+    if environment.variable("FLUX_URI").is_none() {
         return Ok(None);
     }
     let words = ["flux", "resource", "R"];
-    let text = around.answer(&words);
-    let text = text.or_else(|_| around.answer(&["flux", "kvs", "get", "resource.R"]));
+    let text = environment.answer(&words);
+    let text = text.or_else(|_| environment.answer(&["flux", "kvs", "get", "resource.R"]));
     let text = match text {
         Ok(text) => text,
         Err(why) => {
-            return Fault::stale(format!(
+            return AllocationError::stale(format!(
                 "`flux resource R`, which names the hosts, fails: {why}"
             ));
         }
     };
     let Some((hosts, ranks)) = hosts(&text) else {
         let text = word::shown(&text);
-        return Err(Fault::Wrong(format!(
+        return Err(AllocationError::Wrong(format!(
             "`flux resource R` says {text}, which is no set of resources"
         )));
     };
     Ok(Some(Allocation {
         manager: Manager::Flux,
-        job: around
+        job: environment
             .variable("FLUX_JOB_ID")
             .unwrap_or_else(|| "(instance)".to_owned()),
         hosts,
         ranks: None,
         cpus_per_rank: None,
         command: None,
-        steps: Some(Steps::Flux(ranks)),
+        steps: Some(StepLauncher::Flux(ranks)),
         source: "flux resource R".to_owned(),
         seen: Vec::new(),
-        asked_before: Vec::new(),
+        tried_before: Vec::new(),
     }))
 }
 
-/// What starts something on the hosts of these brokers, in front of what is to be started.
+/// The command that runs a program on the hosts of these brokers, without the program.
 pub(super) fn step(ranks: &[u32]) -> Vec<String> {
     let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
     let ranks = format!("--rank={}", ranks.join(","));
     vec!["flux".to_owned(), "exec".to_owned(), ranks]
 }
 
-/// The hosts, and the rank of the broker of each.
-fn hosts(text: &str) -> Option<(Vec<super::Host>, Vec<u32>)> {
+/// The hosts, and the broker rank of each.
+fn hosts(text: &str) -> Option<(Vec<super::JobHost>, Vec<u32>)> {
     let resources: Resources = serde_json::from_str(text).ok()?;
     let mut names = Vec::new();
     for list in &resources.execution.nodelist {
@@ -83,7 +86,7 @@ fn hosts(text: &str) -> Option<(Vec<super::Host>, Vec<u32>)> {
             names.extend(word::read(part).ok()?.names);
         }
     }
-    // The names are of the ranks in their order.
+    // The names are in the order of the broker ranks.
     let mut cores = Vec::new();
     for part in &resources.execution.parts {
         let count = u32::try_from(numbers(&part.children.core)?.len()).ok()?;
@@ -98,7 +101,7 @@ fn hosts(text: &str) -> Option<(Vec<super::Host>, Vec<u32>)> {
     })
 }
 
-/// Reads `0-3,7`.
+/// Parses `0-3,7`.
 fn numbers(text: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for part in text.split(',') {
@@ -114,17 +117,17 @@ fn numbers(text: &str) -> Option<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::surroundings::Recorded;
+    use super::super::environment::FakeEnvironment;
     use super::*;
     use crate::hosts::Slots;
-    use crate::shepherd::shape::Target;
+    use crate::shepherd::fan_out::RemoteHost;
 
     const R: &str = r#"{"version": 1, "execution": {"R_lite": [{"rank": "0,2", "children": {"core": "0-3"}},
         {"rank": "1", "children": {"core": "0-1,8", "gpu": "0"}}], "starttime": 0.0, "expiration": 0.0,
         "nodelist": ["n[1-2]", "m7"]}}"#;
 
-    fn instance() -> Recorded {
-        Recorded::of("n1").with("FLUX_URI", "local:///run/flux/local-0")
+    fn instance() -> FakeEnvironment {
+        FakeEnvironment::of("n1").with("FLUX_URI", "local:///run/flux/local-0")
     }
 
     #[test]
@@ -141,19 +144,19 @@ mod tests {
             hosts,
             [("n1", cores(4)), ("n2", cores(3)), ("m7", cores(4))]
         );
-        let target = |name: &str| Target::named(0, name);
+        let target = |name: &str| RemoteHost::named(0, name);
         let step = found.step(&[target("m7"), target("n1")]);
         assert_eq!(step.unwrap(), ["flux", "exec", "--rank=2,0"]);
         assert_eq!(found.step(&[target("n1"), target("n9")]), None);
         let old = read(&instance().with_answer("flux kvs get resource.R", R));
         assert_eq!(old.unwrap().unwrap().hosts.len(), 3);
-        assert_eq!(read(&Recorded::of("n1")), Ok(None));
+        assert_eq!(read(&FakeEnvironment::of("n1")), Ok(None));
     }
 
     #[test]
     fn an_instance_that_is_gone_is_left_over_and_nonsense_is_told() {
         assert!(
-            matches!(read(&instance()), Err(Fault::Stale(words)) if words.contains("no such program"))
+            matches!(read(&instance()), Err(AllocationError::Stale(words)) if words.contains("no such program"))
         );
         for text in [
             "",
@@ -164,7 +167,7 @@ mod tests {
         ] {
             let found = read(&instance().with_answer("flux resource R", text));
             assert!(
-                matches!(&found, Err(Fault::Wrong(words)) if words.contains("no set of resources")),
+                matches!(&found, Err(AllocationError::Wrong(words)) if words.contains("no set of resources")),
                 "{text}: {found:?}"
             );
         }

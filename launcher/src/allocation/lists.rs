@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Batch systems that list hosts: PBS and Cobalt a name per slot in a file, LSF pairs of name and slots in a variable, Grid Engine a
-//! name and its slots on each line of a file. All run `rmpiexec` on one of those hosts, so a list without this host is of another job.
+//! Batch systems that list hosts: PBS and Cobalt have a file with a name per slot, LSF a variable with pairs of name
+//! and slots, Grid Engine a file with a name and its slots per line. All run `rmpiexec` on one of those hosts, so a
+//! list without this host belongs to another job.
 
-use super::{Allocation, Fault, Manager, Surroundings, host, may_be_same};
+use super::{Allocation, AllocationError, JobEnvironment, Manager, host, may_be_same};
 use crate::hosts::Slots;
 use remote_shell::word;
 use std::collections::HashMap;
 use std::path::Path;
 
 /// PBS: `PBS_NODEFILE` has a line for each slot.
-pub(super) fn pbs(around: &dyn Surroundings, is_sure: bool) -> Result<Option<Allocation>, Fault> {
+pub(super) fn pbs(
+    environment: &dyn JobEnvironment,
+    is_sure: bool,
+) -> Result<Option<Allocation>, AllocationError> {
     let variables = ("PBS_JOBID", "PBS_NODEFILE");
-    let job = of_lines(around, is_sure, Manager::Pbs, variables)?;
-    let has_command = around.has_program("pbs_tmrsh");
+    let job = of_lines(environment, is_sure, Manager::Pbs, variables)?;
+    let has_command = environment.has_program("pbs_tmrsh");
     Ok(job.map(|job| Allocation {
         command: has_command.then(|| vec!["pbs_tmrsh".to_owned()]),
         steps: None,
@@ -22,31 +26,34 @@ pub(super) fn pbs(around: &dyn Surroundings, is_sure: bool) -> Result<Option<All
 
 /// Cobalt: as PBS.
 pub(super) fn cobalt(
-    around: &dyn Surroundings,
+    environment: &dyn JobEnvironment,
     is_sure: bool,
-) -> Result<Option<Allocation>, Fault> {
+) -> Result<Option<Allocation>, AllocationError> {
     let variables = ("COBALT_JOBID", "COBALT_NODEFILE");
-    of_lines(around, is_sure, Manager::Cobalt, variables)
+    of_lines(environment, is_sure, Manager::Cobalt, variables)
 }
 
-/// LSF: `LSB_MCPU_HOSTS` has `n1 4 n2 2`; where that is too long for it, the file of `LSB_DJOB_HOSTFILE` has a line for each slot, and
-/// old releases have the same in `LSB_HOSTS`.
-pub(super) fn lsf(around: &dyn Surroundings, is_sure: bool) -> Result<Option<Allocation>, Fault> {
-    let Some(job) = around.variable("LSB_JOBID") else {
+/// LSF: `LSB_MCPU_HOSTS` has `n1 4 n2 2`; if that would be too long, the file of `LSB_DJOB_HOSTFILE` has a line for
+/// each slot, and old releases have the same in `LSB_HOSTS`.
+pub(super) fn lsf(
+    environment: &dyn JobEnvironment,
+    is_sure: bool,
+) -> Result<Option<Allocation>, AllocationError> {
+    let Some(job) = environment.variable("LSB_JOBID") else {
         return Ok(None);
     };
-    let (source, entries) = if let Some(pairs) = around.variable("LSB_MCPU_HOSTS") {
+    let (source, entries) = if let Some(pairs) = environment.variable("LSB_MCPU_HOSTS") {
         ("LSB_MCPU_HOSTS", pair_words(&pairs)?)
-    } else if let Some(path) = around.variable("LSB_DJOB_HOSTFILE") {
-        let text = file(around, "LSB_DJOB_HOSTFILE", &path)?;
+    } else if let Some(path) = environment.variable("LSB_DJOB_HOSTFILE") {
+        let text = file(environment, "LSB_DJOB_HOSTFILE", &path)?;
         ("LSB_DJOB_HOSTFILE", one_each(text.split_whitespace()))
-    } else if let Some(names) = around.variable("LSB_HOSTS") {
+    } else if let Some(names) = environment.variable("LSB_HOSTS") {
         ("LSB_HOSTS", one_each(names.split_whitespace()))
     } else {
-        return Fault::stale("LSB_MCPU_HOSTS, which names the hosts, is not");
+        return AllocationError::stale("LSB_MCPU_HOSTS, which names the hosts, is not");
     };
-    let command = around.has_program("blaunch");
-    let job = made(around, is_sure, (Manager::Lsf, job, source), entries)?;
+    let command = environment.has_program("blaunch");
+    let job = made(environment, is_sure, (Manager::Lsf, job, source), entries)?;
     Ok(Some(Allocation {
         command: command.then(|| vec!["blaunch".to_owned()]),
         steps: None,
@@ -55,21 +62,24 @@ pub(super) fn lsf(around: &dyn Surroundings, is_sure: bool) -> Result<Option<All
 }
 
 /// Grid Engine: `PE_HOSTFILE` names a file with lines `n1.lab 4 all.q@n1.lab UNDEFINED`.
-pub(super) fn sge(around: &dyn Surroundings, is_sure: bool) -> Result<Option<Allocation>, Fault> {
-    let Some(path) = around.variable("PE_HOSTFILE") else {
+pub(super) fn sge(
+    environment: &dyn JobEnvironment,
+    is_sure: bool,
+) -> Result<Option<Allocation>, AllocationError> {
+    let Some(path) = environment.variable("PE_HOSTFILE") else {
         return Ok(None);
     };
-    let Some(job) = around.variable("JOB_ID") else {
-        return Fault::stale("JOB_ID is not");
+    let Some(job) = environment.variable("JOB_ID") else {
+        return AllocationError::stale("JOB_ID is not");
     };
-    let text = file(around, "PE_HOSTFILE", &path)?;
+    let text = file(environment, "PE_HOSTFILE", &path)?;
     let mut entries = Vec::new();
     for (number, line) in text.lines().enumerate() {
-        let mut words = line.split_whitespace();
-        let Some(name) = words.next() else { continue };
-        let slots = words.next().and_then(|slots| slots.parse().ok());
+        let mut message = line.split_whitespace();
+        let Some(name) = message.next() else { continue };
+        let slots = message.next().and_then(|slots| slots.parse().ok());
         let Some(slots) = slots else {
-            return Err(Fault::Wrong(format!(
+            return Err(AllocationError::Wrong(format!(
                 "{path}, line {}: `{}`: expected a name and a number of slots",
                 number + 1,
                 word::shown(line)
@@ -77,8 +87,13 @@ pub(super) fn sge(around: &dyn Surroundings, is_sure: bool) -> Result<Option<All
         };
         entries.push((name.to_owned(), slots));
     }
-    let command = around.has_program("qrsh");
-    let job = made(around, is_sure, (Manager::Sge, job, "PE_HOSTFILE"), entries)?;
+    let command = environment.has_program("qrsh");
+    let job = made(
+        environment,
+        is_sure,
+        (Manager::Sge, job, "PE_HOSTFILE"),
+        entries,
+    )?;
     Ok(Some(Allocation {
         command: command.then(|| vec!["qrsh".to_owned(), "-inherit".to_owned()]),
         steps: None,
@@ -88,25 +103,29 @@ pub(super) fn sge(around: &dyn Surroundings, is_sure: bool) -> Result<Option<All
 
 /// A file with a line for each slot.
 fn of_lines(
-    around: &dyn Surroundings,
+    environment: &dyn JobEnvironment,
     is_sure: bool,
     manager: Manager,
     (job, list): (&str, &'static str),
-) -> Result<Option<Allocation>, Fault> {
-    let Some(job) = around.variable(job) else {
+) -> Result<Option<Allocation>, AllocationError> {
+    let Some(job) = environment.variable(job) else {
         return Ok(None);
     };
-    let Some(path) = around.variable(list) else {
-        return Fault::stale(format!("{list}, which names the hosts' file, is not"));
+    let Some(path) = environment.variable(list) else {
+        return AllocationError::stale(format!("{list}, which names the hosts' file, is not"));
     };
-    let text = file(around, list, &path)?;
+    let text = file(environment, list, &path)?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    made(around, is_sure, (manager, job, list), one_each(lines)).map(Some)
+    made(environment, is_sure, (manager, job, list), one_each(lines)).map(Some)
 }
 
-fn file(around: &dyn Surroundings, variable: &str, path: &str) -> Result<String, Fault> {
-    around.file(Path::new(path)).map_err(|why| {
-        Fault::Stale(format!(
+fn file(
+    environment: &dyn JobEnvironment,
+    variable: &str,
+    path: &str,
+) -> Result<String, AllocationError> {
+    environment.file(Path::new(path)).map_err(|why| {
+        AllocationError::Stale(format!(
             "the file {path}, which {variable} names, cannot be read: {why}"
         ))
     })
@@ -116,34 +135,34 @@ fn one_each<'a>(names: impl Iterator<Item = &'a str>) -> Vec<(String, u32)> {
     names.map(|name| (name.to_owned(), 1)).collect()
 }
 
-fn pair_words(text: &str) -> Result<Vec<(String, u32)>, Fault> {
-    let words: Vec<&str> = text.split_whitespace().collect();
+fn pair_words(text: &str) -> Result<Vec<(String, u32)>, AllocationError> {
+    let message: Vec<&str> = text.split_whitespace().collect();
     let pair = |pair: &[&str]| match pair {
         [name, slots] => Some(((*name).to_owned(), slots.parse().ok()?)),
         _ => None,
     };
-    let pairs: Option<Vec<(String, u32)>> = words.chunks(2).map(pair).collect();
+    let pairs: Option<Vec<(String, u32)>> = message.chunks(2).map(pair).collect();
     pairs.ok_or_else(|| {
-        Fault::Wrong(format!(
+        AllocationError::Wrong(format!(
             "LSB_MCPU_HOSTS is `{}`: expected pairs of a name and a number of slots",
             word::shown(text)
         ))
     })
 }
 
-/// The allocation of these entries. The same name adds slots, wherever it stands.
+/// The allocation of these entries. Repeated names add slots.
 fn made(
-    around: &dyn Surroundings,
+    environment: &dyn JobEnvironment,
     is_sure: bool,
     (manager, job, source): (Manager, String, &str),
     entries: Vec<(String, u32)>,
-) -> Result<Allocation, Fault> {
-    let mut hosts: Vec<super::Host> = Vec::new();
+) -> Result<Allocation, AllocationError> {
+    let mut hosts: Vec<super::JobHost> = Vec::new();
     let mut seats: HashMap<String, usize> = HashMap::new();
     for (name, slots) in entries {
         let read = word::read(&name).ok();
         if read.is_none_or(|read| read.names != [name.as_str()]) {
-            return Err(Fault::Wrong(format!(
+            return Err(AllocationError::Wrong(format!(
                 "{source} names `{}`, which is no host's name",
                 word::shown(&name)
             )));
@@ -159,16 +178,16 @@ fn made(
             None => hosts.push(host(name, slots)),
         }
         if hosts.len() > word::MOST_HOSTS {
-            let what = word::too_many().what;
-            return Err(Fault::Wrong(format!("{source}: {what}")));
+            let message = word::too_many().message;
+            return Err(AllocationError::Wrong(format!("{source}: {message}")));
         }
     }
     if hosts.is_empty() {
-        return Fault::stale(format!("{source} names no host"));
+        return AllocationError::stale(format!("{source} names no host"));
     }
-    let own = around.own();
+    let own = environment.own();
     if !is_sure && !hosts.iter().any(|host| may_be_same(&host.name, &own)) {
-        return Fault::stale(format!("{source} does not name this host, {own}"));
+        return AllocationError::stale(format!("{source} does not name this host, {own}"));
     }
     Ok(Allocation {
         manager,
@@ -180,16 +199,16 @@ fn made(
         steps: None,
         source: source.to_owned(),
         seen: Vec::new(),
-        asked_before: Vec::new(),
+        tried_before: Vec::new(),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::surroundings::Recorded;
+    use super::super::environment::FakeEnvironment;
     use super::*;
 
-    fn told(found: Result<Option<Allocation>, Fault>) -> String {
+    fn summary(found: Result<Option<Allocation>, AllocationError>) -> String {
         match found {
             Ok(Some(found)) => {
                 let hosts = found.hosts.iter().map(|host| {
@@ -203,51 +222,54 @@ mod tests {
                 format!("{} {} ({command})", found.job, hosts.join(" "))
             }
             Ok(None) => "none".to_owned(),
-            Err(Fault::Stale(words)) => format!("stale: {words}"),
-            Err(Fault::Wrong(words)) => words,
+            Err(AllocationError::Stale(message)) => format!("stale: {message}"),
+            Err(AllocationError::Wrong(message)) => message,
         }
     }
 
     #[test]
     fn pbs_and_cobalt_have_a_line_for_each_slot() {
-        let job = Recorded::of("n1.lab")
+        let job = FakeEnvironment::of("n1.lab")
             .with_all("PBS_JOBID=17.head\nPBS_NODEFILE=/var/spool/pbs/aux/17.head")
             .with_file("/var/spool/pbs/aux/17.head", "n1\nn2\n\nn1\nn2\nn2\n");
-        assert_eq!(told(pbs(&job, false)), "17.head n1:2 n2:3 ()");
-        assert_eq!(told(cobalt(&job, false)), "none");
+        assert_eq!(summary(pbs(&job, false)), "17.head n1:2 n2:3 ()");
+        assert_eq!(summary(cobalt(&job, false)), "none");
         let job = job.with_program("pbs_tmrsh");
-        assert_eq!(told(pbs(&job, false)), "17.head n1:2 n2:3 (pbs_tmrsh)");
-        let cobalt_job = Recorded::of("c1")
+        assert_eq!(summary(pbs(&job, false)), "17.head n1:2 n2:3 (pbs_tmrsh)");
+        let cobalt_job = FakeEnvironment::of("c1")
             .with_all("COBALT_JOBID=5\nCOBALT_NODEFILE=/f")
             .with_file("/f", "c1\nc2");
-        assert_eq!(told(cobalt(&cobalt_job, false)), "5 c1:1 c2:1 ()");
+        assert_eq!(summary(cobalt(&cobalt_job, false)), "5 c1:1 c2:1 ()");
     }
 
     #[test]
     fn lsf_has_pairs_or_a_file_or_names() {
-        let job = Recorded::of("n2").with("LSB_JOBID", "9");
-        let words = told(lsf(&job, false));
+        let job = FakeEnvironment::of("n2").with("LSB_JOBID", "9");
+        let message = summary(lsf(&job, false));
         assert_eq!(
-            words,
+            message,
             "stale: LSB_MCPU_HOSTS, which names the hosts, is not"
         );
         let names = job.with("LSB_HOSTS", "n1 n1 n2");
-        assert_eq!(told(lsf(&names, false)), "9 n1:2 n2:1 ()");
+        assert_eq!(summary(lsf(&names, false)), "9 n1:2 n2:1 ()");
         let file = names.with("LSB_DJOB_HOSTFILE", "/f");
         let file = file.with_file("/f", "n2\nn2\nn3\n");
-        assert_eq!(told(lsf(&file, false)), "9 n2:2 n3:1 ()");
+        assert_eq!(summary(lsf(&file, false)), "9 n2:2 n3:1 ()");
         let pairs = file.with("LSB_MCPU_HOSTS", "n1 4 n2 2 ");
         let pairs = pairs.with_program("blaunch");
-        assert_eq!(told(lsf(&pairs, false)), "9 n1:4 n2:2 (blaunch)");
+        assert_eq!(summary(lsf(&pairs, false)), "9 n1:4 n2:2 (blaunch)");
         for wrong in ["n1", "n1 4 n2", "n1 n2", "n1 -1", "n1 99999999999"] {
-            let words = told(lsf(&pairs.clone().with("LSB_MCPU_HOSTS", wrong), false));
-            assert!(words.contains("expected pairs of a name and"), "{words}");
+            let message = summary(lsf(&pairs.clone().with("LSB_MCPU_HOSTS", wrong), false));
+            assert!(
+                message.contains("expected pairs of a name and"),
+                "{message}"
+            );
         }
     }
 
     #[test]
     fn grid_engine_has_a_file_of_names_and_slots() {
-        let job = Recorded::of("n1")
+        let job = FakeEnvironment::of("n1")
             .with_all("PE_HOSTFILE=/f\nJOB_ID=3")
             .with_program("qrsh")
             .with_file(
@@ -255,10 +277,10 @@ mod tests {
                 "n1.dom 4 all.q@n1.dom UNDEFINED\nn2.dom 2 all.q@n2.dom <NULL>\n",
             );
         assert_eq!(
-            told(sge(&job, false)),
+            summary(sge(&job, false)),
             "3 n1.dom:4 n2.dom:2 (qrsh -inherit)"
         );
-        let wrong = told(sge(&job.with_file("/f", "n1 4\n\nn2 many\n"), false));
+        let wrong = summary(sge(&job.with_file("/f", "n1 4\n\nn2 many\n"), false));
         assert_eq!(
             wrong,
             "/f, line 3: `n2 many`: expected a name and a number of slots"
@@ -267,22 +289,26 @@ mod tests {
 
     #[test]
     fn a_list_without_this_host_is_left_over_unless_the_user_says_not() {
-        let job = Recorded::of("login").with_all("LSB_JOBID=9\nLSB_MCPU_HOSTS=n1 4");
+        let job = FakeEnvironment::of("login").with_all("LSB_JOBID=9\nLSB_MCPU_HOSTS=n1 4");
         assert_eq!(
-            told(lsf(&job, false)),
+            summary(lsf(&job, false)),
             "stale: LSB_MCPU_HOSTS does not name this host, login"
         );
-        assert_eq!(told(lsf(&job, true)), "9 n1:4 ()");
-        let other = Recorded::of("n1.other").with_all("LSB_JOBID=9\nLSB_MCPU_HOSTS=N1.lab 4");
-        assert_eq!(told(lsf(&other, false)), "9 N1.lab:4 ()");
+        assert_eq!(summary(lsf(&job, true)), "9 n1:4 ()");
+        let other =
+            FakeEnvironment::of("n1.other").with_all("LSB_JOBID=9\nLSB_MCPU_HOSTS=N1.lab 4");
+        assert_eq!(summary(lsf(&other, false)), "9 N1.lab:4 ()");
     }
 
     #[test]
     fn names_that_are_none_are_refused() {
         for name in ["-x", "a;b", "n[1-2]", "$(id)", "a:2", "me@a"] {
-            let job = Recorded::of("n1").with("LSB_JOBID", "9");
-            let words = told(lsf(&job.with("LSB_MCPU_HOSTS", &format!("{name} 1")), true));
-            assert!(words.contains("which is no host's name"), "{name}: {words}");
+            let job = FakeEnvironment::of("n1").with("LSB_JOBID", "9");
+            let message = summary(lsf(&job.with("LSB_MCPU_HOSTS", &format!("{name} 1")), true));
+            assert!(
+                message.contains("which is no host's name"),
+                "{name}: {message}"
+            );
         }
     }
 }

@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a batch system has given this shell: hosts with slots, how many ranks they are for, and the command that starts something
-//! on them. Batch systems say so in variables of the environment and in files that these name.
+//! Allocations of batch systems: hosts with slots, the requested number of ranks, and the command that starts a
+//! program on the hosts. They are described by environment variables and by files that these name.
 //!
-//! **Knows** those variables, files and commands, and when they are left over from another job or another host.
-//! **Never** looks at the system but through [`Surroundings`], so that recorded environments can be read.
+//! **Knows** those variables, files and commands, and detects stale ones of another job or another host.
+//! **Never** accesses the system except through [`JobEnvironment`], so that recorded environments can be tested.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |------|---------------|
 //! | `slurm.rs` | Slurm |
 //! | `lists.rs` | PBS, Cobalt, LSF and Grid Engine, which list hosts |
 //! | `flux.rs` | Flux |
-//! | `surroundings.rs` | what is looked at |
-//! | `watched.rs` | the same, which remembers what was found |
+//! | `environment.rs` | access to the system, real or recorded |
+//! | `recording.rs` | wrappers that record the findings |
 
+mod environment;
 mod flux;
 mod lists;
+mod recording;
 mod slurm;
-mod surroundings;
-mod watched;
 
+pub(crate) use environment::{JobEnvironment, ProcessEnvironment};
 pub(crate) use slurm::OPTIONS_OF_STEPS;
-pub(crate) use surroundings::{Here, Surroundings};
 
 use crate::failure::counted;
-use crate::hosts::{Host, Slots};
-use crate::shepherd::shape::Target;
+use crate::hosts::{JobHost, Slots};
+use crate::shepherd::fan_out::RemoteHost;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
+use recording::{ObserverEnvironment, RecordingEnvironment};
 use std::collections::HashMap;
 use std::fmt;
-use watched::{Onlooker, Watched};
 
 /// A batch system, or a runtime that has hosts to give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -48,11 +48,11 @@ pub enum Manager {
     Flux,
 }
 
-/// `--rm`: which of them is asked; `None`: none.
+/// `--rm`: the batch system to use; `None`: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Choice(pub Option<Manager>);
+pub struct ManagerChoice(pub Option<Manager>);
 
-impl ValueEnum for Choice {
+impl ValueEnum for ManagerChoice {
     fn value_variants<'a>() -> &'a [Self] {
         &[
             Self(None),
@@ -86,41 +86,45 @@ impl fmt::Display for Manager {
     }
 }
 
-/// What one has given.
+/// An allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
-    /// Whose it is.
+    /// The batch system.
     pub manager: Manager,
-    /// As that calls the job.
+    /// Its name of the job.
     pub job: String,
-    /// All hosts, each with a number of slots.
-    pub hosts: Vec<Host>,
-    /// How many ranks the user has asked it for, if that is known; else there is one for each slot.
+    /// All hosts, each with its slots.
+    pub hosts: Vec<JobHost>,
+    /// Number of ranks requested by the user, if known; otherwise there is one per slot.
     pub ranks: Option<u32>,
-    /// CPUs that the user wants for each rank.
+    /// CPUs per rank requested by the user.
     pub cpus_per_rank: Option<u32>,
-    /// The command that starts something on one of the hosts, without the host and what is to be started there. `None`: it has none
-    /// here, and hosts are reached by `ssh`.
+    /// Command that starts a program on one of the hosts, without host and program. `None`: hosts are reached by
+    /// `ssh`.
     pub command: Option<Vec<String>>,
-    /// The command that starts something on many of the hosts at once.
-    pub steps: Option<Steps>,
-    /// Where that was read.
+    /// Command that starts a program on many of the hosts at once.
+    pub steps: Option<StepLauncher>,
+    /// Where the list of hosts was found.
     pub source: String,
-    /// What was found of it: variables with their values, files, programs.
+    /// What was found: variables with their values, files, programs.
     pub seen: Vec<String>,
-    /// Those that were asked before, and have given nothing.
-    pub asked_before: Vec<Manager>,
+    /// Batch systems that were tried before and have no allocation.
+    pub tried_before: Vec<Manager>,
 }
 
 impl Allocation {
-    /// How it is named in messages.
+    /// Its name in messages.
     #[must_use]
     pub fn name(&self) -> String {
         format!("job {} of {}", self.job, self.manager)
     }
 
-    /// What `--report` tells of it: who was asked, what was found, how daemons are started. `launcher` is what the user says of that.
-    pub(crate) fn lines(&self, choice: Option<Choice>, launcher: Option<&str>) -> Vec<String> {
+    /// The lines of `--report`: batch system, findings, and how daemons are started. `launcher` is the user's option.
+    pub(crate) fn lines(
+        &self,
+        choice: Option<ManagerChoice>,
+        launcher: Option<&str>,
+    ) -> Vec<String> {
         let shell = match (launcher, &self.command) {
             (Some(launcher), _) => launcher,
             (None, Some(command)) => &command.join(" "),
@@ -130,22 +134,22 @@ impl Allocation {
             Some(launcher) => launcher.split(' ').next().unwrap_or(launcher),
             None => self.reached_by(),
         };
-        let step = self.step_words().filter(|_| launcher.is_none());
+        let step = self.step_name().filter(|_| launcher.is_none());
         let or_by = step.map_or_else(String::new, |step| format!("{step}, or "));
         vec![
-            self.asked(choice),
-            format!("{}, reached by {by}", self.words()),
+            self.tried_managers(choice),
+            format!("{}, reached by {by}", self.describe()),
             format!("daemons are started by: {or_by}{shell} HOST ..."),
         ]
     }
 
-    /// Who was asked whose job this is, and what whoever has given it has set.
-    fn asked(&self, choice: Option<Choice>) -> String {
+    /// Describes which batch systems were tried, and the variables that were found.
+    fn tried_managers(&self, choice: Option<ManagerChoice>) -> String {
         let found = self.seen.join(", ");
         if choice.is_some() {
             return format!("{} was asked, as --rm says: {found}", self.manager);
         }
-        let before = self.asked_before.iter().map(Manager::to_string);
+        let before = self.tried_before.iter().map(Manager::to_string);
         let before: Vec<String> = before.collect();
         match &before[..] {
             [] => format!("{} was asked first: {found}", self.manager),
@@ -157,26 +161,26 @@ impl Allocation {
         }
     }
 
-    /// What `--report` tells of it where hosts are others.
+    /// The line of `--report` when hosts are used that are not part of it.
     pub(crate) fn unused(&self) -> String {
         let name = self.name();
         format!("{name} is not used: not all hosts that are named are of it")
     }
 
-    /// What starts something on all hosts at once.
-    fn step_words(&self) -> Option<&'static str> {
+    /// The step command, for messages.
+    fn step_name(&self) -> Option<&'static str> {
         self.steps.as_ref().map(|steps| match steps {
-            Steps::Srun => "one step of srun",
-            Steps::Flux(_) => "one flux exec",
+            StepLauncher::Srun => "one step of srun",
+            StepLauncher::Flux(_) => "one flux exec",
         })
     }
 
     fn reached_by(&self) -> &str {
         let shell = self.command.as_ref().map_or("ssh", |command| &command[0]);
-        self.step_words().unwrap_or(shell)
+        self.step_name().unwrap_or(shell)
     }
 
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         let count = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
         let hosts = counted(count, "host", "hosts");
         format!(
@@ -186,14 +190,14 @@ impl Allocation {
         )
     }
 
-    /// The command that starts something on all these hosts at once, without what is to be started there.
-    pub(crate) fn step(&self, hosts: &[Target]) -> Option<Vec<String>> {
-        let is_plain = |host: &Target| host.user.is_none() && !host.is_relative();
+    /// The command that starts a program on all these hosts at once, without the program.
+    pub(crate) fn step(&self, hosts: &[RemoteHost]) -> Option<Vec<String>> {
+        let is_plain = |host: &RemoteHost| host.user.is_none() && !host.is_relative();
         let names = hosts.iter().map(|host| host.name.as_str());
         let steps = self.steps.as_ref();
         match steps.filter(|_| hosts.iter().all(is_plain))? {
-            Steps::Srun => Some(slurm::step(names)),
-            Steps::Flux(ranks) => {
+            StepLauncher::Srun => Some(slurm::step(names)),
+            StepLauncher::Flux(ranks) => {
                 let own = self.hosts.iter().map(|host| host.name.as_str());
                 let ranks: HashMap<&str, u32> = own.zip(ranks.iter().copied()).collect();
                 let ranks = names.map(|name| ranks.get(name).copied());
@@ -202,15 +206,15 @@ impl Allocation {
         }
     }
 
-    /// The variable that tells something there how the step calls its host, if that is not as the host calls itself.
+    /// The variable with a host's name in the step, if that differs from its host name.
     pub(crate) fn step_variable(&self) -> Option<String> {
-        (self.steps == Some(Steps::Srun)).then(|| "SLURMD_NODENAME".to_owned())
+        (self.steps == Some(StepLauncher::Srun)).then(|| "SLURMD_NODENAME".to_owned())
     }
 
-    /// The hosts with their slots, as `--host` takes them; many are cut short.
+    /// The hosts with their slots, in the form of `--host`; long lists are truncated.
     fn hosts_shown(&self) -> String {
         const MOST: usize = 16;
-        let one = |host: &Host| match host.slots {
+        let one = |host: &JobHost| match host.slots {
             Slots::Number(slots) => format!("{}:{slots}", host.name),
             Slots::Cores => host.name.clone(),
         };
@@ -221,87 +225,89 @@ impl Allocation {
         shown.join(" ")
     }
 
-    /// Whether all these hosts are of it.
-    pub(crate) fn has(&self, hosts: &[Host]) -> bool {
+    /// Whether all these hosts are part of it.
+    pub(crate) fn has(&self, hosts: &[JobHost]) -> bool {
         let names: std::collections::HashSet<&str> =
             self.hosts.iter().map(|host| host.name.as_str()).collect();
-        let is_own = |host: &Host| host.user.is_none() && names.contains(host.name.as_str());
+        let is_own = |host: &JobHost| host.user.is_none() && names.contains(host.name.as_str());
         hosts.iter().all(is_own)
     }
 }
 
-/// A command that starts one process on each of several hosts, all of which get its standard input.
+/// Command that starts one process on each of several hosts and copies its standard input to all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Steps {
+pub enum StepLauncher {
     /// `srun`.
     Srun,
-    /// `flux exec`, which knows hosts by the ranks of their brokers: those of [`Allocation::hosts`].
+    /// `flux exec`, which identifies hosts by broker ranks: those of [`Allocation::hosts`].
     Flux(Vec<u32>),
 }
 
-/// Why there is no allocation though a variable says that there is.
+/// Why there is no allocation although a variable is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Fault {
-    /// It says something that is left over from elsewhere: what is wrong.
+enum AllocationError {
+    /// The variables are stale: the reason.
     Stale(String),
-    /// The user has to do something else.
+    /// The user must change something.
     Wrong(String),
 }
 
-impl Fault {
-    fn stale<T>(words: impl Into<String>) -> Result<T, Self> {
-        Err(Self::Stale(words.into()))
+impl AllocationError {
+    fn stale<T>(message: impl Into<String>) -> Result<T, Self> {
+        Err(Self::Stale(message.into()))
     }
 }
 
-/// What this shell was given, by whom `--rm` names or by the first that has given something.
+/// The allocation of this shell, of the batch system that `--rm` names or of the first that has one.
 ///
 /// # Errors
-/// With words for the user: whom `--rm` names has given nothing, or what it says cannot be understood.
+/// A message for the user: the batch system of `--rm` has no allocation, or its variables are invalid.
 pub(crate) fn find(
-    choice: Option<Choice>,
-    around: &dyn Surroundings,
+    choice: Option<ManagerChoice>,
+    environment: &dyn JobEnvironment,
     remarks: &mut Vec<String>,
 ) -> Result<Option<Allocation>, String> {
-    if let Some(Choice(manager)) = choice {
+    if let Some(ManagerChoice(manager)) = choice {
         let Some(manager) = manager else {
             return Ok(None);
         };
-        return match read(manager, around, true) {
+        return match read(manager, environment, true) {
             Ok(Some(allocation)) => Ok(Some(allocation)),
             Ok(None) => Err(format!(
                 "--rm: this is no job of {manager}: {} is not set",
                 job_variable(manager)
             )),
-            Err(Fault::Stale(words) | Fault::Wrong(words)) => Err(format!("{manager}: {words}")),
+            Err(AllocationError::Stale(message) | AllocationError::Wrong(message)) => {
+                Err(format!("{manager}: {message}"))
+            }
         };
     }
     // In the order of the enumeration.
     let managers = Manager::value_variants();
     for (at, manager) in managers.iter().copied().enumerate() {
-        match read(manager, around, false) {
+        match read(manager, environment, false) {
             Ok(Some(allocation)) => {
-                let asked_before = managers[..at].to_vec();
-                return Ok(Some(Allocation { asked_before, ..allocation }));
+                let tried_before = managers[..at].to_vec();
+                return Ok(Some(Allocation { tried_before, ..allocation }));
             }
             Ok(None) => (),
-            Err(Fault::Stale(words)) => remarks.push(format!(
-                "{} is set, and {words}: taken for left over from another shell, and not used; `--rm {}` uses it all the same, \
+            Err(AllocationError::Stale(message)) => remarks.push(format!(
+                "{} is set, and {message}: taken for left over from another shell, and not used; `--rm {}` uses it all the same, \
                  `--rm none` says nothing",
                 job_variable(manager),
                 manager
                     .to_possible_value()
                     .map_or_else(String::new, |value| value.get_name().to_owned())
             )),
-            Err(Fault::Wrong(words)) => {
-                return Err(format!("{manager}: {words}, or type --rm none, which leaves {manager} out"));
+            Err(AllocationError::Wrong(message)) => {
+                return Err(format!("{manager}: {message}, or type --rm none, which leaves {manager} out"));
             }
         }
     }
     Ok(None)
 }
 
-/// Its variable that says that this is a job.
+/// The variable that marks a job of this batch system.
 fn job_variable(manager: Manager) -> &'static str {
     match manager {
         Manager::Slurm => "SLURM_JOB_ID",
@@ -313,38 +319,39 @@ fn job_variable(manager: Manager) -> &'static str {
     }
 }
 
-/// `is_sure`: the user has said that it is so, whatever this host is called.
+/// `is_sure`: the user has named the batch system, so the list need not have this host.
 fn read(
     manager: Manager,
-    around: &dyn Surroundings,
+    environment: &dyn JobEnvironment,
     is_sure: bool,
-) -> Result<Option<Allocation>, Fault> {
-    let watched = Watched::new(around);
-    let around = &watched;
+) -> Result<Option<Allocation>, AllocationError> {
+    let watched = RecordingEnvironment::new(environment);
+    let environment = &watched;
     let found = match manager {
-        Manager::Slurm => slurm::read(around),
-        Manager::Pbs => lists::pbs(around, is_sure),
-        Manager::Lsf => lists::lsf(around, is_sure),
-        Manager::Sge => lists::sge(around, is_sure),
-        Manager::Cobalt => lists::cobalt(around, is_sure),
-        Manager::Flux => flux::read(around),
+        Manager::Slurm => slurm::read(environment),
+        Manager::Pbs => lists::pbs(environment, is_sure),
+        Manager::Lsf => lists::lsf(environment, is_sure),
+        Manager::Sge => lists::sge(environment, is_sure),
+        Manager::Cobalt => lists::cobalt(environment, is_sure),
+        Manager::Flux => flux::read(environment),
     };
     let seen = watched.into_seen();
     Ok(found?.map(|allocation| Allocation { seen, ..allocation }))
 }
 
-/// Lines for `rmpi-info`: whose job this shell is in, its hosts, how they are reached, and what was looked at.
+/// Lines for `rmpi-info`: the batch system's job of this shell, its hosts, how they are reached, and what was
+/// inspected.
 #[must_use]
-pub fn job_of_this_shell() -> Vec<String> {
-    told(&Onlooker(&Here))
+pub fn describe_shell_job() -> Vec<String> {
+    summary(&ObserverEnvironment(&ProcessEnvironment))
 }
 
-fn told(around: &dyn Surroundings) -> Vec<String> {
+fn summary(environment: &dyn JobEnvironment) -> Vec<String> {
     let mut lines = Vec::new();
-    match find(None, around, &mut lines) {
+    match find(None, environment, &mut lines) {
         Ok(Some(job)) => {
             let by = job.reached_by();
-            lines.push(format!("{}, reached by {by}", job.words()));
+            lines.push(format!("{}, reached by {by}", job.describe()));
             lines.push(format!("hosts: {}", job.hosts_shown()));
             lines.push(format!("found: {}", job.seen.join(", ")));
         }
@@ -356,14 +363,14 @@ fn told(around: &dyn Surroundings) -> Vec<String> {
                 variables.join(", ")
             ));
         }
-        Err(words) => lines.push(words),
+        Err(message) => lines.push(message),
     }
     lines
 }
 
 /// A host of an allocation.
-fn host(name: String, slots: u32) -> Host {
-    Host {
+fn host(name: String, slots: u32) -> JobHost {
+    JobHost {
         name,
         user: None,
         port: None,
@@ -373,14 +380,14 @@ fn host(name: String, slots: u32) -> Host {
     }
 }
 
-/// Whether two names may be those of one host: as far as the first dot, since one may be a long form of the other. Only for what
-/// looks left over: two hosts that this takes for one are told apart elsewhere.
+/// Whether two names may mean the same host: compares up to the first dot, since one may be fully qualified. Only
+/// used to detect stale lists: a false match is resolved elsewhere.
 fn may_be_same(one: &str, other: &str) -> bool {
     let first = |name: &str| name.split('.').next().map(str::to_ascii_lowercase);
     first(one) == first(other)
 }
 
-/// Variables of the environment that belong to one task that a batch system has started, and not to those that it starts: ranks do not
+/// Environment variables that describe one task of a batch system, and not the processes that it starts: ranks do not
 /// inherit them.
 pub(crate) fn is_of_a_task(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 12] = [
@@ -403,48 +410,57 @@ pub(crate) fn is_of_a_task(name: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::surroundings::Recorded;
+    use super::environment::FakeEnvironment;
     use super::*;
-    use crate::cli::{Parsed, Room, UsageError, understand};
+    use crate::cli::{JobLimits, Parsed, UsageError, understand};
     use proptest::prelude::*;
 
-    fn found(around: &Recorded, choice: Option<Choice>) -> (String, Vec<String>) {
+    fn found(
+        environment: &FakeEnvironment,
+        choice: Option<ManagerChoice>,
+    ) -> (String, Vec<String>) {
         let mut remarks = Vec::new();
-        let words = match find(choice, around, &mut remarks) {
+        let message = match find(choice, environment, &mut remarks) {
             Ok(Some(found)) => found.name(),
             Ok(None) => "none".to_owned(),
-            Err(words) => words,
+            Err(message) => message,
         };
-        (words, remarks)
+        (message, remarks)
     }
 
     #[test]
     fn without_a_batch_system_there_is_no_allocation() {
-        assert_eq!(found(&Recorded::default(), None), ("none".into(), vec![]));
-        let (words, _) = found(&Recorded::default(), Some(Choice(Some(Manager::Lsf))));
-        assert_eq!(words, "--rm: this is no job of LSF: LSB_JOBID is not set");
+        assert_eq!(
+            found(&FakeEnvironment::default(), None),
+            ("none".into(), vec![])
+        );
+        let (message, _) = found(
+            &FakeEnvironment::default(),
+            Some(ManagerChoice(Some(Manager::Lsf))),
+        );
+        assert_eq!(message, "--rm: this is no job of LSF: LSB_JOBID is not set");
     }
 
     #[test]
     fn the_first_that_has_given_something_is_taken_unless_one_is_named() {
-        let both = Recorded::of("n1")
+        let both = FakeEnvironment::of("n1")
             .with("SLURM_JOB_ID", "7")
             .with("SLURM_JOB_NODELIST", "n[1-2]")
             .with("LSB_JOBID", "8")
             .with("LSB_MCPU_HOSTS", "n1 2");
         assert_eq!(found(&both, None).0, "job 7 of Slurm");
         assert_eq!(
-            found(&both, Some(Choice(Some(Manager::Lsf)))).0,
+            found(&both, Some(ManagerChoice(Some(Manager::Lsf)))).0,
             "job 8 of LSF"
         );
-        assert_eq!(found(&both, Some(Choice(None))).0, "none");
+        assert_eq!(found(&both, Some(ManagerChoice(None))).0, "none");
     }
 
-    /// What `--report` says of hosts there.
-    fn reported(around: &Recorded, line: &str) -> Vec<String> {
-        let words = line.split_whitespace().map(Into::into).collect();
-        let room = Room { cpus: 2, nodes: 1 };
-        match understand(words, room, Some(around)) {
+    /// The lines of `--report` about hosts there.
+    fn reported(environment: &FakeEnvironment, line: &str) -> Vec<String> {
+        let message = line.split_whitespace().map(Into::into).collect();
+        let room = JobLimits { cpus: 2, nodes: 1 };
+        match understand(message, room, Some(environment)) {
             Ok(Parsed::Run(request)) => request.remarks,
             other => panic!("{other:?}"),
         }
@@ -455,7 +471,9 @@ mod tests {
 
     #[test]
     fn a_report_says_who_was_asked_what_was_found_and_how_daemons_are_started() {
-        let job = Recorded::of("n0").with_all(SALLOC).with_program("srun");
+        let job = FakeEnvironment::of("n0")
+            .with_all(SALLOC)
+            .with_program("srun");
         let found = "SLURM_JOB_ID=7, SLURM_JOB_NODELIST=n[1-3], SLURM_TASKS_PER_NODE=2(x2),1, SLURM_NTASKS=5, program srun found";
         let srun = "srun --overlap --nodes=1 --ntasks=1 --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --nodelist";
         let hosts = "job 7 of Slurm: 3 hosts with slots as SLURM_JOB_NODELIST says, reached by";
@@ -480,7 +498,7 @@ mod tests {
 
     #[test]
     fn a_report_names_those_that_were_asked_before_and_files() {
-        let job = Recorded::of("n1")
+        let job = FakeEnvironment::of("n1")
             .with("PBS_JOBID", "17.head")
             .with("PBS_NODEFILE", "/f")
             .with_file("/f", "n1\nn2\nn2\n");
@@ -499,38 +517,45 @@ mod tests {
 
     #[test]
     fn several_that_srun_has_started_may_look_around() {
-        let step = Recorded::of("n1").with_all(SALLOC).with_program("srun");
+        let step = FakeEnvironment::of("n1")
+            .with_all(SALLOC)
+            .with_program("srun");
         let step = step.with("SLURM_STEP_NUM_TASKS", "3");
-        assert!(told(&step)[0].contains("srun has started 3 of this rmpiexec"));
-        let told = told(&Onlooker(&step));
-        assert_eq!(told[1], "hosts: n1:2 n2:2 n3:1");
-        assert!(told[0].starts_with("job 7 of Slurm: 3 hosts"), "{told:?}");
+        assert!(summary(&step)[0].contains("srun has started 3 of this rmpiexec"));
+        let summary = summary(&ObserverEnvironment(&step));
+        assert_eq!(summary[1], "hosts: n1:2 n2:2 n3:1");
+        assert!(
+            summary[0].starts_with("job 7 of Slurm: 3 hosts"),
+            "{summary:?}"
+        );
     }
 
     #[test]
     fn whoever_looks_around_in_a_job_hears_whose_it_is() {
-        let job = Recorded::of("n1").with_all(SALLOC).with_program("srun");
+        let job = FakeEnvironment::of("n1")
+            .with_all(SALLOC)
+            .with_program("srun");
         assert_eq!(
-            told(&job)[..2],
+            summary(&job)[..2],
             [
                 "job 7 of Slurm: 3 hosts with slots as SLURM_JOB_NODELIST says, reached by one step of srun",
                 "hosts: n1:2 n2:2 n3:1",
             ]
         );
-        assert!(told(&job)[2].starts_with("found: SLURM_JOB_ID=7, "));
-        let many = Recorded::of("n1").with_all("SLURM_JOB_ID=7\nSLURM_JOB_NODELIST=n[1-20]");
+        assert!(summary(&job)[2].starts_with("found: SLURM_JOB_ID=7, "));
+        let many = FakeEnvironment::of("n1").with_all("SLURM_JOB_ID=7\nSLURM_JOB_NODELIST=n[1-20]");
         assert!(
-            told(&many)[1].ends_with("n16:1 and 4 more"),
+            summary(&many)[1].ends_with("n16:1 and 4 more"),
             "{:?}",
-            told(&many)
+            summary(&many)
         );
         assert_eq!(
-            told(&Recorded::of("n1")),
+            summary(&FakeEnvironment::of("n1")),
             [
                 "none: none of SLURM_JOB_ID, PBS_JOBID, LSB_JOBID, PE_HOSTFILE, COBALT_JOBID, FLUX_URI tells of one"
             ]
         );
-        let stale = told(&Recorded::of("n1").with("LSB_JOBID", "8"));
+        let stale = summary(&FakeEnvironment::of("n1").with("LSB_JOBID", "8"));
         assert!(
             stale[0].starts_with("LSB_JOBID is set, and LSB_MCPU_HOSTS"),
             "{stale:?}"
@@ -540,13 +565,13 @@ mod tests {
 
     #[test]
     fn what_is_left_over_is_passed_over_with_a_word() {
-        let stale = Recorded::of("n9")
+        let stale = FakeEnvironment::of("n9")
             .with("PBS_JOBID", "1.head")
             .with("PBS_NODEFILE", "/gone")
             .with("LSB_JOBID", "8")
             .with("LSB_MCPU_HOSTS", "n9 2");
-        let (words, remarks) = found(&stale, None);
-        assert_eq!(words, "job 8 of LSF");
+        let (message, remarks) = found(&stale, None);
+        assert_eq!(message, "job 8 of LSF");
         assert_eq!(remarks.len(), 1);
         assert!(
             remarks[0].starts_with(
@@ -554,15 +579,15 @@ mod tests {
             ),
             "{remarks:?}"
         );
-        let (words, remarks) = found(&stale, Some(Choice(Some(Manager::Pbs))));
-        assert!(words.contains("/gone") && remarks.is_empty(), "{words}");
+        let (message, remarks) = found(&stale, Some(ManagerChoice(Some(Manager::Pbs))));
+        assert!(message.contains("/gone") && remarks.is_empty(), "{message}");
     }
 
-    /// What a command line means there: hosts with their ranks, and the command that reaches them.
-    fn understood(around: &Recorded, line: &str) -> String {
-        let words = line.split_whitespace().map(Into::into).collect();
-        let room = Room { cpus: 2, nodes: 1 };
-        let mut request = match understand(words, room, Some(around)) {
+    /// The result of a command line there: hosts with their ranks, and the command that reaches them.
+    fn understood(environment: &FakeEnvironment, line: &str) -> String {
+        let message = line.split_whitespace().map(Into::into).collect();
+        let room = JobLimits { cpus: 2, nodes: 1 };
+        let mut request = match understand(message, room, Some(environment)) {
             Ok(Parsed::Run(request)) => *request,
             other => return format!("{other:?}"),
         };
@@ -570,11 +595,14 @@ mod tests {
             return format!("{} here", request.size());
         };
         let slots: Vec<u32> = hosts.list.iter().map(|host| host.slots.or(9)).collect();
-        if let Err(UsageError(words)) = request.with_slots(&slots) {
-            return words;
+        if let Err(UsageError(message)) = request.with_slots(&slots) {
+            return message;
         }
         let hosts = request.hosts.as_ref().map_or(&[][..], |hosts| &hosts.list);
-        let dealt = request.hosts.as_ref().map_or(&[][..], |hosts| &hosts.dealt);
+        let dealt = request
+            .hosts
+            .as_ref()
+            .map_or(&[][..], |hosts| &hosts.rank_hosts);
         let loads = crate::hosts::loads(hosts.len(), dealt);
         let each = hosts.iter().zip(loads);
         let each: Vec<String> = each
@@ -587,7 +615,7 @@ mod tests {
 
     #[test]
     fn a_command_line_has_the_hosts_of_the_job_unless_it_names_others() {
-        let job = Recorded::of("n0")
+        let job = FakeEnvironment::of("n0")
             .with_all("SLURM_JOB_ID=7\nSLURM_JOB_NODELIST=n[1-3]\nSLURM_TASKS_PER_NODE=2(x2),1\nSLURM_NTASKS=5")
             .with_program("srun");
         for (line, means) in [
@@ -612,7 +640,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands in the variables and files, what is found has hosts with names and slots, or there are words.
+        /// Whatever the variables and files contain, the result has hosts with names and slots, or is an error.
         #[test]
         fn nothing_that_surrounds_a_process_is_too_strange(
             texts in proptest::collection::vec("[a-c0-3,()x\\[\\]\\-: \\n*.@\\PC]{0,30}", 6),
@@ -621,14 +649,14 @@ mod tests {
             let [one, two, three, four, five, six] = &texts[..] else {
                 unreachable!("as many as were asked for");
             };
-            let around = Recorded::of("a1")
+            let environment = FakeEnvironment::of("a1")
                 .with("SLURM_JOB_ID", "1").with("SLURM_JOB_NODELIST", one).with("SLURM_TASKS_PER_NODE", two)
                 .with("SLURM_NTASKS", three).with("SLURM_JOB_CPUS_PER_NODE", four).with("SLURM_CPUS_PER_TASK", five)
                 .with("PBS_JOBID", "1").with("PBS_NODEFILE", "/f").with("COBALT_JOBID", "1").with("COBALT_NODEFILE", "/f")
                 .with("LSB_JOBID", "1").with("LSB_MCPU_HOSTS", one).with("JOB_ID", "1").with("PE_HOSTFILE", "/f")
                 .with_file("/f", six)
                 .with("FLUX_URI", "x").with_answer("flux resource R", two);
-            if let Ok(Some(found)) = read(Manager::value_variants()[manager], &around, true) {
+            if let Ok(Some(found)) = read(Manager::value_variants()[manager], &environment, true) {
                 prop_assert!(!found.hosts.is_empty());
                 for host in &found.hosts {
                     prop_assert!(!host.name.is_empty() && !host.name.starts_with('-'));

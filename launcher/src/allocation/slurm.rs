@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Slurm: `SLURM_JOB_NODELIST` and the lists of numbers beside it, as `salloc`, `sbatch` and `srun` set them.
 
-use super::{Allocation, Fault, Manager, Steps, Surroundings, host, may_be_same};
+use super::{
+    Allocation, AllocationError, JobEnvironment, Manager, StepLauncher, host, may_be_same,
+};
 use remote_shell::word;
 
-/// What starts something on a host of the allocation, in front of the host's name.
+/// Command that starts a program on one host of the allocation, up to the host's name.
 const SRUN: [&str; 8] = [
     "srun",
     "--overlap",
@@ -16,7 +18,7 @@ const SRUN: [&str; 8] = [
     "--nodelist",
 ];
 
-/// The same for many hosts at once. It outlives hosts that fail, and does not end the others when the first has ended.
+/// The same for many hosts at once. It survives failed hosts, and does not end the others when the first task exits.
 const STEP: [&str; 9] = [
     "srun",
     "--overlap",
@@ -29,7 +31,7 @@ const STEP: [&str; 9] = [
     "--ntasks-per-node=1",
 ];
 
-/// What starts something on all these hosts, in front of what is to be started.
+/// Command that starts a program on all these hosts, without the program.
 pub(super) fn step<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let count = names.clone().count();
     let list = word::packed(names);
@@ -41,7 +43,8 @@ pub(super) fn step<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<Stri
     STEP.map(str::to_owned).into_iter().chain(which).collect()
 }
 
-/// Variables that `srun` takes for options, which are those of the user's own job and not of what starts a shepherd.
+/// Variables that `srun` reads as options: they belong to the user's own job and must not affect the start of
+/// shepherds.
 pub(crate) const OPTIONS_OF_STEPS: &[&str] = &[
     "SLURM_CPUS_PER_TASK",
     "SRUN_CPUS_PER_TASK",
@@ -63,38 +66,44 @@ pub(crate) const OPTIONS_OF_STEPS: &[&str] = &[
     "SLURM_WAIT",
 ];
 
-/// What Slurm has given, if this is one of its jobs.
-pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Fault> {
-    let first = |names: &[&str]| names.iter().find_map(|name| around.variable(name));
+/// The allocation of Slurm, if this shell is in one of its jobs.
+pub(super) fn read(
+    environment: &dyn JobEnvironment,
+) -> Result<Option<Allocation>, AllocationError> {
+    let first = |names: &[&str]| names.iter().find_map(|name| environment.variable(name));
     let Some(job) = first(&["SLURM_JOB_ID", "SLURM_JOBID"]) else {
         return Ok(None);
     };
     let Some(list) = first(&["SLURM_JOB_NODELIST", "SLURM_NODELIST"]) else {
-        return Fault::stale("SLURM_JOB_NODELIST, which names the hosts, is not");
+        return AllocationError::stale("SLURM_JOB_NODELIST, which names the hosts, is not");
     };
     let names = names(&list)?;
-    let number = |name: &str| around.variable(name).and_then(|text| text.parse().ok());
+    let number = |name: &str| {
+        environment
+            .variable(name)
+            .and_then(|text| text.parse().ok())
+    };
     let cpus_per_rank: Option<u32> = number("SLURM_CPUS_PER_TASK");
     let tasks_of_step: Option<u32> = number("SLURM_STEP_NUM_TASKS");
     if let Some(tasks) = tasks_of_step.filter(|tasks| *tasks > 1) {
-        return Err(Fault::Wrong(format!(
+        return Err(AllocationError::Wrong(format!(
             "srun has started {tasks} of this rmpiexec, and each would start a job; leave srun out"
         )));
     }
-    let slots = slots(around, names.len(), cpus_per_rank.unwrap_or(1));
-    // Within a step of one task, a shell say, these are the step's.
-    let asked = number("SLURM_NTASKS").or_else(|| number("SLURM_NPROCS"));
-    let ranks = asked.filter(|ranks| *ranks > 0 && tasks_of_step.is_none());
-    let own = around.variable("SLURMD_NODENAME");
-    let own = own.filter(|name| may_be_same(name, &around.own()));
+    let slots = slots(environment, names.len(), cpus_per_rank.unwrap_or(1));
+    // Inside a step of one task, such as a shell, these variables describe the step.
+    let requested = number("SLURM_NTASKS").or_else(|| number("SLURM_NPROCS"));
+    let ranks = requested.filter(|ranks| *ranks > 0 && tasks_of_step.is_none());
+    let own = environment.variable("SLURMD_NODENAME");
+    let own = own.filter(|name| may_be_same(name, &environment.own()));
     let hosts = names.into_iter().zip(slots).map(|(name, slots)| {
         let is_own = own.as_ref() == Some(&name);
-        super::Host {
+        super::JobHost {
             is_own,
             ..host(name, slots)
         }
     });
-    let command = around.has_program("srun");
+    let command = environment.has_program("srun");
     Ok(Some(Allocation {
         manager: Manager::Slurm,
         job,
@@ -102,40 +111,42 @@ pub(super) fn read(around: &dyn Surroundings) -> Result<Option<Allocation>, Faul
         ranks,
         cpus_per_rank,
         command: command.then(|| SRUN.map(str::to_owned).to_vec()),
-        steps: command.then_some(Steps::Srun),
+        steps: command.then_some(StepLauncher::Srun),
         source: "SLURM_JOB_NODELIST".to_owned(),
         seen: Vec::new(),
-        asked_before: Vec::new(),
+        tried_before: Vec::new(),
     }))
 }
 
-fn names(list: &str) -> Result<Vec<String>, Fault> {
+fn names(list: &str) -> Result<Vec<String>, AllocationError> {
     let mut names = Vec::new();
     for (before, part) in word::split(list) {
         match word::read(part) {
             Ok(word) => names.extend(word.names),
             Err(fault) => {
-                return Err(Fault::Wrong(format!(
+                return Err(AllocationError::Wrong(format!(
                     "SLURM_JOB_NODELIST is {}: at character {}: {}",
                     word::shown(list),
                     before + fault.at + 1,
-                    fault.what
+                    fault.message
                 )));
             }
         }
         if names.len() > word::MOST_HOSTS {
-            let what = word::too_many().what;
-            return Err(Fault::Wrong(format!("SLURM_JOB_NODELIST: {what}")));
+            let message = word::too_many().message;
+            return Err(AllocationError::Wrong(format!(
+                "SLURM_JOB_NODELIST: {message}"
+            )));
         }
     }
     Ok(names)
 }
 
-/// The slots of each of so many hosts: the tasks that Slurm would put there. In a step they are the step's, which may have fewer hosts;
-/// then as many tasks as find CPUs.
-fn slots(around: &dyn Surroundings, hosts: usize, cpus_per_rank: u32) -> Vec<u32> {
+/// The slots of each host: the tasks that Slurm would put there. Inside a step the variable describes the step, which
+/// may have fewer hosts; then slots are computed from the CPUs.
+fn slots(environment: &dyn JobEnvironment, hosts: usize, cpus_per_rank: u32) -> Vec<u32> {
     let listed = |name: &str| {
-        let text = around.variable(name)?;
+        let text = environment.variable(name)?;
         numbers(&text).filter(|numbers| numbers.len() == hosts)
     };
     let by_cpus = || {
@@ -147,7 +158,7 @@ fn slots(around: &dyn Surroundings, hosts: usize, cpus_per_rank: u32) -> Vec<u32
     tasks.or_else(by_cpus).unwrap_or_else(|| vec![1; hosts])
 }
 
-/// Reads `2,1(x3),4`.
+/// Parses `2,1(x3),4`.
 fn numbers(text: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for part in text.split(',') {
@@ -166,11 +177,11 @@ fn numbers(text: &str) -> Option<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::surroundings::Recorded;
+    use super::super::environment::FakeEnvironment;
     use super::*;
     use crate::hosts::Slots;
 
-    /// As `salloc -N 3 -n 7` sets it.
+    /// As set by `salloc -N 3 -n 7`.
     const SALLOC: &str = "SLURM_JOB_ID=11
         SLURM_JOB_NODELIST=n[1-2,10]
         SLURM_NNODES=3
@@ -179,10 +190,10 @@ mod tests {
         SLURM_JOB_CPUS_PER_NODE=4,2,1
         SLURM_SUBMIT_HOST=n0";
 
-    fn told(around: &Recorded) -> String {
-        match read(around) {
+    fn summary(environment: &FakeEnvironment) -> String {
+        match read(environment) {
             Ok(Some(found)) => {
-                let host = |host: &super::super::Host| {
+                let host = |host: &super::super::JobHost| {
                     let Slots::Number(slots) = host.slots else {
                         panic!("{host:?}")
                     };
@@ -193,30 +204,32 @@ mod tests {
                 format!("{} {:?}", hosts.join(" "), found.ranks)
             }
             Ok(None) => "none".to_owned(),
-            Err(Fault::Stale(words) | Fault::Wrong(words)) => words,
+            Err(AllocationError::Stale(words) | AllocationError::Wrong(words)) => words,
         }
     }
 
     #[test]
     fn an_allocation_has_hosts_slots_and_ranks() {
-        let salloc = Recorded::of("n0").with_all(SALLOC).with_program("srun");
-        assert_eq!(told(&salloc), "n1:4 n2:2 n10:1 Some(7)");
+        let salloc = FakeEnvironment::of("n0")
+            .with_all(SALLOC)
+            .with_program("srun");
+        assert_eq!(summary(&salloc), "n1:4 n2:2 n10:1 Some(7)");
         let command = read(&salloc).unwrap().unwrap().command.unwrap();
         assert_eq!(command.first().map(String::as_str), Some("srun"));
         let batch = salloc
             .with("SLURMD_NODENAME", "n1")
             .with("SLURM_PROCID", "0");
-        assert_eq!(told(&batch), "n1:4 n2:2 n10:1 Some(7)", "n0 is not n1");
-        let on_n1 = Recorded::of("n1.lab").with_all(SALLOC);
+        assert_eq!(summary(&batch), "n1:4 n2:2 n10:1 Some(7)", "n0 is not n1");
+        let on_n1 = FakeEnvironment::of("n1.lab").with_all(SALLOC);
         let on_n1 = on_n1.with("SLURMD_NODENAME", "n1");
-        assert_eq!(told(&on_n1), "n1!:4 n2:2 n10:1 Some(7)");
+        assert_eq!(summary(&on_n1), "n1!:4 n2:2 n10:1 Some(7)");
     }
 
     #[test]
     fn lists_may_be_short_and_names_have_several_ranges() {
         let job = |list: &str, tasks: &str| {
-            let job = Recorded::of("n0").with("SLURM_JOBID", "1");
-            told(
+            let job = FakeEnvironment::of("n0").with("SLURM_JOBID", "1");
+            summary(
                 &job.with("SLURM_NODELIST", list)
                     .with("SLURM_TASKS_PER_NODE", tasks),
             )
@@ -238,21 +251,21 @@ mod tests {
 
     #[test]
     fn in_a_shell_that_is_a_step_all_hosts_have_as_many_slots_as_cpus_allow() {
-        let shell = Recorded::of("n1").with_all(SALLOC).with_all(
+        let shell = FakeEnvironment::of("n1").with_all(SALLOC).with_all(
             "SLURM_TASKS_PER_NODE=1\nSLURM_NTASKS=1\nSLURM_STEP_NUM_TASKS=1\nSLURM_CPUS_PER_TASK=2",
         );
-        assert_eq!(told(&shell), "n1:2 n2:1 n10:1 None");
+        assert_eq!(summary(&shell), "n1:2 n2:1 n10:1 None");
         let many = shell.with("SLURM_STEP_NUM_TASKS", "4");
-        assert!(told(&many).contains("srun has started 4 of this rmpiexec"));
+        assert!(summary(&many).contains("srun has started 4 of this rmpiexec"));
     }
 
     #[test]
     fn a_job_that_names_no_hosts_is_left_over() {
-        let left = Recorded::of("n1").with("SLURM_JOB_ID", "3");
+        let left = FakeEnvironment::of("n1").with("SLURM_JOB_ID", "3");
         assert_eq!(
-            told(&left),
+            summary(&left),
             "SLURM_JOB_NODELIST, which names the hosts, is not"
         );
-        assert_eq!(told(&Recorded::of("n1")), "none");
+        assert_eq!(summary(&FakeEnvironment::of("n1")), "none");
     }
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The value of `--map-by`: where the next rank goes, and Open MPI's words behind it: `ppr:2:node`, `node:OVERSUBSCRIBE`.
+//! The value of `--map-by`: where the next rank goes, with the modifiers of Open MPI: `ppr:2:node`,
+//! `node:OVERSUBSCRIBE`.
 
-use crate::place::Mapping;
+use crate::affinity::Mapping;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error, ValueEnum};
 use std::ffi::OsStr;
 
-/// What `--map-by` says.
+/// Value of `--map-by`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct MapBy {
     pub(crate) mapping: Mapping,
@@ -40,7 +41,7 @@ impl MapBy {
     }
 }
 
-/// Reads it for clap, which completes its simple values.
+/// Parses the value for clap, which completes the simple values.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MapByParser;
 

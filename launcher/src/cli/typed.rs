@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The words of a command line as people type them: long options with one dash, and what is said of words that are not
+//! Parsing of a command line as users type it: long options with one dash, and messages for words that are not
 //! understood.
 
 use super::{Options, UsageError};
-use crate::elsewhere;
+use crate::foreign_options;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// The options of one program, whose words these are.
+/// Parses the options of one program.
 pub(super) fn options(words: &[OsString]) -> Result<Options, clap::Error> {
     let mut command = Options::command();
     let mut words = words.to_vec();
@@ -19,7 +19,7 @@ pub(super) fn options(words: &[OsString]) -> Result<Options, clap::Error> {
     Options::from_arg_matches(&matches)
 }
 
-/// Gives long options that were typed with one dash, as `-np` and `-genv`, their second one, up to the program.
+/// Adds the second dash to long options that were typed with one, such as `-np` and `-genv`, up to the program.
 fn lengthen(command: &clap::Command, words: &mut [OsString]) {
     let mut next = 0;
     while let Some(word) = words.get_mut(next) {
@@ -38,7 +38,7 @@ fn lengthen(command: &clap::Command, words: &mut [OsString]) {
     }
 }
 
-/// Whether the text behind a single dash is a long option, known or mistyped, rather than a group of short ones.
+/// Whether the text after a single dash is a long option, correct or mistyped, rather than a group of short ones.
 fn is_long(command: &clap::Command, name: &str) -> bool {
     let short = |letter: char| {
         command
@@ -58,7 +58,7 @@ fn is_long(command: &clap::Command, name: &str) -> bool {
     if first == 'n' {
         return !rest.starts_with(|letter: char| letter.is_ascii_digit());
     }
-    if elsewhere::advice(name).is_some() {
+    if foreign_options::advice(name).is_some() {
         return true;
     }
     if short(first).is_some_and(|arg| arg.get_action().takes_values()) {
@@ -76,7 +76,7 @@ fn find_long<'a>(command: &'a clap::Command, name: &str) -> Option<&'a clap::Arg
     })
 }
 
-/// Words after option `name` that belong to it.
+/// Number of words after option `name` that are its values.
 fn values_of(command: &clap::Command, name: &str) -> usize {
     let bare = name.trim_start_matches('-');
     let by_letter = |arg: &&clap::Arg| {
@@ -89,14 +89,14 @@ fn values_of(command: &clap::Command, name: &str) -> usize {
     };
     arg.get_num_args().map_or(1, |range| range.min_values())
 }
-pub(super) fn in_words(error: &clap::Error, typed: &[OsString]) -> UsageError {
+pub(super) fn usage_error(error: &clap::Error, typed: &[OsString]) -> UsageError {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => texts.first().cloned(),
         _ => None,
     };
     let option = context(ContextKind::InvalidArg).unwrap_or_default();
-    let known = || elsewhere::advice(&as_typed(&option, typed));
+    let known = || foreign_options::advice(&as_typed(&option, typed));
     let text = match error.kind() {
         ErrorKind::UnknownArgument if known().is_some() => known().unwrap_or_default(),
         ErrorKind::UnknownArgument => match context(ContextKind::SuggestedArg) {
@@ -135,7 +135,7 @@ pub(super) fn in_words(error: &clap::Error, typed: &[OsString]) -> UsageError {
     UsageError(text)
 }
 
-/// What to say of a value that is none of those that the option takes.
+/// The message for a value that an option does not have.
 fn one_of(error: &clap::Error, option: &str, typed: &[OsString]) -> String {
     let name = option.split(' ').next().unwrap_or_default();
     let name = as_typed(name, typed);
@@ -154,7 +154,7 @@ fn one_of(error: &clap::Error, option: &str, typed: &[OsString]) -> String {
     format!("{name} {given}: expected {expected}")
 }
 
-/// An option with the dashes that the user gave it.
+/// An option with the dashes that the user typed.
 fn as_typed(option: &str, typed: &[OsString]) -> String {
     let Some(bare) = option.strip_prefix("--") else {
         return option.to_owned();
@@ -172,7 +172,7 @@ fn as_typed(option: &str, typed: &[OsString]) -> String {
     found.unwrap_or_else(|| option.to_owned())
 }
 
-/// The options with several names, each first as clap calls it.
+/// Options with several names, the one that clap reports first.
 const SEVERAL: &[&[&str]] = &[
     &["np", "n"],
     &["host", "hosts", "H"],

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The variables of the ranks' environment, as `-x`, `-env` and `-genv` name them.
+//! Variables of the ranks' environment, from `-x`, `-env` and `-genv`.
 
 use super::{Options, UsageError, Variable};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// The variables of `-genv`, of whichever program they were given with.
+/// The variables of `-genv`, no matter which program they precede.
 pub(super) fn of_all(all: &[Options]) -> Result<Vec<Variable>, UsageError> {
     let mut everywhere = Vec::new();
     for options in all {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control sockets of the ranks: inherited pairs, and a listener for ranks whose descriptors a wrapper closed.
+//! The control sockets of the ranks: inherited pairs, and a listener for ranks whose descriptors were closed by a
+//! wrapper.
 
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -12,21 +13,21 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use wireup::{DecodeError, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
 
-/// What a socket had for us.
+/// Result of a receive.
 #[derive(Debug)]
 pub(crate) enum Received {
-    /// A message and the process that sent it, as the kernel knows it here: its own idea of its number differs if it
-    /// lives in a container.
+    /// A message and the pid of its sender in the daemon's PID namespace: a sender in a container has another pid of
+    /// its own.
     Message(ToDaemon, u32),
-    /// Bytes that are no message; they mean nothing.
-    Nonsense(Option<DecodeError>),
-    /// Nothing more for now.
-    Nothing,
-    /// The other side is closed everywhere.
+    /// Bytes that are not a message; they are ignored.
+    Invalid(Option<DecodeError>),
+    /// No message now.
+    Empty,
+    /// All copies of the other end are closed.
     Closed,
 }
 
-/// A connected pair: the daemon's side and the rank's.
+/// Creates a connected pair: the daemon's end and the rank's.
 pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (ours, theirs) = socketpair(
         AddressFamily::Unix,
@@ -38,25 +39,25 @@ pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((ours, theirs))
 }
 
-/// Asks the kernel to say which process sent each message.
+/// Enables sender credentials on received messages.
 pub(crate) fn name_senders(ours: &impl AsFd) -> Result<(), Errno> {
     setsockopt(ours, sockopt::PassCred, &true)
 }
 
-/// Where a rank asks when its descriptors are lost: an abstract socket, so that no file is left behind.
+/// Listens for ranks that lost their descriptors: an abstract socket, so that no file is left behind.
 pub(crate) fn listener(name: &str) -> Result<UnixListener, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let made = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
     bind(made.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
     listen(&made, nix::sys::socket::Backlog::MAXCONN)?;
-    // The standard library's listener accepts whatever kind of socket it is given, close-on-exec.
+    // `UnixListener` accepts on any kind of Unix socket, with close-on-exec.
     Ok(UnixListener::from(made))
 }
 
-/// Takes the next message, without waiting.
+/// Receives the next message without blocking.
 pub(crate) fn receive(from: BorrowedFd<'_>) -> Received {
     let received = match receive_once(from) {
-        // The other side has left without reading what it was told; what it said itself comes after this.
+        // Reported once when the other side closes with unread input; its own messages can still be received.
         Err(Errno::ECONNRESET) => receive_once(from),
         received => received,
     };
@@ -65,14 +66,14 @@ pub(crate) fn receive(from: BorrowedFd<'_>) -> Received {
 
 fn receive_once(from: BorrowedFd<'_>) -> Result<Received, Errno> {
     let mut bytes = [0; MAX_DATAGRAM_BYTES + 1];
-    // Room for the sender's name and for nothing else: descriptors that a rank sends are dropped by the kernel.
+    // Room for the sender's credentials only: the kernel drops descriptors that a rank sends.
     let mut space = cmsg_space!(UnixCredentials);
     let mut pieces = [IoSliceMut::new(&mut bytes)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
     let (length, sender) =
         match recvmsg::<UnixAddr>(from.as_raw_fd(), &mut pieces, Some(&mut space), flags) {
             Ok(message) => (message.bytes, sender(&message)),
-            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Received::Nothing),
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Received::Empty),
             Err(error) => return Err(error),
         };
     if length == 0 {
@@ -80,8 +81,8 @@ fn receive_once(from: BorrowedFd<'_>) -> Result<Received, Errno> {
     }
     Ok(match (bytes.get(..length).map(ToDaemon::decode), sender) {
         (Some(Ok(message)), Some(pid)) => Received::Message(message, pid),
-        (Some(Err(error)), _) => Received::Nonsense(Some(error)),
-        _ => Received::Nonsense(None),
+        (Some(Err(error)), _) => Received::Invalid(Some(error)),
+        _ => Received::Invalid(None),
     })
 }
 
@@ -92,7 +93,7 @@ fn sender(message: &nix::sys::socket::RecvMsg<'_, '_, UnixAddr>) -> Option<u32> 
     })
 }
 
-/// Sends the node segment.
+/// Sends the descriptor of the node segment.
 pub(crate) fn send_segment(to: BorrowedFd<'_>, segment: &OwnedFd) -> Result<(), Errno> {
     let descriptors = [segment.as_raw_fd()];
     send(
@@ -102,21 +103,22 @@ pub(crate) fn send_segment(to: BorrowedFd<'_>, segment: &OwnedFd) -> Result<(), 
     )
 }
 
-/// Sends the memory of a process, to read.
+/// Sends the descriptor of a process's memory, open for reading.
 pub(crate) fn send_memory(to: BorrowedFd<'_>, pid: u32, memory: &OwnedFd) -> Result<(), Errno> {
     let descriptors = [memory.as_raw_fd()];
     let with = [ControlMessage::ScmRights(&descriptors)];
     send(to, &ToRank::Memory { pid }, &with)
 }
 
-/// Sends something without a descriptor. `EAGAIN`: the other side has not read what it was sent before.
-pub(crate) fn tell(to: BorrowedFd<'_>, word: &ToRank) -> Result<(), Errno> {
-    send(to, word, &[])
+/// Sends a message without a descriptor. `EAGAIN`: the socket is full, since the other side has not read earlier
+/// messages.
+pub(crate) fn send_message(to: BorrowedFd<'_>, message: &ToRank) -> Result<(), Errno> {
+    send(to, message, &[])
 }
 
-/// Says no.
+/// Sends a refusal.
 pub(crate) fn refuse(to: BorrowedFd<'_>, why: &str) {
-    // One that does not take the answer sees the connection end.
+    // If the socket is full, the peer sees the connection close.
     let _ = send(
         to,
         &ToRank::Refused {
@@ -126,13 +128,13 @@ pub(crate) fn refuse(to: BorrowedFd<'_>, why: &str) {
     );
 }
 
-fn send(to: BorrowedFd<'_>, word: &ToRank, with: &[ControlMessage<'_>]) -> Result<(), Errno> {
-    let bytes = word.encode();
+fn send(to: BorrowedFd<'_>, message: &ToRank, with: &[ControlMessage<'_>]) -> Result<(), Errno> {
+    let bytes = message.encode();
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
     sendmsg::<UnixAddr>(to.as_raw_fd(), &[IoSlice::new(&bytes)], with, flags, None).map(drop)
 }
 
-/// The user behind a connection.
+/// User id of the peer of a connection.
 pub(crate) fn user_of(connection: &impl AsFd) -> Option<u32> {
     let who = nix::sys::socket::getsockopt(connection, sockopt::PeerCredentials).ok()?;
     Some(who.uid())

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that stand still before their first instruction, so that a debugger finds all of them there.
+//! Holds ranks before their first instruction, so that a debugger finds all of them there.
 //!
-//! A rank has itself traced by this daemon before it becomes its program. The system stops it behind its exec and tells
-//! the daemon, which lets go of it again with SIGSTOP as its next signal: it stands still, and a debugger can trace it.
-//! SIGCONT lets it go. Where the system refuses tracing, as some containers do, a rank stops itself right before its exec.
+//! A rank calls `PTRACE_TRACEME` before `execve`. The kernel stops it after the exec and reports the stop to the
+//! daemon, which detaches with SIGSTOP as the pending signal: the rank is stopped, and a debugger can trace it.
+//! SIGCONT releases it. Where the kernel refuses tracing, as in some containers, a rank stops itself right before its
+//! `execve`.
 
 use super::Daemon;
 use super::probe::Probes;
 use crate::job::NodeJob;
-use crate::link::Event;
+use crate::link::NodeEvent;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
 use nix::unistd::Pid;
 
-/// How far the holding of a node's ranks has come.
+/// Progress of holding a node's ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// They run.
+    /// Ranks are not held.
     No,
-    /// They come to a stop one by one.
+    /// Ranks stop one by one.
     Gathering,
-    /// They stand still, and the front knows.
+    /// All are stopped, and the front was notified.
     Complete,
 }
 
@@ -32,13 +33,13 @@ impl Hold {
     }
 }
 
-/// In a rank, right before it becomes its program.
+/// Runs in a rank, right before `execve`.
 pub(super) fn wait_for_debugger() -> Result<(), Errno> {
     ptrace::traceme().or_else(|_| raise(Signal::SIGSTOP))
 }
 
 impl Daemon {
-    /// A child was stopped by a signal.
+    /// Handles a child that was stopped by a signal.
     pub(super) fn stopped(&mut self, pid: u32, signal: i32) {
         if self.hold != Hold::Gathering {
             return;
@@ -49,21 +50,21 @@ impl Daemon {
         let rank = &mut self.ranks[*local as usize];
         let process = Pid::from_raw(pid.cast_signed());
         if signal == libc::SIGTRAP && ptrace::detach(process, Signal::SIGSTOP).is_ok() {
-            rank.caught = true;
+            rank.exec_stopped = true;
         } else if ptrace::cont(process, Signal::try_from(signal).ok()).is_err() {
-            // Nobody traces it: it has stopped as it was told to.
+            // It is not traced: it has stopped itself.
             rank.held = true;
         }
     }
 
-    /// Tells the front once all ranks stand still that have not ended.
-    pub(super) fn tell_if_held(&mut self) {
+    /// Notifies the front once all running ranks are held.
+    pub(super) fn report_held(&mut self) {
         let alive = || self.ranks.iter().filter(|rank| rank.alive);
         let moving = alive().any(|rank| !rank.held);
         if self.hold != Hold::Gathering || moving || self.alive() == 0 {
             return;
         }
-        let untraced = alive().any(|rank| !rank.caught);
+        let untraced = alive().any(|rank| !rank.exec_stopped);
         self.hold = Hold::Complete;
         if untraced {
             self.notice(
@@ -72,10 +73,10 @@ impl Daemon {
                     .to_owned(),
             );
         }
-        self.tell(&Event::Held);
+        self.send_event(&NodeEvent::Held);
     }
 
-    /// The debugger has had its turn.
+    /// Releases the ranks when the debugger has attached.
     pub(super) fn release(&mut self) {
         self.hold = Hold::No;
         self.probes = Probes::new();

@@ -1,48 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Standard input of the ranks that read it: a pipe for each, filled as fast as the slowest of them reads.
+//! Standard input of the ranks that read it: one pipe each, all filled at the pace of the slowest reader.
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-/// What a turn of [`Input::pump`] did.
+/// Result of [`RankInput::pump`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pumped {
-    /// So many bytes went to all readers.
+pub(crate) enum PumpResult {
+    /// So many bytes reached all readers.
     Took(u64),
-    /// Nobody reads any more.
+    /// No reader is left.
     Closed,
 }
 
-/// The daemon's end of one rank's pipe.
+/// The daemon's end of one rank's input pipe.
 #[derive(Debug)]
-pub(crate) struct Reader {
-    /// The local rank.
+pub(crate) struct InputPipe {
+    /// Local rank.
     pub(crate) local: u32,
     /// The pipe.
     pub(crate) pipe: OwnedFd,
-    /// The poller tells when there is room; to be kept by the owner of the poller.
+    /// The pipe is registered with epoll for room; maintained by the daemon.
     pub(crate) is_polled: bool,
-    /// Bytes of `Input::waiting` that went through already.
+    /// Bytes of `RankInput::waiting` that were already written to it.
     ahead: usize,
 }
 
-/// The readers, and what waits for room in one of their pipes at least.
+/// All input pipes, and the bytes that at least one of them has no room for yet.
 #[derive(Debug, Default)]
-pub(crate) struct Input {
-    readers: Vec<Reader>,
+pub(crate) struct RankInput {
+    readers: Vec<InputPipe>,
     waiting: VecDeque<u8>,
     ended: bool,
-    /// That nobody reads was told.
+    /// That no reader is left was reported.
     closed: bool,
 }
 
-impl Input {
-    /// Adds a rank that has read nothing so far.
+impl RankInput {
+    /// Adds a rank's pipe.
     pub(crate) fn connect(&mut self, local: u32, pipe: OwnedFd) -> Result<(), Errno> {
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        self.readers.push(Reader {
+        self.readers.push(InputPipe {
             local,
             pipe,
             is_polled: false,
@@ -51,8 +51,8 @@ impl Input {
         Ok(())
     }
 
-    /// The readers, each with whether bytes wait for room in its pipe.
-    pub(crate) fn readers(&mut self) -> impl Iterator<Item = (&mut Reader, bool)> {
+    /// The pipes, each with whether bytes wait for room in it.
+    pub(crate) fn readers(&mut self) -> impl Iterator<Item = (&mut InputPipe, bool)> {
         let all = self.waiting.len();
         self.readers.iter_mut().map(move |reader| {
             let waits = reader.ahead < all;
@@ -60,25 +60,25 @@ impl Input {
         })
     }
 
-    /// Takes bytes from the front.
+    /// Appends bytes from the front.
     pub(crate) fn add(&mut self, bytes: Vec<u8>) {
         if !self.readers.is_empty() {
             self.waiting.extend(bytes);
         }
     }
 
-    /// No more will come: the ranks see the end when they have read all.
+    /// Marks the end of input: pipes are closed once all bytes are written.
     pub(crate) fn end(&mut self) {
         self.ended = true;
     }
 
-    /// This rank does not read any more.
+    /// Removes a rank that does not read any more.
     pub(crate) fn disconnect(&mut self, local: u32) {
         self.readers.retain(|reader| reader.local != local);
     }
 
-    /// Writes as much as there is room for.
-    pub(crate) fn pump(&mut self) -> Pumped {
+    /// Writes as much as the pipes have room for.
+    pub(crate) fn pump(&mut self) -> PumpResult {
         let before = self.readers.len();
         let (waiting, ended) = (&self.waiting, self.ended);
         let mut through = false;
@@ -89,29 +89,29 @@ impl Input {
             open && !is_through
         });
         let Some(taken) = self.readers.iter().map(|reader| reader.ahead).min() else {
-            return self.last_has_gone(before > 0 && through);
+            return self.report_last_closed(before > 0 && through);
         };
         self.waiting.drain(..taken);
         self.readers
             .iter_mut()
             .for_each(|reader| reader.ahead -= taken);
-        Pumped::Took(taken as u64)
+        PumpResult::Took(taken as u64)
     }
 
-    /// There is no reader any more, because the last one has read all or because it has closed its pipe.
-    fn last_has_gone(&mut self, through: bool) -> Pumped {
+    /// No pipe is left, because all input was written or because the last reader has closed.
+    fn report_last_closed(&mut self, through: bool) -> PumpResult {
         let taken = self.waiting.len() as u64;
         self.waiting.clear();
-        let told = std::mem::replace(&mut self.closed, true);
-        if through || told {
-            return Pumped::Took(taken);
+        let was_reported = std::mem::replace(&mut self.closed, true);
+        if through || was_reported {
+            return PumpResult::Took(taken);
         }
-        Pumped::Closed
+        PumpResult::Closed
     }
 }
 
-impl Reader {
-    /// Writes what there is room for; false when nobody reads it.
+impl InputPipe {
+    /// Writes as much as there is room for; false when the reader has closed.
     fn fill(&mut self, waiting: &VecDeque<u8>) -> bool {
         while self.ahead < waiting.len() {
             let (first, second) = waiting.as_slices();
@@ -135,8 +135,8 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    fn connected(count: u32) -> (Input, Vec<OwnedFd>) {
-        let mut input = Input::default();
+    fn connected(count: u32) -> (RankInput, Vec<OwnedFd>) {
+        let mut input = RankInput::default();
         let connect = |local| {
             let (reader, writer) = nix::unistd::pipe().unwrap();
             input.connect(local, writer).unwrap();
@@ -163,7 +163,7 @@ mod tests {
         let (mut input, ends) = connected(3);
         input.add(text());
         input.end();
-        assert!(matches!(input.pump(), Pumped::Took(count) if count < 300_000));
+        assert!(matches!(input.pump(), PumpResult::Took(count) if count < 300_000));
         assert!(input.readers().all(|(_, waits)| waits));
         let reads: Vec<_> = ends.into_iter().map(read_all).collect();
         while input.readers().count() > 0 {
@@ -183,15 +183,15 @@ mod tests {
         let mut taken = 0;
         for _ in 0..100 {
             match input.pump() {
-                Pumped::Took(count) => taken += count,
-                Pumped::Closed => panic!("somebody reads"),
+                PumpResult::Took(count) => taken += count,
+                PumpResult::Closed => panic!("somebody reads"),
             }
         }
         assert!((1..300_000).contains(&taken), "{taken}");
         let slow = read_all(slow);
         input.end();
         while input.readers().count() > 0 {
-            let Pumped::Took(count) = input.pump() else {
+            let PumpResult::Took(count) = input.pump() else {
                 panic!("somebody reads")
             };
             taken += count;
@@ -208,12 +208,12 @@ mod tests {
         let (mut input, mut ends) = connected(2);
         drop(ends.pop());
         input.add(vec![1]);
-        assert_eq!(input.pump(), Pumped::Took(1));
+        assert_eq!(input.pump(), PumpResult::Took(1));
         drop(ends.pop());
         input.add(vec![2]);
-        assert_eq!(input.pump(), Pumped::Closed);
+        assert_eq!(input.pump(), PumpResult::Closed);
         input.add(vec![3]);
-        assert_eq!(input.pump(), Pumped::Took(0));
+        assert_eq!(input.pump(), PumpResult::Took(0));
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
         input.pump();
         input.disconnect(0);
         input.disconnect(1);
-        assert_eq!(input.pump(), Pumped::Closed);
+        assert_eq!(input.pump(), PumpResult::Closed);
         drop(ends);
     }
 }

@@ -1,54 +1,52 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The node role, `rmpid`: starts the ranks of a node, carries their output and input, listens to what they say in
-//! `MPI_Init`, `MPI_Finalize` and `MPI_Abort`, learns their end, and leaves nothing behind. What a failure means for the
-//! job is the front's to decide; when the front is gone, the job is over.
+//! The node daemon, `rmpid`: starts the ranks of a node, forwards their output and input, serves their messages in
+//! `MPI_Init`, `MPI_Finalize` and `MPI_Abort`, reaps them, and leaves no process behind. The front decides what a
+//! failure means for the job; when the front is gone, the job ends.
 //!
-//! One thread, one loop. It must stay one thread: the ranks die with the thread that made them.
+//! One thread, one loop. It must stay one thread: the kernel kills a rank when the thread that forked it ends.
 
-mod birth;
+mod affinity_control;
 mod control;
-mod ending;
-mod far;
+mod exec;
 mod hold;
 mod input;
-mod look;
 mod memory;
+mod messages;
 mod pmi_server;
 mod probe;
 mod rank;
 pub(crate) mod records;
+mod remote_setup;
 mod standstill;
 mod start;
 mod streams;
 mod sweep;
-mod talk;
-mod tend;
+mod termination;
 mod tool;
+mod wait_query;
 
-pub(crate) use look::LOOK_WITHIN;
 pub(crate) use start::serve;
 #[cfg(test)]
 pub(crate) use sweep::Descendant;
-pub(crate) use sweep::{Tree, signal_all};
+pub(crate) use sweep::{ProcessSnapshot, signal_all};
+pub(crate) use wait_query::LOOK_WITHIN;
 
-use crate::edge::{Closed, Edge};
-use crate::failure::{Failure, How};
+use crate::connection::{Disconnected, FrameConnection};
+use crate::failure::{FailureCause, RankFailure};
 use crate::job::NodeJob;
-use crate::link::{Event, Order, Phase};
+use crate::link::{NodeEvent, NodePhase, Order};
 use crate::program::cause;
-use crate::series::Series;
 use crate::stats;
-use birth::Nest;
-use ending::Ending;
+use crate::strided_ranks::StridedRanks;
+use exec::SpawnContext;
 use hold::Hold;
-use input::{Input, Pumped};
-use look::Look;
+use input::{PumpResult, RankInput};
 use nix::libc;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signalfd::SignalFd;
 use pmi_server::PmiServer;
 use probe::Probes;
-use rank::Rank;
+use rank::LocalRank;
 use records::Records;
 use standstill::Standstill;
 use std::collections::{BTreeSet, HashMap};
@@ -57,35 +55,37 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
 use std::time::Instant;
-use streams::Streams;
+use streams::OutputStreams;
+use termination::Termination;
+use wait_query::WaitQuery;
 
-/// Bytes read at a time.
+/// Size of the read buffer.
 const SCRATCH_BYTES: usize = 64 << 10;
 
-/// What an event of the poller is about.
+/// Identifies a descriptor in the epoll set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Token {
-    /// A child ended. First in order: an end that was learnt is judged before what others said after it.
+    /// SIGCHLD. First in order: an exit that was reported is judged before later messages of other ranks.
     Signals,
-    /// The front.
-    Edge,
+    /// The connection to the front.
+    Front,
     /// A rank's control socket.
     Control(u32),
-    /// The MPI process of a rank, where that is a grandchild.
+    /// The pidfd of a rank's MPI process, where that is a grandchild.
     Watch(u32),
-    /// Somebody connects.
+    /// The listener for new connections.
     Listener,
-    /// Somebody who connected and has not said which rank it is.
+    /// A connection that has not identified its rank yet.
     Visitor(u32),
-    /// Standard input of a rank.
+    /// Input pipe of a rank.
     Input(u32),
-    /// A rank's output.
+    /// Output of the ranks.
     Streams,
-    /// There is room for what the front is to be told.
+    /// Room in the connection to the front.
     Room,
-    /// What the process writes that looks at the ranks.
+    /// Output of the `rmpi-queues` child.
     Look,
-    /// A rank's socket of PMI.
+    /// A rank's PMI socket.
     Pmi(u32),
 }
 
@@ -93,7 +93,7 @@ impl Token {
     fn pack(self) -> u64 {
         let (kind, index) = match self {
             Self::Signals => (0, 0),
-            Self::Edge => (1, 0),
+            Self::Front => (1, 0),
             Self::Control(local) => (2, local),
             Self::Watch(local) => (3, local),
             Self::Listener => (4, 0),
@@ -111,7 +111,7 @@ impl Token {
         let index = u32::try_from(data & 0xffff_ffff).unwrap_or(0);
         Some(match data >> 32 {
             0 => Self::Signals,
-            1 => Self::Edge,
+            1 => Self::Front,
             2 => Self::Control(index),
             3 => Self::Watch(index),
             4 => Self::Listener,
@@ -130,70 +130,71 @@ fn interest(flags: EpollFlags, token: Token) -> EpollEvent {
     EpollEvent::new(flags, token.pack())
 }
 
-/// What the poller was told, beyond what it is always told.
+/// Current optional registrations with epoll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Interests {
-    edge_writes: bool,
+    front_writes: bool,
     streams: bool,
 }
 
-/// The daemon of a node: one loop over all that it watches. More than twenty fields and sixty methods, since each of its descriptors and
-/// clocks is a field, and what becomes of each a method; what has rules of its own (records, standstill, streams) is a type of its own.
+/// The daemon of a node: one loop over all its descriptors. It has more than twenty fields and sixty methods, since
+/// each descriptor and timer is a field with a method that handles it; state with rules of its own (records,
+/// standstill, streams) is a type of its own.
 struct Daemon {
     job: NodeJob,
-    nest: Nest,
-    edge: Edge,
+    spawn_context: SpawnContext,
+    front: FrameConnection,
     poller: Epoll,
     signals: SignalFd,
     listener: UnixListener,
-    complaints: OwnedFd,
-    ranks: Vec<Rank>,
+    failure_pipe: OwnedFd,
+    ranks: Vec<LocalRank>,
     by_pid: HashMap<u32, u32>,
-    /// Where they are found on a network.
+    /// Network records of the ranks.
     records: Records,
-    /// What ranks say whose library is MPICH's.
+    /// PMI-1 server, for ranks that use MPICH's library.
     pmi: PmiServer,
-    /// Segments of the ranks' second, third, ... MPI programs, by the programs before.
+    /// Segments of the ranks' second, third, ... MPI programs, by the number of programs before.
     later_segments: HashMap<u32, Rc<OwnedFd>>,
     visitors: HashMap<u32, UnixStream>,
     visitor_count: u32,
-    streams: Streams,
+    streams: OutputStreams,
     interests: Interests,
-    input: Input,
-    ending: Ending,
+    input: RankInput,
+    termination: Termination,
     hold: Hold,
-    /// Processes that a debugger wanted.
+    /// Processes started for a debugger.
     tools: Vec<u32>,
-    look: Look,
-    /// A rank has found something that the front was told.
+    wait_query: WaitQuery,
+    /// A remark of a rank was sent to the front.
     has_remarked: bool,
     probes: Probes,
     standstill: Standstill,
-    /// When ranks that prefer a CPU were looked after.
-    tended_at: Option<Instant>,
-    /// What the ranks leave for `--stats`, where the front cannot look.
+    /// When preferred CPUs were last checked.
+    affinity_checked_at: Option<Instant>,
+    /// File of the ranks' records for `--stats`, on a host where the front cannot read it.
     left: Option<File>,
     scratch: Vec<u8>,
 }
 
 impl Daemon {
-    /// Serves the job until nothing of it is left.
+    /// Runs the job until no process of it is left.
     fn run(&mut self) {
-        // They may have come together with the job.
-        self.carry_out_what_came();
+        // Orders may have arrived together with the job.
+        self.carry_out_received();
         while !self.turn() {}
-        self.tell_stats();
-        let gone = self.ending.gone.clone();
-        self.tell(&Event::Gone(gone));
-        while self.ending.front_is_there && !self.flush() {
+        self.send_stats();
+        let gone = self.termination.summary.clone();
+        self.send_event(&NodeEvent::Ended(gone));
+        while self.termination.front_connected && !self.flush() {
             self.wait(None);
         }
     }
 
-    fn tell_stats(&mut self) {
+    fn send_stats(&mut self) {
         let Some(left) = &self.left else { return };
         match stats::left_in(left) {
-            Ok(bytes) => self.tell(&Event::Stats(bytes)),
+            Ok(bytes) => self.send_event(&NodeEvent::Stats(bytes)),
             Err(error) => self.notice(format!(
                 "--stats: cannot read what the ranks have left: {}",
                 cause(&error)
@@ -201,7 +202,7 @@ impl Daemon {
         }
     }
 
-    /// One bounded turn; true when the job is over and all its output is on the way.
+    /// Makes one bounded turn; true when the job is over and all its output is queued.
     fn turn(&mut self) -> bool {
         let now = Instant::now();
         self.on_time(now);
@@ -212,35 +213,35 @@ impl Daemon {
         for (token, flags) in self.wait(self.next_time()) {
             match token {
                 Token::Signals => self.reap(),
-                Token::Edge => self.obey(),
+                Token::Front => self.receive_orders(),
                 Token::Control(local) => {
                     if flags.contains(EpollFlags::EPOLLOUT) {
                         self.answer(local);
                     }
-                    self.listen_to(local);
+                    self.receive_messages(local);
                 }
-                Token::Watch(local) => self.greeter_ended(local),
+                Token::Watch(local) => self.mpi_process_ended(local),
                 Token::Listener => self.admit(),
-                Token::Visitor(number) => self.hear_visitor(number),
+                Token::Visitor(number) => self.receive_from_visitor(number),
                 Token::Input(local) if flags.contains(EpollFlags::EPOLLERR) => {
                     self.input.disconnect(local);
                     self.feed();
                 }
                 Token::Input(_) => self.feed(),
-                Token::Streams => self.streams.pump(&mut self.scratch, &mut self.edge.outbox),
-                Token::Look => self.hear_reader(),
+                Token::Streams => self.streams.pump(&mut self.scratch, &mut self.front.outbox),
+                Token::Look => self.read_reader_output(),
                 Token::Pmi(local) => {
-                    self.answer_pmi(local);
-                    self.hear_pmi(local);
+                    self.send_pmi_replies(local);
+                    self.receive_pmi(local);
                 }
-                // It is sent in every turn.
+                // Queued data is sent in every turn.
                 Token::Room => (),
             }
         }
         false
     }
 
-    /// Waits for something to happen, at most until `until`.
+    /// Waits for events until `until` at most.
     fn wait(&mut self, until: Option<Instant>) -> Vec<(Token, EpollFlags)> {
         self.set_interests();
         let timeout = until.map_or(EpollTimeout::NONE, |at| {
@@ -256,18 +257,18 @@ impl Daemon {
         tokens
     }
 
-    /// Tells the poller what there is room for now.
+    /// Updates the registrations with epoll.
     fn set_interests(&mut self) {
         let wanted = Interests {
-            edge_writes: self.ending.front_is_there && !self.edge.is_flushed(),
+            front_writes: self.termination.front_connected && !self.front.is_flushed(),
             streams: self.streams.has_credit(),
         };
         let before = std::mem::replace(&mut self.interests, wanted);
         let set = |yes, flags| if yes { flags } else { EpollFlags::empty() };
-        // A descriptor that is gone needs no interest.
-        if wanted.edge_writes != before.edge_writes {
-            let room = self.edge.writing();
-            let _ = match wanted.edge_writes {
+        // Ignores the error of a closed descriptor.
+        if wanted.front_writes != before.front_writes {
+            let room = self.front.writing();
+            let _ = match wanted.front_writes {
                 true => self
                     .poller
                     .add(room, interest(EpollFlags::EPOLLOUT, Token::Room)),
@@ -282,7 +283,7 @@ impl Daemon {
         }
         for (reader, waits) in self.input.readers() {
             if std::mem::replace(&mut reader.is_polled, waits) != waits {
-                // Without any flag the end of the reader is still told.
+                // Without any flag epoll still reports that the reader has closed.
                 let mut event =
                     interest(set(waits, EpollFlags::EPOLLOUT), Token::Input(reader.local));
                 let _ = self.poller.modify(&reader.pipe, &mut event);
@@ -290,36 +291,36 @@ impl Daemon {
         }
     }
 
-    fn tell(&mut self, event: &Event) {
-        event.put(&mut self.edge.outbox);
+    fn send_event(&mut self, event: &NodeEvent) {
+        event.put(&mut self.front.outbox);
     }
 
-    /// Sends what is to be sent; true when all of it is.
+    /// Sends queued data; true when all was sent.
     fn flush(&mut self) -> bool {
-        if self.ending.front_is_there {
-            match self.edge.flush() {
+        if self.termination.front_connected {
+            match self.front.flush() {
                 Ok(done) => return done,
-                Err(Closed) => self.front_is_gone(),
+                Err(Disconnected) => self.front_is_gone(),
             }
         }
-        // Nobody listens: output is thrown away, and its credit comes back at once.
-        let bytes = self.edge.outbox.len() as u64;
-        self.edge.outbox.clear();
+        // The front is gone: output is dropped, and its credit returned at once.
+        let bytes = self.front.outbox.len() as u64;
+        self.front.outbox.clear();
         self.streams.restore_credit(bytes);
         true
     }
 
-    fn obey(&mut self) {
-        if self.edge.fill(&mut self.scratch).is_err() {
+    fn receive_orders(&mut self) {
+        if self.front.fill(&mut self.scratch).is_err() {
             return self.front_is_gone();
         }
-        self.carry_out_what_came();
+        self.carry_out_received();
     }
 
-    /// Carries out the orders that are here.
-    fn carry_out_what_came(&mut self) {
+    /// Carries out the orders that have been received.
+    fn carry_out_received(&mut self) {
         loop {
-            match Order::take(&mut self.edge.inbox) {
+            match Order::take(&mut self.front.inbox) {
                 Ok(Some(order)) => self.carry_out(order),
                 Ok(None) => return,
                 Err(_) => return self.front_is_gone(),
@@ -329,7 +330,7 @@ impl Daemon {
 
     fn carry_out(&mut self, order: Order) {
         match order {
-            // What lets stopped processes go is not for those that stand still for a debugger.
+            // SIGCONT would release ranks that are held for a debugger.
             Order::Signal(libc::SIGCONT) if self.hold != Hold::No => (),
             Order::Signal(number) => self.signal_ranks(number),
             Order::Kill => self.kill_all(),
@@ -341,47 +342,47 @@ impl Daemon {
                 self.input.end();
                 self.feed();
             }
-            // It has one, and has started it.
+            // Only valid before the ranks are started.
             Order::Programs(_) | Order::Job(_) | Order::Start(_) => (),
             Order::Release => self.release(),
-            Order::Tool(words) => self.start_tool(&words),
-            Order::Look(number) => self.look(number),
+            Order::Tool(message) => self.start_tool(&message),
+            Order::Look(number) => self.query_waits(number),
             Order::OutputTaken(bytes) => self.streams.restore_credit(bytes),
             Order::Lost { ranks, why } => {
-                let ranks = ranks.into_iter().flat_map(Series::numbers).flatten();
-                let told = ranks.flat_map(|rank| self.records.lost(rank, &why));
-                let told: BTreeSet<u32> = told.collect();
-                self.answer_all(told.into_iter().collect());
+                let ranks = ranks.into_iter().flat_map(StridedRanks::numbers).flatten();
+                let notified = ranks.flat_map(|rank| self.records.lost(rank, &why));
+                let notified: BTreeSet<u32> = notified.collect();
+                self.send_replies_to(notified.into_iter().collect());
             }
             Order::Watch(rank) => self.watch(rank),
-            Order::Whereabouts(of) => {
-                let told = self.records.learned(of);
-                self.answer_all(told);
+            Order::Location(of) => {
+                let notified = self.records.set_location(of);
+                self.send_replies_to(notified);
             }
             Order::Fence(pairs) => self.end_fence(pairs),
             Order::AllQuiet(round) => {
-                let told = self.records.all_quiet(round);
-                self.answer_all(told);
+                let notified = self.records.all_quiet(round);
+                self.send_replies_to(notified);
             }
         }
     }
 
     fn feed(&mut self) {
         match self.input.pump() {
-            Pumped::Took(0) => (),
-            Pumped::Took(bytes) => self.tell(&Event::InputTaken(bytes)),
-            Pumped::Closed => self.tell(&Event::InputClosed),
+            PumpResult::Took(0) => (),
+            PumpResult::Took(bytes) => self.send_event(&NodeEvent::InputTaken(bytes)),
+            PumpResult::Closed => self.send_event(&NodeEvent::InputClosed),
         }
     }
 
-    fn report(&mut self, local: u32, how: How, finalized: bool) {
+    fn report(&mut self, local: u32, how: FailureCause, finalized: bool) {
         let Some(rank) = self.ranks.get_mut(local as usize) else {
             return;
         };
         rank.reported = true;
         let missing = rank.missing.clone();
         let (pid, rank) = (rank.pid, self.job.ranks[local as usize].rank);
-        self.tell(&Event::Failed(Failure {
+        self.send_event(&NodeEvent::Failed(RankFailure {
             rank,
             pid,
             finalized,
@@ -390,17 +391,17 @@ impl Daemon {
         }));
     }
 
-    /// The ranks have come to a phase.
-    fn reached(&mut self, phase: Phase) {
+    /// Reports a phase of the ranks to the front, if it wants that.
+    fn reached(&mut self, phase: NodePhase) {
         if self.job.report_phases {
             let at = u64::try_from(crate::front::now().as_nanos()).unwrap_or(u64::MAX);
-            self.tell(&Event::Reached { phase, at });
+            self.send_event(&NodeEvent::Reached { phase, at });
         }
     }
 
-    /// The job cannot go on for a reason of this machine.
-    fn broken(&mut self, words: String) {
-        self.tell(&Event::Broken { words, code: 1 });
+    /// Ends the job because of an error of this machine.
+    fn broken(&mut self, message: String) {
+        self.send_event(&NodeEvent::Broken { message, code: 1 });
         self.kill_all();
     }
 }

@@ -1,56 +1,56 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks whose library is MPICH's or a relative of it: they find each other through PMI-1, over a socket that every rank inherits. Each
-//! puts what the others need into a store, and comes to a fence, behind which all may ask for it.
+//! PMI-1 server for ranks whose library is MPICH's or a derivative: they exchange addresses over a socket that every
+//! rank inherits. Each puts its keys into a store and enters a fence, after which all ranks can get them.
 //!
-//! The store of a node has what its ranks have put, and from fence to fence what those of other nodes have; that goes through the
-//! front.
+//! A node's store has the pairs that its own ranks put and, after each fence, those of other nodes, which are
+//! exchanged through the front.
 
 use super::{Daemon, Token, interest};
-use crate::failure::How;
-use crate::link::{Event, LONGEST_FRAME_BYTES, Pairs};
+use crate::failure::FailureCause;
+use crate::link::{LONGEST_FRAME_BYTES, NodeEvent, Pairs};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
-use pmi::{Facts, Request, Server};
+use pmi::{ClientRequest, ClientSession, ProcessInfo};
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsRawFd, OwnedFd};
 use wireup::NodeMap;
 
-/// What the ranks of this node have told through PMI, and who waits for what.
+/// State of the PMI-1 server of a node.
 #[derive(Debug)]
 pub(super) struct PmiServer {
-    talks: Vec<Option<Talk>>,
-    store: Store,
+    connections: Vec<Option<PmiConnection>>,
+    store: KeyValueStore,
     size: u32,
-    /// All ranks of the job are here: nobody else is asked.
+    /// All ranks of the job are on this node: no exchange with other nodes.
     is_alone: bool,
-    /// The front knows that all ranks are at the fence.
-    has_told: bool,
+    /// The front was notified that all ranks of this node are at the fence.
+    fence_reported: bool,
 }
 
 #[derive(Debug)]
-struct Talk {
+struct PmiConnection {
     socket: OwnedFd,
-    server: Server,
+    server: ClientSession,
     is_at_fence: bool,
     wants_room: bool,
 }
 
-/// Pairs by their keys.
+/// Key-value pairs.
 #[derive(Debug, Default)]
-struct Store {
+struct KeyValueStore {
     pairs: HashMap<String, String>,
-    /// Those that were put here since the last fence.
+    /// Pairs that ranks of this node put since the last fence.
     fresh: Vec<(String, String)>,
-    /// Bytes of all that was put here.
+    /// Bytes of all pairs that ranks of this node put.
     bytes: usize,
     most_bytes: usize,
 }
 
-impl Store {
-    /// `false`: there is no room.
+impl KeyValueStore {
+    /// Stores a pair; `false` if there is no room.
     fn put(&mut self, key: String, value: String) -> bool {
-        // And what parts them in a frame.
+        // Including the separators in a frame.
         let bytes = key.len() + value.len() + 2;
         if self.bytes.saturating_add(bytes) > self.most_bytes {
             return false;
@@ -63,102 +63,107 @@ impl Store {
 }
 
 impl PmiServer {
-    /// For so many ranks here, of a job of this size.
+    /// For `local_size` ranks on this node, of a job of `size` ranks.
     pub(super) fn new(local_size: u32, size: u32, nodes: Option<&NodeMap>) -> Self {
-        // All nodes are told what all have put, in one frame.
+        // One frame to all nodes carries the pairs of all ranks.
         let share = JOB_BYTES / size.max(1) as usize * local_size as usize;
-        let mut store = Store {
+        let mut store = KeyValueStore {
             most_bytes: share.min(STORE_BYTES + local_size as usize * RANK_BYTES),
-            ..Store::default()
+            ..KeyValueStore::default()
         };
         let mapping = match (nodes, local_size == size) {
             (Some(nodes), _) => mapping(nodes.blocks()),
             (None, true) => mapping([(0, 1, size)].into_iter()),
-            // Who is told nothing finds it out by the names of hosts.
+            // Without a mapping, MPICH compares host names.
             (None, false) => String::new(),
         };
         store.pairs.extend([(MAPPING_KEY.to_owned(), mapping)]);
         Self {
-            talks: Vec::new(),
+            connections: Vec::new(),
             store,
             size,
             is_alone: local_size == size,
-            has_told: false,
+            fence_reported: false,
         }
     }
 
-    fn talk(&mut self, local: u32) -> Option<&mut Talk> {
-        self.talks.get_mut(local as usize)?.as_mut()
+    fn connection(&mut self, local: u32) -> Option<&mut PmiConnection> {
+        self.connections.get_mut(local as usize)?.as_mut()
     }
 
-    /// Does what a rank wants; answers what is left for the daemon to do.
-    fn carry_out(&mut self, local: u32, request: Request) -> Option<Left> {
-        let Self { talks, store, .. } = &mut *self;
-        let talk = talks.get_mut(local as usize)?.as_mut()?;
+    /// Carries out a request as far as the server can; returns what the daemon must do.
+    fn carry_out(&mut self, local: u32, request: ClientRequest) -> Option<DaemonAction> {
+        let Self {
+            connections, store, ..
+        } = &mut *self;
+        let connection = connections.get_mut(local as usize)?.as_mut()?;
         match request {
-            Request::Put { key, value } => {
+            ClientRequest::Put { key, value } => {
                 let is_kept = store.put(key, value);
-                talk.server.answer_put(is_kept);
+                connection.server.answer_put(is_kept);
                 None
             }
-            Request::Get(key) => {
+            ClientRequest::Get(key) => {
                 let value = store.pairs.get(&key);
-                talk.server.answer_get(value.map(String::as_str));
+                connection.server.answer_get(value.map(String::as_str));
                 None
             }
-            Request::Abort { code, message } => Some(Left::Abort(code, message)),
-            Request::Init => Some(Left::Note(true)),
-            Request::Finalize => Some(Left::Note(false)),
-            Request::Fence => {
-                talk.is_at_fence = true;
-                self.come_to_fence()
+            ClientRequest::Abort { code, message } => Some(DaemonAction::Abort(code, message)),
+            ClientRequest::Init => Some(DaemonAction::Note(true)),
+            ClientRequest::Finalize => Some(DaemonAction::Note(false)),
+            ClientRequest::Fence => {
+                connection.is_at_fence = true;
+                self.check_fence()
             }
         }
     }
 
-    /// All ranks of this node that still talk are at the fence, and none was before: what follows.
-    fn come_to_fence(&mut self) -> Option<Left> {
-        let mut talks = self.talks.iter().flatten().peekable();
-        if talks.peek().is_none() {
-            return (!self.is_alone).then_some(Left::TellOfEnd);
+    /// Checks whether all connected ranks of this node are at the fence; returns the next step if they have just
+    /// reached it.
+    fn check_fence(&mut self) -> Option<DaemonAction> {
+        let mut connections = self.connections.iter().flatten().peekable();
+        if connections.peek().is_none() {
+            return (!self.is_alone).then_some(DaemonAction::ReportNoFence);
         }
-        if self.has_told || !talks.all(|talk| talk.is_at_fence) {
+        if self.fence_reported || !connections.all(|connection| connection.is_at_fence) {
             return None;
         }
         if self.is_alone {
-            return Some(Left::EndFence);
+            return Some(DaemonAction::EndFence);
         }
-        self.has_told = true;
-        Some(Left::TellFront(std::mem::take(&mut self.store.fresh)))
+        self.fence_reported = true;
+        Some(DaemonAction::ReportFence(std::mem::take(
+            &mut self.store.fresh,
+        )))
     }
 
-    /// All ranks of the job are at the fence, and these are what they have put.
+    /// Ends the fence: all ranks of the job have reached it, and `pairs` are what they put.
     fn end_fence(&mut self, pairs: Pairs) {
-        self.has_told = false;
+        self.fence_reported = false;
         if self.is_alone {
             self.store.fresh.clear();
         }
         self.store.pairs.extend(pairs);
-        for talk in self.talks.iter_mut().flatten() {
-            if std::mem::take(&mut talk.is_at_fence) {
-                talk.server.end_fence();
+        for connection in self.connections.iter_mut().flatten() {
+            if std::mem::take(&mut connection.is_at_fence) {
+                connection.server.end_fence();
             }
         }
     }
 }
 
-/// What the daemon has to do for a rank.
-enum Left {
+/// Action of the daemon for a request.
+enum DaemonAction {
     Abort(i32, String),
-    /// Whether it is in its MPI now.
+    /// Whether the rank is in its MPI now.
     Note(bool),
     EndFence,
-    TellFront(Pairs),
-    /// Nobody comes to a fence any more.
-    TellOfEnd,
+    ReportFence(Pairs),
+    /// No rank of this node will enter a fence again.
+    ReportNoFence,
 }
 
-/// Where ranks are, as MPICH reads it: `(vector,(node,nodes,each),...)`, of nodes that are numbered from 0 on without a gap.
+/// MPICH's process mapping: `(vector,(node,nodes,ranks per node),...)`, with nodes numbered from 0 on without a gap.
 fn mapping(blocks: impl Iterator<Item = (u32, u32, u32)>) -> String {
     let blocks: Vec<(u32, u32, u32)> = blocks.collect();
     let all = blocks
@@ -170,63 +175,71 @@ fn mapping(blocks: impl Iterator<Item = (u32, u32, u32)>) -> String {
         .iter()
         .map(|(node, nodes, each)| format!(",({},{nodes},{each})", places[node]));
     let text: String = blocks.collect();
-    // Longer values are cut.
+    // MPICH truncates longer values.
     match text.len() < LONGEST_MAPPING {
         true => format!("(vector{text})"),
         false => String::new(),
     }
 }
 
-/// A connected pair: the daemon's side and the rank's.
+/// Creates a connected pair: the daemon's end and the rank's.
 pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SockFlag::SOCK_CLOEXEC;
     socketpair(AddressFamily::Unix, SockType::Stream, None, flags)
 }
 
 impl Daemon {
-    /// A further rank has its end of the pair.
-    pub(super) fn begin_pmi(&mut self, local: u32, socket: OwnedFd) -> Result<(), Errno> {
+    /// Opens the PMI connection of a rank.
+    pub(super) fn open_pmi(&mut self, local: u32, socket: OwnedFd) -> Result<(), Errno> {
         let event = interest(EpollFlags::EPOLLIN, Token::Pmi(local));
         self.poller.add(&socket, event)?;
-        let facts = Facts {
+        let facts = ProcessInfo {
             size: self.pmi.size,
             app: self.job.ranks[local as usize].app,
             job: format!("rmpi-{:x}", self.job.keys.job),
         };
-        self.pmi.talks.push(Some(Talk {
+        self.pmi.connections.push(Some(PmiConnection {
             socket,
-            server: Server::new(facts),
+            server: ClientSession::new(facts),
             is_at_fence: false,
             wants_room: false,
         }));
         Ok(())
     }
 
-    /// Hears what a rank says: so much at a time, so that others have their turn; and nothing as long as it does not take its answers,
-    /// which would become more and more.
-    pub(super) fn hear_pmi(&mut self, local: u32) {
-        let Some(talk) = self.pmi.talk(local).filter(|talk| !talk.wants_room) else {
+    /// Receives requests of a rank: a bounded amount per turn, for fairness, and none while its socket has no room
+    /// for replies, which would pile up.
+    pub(super) fn receive_pmi(&mut self, local: u32) {
+        let Some(connection) = self
+            .pmi
+            .connection(local)
+            .filter(|connection| !connection.wants_room)
+        else {
             return;
         };
         let flags = MsgFlags::MSG_DONTWAIT;
-        match recv(talk.socket.as_raw_fd(), &mut self.scratch, flags) {
+        match recv(connection.socket.as_raw_fd(), &mut self.scratch, flags) {
             Err(Errno::EAGAIN | Errno::EINTR) => {}
-            Ok(0) | Err(_) => return self.end_pmi(local),
-            Ok(bytes) => talk.server.take(&self.scratch[..bytes]),
+            Ok(0) | Err(_) => return self.close_pmi(local),
+            Ok(bytes) => connection.server.take(&self.scratch[..bytes]),
         }
-        while let Some(talk) = self.pmi.talk(local) {
-            if talk.server.answers().len() > MOST_UNSENT {
-                self.answer_pmi(local);
-                // The rest waits for room.
-                if self.pmi.talk(local).is_none_or(|talk| talk.wants_room) {
+        while let Some(connection) = self.pmi.connection(local) {
+            if connection.server.answers().len() > MOST_UNSENT {
+                self.send_pmi_replies(local);
+                // The rest of the requests waits until the rank reads replies.
+                if self
+                    .pmi
+                    .connection(local)
+                    .is_none_or(|connection| connection.wants_room)
+                {
                     return;
                 }
                 continue;
             }
-            match talk.server.next_request() {
+            match connection.server.next_request() {
                 Ok(Some(request)) => {
                     if let Some(left) = self.pmi.carry_out(local, request) {
-                        self.do_what_is_left(local, left);
+                        self.carry_out_action(local, left);
                     }
                 }
                 Ok(None) => break,
@@ -235,83 +248,87 @@ impl Daemon {
                     self.notice(format!(
                         "rank {rank} is not heard over PMI any more: {error}"
                     ));
-                    return self.end_pmi(local);
+                    return self.close_pmi(local);
                 }
             }
         }
-        self.answer_pmi(local);
+        self.send_pmi_replies(local);
     }
 
-    fn do_what_is_left(&mut self, local: u32, left: Left) {
+    fn carry_out_action(&mut self, local: u32, left: DaemonAction) {
         match left {
-            Left::Abort(code, message) => self.hear_end(local, How::Abort { code, message }),
-            Left::Note(in_other_mpi) => self.ranks[local as usize].in_other_mpi = in_other_mpi,
-            Left::EndFence => self.end_fence(Vec::new()),
-            Left::TellFront(pairs) => self.tell(&Event::Fence(pairs)),
-            Left::TellOfEnd => self.tell(&Event::NoFence),
+            DaemonAction::Abort(code, message) => {
+                self.handle_library_end(local, FailureCause::Abort { code, message })
+            }
+            DaemonAction::Note(in_other_mpi) => {
+                self.ranks[local as usize].in_other_mpi = in_other_mpi
+            }
+            DaemonAction::EndFence => self.end_fence(Vec::new()),
+            DaemonAction::ReportFence(pairs) => self.send_event(&NodeEvent::Fence(pairs)),
+            DaemonAction::ReportNoFence => self.send_event(&NodeEvent::NoFence),
         }
     }
 
-    /// All ranks of the job are at a fence.
+    /// Ends the fence, which all ranks of the job have reached.
     pub(super) fn end_fence(&mut self, pairs: Pairs) {
         self.pmi.end_fence(pairs);
         for local in 0..self.job.local_size() {
-            self.answer_pmi(local);
+            self.send_pmi_replies(local);
         }
     }
 
-    /// Sends a rank what it is to be answered, as far as it takes it.
-    pub(super) fn answer_pmi(&mut self, local: u32) {
-        let Some(talk) = self.pmi.talk(local) else {
+    /// Sends queued replies to a rank, as far as there is room.
+    pub(super) fn send_pmi_replies(&mut self, local: u32) {
+        let Some(connection) = self.pmi.connection(local) else {
             return;
         };
-        let answers = talk.server.answers();
+        let answers = connection.server.answers();
         let mut full = false;
         while !answers.is_empty() {
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-            match send(talk.socket.as_raw_fd(), answers, flags) {
+            match send(connection.socket.as_raw_fd(), answers, flags) {
                 Ok(sent) => drop(answers.drain(..sent)),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => {
                     full = true;
                     break;
                 }
-                Err(_) => return self.end_pmi(local),
+                Err(_) => return self.close_pmi(local),
             }
         }
-        if std::mem::replace(&mut talk.wants_room, full) != full {
+        if std::mem::replace(&mut connection.wants_room, full) != full {
             let wanted = match full {
                 true => EpollFlags::EPOLLOUT,
                 false => EpollFlags::EPOLLIN,
             };
             let mut event = interest(wanted, Token::Pmi(local));
-            let _ = self.poller.modify(&talk.socket, &mut event);
+            let _ = self.poller.modify(&connection.socket, &mut event);
         }
     }
 
-    /// Hears a rank no more.
-    pub(super) fn end_pmi(&mut self, local: u32) {
-        let talk = self.pmi.talks.get_mut(local as usize);
-        let Some(talk) = talk.and_then(Option::take) else {
+    /// Closes the PMI connection of a rank.
+    pub(super) fn close_pmi(&mut self, local: u32) {
+        let connection = self.pmi.connections.get_mut(local as usize);
+        let Some(connection) = connection.and_then(Option::take) else {
             return;
         };
-        let _ = self.poller.delete(&talk.socket);
-        // The others may have waited for it alone.
-        if let Some(left) = self.pmi.come_to_fence() {
-            self.do_what_is_left(local, left);
+        let _ = self.poller.delete(&connection.socket);
+        // The other ranks may have waited in a fence for this one only.
+        if let Some(left) = self.pmi.check_fence() {
+            self.carry_out_action(local, left);
         }
     }
 }
 
-/// Of answers that a rank has not taken, beside the one that is made next.
+/// Limit of unsent replies to a rank, beyond which no request is read.
 const MOST_UNSENT: usize = 64 << 10;
 const MAPPING_KEY: &str = "PMI_process_mapping";
-/// Values of MPICH's programs are no longer.
+/// Limit of MPICH for a value.
 const LONGEST_MAPPING: usize = 1000;
-/// What a node keeps of what its ranks put, besides what each of them may put.
+/// Bytes that the ranks of a node may put, plus [`RANK_BYTES`] for each rank.
 const STORE_BYTES: usize = 1 << 20;
 const RANK_BYTES: usize = 64 << 10;
-/// What all ranks of a job may put together.
+/// Bytes that all ranks of a job may put.
 const JOB_BYTES: usize = LONGEST_FRAME_BYTES / 2;
 
 #[cfg(test)]
@@ -321,9 +338,9 @@ mod tests {
     #[test]
     fn places_are_told_in_the_words_of_mpich() {
         let of = |nodes: &[u32]| mapping(NodeMap::new(nodes.iter().copied()).unwrap().blocks());
-        let told = |server: &PmiServer| server.store.pairs[MAPPING_KEY].clone();
-        assert_eq!(told(&PmiServer::new(4, 4, None)), "(vector,(0,1,4))");
-        assert_eq!(told(&PmiServer::new(2, 4, None)), "");
+        let mapping_of = |server: &PmiServer| server.store.pairs[MAPPING_KEY].clone();
+        assert_eq!(mapping_of(&PmiServer::new(4, 4, None)), "(vector,(0,1,4))");
+        assert_eq!(mapping_of(&PmiServer::new(2, 4, None)), "");
         assert_eq!(of(&[3, 3, 9, 7, 7]), "(vector,(0,1,2),(2,1,1),(1,1,2))");
         assert_eq!(of(&[0, 0, 1, 1, 2]), "(vector,(0,2,2),(2,1,1))");
         assert_eq!(of(&[0, 1, 0, 1]), "(vector,(0,2,1),(0,2,1))");
@@ -333,9 +350,9 @@ mod tests {
 
     #[test]
     fn a_store_keeps_no_more_than_there_is_room_for() {
-        let mut store = Store {
+        let mut store = KeyValueStore {
             most_bytes: 14,
-            ..Store::default()
+            ..KeyValueStore::default()
         };
         let mut put = |key: &str, value: &str| store.put(key.to_owned(), value.to_owned());
         assert!(put("a", "1234") && put("b", "1234"));

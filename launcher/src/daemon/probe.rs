@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Looks after ranks that have not called `MPI_Init`: have they loaded another MPI, do others wait for one that has
-//! ended?
+//! Checks ranks that have not called `MPI_Init`: has one loaded an MPI that does not support this launcher, or do
+//! others wait in `MPI_Init` for one that has exited?
 
-use super::rank::Phase;
+use super::rank::RankPhase;
 use super::{Daemon, sweep};
-use crate::foreign;
+use crate::foreign_mpi;
 use std::time::{Duration, Instant};
 
-/// When to look, in milliseconds after the start. An interpreter needs some time to come to its imports.
+/// Times of the checks, in milliseconds after the start. An interpreter takes some time to reach its imports.
 const LOOKS_MS: [u64; 5] = [100, 300, 1000, 3000, 8000];
 
-/// What was seen so far.
+/// Results so far.
 #[derive(Debug)]
 pub(super) struct Probes {
     start: Instant,
     looks: usize,
-    foreign_told: bool,
-    somebody_in_mpi: bool,
+    foreign_reported: bool,
+    any_in_mpi: bool,
     left: Option<u32>,
     left_told: bool,
 }
@@ -26,18 +26,18 @@ impl Probes {
         Self {
             start: Instant::now(),
             looks: 0,
-            foreign_told: false,
-            somebody_in_mpi: false,
+            foreign_reported: false,
+            any_in_mpi: false,
             left: None,
             left_told: false,
         }
     }
 
-    pub(super) fn somebody_is_in_mpi(&mut self) {
-        self.somebody_in_mpi = true;
+    pub(super) fn rank_entered_mpi(&mut self) {
+        self.any_in_mpi = true;
     }
 
-    pub(super) fn left_without_init(&mut self, local: u32) {
+    pub(super) fn exited_without_init(&mut self, local: u32) {
         self.left = self.left.or(Some(local));
     }
 }
@@ -48,24 +48,24 @@ impl Daemon {
         let anybody = self
             .ranks
             .iter()
-            .any(|rank| rank.alive && rank.phase == Phase::Fresh);
+            .any(|rank| rank.alive && rank.phase == RankPhase::Started);
         (self.job.size > 1 && anybody).then(|| self.probes.start + Duration::from_millis(*after))
     }
 
     pub(super) fn probe(&mut self, now: Instant) {
-        self.tell_of_missing();
+        self.report_missing_ranks();
         if self.next_probe().is_none_or(|at| at > now) {
             return;
         }
         let look = self.probes.looks;
         self.probes.looks += 1;
-        if !self.probes.foreign_told {
-            self.look_for_foreign(look > 0);
+        if !self.probes.foreign_reported {
+            self.check_for_foreign_mpi(look > 0);
         }
     }
 
-    fn tell_of_missing(&mut self) {
-        let Some(local) = self.probes.left.filter(|_| self.probes.somebody_in_mpi) else {
+    fn report_missing_ranks(&mut self) {
+        let Some(local) = self.probes.left.filter(|_| self.probes.any_in_mpi) else {
             return;
         };
         if std::mem::replace(&mut self.probes.left_told, true) {
@@ -80,12 +80,12 @@ impl Daemon {
         ));
     }
 
-    /// Looks at one rank: all of a program load the same.
-    fn look_for_foreign(&mut self, below: bool) {
+    /// Checks one rank: all ranks of a program load the same libraries.
+    fn check_for_foreign_mpi(&mut self, below: bool) {
         let fresh = self
             .ranks
             .iter()
-            .position(|rank| rank.alive && rank.phase == Phase::Fresh);
+            .position(|rank| rank.alive && rank.phase == RankPhase::Started);
         let Some(local) = fresh else { return };
         let pid = self.ranks[local].pid;
         let children = if below {
@@ -94,10 +94,10 @@ impl Daemon {
             Vec::new()
         };
         let mut pids = std::iter::once(pid).chain(children.iter().map(|process| process.pid));
-        let Some((path, maker)) = pids.find_map(foreign::loaded) else {
+        let Some((path, maker)) = pids.find_map(foreign_mpi::loaded) else {
             return;
         };
-        self.probes.foreign_told = true;
+        self.probes.foreign_reported = true;
         let (rank, path) = (self.job.ranks[local].rank, path.display());
         self.notice(format!(
             "rank {rank} (pid {pid}) has loaded {path}, a library of {maker}, which does not know this launcher: each \

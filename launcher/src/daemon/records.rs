@@ -1,95 +1,98 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the ranks are found on a network: each publishes a record, and asks for that of another rank when it first has
-//! something for it. Who asks early is answered later; nobody waits for anybody else. No system calls.
+//! Directory of network records: each rank publishes a record, and requests that of another rank before its first
+//! message to it. A request for a record that is not published yet is answered later; no other rank is delayed. No
+//! system calls.
 //!
-//! A rank may run several MPI programs one after the other. A record belongs to one of them, and goes to the ranks that
-//! run the same one: what the program before had on the network is gone.
+//! A rank may run several MPI programs one after the other. A record belongs to one of them and is sent only to ranks
+//! that run the same one, since the network resources of an earlier program are gone.
 //!
-//! At the end of a program its ranks say that they are quiet, and hear when all of them are. Where ranks go on after others have
-//! failed, they hear that too.
+//! At the end of a program each rank reports that it is quiet (none of its traffic is in flight), and is notified
+//! when all of them are. If the job continues after a failure, the remaining ranks are notified of each failed rank,
+//! too.
 //!
-//! Where a job has several nodes, the daemon of each knows its own ranks, and of others what it has asked for: it *watches* a rank
-//! of another node when one of its own first asks for it, and is told the rank's [whereabouts](Whereabouts) then and whenever they
-//! change, until all ranks are quiet. That all ranks of a program are quiet is for the front to find out, to whom every node says it of its own ranks.
+//! In a job of several nodes, each daemon has the records of its own ranks, and of others those that were requested:
+//! it *watches* a rank of another node when one of its own first requests it, and receives the rank's
+//! [location](RankLocation) then and at every change, until all ranks are quiet. The front detects that all ranks of
+//! a program are quiet from the reports of all nodes.
 //!
-//! Ranks have their local numbers here, those of other nodes have further ones in the order in which they were first spoken of.
-//! Memory is bounded: one record and a place in two sets for every pair of ranks.
+//! Own ranks are identified by their local numbers, ranks of other nodes by further numbers in the order in which
+//! they first occur. Memory is bounded: one record per rank and one entry in two sets for every pair of ranks.
 
-use crate::link::Whereabouts;
+use crate::link::RankLocation;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup::{Record, ToRank};
 
-/// The records of all ranks, and who waits for them.
+/// The records of all ranks, and pending requests for them.
 #[derive(Debug)]
 pub(crate) struct Records {
-    /// This node's ranks by their local numbers, and behind them others.
-    entries: Vec<Entry>,
-    /// How many are of this node.
+    /// Ranks of this node by local number, then ranks of other nodes.
+    entries: Vec<RankEntry>,
+    /// Number of ranks of this node.
     own: u32,
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     size: u32,
-    /// The numbers of those of other nodes.
+    /// Entries of ranks of other nodes: rank to index.
     far: BTreeMap<u32, u32>,
-    /// What the front is to be told.
-    unsaid: Vec<Word>,
-    /// Numbers of programs in which this node's ranks are all quiet, as the front was told.
+    /// Messages to the front that were not taken yet.
+    outgoing: Vec<RecordMessage>,
+    /// Numbers of programs in which all ranks of this node are quiet, as reported to the front.
     quiet: BTreeSet<u32>,
-    /// Those in which everybody's are, as it has said.
+    /// Numbers of programs in which all ranks of the job are quiet.
     released: BTreeSet<u32>,
 }
 
-/// What a daemon says about records to the front.
+/// Message to the front about records.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Word {
-    /// Tell me where that rank is, now and whenever it changes.
+pub(crate) enum RecordMessage {
+    /// Request for the location of that rank, now and whenever it changes.
     Watch(u32),
-    /// Where a rank is that somebody watches.
-    Whereabouts(Whereabouts),
+    /// Location of a rank that other nodes watch.
+    Location(RankLocation),
     /// All ranks of this node are quiet in the program of this number.
     Quiet(u32),
 }
 
 #[derive(Debug)]
-struct Entry {
+struct RankEntry {
     /// The rank's number in the job.
     rank: u32,
-    /// Of this node: somebody watches it. Of another: this daemon does.
+    /// For a rank of this node: another node watches it. For others: this node watches it.
     watched: bool,
-    /// MPI programs that it has run to their end.
+    /// MPI programs that it has completed.
     round: u32,
-    /// Its program has no record and will have none.
+    /// Its program has published no record and will publish none.
     silent: bool,
-    /// It runs no program any more.
+    /// It runs no further program.
     ended: bool,
     /// The record that it published last, and in which of its programs.
     last: Option<(u32, Record)>,
-    /// Those that wait for its record.
+    /// Ranks whose requests for its record are pending.
     waiting: BTreeSet<u32>,
-    /// Those whose answers it has not been sent yet.
+    /// Ranks about which it must be sent a reply.
     ready: BTreeSet<u32>,
     quiet: Quiet,
-    /// What happened to it, if it has failed and others go on.
+    /// Why it failed, if the job continues after that.
     failed: Option<String>,
-    /// Ranks that have failed, which it has not been told yet.
-    news: BTreeSet<u32>,
+    /// Failed ranks of which it was not notified yet.
+    unreported_losses: BTreeSet<u32>,
 }
 
-/// How far a rank is with the end of its program.
+/// State of the quiet barrier at the end of a rank's program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quiet {
-    /// It may have something under way.
+    /// It may have traffic in flight.
     No,
-    /// It has nothing under way, and waits for the others.
+    /// It has no traffic in flight, and waits for the other ranks.
     Waits,
-    /// So have all others, which it has not been told yet.
+    /// All others are quiet too, and it must be notified.
     Released,
-    /// And it knows.
-    Told,
+    /// It was notified.
+    Notified,
 }
 
-/// What there is to say about a rank to another one.
+/// Result of looking up a record for another rank.
 #[derive(Debug, PartialEq, Eq)]
-enum Finding<'a> {
+enum LookupResult<'a> {
     Record(&'a Record),
     /// There will be none, for this reason.
     Never(&'static str),
@@ -98,59 +101,59 @@ enum Finding<'a> {
 }
 
 impl Records {
-    /// Of these ranks, in the order of their local numbers, of a job of `size`.
+    /// For these ranks, in local order, of a job of `size` ranks.
     pub(crate) fn new(ranks: impl Iterator<Item = u32>, size: u32) -> Self {
-        let entries: Vec<Entry> = ranks.map(Entry::of).collect();
+        let entries: Vec<RankEntry> = ranks.map(RankEntry::of).collect();
         Self {
             own: u32::try_from(entries.len()).unwrap_or(u32::MAX),
             entries,
             size,
             far: BTreeMap::new(),
-            unsaid: Vec::new(),
+            outgoing: Vec::new(),
             quiet: BTreeSet::new(),
             released: BTreeSet::new(),
         }
     }
 
-    /// What the front is to be told now.
-    pub(crate) fn take_words(&mut self) -> Vec<Word> {
-        std::mem::take(&mut self.unsaid)
+    /// Takes the pending messages to the front.
+    pub(crate) fn take_messages(&mut self) -> Vec<RecordMessage> {
+        std::mem::take(&mut self.outgoing)
     }
 
-    /// A rank is in MPI. As the other events: answers those to whom there is something to say now.
-    pub(crate) fn greeted(&mut self, local: u32, publishes: bool) -> Vec<u32> {
+    /// A rank has called `MPI_Init`. Like all events, returns the ranks that must be sent a reply now.
+    pub(crate) fn initialized(&mut self, local: u32, publishes: bool) -> Vec<u32> {
         let failed = (0..)
             .zip(&self.entries)
             .filter(|(_, entry)| entry.failed.is_some());
-        let news: BTreeSet<u32> = failed.map(|(failed, _)| failed).collect();
-        let has_news = !news.is_empty();
+        let unreported_losses: BTreeSet<u32> = failed.map(|(failed, _)| failed).collect();
+        let has_losses = !unreported_losses.is_empty();
         if let Some(entry) = self.own_mut(local) {
-            entry.news = news;
+            entry.unreported_losses = unreported_losses;
         }
-        let mut told = self.change(local, |entry| entry.silent = !publishes);
-        if has_news {
-            told.push(local);
+        let mut notified = self.change(local, |entry| entry.silent = !publishes);
+        if has_losses {
+            notified.push(local);
         }
-        told
+        notified
     }
 
-    /// A rank of the job has failed, and the others go on.
+    /// A rank of the job has failed, and the job continues.
     pub(crate) fn lost(&mut self, rank: u32, why: &str) -> Vec<u32> {
         let Some(failed) = self.number_of(rank) else {
             return Vec::new();
         };
         self.entries[failed as usize].failed = Some(why.to_owned());
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         for (other, entry) in (0..self.own).zip(&mut self.entries) {
             if other != failed && !entry.ended {
-                entry.news.insert(failed);
-                told.push(other);
+                entry.unreported_losses.insert(failed);
+                notified.push(other);
             }
         }
-        told
+        notified
     }
 
-    /// A rank has nothing under way any more.
+    /// A rank has no traffic in flight any more.
     pub(crate) fn quiet(&mut self, local: u32) -> Vec<u32> {
         self.change(local, |entry| {
             if entry.quiet == Quiet::No {
@@ -159,7 +162,7 @@ impl Records {
         })
     }
 
-    /// A rank told its record.
+    /// A rank has published its record.
     pub(crate) fn published(&mut self, local: u32, record: Record) -> Vec<u32> {
         self.change(local, |entry| {
             entry.silent = record.is_empty();
@@ -167,9 +170,9 @@ impl Records {
         })
     }
 
-    /// A rank is through with MPI, in this program; nobody there listens any more.
+    /// A rank has finalized MPI in its current program, which receives no more messages.
     pub(crate) fn finalized(&mut self, local: u32) -> Vec<u32> {
-        self.forget_questions(local);
+        self.cancel_queries(local);
         self.change(local, |entry| {
             entry.round = entry.round.saturating_add(1);
             entry.silent = false;
@@ -177,12 +180,15 @@ impl Records {
         })
     }
 
-    /// A rank's process has ended. Where it was is told to the front, watched or not, as long as somebody may still ask: this node may
-    /// be gone then.
+    /// A rank's process has terminated. Its last location is sent to the front, watched or not, as long as other
+    /// nodes may still request it: this node may be gone by then.
     pub(crate) fn ended(&mut self, local: u32) -> Vec<u32> {
-        self.forget_questions(local);
+        self.cancel_queries(local);
         let has_others = self.own < self.size;
-        let last = self.entries.get(local as usize).and_then(Entry::last_round);
+        let last = self
+            .entries
+            .get(local as usize)
+            .and_then(RankEntry::last_round);
         let is_asked_for = last.is_some_and(|round| !self.released.contains(&round));
         self.change(local, |entry| {
             entry.ended = true;
@@ -190,36 +196,37 @@ impl Records {
         })
     }
 
-    /// `asker` wants the record of a rank of the job. True if there is something to say now. The same question is one until it is
-    /// answered. `None`: there is no such rank.
-    pub(crate) fn ask(&mut self, asker: u32, rank: u32) -> Option<bool> {
-        let round = self.own_mut(asker)?.round;
-        let asked = self.number_of(rank)?;
-        let is_far = asked >= self.own;
-        let entry = &mut self.entries[asked as usize];
+    /// `requester` requests the record of a rank of the job. True if a reply can be sent now. Repeated requests count
+    /// once until the reply is sent. `None`: there is no such rank.
+    pub(crate) fn request(&mut self, requester: u32, rank: u32) -> Option<bool> {
+        let round = self.own_mut(requester)?.round;
+        let target = self.number_of(rank)?;
+        let is_far = target >= self.own;
+        let entry = &mut self.entries[target as usize];
         if is_far && !entry.watched {
             entry.watched = true;
-            self.unsaid.push(Word::Watch(rank));
+            self.outgoing.push(RecordMessage::Watch(rank));
         }
-        if entry.finding(round) == Finding::NotYet {
-            entry.waiting.insert(asker);
+        if entry.lookup(round) == LookupResult::NotYet {
+            entry.waiting.insert(requester);
             return Some(false);
         }
-        self.entries[asker as usize].ready.insert(asked);
+        self.entries[requester as usize].ready.insert(target);
         Some(true)
     }
 
-    /// Another node wants to know where a rank of this one is.
+    /// Another node watches a rank of this one.
     pub(crate) fn watch(&mut self, rank: u32) {
         let own = self.entries.iter_mut().take(self.own as usize);
         if let Some(entry) = own.into_iter().find(|entry| entry.rank == rank) {
             entry.watched = true;
-            self.unsaid.push(Word::Whereabouts(entry.whereabouts()));
+            self.outgoing
+                .push(RecordMessage::Location(entry.location()));
         }
     }
 
-    /// Where a rank of another node is.
-    pub(crate) fn learned(&mut self, of: Whereabouts) -> Vec<u32> {
+    /// Updates the location of a rank of another node.
+    pub(crate) fn set_location(&mut self, of: RankLocation) -> Vec<u32> {
         let Some(far) = self.far.get(&of.rank).copied() else {
             return Vec::new();
         };
@@ -229,76 +236,80 @@ impl Records {
         self.answer_waiting(far)
     }
 
-    /// The ranks of all nodes are quiet in the program of this number, so that nobody watches for it any more, and who asks in the
-    /// next one watches again.
+    /// The ranks of all nodes are quiet in the program of this number. Watches end; a rank that is requested in the
+    /// next program is watched again.
     pub(crate) fn all_quiet(&mut self, round: u32) -> Vec<u32> {
         self.released.insert(round);
         for (number, entry) in (0..).zip(&mut self.entries) {
             entry.watched = number >= self.own && !entry.waiting.is_empty();
             if entry.watched {
-                self.unsaid.push(Word::Watch(entry.rank));
+                self.outgoing.push(RecordMessage::Watch(entry.rank));
             }
         }
         self.release(round)
     }
 
-    /// Forgets what a rank has asked.
-    pub(crate) fn forget_questions(&mut self, asker: u32) {
+    /// Drops the pending requests of a rank.
+    pub(crate) fn cancel_queries(&mut self, requester: u32) {
         for entry in &mut self.entries {
-            entry.waiting.remove(&asker);
+            entry.waiting.remove(&requester);
         }
-        if let Some(entry) = self.own_mut(asker) {
+        if let Some(entry) = self.own_mut(requester) {
             entry.ready.clear();
-            entry.news.clear();
+            entry.unreported_losses.clear();
         }
     }
 
-    /// The next answer for a rank, until it is [`said`](Self::said).
-    pub(crate) fn answer(&self, asker: u32) -> Option<ToRank> {
-        let entry = self.entry(asker)?;
-        if let Some(failed) = entry.news.first().and_then(|local| self.entry(*local)) {
+    /// The next reply for a rank; stays until [`sent`](Self::sent).
+    pub(crate) fn answer(&self, requester: u32) -> Option<ToRank> {
+        let entry = self.entry(requester)?;
+        if let Some(failed) = entry
+            .unreported_losses
+            .first()
+            .and_then(|local| self.entry(*local))
+        {
             let why = failed.failed.clone().unwrap_or_default();
             let rank = failed.rank;
             return Some(ToRank::Lost { rank, why });
         }
-        let Some(asked) = entry.ready.first() else {
+        let Some(target) = entry.ready.first() else {
             return (entry.quiet == Quiet::Released).then_some(ToRank::AllQuiet);
         };
-        let asked = self.entry(*asked)?;
-        let rank = asked.rank;
-        Some(match asked.finding(entry.round) {
-            Finding::Record(record) => ToRank::Record {
+        let target = self.entry(*target)?;
+        let rank = target.rank;
+        Some(match target.lookup(entry.round) {
+            LookupResult::Record(record) => ToRank::Record {
                 rank,
                 record: record.clone(),
             },
-            Finding::Never(why) => ToRank::NoRecord {
+            LookupResult::Never(why) => ToRank::NoRecord {
                 rank,
                 why: why.to_owned(),
             },
-            // It was found before, and what was found does not go away.
-            Finding::NotYet => ToRank::NoRecord {
+            // Cannot occur: it was found before, and records are not removed.
+            LookupResult::NotYet => ToRank::NoRecord {
                 rank,
                 why: ENDED.to_owned(),
             },
         })
     }
 
-    /// That answer was sent.
-    pub(crate) fn said(&mut self, asker: u32) {
-        let Some(entry) = self.own_mut(asker) else {
+    /// Removes the reply that was sent.
+    pub(crate) fn sent(&mut self, requester: u32) {
+        let Some(entry) = self.own_mut(requester) else {
             return;
         };
-        if entry.news.pop_first().is_some() {
+        if entry.unreported_losses.pop_first().is_some() {
             return;
         }
         if entry.ready.pop_first().is_none() && entry.quiet == Quiet::Released {
-            entry.quiet = Quiet::Told;
+            entry.quiet = Quiet::Notified;
         }
     }
 
-    /// Releases the ranks whose program has this number, if all of the job are quiet.
+    /// Releases the ranks that run program number `round`, if all of the job are quiet.
     fn release_if_quiet(&mut self, round: u32) -> Vec<u32> {
-        let keeps_all = |entry: &Entry| {
+        let keeps_all = |entry: &RankEntry| {
             let is_quiet = entry.silent || entry.quiet != Quiet::No;
             !entry.ended && (entry.round < round || entry.round == round && !is_quiet)
         };
@@ -310,7 +321,7 @@ impl Records {
             return self.release(round);
         }
         if self.quiet.insert(round) {
-            self.unsaid.push(Word::Quiet(round));
+            self.outgoing.push(RecordMessage::Quiet(round));
         }
         Vec::new()
     }
@@ -326,16 +337,16 @@ impl Records {
         released
     }
 
-    fn entry(&self, number: u32) -> Option<&Entry> {
+    fn entry(&self, number: u32) -> Option<&RankEntry> {
         self.entries.get(number as usize)
     }
 
-    fn own_mut(&mut self, local: u32) -> Option<&mut Entry> {
+    fn own_mut(&mut self, local: u32) -> Option<&mut RankEntry> {
         let is_own = local < self.own;
         self.entries.get_mut(local as usize).filter(|_| is_own)
     }
 
-    /// The number here of a rank of the job, which it gets if it is of another node and has none.
+    /// Entry of a rank of the job; a rank of another node gets one if it has none.
     fn number_of(&mut self, rank: u32) -> Option<u32> {
         let own = self.entries.iter().take(self.own as usize);
         let found = (0..).zip(own).find(|(_, entry)| entry.rank == rank);
@@ -349,38 +360,38 @@ impl Records {
             return Some(*far);
         }
         let number = u32::try_from(self.entries.len()).ok()?;
-        self.entries.push(Entry::of(rank));
+        self.entries.push(RankEntry::of(rank));
         self.far.insert(rank, number);
         Some(number)
     }
 
-    /// Something happened to a rank of this node; answers those that waited for it and for which there is something now.
-    fn change(&mut self, local: u32, change: impl FnOnce(&mut Entry)) -> Vec<u32> {
+    /// Applies an event to a rank of this node; returns the waiting ranks that can be sent a reply now.
+    fn change(&mut self, local: u32, change: impl FnOnce(&mut RankEntry)) -> Vec<u32> {
         let Some(entry) = self.own_mut(local) else {
             return Vec::new();
         };
         let round = entry.round;
         change(entry);
         if entry.watched {
-            let word = Word::Whereabouts(entry.whereabouts());
-            self.unsaid.push(word);
+            let word = RecordMessage::Location(entry.location());
+            self.outgoing.push(word);
         }
         let mut now = self.answer_waiting(local);
         now.extend(self.release_if_quiet(round));
         now
     }
 
-    /// Those that waited for a rank and for which there is something now.
+    /// The ranks that waited for this one and can be sent a reply now.
     fn answer_waiting(&mut self, number: u32) -> Vec<u32> {
         let waiting = std::mem::take(&mut self.entries[number as usize].waiting);
         let (mut later, mut now) = (BTreeSet::new(), Vec::new());
-        for asker in waiting {
-            let of_asker = self.entries[asker as usize].round;
-            if self.entries[number as usize].finding(of_asker) == Finding::NotYet {
-                later.insert(asker);
+        for requester in waiting {
+            let of_asker = self.entries[requester as usize].round;
+            if self.entries[number as usize].lookup(of_asker) == LookupResult::NotYet {
+                later.insert(requester);
             } else {
-                self.entries[asker as usize].ready.insert(number);
-                now.push(asker);
+                self.entries[requester as usize].ready.insert(number);
+                now.push(requester);
             }
         }
         self.entries[number as usize].waiting = later;
@@ -388,7 +399,7 @@ impl Records {
     }
 }
 
-impl Entry {
+impl RankEntry {
     fn of(rank: u32) -> Self {
         Self {
             rank,
@@ -401,18 +412,18 @@ impl Entry {
             ready: BTreeSet::new(),
             quiet: Quiet::No,
             failed: None,
-            news: BTreeSet::new(),
+            unreported_losses: BTreeSet::new(),
         }
     }
 
-    /// The program in which it was last, if others can know of that.
+    /// The last program in which other ranks may have its record.
     fn last_round(&self) -> Option<u32> {
         let published = self.last.as_ref().map(|(round, _)| *round);
         published.or_else(|| self.round.checked_sub(1))
     }
 
-    fn whereabouts(&self) -> Whereabouts {
-        Whereabouts {
+    fn location(&self) -> RankLocation {
+        RankLocation {
             rank: self.rank,
             round: self.round,
             silent: self.silent,
@@ -421,16 +432,16 @@ impl Entry {
         }
     }
 
-    /// What there is to say to a rank whose program has this number.
-    fn finding(&self, round: u32) -> Finding<'_> {
+    /// Looks the record up for a rank that runs program number `round`.
+    fn lookup(&self, round: u32) -> LookupResult<'_> {
         match &self.last {
-            Some((of, record)) if *of == round => return Finding::Record(record),
-            _ if self.round > round => return Finding::Never(THROUGH),
-            _ if self.ended => return Finding::Never(ENDED),
-            _ if self.round == round && self.silent => return Finding::Never(SILENT),
+            Some((of, record)) if *of == round => return LookupResult::Record(record),
+            _ if self.round > round => return LookupResult::Never(THROUGH),
+            _ if self.ended => return LookupResult::Never(ENDED),
+            _ if self.round == round && self.silent => return LookupResult::Never(SILENT),
             _ => {}
         }
-        Finding::NotYet
+        LookupResult::NotYet
     }
 }
 
@@ -442,8 +453,8 @@ const ENDED: &str = "it has ended without an address on the network";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::front::between::Between;
-    use crate::link::{Event, Order};
+    use crate::front::node_exchange::NodeExchange;
+    use crate::link::{NodeEvent, Order};
     use proptest::prelude::*;
     use std::collections::VecDeque;
     use wireup::NodeMap;
@@ -452,22 +463,22 @@ mod tests {
         Record::new(&[number; 24]).unwrap()
     }
 
-    /// The ranks 10 to 12, which are the whole job as far as anybody asks.
+    /// Ranks 10 to 12, which are the whole job.
     fn three() -> Records {
         Records::new(10..13, 3)
     }
 
-    /// `asker` asks for the rank of this local number.
-    fn ask(records: &mut Records, asker: u32, asked: u32) -> bool {
-        let rank = records.entries[asked as usize].rank;
-        records.ask(asker, rank).unwrap()
+    /// `requester` requests the record of local rank `target`.
+    fn request(records: &mut Records, requester: u32, target: u32) -> bool {
+        let rank = records.entries[target as usize].rank;
+        records.request(requester, rank).unwrap()
     }
 
-    /// All answers for a rank: the rank that they are about, and the first byte of its record.
-    fn answers(records: &mut Records, asker: u32) -> Vec<(u32, Option<u8>)> {
+    /// All replies to a rank: the rank that each is about, and the first byte of its record.
+    fn answers(records: &mut Records, requester: u32) -> Vec<(u32, Option<u8>)> {
         std::iter::from_fn(|| {
-            let answer = records.answer(asker)?;
-            records.said(asker);
+            let answer = records.answer(requester)?;
+            records.sent(requester);
             Some(match answer {
                 ToRank::AllQuiet => (u32::MAX, None),
                 ToRank::Record { rank, record } => (rank, Some(record.bytes()[0])),
@@ -478,9 +489,9 @@ mod tests {
         .collect()
     }
 
-    fn reason(records: &mut Records, asker: u32) -> (u32, String) {
-        let answer = records.answer(asker);
-        records.said(asker);
+    fn reason(records: &mut Records, requester: u32) -> (u32, String) {
+        let answer = records.answer(requester);
+        records.sent(requester);
         match answer {
             Some(ToRank::NoRecord { rank, why }) => (rank, why),
             other => panic!("no refusal: {other:?}"),
@@ -490,11 +501,11 @@ mod tests {
     #[test]
     fn who_asks_late_is_answered_at_once_and_who_asks_early_later() {
         let mut records = three();
-        assert!(records.greeted(0, true).is_empty());
-        assert!(!ask(&mut records, 1, 0));
+        assert!(records.initialized(0, true).is_empty());
+        assert!(!request(&mut records, 1, 0));
         assert_eq!(answers(&mut records, 1), []);
         assert_eq!(records.published(0, record(7)), [1]);
-        assert!(ask(&mut records, 2, 0));
+        assert!(request(&mut records, 2, 0));
         assert_eq!(answers(&mut records, 1), [(10, Some(7))]);
         assert_eq!(answers(&mut records, 2), [(10, Some(7))]);
     }
@@ -503,22 +514,22 @@ mod tests {
     fn one_question_has_one_answer() {
         let mut records = three();
         for _ in 0..3 {
-            assert!(!ask(&mut records, 1, 0));
+            assert!(!request(&mut records, 1, 0));
         }
         assert_eq!(records.published(0, record(7)), [1]);
         assert_eq!(records.published(0, record(8)), [0_u32; 0]);
-        assert!(ask(&mut records, 1, 0));
+        assert!(request(&mut records, 1, 0));
         assert_eq!(answers(&mut records, 1), [(10, Some(8))]);
     }
 
     #[test]
     fn a_rank_without_a_record_is_told_to_those_that_ask() {
         let mut records = three();
-        assert!(!ask(&mut records, 1, 0));
-        assert_eq!(records.greeted(0, false), [1]);
+        assert!(!request(&mut records, 1, 0));
+        assert_eq!(records.initialized(0, false), [1]);
         assert_eq!(reason(&mut records, 1), (10, SILENT.to_owned()));
-        assert_eq!(records.greeted(2, true), [0_u32; 0]);
-        assert!(!ask(&mut records, 1, 2));
+        assert_eq!(records.initialized(2, true), [0_u32; 0]);
+        assert!(!request(&mut records, 1, 2));
         assert_eq!(records.published(2, Record::default()), [1]);
         assert_eq!(reason(&mut records, 1), (12, SILENT.to_owned()));
     }
@@ -529,9 +540,9 @@ mod tests {
         records.published(0, record(7));
         records.finalized(0);
         records.ended(0);
-        assert!(ask(&mut records, 1, 0));
+        assert!(request(&mut records, 1, 0));
         assert_eq!(answers(&mut records, 1), [(10, Some(7))]);
-        assert!(!ask(&mut records, 1, 2));
+        assert!(!request(&mut records, 1, 2));
         assert_eq!(records.ended(2), [1]);
         assert_eq!(reason(&mut records, 1), (12, ENDED.to_owned()));
     }
@@ -540,27 +551,27 @@ mod tests {
     fn a_rank_that_has_failed_is_told_to_all_others_once_and_to_those_that_come_later() {
         fn lost(records: &mut Records, local: u32) -> Option<(u32, String)> {
             let answer = records.answer(local)?;
-            records.said(local);
+            records.sent(local);
             match answer {
                 ToRank::Lost { rank, why } => Some((rank, why)),
                 other => panic!("{other:?}"),
             }
         }
         let mut records = three();
-        records.greeted(0, true);
-        records.greeted(1, true);
+        records.initialized(0, true);
+        records.initialized(1, true);
         records.ended(1);
         assert_eq!(records.lost(11, "killed"), [0, 2]);
-        let news = Some((11, "killed".to_owned()));
-        assert_eq!(lost(&mut records, 0), news);
+        let unreported_losses = Some((11, "killed".to_owned()));
+        assert_eq!(lost(&mut records, 0), unreported_losses);
         assert_eq!(lost(&mut records, 0), None);
         assert_eq!(lost(&mut records, 1), None);
-        // The program that rank 2 runs now, and any other of its programs.
-        assert_eq!(records.greeted(2, true), [2]);
-        assert_eq!(lost(&mut records, 2), news);
+        // Also in the program that rank 2 runs now, and in any later one.
+        assert_eq!(records.initialized(2, true), [2]);
+        assert_eq!(lost(&mut records, 2), unreported_losses);
         records.finalized(2);
-        assert_eq!(records.greeted(2, true), [2]);
-        assert_eq!(lost(&mut records, 2), news);
+        assert_eq!(records.initialized(2, true), [2]);
+        assert_eq!(lost(&mut records, 2), unreported_losses);
     }
 
     #[test]
@@ -572,35 +583,35 @@ mod tests {
         // Rank 1 is ahead: it has started its second program.
         records.finalized(1);
         assert!(
-            !ask(&mut records, 1, 0),
+            !request(&mut records, 1, 0),
             "the first program's record is not it"
         );
-        assert!(ask(&mut records, 0, 1));
+        assert!(request(&mut records, 0, 1));
         assert_eq!(answers(&mut records, 0), [(11, Some(7))]);
         assert!(records.finalized(0).is_empty());
         assert_eq!(records.published(0, record(8)), [1]);
         assert_eq!(answers(&mut records, 1), [(10, Some(8))]);
-        // Rank 2 is behind: what it asks for is not known any more.
-        assert!(ask(&mut records, 2, 0));
+        // Rank 2 is behind: the record that it requests is not kept any more.
+        assert!(request(&mut records, 2, 0));
         assert_eq!(reason(&mut records, 2), (10, THROUGH.to_owned()));
     }
 
     #[test]
     fn what_was_asked_is_forgotten_with_the_program_that_asked() {
         let mut records = three();
-        assert!(!ask(&mut records, 1, 0));
+        assert!(!request(&mut records, 1, 0));
         records.finalized(1);
         assert!(records.published(0, record(7)).is_empty());
-        assert!(ask(&mut records, 2, 0));
+        assert!(request(&mut records, 2, 0));
         records.ended(2);
         assert_eq!(records.answer(2), None);
     }
 
-    /// Whether a rank is told that all are quiet; once.
+    /// Whether a rank is notified that all are quiet; once.
     fn is_released(records: &mut Records, local: u32) -> bool {
         let answer = records.answer(local);
         if answer.is_some() {
-            records.said(local);
+            records.sent(local);
         }
         assert_eq!(records.answer(local), None);
         answer == Some(ToRank::AllQuiet)
@@ -610,15 +621,15 @@ mod tests {
     fn ranks_are_released_when_all_are_quiet_or_gone() {
         let mut records = Records::new(0..4, 4);
         for local in 0..3 {
-            records.greeted(local, true);
+            records.initialized(local, true);
         }
         assert!(records.quiet(0).is_empty());
         assert!(records.quiet(0).is_empty());
         assert!(!is_released(&mut records, 0));
         assert!(records.ended(2).is_empty());
         assert!(records.quiet(1).is_empty());
-        // Who uses no network has nothing under way there.
-        assert_eq!(records.greeted(3, false), [0, 1]);
+        // A rank that uses no network has no traffic in flight.
+        assert_eq!(records.initialized(3, false), [0, 1]);
         for local in 0..2 {
             assert!(is_released(&mut records, local));
             assert!(!is_released(&mut records, local), "once");
@@ -652,12 +663,15 @@ mod tests {
     #[test]
     fn numbers_of_nobody_do_no_harm() {
         let mut records = three();
-        assert_eq!((records.ask(0, 3), records.ask(3, 10)), (None, None));
+        assert_eq!(
+            (records.request(0, 3), records.request(3, 10)),
+            (None, None)
+        );
         assert!(records.published(3, record(7)).is_empty());
         assert!(records.finalized(9).is_empty() && records.ended(9).is_empty());
         assert!(records.quiet(9).is_empty());
-        records.forget_questions(9);
-        records.said(9);
+        records.cancel_queries(9);
+        records.sent(9);
         assert_eq!(records.answer(9), None);
     }
 
@@ -679,23 +693,23 @@ mod tests {
             (local(), any::<u8>()).prop_map(|(who, number)| Step::Publish(who, number)),
             local().prop_map(Step::Finalize),
             local().prop_map(Step::End),
-            (local(), local()).prop_map(|(asker, asked)| Step::Ask(asker, asked)),
+            (local(), local()).prop_map(|(requester, target)| Step::Ask(requester, target)),
             local().prop_map(Step::Listen),
             local().prop_map(Step::Quiet),
         ]
     }
 
-    /// Takes a step, and says who is told to have an answer.
+    /// Takes a step; returns the ranks that have a reply.
     fn take(records: &mut Records, step: &Step) -> Vec<u32> {
         match *step {
-            Step::Greet(who, publishes) => records.greeted(who, publishes),
+            Step::Greet(who, publishes) => records.initialized(who, publishes),
             Step::Publish(who, number) => records.published(who, record(number)),
             Step::Finalize(who) => records.finalized(who),
             Step::End(who) => records.ended(who),
             Step::Quiet(who) => records.quiet(who),
-            Step::Ask(asker, asked) => {
-                let now = ask(records, asker, asked);
-                now.then_some(asker).into_iter().collect()
+            Step::Ask(requester, target) => {
+                let now = request(records, requester, target);
+                now.then_some(requester).into_iter().collect()
             }
             Step::Listen(who) => {
                 answers(records, who);
@@ -704,11 +718,11 @@ mod tests {
         }
     }
 
-    /// Three nodes of a job of five ranks, and the front, with words under way between them.
+    /// Three nodes of a job of five ranks, and the front, with messages in flight between them.
     struct Job {
         nodes: [Records; 3],
-        between: Between,
-        up: [VecDeque<Event>; 3],
+        exchange: NodeExchange,
+        up: [VecDeque<NodeEvent>; 3],
         down: [VecDeque<Order>; 3],
     }
 
@@ -718,34 +732,34 @@ mod tests {
     impl Job {
         fn new() -> Self {
             let node_of = PLACES.map(|(node, _)| u32::try_from(node).unwrap());
-            let mut between = Between::of(NodeMap::new(node_of).unwrap().by_node());
-            (0..3).for_each(|_| between.add());
+            let mut exchange = NodeExchange::of(NodeMap::new(node_of).unwrap().by_node());
+            (0..3).for_each(|_| exchange.add());
             let nodes = [0..2, 2..4, 4..5].map(|ranks| Records::new(ranks, 5));
             Self {
                 nodes,
-                between,
+                exchange,
                 up: Default::default(),
                 down: Default::default(),
             }
         }
 
-        /// What a node has to say goes on its way.
+        /// Queues a node's messages to the front.
         fn send(&mut self, node: usize) {
-            let words = self.nodes[node].take_words().into_iter();
+            let words = self.nodes[node].take_messages().into_iter();
             self.up[node].extend(words.map(|word| match word {
-                Word::Watch(rank) => Event::Watch(rank),
-                Word::Whereabouts(of) => Event::Whereabouts(of),
-                Word::Quiet(round) => Event::Quiet(round),
+                RecordMessage::Watch(rank) => NodeEvent::Watch(rank),
+                RecordMessage::Location(of) => NodeEvent::Location(of),
+                RecordMessage::Quiet(round) => NodeEvent::Quiet(round),
             }));
         }
 
-        /// A word arrives, from a node at the front or from there at a node; `false` if there is none.
+        /// Delivers a message from a node to the front or back; `false` if there is none.
         fn deliver(&mut self, node: usize, is_up: bool) -> bool {
             if is_up {
                 let Some(event) = self.up[node].pop_front() else {
                     return false;
                 };
-                for (to, order) in self.between.pass(node, event).unwrap() {
+                for (to, order) in self.exchange.pass(node, event).unwrap() {
                     to.into_iter()
                         .for_each(|to| self.down[to].push_back(order.clone()));
                 }
@@ -755,7 +769,7 @@ mod tests {
             match self.down[node].pop_front() {
                 None => return false,
                 Some(Order::Watch(rank)) => records.watch(rank),
-                Some(Order::Whereabouts(of)) => drop(records.learned(of)),
+                Some(Order::Location(of)) => drop(records.set_location(of)),
                 Some(Order::AllQuiet(round)) => drop(records.all_quiet(round)),
                 Some(other) => panic!("{other:?}"),
             }
@@ -764,8 +778,8 @@ mod tests {
         }
 
         fn deliver_all(&mut self) {
-            let ways = || (0..3).flat_map(|node| [(node, true), (node, false)]);
-            while ways().any(|(node, is_up)| self.deliver(node, is_up)) {}
+            let directions = || (0..3).flat_map(|node| [(node, true), (node, false)]);
+            while directions().any(|(node, is_up)| self.deliver(node, is_up)) {}
         }
 
         fn take(&mut self, step: &Step) {
@@ -779,8 +793,8 @@ mod tests {
             let (node, local) = PLACES[who as usize];
             let records = &mut self.nodes[node];
             match *step {
-                Step::Ask(_, asked) => drop(records.ask(local, asked)),
-                Step::Greet(_, publishes) => drop(records.greeted(local, publishes)),
+                Step::Ask(_, target) => drop(records.request(local, target)),
+                Step::Greet(_, publishes) => drop(records.initialized(local, publishes)),
                 Step::Publish(_, number) => drop(records.published(local, record(number))),
                 Step::Finalize(_) => drop(records.finalized(local)),
                 Step::End(_) => drop(records.ended(local)),
@@ -800,10 +814,12 @@ mod tests {
             if all_are_quiet {
                 records.all_quiet(0);
             }
-            records.take_words();
+            records.take_messages();
             records.ended(0);
-            let told = records.take_words();
-            let is_told = told.iter().any(|word| matches!(word, Word::Whereabouts(_)));
+            let notified = records.take_messages();
+            let is_told = notified
+                .iter()
+                .any(|word| matches!(word, RecordMessage::Location(_)));
             assert_eq!(is_told, !all_are_quiet);
         }
     }
@@ -813,15 +829,15 @@ mod tests {
         let mut job = Job::new();
         job.take(&Step::Ask(0, 4));
         job.take(&Step::Ask(1, 4));
-        assert_eq!(job.up[0], [Event::Watch(4)]);
+        assert_eq!(job.up[0], [NodeEvent::Watch(4)]);
         job.deliver_all();
         job.take(&Step::Publish(4, 7));
         job.deliver_all();
         for local in 0..2 {
             assert_eq!(answers(&mut job.nodes[0], local), [(4, Some(7))]);
         }
-        assert_eq!(job.nodes[1].take_words(), []);
-        // A failure is told everywhere.
+        assert_eq!(job.nodes[1].take_messages(), []);
+        // A failure is reported to all nodes.
         assert_eq!(job.nodes[0].lost(4, "killed"), [0, 1]);
         assert_eq!(job.nodes[1].lost(4, "killed"), [0, 1]);
         assert_eq!(job.nodes[2].lost(4, "killed"), [0_u32; 0]);
@@ -834,22 +850,22 @@ mod tests {
         ) {
             let mut job = Job::new();
             job.take(&Step::Quiet(4));
-            for asked in 0..4 {
-                job.take(&Step::Ask(4, asked));
+            for target in 0..4 {
+                job.take(&Step::Ask(4, target));
             }
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             for (step, node, is_up) in &steps {
                 job.take(step);
                 job.deliver(*node, *is_up);
-                heard.extend(answers(&mut job.nodes[2], 0));
+                received.extend(answers(&mut job.nodes[2], 0));
             }
             for rank in 0..4 {
                 job.take(&Step::End(rank));
             }
             job.deliver_all();
-            heard.extend(answers(&mut job.nodes[2], 0));
-            heard.sort_unstable();
-            let about: Vec<u32> = heard.iter().map(|(rank, _)| *rank).collect();
+            received.extend(answers(&mut job.nodes[2], 0));
+            received.sort_unstable();
+            let about: Vec<u32> = received.iter().map(|(rank, _)| *rank).collect();
             prop_assert_eq!(about, [0, 1, 2, 3, u32::MAX]);
         }
     }
@@ -861,22 +877,22 @@ mod tests {
         ) {
             let mut records = Records::new(0..5, 5);
             records.quiet(4);
-            // Rank 4 asks for everybody and runs one program only.
-            for asked in 0..4 {
-                ask(&mut records, 4, asked);
+            // Rank 4 requests all records and runs one program only.
+            for target in 0..4 {
+                request(&mut records, 4, target);
             }
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             for step in &steps {
-                let told = take(&mut records, step);
-                prop_assert!(told.iter().all(|asker| records.answer(*asker).is_some()));
-                heard.extend(answers(&mut records, 4));
+                let notified = take(&mut records, step);
+                prop_assert!(notified.iter().all(|requester| records.answer(*requester).is_some()));
+                received.extend(answers(&mut records, 4));
             }
             for local in 0..4 {
                 records.ended(local);
             }
-            heard.extend(answers(&mut records, 4));
-            heard.sort_unstable();
-            let about: Vec<u32> = heard.iter().map(|(rank, _)| *rank).collect();
+            received.extend(answers(&mut records, 4));
+            received.sort_unstable();
+            let about: Vec<u32> = received.iter().map(|(rank, _)| *rank).collect();
             prop_assert_eq!(about, [0, 1, 2, 3, u32::MAX]);
             prop_assert!(records.entries.iter().all(|entry| entry.waiting.is_empty()));
         }

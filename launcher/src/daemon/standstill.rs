@@ -1,56 +1,56 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notices when all ranks of this node wait for each other and nothing goes on any more.
+//! Detects a standstill: all ranks of this node wait in MPI and none makes progress.
 //!
-//! A rank that sleeps in MPI writes so into its words in the node segment ([`ring::WaitCounts`]), at least ten times a second; this
-//! file looks at them every other second and compares. A rank that computes, is stopped, is held for a debugger or has not
-//! called `MPI_Init` writes nothing, and then the job does not stand still. How long it must stand still to be told is the
-//! ranks' to say (`RMPI_STANDSTILL`); what is told of it is the front's.
+//! A rank that sleeps in MPI updates its wait counters in the node segment ([`ring::WaitCounts`]) at least ten times
+//! a second; this file samples and compares them every other second. A rank that computes, is stopped, is held for a
+//! debugger or has not called `MPI_Init` does not update them, and then the job counts as running. The ranks set
+//! after how long a standstill is reported (`RMPI_STANDSTILL`); the front words the report.
 
+use super::affinity_control::cpu_demand_ns;
 use super::hold::Hold;
-use super::rank::{Phase, Rank};
-use super::tend::wanted_ns;
+use super::rank::{LocalRank, RankPhase};
 use super::{Daemon, sweep};
-use crate::link::Event;
+use crate::link::NodeEvent;
 use ring::WaitsSeen;
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Between two looks, while there is time; a short patience makes it shorter.
+/// Interval between two samples; a short threshold makes it shorter.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// The same when it may be told soon: a rank that sleeps has looked around in between.
+/// Interval when a report may be due soon: longer than a sleeping rank takes to update its counters.
 const LOOK_CLOSELY_EVERY: Duration = Duration::from_millis(300);
 
-/// The words of a rank that is in MPI, and its process.
+/// Wait counters of a rank that is in MPI, and its pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct WaitSample {
     pid: u32,
-    words: WaitsSeen,
+    counts: WaitsSeen,
 }
 
-/// What was seen so far.
+/// State of the detection.
 #[derive(Debug)]
 pub(super) struct Standstill {
-    /// When to look again.
+    /// When the next sample is due.
     next: Option<Instant>,
-    /// The last change of the number of waits of any rank.
+    /// The last change of any rank's number of waits.
     since: Instant,
-    /// As it was at the beginning of this round; a round is over when every rank has been about to sleep again.
-    last: Vec<Seen>,
-    /// The last round has shown a standstill; and for how long the threads of ranks had wanted a CPU then of which others than
-    /// the waiting one may be at work.
-    shown: Option<(Instant, Wanted)>,
-    /// The user knows, and nothing has happened since.
-    told: bool,
+    /// Sample at the beginning of this round; a round ends when every rank has gone to sleep again.
+    last: Vec<WaitSample>,
+    /// Set if the last round was a standstill: its time, and the CPU demand of the ranks' threads at that time, for
+    /// ranks in which other threads than the waiting one may be working.
+    shown: Option<(Instant, CpuDemand)>,
+    /// It was reported, and no rank has made progress since.
+    reported: bool,
 }
 
-/// What a look has shown.
+/// Result of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
-    /// Something goes on, or not for long enough.
+enum SampleResult {
+    /// Some rank makes progress, or the standstill is too short.
     Nothing,
-    /// Nothing goes on: once more, and it is sure.
+    /// No progress: a second round must confirm it.
     Stillness,
 }
 
@@ -61,45 +61,45 @@ impl Standstill {
             since: Instant::now(),
             last: Vec::new(),
             shown: None,
-            told: false,
+            reported: false,
         }
     }
 
-    /// A rank is in MPI now.
-    pub(super) fn somebody_is_in_mpi(&mut self) {
+    /// A rank has called `MPI_Init`.
+    pub(super) fn rank_entered_mpi(&mut self) {
         self.next.get_or_insert_with(Instant::now);
     }
 
-    /// Takes in the words of all ranks, which wish to be told after `patience`.
-    fn look(&mut self, now: Instant, seen: &[Seen], patience: Duration) -> Shown {
-        let is_same_wait = |(one, other): (&Seen, &Seen)| {
-            one.pid == other.pid && one.words.begun == other.words.begun
+    /// Evaluates a sample of all ranks, which is to be reported after `patience`.
+    fn evaluate(&mut self, now: Instant, seen: &[WaitSample], patience: Duration) -> SampleResult {
+        let is_same_wait = |(one, other): (&WaitSample, &WaitSample)| {
+            one.pid == other.pid && one.counts.begun == other.counts.begun
         };
         let mut both = self.last.iter().zip(seen);
         if seen.len() != self.last.len() || !both.all(is_same_wait) {
-            (self.since, self.told, self.shown) = (now, false, None);
+            (self.since, self.reported, self.shown) = (now, false, None);
             self.last = seen.to_vec();
         }
         let mut both = self.last.iter().zip(seen);
-        let is_over = both.all(|(one, other)| one.words.turns != other.words.turns);
+        let is_over = both.all(|(one, other)| one.counts.turns != other.counts.turns);
         if !is_over {
-            return Shown::Nothing;
+            return SampleResult::Nothing;
         }
         self.last = seen.to_vec();
-        if self.told || seen.is_empty() || now - self.since < patience {
-            return Shown::Nothing;
+        if self.reported || seen.is_empty() || now - self.since < patience {
+            return SampleResult::Nothing;
         }
-        Shown::Stillness
+        SampleResult::Stillness
     }
 
-    /// The ranks are not all in MPI, or are held: nothing is known of them any more.
-    fn forget(&mut self, now: Instant) {
+    /// Resets the state: a rank is outside MPI, or ranks are held.
+    fn reset(&mut self, now: Instant) {
         (self.since, self.shown) = (now, None);
         self.last.clear();
     }
 
-    fn look_again(&mut self, now: Instant, patience: Duration) {
-        let is_close = !self.told && !self.last.is_empty() && now - self.since >= patience;
+    fn schedule_next(&mut self, now: Instant, patience: Duration) {
+        let is_close = !self.reported && !self.last.is_empty() && now - self.since >= patience;
         let every = if is_close {
             LOOK_CLOSELY_EVERY
         } else {
@@ -110,96 +110,97 @@ impl Standstill {
 }
 
 impl Daemon {
-    /// When to look for a standstill.
-    pub(super) fn next_stillness_look(&self) -> Option<Instant> {
+    /// When the next sample is due.
+    pub(super) fn next_standstill_sample(&self) -> Option<Instant> {
         self.standstill.next
     }
 
-    /// Looks for a standstill, if it is time.
-    pub(super) fn look_for_standstill(&mut self, now: Instant) {
+    /// Takes a sample, if it is due.
+    pub(super) fn check_standstill(&mut self, now: Instant) {
         if self.standstill.next.is_none_or(|at| at > now) {
             return;
         }
-        let in_mpi = |rank: &Rank| rank.alive && rank.phase == Phase::Greeted;
-        if !self.ranks.iter().any(in_mpi) || self.ending.is_killing().is_some() {
+        let in_mpi = |rank: &LocalRank| rank.alive && rank.phase == RankPhase::InMpi;
+        if !self.ranks.iter().any(in_mpi) || self.termination.is_killing().is_some() {
             self.standstill = Standstill::new();
             return;
         }
-        let Some(seen) = self.look_at_waits() else {
-            self.standstill.forget(now);
+        let Some(seen) = self.sample_waits() else {
+            self.standstill.reset(now);
             self.standstill.next = Some(now + LOOK_EVERY);
             return;
         };
-        let wishes = seen.iter().map(|one| one.words.patience_s);
+        let wishes = seen.iter().map(|one| one.counts.patience_s);
         let patience = Duration::from_secs(wishes.max().unwrap_or(0).into());
-        let shown = self.standstill.look(now, &seen, patience);
-        if shown == Shown::Stillness && self.is_sure(now, &seen) {
-            self.standstill.told = true;
-            self.tell(&Event::Standstill(patience.as_secs()));
+        let shown = self.standstill.evaluate(now, &seen, patience);
+        if shown == SampleResult::Stillness && self.is_sure(now, &seen) {
+            self.standstill.reported = true;
+            self.send_event(&NodeEvent::Standstill(patience.as_secs()));
         }
-        self.standstill.look_again(now, patience);
+        self.standstill.schedule_next(now, patience);
     }
 
-    /// The words of all ranks that have not ended; `None` where one is not in MPI, so that the job cannot stand still, or wants
-    /// nothing told.
-    fn look_at_waits(&self) -> Option<Vec<Seen>> {
+    /// Samples all running ranks; `None` where one is outside MPI, so that there is no standstill, or has disabled
+    /// the report.
+    fn sample_waits(&self) -> Option<Vec<WaitSample>> {
         if self.hold != Hold::No {
             return None;
         }
         let alive = (0..).zip(&self.ranks).filter(|(_, rank)| rank.alive);
-        let words = alive.map(|(local, rank)| {
-            if rank.phase != Phase::Greeted {
+        let counts = alive.map(|(local, rank)| {
+            if rank.phase != RankPhase::InMpi {
                 return None;
             }
             let segment = self.segment_of(rank)?;
-            let words = read_words(segment, self.job.local_size(), local)?;
-            let pid = rank.greeter;
-            (words.patience_s != 0).then_some(Seen { pid, words })
+            let counts = read_counts(segment, self.job.local_size(), local)?;
+            let pid = rank.mpi_pid;
+            (counts.patience_s != 0).then_some(WaitSample { pid, counts })
         });
-        words.collect()
+        counts.collect()
     }
 
-    /// The segment of the program that a rank runs.
-    fn segment_of(&self, rank: &Rank) -> Option<&OwnedFd> {
+    /// The segment of the program that a rank runs now.
+    fn segment_of(&self, rank: &LocalRank) -> Option<&OwnedFd> {
         match rank.finalized {
-            0 => Some(&self.nest.segment),
+            0 => Some(&self.spawn_context.segment),
             round => self.later_segments.get(&round).map(AsRef::as_ref),
         }
     }
 
-    /// Whether a second round shows what a first one has shown, nobody is being debugged, and no other thread of a rank is at
-    /// work.
-    fn is_sure(&mut self, now: Instant, seen: &[Seen]) -> bool {
-        let others = seen.iter().filter(|one| one.words.beside_others);
-        let wanted: Option<Wanted> = others.flat_map(|one| wanted_by_threads(one.pid)).collect();
+    /// Whether a second round confirms the first, no rank is being debugged, and no other thread of a rank is
+    /// working.
+    fn is_sure(&mut self, now: Instant, seen: &[WaitSample]) -> bool {
+        let others = seen.iter().filter(|one| one.counts.beside_others);
+        let wanted: Option<CpuDemand> = others.flat_map(|one| demand_by_thread(one.pid)).collect();
         let shown = wanted.map(|wanted| (now, wanted));
         let before = std::mem::replace(&mut self.standstill.shown, shown);
         let (Some((then, before)), Some((_, wanted))) = (before, &self.standstill.shown) else {
             return false;
         };
         let passed = now.saturating_duration_since(then);
-        !is_any_at_work(&before, wanted, passed) && !seen.iter().any(|one| is_traced(one.pid))
+        !is_any_working(&before, wanted, passed) && !seen.iter().any(|one| is_traced(one.pid))
     }
 }
 
-/// For how many nanoseconds each thread has wanted a CPU.
-type Wanted = HashMap<i32, u64>;
+/// CPU demand of each thread, in nanoseconds.
+type CpuDemand = HashMap<i32, u64>;
 
-/// For each thread of a process; `None` where the system does not tell.
-fn wanted_by_threads(pid: u32) -> impl Iterator<Item = Option<(i32, u64)>> {
-    sweep::threads(pid).map(move |thread| Some((thread, wanted_ns(pid, thread)?)))
+/// For each thread of a process; `None` where the kernel does not count it.
+fn demand_by_thread(pid: u32) -> impl Iterator<Item = Option<(i32, u64)>> {
+    sweep::threads(pid).map(move |thread| Some((thread, cpu_demand_ns(pid, thread)?)))
 }
 
-/// Whether a thread has wanted a CPU most of the time. Who waits in MPI beside other threads looks around often, but briefly.
-fn is_any_at_work(before: &Wanted, now: &Wanted, passed: Duration) -> bool {
+/// Whether a thread demanded a CPU most of the time. A thread that waits in MPI beside others polls often, but
+/// briefly.
+fn is_any_working(before: &CpuDemand, now: &CpuDemand, passed: Duration) -> bool {
     let passed = u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
     let since = |thread| before.get(thread).copied().unwrap_or(0);
     let mut all = now.iter();
     all.any(|(thread, wanted)| wanted.saturating_sub(since(thread)) / 7 > passed / 10)
 }
 
-/// Nothing is mapped: whatever a rank has written there is bytes.
-fn read_words(segment: &OwnedFd, local_size: u32, local: u32) -> Option<WaitsSeen> {
+/// Read, not mapped: the contents are untrusted bytes.
+fn read_counts(segment: &OwnedFd, local_size: u32, local: u32) -> Option<WaitsSeen> {
     let mut bytes = [0; 16];
     let place = ring::layout::waits_offset(local_size, local)
         .try_into()
@@ -208,7 +209,7 @@ fn read_words(segment: &OwnedFd, local_size: u32, local: u32) -> Option<WaitsSee
     (count == bytes.len()).then(|| WaitsSeen::from_bytes(bytes))
 }
 
-/// Whether a debugger has the process.
+/// Whether a debugger traces the process.
 fn is_traced(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mut lines = status.lines();
@@ -222,27 +223,27 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    fn seen(words: &[(u32, u32)]) -> Vec<Seen> {
-        let of = |(pid, (begun, turns)): (u32, &(u32, u32))| Seen {
+    fn seen(counts: &[(u32, u32)]) -> Vec<WaitSample> {
+        let of = |(pid, (begun, turns)): (u32, &(u32, u32))| WaitSample {
             pid,
-            words: WaitsSeen {
+            counts: WaitsSeen {
                 patience_s: 60,
                 begun: *begun,
                 turns: *turns,
                 beside_others: false,
             },
         };
-        (1..).zip(words).map(of).collect()
+        (1..).zip(counts).map(of).collect()
     }
 
-    /// Looks at these seconds; whether each shows a standstill.
+    /// Samples at these seconds; whether each is a standstill.
     fn shown(still: &mut Standstill, looks: &[(u64, &[(u32, u32)])]) -> Vec<bool> {
         let start = still.since;
-        let look = |(second, words): &(u64, &[(u32, u32)])| {
+        let evaluate = |(second, counts): &(u64, &[(u32, u32)])| {
             let now = start + Duration::from_secs(*second);
-            still.look(now, &seen(words), PATIENCE) == Shown::Stillness
+            still.evaluate(now, &seen(counts), PATIENCE) == SampleResult::Stillness
         };
-        looks.iter().map(look).collect()
+        looks.iter().map(evaluate).collect()
     }
 
     #[test]
@@ -285,14 +286,15 @@ mod tests {
         let mut still = Standstill::new();
         let looks: [(u64, &[_]); 2] = [(1, &[(1, 1)]), (70, &[(1, 2)])];
         assert_eq!(shown(&mut still, &looks), [false, true]);
-        still.told = true;
+        still.reported = true;
         let start = still.since;
         let later = |second| start + Duration::from_secs(second);
-        let mut look = |second, words| still.look(later(second), &seen(&[words]), PATIENCE);
-        assert_eq!(look(200, (1, 3)), Shown::Nothing);
-        assert_eq!(look(300, (2, 4)), Shown::Nothing);
-        assert_eq!(look(330, (2, 5)), Shown::Nothing);
-        assert_eq!(look(360, (2, 6)), Shown::Stillness);
+        let mut evaluate =
+            |second, counts| still.evaluate(later(second), &seen(&[counts]), PATIENCE);
+        assert_eq!(evaluate(200, (1, 3)), SampleResult::Nothing);
+        assert_eq!(evaluate(300, (2, 4)), SampleResult::Nothing);
+        assert_eq!(evaluate(330, (2, 5)), SampleResult::Nothing);
+        assert_eq!(evaluate(360, (2, 6)), SampleResult::Stillness);
     }
 
     #[test]
@@ -300,8 +302,8 @@ mod tests {
         let mut still = Standstill::new();
         let start = still.since;
         let mut next = |now, patience| {
-            still.look(now, &seen(&[(1, 1)]), patience);
-            still.look_again(now, patience);
+            still.evaluate(now, &seen(&[(1, 1)]), patience);
+            still.schedule_next(now, patience);
             still.next.unwrap() - now
         };
         assert_eq!(next(start, PATIENCE), LOOK_EVERY);
@@ -313,14 +315,14 @@ mod tests {
     #[test]
     fn a_thread_that_wants_a_cpu_most_of_the_time_is_at_work() {
         let at_work = |wanted: &[(i32, u64)]| {
-            let before = Wanted::from([(1, 5000), (2, 0)]);
+            let before = CpuDemand::from([(1, 5000), (2, 0)]);
             let now = wanted.iter().copied().collect();
-            is_any_at_work(&before, &now, Duration::from_nanos(1000))
+            is_any_working(&before, &now, Duration::from_nanos(1000))
         };
         assert!(!at_work(&[(1, 5300), (2, 600)]));
         assert!(at_work(&[(1, 5300), (2, 900)]));
         assert!(at_work(&[(1, 5000), (2, 0), (3, 950)]), "a new one");
-        assert!(wanted_by_threads(std::process::id()).all(|one| one.is_some()));
+        assert!(demand_by_thread(std::process::id()).all(|one| one.is_some()));
     }
 
     #[test]

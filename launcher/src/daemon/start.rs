@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The daemon's own start, and that of its ranks.
+//! Start-up of the daemon and of its ranks.
 
-use super::birth::{self, Ends, Nest};
-use super::ending::Ending;
-use super::far::{self, Found};
+use super::exec::{self, RankDescriptors, SpawnContext};
 use super::hold::Hold;
-use super::input::Input;
-use super::look::Look;
+use super::input::RankInput;
 use super::pmi_server::{self, PmiServer};
 use super::probe::Probes;
-use super::rank::Rank;
+use super::rank::LocalRank;
 use super::records::Records;
+use super::remote_setup::{self, HostSetup};
 use super::standstill::Standstill;
-use super::streams::{Prompts, Streams};
+use super::streams::{OutputStreams, Prompts};
+use super::termination::Termination;
+use super::wait_query::WaitQuery;
 use super::{Daemon, Interests, SCRATCH_BYTES, Token, control, interest};
-use crate::cli::Reader;
-use crate::edge::Edge;
+use crate::cli::StdinTarget;
+use crate::connection::FrameConnection;
 use crate::failure::counted;
 use crate::front;
 use crate::job::{NodeJob, random_u64};
-use crate::link::{Event, Order, Phase, Stream};
+use crate::link::{NodeEvent, NodePhase, Order, OutputStream};
 use crate::program::{NoProgram, cause};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -38,67 +38,67 @@ use std::rc::Rc;
 use std::time::Duration;
 use wireup::{NodeMap, Ranks};
 
-/// Descriptors that a rank takes in the daemon, and those that the daemon needs besides.
+/// Descriptors of the daemon per rank, and those that it needs besides.
 const DESCRIPTORS_PER_RANK: u64 = 4;
 const DESCRIPTORS_BESIDES: u64 = 40;
 
-/// Runs the node role in this process, which was made for it: serves the job that the front tells over `edge`.
-pub(crate) fn serve(mut edge: Edge) -> u8 {
-    match begin(&mut edge) {
-        Ok(Some((job, equipment))) => {
-            let mut daemon = Daemon::new(job, edge, equipment);
+/// Runs the node daemon in this process, which was forked for it: serves the job that the front sends over `front`.
+pub(crate) fn serve(mut front: FrameConnection) -> u8 {
+    match begin(&mut front) {
+        Ok(Some((job, resources))) => {
+            let mut daemon = Daemon::new(job, front, resources);
             daemon.start_ranks();
             daemon.run();
             0
         }
-        // The front is gone before it has told one, or does not want it any more.
+        // The front is gone or has given up before the job was complete.
         Ok(None) => 0,
-        Err(NoProgram { words, code }) => {
-            Event::Broken { words, code }.put(&mut edge.outbox);
-            // The message is shorter than any socket's buffer.
-            let _ = edge.flush();
+        Err(NoProgram { message, code }) => {
+            NodeEvent::Broken { message, code }.put(&mut front.outbox);
+            // Fits into the socket's buffer, so one write sends it.
+            let _ = front.flush();
             1
         }
     }
 }
 
-fn begin(edge: &mut Edge) -> Result<Option<(NodeJob, Equipment)>, NoProgram> {
-    let broken = |words| NoProgram { words, code: 1 };
+fn begin(front: &mut FrameConnection) -> Result<Option<(NodeJob, DaemonResources)>, NoProgram> {
+    let broken = |message| NoProgram { message, code: 1 };
     detach()
-        .map_err(said("leave the terminal"))
+        .map_err(describe("leave the terminal"))
         .map_err(broken)?;
-    let Some(mut job) = hear_job(edge).map_err(broken)? else {
+    let Some(mut job) = receive_job(front).map_err(broken)? else {
         return Ok(None);
     };
     let found = match job.far {
-        Some(far) => far::look(&mut job, far)?,
-        None => Found::default(),
+        Some(far) => remote_setup::set_up(&mut job, far)?,
+        None => HostSetup::default(),
     };
-    let mut equipment = Equipment::get(&job, edge).map_err(broken)?;
-    equipment.left = found.left;
-    // On the launcher's own machine, nobody waits for others.
+    let mut resources = DaemonResources::get(&job, front).map_err(broken)?;
+    resources.left = found.stats_file;
+    // On the launcher's own machine there are no other daemons to wait for.
     job.begun.ready = front::now();
     if job.far.is_some() {
-        Event::Ready.put(&mut edge.outbox);
-        match hear_order(edge).map_err(broken)? {
+        NodeEvent::Ready.put(&mut front.outbox);
+        match receive_order(front).map_err(broken)? {
             Some(Order::Start(begun)) => job.begun = begun,
             _ => return Ok(None),
         }
-        let told = found.told.into_iter();
-        told.for_each(|words| Event::Notice(words).put(&mut edge.outbox));
+        let received = found.notices.into_iter();
+        received.for_each(|message| NodeEvent::Notice(message).put(&mut front.outbox));
     }
-    equipment.nest.ordered_at = front::now();
-    Ok(Some((*job, equipment)))
+    resources.spawn_context.ordered_at = front::now();
+    Ok(Some((*job, resources)))
 }
 
-/// Waits for the job, with its programs.
-fn hear_job(edge: &mut Edge) -> Result<Option<Box<NodeJob>>, String> {
-    let mut told = Vec::new();
+/// Waits for the job and its programs.
+fn receive_job(front: &mut FrameConnection) -> Result<Option<Box<NodeJob>>, String> {
+    let mut received = Vec::new();
     loop {
-        match hear_order(edge)? {
-            Some(Order::Programs(programs)) => told = programs,
+        match receive_order(front)? {
+            Some(Order::Programs(programs)) => received = programs,
             Some(Order::Job(mut job)) => {
-                let is_complete = job.complete(told);
+                let is_complete = job.complete(received);
                 return is_complete.then_some(Some(job)).ok_or_else(other_release);
             }
             _ => return Ok(None),
@@ -110,12 +110,12 @@ fn other_release() -> String {
     "the front does not begin with a job: it is of another release than this daemon".to_owned()
 }
 
-/// Waits for the next of the orders before ranks are started: the job, and perhaps the word to start. `None`: the front is gone, or
-/// does not want the job any more.
-fn hear_order(edge: &mut Edge) -> Result<Option<Order>, String> {
+/// Waits for the next order before ranks are started: programs, job, or start. `None`: the front is gone, or has
+/// given up the job.
+fn receive_order(front: &mut FrameConnection) -> Result<Option<Order>, String> {
     let mut scratch = vec![0; SCRATCH_BYTES];
     loop {
-        match Order::take(&mut edge.inbox) {
+        match Order::take(&mut front.inbox) {
             Ok(Some(order @ (Order::Programs(_) | Order::Job(_) | Order::Start(_)))) => {
                 return Ok(Some(order));
             }
@@ -123,54 +123,55 @@ fn hear_order(edge: &mut Edge) -> Result<Option<Order>, String> {
             Ok(None) => {}
             Ok(Some(_)) | Err(_) => return Err(other_release()),
         }
-        let Ok(is_flushed) = edge.flush() else {
+        let Ok(is_flushed) = front.flush() else {
             return Ok(None);
         };
-        let mut asked = vec![PollFd::new(edge.reading(), PollFlags::POLLIN)];
+        let mut fds = vec![PollFd::new(front.reading(), PollFlags::POLLIN)];
         if !is_flushed {
-            asked.push(PollFd::new(edge.writing(), PollFlags::POLLOUT));
+            fds.push(PollFd::new(front.writing(), PollFlags::POLLOUT));
         }
-        match poll(&mut asked, PollTimeout::NONE) {
+        match poll(&mut fds, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(said("wait for its job")(error)),
+            Err(error) => return Err(describe("wait for its job")(error)),
         }
-        if edge.fill(&mut scratch).is_err() {
+        if front.fill(&mut scratch).is_err() {
             return Ok(None);
         }
     }
 }
 
-/// What an error of the system means to the user.
-fn said(what: &'static str) -> impl Fn(Errno) -> String {
+/// Maps a system error to a message for the user.
+fn describe(what: &'static str) -> impl Fn(Errno) -> String {
     move |error| format!("cannot {what}: {}", error.desc().to_lowercase())
 }
 
-/// All that a daemon needs of the system before the first rank.
-struct Equipment {
-    nest: Nest,
+/// System resources that a daemon opens before the first rank.
+struct DaemonResources {
+    spawn_context: SpawnContext,
     poller: Epoll,
     signals: SignalFd,
     listener: UnixListener,
-    complaints: OwnedFd,
-    streams: Streams,
+    failure_pipe: OwnedFd,
+    streams: OutputStreams,
     left: Option<File>,
 }
 
-impl Equipment {
-    fn get(job: &NodeJob, edge: &Edge) -> Result<Self, String> {
+impl DaemonResources {
+    fn get(job: &NodeJob, front: &FrameConnection) -> Result<Self, String> {
         let files = enough_descriptors(job.local_size(), job.input)?;
-        let blocked = block_child_signal().map_err(said("watch its children"))?;
+        let blocked = block_child_signal().map_err(describe("watch its children"))?;
         let address = format!("rmpi-{}-{:08x}", std::process::id(), random_u64()? >> 32);
-        let listener = control::listener(&address).map_err(said("listen to its ranks"))?;
-        let (complaints, rank_side) = pipe2(OFlag::O_CLOEXEC).map_err(said("make a pipe"))?;
-        fcntl(&complaints, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(said("set up a pipe"))?;
-        let nest = Nest {
+        let listener = control::listener(&address).map_err(describe("listen to its ranks"))?;
+        let (failure_pipe, rank_side) = pipe2(OFlag::O_CLOEXEC).map_err(describe("make a pipe"))?;
+        fcntl(&failure_pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
+            .map_err(describe("set up a pipe"))?;
+        let spawn_context = SpawnContext {
             daemon: Pid::this(),
             ranks: ranks_of(job)?,
             nodes: NodeMap::parse(&job.nodes, job.size),
             address,
             segment: Rc::new(node_segment::make(job.keys.job, job.local_size())?),
-            complaints: rank_side,
+            failure_pipe: rank_side,
             ordered_at: Duration::ZERO,
             signals: blocked,
             files,
@@ -178,24 +179,26 @@ impl Equipment {
         let mut child = SigSet::empty();
         child.add(Signal::SIGCHLD);
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-        let signals = SignalFd::with_flags(&child, flags).map_err(said("watch its children"))?;
-        let streams = Streams::new(prompts(job)).map_err(said("watch output"))?;
-        let poller = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(said("make a poller"))?;
+        let signals =
+            SignalFd::with_flags(&child, flags).map_err(describe("watch its children"))?;
+        let streams = OutputStreams::new(prompts(job)).map_err(describe("watch output"))?;
+        let poller =
+            Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(describe("make a poller"))?;
         let add = |descriptor: std::os::fd::BorrowedFd<'_>, token| {
             poller
                 .add(descriptor, interest(EpollFlags::EPOLLIN, token))
-                .map_err(said("fill a poller"))
+                .map_err(describe("fill a poller"))
         };
-        add(edge.reading(), Token::Edge)?;
+        add(front.reading(), Token::Front)?;
         add(signals.as_fd(), Token::Signals)?;
         add(listener.as_fd(), Token::Listener)?;
         add(streams.poller.0.as_fd(), Token::Streams)?;
         Ok(Self {
-            nest,
+            spawn_context,
             poller,
             signals,
             listener,
-            complaints,
+            failure_pipe,
             streams,
             left: None,
         })
@@ -203,28 +206,28 @@ impl Equipment {
 }
 
 impl Daemon {
-    fn new(job: NodeJob, edge: Edge, equipment: Equipment) -> Self {
-        let Equipment {
-            nest,
+    fn new(job: NodeJob, front: FrameConnection, resources: DaemonResources) -> Self {
+        let DaemonResources {
+            spawn_context,
             poller,
             signals,
             listener,
-            complaints,
+            failure_pipe,
             streams,
             left,
-        } = equipment;
+        } = resources;
         let ranks = Vec::with_capacity(job.ranks.len());
         let records = Records::new(job.ranks.iter().map(|placed| placed.rank), job.size);
         let hold = Hold::of(&job);
-        let pmi = PmiServer::new(job.local_size(), job.size, nest.nodes.as_ref());
+        let pmi = PmiServer::new(job.local_size(), job.size, spawn_context.nodes.as_ref());
         Self {
             job,
-            nest,
-            edge,
+            spawn_context,
+            front,
             poller,
             signals,
             listener,
-            complaints,
+            failure_pipe,
             ranks,
             by_pid: HashMap::new(),
             records,
@@ -234,38 +237,38 @@ impl Daemon {
             visitor_count: 0,
             streams,
             interests: Interests {
-                edge_writes: false,
+                front_writes: false,
                 streams: true,
             },
-            input: Input::default(),
-            ending: Ending::new(),
+            input: RankInput::default(),
+            termination: Termination::new(),
             hold,
             tools: Vec::new(),
-            look: Look::default(),
+            wait_query: WaitQuery::default(),
             has_remarked: false,
             probes: Probes::new(),
             standstill: Standstill::new(),
-            tended_at: None,
+            affinity_checked_at: None,
             left,
             scratch: vec![0; SCRATCH_BYTES],
         }
     }
 
-    /// Says where it has found the programs, if it was the one to look.
-    fn tell_programs(&mut self) {
+    /// Reports where it has found the programs, if the front could not inspect this host.
+    fn report_programs(&mut self) {
         let programs = self.job.far.map_or(0, |_| self.job.programs.len());
         for (app, number) in (0..programs).zip(0..) {
             let its = self.job.ranks.iter().filter(|placed| placed.app == number);
             let ranks: Vec<u32> = its.map(|placed| placed.rank).collect();
             if !ranks.is_empty() {
                 let path = self.job.programs[app].path.clone();
-                self.tell(&Event::Program { path, ranks });
+                self.send_event(&NodeEvent::Program { path, ranks });
             }
         }
     }
 
     fn start_ranks(&mut self) {
-        self.tell_programs();
+        self.report_programs();
         let nothing = match File::open("/dev/null") {
             Ok(file) => OwnedFd::from(file),
             Err(error) => return self.broken(format!("cannot open /dev/null: {}", cause(&error))),
@@ -276,11 +279,11 @@ impl Daemon {
         let started = placed
             .zip(&self.ranks)
             .map(|(placed, rank)| (placed.rank, rank.pid));
-        let started = Event::Started(started.collect());
-        self.tell(&started);
+        let started = NodeEvent::Started(started.collect());
+        self.send_event(&started);
         match problem {
             Some((local, error)) => self.broken(self.too_few(local, error)),
-            None => self.reached(Phase::Started),
+            None => self.reached(NodePhase::Started),
         }
     }
 
@@ -295,22 +298,22 @@ impl Daemon {
         } else {
             None
         };
-        let ends = Ends {
+        let descriptors = RankDescriptors {
             input: input_end.as_ref().unwrap_or(nothing).as_fd(),
             output: output_end.as_fd(),
             error: error_end.as_fd(),
             control: control_end.as_fd(),
             pmi: pmi_end.as_fd(),
         };
-        let pid = birth::start(&self.job, &self.nest, local, &ends)?;
+        let pid = exec::start(&self.job, &self.spawn_context, local, &descriptors)?;
         // From here on the rank exists, so it is recorded whatever else fails.
         let listen = interest(EpollFlags::EPOLLIN, Token::Control(local));
         let listening = self.poller.add(&control, listen);
-        self.ranks.push(Rank::new(pid, control));
+        self.ranks.push(LocalRank::new(pid, control));
         self.by_pid.insert(pid, local);
-        self.begin_pmi(local, pmi)?;
-        self.streams.add(rank, Stream::Out, output)?;
-        self.streams.add(rank, Stream::Err, error)?;
+        self.open_pmi(local, pmi)?;
+        self.streams.add(rank, OutputStream::Out, output)?;
+        self.streams.add(rank, OutputStream::Err, error)?;
         listening
     }
 
@@ -339,7 +342,7 @@ impl Daemon {
     }
 }
 
-/// Out of the reach of the terminal, with a name of its own; orphans of the ranks come here.
+/// Leaves the terminal's session, adopts orphans of the ranks, and sets the process name.
 fn detach() -> Result<(), Errno> {
     nix::unistd::setsid()?;
     prctl::set_child_subreaper(true)?;
@@ -352,9 +355,9 @@ fn detach() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes room for the descriptors of all ranks; the limit as it was, for the ranks.
-fn enough_descriptors(ranks: u32, input: Reader) -> Result<(rlim_t, rlim_t), String> {
-    let each = DESCRIPTORS_PER_RANK + u64::from(input == Reader::All);
+/// Raises the limit of open files for the descriptors of all ranks; returns the previous limit, which ranks get.
+fn enough_descriptors(ranks: u32, input: StdinTarget) -> Result<(rlim_t, rlim_t), String> {
+    let each = DESCRIPTORS_PER_RANK + u64::from(input == StdinTarget::All);
     let needed = u64::from(ranks) * each + DESCRIPTORS_BESIDES;
     let limit = Resource::RLIMIT_NOFILE;
     let (soft, hard) = getrlimit(limit).map_err(|error| {
@@ -380,7 +383,7 @@ fn enough_descriptors(ranks: u32, input: Reader) -> Result<(rlim_t, rlim_t), Str
     Ok((soft, hard))
 }
 
-/// Answers the mask as it was.
+/// Blocks SIGCHLD, which is read from a signalfd; returns the previous mask.
 fn block_child_signal() -> Result<SigSet, Errno> {
     let mut child = SigSet::empty();
     child.add(Signal::SIGCHLD);

@@ -1,47 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Standard output and error of the ranks: read, kept to whole lines, passed on against the front's credit.
+//! Standard output and error of the ranks: read, split at line ends, and forwarded against the front's credit.
 
-use crate::lines::Lines;
-use crate::link::{Event, OUTPUT_WINDOW_BYTES, Stream};
+use crate::line_buffer::LineBuffer;
+use crate::link::{NodeEvent, OUTPUT_WINDOW_BYTES, OutputStream};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// An unfinished line of a rank that talks with the user goes out after this time.
+/// Time after which an unfinished line of an interactive rank is forwarded.
 const PROMPT_AFTER: Duration = Duration::from_millis(50);
 
 /// Which ranks may write unfinished lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prompts {
-    /// The only rank: there is nobody whose lines could be torn.
+    /// The only rank: its lines cannot mix with those of others.
     All,
-    /// Rank 0 after a moment, because a user sits at the terminal.
+    /// Rank 0 after a moment, because standard input is a terminal.
     RankZero,
     /// None.
     None,
 }
 
-struct Source {
+struct OutputPipe {
     rank: u32,
-    stream: Stream,
+    stream: OutputStream,
     pipe: OwnedFd,
-    lines: Lines,
+    lines: LineBuffer,
 }
 
-/// The streams of all ranks of a node.
-pub(crate) struct Streams {
+/// The output streams of all ranks of a node.
+pub(crate) struct OutputStreams {
     /// Readable when one of the streams is.
     pub(crate) poller: Epoll,
-    sources: Vec<Option<Source>>,
+    sources: Vec<Option<OutputPipe>>,
     open: usize,
     credit: i64,
     prompts: Prompts,
     prompt_at: Option<Instant>,
 }
 
-impl Streams {
+impl OutputStreams {
     pub(crate) fn new(prompts: Prompts) -> Result<Self, Errno> {
         Ok(Self {
             poller: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
@@ -53,16 +53,21 @@ impl Streams {
         })
     }
 
-    /// Adds a stream; the ends are read in the order of being added, two per rank.
-    pub(crate) fn add(&mut self, rank: u32, stream: Stream, pipe: OwnedFd) -> Result<(), Errno> {
+    /// Adds a stream; streams are added in the order of local ranks, two per rank.
+    pub(crate) fn add(
+        &mut self,
+        rank: u32,
+        stream: OutputStream,
+        pipe: OwnedFd,
+    ) -> Result<(), Errno> {
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let event = EpollEvent::new(EpollFlags::EPOLLIN, self.sources.len() as u64);
         self.poller.add(&pipe, event)?;
-        self.sources.push(Some(Source {
+        self.sources.push(Some(OutputPipe {
             rank,
             stream,
             pipe,
-            lines: Lines::default(),
+            lines: LineBuffer::default(),
         }));
         self.open += 1;
         Ok(())
@@ -73,7 +78,7 @@ impl Streams {
         self.credit > 0
     }
 
-    /// The front has written so much.
+    /// Returns credit: the front has written so many bytes.
     pub(crate) fn restore_credit(&mut self, bytes: u64) {
         self.credit = self.credit.saturating_add_unsigned(bytes);
     }
@@ -96,7 +101,7 @@ impl Streams {
         }
     }
 
-    /// Reads what the streams of local rank `local` hold at its end, so that its last words come before the news.
+    /// Reads the rest of local rank `local`'s streams, so that its output precedes the report of its exit.
     pub(crate) fn drain(&mut self, local: u32, scratch: &mut [u8], out: &mut Vec<u8>) {
         let first = local as usize * 2;
         for index in [first, first + 1] {
@@ -104,7 +109,7 @@ impl Streams {
         }
     }
 
-    /// Reads what is left when no process of the job is: nobody can write any more. False while credit is missing.
+    /// Reads the rest of all streams when no process of the job is left to write. False if credit runs out.
     pub(crate) fn finish(&mut self, scratch: &mut [u8], out: &mut Vec<u8>) -> bool {
         for index in 0..self.sources.len() {
             while self.has_credit() && self.read(index, scratch, out) {}
@@ -116,12 +121,12 @@ impl Streams {
         true
     }
 
-    /// When the next unfinished line is to go out.
+    /// When the next unfinished line is due.
     pub(crate) fn next_prompt(&self) -> Option<Instant> {
         self.prompt_at
     }
 
-    /// Sends the unfinished lines of rank 0 if their time has come.
+    /// Forwards the unfinished lines of rank 0 if they are due.
     pub(crate) fn send_prompts(&mut self, now: Instant, out: &mut Vec<u8>) {
         if self.prompt_at.is_none_or(|at| at > now) {
             return;
@@ -139,7 +144,7 @@ impl Streams {
         }
     }
 
-    /// One read; true if there may be more.
+    /// Reads once; true if there may be more.
     fn read(&mut self, index: usize, scratch: &mut [u8], out: &mut Vec<u8>) -> bool {
         let Some(source) = self.sources.get_mut(index).and_then(Option::as_mut) else {
             return false;
@@ -178,15 +183,15 @@ impl Streams {
             self.credit -= send(&source, bytes, out);
         }
         self.open -= 1;
-        // Closing takes it out of the poller too, but a descendant may hold a copy of the description.
+        // Closing removes it from epoll only with the last copy of the description, and a descendant may have one.
         let _ = self.poller.delete(&source.pipe);
     }
 }
 
-/// Puts bytes on their way; answers how many, as a debit.
-fn send(source: &Source, bytes: Vec<u8>, out: &mut Vec<u8>) -> i64 {
+/// Queues output; returns the credit that it costs.
+fn send(source: &OutputPipe, bytes: Vec<u8>, out: &mut Vec<u8>) -> i64 {
     let count = bytes.len() as u64;
-    Event::Output {
+    NodeEvent::Output {
         rank: source.rank,
         stream: source.stream,
         bytes,

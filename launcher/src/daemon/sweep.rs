@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Everything that descends from this process. Orphans come to a sub-reaper, so whatever a rank started, however
-//! detached, is found by walking down from here.
+//! Descendants of this process. Orphans are adopted by a sub-reaper, so every process that a rank started, however
+//! detached, is found by walking the process tree down from this one.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::{HashMap, HashSet};
 
-/// A process below this one.
+/// A descendant of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Descendant {
-    /// Its number.
+    /// Its pid.
     pub(crate) pid: u32,
-    /// Its first thread has ended; others of its threads may still run.
+    /// Its main thread has exited; other threads may still run.
     pub(crate) zombie: bool,
 }
 
-/// The processes that there were at one look, by their parents. Questions that belong together are asked of one: between two looks
-/// processes are made.
+/// Snapshot of all processes by parent. Queries that belong together use one snapshot, since processes may be created
+/// between two.
 #[derive(Debug, Default)]
-pub(crate) struct Tree(HashMap<u32, Vec<Descendant>>);
+pub(crate) struct ProcessSnapshot(HashMap<u32, Vec<Descendant>>);
 
-impl Tree {
-    /// Looks.
+impl ProcessSnapshot {
+    /// Takes a snapshot of `/proc`.
     pub(crate) fn now() -> Self {
         processes().collect()
     }
 
-    /// All descendants of these processes, themselves not included.
+    /// All descendants of `ancestors`, excluding these.
     pub(crate) fn below(&self, ancestors: &[u32]) -> Vec<Descendant> {
         let (mut found, mut next) = (Vec::new(), ancestors.to_vec());
-        // A number may have been given twice during the look: nobody is below himself.
+        // A pid may have been reused during the snapshot: avoids cycles.
         let mut seen: HashSet<u32> = ancestors.iter().copied().collect();
         while let Some(pid) = next.pop() {
             let children = self.0.get(&pid).into_iter().flatten();
@@ -42,7 +42,7 @@ impl Tree {
     }
 }
 
-impl FromIterator<(Descendant, u32)> for Tree {
+impl FromIterator<(Descendant, u32)> for ProcessSnapshot {
     fn from_iter<T: IntoIterator<Item = (Descendant, u32)>>(processes: T) -> Self {
         let mut tree = Self::default();
         for (process, parent) in processes {
@@ -52,16 +52,16 @@ impl FromIterator<(Descendant, u32)> for Tree {
     }
 }
 
-/// All descendants of these processes at this moment, themselves not included.
+/// All descendants of `ancestors` now, excluding these.
 pub(crate) fn descendants(ancestors: &[u32]) -> Vec<Descendant> {
-    Tree::now().below(ancestors)
+    ProcessSnapshot::now().below(ancestors)
 }
 
-/// Sends a signal to every descendant of this process; answers those that were alive.
+/// Sends a signal to every descendant of this process; returns those that were alive.
 pub(crate) fn signal_all(signal: Signal) -> Vec<u32> {
     let found = descendants(&[std::process::id()]);
     for process in &found {
-        // It may have ended meanwhile.
+        // It may have terminated meanwhile.
         let _ = kill(Pid::from_raw(process.pid.cast_signed()), signal);
     }
     found
@@ -71,20 +71,20 @@ pub(crate) fn signal_all(signal: Signal) -> Vec<u32> {
         .collect()
 }
 
-/// Whether a process is on its way out: its files may be closed already, and its parent does not know yet.
+/// Whether a process is exiting: its files may be closed already, and its parent cannot reap it yet.
 pub(crate) fn is_exiting(pid: u32) -> bool {
     let stat = std::fs::read(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| flags(&String::from_utf8_lossy(&stat)) & PF_EXITING != 0)
 }
 
-/// The flags of a process, from a line of `/proc/PID/stat`.
+/// The kernel flags of a process, from a line of `/proc/PID/stat`.
 fn flags(stat: &str) -> u32 {
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
     let word = behind.split_ascii_whitespace().nth(6);
     word.and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-/// Of the kernel's flags.
+/// Kernel flag of a process that is exiting (`include/linux/sched.h`).
 const PF_EXITING: u32 = 4;
 
 /// The threads of a process.
@@ -94,7 +94,7 @@ pub(crate) fn threads(pid: u32) -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Every process, with its parent.
+/// Every process, with the pid of its parent.
 fn processes() -> impl Iterator<Item = (Descendant, u32)> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| {
@@ -105,7 +105,7 @@ fn processes() -> impl Iterator<Item = (Descendant, u32)> {
     })
 }
 
-/// From a line of `/proc/PID/stat`, `pid (name) state parent ...`; the name may hold anything.
+/// Parses a line of `/proc/PID/stat`, `pid (name) state parent ...`; the name may contain anything.
 fn state_and_parent(stat: &str) -> Option<(bool, u32)> {
     let (_, behind) = stat.rsplit_once(')')?;
     let mut words = behind.split_ascii_whitespace();

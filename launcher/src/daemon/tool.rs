@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A debugger's own program on a host: what it needs to reach the ranks there.
+//! Starts a debugger's own program on a host, where it can attach to the ranks.
 
 use super::Daemon;
-use super::birth::Nest;
+use super::exec::SpawnContext;
 use crate::prepare::OWN_VARIABLES;
 use crate::program::cause;
-use crate::spawn::Tie;
+use crate::spawn::ChildSetup;
 use std::ffi::{CString, OsStr};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
 impl Daemon {
-    /// Starts what a debugger asked for: a program, and its arguments.
-    pub(super) fn start_tool(&mut self, words: &[CString]) {
-        let Some((program, arguments)) = words.split_first() else {
+    /// Starts the program that a debugger requested, with its arguments.
+    pub(super) fn start_tool(&mut self, command: &[CString]) {
+        let Some((program, arguments)) = command.split_first() else {
             return;
         };
-        match start(&self.nest, program, arguments) {
+        match start(&self.spawn_context, program, arguments) {
             Ok(pid) => self.tools.push(pid),
             Err(error) => self.notice(format!(
                 "cannot start {}, which the debugger wants on each host: {}; the job goes on without it",
@@ -28,20 +28,24 @@ impl Daemon {
     }
 }
 
-/// With the launcher's folder and environment. It writes where the launcher complains, and ends with the daemon.
-fn start(nest: &Nest, program: &CString, arguments: &[CString]) -> std::io::Result<u32> {
+/// With the launcher's folder and environment. Its output goes to standard error, and it ends with the daemon.
+fn start(
+    spawn_context: &SpawnContext,
+    program: &CString,
+    arguments: &[CString],
+) -> std::io::Result<u32> {
     let text = |word: &CString| OsStr::from_bytes(word.to_bytes()).to_owned();
-    let words = std::io::stderr().as_fd().try_clone_to_owned()?;
+    let output = std::io::stderr().as_fd().try_clone_to_owned()?;
     let mut command = Command::new(text(program));
-    command.args(arguments.iter().map(text)).stdout(words);
+    command.args(arguments.iter().map(text)).stdout(output);
     command.stdin(Stdio::null());
     for variable in OWN_VARIABLES {
         command.env_remove(variable);
     }
-    let tie = Tie {
-        files: Some(nest.files),
-        ..Tie::here(nest.signals)
+    let setup = ChildSetup {
+        files: Some(spawn_context.files),
+        ..ChildSetup::here(spawn_context.signals)
     };
-    tie.hold(&mut command);
+    setup.apply_to(&mut command);
     Ok(command.spawn()?.id())
 }

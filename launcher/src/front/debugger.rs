@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the front does for debuggers: it fills the process table, stops where a debugger waits for it, and hears when one
-//! wants a program of its own on each host.
+//! Support for debuggers: fills the MPIR process table, stops in the breakpoint, and starts a program on each host
+//! when a debugger requests that.
 //!
-//! The table is always filled, since a debugger may come to a job at any time. There is no file: what a debugger writes
-//! its byte to is a pipe, by its name below `/proc`.
+//! The table is always filled, since a debugger may attach at any time. There is no FIFO in the file system: a
+//! debugger writes to a pipe by its path below `/proc`.
 
 use super::Gdb;
-use crate::mpir::{self, Name, Starter, State, Table, ToolWords};
+use crate::mpir::{self, DebugState, Name, ProcessTable, Starter, ToolWords};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::unistd::{pipe2, read};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// The debugger's side of a front.
+/// The front's interface to a debugger.
 pub(crate) struct Debugger {
     starter: Starter,
     processes: Processes,
-    /// All ranks stand still until [`Debugger::meet`] is over.
+    /// All ranks are held until [`Debugger::stop_at_breakpoint`] returns.
     holding: bool,
     fifo: String,
     gdb: Option<Gdb>,
-    asks: OwnedFd,
-    /// Never written to: while it is open here, the other end does not tell that nobody writes.
+    fifo_fd: OwnedFd,
+    /// Never written to: as long as it is open here, the read end does not report end of file.
     _write_end: OwnedFd,
 }
 
 impl Debugger {
-    /// For a job of these programs, with so many ranks each, on these hosts.
+    /// For a job of these programs with their numbers of ranks, on these hosts.
     pub(crate) fn new(
         mut starter: Starter,
         (hosts, holding): (&[String], bool),
         programs: impl Iterator<Item = (CString, u32)>,
         gdb: Option<Gdb>,
     ) -> Result<Self, Errno> {
-        let (asks, write_end) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-        let fifo = format!("/proc/{}/fd/{}", std::process::id(), asks.as_raw_fd());
+        let (fifo_fd, write_end) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+        let fifo = format!("/proc/{}/fd/{}", std::process::id(), fifo_fd.as_raw_fd());
         starter.name_fifo(&fifo);
         Ok(Self {
             starter,
@@ -43,22 +43,22 @@ impl Debugger {
             holding,
             fifo,
             gdb,
-            asks,
+            fifo_fd,
             _write_end: write_end,
         })
     }
 
-    /// Whether the ranks stand still for a debugger.
+    /// Whether the ranks are held for a debugger.
     pub(crate) fn is_holding(&self) -> bool {
         self.holding
     }
 
-    /// Where the program of these ranks lies on their host.
+    /// Sets the path of these ranks' program on their host.
     pub(crate) fn found(&mut self, path: &CStr, ranks: &[u32]) {
         self.processes.found(path, ranks);
     }
 
-    /// These ranks are these processes of a node.
+    /// Sets the processes of these ranks of a node.
     pub(crate) fn started(&mut self, node: usize, started: &[(u32, u32)]) {
         if self.processes.started(node, started) {
             self.publish();
@@ -68,40 +68,41 @@ impl Debugger {
     fn publish(&mut self) {
         self.starter.publish(self.processes.table());
         if !self.holding {
-            // Who has a breakpoint there and did not say so at the start comes late, and is told all the same.
+            // A debugger that attached without holding the job gets its breakpoint now.
             self.spawned();
         }
     }
 
-    /// Stops in the debugger's breakpoint: all ranks are there.
+    /// Stops in the debugger's breakpoint: all ranks have a process.
     pub(crate) fn spawned(&mut self) {
-        self.starter.tell(State::Spawned);
+        self.starter.report(DebugState::Spawned);
     }
 
-    /// What the debugger wants to be started on each host, as far as it has said so.
+    /// The program that the debugger wants started on each host, if it has set one.
     pub(crate) fn tool(&self) -> Option<ToolWords> {
         self.starter.tool()
     }
 
-    /// All ranks stand still: the debugger has its turn. What it wants to be started before they go.
-    pub(crate) fn meet(&mut self) -> Option<ToolWords> {
+    /// All ranks are held: stops in the breakpoint. Returns the program to start before they are released.
+    pub(crate) fn stop_at_breakpoint(&mut self) -> Option<ToolWords> {
         self.spawned();
         self.holding = false;
         self.tool()
     }
 
-    /// The job is being ended, for this reason.
+    /// Reports to the debugger that the job is being ended, with the reason.
     pub(crate) fn aborting(&mut self, why: &str) {
         self.starter.name_cause(why);
-        self.starter.tell(State::Aborting);
+        self.starter.report(DebugState::Aborting);
     }
 
-    /// Readable when a debugger wants something to be started.
-    pub(crate) fn asks(&self) -> BorrowedFd<'_> {
-        self.asks.as_fd()
+    /// Readable when a debugger has written to the FIFO.
+    pub(crate) fn fifo_fd(&self) -> BorrowedFd<'_> {
+        self.fifo_fd.as_fd()
     }
 
-    /// Starts the gdb that the user wants, if any. It asks for the ranks to be let go when it has come to its own.
+    /// Starts the user's gdb, if there is one. It requests the release of the ranks through the FIFO once it has
+    /// attached.
     pub(crate) fn start_gdb(&mut self) -> Result<bool, String> {
         let Some(gdb) = &mut self.gdb else {
             return Ok(false);
@@ -110,58 +111,58 @@ impl Debugger {
             .map(|()| true)
     }
 
-    /// Readable when that gdb has ended.
+    /// Readable when that gdb has terminated.
     pub(crate) fn gdb_end(&self) -> Option<BorrowedFd<'_>> {
         self.gdb.as_ref().and_then(Gdb::end)
     }
 
-    /// That gdb has ended; whether it had come to its ranks.
+    /// Reaps that gdb; returns whether it had attached to its ranks.
     pub(crate) fn gdb_over(&mut self) -> bool {
         self.gdb.as_mut().is_none_or(Gdb::over)
     }
 
-    /// Somebody wants the job to end.
-    pub(crate) fn ask_gdb_to_end(&self) {
-        self.gdb.iter().for_each(Gdb::ask_to_end);
+    /// Sends SIGTERM to that gdb.
+    pub(crate) fn terminate_gdb(&self) {
+        self.gdb.iter().for_each(Gdb::terminate);
     }
 
-    /// What it wants.
-    pub(crate) fn asked(&mut self) -> Option<Wish> {
-        // As many bytes as came so far are one wish.
+    /// The pending request of the debugger.
+    pub(crate) fn take_request(&mut self) -> Option<DebuggerRequest> {
+        // All bytes written so far are one request.
         let mut bytes = [0; 64];
         let mut any = false;
-        while matches!(read(&self.asks, &mut bytes), Ok(1..)) {
+        while matches!(read(&self.fifo_fd, &mut bytes), Ok(1..)) {
             any = true;
         }
         if !any {
             return None;
         }
         if self.gdb.as_mut().is_some_and(Gdb::attaches) {
-            return Some(Wish::Release);
+            return Some(DebuggerRequest::Release);
         }
-        self.starter.tool().map(Wish::Tool)
+        self.starter.tool().map(DebuggerRequest::Tool)
     }
 }
 
-/// The processes of all ranks. There may be many: nothing is kept of them but their table, from the first on that is known.
+/// The processes of all ranks. There may be many: only the table is kept, from the first known process on.
 pub(crate) struct Processes {
-    /// The machines of the nodes, a name of its own for each.
+    /// The name of each node's machine, one allocation per node.
     hosts: Vec<Name>,
-    /// The files of programs, with so many ranks each.
+    /// Paths of the programs with their numbers of ranks.
     programs: Vec<(Name, u32)>,
-    /// The files of some ranks' programs that lie elsewhere on their hosts.
+    /// Paths of programs that differ on some hosts.
     elsewhere: Vec<Name>,
-    table: Option<Table>,
+    table: Option<ProcessTable>,
 }
 
 impl Processes {
-    /// Of programs with so many ranks each.
+    /// For these programs with their numbers of ranks.
     pub(crate) fn of<'a>(
         hosts: impl Iterator<Item = &'a String>,
         programs: impl Iterator<Item = (CString, u32)>,
     ) -> Self {
-        let host = |name: &String| mpir::keep(CString::new(name.as_str()).unwrap_or_default());
-        let programs = programs.map(|(path, ranks)| (mpir::keep(path), ranks));
+        let host = |name: &String| mpir::leak(CString::new(name.as_str()).unwrap_or_default());
+        let programs = programs.map(|(path, ranks)| (mpir::leak(path), ranks));
         Self {
             hosts: hosts.map(host).collect(),
             programs: programs.collect(),
@@ -175,7 +176,7 @@ impl Processes {
         let mut known = programs.chain(&self.elsewhere);
         let known = known.find(|known| **known == path).copied();
         let path = known.unwrap_or_else(|| {
-            let path = mpir::keep(path.to_owned());
+            let path = mpir::leak(path.to_owned());
             self.elsewhere.push(path);
             path
         });
@@ -184,12 +185,12 @@ impl Processes {
         }
     }
 
-    fn table(&mut self) -> &mut Table {
+    fn table(&mut self) -> &mut ProcessTable {
         let programs = &self.programs;
-        self.table.get_or_insert_with(|| Table::of(programs))
+        self.table.get_or_insert_with(|| ProcessTable::of(programs))
     }
 
-    /// These ranks are these processes of a node; whether all have theirs now.
+    /// Sets the processes of these ranks of a node; returns whether all ranks have one now.
     pub(crate) fn started(&mut self, node: usize, started: &[(u32, u32)]) -> bool {
         let host = self.hosts[node];
         let table = self.table();
@@ -199,7 +200,7 @@ impl Processes {
         table.is_complete()
     }
 
-    /// The process of a rank, and its node.
+    /// The node and pid of a rank.
     fn of_rank(&self, rank: u32) -> Option<(usize, u32)> {
         let table = self.table.as_ref()?;
         let mut hosts = self.hosts.iter().enumerate();
@@ -207,11 +208,11 @@ impl Processes {
     }
 }
 
-/// What a debugger may want of a running job.
+/// A debugger's request to a running job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wish {
-    /// That the ranks are let go.
+pub(crate) enum DebuggerRequest {
+    /// Release the ranks.
     Release,
-    /// That this is started on each host.
+    /// Start this program on each host.
     Tool(ToolWords),
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--output`: a file for each rank and stream.
+//! `--output`: one file per rank and stream.
 
-use crate::link::Stream;
+use crate::link::OutputStream;
 use crate::program::cause;
 use nix::errno::Errno;
 use std::collections::HashMap;
@@ -9,22 +9,22 @@ use std::fs::{File, OpenOptions};
 use std::io::{Error, Write};
 use std::path::{Path, PathBuf};
 
-/// Files that are kept open. Others are opened again, so that no limit of open files is met.
+/// Most open files. Others are closed and reopened, to stay below the limit of open files.
 const MOST_OPEN: usize = 128;
 
-/// The files of a job.
+/// The output files of a job.
 #[derive(Debug)]
 pub(crate) struct Files {
     folder: PathBuf,
     digits: usize,
-    open: HashMap<(u32, Stream), File>,
+    open: HashMap<(u32, OutputStream), File>,
 }
 
 impl Files {
-    /// Makes the folder and an empty file for each rank and stream, so that what cannot be written is known before
-    /// anything is started and nothing of an earlier job is left in them.
+    /// Creates the folder and an empty file for each rank and stream, so that errors are found before anything is
+    /// started and no output of an earlier job is left.
     pub(crate) fn create(folder: &Path, ranks: u32) -> Result<Self, String> {
-        let said = |path: &Path, error: &Error| {
+        let failed = |path: &Path, error: &Error| {
             format!(
                 "--output {}: cannot make {}: {}",
                 folder.display(),
@@ -32,35 +32,40 @@ impl Files {
                 cause(error)
             )
         };
-        std::fs::create_dir_all(folder).map_err(|error| said(folder, &error))?;
-        // The job may be started in one folder and end in another.
-        let folder = std::path::absolute(folder).map_err(|error| said(folder, &error))?;
+        std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+        // Absolute, since the current folder may change.
+        let folder = std::path::absolute(folder).map_err(|error| failed(folder, &error))?;
         let files = Self {
             folder,
             digits: ranks.saturating_sub(1).to_string().len(),
             open: HashMap::new(),
         };
         for rank in 0..ranks {
-            for stream in [Stream::Out, Stream::Err] {
+            for stream in [OutputStream::Out, OutputStream::Err] {
                 let path = files.path(rank, stream);
-                File::create(&path).map_err(|error| said(&path, &error))?;
+                File::create(&path).map_err(|error| failed(&path, &error))?;
             }
         }
         Ok(files)
     }
 
-    /// The file of a rank; numbers are of one length, so that names sort.
-    pub(crate) fn path(&self, rank: u32, stream: Stream) -> PathBuf {
+    /// The path of a rank's file; numbers have equal length, so that names sort.
+    pub(crate) fn path(&self, rank: u32, stream: OutputStream) -> PathBuf {
         let end = match stream {
-            Stream::Out => "out",
-            Stream::Err => "err",
+            OutputStream::Out => "out",
+            OutputStream::Err => "err",
         };
         let digits = self.digits;
         self.folder.join(format!("rank.{rank:0digits$}.{end}"))
     }
 
-    /// Writes at the end of a rank's file.
-    pub(crate) fn write(&mut self, rank: u32, stream: Stream, bytes: &[u8]) -> Result<(), Errno> {
+    /// Appends to a rank's file.
+    pub(crate) fn write(
+        &mut self,
+        rank: u32,
+        stream: OutputStream,
+        bytes: &[u8],
+    ) -> Result<(), Errno> {
         let known = (rank, stream);
         let result = match self.open.get_mut(&known) {
             Some(file) => file.write_all(bytes),
@@ -69,7 +74,7 @@ impl Files {
         result.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
     }
 
-    fn reopen(&mut self, (rank, stream): (u32, Stream)) -> Result<&mut File, Error> {
+    fn reopen(&mut self, (rank, stream): (u32, OutputStream)) -> Result<&mut File, Error> {
         let file = OpenOptions::new()
             .append(true)
             .open(self.path(rank, stream))?;
@@ -91,12 +96,14 @@ mod tests {
         let mut files = Files::create(&inner, 200).unwrap();
         for turn in ["one\n", "two\n"] {
             for rank in 0..200 {
-                files.write(rank, Stream::Out, turn.as_bytes()).unwrap();
+                files
+                    .write(rank, OutputStream::Out, turn.as_bytes())
+                    .unwrap();
             }
         }
         assert!(files.open.len() <= MOST_OPEN);
         for rank in 0..200 {
-            let text = std::fs::read_to_string(files.path(rank, Stream::Out)).unwrap();
+            let text = std::fs::read_to_string(files.path(rank, OutputStream::Out)).unwrap();
             assert_eq!(text, "one\ntwo\n");
         }
         assert!(inner.join("rank.007.err").exists());
@@ -107,14 +114,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("rank.0.out"), "old").unwrap();
         let files = Files::create(folder.path(), 1).unwrap();
-        assert_eq!(std::fs::read(files.path(0, Stream::Out)).unwrap(), b"");
+        assert_eq!(
+            std::fs::read(files.path(0, OutputStream::Out)).unwrap(),
+            b""
+        );
     }
 
     #[test]
     fn a_folder_that_cannot_be_made_is_said() {
-        let said = Files::create(Path::new("/dev/null/x"), 1).unwrap_err();
+        let error = Files::create(Path::new("/dev/null/x"), 1).unwrap_err();
         assert_eq!(
-            said,
+            error,
             "--output /dev/null/x: cannot make /dev/null/x: not a directory"
         );
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--gdb`: gdb at the user's terminal, with the ranks that the user picked. Those of other hosts it has through `gdbserver`, which is
-//! started there by the remote shell and speaks through its standard input and output.
+//! `--gdb`: runs gdb at the user's terminal, attached to the ranks that the user chose. Ranks of other hosts are
+//! attached through `gdbserver`, which is started there by the remote shell and communicates over its standard input
+//! and output.
 
 use super::Signals;
 use super::input::in_foreground;
 use crate::prepare;
 use crate::program::{self, cause};
-use crate::spawn::{self, Tie};
+use crate::spawn::{self, ChildSetup};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgrp, tcsetpgrp};
 use std::ffi::{OsStr, OsString};
@@ -15,69 +16,69 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-/// A gdb that was asked for.
+/// The gdb of `--gdb`.
 #[derive(Debug)]
 pub(crate) struct Gdb {
     program: PathBuf,
     ranks: Vec<u32>,
     signals: Signals,
-    /// Of each node that is no part of this machine: its host, and how `gdbserver` is started there.
-    ways: Vec<Option<Reach>>,
-    session: Option<Session>,
+    /// By node, unless it is on this machine: its host, and how `gdbserver` is started there.
+    targets: Vec<Option<RemoteTarget>>,
+    session: Option<GdbSession>,
 }
 
 /// How ranks of another host are reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Reach {
-    /// As the user knows it.
+pub(crate) struct RemoteTarget {
+    /// Name as the user typed it.
     pub(crate) host: String,
-    /// What calls the remote shell, as a line of shell that lacks its last word: what is to be done there.
+    /// Command line of the remote shell, for a shell, without the command to run there.
     pub(crate) line: String,
 }
 
-/// One that runs.
+/// A running gdb.
 #[derive(Debug)]
-struct Session {
+struct GdbSession {
     child: Child,
-    /// Readable when it has ended.
+    /// Pidfd of gdb.
     ended: OwnedFd,
-    /// The terminal is its own.
+    /// gdb is the terminal's foreground group.
     terminal: bool,
-    /// It has come to all its ranks, and said so.
+    /// It has attached to all its ranks and written to the FIFO.
     attached: bool,
 }
 
 impl Gdb {
-    /// The program.
+    /// Finds gdb.
     ///
     /// # Errors
-    /// With words for the user.
+    /// A message for the user.
     pub(crate) fn find() -> Result<PathBuf, String> {
         let search = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin"));
         let found = program::find(OsStr::new("gdb"), Path::new("/"), &search);
         found.map_err(|problem| {
-            let words = problem.words;
-            format!("--gdb: {words}; install gdb, or use another debugger")
+            let message = problem.message;
+            format!("--gdb: {message}; install gdb, or use another debugger")
         })
     }
 
-    /// This gdb, for these ranks; it gets the signals as they were.
+    /// For these ranks; gdb gets the signal mask from before `rmpiexec` started.
     pub(crate) fn new(program: PathBuf, ranks: &[u32], signals: Signals) -> Self {
         Self {
             program,
             ranks: ranks.to_owned(),
             signals,
-            ways: Vec::new(),
+            targets: Vec::new(),
             session: None,
         }
     }
 
-    /// Says how each node is reached; without it all are parts of this machine.
-    pub(crate) fn reaching(self, ways: Vec<Option<Reach>>) -> Self {
-        Self { ways, ..self }
+    /// Sets how each node is reached; by default all are on this machine.
+    pub(crate) fn reaching(self, targets: Vec<Option<RemoteTarget>>) -> Self {
+        Self { targets, ..self }
     }
 
-    /// Starts it, to attach to its ranks' processes, each of a node, and to write to `fifo` then.
+    /// Starts gdb; it attaches to its ranks, found by `process` as node and pid, and then writes to `fifo`.
     pub(super) fn start(
         &mut self,
         fifo: &str,
@@ -87,7 +88,7 @@ impl Gdb {
         let mut command = Command::new(&self.program);
         command.args(BEGIN);
         let commands = prepare::shared("rmpi/gdb/rmpi.py");
-        if commands.is_none() && self.ways.iter().any(Option::is_some) {
+        if commands.is_none() && self.targets.iter().any(Option::is_some) {
             return Err("--gdb: share/rmpi/gdb/rmpi.py of this installation is missing, by which gdb comes to ranks of \
                         other hosts; install rmpi again"
                 .to_owned());
@@ -100,11 +101,11 @@ impl Gdb {
         for line in self.lines(fifo, process) {
             command.args(["-ex", &line]);
         }
-        let tie = Tie {
+        let setup = ChildSetup {
             terminal,
-            ..Tie::here(self.signals.before())
+            ..ChildSetup::here(self.signals.before())
         };
-        tie.hold(&mut command);
+        setup.apply_to(&mut command);
         let started = command.spawn().and_then(|child| {
             let ended = spawn::watch(child.id())?;
             Ok((child, ended))
@@ -112,7 +113,7 @@ impl Gdb {
         let path = self.program.display();
         let (child, ended) =
             started.map_err(|error| format!("cannot start {path}: {}", cause(&error)))?;
-        self.session = Some(Session {
+        self.session = Some(GdbSession {
             child,
             ended,
             terminal,
@@ -121,64 +122,64 @@ impl Gdb {
         Ok(())
     }
 
-    /// What it is told.
+    /// The gdb commands.
     fn lines(&self, fifo: &str, process: impl Fn(u32) -> Option<(usize, u32)>) -> Vec<String> {
         let mut lines = vec!["set schedule-multiple on".to_owned()];
-        if self.ways.iter().any(Option::is_some) {
-            // Else it does not let ranks of several hosts go on at once.
+        if self.targets.iter().any(Option::is_some) {
+            // Without it, gdb continues the ranks of one host only.
             lines.push("maint set target-non-stop on".to_owned());
         }
-        let mut told = Vec::new();
+        let mut attached = Vec::new();
         for (number, rank) in (1..).zip(&self.ranks) {
             if number > 1 {
                 lines.push("add-inferior -no-connection".to_owned());
                 lines.push(format!("inferior {number}"));
             }
             let (node, pid) = process(*rank).unwrap_or_default();
-            lines.push(match self.ways.get(node) {
-                Some(Some(Reach { host, line })) => format!("mpi reach {host} {pid} {line}"),
+            lines.push(match self.targets.get(node) {
+                Some(Some(RemoteTarget { host, line })) => format!("mpi reach {host} {pid} {line}"),
                 _ => format!("attach {pid}"),
             });
-            told.push(format!("rank {rank} is inferior {number}"));
+            attached.push(format!("rank {rank} is inferior {number}"));
         }
-        if told.len() > 1 {
+        if attached.len() > 1 {
             lines.push("inferior 1".to_owned());
         }
         lines.push(format!("shell echo > {fifo}"));
-        let told = told.join(", ");
+        let attached = attached.join(", ");
         lines.push(format!(
-            "echo {told}: before the first instruction. Set breakpoints, then type: continue\\n"
+            "echo {attached}: before the first instruction. Set breakpoints, then type: continue\\n"
         ));
         lines.push(RESTORE_PAGES.to_owned());
         lines
     }
 
-    /// Readable when it has ended.
+    /// Readable when gdb has terminated.
     pub(super) fn end(&self) -> Option<BorrowedFd<'_>> {
         self.session.as_ref().map(|session| session.ended.as_fd())
     }
 
-    /// Something was written to the FIFO: whether that is how it tells that it has come to its ranks.
+    /// The FIFO was written to: returns whether that is gdb's report that it has attached.
     pub(super) fn attaches(&mut self) -> bool {
         let session = self.session.as_mut();
         session.is_some_and(|session| !std::mem::replace(&mut session.attached, true))
     }
 
-    /// It has ended; whether it had come to its ranks.
+    /// Reaps gdb; returns whether it had attached to its ranks.
     pub(super) fn over(&mut self) -> bool {
         let Some(mut session) = self.session.take() else {
             return true;
         };
         let _ = session.child.wait();
         if session.terminal {
-            // It may be gone.
+            // The terminal may be gone.
             let _ = tcsetpgrp(stdin(), getpgrp());
         }
         session.attached
     }
 
-    /// Somebody wants all this to end.
-    pub(super) fn ask_to_end(&self) {
+    /// Sends SIGTERM to gdb.
+    pub(super) fn terminate(&self) {
         if let Some(session) = &self.session {
             let pid = Pid::from_raw(session.child.id().cast_signed());
             let _ = kill(pid, Signal::SIGTERM);
@@ -186,12 +187,12 @@ impl Gdb {
     }
 }
 
-/// Page by page, or not, as the user has it from now on.
+/// Restores the user's setting of pagination.
 const RESTORE_PAGES: &str =
     "python gdb.execute('set pagination ' + ('on' if rmpi_paging else 'off'))";
 
-/// Signals that hold ranks and let them go are not the user's; and until gdb has come to its ranks it waits for no key, however
-/// small the terminal is: nobody could let the ranks go meanwhile.
+/// Passes the signals that hold and release ranks without a stop, and disables pagination until gdb has attached:
+/// while it waits for a key, the ranks cannot be released.
 const BEGIN: [&str; 9] = [
     "-q",
     "-iex",
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn ranks_of_another_host_are_reached_there() {
-        let reach = Reach {
+        let reach = RemoteTarget {
             host: "b".to_owned(),
             line: "ssh -x b".to_owned(),
         };

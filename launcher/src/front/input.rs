@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads standard input for the ranks that read it, as fast as it is taken.
+//! Reads standard input for the ranks, at the pace at which they consume it.
 
 use crate::link::{INPUT_WINDOW_BYTES, Order};
 use nix::errno::Errno;
@@ -7,20 +7,20 @@ use std::io::{IsTerminal, stdin};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How often to look whether the terminal has become ours.
+/// Interval between two checks whether this process is in the terminal's foreground.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// The state of it.
-pub(crate) struct Input {
+/// State of standard input.
+pub(crate) struct StdinReader {
     open: bool,
     credit: u64,
     terminal: bool,
     look_at: Option<Instant>,
-    /// Why it cannot be read, until that was told.
+    /// Why it cannot be read, until that was reported.
     error: Option<Errno>,
 }
 
-impl Input {
+impl StdinReader {
     pub(crate) fn new(open: bool) -> Self {
         Self {
             open,
@@ -31,7 +31,7 @@ impl Input {
         }
     }
 
-    /// Whether to wait for standard input now. In the background the terminal is not ours to read.
+    /// Whether to poll standard input now. A background process must not read from its terminal.
     pub(crate) fn is_wanted(&mut self, now: Instant) -> bool {
         if !self.open || self.credit == 0 {
             self.look_at = None;
@@ -42,22 +42,22 @@ impl Input {
         wanted
     }
 
-    /// When to look again.
+    /// When to check again.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         self.look_at
     }
 
-    /// The ranks have taken so much.
+    /// Returns credit: the ranks have consumed so many bytes.
     pub(crate) fn taken(&mut self, bytes: u64) {
         self.credit = self.credit.saturating_add(bytes).min(INPUT_WINDOW_BYTES);
     }
 
-    /// No rank reads.
+    /// No rank reads any more.
     pub(crate) fn close(&mut self) {
         self.open = false;
     }
 
-    /// Reads what is there, once.
+    /// Reads once.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Option<Order> {
         let most = scratch
             .len()
@@ -69,7 +69,7 @@ impl Input {
                 Some(Order::Input(scratch[..count].to_vec()))
             }
             Err(Errno::EAGAIN | Errno::EINTR) => None,
-            // The terminal went to another job just now.
+            // This process has just left the foreground.
             Err(Errno::EIO) if self.terminal && !in_foreground() => None,
             Err(error) => {
                 self.error = Some(error);
@@ -78,7 +78,7 @@ impl Input {
         }
     }
 
-    /// Why standard input cannot be read, once.
+    /// Takes the error of standard input, once.
     pub(crate) fn take_error(&mut self) -> Option<Errno> {
         self.error.take()
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the front does when it loses a host, a daemon or its shepherd: what that means for the job, and that nothing is left behind.
+//! Loss of a host, a daemon or the shepherd: the consequences for the job, and the clean-up of processes.
 
 use super::{Front, GIVE_UP_AFTER};
-use crate::failure::signal_words;
-use crate::ladder::Ladder;
-use crate::link::Event;
-use crate::shepherd::words::Loss;
+use crate::escalation::Escalation;
+use crate::failure::describe_signal;
+use crate::link::NodeEvent;
+use crate::shepherd::protocol::NodeLoss;
 use crate::spawn::{self, Reaped};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -13,63 +13,63 @@ use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
 impl Front {
-    /// A host cannot be reached any more, or has lost its daemon. Its ranks are counted as failed.
-    pub(super) fn host_is_lost(&mut self, node: usize, loss: &Loss) {
+    /// A host cannot be reached any more, or has lost its daemon. Its ranks count as failed.
+    pub(super) fn host_is_lost(&mut self, node: usize, loss: &NodeLoss) {
         if self.nodes.is_gone(node) {
             return;
         }
-        let words = format!("host {}: {}", self.nodes.host(node), loss.words);
-        if self.keep_going && self.ladder.is_none() {
+        let message = format!("host {}: {}", self.nodes.host(node), loss.message);
+        if self.keep_going && self.escalation.is_none() {
             self.code.get_or_insert(loss.code);
-            self.say(&format!("{words}; the others go on"));
-            let ranks = self.nodes.tell_lost(node, &words);
-            let (count, _) = self.failed.get_or_insert((0, words));
+            self.print(&format!("{message}; the others go on"));
+            let ranks = self.nodes.send_lost(node, &message);
+            let (count, _) = self.failed.get_or_insert((0, message));
             *count += ranks;
         } else {
-            let words = format!("{words}; the job is ended");
-            self.end(Ladder::failure, loss.code, &words);
+            let message = format!("{message}; the job is ended");
+            self.end(Escalation::failure, loss.code, &message);
         }
-        let news = self.nodes.lost_far(node);
-        news.into_iter().for_each(|event| self.hear(node, event));
+        let events = self.nodes.lost_remote(node);
+        events.into_iter().for_each(|event| self.hear(node, event));
     }
 
-    /// A daemon or the shepherd has ended without a word. The ranks of its nodes die with it, and what they left comes to this
-    /// process; those of other nodes are ended.
-    pub(super) fn way_is_gone(&mut self, way: usize) {
-        let lives = |front: &Self| !front.nodes.living_over(way).is_empty();
-        while self.nodes.fill(way, &mut self.scratch).is_ok() && lives(self) {
-            self.hear_events(way);
+    /// A daemon or the shepherd has ended unexpectedly. The ranks of its nodes are killed with it, and this process
+    /// adopts their leftovers; the ranks of other nodes are ended.
+    pub(super) fn link_is_gone(&mut self, link: usize) {
+        let lives = |front: &Self| !front.nodes.living_over(link).is_empty();
+        while self.nodes.fill(link, &mut self.scratch).is_ok() && lives(self) {
+            self.receive_events(link);
         }
-        let lost = self.nodes.living_over(way);
+        let lost = self.nodes.living_over(link);
         if lost.is_empty() {
             return;
         }
-        let (process, is_shepherd) = self.nodes.process_of(way);
+        let (process, is_shepherd) = self.nodes.process_of(link);
         let is_last = self.nodes.living().count() == lost.len();
         let ending = match is_last {
             true => clear_up(process),
             false => end_of(process),
         };
-        let (how, code) = words_of(ending);
+        let (how, code) = describe_exit(ending);
         let role = if is_shepherd {
             "shepherd"
         } else {
             "node daemon"
         };
-        let words = format!("the {role} (pid {process}) {how}");
+        let message = format!("the {role} (pid {process}) {how}");
         if !is_last {
-            let words = format!("{words}, the job is ended");
-            self.end(Ladder::kill, code, &words);
+            let message = format!("{message}, the job is ended");
+            self.end(Escalation::kill, code, &message);
         } else if self.code.is_none() {
-            let words = format!("{words}; all ranks were killed");
-            self.say(&words);
-            self.debugger.aborting(&words);
+            let message = format!("{message}; all ranks were killed");
+            self.print(&message);
+            self.debugger.aborting(&message);
         }
         self.code.get_or_insert(code);
         for node in lost {
             for event in self.nodes.lost(node) {
                 match event {
-                    Event::Gone(gone) if is_last => self.tell_end(&gone),
+                    NodeEvent::Ended(gone) if is_last => self.report_end(&gone),
                     _ if is_last => (),
                     event => self.hear(node, event),
                 }
@@ -78,26 +78,29 @@ impl Front {
     }
 }
 
-/// How a daemon has ended that should not have, in words, and the job's exit code.
-pub(crate) fn words_of(ending: Option<spawn::Ending>) -> (String, u8) {
+/// Describes the unexpected end of a daemon; returns text and exit code of the job.
+pub(crate) fn describe_exit(ending: Option<spawn::ChildExit>) -> (String, u8) {
     match ending {
-        Some(spawn::Ending::Signal { number, .. }) => (
-            format!("was killed by signal {number} ({})", signal_words(number).0),
+        Some(spawn::ChildExit::Signal { number, .. }) => (
+            format!(
+                "was killed by signal {number} ({})",
+                describe_signal(number).0
+            ),
             u8::try_from(128 + number).unwrap_or(1),
         ),
-        Some(spawn::Ending::Code(code)) => (format!("ended with code {code}"), 1),
+        Some(spawn::ChildExit::Code(code)) => (format!("ended with code {code}"), 1),
         None => ("is gone".to_owned(), 1),
     }
 }
 
-/// Ends a daemon that has nothing more to say; how it has ended.
-fn end_of(daemon: u32) -> Option<spawn::Ending> {
+/// Kills a daemon whose connection is closed, and reaps it.
+fn end_of(daemon: u32) -> Option<spawn::ChildExit> {
     let daemon = Pid::from_raw(daemon.cast_signed());
-    // Where it has ended already, that is not changed.
+    // No effect if it has terminated already.
     let _ = kill(daemon, Signal::SIGKILL);
     match waitpid(daemon, None) {
-        Ok(WaitStatus::Exited(_, code)) => Some(spawn::Ending::Code(code)),
-        Ok(WaitStatus::Signaled(_, signal, core)) => Some(spawn::Ending::Signal {
+        Ok(WaitStatus::Exited(_, code)) => Some(spawn::ChildExit::Code(code)),
+        Ok(WaitStatus::Signaled(_, signal, core)) => Some(spawn::ChildExit::Signal {
             number: signal as i32,
             core,
         }),
@@ -105,7 +108,8 @@ fn end_of(daemon: u32) -> Option<spawn::Ending> {
     }
 }
 
-/// Waits for the end of a daemon or shepherd that ends what it has started, and kills all that is left when that takes too long.
+/// Waits until a daemon or shepherd has ended its own children and terminated; after a timeout, kills all
+/// descendants.
 pub(crate) fn wait_or_clear_up(shepherd: u32) {
     let until = Instant::now() + GIVE_UP_AFTER;
     while Instant::now() < until {
@@ -119,8 +123,8 @@ pub(crate) fn wait_or_clear_up(shepherd: u32) {
     clear_up(shepherd);
 }
 
-/// Kills until no descendant is left; how `daemon` ended.
-pub(super) fn clear_up(daemon: u32) -> Option<spawn::Ending> {
+/// Kills all descendants; returns how `daemon` ended.
+pub(super) fn clear_up(daemon: u32) -> Option<spawn::ChildExit> {
     let until = Instant::now() + GIVE_UP_AFTER;
     let mut ended = None;
     while Instant::now() < until {

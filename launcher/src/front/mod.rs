@@ -1,153 +1,153 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The front: what the user sees of a job. It passes lines out and input in, decides what a failure or a signal means
-//! for the job, says so, and knows the exit code.
+//! The front: the job as the user sees it. It writes output, reads input, decides and reports the consequences of
+//! failures and signals, and determines the exit code.
 
-pub(crate) mod between;
 mod debugger;
 mod files;
-pub(crate) mod gather;
 mod gdb;
 mod input;
 mod loss;
+pub(crate) mod node_exchange;
 mod nodes;
 mod output;
 mod phases;
+mod query_server;
 mod signals;
-mod visits;
+pub(crate) mod startup;
 
 pub(crate) use debugger::Debugger;
 #[cfg(test)]
 pub(crate) use debugger::Processes;
 pub(crate) use files::Files;
-pub(crate) use gdb::{Gdb, Reach};
+pub(crate) use gdb::{Gdb, RemoteTarget};
 use loss::clear_up;
-pub(crate) use loss::{wait_or_clear_up, words_of};
-pub(crate) use nodes::{Heard, Node, Nodes};
-pub(crate) use phases::{Phases, now};
+pub(crate) use loss::{describe_exit, wait_or_clear_up};
+pub(crate) use nodes::{JobNode, NodeMessage, Nodes};
+pub(crate) use phases::{PhaseTimes, now};
+pub(crate) use query_server::QueryServer;
 pub(crate) use signals::Signals;
-pub(crate) use visits::Visits;
 
-use crate::cli::{Reader, Request};
-use crate::edge::Closed;
-use crate::failure::{Failure, How, counted};
-use crate::ladder::{Ladder, Step};
-use crate::link::{Event, Gone, Order};
+use crate::cli::{JobRequest, StdinTarget};
+use crate::connection::Disconnected;
+use crate::escalation::{Escalation, EscalationStep};
+use crate::failure::{FailureCause, RankFailure, counted};
+use crate::link::{NodeEvent, NodeSummary, Order};
 use crate::prepare;
 use crate::program::cause;
-use crate::series::Series;
 use crate::spawn;
 use crate::stats::{self, Stats};
-use debugger::Wish;
-use input::Input;
+use crate::strided_ranks::StridedRanks;
+use debugger::DebuggerRequest;
+use input::StdinReader;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::signalfd::SignalFd;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
-use output::{Broken, Output};
+use output::{BrokenOutput, OutputWriter};
 use signals::ENDING;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// What is said of a descriptor that was closed from the start.
+/// Error for a standard descriptor that was closed from the start.
 pub(crate) const CLOSED: &str = "it is closed (name /dev/null if nobody wants it)";
 
-/// Exit code after `--timeout`, as that of the command `timeout`.
+/// Exit code after `--timeout`, the same as of the `timeout` command.
 const TIMEOUT_CODE: u8 = 124;
-/// Killing what a dead daemon left is given up after this time.
+/// Time after which killing the leftovers of a dead daemon is given up.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
-/// The same signal again within this time is the same wish: `timeout` sends one to the process and to its group.
-const SAME_WISH: Duration = Duration::from_millis(200);
+/// The same signal within this time counts once: `timeout` sends it to the process and to its group.
+const SAME_REQUEST: Duration = Duration::from_millis(200);
 
-/// How long output may take after a second signal, once all ranks are gone.
+/// Time for pending output after a second signal, once all ranks are gone.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What a job may have besides.
-pub(crate) struct Extras {
-    /// Of `--output`.
+/// Optional features of a job.
+pub(crate) struct JobFeatures {
+    /// `--output`.
     pub(crate) files: Option<Files>,
-    /// Of `--report`.
-    pub(crate) phases: Option<Phases>,
-    /// Of `--stats`.
+    /// `--report`.
+    pub(crate) phases: Option<PhaseTimes>,
+    /// `--stats`.
     pub(crate) stats: Option<Stats>,
-    /// Who asks what the ranks of other hosts wait for.
-    pub(crate) visits: Option<Visits>,
+    /// Server for queries about what the ranks of all hosts wait for.
+    pub(crate) query_server: Option<QueryServer>,
 }
 
 pub(crate) struct Front {
     nodes: Nodes,
     signals: SignalFd,
-    output: Output,
-    input: Input,
-    /// Of `--timeout`, and when it is over: not as long as the ranks are held.
+    output: OutputWriter,
+    input: StdinReader,
+    /// Length of `--timeout`, and its end. It does not run while ranks are held.
     limit: Option<Duration>,
     timeout: Option<Instant>,
     debugger: Debugger,
-    ladder: Option<Ladder>,
+    escalation: Option<Escalation>,
     code: Option<u8>,
-    /// Nothing of the job is left.
+    /// No process of the job is left.
     is_over: bool,
-    /// Failures after `MPI_Finalize` are not told.
+    /// Failures after `MPI_Finalize` are not reported.
     quiet: bool,
-    /// The ranks' processes are told.
+    /// The pids of the ranks are printed.
     verbose: bool,
-    stdin: Reader,
-    /// The others go on when a rank fails.
+    stdin: StdinTarget,
+    /// The job continues when a rank fails.
     keep_going: bool,
-    /// Where they do: how many have failed, and what was said of the first.
+    /// In that case: the number of failed ranks, and the message of the first.
     failed: Option<(u32, String)>,
-    /// When the job came to what, if somebody wants to know.
-    phases: Option<Phases>,
-    /// What the ranks did, if somebody wants to know.
+    /// Times of the job's phases, if the user wants a report.
+    phases: Option<PhaseTimes>,
+    /// Records of the ranks, if the user wants statistics.
     stats: Option<Stats>,
-    /// Who asks what the ranks of other hosts wait for.
-    visits: Option<Visits>,
-    /// The user has been told what ranks find of their network.
+    /// Server for queries about what the ranks of all hosts wait for.
+    query_server: Option<QueryServer>,
+    /// A remark of a rank about its network was printed.
     has_remarked: bool,
-    /// The user is impatient: once all ranks are gone, output is waited for until this time only.
+    /// After a second signal: time limit for pending output, once all ranks are gone.
     output_until: Option<Instant>,
     /// The last signal that asked to end, and when it came.
-    asked: Option<(Signal, Instant)>,
+    last_signal: Option<(Signal, Instant)>,
     scratch: Vec<u8>,
 }
 
 impl Front {
-    /// The front of a job whose daemons have just been made.
+    /// The front of a job whose daemons have just been forked.
     pub(crate) fn new(
-        request: &Request,
+        request: &JobRequest,
         signals: Signals,
         nodes: Nodes,
-        extras: Extras,
+        features: JobFeatures,
         debugger: Debugger,
     ) -> Result<Self, Errno> {
         let mut front = Self {
-            input: Input::new(nodes.has_readers()),
+            input: StdinReader::new(nodes.has_readers()),
             nodes,
             signals: signals.descriptor()?,
-            output: Output::new(request.tag_output, extras.files)?,
+            output: OutputWriter::new(request.tag_output, features.files)?,
             limit: request.timeout,
             timeout: None,
             debugger,
-            ladder: None,
+            escalation: None,
             code: None,
             is_over: false,
             output_until: None,
-            asked: None,
+            last_signal: None,
             quiet: request.quiet,
             verbose: request.verbose,
             stdin: request.stdin,
             keep_going: request.keep_going,
             failed: None,
-            phases: extras.phases,
-            stats: extras.stats,
-            visits: extras.visits,
+            phases: features.phases,
+            stats: features.stats,
+            query_server: features.query_server,
             has_remarked: false,
             scratch: vec![0; 64 << 10],
         };
         if let Some(stats) = &mut front.stats {
-            stats.set_hosts(stats::Hosts::of(front.nodes.hosts()));
+            stats.set_hosts(stats::RankHosts::of(front.nodes.hosts()));
         }
         if front.debugger.is_holding() {
             front.output.begin();
@@ -161,30 +161,30 @@ impl Front {
         self.timeout = self.limit.map(|limit| Instant::now() + limit);
     }
 
-    /// Says something on standard error.
-    pub(crate) fn say(&mut self, words: &str) {
-        self.output.say(words);
+    /// Prints a message on standard error.
+    pub(crate) fn print(&mut self, message: &str) {
+        self.output.print(message);
     }
 
-    /// Attends to the job until it is over and everything is written, or cannot be.
+    /// Runs turns until the job is over and all output is written or given up.
     fn attend(&mut self) {
         let lasts = |front: &Self| !front.is_over || front.debugger.gdb_end().is_some();
         while lasts(self) || !(self.output.is_idle() || self.is_late()) {
-            if let Err(way) = self.turn() {
-                self.way_is_gone(way);
+            if let Err(link) = self.turn() {
+                self.link_is_gone(link);
             }
         }
     }
 
-    /// Attends to the job until it is over; its exit code.
+    /// Runs the job to its end; returns its exit code.
     pub(crate) fn run(mut self) -> u8 {
         self.attend();
         self.look_at_output();
-        // What was said of the last output is to be written, too.
+        // Messages about the last output must be written, too.
         self.attend();
-        for way in 0..self.nodes.ways() {
-            match self.nodes.process_of(way) {
-                // It may have to wait for hosts; it is given a time for that once nobody hears it.
+        for link in 0..self.nodes.links() {
+            match self.nodes.process_of(link) {
+                // It may wait for hosts, but not for long once this connection is closed.
                 (shepherd, true) => {
                     self.nodes.hang_up();
                     wait_or_clear_up(shepherd);
@@ -200,39 +200,39 @@ impl Front {
             .is_some_and(|until| until <= Instant::now())
     }
 
-    /// One bounded turn.
+    /// Makes one bounded turn.
     ///
     /// # Errors
-    /// A way at whose end nobody is any more.
+    /// A connection that the other side has closed.
     fn turn(&mut self) -> Result<(), usize> {
         let now = Instant::now();
         self.on_time(now);
-        self.look_after_visitor(now);
+        self.check_query_server(now);
         self.nodes.flush()?;
         for source in self.wait(now) {
             match source {
-                Source::Signals => self.hear_signals(),
-                Source::Output => self.look_at_output(),
-                Source::Input => self.read_input(),
-                Source::Edge(way) => {
-                    let read = self.nodes.fill(way, &mut self.scratch);
-                    read.map_err(|Closed| way)?;
-                    self.hear_events(way);
+                FrontReadiness::Signals => self.handle_signals(),
+                FrontReadiness::Output => self.look_at_output(),
+                FrontReadiness::Input => self.read_input(),
+                FrontReadiness::Connection(link) => {
+                    let read = self.nodes.fill(link, &mut self.scratch);
+                    read.map_err(|Disconnected| link)?;
+                    self.receive_events(link);
                 }
-                Source::Debugger => match self.debugger.asked() {
-                    Some(Wish::Release) => self.release(),
-                    Some(Wish::Tool(words)) => {
-                        self.order(&Order::Tool(words));
+                FrontReadiness::Debugger => match self.debugger.take_request() {
+                    Some(DebuggerRequest::Release) => self.release(),
+                    Some(DebuggerRequest::Tool(message)) => {
+                        self.order(&Order::Tool(message));
                         self.nodes.flush()?;
-                        // Who came late has its breakpoint now, and reads the table there.
+                        // The debugger sets its breakpoint late, and reads the table there.
                         self.debugger.spawned();
                     }
                     None => (),
                 },
-                Source::Visit(ask) => self.attend_visitor(ask),
-                Source::Gdb => {
+                FrontReadiness::Query(event) => self.serve_query(event),
+                FrontReadiness::Gdb => {
                     if !self.debugger.gdb_over() {
-                        self.say("gdb has ended before it came to its ranks; all ranks go on");
+                        self.print("gdb has ended before it came to its ranks; all ranks go on");
                         self.release();
                     }
                 }
@@ -251,71 +251,89 @@ impl Front {
             Errno::EBADF => "it is not open for reading".to_owned(),
             error => cause(&error.into()),
         };
-        let who = match self.stdin {
-            Reader::Rank(rank) => format!("rank {rank} sees"),
+        let readers = match self.stdin {
+            StdinTarget::Rank(rank) => format!("rank {rank} sees"),
             _ => "the ranks see".to_owned(),
         };
-        self.say(&format!(
-            "cannot read standard input: {reason}; {who} its end"
+        self.print(&format!(
+            "cannot read standard input: {reason}; {readers} its end"
         ));
     }
 
-    /// Waits for something to happen; where it did. Who is not asked does not tell that its other end is closed, which it
-    /// would do again and again.
-    fn wait(&mut self, now: Instant) -> Vec<Source> {
+    /// Waits for events. Descriptors that are not of interest now are left out, since poll would report their closed
+    /// ends again and again.
+    fn wait(&mut self, now: Instant) -> Vec<FrontReadiness> {
         let wants_input = !self.is_over && self.input.is_wanted(now);
         let timeout = self.next_time().map_or(PollTimeout::NONE, |at| {
             let left = at.saturating_duration_since(now);
             PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX)
         });
         let stdin = std::io::stdin();
-        let asks = |source, descriptor| (source, PollFd::new(descriptor, PollFlags::POLLIN));
+        let fifo_fd = |source, descriptor| (source, PollFd::new(descriptor, PollFlags::POLLIN));
         let mut all = vec![
-            asks(Source::Signals, self.signals.as_fd()),
-            asks(Source::Output, self.output.wake()),
+            fifo_fd(FrontReadiness::Signals, self.signals.as_fd()),
+            fifo_fd(FrontReadiness::Output, self.output.wake()),
         ];
         if wants_input {
-            all.push(asks(Source::Input, stdin.as_fd()));
+            all.push(fifo_fd(FrontReadiness::Input, stdin.as_fd()));
         }
-        let edges = self.nodes.edges();
-        all.extend(edges.map(|(way, asked)| (Source::Edge(way), asked)));
+        let connections = self.nodes.connections();
+        all.extend(
+            connections.map(|(link, last_signal)| (FrontReadiness::Connection(link), last_signal)),
+        );
         if !self.is_over {
-            all.push(asks(Source::Debugger, self.debugger.asks()));
+            all.push(fifo_fd(FrontReadiness::Debugger, self.debugger.fifo_fd()));
         }
-        all.extend(self.debugger.gdb_end().map(|end| asks(Source::Gdb, end)));
-        let visits = self.visits.iter().flat_map(Visits::asks);
-        all.extend(visits.map(|(ask, asked)| (Source::Visit(ask), asked)));
-        let (sources, mut polled): (Vec<Source>, Vec<PollFd<'_>>) = all.into_iter().unzip();
+        all.extend(
+            self.debugger
+                .gdb_end()
+                .map(|end| fifo_fd(FrontReadiness::Gdb, end)),
+        );
+        let query_server = self.query_server.iter().flat_map(QueryServer::poll_fds);
+        all.extend(
+            query_server.map(|(event, last_signal)| (FrontReadiness::Query(event), last_signal)),
+        );
+        let (sources, mut polled): (Vec<FrontReadiness>, Vec<PollFd<'_>>) = all.into_iter().unzip();
         let _ = poll(&mut polled, timeout);
-        let told = |fd: &PollFd<'_>| fd.revents().is_some_and(|flags| !flags.is_empty());
+        let is_ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|flags| !flags.is_empty());
         let both = sources.into_iter().zip(&polled);
-        both.filter_map(|(source, fd)| told(fd).then_some(source))
+        both.filter_map(|(source, fd)| is_ready(fd).then_some(source))
             .collect()
     }
 
     fn next_time(&self) -> Option<Instant> {
-        let ladder = self.ladder.as_ref().and_then(Ladder::next);
+        let escalation = self.escalation.as_ref().and_then(Escalation::next);
         let output = self.output_until.filter(|_| self.is_over);
-        let visit = self.visits.as_ref().and_then(Visits::next_time);
-        [self.timeout, ladder, output, self.input.next_look(), visit]
-            .into_iter()
-            .flatten()
-            .min()
+        let visit = self.query_server.as_ref().and_then(QueryServer::next_time);
+        [
+            self.timeout,
+            escalation,
+            output,
+            self.input.next_look(),
+            visit,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     fn on_time(&mut self, now: Instant) {
         if self.timeout.take_if(|at| *at <= now).is_some() {
             let seconds = self.limit.unwrap_or_default().as_secs_f64();
             self.end(
-                Ladder::failure,
+                Escalation::failure,
                 TIMEOUT_CODE,
                 &format!("the time of {seconds} s is over, the job is ended"),
             );
         }
-        while let Some(step) = self.ladder.as_mut().and_then(|ladder| ladder.due(now)) {
+        while let Some(step) = self
+            .escalation
+            .as_mut()
+            .and_then(|escalation| escalation.due(now))
+        {
             self.order(&match step {
-                Step::Signal(signal) => Order::Signal(signal as i32),
-                Step::Kill => Order::Kill,
+                EscalationStep::Signal(signal) => Order::Signal(signal as i32),
+                EscalationStep::Kill => Order::Kill,
             });
         }
     }
@@ -324,26 +342,26 @@ impl Front {
         self.nodes.order(order);
     }
 
-    /// Begins to end the job, unless that has begun or is no longer needed; the first reason is the one that counts.
-    fn end(&mut self, ladder: impl FnOnce(Instant) -> Ladder, code: u8, words: &str) {
-        if self.ladder.is_some() || self.is_over {
+    /// Starts the escalation, unless it has started or the job is over; the first reason counts.
+    fn end(&mut self, escalation: impl FnOnce(Instant) -> Escalation, code: u8, message: &str) {
+        if self.escalation.is_some() || self.is_over {
             return;
         }
-        self.say(words);
+        self.print(message);
         self.code.get_or_insert(code);
-        self.debugger.aborting(words);
-        // Only now: a debugger may have looked at the job for long.
-        self.ladder = Some(ladder(Instant::now()));
+        self.debugger.aborting(message);
+        // Only now: a debugger may have stopped this process for long.
+        self.escalation = Some(escalation(Instant::now()));
     }
 
-    fn hear_signals(&mut self) {
-        while let Ok(Some(told)) = self.signals.read_signal() {
-            let number = i32::try_from(told.ssi_signo).unwrap_or(0);
+    fn handle_signals(&mut self) {
+        while let Ok(Some(is_ready)) = self.signals.read_signal() {
+            let number = i32::try_from(is_ready.ssi_signo).unwrap_or(0);
             let Ok(signal) = Signal::try_from(number) else {
                 continue;
             };
             if ENDING.contains(&signal) {
-                // A debugger stops for it, as at any program (Ctrl-C), and may keep it.
+                // A debugger stops for the signal, as with any program (Ctrl-C), and may discard it.
                 if !spawn::is_traced() || spawn::show_to_tracer(signal) {
                     self.asked_to_end(signal);
                 }
@@ -352,7 +370,7 @@ impl Front {
             self.order(&Order::Signal(number));
             if signal == Signal::SIGTSTP {
                 let _ = self.nodes.flush();
-                // The terminal's shell takes over; SIGCONT comes the same way as this signal.
+                // SIGSTOP takes effect here; SIGCONT is handled like this signal.
                 let _ = kill(Pid::this(), Signal::SIGSTOP);
             }
         }
@@ -360,41 +378,41 @@ impl Front {
 
     fn asked_to_end(&mut self, signal: Signal) {
         let now = Instant::now();
-        let again = |(last, at): (Signal, Instant)| last == signal && now - at < SAME_WISH;
-        if self.asked.is_some_and(again) {
+        let again = |(last, at): (Signal, Instant)| last == signal && now - at < SAME_REQUEST;
+        if self.last_signal.is_some_and(again) {
             return;
         }
-        self.asked = Some((signal, now));
-        self.debugger.ask_gdb_to_end();
+        self.last_signal = Some((signal, now));
+        self.debugger.terminate_gdb();
         let code = 128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0));
         if self.is_over {
-            // Only output is left, and nobody takes it.
+            // Only output is left, and its reader is stuck.
             self.code.get_or_insert(code);
             self.output_until = Some(now);
         } else if self.output_until.is_some() {
-            // Not even the daemons answer.
-            for way in self.nodes.living_ways() {
-                let (process, _) = self.nodes.process_of(way);
+            // Not even the daemons respond.
+            for link in self.nodes.living_links() {
+                let (process, _) = self.nodes.process_of(link);
                 let _ = kill(Pid::from_raw(process.cast_signed()), Signal::SIGKILL);
             }
-        } else if self.ladder.is_some() {
-            self.say("killing all ranks");
-            self.ladder = Some(Ladder::kill(now));
+        } else if self.escalation.is_some() {
+            self.print("killing all ranks");
+            self.escalation = Some(Escalation::kill(now));
             self.output_until = Some(now);
         } else {
-            let words = format!(
+            let message = format!(
                 "{signal} received, the ranks are asked to end; a second signal kills them"
             );
-            self.end(|now| Ladder::signal(signal, now), code, &words);
+            self.end(|now| Escalation::signal(signal, now), code, &message);
         }
     }
 
     fn look_at_output(&mut self) {
-        let news = self.output.news();
-        for (node, written) in news.written {
+        let events = self.output.progress();
+        for (node, written) in events.written {
             self.nodes.order_one(node, &Order::OutputTaken(written));
         }
-        let Some(Broken { place: name, error }) = news.broken else {
+        let Some(BrokenOutput { place: name, error }) = events.broken else {
             return;
         };
         let reason = match error {
@@ -403,124 +421,124 @@ impl Front {
         };
         let code = if error == Errno::EPIPE { 128 + 13 } else { 1 };
         if self.is_over {
-            self.say(&format!("cannot write {name}: {reason}"));
+            self.print(&format!("cannot write {name}: {reason}"));
             self.code.get_or_insert(code);
             return;
         }
-        let words = format!("cannot write {name}: {reason}; the job is ended");
-        self.end(Ladder::failure, code, &words);
+        let message = format!("cannot write {name}: {reason}; the job is ended");
+        self.end(Escalation::failure, code, &message);
     }
 
-    fn hear_events(&mut self, way: usize) {
+    fn receive_events(&mut self, link: usize) {
         loop {
-            match self.nodes.take(way) {
-                Ok(Some((node, Heard::Event(event)))) => {
-                    let news = self.nodes.put_together(node, event);
-                    news.into_iter().for_each(|event| self.hear(node, event));
+            match self.nodes.take(link) {
+                Ok(Some((node, NodeMessage::Event(event)))) => {
+                    let events = self.nodes.combine(node, event);
+                    events.into_iter().for_each(|event| self.hear(node, event));
                 }
-                Ok(Some((node, Heard::Lost(loss)))) => self.host_is_lost(node, &loss),
+                Ok(Some((node, NodeMessage::Lost(loss)))) => self.host_is_lost(node, &loss),
                 Ok(None) => return,
                 Err(_) => {
                     return self
-                        .say("the node daemon speaks another language: installations are mixed");
+                        .print("the node daemon speaks another language: installations are mixed");
                 }
             }
         }
     }
 
-    /// Something has happened in the job, of which this node was the last to tell.
-    fn hear(&mut self, node: usize, event: Event) {
+    /// Handles an event of the job; `node` sent it, or was the last of all nodes to do so.
+    fn hear(&mut self, node: usize, event: NodeEvent) {
         match event {
-            Event::Output {
+            NodeEvent::Output {
                 rank,
                 stream,
                 bytes,
             } => self.output.write(node, rank, stream, bytes),
-            Event::Failed(failure) => self.failed(node, &failure),
-            Event::InputTaken(bytes) => self.input.taken(bytes),
-            Event::InputClosed => self.input.close(),
-            Event::Notice(words) => {
-                let words = self.of_host(node, words);
-                self.say(&words);
+            NodeEvent::Failed(failure) => self.failed(node, &failure),
+            NodeEvent::InputTaken(bytes) => self.input.taken(bytes),
+            NodeEvent::InputClosed => self.input.close(),
+            NodeEvent::Notice(message) => {
+                let message = self.of_host(node, message);
+                self.print(&message);
             }
-            Event::Remark(words) => {
+            NodeEvent::Remark(message) => {
                 if !std::mem::replace(&mut self.has_remarked, true) {
-                    self.say(&format!("{words} (said once of a job)"));
+                    self.print(&format!("{message} (said once of a job)"));
                 }
             }
-            Event::Program { path, ranks } => self.debugger.found(&path, &ranks),
-            Event::Started(started) => self.started(node, &started),
-            Event::Held => self.held(),
-            Event::Standstill(seconds) => self.stands_still(seconds),
-            Event::Reached { phase, at } => {
+            NodeEvent::Program { path, ranks } => self.debugger.found(&path, &ranks),
+            NodeEvent::Started(started) => self.started(node, &started),
+            NodeEvent::Held => self.held(),
+            NodeEvent::Standstill(seconds) => self.stands_still(seconds),
+            NodeEvent::Reached { phase, at } => {
                 if let Some(phases) = &mut self.phases {
-                    phases.hear(phase, Duration::from_nanos(at));
+                    phases.record(phase, Duration::from_nanos(at));
                 }
             }
-            Event::Broken { words, code } => {
-                let words = self.of_host(node, words);
-                self.end(Ladder::kill, code, &words);
+            NodeEvent::Broken { message, code } => {
+                let message = self.of_host(node, message);
+                self.end(Escalation::kill, code, &message);
             }
-            Event::Stats(bytes) => {
+            NodeEvent::Stats(bytes) => {
                 let added = self.stats.as_mut().map(|stats| stats.add(&bytes));
-                if let Some(Err(words)) = added {
-                    self.say(&words);
+                if let Some(Err(message)) = added {
+                    self.print(&message);
                 }
             }
-            Event::Seen(seen) => {
-                if let Some(visits) = &mut self.visits {
-                    visits.seen(node, seen);
+            NodeEvent::Waits(seen) => {
+                if let Some(query_server) = &mut self.query_server {
+                    query_server.seen(node, seen);
                 }
             }
-            Event::Gone(gone) => self.all_gone(&gone),
-            // Those are between nodes, and were passed on; and that was waited for before.
-            Event::Watch(_)
-            | Event::Whereabouts(_)
-            | Event::Quiet(_)
-            | Event::Fence(_)
-            | Event::NoFence
-            | Event::Ready => (),
+            NodeEvent::Ended(gone) => self.all_gone(&gone),
+            // These were forwarded between nodes, or waited for before.
+            NodeEvent::Watch(_)
+            | NodeEvent::Location(_)
+            | NodeEvent::Quiet(_)
+            | NodeEvent::Fence(_)
+            | NodeEvent::NoFence
+            | NodeEvent::Ready => (),
         }
     }
 
     fn started(&mut self, node: usize, started: &[(u32, u32)]) {
         if self.verbose {
             for (rank, pid) in started {
-                let words = format!("rank {rank} is process {pid}");
-                let words = self.of_host(node, words);
-                self.say(&words);
+                let message = format!("rank {rank} is process {pid}");
+                let message = self.of_host(node, message);
+                self.print(&message);
             }
         }
         self.debugger.started(node, started);
     }
 
-    /// All ranks stand still for a debugger.
+    /// All ranks are held for a debugger.
     fn held(&mut self) {
-        if self.ladder.is_some() {
+        if self.escalation.is_some() {
             // The job has failed before.
             return;
         }
-        // A debugger that has named its program already may let this process go on only once that has come.
+        // If a debugger has set its program already, it must run before this process continues.
         let named = self.debugger.tool();
         let is_named = named.is_some();
         if let Some(tool) = named {
             self.order(&Order::Tool(tool));
             let _ = self.nodes.flush();
         }
-        let tool = self.debugger.meet();
+        let tool = self.debugger.stop_at_breakpoint();
         if let Some(tool) = tool.filter(|_| !is_named) {
             self.order(&Order::Tool(tool));
         }
         match self.debugger.start_gdb() {
             Ok(true) => (),
             Ok(false) => self.release(),
-            Err(words) => self.end(Ladder::kill, 1, &words),
+            Err(message) => self.end(Escalation::kill, 1, &message),
         }
     }
 
-    /// Nothing goes on in the job; one command shows why.
+    /// Reports a standstill, with the command that shows the reason.
     fn stands_still(&mut self, seconds: u64) {
-        if self.ladder.is_some() {
+        if self.escalation.is_some() {
             return;
         }
         let show = prepare::command("rmpi-queues");
@@ -528,7 +546,7 @@ impl Front {
             let pid = std::process::id();
             format!("; to see who waits for what: {show} {pid}")
         });
-        self.say(&format!(
+        self.print(&format!(
             "no rank has made progress for {seconds} s{remedy}"
         ));
     }
@@ -538,77 +556,77 @@ impl Front {
         self.start_clock();
     }
 
-    fn failed(&mut self, node: usize, failure: &Failure) {
-        if self.ladder.is_some() {
-            // What happens to ranks that are being ended is no news.
+    fn failed(&mut self, node: usize, failure: &RankFailure) {
+        if self.escalation.is_some() {
+            // Ranks that are being ended are not reported.
             return;
         }
-        let words = failure.on_host(self.nodes.host(node)).to_string();
-        // MPI_Abort means all.
+        let message = failure.on_host(self.nodes.host(node)).to_string();
+        // MPI_Abort ends all ranks.
         let unsaid = failure.finalized && self.quiet;
-        if self.keep_going && !unsaid && !matches!(failure.how, How::Abort { .. }) {
+        if self.keep_going && !unsaid && !matches!(failure.how, FailureCause::Abort { .. }) {
             self.code.get_or_insert_with(|| failure.exit_code());
             if self.failed.is_none() {
-                self.say(&format!("{words}; the others go on"));
+                self.print(&format!("{message}; the others go on"));
             }
             let order = Order::Lost {
-                ranks: vec![Series::of(failure.rank)],
-                why: words.clone(),
+                ranks: vec![StridedRanks::of(failure.rank)],
+                why: message.clone(),
             };
             self.order(&order);
-            let (count, _) = self.failed.get_or_insert((0, words));
+            let (count, _) = self.failed.get_or_insert((0, message));
             *count += 1;
             return;
         }
         if !failure.finalized {
-            return self.end(Ladder::failure, failure.exit_code(), &words);
+            return self.end(Escalation::failure, failure.exit_code(), &message);
         }
         if self.code.is_none() {
             if !self.quiet {
-                self.say(&words);
+                self.print(&message);
             }
             self.code = Some(failure.exit_code());
         }
     }
 
-    fn all_gone(&mut self, gone: &Gone) {
+    fn all_gone(&mut self, gone: &NodeSummary) {
         if self.nodes.has_lost_any() {
-            // What ranks have left behind whose daemon could not see to it.
+            // Kills leftovers of ranks whose daemon was lost.
             clear_up(0);
         }
-        self.tell_end(gone);
+        self.report_end(gone);
     }
 
-    /// The job is over; what had to be done for that.
-    fn tell_end(&mut self, gone: &Gone) {
+    /// Reports how the job was ended.
+    fn report_end(&mut self, gone: &NodeSummary) {
         let ranks = |count| counted(count, "rank", "ranks");
         match (gone.signalled, gone.killed) {
             (0, 0) => (),
-            (0, killed) => self.say(&format!("killed {}", ranks(killed))),
-            (signalled, 0) => self.say(&format!("ended the remaining {}", ranks(signalled))),
+            (0, killed) => self.print(&format!("killed {}", ranks(killed))),
+            (signalled, 0) => self.print(&format!("ended the remaining {}", ranks(signalled))),
             (signalled, killed) => {
-                let words = format!(
+                let message = format!(
                     "ended the remaining {}, {killed} of them with SIGKILL",
                     ranks(signalled)
                 );
-                self.say(&words);
+                self.print(&message);
             }
         }
         if gone.leftovers > 0 {
-            self.say(&format!(
+            self.print(&format!(
                 "ended {} that ranks had left behind",
                 counted(gone.leftovers, "process", "processes")
             ));
         }
         if gone.tools > 0 {
-            self.say(&format!(
+            self.print(&format!(
                 "ended {} of the debugger, which stayed when all ranks had ended",
                 counted(gone.tools, "process", "processes")
             ));
         }
         if !gone.stubborn.is_empty() {
             let pids: Vec<String> = gone.stubborn.iter().map(u32::to_string).collect();
-            self.say(&format!(
+            self.print(&format!(
                 "{} still there after SIGKILL: {}",
                 counted(
                     u32::try_from(pids.len()).unwrap_or(u32::MAX),
@@ -625,56 +643,59 @@ impl Front {
         self.is_over = true;
     }
 
-    /// What is said last.
+    /// Prints the final reports.
     fn sum_up(&mut self) {
         if let Some((count, first)) = self.failed.take() {
             let count = counted(count, "rank has failed", "ranks have failed");
-            self.say(&format!("{count}; the first: {first}"));
+            self.print(&format!("{count}; the first: {first}"));
         }
         if let Some(mut phases) = self.phases.take() {
             phases.reach("nothing of the job left", now());
             let lines = phases.lines();
-            lines.iter().for_each(|line| self.say(line));
+            lines.iter().for_each(|line| self.print(line));
         }
-        self.tell_stats();
+        self.report_stats();
     }
 
-    fn tell_stats(&mut self) {
+    fn report_stats(&mut self) {
         let Some(mut stats) = self.stats.take() else {
             return;
         };
-        let (told, wrong) = stats.tell();
-        told.iter().chain(&wrong).for_each(|words| self.say(words));
+        let (is_ready, wrong) = stats.finish();
+        is_ready
+            .iter()
+            .chain(&wrong)
+            .for_each(|message| self.print(message));
         if !wrong.is_empty() {
             self.code.get_or_insert(1);
         }
     }
 
-    /// Words of a daemon, with its host where there are several.
-    fn of_host(&self, node: usize, words: String) -> String {
+    /// Prefixes a daemon's message with its host where there are several.
+    fn of_host(&self, node: usize, message: String) -> String {
         match self.nodes.count() {
-            1 => words,
-            _ => format!("host {}: {words}", self.nodes.host(node)),
+            1 => message,
+            _ => format!("host {}: {message}", self.nodes.host(node)),
         }
     }
 }
 
-/// The name of this machine, as other machines know it too.
+/// The host name of this machine.
 pub(crate) fn host() -> String {
     let name = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|_| "localhost".to_owned())
 }
 
-/// Where something happens that a front waits for.
+/// Source of an event that poll reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum FrontReadiness {
     Signals,
     Output,
     Input,
-    /// That of a way.
-    Edge(usize),
+    /// The connection of this number.
+    Connection(usize),
     Debugger,
     Gdb,
-    /// Who asks what the ranks wait for.
-    Visit(visits::Ask),
+    /// The query server.
+    Query(query_server::QueryReadiness),
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The nodes of a job as its front sees them: a daemon each, and an edge to it. What every node has to say before it is true
-//! of the job (all ranks stand still, nothing is left, so much input was taken) is put together here.
+//! The nodes of a job as its front sees them: one daemon each, and the connections to them. Events that hold for the
+//! job only when all nodes have reported them (all ranks held, no process left, input consumed) are combined here.
 //!
-//! Jobs may have 640,000 ranks: the front holds a few bytes for a rank, and no event asks all nodes (`tests/scale.rs`).
+//! A job may have 640,000 ranks: the front holds a few bytes for each, and no event needs all nodes (`tests/scale.rs`).
 
-use super::between::{Between, Passed};
+use super::node_exchange::{NodeExchange, RoutedOrder};
 use super::now;
-use crate::edge::{Closed, Edge};
-use crate::link::{Event, Garbled, Gone, Inbox, Order, Phase};
-use crate::series::Series;
-use crate::shepherd::words::{Down, Loss, Up};
+use crate::connection::{Disconnected, FrameConnection};
+use crate::link::{Garbled, Inbox, NodeEvent, NodePhase, NodeSummary, Order};
+use crate::shepherd::protocol::{DownMessage, NodeLoss, UpMessage};
+use crate::strided_ranks::StridedRanks;
 use nix::poll::{PollFd, PollFlags};
 use std::collections::VecDeque;
 use wireup::ByNode;
@@ -17,78 +17,78 @@ use wireup::ByNode;
 /// All nodes of a job, by their numbers in its list of hosts.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    all: Vec<Node>,
-    ways: Vec<Way>,
-    between: Between,
-    tally: Tally,
-    passed_on: PassedOn,
+    all: Vec<JobNode>,
+    links: Vec<NodeLink>,
+    exchange: NodeExchange,
+    counts: NodeCounts,
+    passed_on: ReportedOnce,
 }
 
-/// What the job has been told already that is said only once.
+/// Events of the job that were reported and are reported only once.
 #[derive(Debug, Default)]
-struct PassedOn {
+struct ReportedOnce {
     held: bool,
     phases: [bool; PHASES],
     gone: bool,
 }
 
-/// A process that this one has made, and over which nodes are reached.
+/// A child process of the front over which nodes are reached.
 #[derive(Debug)]
-struct Way {
-    edge: Edge,
+struct NodeLink {
+    connection: FrameConnection,
     process: u32,
-    /// It is the shepherd of a job over several hosts, and not a daemon.
+    /// It is the shepherd of a job over several hosts, not a daemon.
     is_shepherd: bool,
-    /// What was heard and not taken yet, by node.
-    heard: VecDeque<(usize, Heard)>,
-    /// How many nodes that are reached over it may still say something.
+    /// Messages that were received and not taken yet, with their nodes.
+    messages: VecDeque<(usize, NodeMessage)>,
+    /// Nodes over this link that have not ended.
     living: usize,
 }
 
-/// What is heard of a node.
+/// Message about a node.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
-    /// Its daemon says this.
-    Event(Event),
-    /// It is lost, and with it its ranks.
-    Lost(Loss),
+pub(crate) enum NodeMessage {
+    /// An event of its daemon.
+    Event(NodeEvent),
+    /// The node is lost with its ranks.
+    Lost(NodeLoss),
 }
 
 /// One node.
 #[derive(Debug)]
-pub(crate) struct Node {
-    /// The number of the process over which it is reached.
-    way: usize,
-    /// What its daemon has said and was not read yet.
+pub(crate) struct JobNode {
+    /// The link over which it is reached.
+    link: usize,
+    /// Bytes of its daemon that were not parsed yet.
     inbox: Inbox,
-    /// The machine's name.
+    /// Name of the machine.
     host: String,
     /// Some of its ranks read standard input.
     reads: bool,
-    /// Standard input that those have taken, all in all.
+    /// Bytes of standard input that those have consumed.
     taken: u64,
-    /// Its ranks stand still for a debugger.
+    /// Its ranks are held for a debugger.
     held: bool,
     /// Its ranks have made no progress for so many seconds.
     standstill: Option<u64>,
-    /// The phases that its ranks have come to, by number.
+    /// The phases that its ranks have reached, by number.
     reached: [bool; PHASES],
     /// How it ended.
-    gone: Option<Gone>,
-    /// Its daemon, a child of this process, has ended without a word.
+    gone: Option<NodeSummary>,
+    /// Its daemon, a child of this process, has ended unexpectedly.
     is_lost: bool,
-    /// Its daemon says what no daemon of this build says.
+    /// Its daemon has sent invalid frames.
     is_garbled: bool,
 }
 
-/// Phases have numbers below this.
-const PHASES: usize = Phase::Ended as usize + 1;
+/// One more than the last phase.
+const PHASES: usize = NodePhase::Ended as usize + 1;
 
-impl Node {
-    /// A node of which nothing was heard yet. `reads`: some of its ranks read standard input.
+impl JobNode {
+    /// A new node. `reads`: some of its ranks read standard input.
     pub(crate) fn new(host: String, reads: bool) -> Self {
         Self {
-            way: 0,
+            link: 0,
             inbox: Inbox::default(),
             host,
             reads,
@@ -102,49 +102,50 @@ impl Node {
         }
     }
 
-    /// What its daemon has said so far; where that is nonsense, it is lost.
-    fn hear(&mut self) -> Vec<Heard> {
-        let mut heard = Vec::new();
+    /// Parses the events of its daemon; invalid bytes count as a loss.
+    fn parse_events(&mut self) -> Vec<NodeMessage> {
+        let mut messages = Vec::new();
         loop {
-            match Event::take(&mut self.inbox) {
-                Ok(Some(event)) => heard.push(Heard::Event(of_front(event))),
+            match NodeEvent::take(&mut self.inbox) {
+                Ok(Some(event)) => messages.push(NodeMessage::Event(of_front(event))),
                 Ok(None) => break,
                 Err(Garbled) => {
                     self.is_garbled = true;
-                    let words = "its node daemon speaks another language: installations are mixed";
-                    heard.push(Heard::Lost(lost(words)));
+                    let message =
+                        "its node daemon speaks another language: installations are mixed";
+                    messages.push(NodeMessage::Lost(lost(message)));
                     break;
                 }
             }
         }
         self.inbox.give_back();
-        heard
+        messages
     }
 }
 
-/// How many nodes have said what, so that nothing has to be asked of all of them with each event.
+/// Counts of nodes by state, so that no event needs a pass over all nodes.
 #[derive(Debug, Default)]
-struct Tally {
+struct NodeCounts {
     reading: usize,
     living: usize,
-    /// Of those that live.
+    /// Of the living nodes.
     held: usize,
     standing_still: usize,
     reached: [usize; PHASES],
-    /// When any node, living or not, came to a phase last.
+    /// By phase: the latest time at which any node reached it, whether living or not.
     latest: [Option<u64>; PHASES],
 }
 
-impl Tally {
-    fn add(&mut self, node: &Node) {
+impl NodeCounts {
+    fn add(&mut self, node: &JobNode) {
         self.count(node, |number| *number += 1);
     }
 
-    fn remove(&mut self, node: &Node) {
+    fn remove(&mut self, node: &JobNode) {
         self.count(node, |number| *number -= 1);
     }
 
-    fn count(&mut self, node: &Node, step: impl Fn(&mut usize)) {
+    fn count(&mut self, node: &JobNode, step: impl Fn(&mut usize)) {
         if node.reads {
             step(&mut self.reading);
         }
@@ -164,72 +165,77 @@ impl Tally {
             .for_each(|(number, _)| step(number));
     }
 
-    /// Whether so many are all nodes that are still there; not where none is.
+    /// Whether `number` is the number of living nodes, and not 0.
     fn is_all(&self, number: usize) -> bool {
         self.living > 0 && number == self.living
     }
 }
 
-fn lost(words: &str) -> Loss {
-    Loss {
-        words: words.to_owned(),
+fn lost(message: &str) -> NodeLoss {
+    NodeLoss {
+        message: message.to_owned(),
         code: 1,
     }
 }
 
 impl Nodes {
-    /// Those of a job whose ranks are on these nodes, each of which is to be added.
+    /// For a job whose ranks are on these nodes; the nodes are added one by one.
     pub(crate) fn of(ranks: ByNode) -> Self {
         Self {
             all: Vec::new(),
-            ways: Vec::new(),
-            between: Between::of(ranks),
-            tally: Tally::default(),
-            passed_on: PassedOn::default(),
+            links: Vec::new(),
+            exchange: NodeExchange::of(ranks),
+            counts: NodeCounts::default(),
+            passed_on: ReportedOnce::default(),
         }
     }
 
-    /// A further process over which nodes are reached that follow.
-    pub(crate) fn add_way(&mut self, edge: Edge, process: u32, is_shepherd: bool) {
-        self.ways.push(Way {
-            edge,
+    /// Adds a process over which the nodes are reached that are added next.
+    pub(crate) fn add_link(
+        &mut self,
+        connection: FrameConnection,
+        process: u32,
+        is_shepherd: bool,
+    ) {
+        self.links.push(NodeLink {
+            connection,
             process,
             is_shepherd,
-            heard: VecDeque::new(),
+            messages: VecDeque::new(),
             living: 0,
         });
     }
 
-    /// A further node, that is reached over the last way.
-    pub(crate) fn add(&mut self, node: Node) {
-        let way = self.ways.len().saturating_sub(1);
-        if let Some(way) = self.ways.last_mut() {
-            way.living += 1;
+    /// Adds a node that is reached over the last link.
+    pub(crate) fn add(&mut self, node: JobNode) {
+        let link = self.links.len().saturating_sub(1);
+        if let Some(link) = self.links.last_mut() {
+            link.living += 1;
         }
-        self.tally.add(&node);
-        self.all.push(Node { way, ..node });
-        self.between.add();
+        self.counts.add(&node);
+        self.all.push(JobNode { link, ..node });
+        self.exchange.add();
     }
 
-    /// How many nodes there are, those that have ended among them.
+    /// Number of nodes, including those that have ended.
     pub(crate) fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// How many processes there are over which nodes are reached.
-    pub(crate) fn ways(&self) -> usize {
-        self.ways.len()
+    /// Number of links.
+    pub(crate) fn links(&self) -> usize {
+        self.links.len()
     }
 
-    /// The process of a way, and whether it is a shepherd.
-    pub(crate) fn process_of(&self, way: usize) -> (u32, bool) {
-        let way = &self.ways[way];
-        (way.process, way.is_shepherd)
+    /// The pid behind a link, and whether it is a shepherd.
+    pub(crate) fn process_of(&self, link: usize) -> (u32, bool) {
+        let link = &self.links[link];
+        (link.process, link.is_shepherd)
     }
 
-    /// The nodes that are reached over a way and of which something may still be heard.
-    pub(crate) fn living_over(&self, way: usize) -> Vec<usize> {
-        let over = self.living().filter(|node| self.all[*node].way == way);
+    /// The living nodes that are reached over a link.
+    pub(crate) fn living_over(&self, link: usize) -> Vec<usize> {
+        let over = self.living().filter(|node| self.all[*node].link == link);
         over.collect()
     }
 
@@ -240,7 +246,7 @@ impl Nodes {
 
     /// The ranks of a node.
     pub(crate) fn ranks_of(&self, node: usize) -> Vec<u32> {
-        self.between.ranks_of(node)
+        self.exchange.ranks_of(node)
     }
 
     /// The name of each node's machine, and its ranks.
@@ -248,36 +254,39 @@ impl Nodes {
         (0..self.count()).map(|node| (self.host(node).to_owned(), self.ranks_of(node)))
     }
 
-    /// The nodes of which something may still be heard.
+    /// The nodes that have not ended.
     pub(crate) fn living(&self) -> impl Iterator<Item = usize> {
-        let living = |(_, node): &(usize, &Node)| node.gone.is_none();
+        let living = |(_, node): &(usize, &JobNode)| node.gone.is_none();
         (0..)
             .zip(&self.all)
             .filter(living)
             .map(|(number, _)| number)
     }
 
-    /// The ways over which nodes are reached that live.
-    pub(crate) fn living_ways(&self) -> impl Iterator<Item = usize> {
-        (0..self.ways.len()).filter(|way| self.ways[*way].living > 0)
+    /// The links with living nodes.
+    pub(crate) fn living_links(&self) -> impl Iterator<Item = usize> {
+        (0..self.links.len()).filter(|link| self.links[*link].living > 0)
     }
 
-    /// The streams on which nodes say something, and the others on which something waits for room, by way.
-    pub(crate) fn edges(&self) -> impl Iterator<Item = (usize, PollFd<'_>)> {
-        self.living_ways().flat_map(|number| {
-            let edge = &self.ways[number].edge;
-            let waits = !edge.is_flushed();
-            let room = waits.then(|| PollFd::new(edge.writing(), PollFlags::POLLOUT));
-            [Some(PollFd::new(edge.reading(), PollFlags::POLLIN)), room]
-                .into_iter()
-                .flatten()
-                .map(move |asked| (number, asked))
+    /// The descriptors to poll, with their links.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = (usize, PollFd<'_>)> {
+        self.living_links().flat_map(|number| {
+            let connection = &self.links[number].connection;
+            let waits = !connection.is_flushed();
+            let room = waits.then(|| PollFd::new(connection.writing(), PollFlags::POLLOUT));
+            [
+                Some(PollFd::new(connection.reading(), PollFlags::POLLIN)),
+                room,
+            ]
+            .into_iter()
+            .flatten()
+            .map(move |fd| (number, fd))
         })
     }
 
-    /// How they have ended, all together.
-    fn sum(&self) -> Gone {
-        let mut sum = Gone::default();
+    /// Sum of how all nodes ended.
+    fn sum(&self) -> NodeSummary {
+        let mut sum = NodeSummary::default();
         for gone in self.all.iter().filter_map(|node| node.gone.as_ref()) {
             sum.signalled = sum.signalled.saturating_add(gone.signalled);
             sum.killed = sum.killed.saturating_add(gone.killed);
@@ -288,18 +297,18 @@ impl Nodes {
         sum
     }
 
-    /// Whether some rank reads standard input.
+    /// Whether any rank reads standard input.
     pub(crate) fn has_readers(&self) -> bool {
-        self.tally.reading > 0
+        self.counts.reading > 0
     }
 
-    /// Puts an order into the way of those that it is for. [`flush`](Self::flush) sends it.
+    /// Queues an order for the nodes that need it. [`flush`](Self::flush) sends it.
     pub(crate) fn order(&mut self, order: &Order) {
         let is_input = matches!(order, Order::Input(_) | Order::InputEnd);
         let mut bytes = Vec::new();
         order.put(&mut bytes);
-        let is_for_all = !is_input || self.tally.reading == self.tally.living;
-        if is_for_all && self.ways.iter().all(|way| way.is_shepherd) {
+        let is_for_all = !is_input || self.counts.reading == self.counts.living;
+        if is_for_all && self.links.iter().all(|link| link.is_shepherd) {
             return self.order_all_bytes(&bytes);
         }
         for number in 0..self.all.len() {
@@ -310,26 +319,26 @@ impl Nodes {
         }
     }
 
-    /// Tells the ranks of all others that those of a node have failed; how many these are.
-    pub(crate) fn tell_lost(&mut self, node: usize, why: &str) -> u32 {
+    /// Reports the ranks of a lost node to all other nodes; returns their number.
+    pub(crate) fn send_lost(&mut self, node: usize, why: &str) -> u32 {
         let ranks = self.ranks_of(node);
         self.order(&Order::Lost {
-            ranks: Series::of_all(&ranks),
+            ranks: StridedRanks::of_all(&ranks),
             why: why.to_owned(),
         });
         u32::try_from(ranks.len()).unwrap_or(0)
     }
 
-    /// Puts an order into the way of one node.
+    /// Queues an order for one node.
     pub(crate) fn order_one(&mut self, node: usize, order: &Order) {
         self.order_some(&[node], order);
     }
 
-    /// The same of several, each of which is named once.
+    /// Queues an order for several nodes, each named once.
     fn order_some(&mut self, nodes: &[usize], order: &Order) {
         let there = nodes.iter().filter(|node| self.all[**node].gone.is_none());
         let there: Vec<usize> = there.copied().collect();
-        if there.len() > 1 && there.len() == self.tally.living {
+        if there.len() > 1 && there.len() == self.counts.living {
             return self.order(order);
         }
         let mut bytes = Vec::new();
@@ -339,139 +348,146 @@ impl Nodes {
         }
     }
 
-    /// Puts bytes into the way of a node that are orders already.
+    /// Queues an encoded order for a node.
     pub(crate) fn order_bytes(&mut self, node: usize, bytes: &[u8]) {
-        let way = &mut self.ways[self.all[node].way];
-        if way.is_shepherd {
-            Down::put_order(node_number(node), bytes, &mut way.edge.outbox);
+        let link = &mut self.links[self.all[node].link];
+        if link.is_shepherd {
+            DownMessage::put_order(node_number(node), bytes, &mut link.connection.outbox);
         } else {
-            way.edge.outbox.extend_from_slice(bytes);
+            link.connection.outbox.extend_from_slice(bytes);
         }
     }
 
-    /// Puts bytes into the way of all nodes that are orders already. Over a shepherd they go once, however many nodes it leads to.
+    /// Queues encoded orders for all nodes: once per shepherd, however many nodes are behind it.
     pub(crate) fn order_all_bytes(&mut self, bytes: &[u8]) {
-        for way in &mut self.ways {
-            match way.is_shepherd {
-                true => Down::put_order_all(bytes, &mut way.edge.outbox),
-                false => way.edge.outbox.extend_from_slice(bytes),
+        for link in &mut self.links {
+            match link.is_shepherd {
+                true => DownMessage::put_order_all(bytes, &mut link.connection.outbox),
+                false => link.connection.outbox.extend_from_slice(bytes),
             }
         }
     }
 
-    /// Sends what the sockets take.
+    /// Sends queued data as far as there is room.
     ///
     /// # Errors
-    /// The first way at whose end nobody is any more.
+    /// The first link that the other side has closed.
     pub(crate) fn flush(&mut self) -> Result<(), usize> {
         let mut closed = None;
-        let living: Vec<usize> = self.living_ways().collect();
-        for way in living {
-            if self.ways[way].edge.flush() == Err(Closed) {
-                closed = closed.or(Some(way));
+        let living: Vec<usize> = self.living_links().collect();
+        for link in living {
+            if self.links[link].connection.flush() == Err(Disconnected) {
+                closed = closed.or(Some(link));
             }
         }
         closed.map_or(Ok(()), Err)
     }
 
-    /// Reads once what was said over a way.
+    /// Reads once from a link.
     ///
     /// # Errors
-    /// Nobody is there any more.
-    pub(crate) fn fill(&mut self, way: usize, scratch: &mut [u8]) -> Result<(), Closed> {
-        self.ways[way].edge.fill(scratch)
+    /// The other side has closed it.
+    pub(crate) fn fill(&mut self, link: usize, scratch: &mut [u8]) -> Result<(), Disconnected> {
+        self.links[link].connection.fill(scratch)
     }
 
-    /// What was heard next of a node that is reached over this way.
-    pub(crate) fn take(&mut self, number: usize) -> Result<Option<(usize, Heard)>, Garbled> {
-        let way = &mut self.ways[number];
-        if !way.is_shepherd {
-            let node = self.all.iter().position(|node| node.way == number);
-            let event = Event::take(&mut way.edge.inbox)?;
-            return Ok(node.zip(event.map(Heard::Event)));
+    /// Takes the next message about a node that is reached over this link.
+    pub(crate) fn take(&mut self, number: usize) -> Result<Option<(usize, NodeMessage)>, Garbled> {
+        let link = &mut self.links[number];
+        if !link.is_shepherd {
+            let node = self.all.iter().position(|node| node.link == number);
+            let event = NodeEvent::take(&mut link.connection.inbox)?;
+            return Ok(node.zip(event.map(NodeMessage::Event)));
         }
         loop {
-            let way = &mut self.ways[number];
-            if let Some(heard) = way.heard.pop_front() {
-                return Ok(Some(heard));
+            let link = &mut self.links[number];
+            if let Some(messages) = link.messages.pop_front() {
+                return Ok(Some(messages));
             }
-            let Some(word) = Up::take(&mut way.edge.inbox)? else {
+            let Some(word) = UpMessage::take(&mut link.connection.inbox)? else {
                 return Ok(None);
             };
-            self.hear_shepherd(number, word)?;
+            self.receive_shepherd(number, word)?;
         }
     }
 
-    fn hear_shepherd(&mut self, number: usize, word: Up) -> Result<(), Garbled> {
-        let way = &mut self.ways[number];
+    fn receive_shepherd(&mut self, number: usize, word: UpMessage) -> Result<(), Garbled> {
+        let link = &mut self.links[number];
         match word {
-            Up::Event(node, bytes) => {
+            UpMessage::Event(node, bytes) => {
                 let number = node as usize;
                 let node = self.all.get_mut(number).ok_or(Garbled)?;
                 if !node.is_garbled {
                     node.inbox.add(&bytes);
-                    let heard = node.hear();
-                    way.heard
-                        .extend(heard.into_iter().map(|heard| (number, heard)));
+                    let messages = node.parse_events();
+                    link.messages
+                        .extend(messages.into_iter().map(|messages| (number, messages)));
                 }
             }
-            Up::Lost(node, _) | Up::Ended(node) if node as usize >= self.all.len() => {
+            UpMessage::Lost(node, _) | UpMessage::Ended(node)
+                if node as usize >= self.all.len() =>
+            {
                 return Err(Garbled);
             }
-            Up::Lost(node, loss) => way.heard.push_back((node as usize, Heard::Lost(loss))),
-            Up::Ended(node) => {
+            UpMessage::Lost(node, loss) => link
+                .messages
+                .push_back((node as usize, NodeMessage::Lost(loss))),
+            UpMessage::Ended(node) => {
                 let loss = lost("its node daemon has ended without a word");
-                way.heard.push_back((node as usize, Heard::Lost(loss)));
+                link.messages
+                    .push_back((node as usize, NodeMessage::Lost(loss)));
             }
-            // They came before there were nodes.
-            Up::Here(..) | Up::Beat | Up::Line => (),
+            // Handled before the nodes were added.
+            UpMessage::Here(..) | UpMessage::Beat | UpMessage::Line => (),
         }
         Ok(())
     }
 
-    /// A node's daemon has ended without a word. What follows for the job, as of [`put_together`](Self::put_together).
-    pub(crate) fn lost(&mut self, node: usize) -> Vec<Event> {
+    /// A node's daemon has ended unexpectedly. Returns events of the job, as [`combine`](Self::combine).
+    pub(crate) fn lost(&mut self, node: usize) -> Vec<NodeEvent> {
         self.all[node].is_lost = true;
-        self.lost_far(node)
+        self.lost_remote(node)
     }
 
-    /// A node gets no ranks: its daemon ends, and nothing of it is waited for.
+    /// Ends the daemon of a node without ranks, and counts the node as ended.
     pub(crate) fn retire(&mut self, node: usize) {
         self.order_one(node, &Order::Kill);
-        self.put_together(node, Event::Gone(Gone::default()));
+        self.combine(node, NodeEvent::Ended(NodeSummary::default()));
     }
 
-    /// The same as [`lost`](Self::lost) where others have seen to what its ranks left behind.
-    pub(crate) fn lost_far(&mut self, node: usize) -> Vec<Event> {
-        self.put_together(node, Event::Gone(Gone::default()))
+    /// As [`lost`](Self::lost), where a shepherd cleans up on the node.
+    pub(crate) fn lost_remote(&mut self, node: usize) -> Vec<NodeEvent> {
+        self.combine(node, NodeEvent::Ended(NodeSummary::default()))
     }
 
-    /// Says and hears nothing more: whoever is at the other ends sees that this process is gone.
+    /// Closes all connections.
     pub(crate) fn hang_up(&mut self) {
-        self.ways.iter_mut().for_each(|way| way.edge.forget());
+        self.links
+            .iter_mut()
+            .for_each(|link| link.connection.close());
     }
 
-    /// Whether a node has ended, or is lost.
+    /// Whether a node has ended or is lost.
     pub(crate) fn is_gone(&self, node: usize) -> bool {
         self.all[node].gone.is_some()
     }
 
-    /// Whether a daemon of this process has ended without a word.
+    /// Whether a daemon that this process forked has ended unexpectedly.
     pub(crate) fn has_lost_any(&self) -> bool {
         self.all.iter().any(|node| node.is_lost)
     }
 
-    /// What an event of one node means for the job: nothing as long as others have to say the same, and more than one thing
-    /// where others have waited for this node.
-    pub(crate) fn put_together(&mut self, number: usize, event: Event) -> Vec<Event> {
-        let event = match self.between.pass(number, event) {
+    /// Combines an event of one node with those of the others. Returns the resulting events of the job: none while
+    /// other nodes are missing, and several where this node was the last one for several events.
+    pub(crate) fn combine(&mut self, number: usize, event: NodeEvent) -> Vec<NodeEvent> {
+        let event = match self.exchange.pass(number, event) {
             Ok(passed) => {
                 self.pass(passed);
                 return Vec::new();
             }
             Err(event) => event,
         };
-        if !is_put_together(&event) {
+        if !is_combined(&event) {
             return vec![event];
         }
         let reads = self.all[number].reads;
@@ -480,126 +496,127 @@ impl Nodes {
         self.change(number, event);
         if self.is_gone(number) {
             if !was_gone {
-                self.ways[self.all[number].way].living -= 1;
+                self.links[self.all[number].link].living -= 1;
             }
-            let passed = self.between.gone(number);
+            let passed = self.exchange.gone(number);
             self.pass(passed);
         }
-        let mut news = self.new_phases();
-        news.extend(input.and_then(|before| self.input_since(before)));
-        news.extend(self.all_held());
-        news.extend(self.all_stand_still());
-        news.extend(self.all_gone());
-        news
+        let mut events = self.new_phases();
+        events.extend(input.and_then(|before| self.input_since(before)));
+        events.extend(self.all_held());
+        events.extend(self.combined_standstill());
+        events.extend(self.all_gone());
+        events
     }
 
-    /// Notes what a node says.
-    fn change(&mut self, number: usize, event: Event) {
+    /// Updates the state of a node.
+    fn change(&mut self, number: usize, event: NodeEvent) {
         let node = &mut self.all[number];
-        self.tally.remove(node);
+        self.counts.remove(node);
         match event {
-            Event::Held => node.held = true,
-            Event::InputTaken(bytes) => node.taken = node.taken.saturating_add(bytes),
-            Event::InputClosed => node.reads = false,
-            Event::Standstill(seconds) => node.standstill = Some(seconds),
-            Event::Reached { phase, at } => {
+            NodeEvent::Held => node.held = true,
+            NodeEvent::InputTaken(bytes) => node.taken = node.taken.saturating_add(bytes),
+            NodeEvent::InputClosed => node.reads = false,
+            NodeEvent::Standstill(seconds) => node.standstill = Some(seconds),
+            NodeEvent::Reached { phase, at } => {
                 node.reached[phase as usize] = true;
-                let latest = &mut self.tally.latest[phase as usize];
+                let latest = &mut self.counts.latest[phase as usize];
                 *latest = (*latest).max(Some(at));
             }
-            Event::Gone(gone) => (node.gone, node.reads) = (Some(gone), false),
+            NodeEvent::Ended(gone) => (node.gone, node.reads) = (Some(gone), false),
             _ => (),
         }
-        self.tally.add(node);
+        self.counts.add(node);
     }
 
-    fn pass(&mut self, passed: Vec<Passed>) {
+    fn pass(&mut self, passed: Vec<RoutedOrder>) {
         for (nodes, order) in passed {
             self.order_some(&nodes, &order);
         }
     }
 
-    /// The first rank in MPI is that of any node; all else is reached when the last node has come to it.
-    fn new_phases(&mut self) -> Vec<Event> {
-        let tally = &self.tally;
-        let is_new = |phase: &Phase| {
+    /// The first rank in `MPI_Init` is the first of any node; all other phases are reached when the last node has
+    /// reached them.
+    fn new_phases(&mut self) -> Vec<NodeEvent> {
+        let counts = &self.counts;
+        let is_new = |phase: &NodePhase| {
             let number = *phase as usize;
             !self.passed_on.phases[number]
-                && tally.latest[number].is_some()
-                && (*phase == Phase::FirstGreeted || tally.is_all(tally.reached[number]))
+                && counts.latest[number].is_some()
+                && (*phase == NodePhase::FirstInMpi || counts.is_all(counts.reached[number]))
         };
-        let new: Vec<Phase> = Phase::ALL.into_iter().filter(is_new).collect();
-        let reached = |phase: Phase| {
+        let new: Vec<NodePhase> = NodePhase::ALL.into_iter().filter(is_new).collect();
+        let reached = |phase: NodePhase| {
             self.passed_on.phases[phase as usize] = true;
-            let at = self.tally.latest[phase as usize].unwrap_or(0);
-            Event::Reached { phase, at }
+            let at = self.counts.latest[phase as usize].unwrap_or(0);
+            NodeEvent::Reached { phase, at }
         };
         new.into_iter().map(reached).collect()
     }
 
-    /// What has changed with standard input since those that read had taken so much.
-    fn input_since(&self, before: Option<u64>) -> Option<Event> {
+    /// The change in consumed input since it was `before`.
+    fn input_since(&self, before: Option<u64>) -> Option<NodeEvent> {
         if !self.has_readers() {
-            return Some(Event::InputClosed);
+            return Some(NodeEvent::InputClosed);
         }
         let more = self.taken()?.saturating_sub(before?);
-        (more > 0).then_some(Event::InputTaken(more))
+        (more > 0).then_some(NodeEvent::InputTaken(more))
     }
 
-    /// Standard input that all have taken which still read.
+    /// Bytes of standard input consumed by all nodes that still read it.
     fn taken(&self) -> Option<u64> {
         let reading = self.all.iter().filter(|node| node.reads);
         reading.map(|node| node.taken).min()
     }
 
-    fn all_held(&mut self) -> Option<Event> {
-        let is_new = !self.passed_on.held && self.tally.is_all(self.tally.held);
+    fn all_held(&mut self) -> Option<NodeEvent> {
+        let is_new = !self.passed_on.held && self.counts.is_all(self.counts.held);
         self.passed_on.held |= is_new;
-        is_new.then_some(Event::Held)
+        is_new.then_some(NodeEvent::Held)
     }
 
-    /// Said once, and again when all have said it again.
-    fn all_stand_still(&mut self) -> Option<Event> {
-        if !self.tally.is_all(self.tally.standing_still) {
+    /// Reported once, and again when all nodes have reported it again.
+    fn combined_standstill(&mut self) -> Option<NodeEvent> {
+        if !self.counts.is_all(self.counts.standing_still) {
             return None;
         }
-        self.tally.standing_still = 0;
+        self.counts.standing_still = 0;
         let seconds = self
             .all
             .iter_mut()
             .filter_map(|node| node.standstill.take());
-        seconds.max().map(Event::Standstill)
+        seconds.max().map(NodeEvent::Standstill)
     }
 
-    fn all_gone(&mut self) -> Option<Event> {
-        let is_new = !self.passed_on.gone && self.tally.living == 0;
+    fn all_gone(&mut self) -> Option<NodeEvent> {
+        let is_new = !self.passed_on.gone && self.counts.living == 0;
         self.passed_on.gone |= is_new;
-        is_new.then(|| Event::Gone(self.sum()))
+        is_new.then(|| NodeEvent::Ended(self.sum()))
     }
 }
 
-/// Whether an event says something that is true of the job once all nodes have said it.
-fn is_put_together(event: &Event) -> bool {
+/// Whether an event holds for the job only when all nodes have reported it.
+fn is_combined(event: &NodeEvent) -> bool {
     matches!(
         event,
-        Event::Held
-            | Event::InputTaken(_)
-            | Event::InputClosed
-            | Event::Standstill(_)
-            | Event::Reached { .. }
-            | Event::Gone(_)
+        NodeEvent::Held
+            | NodeEvent::InputTaken(_)
+            | NodeEvent::InputClosed
+            | NodeEvent::Standstill(_)
+            | NodeEvent::Reached { .. }
+            | NodeEvent::Ended(_)
     )
 }
 
-/// As the number is told.
+/// Node number as sent in messages.
 fn node_number(node: usize) -> u32 {
     u32::try_from(node).expect("there are fewer nodes than ranks")
 }
 
-/// Other machines' clocks say something else.
-fn of_front(event: Event) -> Event {
+/// Replaces the time by the local clock: those of other machines differ.
+fn of_front(event: NodeEvent) -> NodeEvent {
     match event {
-        Event::Reached { phase, .. } => Event::Reached {
+        NodeEvent::Reached { phase, .. } => NodeEvent::Reached {
             phase,
             at: u64::try_from(now().as_nanos()).unwrap_or(u64::MAX),
         },
@@ -610,25 +627,25 @@ fn of_front(event: Event) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::{Failure, How};
-    use crate::link::Whereabouts;
+    use crate::failure::{FailureCause, RankFailure};
+    use crate::link::RankLocation;
     use proptest::prelude::*;
 
-    /// Nodes, of which these read, and the edges of their daemons.
-    fn nodes(reads: &[bool]) -> (Nodes, Vec<Edge>) {
+    /// Nodes, of which these read input, and the daemons' ends of the connections.
+    fn nodes(reads: &[bool]) -> (Nodes, Vec<FrameConnection>) {
         let count = u32::try_from(reads.len()).unwrap();
         let mut nodes = Nodes::of(wireup::NodeMap::new(0..count).unwrap().by_node());
         let mut daemons = Vec::new();
         for (number, reads) in (0..).zip(reads) {
-            let (ours, theirs) = Edge::pair().unwrap();
-            nodes.add_way(ours, 100 + number, false);
-            nodes.add(Node::new(format!("n{number}"), *reads));
+            let (ours, theirs) = FrameConnection::pair().unwrap();
+            nodes.add_link(ours, 100 + number, false);
+            nodes.add(JobNode::new(format!("n{number}"), *reads));
             daemons.push(theirs);
         }
         (nodes, daemons)
     }
 
-    fn orders(daemon: &mut Edge) -> Vec<Order> {
+    fn orders(daemon: &mut FrameConnection) -> Vec<Order> {
         let _ = daemon.fill(&mut [0; 4096]);
         std::iter::from_fn(|| Order::take(&mut daemon.inbox).unwrap()).collect()
     }
@@ -640,7 +657,7 @@ mod tests {
         nodes.order(&Order::Signal(15));
         nodes.order(&input());
         nodes.order_one(0, &Order::OutputTaken(3));
-        nodes.put_together(2, Event::Gone(Gone::default()));
+        nodes.combine(2, NodeEvent::Ended(NodeSummary::default()));
         nodes.order(&Order::Kill);
         assert_eq!(nodes.flush(), Ok(()));
         assert_eq!(
@@ -660,20 +677,20 @@ mod tests {
     #[test]
     fn events_of_a_node_come_through_with_all_that_they_say() {
         let (mut nodes, mut daemons) = nodes(&[true, true]);
-        let failed = Event::Failed(Failure {
+        let failed = NodeEvent::Failed(RankFailure {
             rank: 1,
             pid: 2,
             finalized: false,
-            how: How::Code(3),
+            how: FailureCause::Code(3),
             missing: String::new(),
         });
         failed.put(&mut daemons[1].outbox);
         assert_eq!(daemons[1].flush(), Ok(true));
         assert_eq!(nodes.fill(1, &mut [0; 4096]), Ok(()));
-        let Some((1, Heard::Event(event))) = nodes.take(1).unwrap() else {
+        let Some((1, NodeMessage::Event(event))) = nodes.take(1).unwrap() else {
             panic!();
         };
-        assert_eq!(nodes.put_together(1, event), [failed]);
+        assert_eq!(nodes.combine(1, event), [failed]);
         assert_eq!((nodes.host(1), nodes.process_of(1)), ("n1", (101, false)));
     }
 
@@ -681,23 +698,23 @@ mod tests {
     fn what_all_must_say_is_heard_when_the_last_has_said_it() {
         let (mut nodes, _daemons) = nodes(&[true, true, true]);
         assert_eq!(nodes.lost(1), []);
-        assert_eq!(nodes.put_together(0, Event::Held), []);
-        assert_eq!(nodes.put_together(2, Event::Held), [Event::Held]);
-        assert_eq!(nodes.put_together(2, Event::Standstill(60)), []);
-        let all = nodes.put_together(0, Event::Standstill(61));
-        assert_eq!(all, [Event::Standstill(61)]);
-        assert_eq!(nodes.put_together(0, Event::Standstill(120)), [], "anew");
+        assert_eq!(nodes.combine(0, NodeEvent::Held), []);
+        assert_eq!(nodes.combine(2, NodeEvent::Held), [NodeEvent::Held]);
+        assert_eq!(nodes.combine(2, NodeEvent::Standstill(60)), []);
+        let all = nodes.combine(0, NodeEvent::Standstill(61));
+        assert_eq!(all, [NodeEvent::Standstill(61)]);
+        assert_eq!(nodes.combine(0, NodeEvent::Standstill(120)), [], "anew");
         let gone = |killed| {
-            Event::Gone(Gone {
+            NodeEvent::Ended(NodeSummary {
                 killed,
                 stubborn: vec![killed],
-                ..Gone::default()
+                ..NodeSummary::default()
             })
         };
-        // What it said about standing still holds of all that are left.
-        assert_eq!(nodes.put_together(2, gone(3)), [Event::Standstill(120)]);
-        let end = nodes.put_together(0, gone(4));
-        let [Event::InputClosed, Event::Gone(sum)] = &end[..] else {
+        // Its report of a standstill counts for the remaining nodes.
+        assert_eq!(nodes.combine(2, gone(3)), [NodeEvent::Standstill(120)]);
+        let end = nodes.combine(0, gone(4));
+        let [NodeEvent::InputClosed, NodeEvent::Ended(sum)] = &end[..] else {
             panic!("{end:?}");
         };
         assert_eq!((sum.killed, &sum.stubborn), (7, &vec![4, 3]));
@@ -706,15 +723,15 @@ mod tests {
     #[test]
     fn what_nodes_say_to_each_other_is_passed_on_and_is_no_news_of_the_job() {
         let (mut nodes, mut daemons) = nodes(&[false, false]);
-        assert_eq!(nodes.put_together(0, Event::Watch(1)), []);
+        assert_eq!(nodes.combine(0, NodeEvent::Watch(1)), []);
         assert_eq!(nodes.flush(), Ok(()));
         assert_eq!(orders(&mut daemons[1]), [Order::Watch(1)]);
-        nodes.put_together(1, Event::Gone(Gone::default()));
-        assert_eq!(nodes.put_together(0, Event::Quiet(0)), []);
+        nodes.combine(1, NodeEvent::Ended(NodeSummary::default()));
+        assert_eq!(nodes.combine(0, NodeEvent::Quiet(0)), []);
         assert_eq!(nodes.flush(), Ok(()));
-        let told = orders(&mut daemons[0]);
-        let [Order::Whereabouts(of), Order::AllQuiet(0)] = &told[..] else {
-            panic!("{told:?}");
+        let orders = orders(&mut daemons[0]);
+        let [Order::Location(of), Order::AllQuiet(0)] = &orders[..] else {
+            panic!("{orders:?}");
         };
         assert_eq!((of.rank, of.ended), (1, true));
     }
@@ -722,14 +739,17 @@ mod tests {
     #[test]
     fn who_ends_is_not_waited_for_any_more() {
         let (mut nodes, _daemons) = nodes(&[true, true]);
-        assert_eq!(nodes.put_together(0, Event::Held), []);
-        assert_eq!(nodes.put_together(0, Event::InputTaken(9)), []);
-        let end = nodes.put_together(1, Event::Gone(Gone::default()));
-        // Its readers had taken nothing; the other node's are as far as that now.
-        assert_eq!(end, [Event::InputTaken(9), Event::Held]);
+        assert_eq!(nodes.combine(0, NodeEvent::Held), []);
+        assert_eq!(nodes.combine(0, NodeEvent::InputTaken(9)), []);
+        let end = nodes.combine(1, NodeEvent::Ended(NodeSummary::default()));
+        // Its readers had consumed nothing; the other node now determines the minimum.
+        assert_eq!(end, [NodeEvent::InputTaken(9), NodeEvent::Held]);
         assert_eq!(
             nodes.lost(0),
-            [Event::InputClosed, Event::Gone(Gone::default())]
+            [
+                NodeEvent::InputClosed,
+                NodeEvent::Ended(NodeSummary::default())
+            ]
         );
         assert!(nodes.has_lost_any());
     }
@@ -737,29 +757,29 @@ mod tests {
     #[test]
     fn a_phase_is_reached_with_the_last_node_and_the_first_rank_in_mpi_with_the_first() {
         let (mut nodes, _daemons) = nodes(&[false, false]);
-        let reached = |phase, at| Event::Reached { phase, at };
-        let first = nodes.put_together(1, reached(Phase::FirstGreeted, 5));
-        assert_eq!(first, [reached(Phase::FirstGreeted, 5)]);
-        assert_eq!(nodes.put_together(0, reached(Phase::FirstGreeted, 7)), []);
-        assert_eq!(nodes.put_together(0, reached(Phase::AllGreeted, 9)), []);
-        let all = nodes.put_together(1, reached(Phase::AllGreeted, 8));
-        assert_eq!(all, [reached(Phase::AllGreeted, 9)]);
+        let reached = |phase, at| NodeEvent::Reached { phase, at };
+        let first = nodes.combine(1, reached(NodePhase::FirstInMpi, 5));
+        assert_eq!(first, [reached(NodePhase::FirstInMpi, 5)]);
+        assert_eq!(nodes.combine(0, reached(NodePhase::FirstInMpi, 7)), []);
+        assert_eq!(nodes.combine(0, reached(NodePhase::AllInMpi, 9)), []);
+        let all = nodes.combine(1, reached(NodePhase::AllInMpi, 8));
+        assert_eq!(all, [reached(NodePhase::AllInMpi, 9)]);
     }
 
     #[test]
     fn input_is_as_far_as_the_slowest_of_those_that_read() {
         let (mut nodes, _daemons) = nodes(&[true, false, true]);
-        assert_eq!(nodes.put_together(0, Event::InputTaken(10)), []);
-        let taken = nodes.put_together(2, Event::InputTaken(4));
-        assert_eq!(taken, [Event::InputTaken(4)]);
+        assert_eq!(nodes.combine(0, NodeEvent::InputTaken(10)), []);
+        let taken = nodes.combine(2, NodeEvent::InputTaken(4));
+        assert_eq!(taken, [NodeEvent::InputTaken(4)]);
         // The slower one reads no more: the other is ahead.
-        let closed = nodes.put_together(2, Event::InputClosed);
-        assert_eq!(closed, [Event::InputTaken(6)]);
-        let taken = nodes.put_together(0, Event::InputTaken(1));
-        assert_eq!(taken, [Event::InputTaken(1)]);
+        let closed = nodes.combine(2, NodeEvent::InputClosed);
+        assert_eq!(closed, [NodeEvent::InputTaken(6)]);
+        let taken = nodes.combine(0, NodeEvent::InputTaken(1));
+        assert_eq!(taken, [NodeEvent::InputTaken(1)]);
         assert_eq!(
-            nodes.put_together(0, Event::InputClosed),
-            [Event::InputClosed]
+            nodes.combine(0, NodeEvent::InputClosed),
+            [NodeEvent::InputClosed]
         );
     }
 
@@ -769,41 +789,48 @@ mod tests {
         let large = vec![7; 1 << 20];
         nodes.order_all_bytes(&large);
         (0..1000).for_each(|node| nodes.order_bytes(node, &[1; 100]));
-        let waits = nodes.ways[0].edge.outbox.len();
+        let waits = nodes.links[0].connection.outbox.len();
         assert!(waits < large.len() + 1000 * 120, "{waits}");
     }
 
-    /// Something that a daemon says, right or altered.
+    /// Events of a daemon, valid or corrupted.
     fn word() -> impl Strategy<Value = Vec<u8>> {
-        let frames = |events: Vec<Event>| {
+        let frames = |events: Vec<NodeEvent>| {
             let mut bytes = Vec::new();
             events.iter().for_each(|event| event.put(&mut bytes));
             bytes
         };
-        let whereabouts = |rank| Whereabouts {
+        let location = |rank| RankLocation {
             rank,
             round: 1,
             silent: true,
             ended: false,
             last: None,
         };
-        let gone = Gone {
+        let gone = NodeSummary {
             signalled: u32::MAX,
             killed: u32::MAX,
-            ..Gone::default()
+            ..NodeSummary::default()
         };
         let right = proptest::sample::select(vec![
-            frames(vec![Event::Held, Event::Standstill(7)]),
-            frames(vec![Event::Watch(1), Event::Watch(77), Event::Quiet(1)]),
-            frames(vec![Event::Whereabouts(whereabouts(1))]),
-            frames(vec![Event::Whereabouts(whereabouts(u32::MAX))]),
-            frames(vec![Event::Started(vec![(u32::MAX, 1), (0, 0)])]),
-            frames(vec![Event::InputTaken(u64::MAX), Event::InputClosed]),
-            frames(vec![Event::Reached {
-                phase: Phase::Ended,
+            frames(vec![NodeEvent::Held, NodeEvent::Standstill(7)]),
+            frames(vec![
+                NodeEvent::Watch(1),
+                NodeEvent::Watch(77),
+                NodeEvent::Quiet(1),
+            ]),
+            frames(vec![NodeEvent::Location(location(1))]),
+            frames(vec![NodeEvent::Location(location(u32::MAX))]),
+            frames(vec![NodeEvent::Started(vec![(u32::MAX, 1), (0, 0)])]),
+            frames(vec![
+                NodeEvent::InputTaken(u64::MAX),
+                NodeEvent::InputClosed,
+            ]),
+            frames(vec![NodeEvent::Reached {
+                phase: NodePhase::Ended,
                 at: u64::MAX,
             }]),
-            frames(vec![Event::Gone(gone.clone()), Event::Gone(gone)]),
+            frames(vec![NodeEvent::Ended(gone.clone()), NodeEvent::Ended(gone)]),
         ]);
         let alter = |(mut bytes, place, byte): (Vec<u8>, usize, u8)| {
             let place = place % bytes.len();
@@ -821,29 +848,29 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_nodes_say_is_taken_and_their_ends_are_told_once(
-            words in proptest::collection::vec((0..6u32, word(), any::<u8>()), 0..60),
+            message in proptest::collection::vec((0..6u32, word(), any::<u8>()), 0..60),
         ) {
             let (mut nodes, mut shepherd) = over_hosts(4);
             let mut ends = 0;
-            for (node, bytes, kind) in words {
+            for (node, bytes, kind) in message {
                 let out = &mut shepherd.outbox;
                 match kind % 8 {
-                    0 => Up::Lost(node % 4, lost("lost")).put(out),
-                    1 => Up::Ended(node % 4).put(out),
-                    2 => Up::Beat.put(out),
-                    _ => Up::Event(node % 4, bytes).put(out),
+                    0 => UpMessage::Lost(node % 4, lost("lost")).put(out),
+                    1 => UpMessage::Ended(node % 4).put(out),
+                    2 => UpMessage::Beat.put(out),
+                    _ => UpMessage::Event(node % 4, bytes).put(out),
                 }
                 let _ = shepherd.flush();
                 prop_assert_eq!(nodes.fill(0, &mut [0; 9000]), Ok(()));
-                while let Some((node, heard)) = nodes.take(0).unwrap() {
-                    let news = match heard {
-                        Heard::Event(event) => nodes.put_together(node, event),
-                        Heard::Lost(_) => nodes.lost_far(node),
+                while let Some((node, messages)) = nodes.take(0).unwrap() {
+                    let events = match messages {
+                        NodeMessage::Event(event) => nodes.combine(node, event),
+                        NodeMessage::Lost(_) => nodes.lost_remote(node),
                     };
-                    let is_end = |event: &&Event| matches!(event, Event::Gone(_));
-                    ends += news.iter().filter(is_end).count();
+                    let is_end = |event: &&NodeEvent| matches!(event, NodeEvent::Ended(_));
+                    ends += events.iter().filter(is_end).count();
                 }
-                // What was ordered meanwhile fits.
+                // The orders queued meanwhile fit into the buffers.
                 let _ = nodes.flush();
                 while shepherd.read(&mut [0; 9000]).is_ok_and(|bytes| bytes > 0) {}
             }
@@ -853,13 +880,13 @@ mod tests {
         }
     }
 
-    /// Nodes with a rank each that are reached over one shepherd, and its edge.
-    fn over_hosts(count: u32) -> (Nodes, Edge) {
+    /// Nodes with a rank each behind one shepherd, and the shepherd's end of the connection.
+    fn over_hosts(count: u32) -> (Nodes, FrameConnection) {
         let mut nodes = Nodes::of(wireup::NodeMap::new(0..count).unwrap().by_node());
-        let (ours, theirs) = Edge::pair().unwrap();
-        nodes.add_way(ours, 100, true);
+        let (ours, theirs) = FrameConnection::pair().unwrap();
+        nodes.add_link(ours, 100, true);
         for number in 0..count {
-            nodes.add(Node::new(format!("n{number}"), true));
+            nodes.add(JobNode::new(format!("n{number}"), true));
         }
         (nodes, theirs)
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes the ranks' lines. Standard output and error may block for as long as their reader likes, so each has a thread
-//! of its own, started with the first byte; if both are the same file, one thread serves both, so that their lines do
-//! not tear each other.
+//! Writes the ranks' output. Standard output and error may block for as long as their reader likes, so each has a
+//! thread of its own, started with the first byte; if both are the same file, one thread serves both, so that lines
+//! do not mix.
 
 use super::files::Files;
-use crate::link::Stream;
+use crate::link::OutputStream;
 use crate::spawn;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -17,38 +17,39 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// A writer joins small pieces up to this size.
 const JOIN_BYTES: usize = 64 << 10;
 
-/// The way out for all lines.
-pub(crate) struct Output {
-    /// For standard output and standard error; where the ranks have files, for those and for our own words.
+/// Writer of all output.
+pub(crate) struct OutputWriter {
+    /// For standard output and standard error; where the ranks have files, for those and for the launcher's own
+    /// messages.
     lanes: [Arc<Lane>; 2],
     has_files: bool,
     started: [bool; 2],
     tag: bool,
-    /// Streams whose last piece did not end with a line.
-    broken_lines: HashSet<(u32, Stream)>,
+    /// Streams whose last piece did not end with a newline.
+    broken_lines: HashSet<(u32, OutputStream)>,
     error_line_open: bool,
     wake: Arc<EventFd>,
 }
 
-/// What happened since the last call of [`Output::news`].
+/// Result of the writers since the last call of [`OutputWriter::progress`].
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct News {
-    /// Bytes of ranks that were written, or that can never be, by the number of the node that they came from.
+pub(crate) struct WriteProgress {
+    /// Bytes of ranks that were written or discarded, by the node that they came from.
     pub(crate) written: BTreeMap<usize, u64>,
-    /// A stream that cannot be written any more.
-    pub(crate) broken: Option<Broken>,
+    /// A destination that cannot be written any more.
+    pub(crate) broken: Option<BrokenOutput>,
 }
 
-/// A place that cannot be written any more.
+/// A destination that cannot be written any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Broken {
+pub(crate) struct BrokenOutput {
     /// Its name for the user.
     pub(crate) place: String,
     /// Why.
     pub(crate) error: Errno,
 }
 
-impl Output {
+impl OutputWriter {
     pub(crate) fn new(tag: bool, files: Option<Files>) -> Result<Self, Errno> {
         let has_files = files.is_some();
         let out = Arc::new(Lane {
@@ -72,23 +73,23 @@ impl Output {
         })
     }
 
-    /// Becomes readable when there is news.
+    /// Readable when there is progress.
     pub(crate) fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Writes what a rank of a node wrote.
-    pub(crate) fn write(&mut self, node: usize, rank: u32, stream: Stream, bytes: Vec<u8>) {
+    /// Queues output of a rank of a node.
+    pub(crate) fn write(&mut self, node: usize, rank: u32, stream: OutputStream, bytes: Vec<u8>) {
         let credit = bytes.len() as u64;
         let bytes = if self.tag {
             self.tagged(rank, stream, &bytes)
         } else {
             bytes
         };
-        if stream == Stream::Err && !self.has_files {
+        if stream == OutputStream::Err && !self.has_files {
             self.error_line_open = bytes.last().is_some_and(|last| *last != b'\n');
         }
-        self.put(Piece {
+        self.put(OutputPiece {
             stream,
             file_of: self.has_files.then_some(rank),
             bytes,
@@ -97,16 +98,16 @@ impl Output {
         });
     }
 
-    /// Writes a line of our own on standard error.
-    pub(crate) fn say(&mut self, words: &str) {
+    /// Queues a message of the launcher for standard error.
+    pub(crate) fn print(&mut self, message: &str) {
         let end = if std::mem::take(&mut self.error_line_open) {
             "\n"
         } else {
             ""
         };
-        let bytes = format!("{end}rmpiexec: {words}\n").into_bytes();
-        self.put(Piece {
-            stream: Stream::Err,
+        let bytes = format!("{end}rmpiexec: {message}\n").into_bytes();
+        self.put(OutputPiece {
+            stream: OutputStream::Err,
             file_of: None,
             bytes,
             node: 0,
@@ -114,18 +115,18 @@ impl Output {
         });
     }
 
-    /// What the writers have done.
-    pub(crate) fn news(&mut self) -> News {
+    /// Takes the progress of the writers.
+    pub(crate) fn progress(&mut self) -> WriteProgress {
         let _ = self.wake.read();
-        let mut news = News::default();
+        let mut progress = WriteProgress::default();
         for lane in &self.lanes {
             let mut queue = lane.lock();
             for (node, bytes) in std::mem::take(&mut queue.written) {
-                *news.written.entry(node).or_default() += bytes;
+                *progress.written.entry(node).or_default() += bytes;
             }
-            news.broken = news.broken.or_else(|| queue.news.take());
+            progress.broken = progress.broken.or_else(|| queue.progress.take());
         }
-        news
+        progress
     }
 
     /// Whether everything was written.
@@ -136,7 +137,7 @@ impl Output {
         })
     }
 
-    fn tagged(&mut self, rank: u32, stream: Stream, bytes: &[u8]) -> Vec<u8> {
+    fn tagged(&mut self, rank: u32, stream: OutputStream, bytes: &[u8]) -> Vec<u8> {
         let tag = format!("[{rank}] ");
         let mut continues = self.broken_lines.remove(&(rank, stream));
         let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 8 + tag.len());
@@ -152,30 +153,30 @@ impl Output {
         out
     }
 
-    fn put(&mut self, piece: Piece) {
+    fn put(&mut self, piece: OutputPiece) {
         let to_files = piece.file_of.is_some();
-        let index = usize::from(piece.stream == Stream::Err && !to_files);
+        let index = usize::from(piece.stream == OutputStream::Err && !to_files);
         {
             let lane = &self.lanes[index];
             let mut queue = lane.lock();
             queue.pieces.push_back(piece);
             lane.ready.notify_one();
         }
-        // Without a thread there is this one.
+        // If no thread can be started, this one writes.
         if !self.start(index) {
             self.lanes[index].write_all_now();
         }
     }
 
-    /// Starts the threads that write, which else start when there is something to write. A debugger that leaves just when a thread
-    /// begins would leave this process stopped for good: the system begins a thread that is traced with SIGSTOP.
+    /// Starts the writer threads early; otherwise they start with the first output. The kernel starts a traced thread
+    /// with SIGSTOP, so a debugger that detaches while a thread starts would leave this process stopped.
     pub(crate) fn begin(&mut self) {
         for index in 0..self.lanes.len() {
             self.start(index);
         }
     }
 
-    /// Sees to it that a lane has its thread; whether it has.
+    /// Starts the thread of a lane, if it is not running; returns whether it runs.
     fn start(&mut self, index: usize) -> bool {
         let shared = Arc::ptr_eq(&self.lanes[0], &self.lanes[1]);
         let started = &mut self.started[if shared { 0 } else { index }];
@@ -188,17 +189,17 @@ impl Output {
     }
 }
 
-struct Piece {
-    stream: Stream,
-    /// The rank into whose file it goes; standard output or error without one.
+struct OutputPiece {
+    stream: OutputStream,
+    /// The rank whose file it goes to; `None` for standard output or error.
     file_of: Option<u32>,
     bytes: Vec<u8>,
-    /// The node that gets this credit back.
+    /// The node that this credit is returned to.
     node: usize,
     credit: u64,
 }
 
-impl Piece {
+impl OutputPiece {
     /// Whether `next` can be written together with it.
     fn joins(&self, next: &Self) -> bool {
         next.stream == self.stream
@@ -209,25 +210,25 @@ impl Piece {
 }
 
 #[derive(Default)]
-struct Queue {
-    pieces: VecDeque<Piece>,
+struct WriteQueue {
+    pieces: VecDeque<OutputPiece>,
     busy: bool,
     written: BTreeMap<usize, u64>,
-    /// Why a stream cannot be written any more, and whether that was told.
+    /// Why a stream cannot be written any more, and whether that was reported.
     dead: [Option<Errno>; 2],
-    told: [bool; 2],
-    news: Option<Broken>,
+    reported: [bool; 2],
+    progress: Option<BrokenOutput>,
 }
 
 #[derive(Default)]
 struct Lane {
     files: Option<Mutex<Files>>,
-    queue: Mutex<Queue>,
+    queue: Mutex<WriteQueue>,
     ready: Condvar,
 }
 
 impl Lane {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, WriteQueue> {
         // A panic ends the process, so no lock is ever poisoned.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -251,23 +252,23 @@ impl Lane {
     fn write_all_now(&self) {
         while let Some((piece, dead)) = self.next() {
             let error = dead.or_else(|| self.write(&piece).err());
-            let index = usize::from(piece.stream == Stream::Err);
+            let index = usize::from(piece.stream == OutputStream::Err);
             let mut queue = self.lock();
             queue.busy = false;
             if piece.credit > 0 {
                 *queue.written.entry(piece.node).or_default() += piece.credit;
             }
             queue.dead[index] = error;
-            // Words of our own may be lost without harm; those of the ranks are what the job is for.
-            if let (Some(error), 1.., false) = (error, piece.credit, queue.told[index]) {
-                queue.told[index] = true;
+            // Lost messages of the launcher are not reported; lost output of ranks is.
+            if let (Some(error), 1.., false) = (error, piece.credit, queue.reported[index]) {
+                queue.reported[index] = true;
                 let place = self.name(&piece);
-                queue.news = Some(Broken { place, error });
+                queue.progress = Some(BrokenOutput { place, error });
             }
         }
     }
 
-    fn write(&self, piece: &Piece) -> Result<(), Errno> {
+    fn write(&self, piece: &OutputPiece) -> Result<(), Errno> {
         match (&self.files, piece.file_of) {
             (Some(files), Some(rank)) => files
                 .lock()
@@ -277,19 +278,19 @@ impl Lane {
         }
     }
 
-    fn name(&self, piece: &Piece) -> String {
+    fn name(&self, piece: &OutputPiece) -> String {
         match (&self.files, piece.file_of, piece.stream) {
             (Some(files), Some(rank), stream) => {
                 let files = files.lock().unwrap_or_else(PoisonError::into_inner);
                 files.path(rank, stream).display().to_string()
             }
-            (_, _, Stream::Out) => "standard output".to_owned(),
-            (_, _, Stream::Err) => "standard error".to_owned(),
+            (_, _, OutputStream::Out) => "standard output".to_owned(),
+            (_, _, OutputStream::Err) => "standard error".to_owned(),
         }
     }
 
-    /// The next piece, joined with those behind it that go to the same stream.
-    fn next(&self) -> Option<(Piece, Option<Errno>)> {
+    /// Takes the next piece, joined with those behind it that go to the same destination.
+    fn next(&self) -> Option<(OutputPiece, Option<Errno>)> {
         let mut queue = self.lock();
         let mut piece = queue.pieces.pop_front()?;
         while let Some(next) = queue.pieces.pop_front_if(|next| piece.joins(next)) {
@@ -297,25 +298,25 @@ impl Lane {
             piece.credit += next.credit;
         }
         queue.busy = true;
-        let dead = queue.dead[usize::from(piece.stream == Stream::Err)];
+        let dead = queue.dead[usize::from(piece.stream == OutputStream::Err)];
         Some((piece, dead))
     }
 }
 
-fn write_all(stream: Stream, mut bytes: &[u8]) -> Result<(), Errno> {
-    if spawn::was_closed(if stream == Stream::Out { 1 } else { 2 }) {
+fn write_all(stream: OutputStream, mut bytes: &[u8]) -> Result<(), Errno> {
+    if spawn::was_closed(if stream == OutputStream::Out { 1 } else { 2 }) {
         return Err(Errno::EBADF);
     }
     let (out, err) = (stdout(), stderr());
     let target = match stream {
-        Stream::Out => out.as_fd(),
-        Stream::Err => err.as_fd(),
+        OutputStream::Out => out.as_fd(),
+        OutputStream::Err => err.as_fd(),
     };
     while !bytes.is_empty() {
         match nix::unistd::write(target, bytes) {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::EINTR) => (),
-            // Somebody who shares the file has set it so.
+            // Another process has made the shared description non-blocking.
             Err(Errno::EAGAIN) => {
                 let mut wait = [PollFd::new(target, PollFlags::POLLOUT)];
                 let _ = poll(&mut wait, PollTimeout::NONE);
@@ -344,12 +345,18 @@ mod tests {
 
     #[test]
     fn every_line_is_tagged_once_however_it_is_cut() {
-        let mut output = Output::new(true, None).unwrap();
-        assert_eq!(output.tagged(3, Stream::Out, b"a\nb\n"), b"[3] a\n[3] b\n");
-        assert_eq!(output.tagged(3, Stream::Out, b"begin"), b"[3] begin");
-        assert_eq!(output.tagged(3, Stream::Err, b"else\n"), b"[3] else\n");
+        let mut output = OutputWriter::new(true, None).unwrap();
         assert_eq!(
-            output.tagged(3, Stream::Out, b" end\nnext\n"),
+            output.tagged(3, OutputStream::Out, b"a\nb\n"),
+            b"[3] a\n[3] b\n"
+        );
+        assert_eq!(output.tagged(3, OutputStream::Out, b"begin"), b"[3] begin");
+        assert_eq!(
+            output.tagged(3, OutputStream::Err, b"else\n"),
+            b"[3] else\n"
+        );
+        assert_eq!(
+            output.tagged(3, OutputStream::Out, b" end\nnext\n"),
             b" end\n[3] next\n"
         );
     }
@@ -357,7 +364,7 @@ mod tests {
     #[test]
     fn small_pieces_of_one_stream_are_joined_in_order() {
         let lane = Lane::default();
-        let piece = |node, stream, text: &str| Piece {
+        let piece = |node, stream, text: &str| OutputPiece {
             stream,
             file_of: None,
             bytes: text.into(),
@@ -365,10 +372,10 @@ mod tests {
             credit: 1,
         };
         lane.lock().pieces.extend([
-            piece(0, Stream::Out, "a"),
-            piece(0, Stream::Out, "b"),
-            piece(0, Stream::Err, "c"),
-            piece(1, Stream::Err, "d"),
+            piece(0, OutputStream::Out, "a"),
+            piece(0, OutputStream::Out, "b"),
+            piece(0, OutputStream::Err, "c"),
+            piece(1, OutputStream::Err, "d"),
         ]);
         let (first, _) = lane.next().unwrap();
         assert_eq!((first.bytes.as_slice(), first.credit), (&b"ab"[..], 2));

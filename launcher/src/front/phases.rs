@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--report`: how long each phase of a job took.
+//! `--report`: the duration of each phase of a job.
 
-use crate::job::Begun;
-use crate::link::Phase;
+use crate::job::LaunchTimes;
+use crate::link::NodePhase;
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// The moments that were reached, in the order of being told.
+/// The phases that were reached, in the order of the reports.
 #[derive(Debug)]
-pub(crate) struct Phases {
+pub(crate) struct PhaseTimes {
     start: Duration,
     reached: Vec<(&'static str, Duration)>,
 }
 
-/// The time of a clock that all processes of a machine share.
+/// Monotonic time, the same for all processes of a machine.
 pub(crate) fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
 }
 
-impl Phases {
-    /// Of a job whose command began at `start`.
+impl PhaseTimes {
+    /// For a job whose command started at `start`.
     pub(crate) fn since(start: Duration) -> Self {
         Self {
             start,
@@ -27,20 +27,20 @@ impl Phases {
         }
     }
 
-    /// Something was reached at that time.
-    pub(crate) fn reach(&mut self, what: &'static str, at: Duration) {
-        self.reached.push((what, at));
+    /// Records a phase.
+    pub(crate) fn reach(&mut self, name: &'static str, at: Duration) {
+        self.reached.push((name, at));
     }
 
-    /// What ranks are told of it, which are not started yet: what was not reached took no time.
-    pub(crate) fn begun(&self) -> Begun {
+    /// The times that are passed to the ranks; a phase that was not reached took no time.
+    pub(crate) fn begun(&self) -> LaunchTimes {
         let mut reached = self.reached.iter().map(|(_, at)| *at);
         let mut last = self.start;
         let mut next = || {
             last = reached.next().unwrap_or(last);
             last
         };
-        Begun {
+        LaunchTimes {
             began: self.start,
             understood: next(),
             reached: next(),
@@ -48,28 +48,28 @@ impl Phases {
         }
     }
 
-    /// What a daemon has told.
-    pub(crate) fn hear(&mut self, phase: Phase, at: Duration) {
-        let what = match phase {
-            Phase::Started => "all ranks started",
-            Phase::FirstGreeted => "first rank in MPI_Init",
-            Phase::AllGreeted => "last rank in MPI_Init",
-            Phase::AllFinalized => "last rank through MPI_Finalize",
-            Phase::Ended => "all ranks ended",
+    /// Records a phase reported by a daemon.
+    pub(crate) fn record(&mut self, phase: NodePhase, at: Duration) {
+        let name = match phase {
+            NodePhase::Started => "all ranks started",
+            NodePhase::FirstInMpi => "first rank in MPI_Init",
+            NodePhase::AllInMpi => "last rank in MPI_Init",
+            NodePhase::AllFinalized => "last rank through MPI_Finalize",
+            NodePhase::Ended => "all ranks ended",
         };
-        self.reach(what, at);
+        self.reach(name, at);
     }
 
-    /// A line for each.
+    /// One line for each phase.
     pub(crate) fn lines(&mut self) -> Vec<String> {
         self.reached.sort_by_key(|(_, at)| *at);
         let milliseconds = |at: Duration| at.as_secs_f64() * 1e3;
         let mut last = self.start;
-        let mut line = |(what, at): &(&str, Duration)| {
+        let mut line = |(name, at): &(&str, Duration)| {
             let step = milliseconds(at.saturating_sub(last));
             last = *at;
             let whole = milliseconds(at.saturating_sub(self.start));
-            format!("{whole:>10.2} ms {step:>+10.2}  {what}")
+            format!("{whole:>10.2} ms {step:>+10.2}  {name}")
         };
         self.reached.iter().map(&mut line).collect()
     }
@@ -82,8 +82,8 @@ mod tests {
     #[test]
     fn moments_are_told_in_order_with_the_time_between() {
         let at = Duration::from_micros;
-        let mut phases = Phases::since(at(1000));
-        phases.hear(Phase::AllGreeted, at(4500));
+        let mut phases = PhaseTimes::since(at(1000));
+        phases.record(NodePhase::AllInMpi, at(4500));
         phases.reach("programs found", at(2000));
         assert_eq!(
             phases.lines(),
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn ranks_are_told_what_was_reached_before_them() {
         let at = Duration::from_millis;
-        let mut phases = Phases::since(at(1));
+        let mut phases = PhaseTimes::since(at(1));
         phases.reach("command line understood", at(3));
         let begun = phases.begun();
         assert_eq!((begun.began, begun.understood), (at(1), at(3)));

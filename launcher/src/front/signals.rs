@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The signals that the front takes as messages.
+//! The signals that the front reads from a signalfd.
 
 use crate::spawn;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// Signals that ask to end, and those that are passed on to the ranks.
+/// Signals that ask to end, and those that are forwarded to the ranks.
 pub(super) const ENDING: [Signal; 4] = [
     Signal::SIGINT,
     Signal::SIGTERM,
@@ -21,7 +21,7 @@ const PASSED_ON: [Signal; 5] = [
     Signal::SIGTSTP,
 ];
 
-/// The signals that the front takes as messages.
+/// Signal masks of the front.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Signals {
     heeded: SigSet,
@@ -29,7 +29,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Holds them back from now on, so that none that comes while the job is being started is lost.
+    /// Blocks the signals, so that none is lost while the job is being started.
     pub(crate) fn hold() -> Result<Self, Errno> {
         let mut heeded = SigSet::empty();
         // The kernel would queue an ignored signal once it is blocked.
@@ -40,25 +40,25 @@ impl Signals {
             .chain(PASSED_ON)
             .for_each(|signal| heeded.add(signal));
         let mut blocked = heeded;
-        // A read from a terminal that is not ours fails instead of stopping us, and a word to it is written.
+        // A read from the terminal fails in the background instead of stopping this process, and a write succeeds.
         blocked.add(Signal::SIGTTIN);
         blocked.add(Signal::SIGTTOU);
         let before = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         Ok(Self { heeded, before })
     }
 
-    /// Where they are read.
+    /// A signalfd for them.
     pub(crate) fn descriptor(self) -> Result<SignalFd, Errno> {
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         SignalFd::with_flags(&self.heeded, flags)
     }
 
-    /// The mask as it was.
+    /// The mask from before.
     pub(crate) fn before(self) -> SigSet {
         self.before
     }
 
-    /// Puts the mask back, in the daemon, whose ranks inherit it.
+    /// Restores the mask, in the daemon, whose ranks inherit it.
     pub(crate) fn release(self) -> Result<(), Errno> {
         self.before.thread_set_mask()
     }

@@ -1,50 +1,52 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The reader of host files. One reader for three grammars: a line is
+//! The parser of host files. One parser for three grammars; a line is:
 //!
-//! | of | line |
+//! | launcher | line |
 //! |---|---|
-//! | rmpi | a word as `--host` has it: `n1`, `n1:4`, `n[01-16]:4`, `me@n1`, `[fe80::1]:4` |
+//! | rmpi | a word of `--host`: `n1`, `n1:4`, `n[01-16]:4`, `me@n1`, `[fe80::1]:4` |
 //! | MPICH (Hydra) | `name[:n] [user=U] [binding=B]` |
-//! | Open MPI (PRRTE) | `[user@]name [slots=N] [max_slots=N] [port=N] [username=U]`, `^name` takes a host out |
+//! | Open MPI (PRRTE) | `[user@]name [slots=N] [max_slots=N] [port=N] [username=U]`, `^name` excludes a host |
 //!
-//! with comments from `#` or `//` to the end of the line and between `/*` and `*/`, and with `"quoted"` words. Blanks may
-//! stand around `=`.
+//! with comments from `#` or `//` to the end of the line and between `/*` and `*/`, and with `"quoted"` words. Blanks
+//! may surround `=`.
 //!
-//! A name that stands alone is all cores of its host. In a file where a name stands alone on several lines, each line that
-//! does so is one slot, as batch systems write it.
+//! A bare name stands for all cores of its host. In a file in which a bare name occurs on several lines, each of
+//! these lines is one slot, as batch systems write it.
 
-use super::Host;
-use super::gather::{Bare, Mention, gather};
-use remote_shell::word::{self, Count, Fault, MOST_HOSTS, shown};
+use super::JobHost;
+use super::merge::{Bare, Mention, merge};
+use remote_shell::word::{self, Count, MOST_HOSTS, WordError, shown};
 use std::collections::HashSet;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// What a file says.
+/// Contents of a host file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Listed {
-    /// The hosts in the order in which they are named first.
-    pub(crate) hosts: Vec<Host>,
-    /// What was passed over.
+    /// The hosts in the order of their first occurrence.
+    pub(crate) hosts: Vec<JobHost>,
+    /// Warnings about ignored options.
     pub(crate) remarks: Vec<String>,
 }
 
-/// Reads a file of this name, which holds these bytes.
+/// Parses the contents of the file of this name.
 pub(crate) fn read(name: &str, bytes: &[u8]) -> Result<Listed, String> {
     let text = String::from_utf8_lossy(bytes);
-    let told = |(place, what): (Position, String)| {
+    let located = |(place, message): (Position, String)| {
         let Position { line, column } = place;
-        format!("{name}, line {line}, column {column}: {what}")
+        format!("{name}, line {line}, column {column}: {message}")
     };
-    let lines = lines(&text).map_err(told)?;
+    let lines = lines(&text).map_err(located)?;
     let mut content = Content::default();
     for line in lines {
-        content.enter(&line).map_err(told)?;
+        content.enter(&line).map_err(located)?;
     }
-    content.listed().map_err(|what| format!("{name}: {what}"))
+    content
+        .listed()
+        .map_err(|message| format!("{name}: {message}"))
 }
 
-/// A place in a file, both numbers counted from 1.
+/// Position in a file, both numbers counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Position {
     line: usize,
@@ -58,24 +60,24 @@ impl Position {
     }
 }
 
-type Wrong = (Position, String);
+type SyntaxError = (Position, String);
 
-fn wrong<T>(place: Position, what: impl Into<String>) -> Result<T, Wrong> {
-    Err((place, what.into()))
+fn wrong<T>(place: Position, message: impl Into<String>) -> Result<T, SyntaxError> {
+    Err((place, message.into()))
 }
 
-/// A word of a line, or the `=` between two.
+/// A word of a line, or an `=`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Piece {
+struct Lexeme {
     place: Position,
     text: String,
     is_equals: bool,
 }
 
-/// The lines that are not empty, in words.
-fn lines(text: &str) -> Result<Vec<Vec<Piece>>, Wrong> {
+/// The words of each line that is not empty.
+fn lines(text: &str) -> Result<Vec<Vec<Lexeme>>, SyntaxError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut letters = Letters::new(text);
+    let mut letters = CharReader::new(text);
     let (mut lines, mut line) = (Vec::new(), Vec::new());
     while let Some(letter) = letters.peek() {
         let place = letters.place;
@@ -90,7 +92,7 @@ fn lines(text: &str) -> Result<Vec<Vec<Piece>>, Wrong> {
                 letters.next();
                 let text = "=".to_owned();
                 let is_equals = true;
-                line.push(Piece {
+                line.push(Lexeme {
                     place,
                     text,
                     is_equals,
@@ -101,7 +103,7 @@ fn lines(text: &str) -> Result<Vec<Vec<Piece>>, Wrong> {
             }
             _ => {
                 let (text, is_equals) = (letters.word()?, false);
-                line.push(Piece {
+                line.push(Lexeme {
                     place,
                     text,
                     is_equals,
@@ -114,13 +116,13 @@ fn lines(text: &str) -> Result<Vec<Vec<Piece>>, Wrong> {
     Ok(lines)
 }
 
-/// The characters of a file.
-struct Letters<'a> {
+/// The characters of a file, with their position.
+struct CharReader<'a> {
     rest: Peekable<Chars<'a>>,
     place: Position,
 }
 
-impl<'a> Letters<'a> {
+impl<'a> CharReader<'a> {
     fn new(text: &'a str) -> Self {
         let place = Position { line: 1, column: 1 };
         let rest = text.chars().peekable();
@@ -143,15 +145,15 @@ impl<'a> Letters<'a> {
         Some(letter)
     }
 
-    /// Up to the end of the line.
+    /// Skips to the end of the line.
     fn skip_line(&mut self) {
         while self.peek().is_some_and(|letter| letter != '\n') {
             self.next();
         }
     }
 
-    /// What begins with a slash.
-    fn skip_comment(&mut self) -> Result<(), Wrong> {
+    /// Skips a comment that starts with a slash.
+    fn skip_comment(&mut self) -> Result<(), SyntaxError> {
         let begin = self.place;
         self.next();
         match self.peek() {
@@ -172,8 +174,8 @@ impl<'a> Letters<'a> {
         Ok(())
     }
 
-    /// A word, in quotes or not.
-    fn word(&mut self) -> Result<String, Wrong> {
+    /// Reads a word, quoted or not.
+    fn word(&mut self) -> Result<String, SyntaxError> {
         let begin = self.place;
         let mut word = String::new();
         if self.peek() != Some('"') {
@@ -197,7 +199,7 @@ impl<'a> Letters<'a> {
     }
 }
 
-/// What the lines so far say.
+/// The hosts of the lines so far.
 #[derive(Default)]
 struct Content {
     mentions: Vec<Mention>,
@@ -206,20 +208,20 @@ struct Content {
 }
 
 impl Content {
-    fn enter(&mut self, line: &[Piece]) -> Result<(), Wrong> {
+    fn enter(&mut self, line: &[Lexeme]) -> Result<(), SyntaxError> {
         let Some((first, keys)) = line.split_first() else {
             return Ok(());
         };
         let place = first.place;
         if first.text.starts_with('+') {
-            let what = format!("`{}`: hosts are named, not counted", shown(&first.text));
-            return wrong(place, what + "; expected a host's name");
+            let message = format!("`{}`: hosts are named, not counted", shown(&first.text));
+            return wrong(place, message + "; expected a host's name");
         }
         let (text, is_out) = match first.text.strip_prefix('^') {
             Some(text) => (text, true),
             None => (first.text.as_str(), false),
         };
-        let at = |fault: Fault| (place.plus(fault.at + usize::from(is_out)), fault.what);
+        let at = |fault: WordError| (place.plus(fault.at + usize::from(is_out)), fault.message);
         let word = word::read(text).map_err(at)?;
         if is_out {
             self.out.extend(word.names);
@@ -227,25 +229,25 @@ impl Content {
                 wrong(key.place, "nothing stands behind a host that is taken out")
             });
         }
-        let mut said = Said {
+        let mut options = LineOptions {
             user: word.user,
             count: word.count,
-            ..Said::default()
+            ..LineOptions::default()
         };
         let mut rest = keys;
         while let [key, behind @ ..] = rest {
-            rest = said.enter(key, behind)?;
+            rest = options.enter(key, behind)?;
         }
-        self.binding |= said.binding;
+        self.binding |= options.binding;
         if self.mentions.len() + word.names.len() > MOST_HOSTS {
-            return wrong(place, word::too_many().what);
+            return wrong(place, word::too_many().message);
         }
         let mention = |name| Mention {
             name,
-            user: said.user.clone(),
-            port: said.port,
-            count: said.count,
-            most: said.most,
+            user: options.user.clone(),
+            port: options.port,
+            count: options.count,
+            most: options.most,
         };
         self.mentions.extend(word.names.into_iter().map(mention));
         Ok(())
@@ -257,7 +259,7 @@ impl Content {
         let repeats = |mention: &Mention| !seen.insert((mention.name.clone(), mention.port));
         let is_list = self.mentions.iter().filter(bare).any(repeats);
         let bare = if is_list { Bare::OneSlot } else { Bare::Cores };
-        let mut hosts = gather(self.mentions, bare)?;
+        let mut hosts = merge(self.mentions, bare)?;
         hosts.retain(|host| !self.out.contains(&host.name));
         if hosts.is_empty() {
             return Err(
@@ -273,9 +275,9 @@ impl Content {
     }
 }
 
-/// What a line says of its hosts.
+/// Options of a line for its hosts.
 #[derive(Default)]
-struct Said {
+struct LineOptions {
     user: Option<String>,
     port: Option<u16>,
     count: Count,
@@ -283,9 +285,13 @@ struct Said {
     binding: bool,
 }
 
-impl Said {
-    /// Takes `key = value`; answers what stands behind it.
-    fn enter<'a>(&mut self, key: &Piece, behind: &'a [Piece]) -> Result<&'a [Piece], Wrong> {
+impl LineOptions {
+    /// Parses `key = value`; returns the rest of the line.
+    fn enter<'a>(
+        &mut self,
+        key: &Lexeme,
+        behind: &'a [Lexeme],
+    ) -> Result<&'a [Lexeme], SyntaxError> {
         let name = key.text.as_str();
         let (value, rest) = match behind {
             [equals, value, rest @ ..] if equals.is_equals && !value.is_equals => (value, rest),
@@ -298,10 +304,10 @@ impl Said {
             _ => return wrong(key.place, no_key(name)),
         };
         let text = value.text.as_str();
-        let at = |fault: Fault| {
+        let at = |fault: WordError| {
             (
                 value.place.plus(fault.at),
-                format!("{name}={}: {}", shown(text), fault.what),
+                format!("{name}={}: {}", shown(text), fault.message),
             )
         };
         match name.to_ascii_lowercase().replace('-', "_").as_str() {
@@ -324,7 +330,7 @@ impl Said {
                 self.user = Some(text.to_owned());
             }
             "binding" => self.binding = true,
-            // Open MPI reads these and looks at none of them.
+            // Open MPI accepts these and ignores them.
             "boards" | "sockets" | "sockets_per_board" | "cores" | "cores_per_socket" => {}
             _ => return wrong(key.place, no_key(name)),
         }
@@ -332,7 +338,7 @@ impl Said {
     }
 }
 
-/// What is said of a word that is no key.
+/// The error for a word that is not an option.
 fn no_key(name: &str) -> String {
     let advice = match name.parse::<u32>() {
         Ok(number) => {
@@ -352,9 +358,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The hosts in the words of a file.
+    /// The hosts of a file as short text.
     fn hosts(text: &str) -> String {
-        let listed = read("F", text.as_bytes()).unwrap_or_else(|words| panic!("{text}: {words}"));
+        let listed =
+            read("F", text.as_bytes()).unwrap_or_else(|message| panic!("{text}: {message}"));
         listed
             .hosts
             .iter()
@@ -363,7 +370,7 @@ mod tests {
             .join(" ")
     }
 
-    fn in_short(host: &Host) -> String {
+    fn in_short(host: &JobHost) -> String {
         let user = host.user.iter().map(|user| format!("{user}@"));
         let slots = match host.slots {
             Slots::Number(number) => number.to_string(),
@@ -434,14 +441,14 @@ mod tests {
 
     #[test]
     fn what_is_shown_of_a_file_is_short_and_no_command_to_a_terminal() {
-        let said = refused(&format!("n1 \u{1b}[31m{}", "x".repeat(999)));
+        let options = refused(&format!("n1 \u{1b}[31m{}", "x".repeat(999)));
         assert!(
-            said.contains("`\\u{1b}[31mxxx") && said.contains("xxx...` is not understood"),
-            "{said}"
+            options.contains("`\\u{1b}[31mxxx") && options.contains("xxx...` is not understood"),
+            "{options}"
         );
     }
 
-    /// Files and what is said of them.
+    /// Invalid files and their errors.
     const WRONG: &[(&str, &str)] = &[
         (
             "",
@@ -515,9 +522,9 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_file_line_and_column() {
-        for (text, words) in WRONG {
-            let said = refused(text);
-            assert!(said.contains(words), "{text}: {said}");
+        for (text, message) in WRONG {
+            let options = refused(text);
+            assert!(options.contains(message), "{text}: {options}");
         }
     }
 
@@ -534,10 +541,10 @@ mod tests {
         }
 
         #[test]
-        fn any_lines_of_such_words_are_answered(words in proptest::collection::vec(word(), 0..30)) {
-            match read("F", words.concat().as_bytes()) {
+        fn any_lines_of_such_words_are_answered(message in proptest::collection::vec(word(), 0..30)) {
+            match read("F", message.concat().as_bytes()) {
                 Ok(listed) => prop_assert!(!listed.hosts.is_empty()),
-                Err(words) => prop_assert!(words.starts_with('F')),
+                Err(message) => prop_assert!(message.starts_with('F')),
             }
         }
 

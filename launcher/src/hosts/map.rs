@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where ranks go, shown to people: a table with a line for each host, and for each program of it.
+//! The assignment of ranks to hosts as a table, with a line for each host and each of its programs.
 
-use super::{Host, Hosts, Slots, loads};
-use crate::cli::Request;
+use super::{JobHost, JobHosts, Slots, loads};
+use crate::affinity::{Binding, RankAffinity, affinities};
+use crate::cli::JobRequest;
 use crate::failure::counted;
-use crate::place::{Binding, Place, places};
-use crate::topology::{Topology, ranges};
+use crate::topology::{CpuTopology, ranges};
 
-/// With more ranks their places are only shown where somebody asks for them.
+/// Most ranks whose CPUs are shown without an option.
 const FEW_RANKS: u32 = 16;
 
-/// The map of a request whose ranks are dealt, or what is known of it before.
-pub(crate) fn lines(request: &Request) -> Vec<String> {
+/// The map of a request whose ranks are assigned, or what is known of it before.
+pub(crate) fn lines(request: &JobRequest) -> Vec<String> {
     let Some(hosts) = &request.hosts else {
         return Vec::new();
     };
     let number = u32::try_from(hosts.list.len()).unwrap_or(u32::MAX);
     let number = counted(number, "host", "hosts");
-    if hosts.dealt.is_empty() {
+    if hosts.rank_hosts.is_empty() {
         let mut lines = vec![format!("ranks on {number}:")];
         lines.extend(table(unknown_rows(hosts)));
         lines.push(advice(hosts));
@@ -36,8 +36,8 @@ pub(crate) fn lines(request: &Request) -> Vec<String> {
     lines
 }
 
-impl Host {
-    /// As a user would write it, without its slots.
+impl JobHost {
+    /// The host as a user would write it, without its slots.
     #[must_use]
     pub fn label(&self) -> String {
         let user = self.user.iter().map(|user| format!("{user}@"));
@@ -47,10 +47,10 @@ impl Host {
     }
 }
 
-/// The cells of a table, its head first.
+/// The cells of a table, with its header first.
 type Rows = Vec<Vec<String>>;
 
-fn rows(request: &Request, hosts: &Hosts) -> Rows {
+fn rows(request: &JobRequest, hosts: &JobHosts) -> Rows {
     let several = request.apps.len() > 1;
     let head = ["host", "slots", "ranks", "program"];
     let columns = if several { 4 } else { 3 };
@@ -61,7 +61,7 @@ fn rows(request: &Request, hosts: &Hosts) -> Rows {
             .collect(),
     ];
     let mut dealt = vec![vec![Vec::new(); request.apps.len()]; hosts.list.len()];
-    for ((rank, host), app) in (0..).zip(&hosts.dealt).zip(apps(request)) {
+    for ((rank, host), app) in (0..).zip(&hosts.rank_hosts).zip(apps(request)) {
         dealt[*host as usize][app].push(rank);
     }
     for (host, dealt) in hosts.list.iter().zip(dealt) {
@@ -85,7 +85,7 @@ fn rows(request: &Request, hosts: &Hosts) -> Rows {
     rows
 }
 
-/// Ranks in short; of many that are equally far apart the first ones and the last one.
+/// Rank list in short form; of many equidistant ranks the first ones and the last one.
 fn shown(ranks: Vec<u32>) -> String {
     match ranks[..] {
         [first, second, third, .., last]
@@ -101,15 +101,15 @@ fn shown(ranks: Vec<u32>) -> String {
     }
 }
 
-fn unknown_rows(hosts: &Hosts) -> Rows {
+fn unknown_rows(hosts: &JobHosts) -> Rows {
     let head = vec!["host".to_owned(), "slots".to_owned()];
-    let row = |host: &Host| vec![host.label(), slots_of(hosts, host)];
+    let row = |host: &JobHost| vec![host.label(), slots_of(hosts, host)];
     std::iter::once(head)
         .chain(hosts.list.iter().map(row))
         .collect()
 }
 
-fn slots_of(hosts: &Hosts, host: &Host) -> String {
+fn slots_of(hosts: &JobHosts, host: &JobHost) -> String {
     match (hosts.per_host, host.slots) {
         (Some(number), _) | (None, Slots::Number(number)) => number.to_string(),
         (None, Slots::Cores) => "cores".to_owned(),
@@ -117,12 +117,12 @@ fn slots_of(hosts: &Hosts, host: &Host) -> String {
 }
 
 /// The program of each rank.
-fn apps(request: &Request) -> impl Iterator<Item = usize> {
+fn apps(request: &JobRequest) -> impl Iterator<Item = usize> {
     let apps = request.apps.iter().enumerate();
     apps.flat_map(|(number, app)| (0..app.ranks).map(move |_| number))
 }
 
-/// Columns beside each other; the second one is of numbers.
+/// Formats columns; the second one is numeric.
 fn table(rows: Rows) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cell = |row: &Vec<String>, column| {
@@ -142,10 +142,10 @@ fn table(rows: Rows) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// What is not known before the start.
-fn advice(hosts: &Hosts) -> String {
-    let asked = hosts.list.iter().filter(|host| host.slots == Slots::Cores);
-    let names: Vec<&str> = asked.map(|host| host.name.as_str()).collect();
+/// Names the hosts whose number of cores is unknown before the start.
+fn advice(hosts: &JobHosts) -> String {
+    let requested = hosts.list.iter().filter(|host| host.slots == Slots::Cores);
+    let names: Vec<&str> = requested.map(|host| host.name.as_str()).collect();
     let first = names.first().copied().unwrap_or_default();
     let whose = match names.len() {
         1 => first.to_owned(),
@@ -157,27 +157,30 @@ fn advice(hosts: &Hosts) -> String {
     )
 }
 
-/// Which CPUs each rank would get if all hosts were like this one.
-fn places_of(request: &Request, hosts: &Hosts, topology: &Topology) -> Vec<String> {
+/// The CPUs that each rank would get if all hosts were like this one.
+fn places_of(request: &JobRequest, hosts: &JobHosts, topology: &CpuTopology) -> Vec<String> {
     let policy = request.policy(false);
-    let of_host = |load: &u32| places(topology, *load, policy).into_iter();
-    let mut places: Vec<_> = loads(hosts.list.len(), &hosts.dealt)
+    let of_host = |load: &u32| affinities(topology, *load, policy).into_iter();
+    let mut places: Vec<_> = loads(hosts.list.len(), &hosts.rank_hosts)
         .iter()
         .map(of_host)
         .collect();
     let mut line = |((rank, host), app): ((u32, &u32), usize)| {
-        let place: Place = places[*host as usize].next()?;
-        let (program, words) = (request.apps[app].program.display(), place.words(topology));
+        let place: RankAffinity = places[*host as usize].next()?;
+        let (program, words) = (
+            request.apps[app].program.display(),
+            place.describe(topology),
+        );
         let name = hosts.list[*host as usize].label();
         Some(format!("rank {rank} of {program} on {name} {words}"))
     };
-    let ranks = (0..).zip(&hosts.dealt).zip(apps(request));
+    let ranks = (0..).zip(&hosts.rank_hosts).zip(apps(request));
     ranks.filter_map(&mut line).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::settle::tests::settled;
+    use super::super::resolve::tests::settled;
     use super::*;
 
     fn map(line: &str) -> Vec<String> {
@@ -244,7 +247,7 @@ mod tests {
     #[test]
     fn hosts_that_must_be_asked_are_told() {
         let mut request = settled("--host a:*,b ./x").unwrap();
-        request.hosts.as_mut().unwrap().dealt.clear();
+        request.hosts.as_mut().unwrap().rank_hosts.clear();
         assert_eq!(
             lines(&request),
             [

@@ -1,60 +1,61 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which hosts a job has, and which rank goes to which of them. Pure but for reading the host file.
+//! Hosts of a job, and the assignment of ranks to them. Pure, except for reading the host file.
 //!
-//! Hosts are known by their number in [`Hosts::list`], never by comparing names with what a machine calls itself, which
-//! need not be the same; and names are never cut at dots.
+//! Hosts are identified by their number in [`JobHosts::list`], not by comparing names with a machine's own host name,
+//! which may differ; and names are never cut at dots.
 //!
-//! - One word, as `--host` has it, is read by `remote_shell::word`. `file`: host files. `gather`: what is named several times adds up.
-//! - `select`: from the command line's texts to [`Hosts`].
-//! - `deal`: which host each rank goes to, once all slots are known. `settle`: what follows for the request.
-//! - `beside`: which hosts are one machine, once they have said what they are.
-//! - `map`: that as a table. `options`: the command line's.
+//! - `remote_shell::word` parses one word of `--host`, `file` host files; `merge` adds up hosts that are named
+//!   several times.
+//! - `select`: from the command line to [`JobHosts`].
+//! - `distribute`: the host of each rank, once all slots are known. `resolve`: the consequences for the request.
+//! - `machine`: hosts that are one machine, once they have reported their facts.
+//! - `map`: the result as a table. `options`: the command line options.
 
-mod beside;
-mod deal;
+mod distribute;
 mod file;
-mod gather;
+mod machine;
 pub(crate) mod map;
+mod merge;
 mod options;
+mod resolve;
 mod select;
-mod settle;
 
-pub(crate) use beside::{Beside, Machine};
-pub(crate) use beside::{beside, slots, words as same_words};
-pub use deal::{Portion, deal, loads};
+pub use distribute::{ProgramRanks, deal, loads};
+pub(crate) use machine::{ColocatedRanks, HostMachine};
+pub(crate) use machine::{beside, describe_shared, slots};
 pub use options::Heartbeat;
 pub(crate) use options::HostOptions;
-pub(crate) use select::{Source, are_all_local, find};
+pub(crate) use select::{HostSource, are_all_local, find};
 
-/// A machine that ranks may run on.
+/// A host on which ranks may run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
-    /// As the user wrote it, an IPv6 address without its brackets.
+pub struct JobHost {
+    /// Name as the user wrote it; an IPv6 address without brackets.
     pub name: String,
-    /// Who logs in there, if somebody else.
+    /// User name there, if it differs.
     pub user: Option<String>,
-    /// Where its remote shell listens, if elsewhere.
+    /// Port of its remote shell, if not the default.
     pub port: Option<u16>,
-    /// How many ranks it gets before the others are full too.
+    /// Slots: ranks that it gets before the other hosts are full.
     pub slots: Slots,
-    /// How many it may get at most (`max_slots`).
+    /// Most ranks that it may get (`max_slots`).
     pub most: Option<u32>,
-    /// It is this machine, as the batch system says that has given it.
+    /// According to the batch system, it is this machine.
     pub is_own: bool,
 }
 
 /// The slots of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slots {
-    /// So many.
+    /// This number.
     Number(u32),
-    /// As many as the host has cores for us, which it is asked at the start.
+    /// One per available core, which the host reports at the start.
     Cores,
 }
 
-impl Host {
-    /// Whether it is this machine, which calls itself `own`: it needs no remote shell. Another user or another port is
-    /// another place (a container, say), whatever its name.
+impl JobHost {
+    /// Whether it is this machine, whose host name is `own`, so that no remote shell is needed. Another user or
+    /// another port means another system (a container, say), whatever the name.
     #[must_use]
     pub fn is_here(&self, own: &str) -> bool {
         let names = ["localhost", "127.0.0.1", "::1", own];
@@ -65,60 +66,65 @@ impl Host {
 
 /// The hosts of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hosts {
-    /// Each once, in the order in which they were named first.
-    pub list: Vec<Host>,
-    /// What each program wants of them.
+pub struct JobHosts {
+    /// Each once, in the order of their first occurrence.
+    pub list: Vec<JobHost>,
+    /// Requirements of each program.
     pub claims: Vec<Claim>,
-    /// `--ranks-per-node`: as if each host had so many slots.
+    /// `--ranks-per-node`: overrides the slots of all hosts.
     pub per_host: Option<u32>,
     /// More ranks than slots are an error.
     pub is_strict: bool,
-    /// `--gdb`, which is understood when the number of ranks is known.
+    /// `--gdb`, which is parsed when the number of ranks is known.
     pub(crate) gdb: Option<String>,
     /// The host of each rank; empty until all slots are known.
-    pub dealt: Vec<u32>,
+    pub rank_hosts: Vec<u32>,
 }
 
-/// What a program wants of the hosts.
+/// Requirements of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Claim {
-    /// `-n`; without it as many ranks as the program's hosts have slots.
+    /// `-n`; by default one rank per slot of the program's hosts.
     pub ranks: Option<u32>,
-    /// Its own `--host`; without it all hosts.
-    pub hosts: Option<Vec<Part>>,
+    /// Its own `--host`; by default all hosts.
+    pub hosts: Option<Vec<HostShare>>,
 }
 
 /// A host, or some of its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
-    /// Its number.
+pub struct HostShare {
+    /// Number of the host.
     pub host: u32,
-    /// Slots of it; `None` for all.
+    /// Number of its slots; `None` for all.
     pub slots: Option<u32>,
 }
 
-impl Hosts {
-    /// The slots of all hosts, if none has to be asked or all are known to have so many cores.
+impl JobHosts {
+    /// The slots of all hosts, if they are known, given that each host has so many cores.
     #[must_use]
     pub fn slots(&self, cores: Option<u32>) -> Option<Vec<u32>> {
-        let known = |host: &Host| match (self.per_host, host.slots) {
+        let known = |host: &JobHost| match (self.per_host, host.slots) {
             (Some(number), _) | (None, Slots::Number(number)) => Some(number),
             (None, Slots::Cores) => cores,
         };
         self.list.iter().map(known).collect()
     }
 
-    /// The host of each rank, for hosts with these slots and programs with so many ranks.
+    /// The host of each rank, for hosts with these slots and programs with these numbers of ranks.
     #[must_use]
-    pub fn deal(&self, slots: &[u32], ranks: &[u32], mapping: crate::place::Mapping) -> Vec<u32> {
+    pub fn deal(
+        &self,
+        slots: &[u32],
+        ranks: &[u32],
+        mapping: crate::affinity::Mapping,
+    ) -> Vec<u32> {
         let slots: Vec<u32> = slots
             .iter()
             .map(|own| self.per_host.unwrap_or(*own))
             .collect();
         let programs = ranks.iter().zip(&self.claims);
-        let programs: Vec<Portion<'_>> = programs
-            .map(|(ranks, claim)| Portion {
+        let programs: Vec<ProgramRanks<'_>> = programs
+            .map(|(ranks, claim)| ProgramRanks {
                 ranks: *ranks,
                 hosts: claim.hosts.as_deref(),
             })
@@ -126,7 +132,7 @@ impl Hosts {
         deal(&slots, &programs, mapping)
     }
 
-    /// How many ranks a program has where nobody says: one for each slot that it may use.
+    /// The default number of ranks of a program: one for each slot that it may use.
     #[must_use]
     pub fn counted(&self, slots: &[u32], claim: &Claim) -> u32 {
         let of = |host: u32, own: Option<u32>| {
@@ -151,8 +157,8 @@ impl Hosts {
 mod tests {
     use super::*;
 
-    fn host(name: &str) -> Host {
-        Host {
+    fn host(name: &str) -> JobHost {
+        JobHost {
             name: name.to_owned(),
             user: None,
             port: None,
@@ -180,11 +186,11 @@ mod tests {
 
     #[test]
     fn another_user_or_port_is_another_place() {
-        let user = Host {
+        let user = JobHost {
             user: Some("me".into()),
             ..host("localhost")
         };
-        let port = Host {
+        let port = JobHost {
             port: Some(2222),
             ..host("localhost")
         };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The options that say where ranks go and how other hosts are reached.
+//! Options for the placement of ranks on hosts and for the remote shell.
 
-use crate::allocation::Choice;
+use crate::allocation::ManagerChoice;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// As they are typed. `--host` is of one program, the others are of all.
+/// The options as typed. `--host` belongs to one program, the others to all.
 #[derive(Debug, Args)]
 pub(crate) struct HostOptions {
     /// Start ranks on these hosts, for example a:2,b:* or n[01-16]:4; a name alone is one slot, :* all cores of the host. With
@@ -40,7 +40,7 @@ pub(crate) struct HostOptions {
     pub(crate) ranks_per_node: Option<String>,
     /// Take hosts and slots from this batch system [default: from the one whose job this is, if no --hostfile is given]
     #[arg(long, visible_alias = "rmk", value_enum, value_name = "MANAGER")]
-    pub(crate) rm: Option<Choice>,
+    pub(crate) rm: Option<ManagerChoice>,
     /// Reach other hosts with this command in place of ssh
     #[arg(long, visible_alias = "launcher-exec", value_name = "COMMAND")]
     pub(crate) launcher: Option<String>,
@@ -57,12 +57,12 @@ pub(crate) struct HostOptions {
     pub(crate) heartbeat: Option<String>,
 }
 
-/// How it is found out that a host is gone.
+/// Timing of heartbeats between hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Each host says so often that it is there.
+    /// Interval between two heartbeats of a host.
     pub every: Duration,
-    /// One that has said nothing for so long is given up.
+    /// Time without a heartbeat after which a host is lost.
     pub dead_after: Duration,
 }
 
@@ -74,11 +74,11 @@ impl Default for Heartbeat {
     }
 }
 
-/// Heartbeats that are missed before a host is given up, where the user names no time.
+/// Missed heartbeats after which a host is lost, by default.
 const PATIENCE: u32 = 20;
 
 impl Heartbeat {
-    /// Reads `SECONDS[,DEAD_AFTER]`.
+    /// Parses `SECONDS[,DEAD_AFTER]`.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let seconds = |text: &str| {
             let number = text.parse().ok();
@@ -122,10 +122,10 @@ mod tests {
         assert_eq!(read("2,7.5"), Ok((2000, 7500)));
         assert_eq!(Heartbeat::read("1"), Ok(Heartbeat::default()));
         for text in ["", "0", "-1", "x", "1,", "1,2,3", "nan", "inf", "1e9"] {
-            let words = read(text).unwrap_err();
+            let message = read(text).unwrap_err();
             assert!(
-                words.contains("expected one or two numbers of seconds from 0.01"),
-                "{words}"
+                message.contains("expected one or two numbers of seconds from 0.01"),
+                "{message}"
             );
         }
         assert!(

@@ -1,47 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the texts of the command line to the hosts of a job.
+//! From the arguments of the command line to the hosts of a job.
 //!
-//! `--host` belongs to the program that it stands with, as under Open MPI; a program without one may use all hosts of the
-//! job: those of the file, or without a file all that `--host` names anywhere. With a file `--host` selects hosts of it, and
-//! a file's host that no program may use is no part of the job.
+//! `--host` applies to its own program, as in Open MPI; a program without one may use all hosts of the job: those of
+//! the file, or without a file all that any `--host` names. With a file `--host` selects hosts of it, and a host of
+//! the file that no program may use is not part of the job.
 
 use super::file::{self, Listed};
-use super::gather::{Bare, Mention, gather};
-use super::{Host, Part, Slots};
+use super::merge::{Bare, Mention, merge};
+use super::{HostShare, JobHost, Slots};
 use remote_shell::word::{self, Count, MOST_HOSTS};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Hosts, and for each program those that are its own.
-pub(crate) type Selected = (Vec<Host>, Vec<Option<Vec<Part>>>);
+/// Hosts, and for each program its own ones, if it has any.
+pub(crate) type Selected = (Vec<JobHost>, Vec<Option<Vec<HostShare>>>);
 
-/// Larger files are none of ours.
+/// Largest host file.
 const MOST_FILE_BYTES: u64 = 16 << 20;
 
-/// What names hosts beside `--host`.
+/// Source of hosts besides `--host`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Source<'a> {
-    /// Nothing.
+pub(crate) enum HostSource<'a> {
+    /// No other source.
     None,
     /// A host file.
     File(&'a Path),
-    /// A batch system: its job's name, and hosts.
-    Allocation(&'a str, &'a [Host]),
+    /// A batch system: the name of its job, and its hosts.
+    Allocation(&'a str, &'a [JobHost]),
 }
 
-/// The hosts of a job with this source of hosts whose programs have these `--host`, each given any number of times; `None` if nobody
-/// names one.
+/// The hosts of a job with this source whose programs have these `--host` options, each given any number of times;
+/// `None` if no host is named.
 pub(crate) fn find(
-    source: Source<'_>,
+    source: HostSource<'_>,
     programs: &[&[String]],
     remarks: &mut Vec<String>,
 ) -> Result<Option<Selected>, String> {
     match source {
-        Source::None => select(None, programs),
-        Source::Allocation(name, hosts) => select(Some((name, hosts.to_vec())), programs),
-        Source::File(path) => {
+        HostSource::None => select(None, programs),
+        HostSource::Allocation(name, hosts) => select(Some((name, hosts.to_vec())), programs),
+        HostSource::File(path) => {
             let listed = listed(path)?;
             remarks.extend(listed.remarks);
             select(Some((&path.display().to_string(), listed.hosts)), programs)
@@ -49,7 +49,7 @@ pub(crate) fn find(
     }
 }
 
-/// Whether `--host` is given and names nothing but this machine, by names that every machine has for itself.
+/// Whether `--host` is given and has only loopback names.
 pub(crate) fn are_all_local(programs: &[&[String]]) -> bool {
     let all: Result<Vec<Vec<Mention>>, String> =
         programs.iter().map(|texts| mentions(texts)).collect();
@@ -76,7 +76,7 @@ fn listed(path: &Path) -> Result<Listed, String> {
 }
 
 fn select(
-    list: Option<(&str, Vec<Host>)>,
+    list: Option<(&str, Vec<JobHost>)>,
     programs: &[&[String]],
 ) -> Result<Option<Selected>, String> {
     let own: Vec<Vec<Mention>> = programs
@@ -84,7 +84,7 @@ fn select(
         .map(|texts| mentions(texts))
         .collect::<Result<_, _>>()?;
     if own.iter().map(Vec::len).sum::<usize>() > MOST_HOSTS {
-        return Err(format!("--host: {}", word::too_many().what));
+        return Err(format!("--host: {}", word::too_many().message));
     }
     match list {
         Some((name, hosts)) => of_list(name, hosts, &own).map(Some),
@@ -99,7 +99,7 @@ fn mentions(texts: &[String]) -> Result<Vec<Mention>, String> {
         for (before, part) in word::split(text) {
             let read = word::read(part).map_err(|fault| {
                 let column = before + fault.at + 1;
-                format!("--host {text}: at character {column}: {}", fault.what)
+                format!("--host {text}: at character {column}: {}", fault.message)
             })?;
             let mention = |name| Mention {
                 name,
@@ -110,20 +110,20 @@ fn mentions(texts: &[String]) -> Result<Vec<Mention>, String> {
             };
             all.extend(read.names.into_iter().map(mention));
             if all.len() > MOST_HOSTS {
-                return Err(format!("--host {text}: {}", word::too_many().what));
+                return Err(format!("--host {text}: {}", word::too_many().message));
             }
         }
     }
     Ok(all)
 }
 
-/// The hosts that are named, where there is no file.
+/// The hosts of `--host`, without a file.
 fn named(own: &[Vec<Mention>]) -> Result<Selected, String> {
     let gathered =
-        |mentions| gather(mentions, Bare::OneSlot).map_err(|what| format!("--host: {what}"));
+        |mentions| merge(mentions, Bare::OneSlot).map_err(|message| format!("--host: {message}"));
     let all = gathered(own.concat())?;
     let numbers: HashMap<&str, u32> = all.iter().map(|host| host.name.as_str()).zip(0..).collect();
-    let part = |host: Host| Part {
+    let part = |host: JobHost| HostShare {
         host: numbers[host.name.as_str()],
         slots: match host.slots {
             Slots::Number(number) => Some(number),
@@ -139,11 +139,11 @@ fn named(own: &[Vec<Mention>]) -> Result<Selected, String> {
 }
 
 /// The hosts of a list that `--host` selects.
-fn of_list(name: &str, mut hosts: Vec<Host>, own: &[Vec<Mention>]) -> Result<Selected, String> {
-    let mut chosen = Chosen::new(&hosts);
+fn of_list(name: &str, mut hosts: Vec<JobHost>, own: &[Vec<Mention>]) -> Result<Selected, String> {
+    let mut chosen = HostSelection::new(&hosts);
     let mut parts = Vec::with_capacity(own.len());
     for mentions in own {
-        let mut program = Parts::default();
+        let mut program = ProgramHosts::default();
         for mention in mentions {
             let Some(numbers) = chosen.numbers.get(&mention.name).cloned() else {
                 return Err(format!(
@@ -169,21 +169,21 @@ fn of_list(name: &str, mut hosts: Vec<Host>, own: &[Vec<Mention>]) -> Result<Sel
     }
     let is_used = chosen.slots.iter().map(Option::is_some).collect::<Vec<_>>();
     if parts.iter().all(Option::is_some) {
-        keep(&is_used, &mut hosts, &mut parts);
+        retain_used(&is_used, &mut hosts, &mut parts);
     }
     Ok((hosts, parts))
 }
 
-/// What `--host` says of the hosts of a file.
-struct Chosen {
-    /// Of each name; it has several with several ports.
+/// Hosts of a file that are selected by `--host`.
+struct HostSelection {
+    /// By name: the hosts; several if they differ in the port.
     numbers: HashMap<String, Vec<u32>>,
-    /// Of each host: whether it is selected, and with how many slots, if not those of the file.
+    /// By host: whether it is selected, and with how many slots, if not those of the file.
     slots: Vec<Option<Option<u32>>>,
 }
 
-impl Chosen {
-    fn new(hosts: &[Host]) -> Self {
+impl HostSelection {
+    fn new(hosts: &[JobHost]) -> Self {
         let mut numbers: HashMap<String, Vec<u32>> = HashMap::new();
         for (number, host) in (0..).zip(hosts) {
             numbers.entry(host.name.clone()).or_default().push(number);
@@ -198,7 +198,7 @@ impl Chosen {
     }
 }
 
-/// Slots so far (`None` if the host is new, `Some(None)` if all are meant) and some more.
+/// Slots so far (`None` if the host is new, `Some(None)` for all) plus further ones.
 fn sum(before: Option<Option<u32>>, count: Count) -> Option<u32> {
     match (before, count) {
         (Some(None), _) | (_, Count::Bare | Count::All) => None,
@@ -207,19 +207,19 @@ fn sum(before: Option<Option<u32>>, count: Count) -> Option<u32> {
     }
 }
 
-/// The hosts of a program.
+/// The hosts of one program.
 #[derive(Default)]
-struct Parts {
-    all: Vec<Part>,
+struct ProgramHosts {
+    all: Vec<HostShare>,
     seats: HashMap<u32, usize>,
 }
 
-impl Parts {
+impl ProgramHosts {
     fn add(&mut self, host: u32, count: Count) {
         let seat = *self.seats.entry(host).or_insert(self.all.len());
         match self.all.get_mut(seat) {
             Some(part) => part.slots = sum(Some(part.slots), count),
-            None => self.all.push(Part {
+            None => self.all.push(HostShare {
                 host,
                 slots: sum(None, count),
             }),
@@ -227,8 +227,8 @@ impl Parts {
     }
 }
 
-/// Leaves out the hosts that nobody uses.
-fn keep(is_used: &[bool], hosts: &mut Vec<Host>, parts: &mut [Option<Vec<Part>>]) {
+/// Removes hosts that no program uses.
+fn retain_used(is_used: &[bool], hosts: &mut Vec<JobHost>, parts: &mut [Option<Vec<HostShare>>]) {
     let mut before = 0;
     let number = |used: &bool| {
         let number = before;
@@ -244,7 +244,7 @@ fn keep(is_used: &[bool], hosts: &mut Vec<Host>, parts: &mut [Option<Vec<Part>>]
 }
 
 /// The first names of a list.
-fn some(hosts: &[Host]) -> String {
+fn some(hosts: &[JobHost]) -> String {
     const SHOWN: usize = 5;
     let names: Vec<&str> = hosts
         .iter()
@@ -266,7 +266,7 @@ mod tests {
         program.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Hosts with their slots, then each program's own ones.
+    /// Formats hosts with their slots, then each program's own ones.
     fn selected(file: &str, programs: &[&str]) -> Result<String, String> {
         let programs: Vec<Vec<String>> = programs.iter().map(|text| texts(text)).collect();
         let programs: Vec<&[String]> = programs.iter().map(Vec::as_slice).collect();
@@ -275,7 +275,7 @@ mod tests {
         let Some((hosts, parts)) = select(file, &programs)? else {
             return Ok("here".to_owned());
         };
-        let host = |host: &Host| {
+        let host = |host: &JobHost| {
             let user = host.user.iter().map(|user| format!("{user}@"));
             let slots = match host.slots {
                 Slots::Number(number) => number.to_string(),
@@ -283,11 +283,11 @@ mod tests {
             };
             format!("{}{}:{slots}", user.collect::<String>(), host.name)
         };
-        let part = |part: &Part| match part.slots {
+        let part = |part: &HostShare| match part.slots {
             Some(slots) => format!("{}:{slots}", part.host),
             None => part.host.to_string(),
         };
-        let own = |own: &Option<Vec<Part>>| match own {
+        let own = |own: &Option<Vec<HostShare>>| match own {
             Some(own) => own.iter().map(part).collect::<Vec<_>>().join(" "),
             None => "all".to_owned(),
         };
@@ -297,7 +297,7 @@ mod tests {
     }
 
     fn good(file: &str, programs: &[&str]) -> String {
-        selected(file, programs).unwrap_or_else(|words| panic!("{file} {programs:?}: {words}"))
+        selected(file, programs).unwrap_or_else(|message| panic!("{file} {programs:?}: {message}"))
     }
 
     #[test]
@@ -330,22 +330,25 @@ mod tests {
 
     #[test]
     fn a_name_that_is_not_in_the_file_is_named() {
-        let words = selected("a\nb\nc\nd\ne\nf\n", &["a,x"]).unwrap_err();
+        let message = selected("a\nb\nc\nd\ne\nf\n", &["a,x"]).unwrap_err();
         let expected = "--host x: no such host in F, which names a, b, c, d, e and 1 more; with a list of hosts --host selects";
-        assert!(words.starts_with(expected), "{words}");
+        assert!(message.starts_with(expected), "{message}");
     }
 
     #[test]
     fn what_is_wrong_is_told_with_the_character() {
-        let words = selected("", &["a,b:x"]).unwrap_err();
+        let message = selected("", &["a,b:x"]).unwrap_err();
         let expected =
             "--host a,b:x: at character 5: `x` is no number of slots; expected a number from 1";
-        assert_eq!(words, expected);
-        let words = selected("", &["a,,b"]).unwrap_err();
-        assert_eq!(words, "--host a,,b: at character 3: expected a host's name");
-        let words = selected("", &["me@a,you@a"]).unwrap_err();
+        assert_eq!(message, expected);
+        let message = selected("", &["a,,b"]).unwrap_err();
         assert_eq!(
-            words,
+            message,
+            "--host a,,b: at character 3: expected a host's name"
+        );
+        let message = selected("", &["me@a,you@a"]).unwrap_err();
+        assert_eq!(
+            message,
             "--host: a is named with two users, me and you; expected one"
         );
         assert!(
@@ -357,9 +360,9 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_read_is_named() {
-        let words = listed(Path::new("/no/hosts")).unwrap_err();
+        let message = listed(Path::new("/no/hosts")).unwrap_err();
         assert_eq!(
-            words,
+            message,
             "host file /no/hosts: cannot be read: no such file or directory"
         );
         assert!(

@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ranks of a node as bytes: ranks at equal distances that differ in nothing but their numbers are one entry. So the part of a
-//! host has some ten bytes for its ranks, however many these are, unless they have CPUs of their own.
+//! Encoding of a node's ranks: ranks at equal distances that differ in nothing but their numbers are one entry. So a
+//! host's part has about ten bytes for its ranks, however many there are, unless they have CPUs of their own.
 
-use super::Placed;
-use crate::series::Series;
+use super::PlacedRank;
+use crate::strided_ranks::StridedRanks;
 use ring::layout::MAX_LOCAL_RANKS;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 #[derive(Serialize, Deserialize)]
-struct Run {
-    ranks: Series,
-    /// One of them; its own number does not count.
-    like: Placed,
+struct RankRun {
+    ranks: StridedRanks,
+    /// One of them; its rank is ignored.
+    like: PlacedRank,
 }
 
-impl Run {
-    fn of(placed: &Placed) -> Self {
+impl RankRun {
+    fn of(placed: &PlacedRank) -> Self {
         Self {
-            ranks: Series::of(placed.rank),
-            like: Placed {
+            ranks: StridedRanks::of(placed.rank),
+            like: PlacedRank {
                 rank: 0,
                 ..placed.clone()
             },
         }
     }
 
-    /// Takes the next rank in if it is one more of these; whether it is.
-    fn takes(&mut self, placed: &Placed) -> bool {
-        let what = |placed: &Placed| (placed.app, placed.preferred);
-        let is_like = what(&self.like) == what(placed) && self.like.cpus == placed.cpus;
+    /// Appends a rank if it continues the run; returns whether it does.
+    fn takes(&mut self, placed: &PlacedRank) -> bool {
+        let properties = |placed: &PlacedRank| (placed.app, placed.preferred);
+        let is_like = properties(&self.like) == properties(placed) && self.like.cpus == placed.cpus;
         is_like && self.ranks.takes(placed.rank)
     }
 
-    /// Its ranks; `None` stands for one whose number is too large.
-    fn placed(self) -> impl Iterator<Item = Option<Placed>> {
+    /// Its ranks; `None` for one whose number overflows.
+    fn placed(self) -> impl Iterator<Item = Option<PlacedRank>> {
         let placed = move |rank: Option<u32>| {
-            rank.map(|rank| Placed {
+            rank.map(|rank| PlacedRank {
                 rank,
                 ..self.like.clone()
             })
@@ -45,46 +45,46 @@ impl Run {
     }
 }
 
-pub(super) fn serialize<S: Serializer>(ranks: &[Placed], out: S) -> Result<S::Ok, S::Error> {
-    let mut runs: Vec<Run> = Vec::new();
+pub(super) fn serialize<S: Serializer>(ranks: &[PlacedRank], out: S) -> Result<S::Ok, S::Error> {
+    let mut runs: Vec<RankRun> = Vec::new();
     for placed in ranks {
         if !runs.last_mut().is_some_and(|run| run.takes(placed)) {
-            runs.push(Run::of(placed));
+            runs.push(RankRun::of(placed));
         }
     }
     runs.serialize(out)
 }
 
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Placed>, D::Error> {
-    let runs = Vec::<Run>::deserialize(from)?;
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PlacedRank>, D::Error> {
+    let runs = Vec::<RankRun>::deserialize(from)?;
     let count: u64 = runs.iter().map(|run| u64::from(run.ranks.count)).sum();
     if count > u64::from(MAX_LOCAL_RANKS) {
         return Err(D::Error::custom("there are more ranks than a node holds"));
     }
-    let ranks = runs.into_iter().flat_map(Run::placed);
-    let ranks: Option<Vec<Placed>> = ranks.collect();
+    let ranks = runs.into_iter().flat_map(RankRun::placed);
+    let ranks: Option<Vec<PlacedRank>> = ranks.collect();
     ranks.ok_or_else(|| D::Error::custom("a rank's number is too large"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpus::Cpus;
+    use crate::cpus::CpuList;
     use proptest::prelude::*;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
-    struct Ranks(#[serde(with = "super")] Vec<Placed>);
+    struct Ranks(#[serde(with = "super")] Vec<PlacedRank>);
 
-    fn placed(rank: u32, app: u32, cpu: Option<u32>) -> Placed {
-        Placed {
+    fn placed(rank: u32, app: u32, cpu: Option<u32>) -> PlacedRank {
+        PlacedRank {
             rank,
             app,
-            cpus: cpu.map(|cpu| Cpus::new(vec![cpu])),
+            cpus: cpu.map(|cpu| CpuList::new(vec![cpu])),
             preferred: false,
         }
     }
 
-    fn bytes(ranks: Vec<Placed>) -> Vec<u8> {
+    fn bytes(ranks: Vec<PlacedRank>) -> Vec<u8> {
         postcard::to_allocvec(&Ranks(ranks)).unwrap()
     }
 
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn what_is_no_list_of_ranks_is_refused() {
         let read = |step, count| {
-            let mut run = Run::of(&placed(u32::MAX - 1, 0, None));
+            let mut run = RankRun::of(&placed(u32::MAX - 1, 0, None));
             (run.ranks.step, run.ranks.count) = (step, count);
             let bytes = postcard::to_allocvec(&[run].as_slice()).unwrap();
             postcard::from_bytes::<Ranks>(&bytes)
@@ -114,7 +114,7 @@ mod tests {
         fn ranks_go_to_bytes_and_back(
             ranks in proptest::collection::vec((0..9_u32, 0..2_u32, proptest::option::of(0..2_u32)), 0..40),
         ) {
-            let ranks: Vec<Placed> = ranks.into_iter().map(|(rank, app, cpu)| placed(rank, app, cpu)).collect();
+            let ranks: Vec<PlacedRank> = ranks.into_iter().map(|(rank, app, cpu)| placed(rank, app, cpu)).collect();
             let bytes = bytes(ranks.clone());
             prop_assert_eq!(postcard::from_bytes::<Ranks>(&bytes), Ok(Ranks(ranks)));
         }

@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end of a daemon and of what it leaves behind. It is seen to in short steps, between which the shepherd goes on to pass words and
-//! to be heard: a process that takes its time to die holds nobody up. Sans-IO: time is an argument.
+//! Termination of a daemon and of the processes that it leaves behind. Done in short steps, between which the
+//! shepherd continues to forward messages and to send heartbeats: a process that takes long to die delays no other
+//! node. Sans-IO: time is an argument.
 
 use std::time::{Duration, Instant};
 
-/// A daemon that has closed its edge ends by itself within this time.
+/// Time for a daemon to exit after it has closed its connection.
 const END_WITHIN: Duration = Duration::from_secs(1);
-/// What it leaves behind is killed again and again for this time; then the daemon is told to have ended, whatever is left.
+/// Time for which its leftovers are killed repeatedly; then the daemon is reported as ended, whatever is left.
 const LEFTOVERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// A daemon that is on its way out.
+/// A daemon that is terminating.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cleanup {
+pub(super) struct DaemonCleanup {
     pid: u32,
     begun: Instant,
-    /// Since when all that is left is killed.
+    /// Since when all leftovers are killed.
     sweeping: Option<Instant>,
 }
 
-/// What is to be done now.
+/// Next action of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
-    /// Nothing yet.
+pub(super) enum CleanupAction {
+    /// Nothing.
     Wait,
-    /// Kill the daemon, if it has not ended, and what it has left.
+    /// Kill the daemon, if it has not terminated, and its leftovers.
     Kill,
-    /// That is the end.
+    /// The clean-up is complete.
     End,
 }
 
-impl Cleanup {
+impl DaemonCleanup {
     pub(super) fn new(pid: u32, now: Instant) -> Self {
         Self {
             pid,
@@ -38,26 +39,26 @@ impl Cleanup {
         }
     }
 
-    /// The process of the daemon.
+    /// Pid of the daemon.
     pub(super) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The next step. `has_ended`: the daemon; `is_any_left`: of it or of what it has left.
+    /// The next action. `has_ended`: the daemon has terminated; `is_any_left`: it or a leftover is running.
     pub(super) fn next(
         &mut self,
         has_ended: bool,
         is_any_left: impl FnOnce() -> bool,
         now: Instant,
-    ) -> Action {
+    ) -> CleanupAction {
         let is_late = |since: Instant, time| now.saturating_duration_since(since) >= time;
         if !has_ended && !is_late(self.begun, END_WITHIN) {
-            return Action::Wait;
+            return CleanupAction::Wait;
         }
         let since = *self.sweeping.get_or_insert(now);
         match is_late(since, LEFTOVERS_WITHIN) || !is_any_left() {
-            true => Action::End,
-            false => Action::Kill,
+            true => CleanupAction::End,
+            false => CleanupAction::Kill,
         }
     }
 }
@@ -73,22 +74,40 @@ mod tests {
     #[test]
     fn each_step_of_a_daemon_that_does_not_end_is_over_at_once() {
         let begun = Instant::now();
-        let mut cleanup = Cleanup::new(7, begun);
+        let mut cleanup = DaemonCleanup::new(7, begun);
         let mut step = |millis| cleanup.next(false, || true, at(begun, millis));
-        assert_eq!([step(0), step(999)], [Action::Wait, Action::Wait]);
-        assert_eq!([step(1000), step(1999)], [Action::Kill, Action::Kill]);
-        assert_eq!(step(2000), Action::End);
+        assert_eq!(
+            [step(0), step(999)],
+            [CleanupAction::Wait, CleanupAction::Wait]
+        );
+        assert_eq!(
+            [step(1000), step(1999)],
+            [CleanupAction::Kill, CleanupAction::Kill]
+        );
+        assert_eq!(step(2000), CleanupAction::End);
     }
 
     #[test]
     fn what_a_daemon_has_left_is_killed_until_nothing_or_time_is_left() {
         let begun = Instant::now();
-        let mut cleanup = Cleanup::new(7, begun);
-        assert_eq!(cleanup.next(false, || true, begun), Action::Wait);
-        assert_eq!(cleanup.next(true, || true, at(begun, 10)), Action::Kill);
+        let mut cleanup = DaemonCleanup::new(7, begun);
+        assert_eq!(cleanup.next(false, || true, begun), CleanupAction::Wait);
+        assert_eq!(
+            cleanup.next(true, || true, at(begun, 10)),
+            CleanupAction::Kill
+        );
         let mut other = cleanup;
-        assert_eq!(cleanup.next(true, || false, at(begun, 20)), Action::End);
-        assert_eq!(other.next(true, || true, at(begun, 1009)), Action::Kill);
-        assert_eq!(other.next(true, || true, at(begun, 1010)), Action::End);
+        assert_eq!(
+            cleanup.next(true, || false, at(begun, 20)),
+            CleanupAction::End
+        );
+        assert_eq!(
+            other.next(true, || true, at(begun, 1009)),
+            CleanupAction::Kill
+        );
+        assert_eq!(
+            other.next(true, || true, at(begun, 1010)),
+            CleanupAction::End
+        );
     }
 }

@@ -1,77 +1,79 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shepherd of a host, in a job over several: it starts the daemon of its host, and the shepherds of other hosts by a remote
-//! shell, and passes on what these and the front say to each other.
+//! The shepherd of a host, in a job over several hosts (Hydra's proxy): it starts the daemon of its host, and the
+//! shepherds of other hosts by a remote shell, and forwards messages between these and the front.
 //!
-//! The front starts one on its own machine, which the terminal does not stop with it; that one starts up to
-//! [`FAN_OUT`](shape::FAN_OUT) others, and these what is left. A shepherd speaks over the standard input and output of the remote
-//! shell that started it, so that no port has to be open but that of the shell. What it decides is `tree`; here is what it does.
+//! The front starts one on its own machine, in a session of its own, so that the terminal does not stop it with the
+//! front; that one starts up to [`FAN_OUT`](fan_out::FAN_OUT) others, and these the rest. A shepherd communicates
+//! over the standard input and output of the remote shell that started it, so that only the shell's port must be
+//! open. `tree` has the decisions, this file the system calls.
 //!
-//! In an allocation of Slurm one step starts all of them (`step`): each connects to the one that would have started it (`meet`). Who
-//! does not come in time is started as above.
+//! In a Slurm allocation one job step starts all of them (`step`): each connects to the shepherd that would have
+//! started it (`handshake`). A shepherd that does not connect in time is started by the remote shell.
 //!
-//! When who started it is gone, it ends its daemon, which ends its ranks, and the shells that it has started, whose other ends do the
-//! same.
+//! When the connection to the shepherd above closes, it ends its daemon, which ends its ranks, and its connections to
+//! those below, which do the same.
 //!
-//! One thread: a process that has others cannot make its daemon.
+//! One thread, since it forks its daemon.
 
-mod below;
+mod children;
 mod cleanup;
-mod meet;
-mod member;
-pub(crate) mod shape;
+pub(crate) mod fan_out;
+mod handshake;
+mod join;
+pub(crate) mod protocol;
 pub(crate) mod shell;
 pub(crate) mod step;
 mod step_command;
 pub(crate) mod tree;
-pub(crate) mod words;
 
-use crate::edge::{Closed as EdgeClosed, Edge};
-use crate::hosts::Machine;
+use crate::connection::{Disconnected, FrameConnection};
+use crate::hosts::HostMachine;
 use crate::link::Inbox;
 use crate::program::cause;
 use crate::spawn::{self, Forked};
 use crate::{daemon, front, plan};
-use below::{Children, Stream};
-use cleanup::Cleanup;
+use children::{Children, ShellStream};
+use cleanup::DaemonCleanup;
+use handshake::StepListener;
 use locked_memory::LockedMemory;
-use meet::Meeting;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::unistd::{dup2_stdin, dup2_stdout};
-use shell::Closed;
+use protocol::{DownMessage, HostFacts, JobStep, NodeLoss, ShepherdConfig, UpMessage, greeting};
+use shell::ShellExit;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
-use step::Call;
+use step::StepDescription;
 use step_command::StepCommand;
-use tree::Tree;
-use words::{Begin, Down, Facts, Loss, Step, Up, greeting};
+use tree::ShepherdTree;
 
-/// Bytes read at a time.
+/// Size of the read buffer.
 const SCRATCH_BYTES: usize = 64 << 10;
-/// Who started a shepherd says within this time what it is to do.
+/// Timeout for the first message.
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
-/// Between two looks at processes that are about to end.
+/// Interval between two checks of processes that are about to exit.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// What is left when a shepherd ends gets this time.
+/// Time for all children to exit when a shepherd ends.
 const END_WITHIN: Duration = Duration::from_secs(3);
-/// A step ends within this time after all that it has started, or is asked to.
+/// Time for a step to exit after its tasks have, before it is signalled.
 const STEP_OUTLIVES: Duration = Duration::from_secs(2);
-/// Between two looks at one that is about to end, and at those who are to come.
+/// Interval between two checks of a step that is about to exit, and of shepherds that are expected.
 const STEP_LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Who is above has heard all after this time, where it is there.
+/// Timeout for sending the last messages upward.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
-/// Where the user names no ports, those of a step wait at the one that the front's shepherd has got, or at one of so many behind it.
+/// Without a port range from the user, the shepherds of a step listen at the port of the front's shepherd, or at one
+/// of so many above it.
 const OTHER_PORTS: u16 = 15;
-/// Between two looks at a daemon that is about to end, which takes less than a millisecond as a rule.
+/// Interval between two checks of a daemon that is about to exit, which usually takes less than a millisecond.
 const BURY_EVERY: Duration = Duration::from_millis(1);
 
-/// Runs the shepherd in this process, which a remote shell has started for it.
+/// Runs the shepherd in this process, which was started by a remote shell.
 pub(crate) fn serve_remote() -> u8 {
-    let edge = take_standard_streams().and_then(|(from, to)| Edge::over(from, to));
-    match edge {
-        Ok(edge) => greet(edge, None),
+    let connection = take_standard_streams().and_then(|(from, to)| FrameConnection::over(from, to));
+    match connection {
+        Ok(connection) => run_greeted(connection, None),
         Err(error) => {
             eprintln!("rmpiexec: a shepherd needs standard input and output: {error}");
             1
@@ -79,26 +81,26 @@ pub(crate) fn serve_remote() -> u8 {
     }
 }
 
-/// Runs the shepherd in this process, which a step of a batch system has started.
+/// Runs the shepherd in this process, which was started by a step of a batch system.
 pub(crate) fn serve_in_step() -> u8 {
     let joined = take_standard_streams().map_err(|error| cause(&error));
-    match joined.and_then(|(from, _)| member::join(from)) {
-        Ok((edge, meeting)) => greet(edge, meeting),
-        Err(words) => {
-            eprintln!("rmpiexec: host {}: {words}", front::host());
+    match joined.and_then(|(from, _)| join::join(from)) {
+        Ok((connection, listener)) => run_greeted(connection, listener),
+        Err(message) => {
+            eprintln!("rmpiexec: host {}: {message}", front::host());
             1
         }
     }
 }
 
-fn greet(mut edge: Edge, meeting: Option<Meeting>) -> u8 {
-    edge.outbox.extend(greeting());
-    watch(edge, true, meeting)
+fn run_greeted(mut connection: FrameConnection, listener: Option<StepListener>) -> u8 {
+    connection.outbox.extend(greeting());
+    watch(connection, true, listener)
 }
 
-/// Standard input and output, in whose places is nothing from now on: nobody else may write there.
+/// Takes standard input and output, and puts `/dev/null` in their places, so that no other code writes there.
 fn take_standard_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
-    // No shell that is started here may have them: who reads there would not see the end of this process.
+    // Close-on-exec: if a shell started here inherited them, the peer would not see this process end.
     let from = std::io::stdin().as_fd().try_clone_to_owned()?;
     let to = std::io::stdout().as_fd().try_clone_to_owned()?;
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
@@ -107,44 +109,44 @@ fn take_standard_streams() -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok((from, to))
 }
 
-/// Runs the shepherd of the front in this process, which was made for it.
-pub(crate) fn serve(edge: Edge) -> u8 {
-    // Who has made it is seen to end.
-    watch(edge, false, None)
+/// Runs the shepherd of the front in this process, which was forked for it.
+pub(crate) fn serve(connection: FrameConnection) -> u8 {
+    // No heartbeat is needed from the parent: its end closes the connection.
+    watch(connection, false, None)
 }
 
-/// `is_watched`: see [`Tree::new`]; `meeting`: where those below come to, if there is such a place already.
-fn watch(mut edge: Edge, is_watched: bool, meeting: Option<Meeting>) -> u8 {
-    // A remote shell may have made a session already.
+/// `is_watched`: see [`ShepherdTree::new`]; `listener`: for those below, if it is open already.
+fn watch(mut connection: FrameConnection, is_watched: bool, listener: Option<StepListener>) -> u8 {
+    // Fails where a remote shell has created a session already.
     let _ = nix::unistd::setsid();
     let _ = prctl::set_child_subreaper(true);
     let _ = prctl::set_name(c"rmpi-shepherd");
-    let Some(begin) = hear_begin(&mut edge) else {
+    let Some(begin) = receive_config(&mut connection) else {
         return 1;
     };
-    let inbox = std::mem::take(&mut edge.inbox);
-    Shepherd::new(edge, (begin, inbox), is_watched, meeting).run()
+    let inbox = std::mem::take(&mut connection.inbox);
+    Shepherd::new(connection, (begin, inbox), is_watched, listener).run()
 }
 
-/// Waits for the first word.
-fn hear_begin(edge: &mut Edge) -> Option<Begin> {
+/// Waits for the first message.
+fn receive_config(connection: &mut FrameConnection) -> Option<ShepherdConfig> {
     let until = Instant::now() + TOLD_WITHIN;
     let mut scratch = vec![0; SCRATCH_BYTES];
     loop {
-        match Down::take(&mut edge.inbox) {
-            Ok(Some(Down::Begin(begin))) => return Some(*begin),
+        match DownMessage::take(&mut connection.inbox) {
+            Ok(Some(DownMessage::Begin(begin))) => return Some(*begin),
             Ok(None) => {}
             _ => return None,
         }
-        let is_flushed = edge.flush().ok()?;
+        let is_flushed = connection.flush().ok()?;
         let left = until.checked_duration_since(Instant::now())?;
         let timeout = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
-        let mut asked = vec![PollFd::new(edge.reading(), PollFlags::POLLIN)];
+        let mut fds = vec![PollFd::new(connection.reading(), PollFlags::POLLIN)];
         if !is_flushed {
-            asked.push(PollFd::new(edge.writing(), PollFlags::POLLOUT));
+            fds.push(PollFd::new(connection.writing(), PollFlags::POLLOUT));
         }
-        match poll(&mut asked, timeout) {
-            Ok(_) | Err(Errno::EINTR) => edge.fill(&mut scratch).ok()?,
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => connection.fill(&mut scratch).ok()?,
             Err(_) => return None,
         }
     }
@@ -153,60 +155,60 @@ fn hear_begin(edge: &mut Edge) -> Option<Begin> {
 /// The daemon of this host.
 struct Local {
     pid: u32,
-    /// `None`: it has closed it.
-    edge: Option<Edge>,
+    /// `None` once the daemon has closed it.
+    connection: Option<FrameConnection>,
 }
 
-/// What happened.
+/// Source of an event that poll reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum Readiness {
     Above,
     Daemon,
-    Below(usize, Stream),
-    /// Of the step.
-    Step(Stream),
-    /// Somebody may have come.
-    Guests,
-    /// There is room to write.
+    Below(usize, ShellStream),
+    /// Output of the step command.
+    Step(ShellStream),
+    /// A new connection, or a step of a handshake.
+    Listener,
+    /// Room to write.
     Room,
 }
 
 struct Shepherd {
-    above: Edge,
-    /// Another shepherd is above, and not the front.
+    above: FrameConnection,
+    /// The peer above is another shepherd, not the front.
     is_watched: bool,
-    tree: Tree,
+    tree: ShepherdTree,
     local: Option<Local>,
-    /// The daemon has closed its edge.
-    cleanup: Option<Cleanup>,
+    /// Set once the daemon has closed its connection.
+    cleanup: Option<DaemonCleanup>,
     children: Children,
-    /// Where those below come to by themselves.
-    meeting: Option<Meeting>,
-    /// What those of the step were told, where that is begun.
-    call: Option<Call>,
-    /// Nothing else was left at this time than the step.
+    /// Listener for the shepherds of a step.
+    listener: Option<StepListener>,
+    /// Description that the shepherds of the step read, if it was started.
+    call: Option<StepDescription>,
+    /// Since when only the step command is left.
     step_alone: Option<Instant>,
-    /// The user knows why hosts do not come by themselves.
-    has_told: bool,
+    /// The user was informed why hosts do not connect.
+    reported: bool,
     begun: Instant,
     scratch: Vec<u8>,
 }
 
 impl Shepherd {
     fn new(
-        above: Edge,
-        (mut begin, inbox): (Begin, Inbox),
+        above: FrameConnection,
+        (mut begin, inbox): (ShepherdConfig, Inbox),
         is_watched: bool,
-        meeting: Option<Meeting>,
+        listener: Option<StepListener>,
     ) -> Self {
         let mut children = Children::default();
-        let (meeting, call) = match begin.step.take() {
+        let (listener, call) = match begin.step.take() {
             Some(step) => begin_step(&begin, step, &mut children).unzip(),
-            None => (meeting, None),
+            None => (listener, None),
         };
-        let mut tree = Tree::new(begin, inbox, is_watched, Duration::ZERO);
-        if meeting.is_none() {
-            tree.nobody_comes();
+        let mut tree = ShepherdTree::new(begin, inbox, is_watched, Duration::ZERO);
+        if listener.is_none() {
+            tree.expect_no_more();
         }
         Self {
             above,
@@ -215,10 +217,10 @@ impl Shepherd {
             local: None,
             cleanup: None,
             children,
-            meeting,
+            listener,
             call,
             step_alone: None,
-            has_told: false,
+            reported: false,
             begun: Instant::now(),
             scratch: vec![0; SCRATCH_BYTES],
         }
@@ -230,18 +232,18 @@ impl Shepherd {
 
     fn run(mut self) -> u8 {
         self.start_daemon();
-        // Words may have come together with the first one.
-        self.tree.hear_above(&[]);
+        // Messages may have arrived together with the first one.
+        self.tree.receive_from_above(&[]);
         loop {
             let now = self.now();
             if now >= self.tree.next_time() {
                 self.tree.on_time(now);
             }
-            self.meet();
+            self.accept_connections();
             self.start_children();
             self.clean_up();
             if self.flush_above().is_err() {
-                self.tree.above_closed();
+                self.tree.parent_closed();
             }
             if self.tree.is_orphan() {
                 self.end_all();
@@ -260,26 +262,26 @@ impl Shepherd {
         }
     }
 
-    /// Lets those in who have come by themselves, as long as somebody is to.
-    fn meet(&mut self) {
-        if !self.tree.is_any_awaited() && self.meeting.take().is_some() {
-            // What it has said while it began.
-            self.children.step_mut().map(StepCommand::forget_lines);
+    /// Accepts shepherds of a step, as long as any are expected.
+    fn accept_connections(&mut self) {
+        if !self.tree.is_any_expected() && self.listener.take().is_some() {
+            // Output of the step during its start is of no interest any more.
+            self.children.step_mut().map(StepCommand::drop_lines);
         }
-        let Some(meeting) = &mut self.meeting else {
+        let Some(listener) = &mut self.listener else {
             return;
         };
         let now = self.begun.elapsed();
-        for (node, stream) in meeting.attend(Instant::now()) {
-            let number = self.tree.comes(node, now);
+        for (node, stream) in listener.continue_handshakes(Instant::now()) {
+            let number = self.tree.connect(node, now);
             let adopted = number.map(|number| (number, self.children.adopt(number, stream)));
             if let Some((number, Err(_))) = adopted {
-                self.tree.below_closed(number, &Closed::default(), now);
+                self.tree.child_closed(number, &ShellExit::default(), now);
             }
         }
     }
 
-    /// Whether the step has ended. It gets a moment for that when nothing else is left.
+    /// Whether the step has terminated. It gets a moment for that when nothing else is left.
     fn is_step_over(&mut self) -> bool {
         let since = *self.step_alone.get_or_insert_with(Instant::now);
         if self.children.is_step_running() && since.elapsed() > STEP_OUTLIVES {
@@ -289,26 +291,27 @@ impl Shepherd {
         !self.children.is_step_running()
     }
 
-    /// The step has said something: hosts whose shepherds have failed are reached by the shell, which tells why.
-    fn hear_step(&mut self, stream: Stream) {
+    /// Reads the step's output: hosts whose shepherds have failed are started by the remote shell, whose error has
+    /// the reason.
+    fn handle_step_output(&mut self, stream: ShellStream) {
         let Some(step) = self.children.step_mut() else {
             return;
         };
-        for line in step.hear(stream, &mut self.scratch) {
+        for line in step.read_lines(stream, &mut self.scratch) {
             let failed = step::failed_hosts(&line);
             for host in &failed {
                 let node = self.call.as_ref().and_then(|call| call.node(host));
                 node.into_iter()
-                    .for_each(|node| self.tree.does_not_come(node));
+                    .for_each(|node| self.tree.will_not_connect(node));
             }
-            let is_no_way = line.contains(member::NO_WAY);
-            if is_no_way && !std::mem::replace(&mut self.has_told, true) {
-                say_here(&format!(
+            let are_ports_closed = line.contains(join::PORTS_CLOSED);
+            if are_ports_closed && !std::mem::replace(&mut self.reported, true) {
+                print_line(&format!(
                     "{line}; hosts are reached one by one, which takes longer. RMPI_PORT_RANGE names ports that are open"
                 ));
             }
             if failed.is_empty() && !line.starts_with("rmpiexec: ") {
-                step.keep(line);
+                step.keep_line(line);
             }
         }
     }
@@ -320,11 +323,11 @@ impl Shepherd {
         match self.make_daemon() {
             Ok(Some(local)) => {
                 self.local = Some(local);
-                self.tree.daemon_is_here(facts());
+                self.tree.daemon_started(facts());
             }
             Ok(None) => (),
-            Err(error) => self.tree.daemon_ended(Some(Loss {
-                words: format!(
+            Err(error) => self.tree.daemon_ended(Some(NodeLoss {
+                message: format!(
                     "cannot start a node daemon: {}",
                     error.desc().to_lowercase()
                 ),
@@ -335,17 +338,17 @@ impl Shepherd {
 
     fn make_daemon(&mut self) -> Result<Option<Local>, Errno> {
         spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
-        let (ours, theirs) = Edge::pair().map_err(|_| Errno::last())?;
+        let (ours, theirs) = FrameConnection::pair().map_err(|_| Errno::last())?;
         match spawn::fork()? {
             Forked::Parent(pid) => Ok(Some(Local {
                 pid,
-                edge: Some(ours),
+                connection: Some(ours),
             })),
             Forked::Child => {
                 drop(ours);
-                self.above.forget();
-                // Of what those below come to and are started by, nothing is the daemon's.
-                drop((self.meeting.take(), std::mem::take(&mut self.children)));
+                self.above.close();
+                // The daemon must not keep the listener or the pipes of the children.
+                drop((self.listener.take(), std::mem::take(&mut self.children)));
                 spawn::leave(daemon::serve(theirs))
             }
         }
@@ -356,12 +359,12 @@ impl Shepherd {
         while let Some((number, target)) = self.tree.next_start(now) {
             let command = self.tree.shell().command(&target);
             if let Err(closed) = self.children.start(number, &command) {
-                self.tree.below_closed(number, &closed, now);
+                self.tree.child_closed(number, &closed, now);
             }
         }
     }
 
-    /// Kills what is dropped, and learns what has ended.
+    /// Kills dropped children, and evaluates those that have ended.
     fn clean_up(&mut self) {
         while let Some(number) = self.tree.next_dropped() {
             self.children.kill(number);
@@ -369,14 +372,14 @@ impl Shepherd {
         let now = self.now();
         self.children.reap();
         if self.children.has_step_ended() {
-            self.tree.nobody_comes();
+            self.tree.expect_no_more();
         }
         while let Some((number, closed)) = self.next_ended() {
-            self.tree.below_closed(number, &closed, now);
+            self.tree.child_closed(number, &closed, now);
         }
-        let is_closed = |local: &mut Local| local.edge.is_none();
+        let is_closed = |local: &mut Local| local.connection.is_none();
         if let Some(local) = self.local.take_if(is_closed) {
-            self.cleanup = Some(Cleanup::new(local.pid, Instant::now()));
+            self.cleanup = Some(DaemonCleanup::new(local.pid, Instant::now()));
         }
         if let Some(mut cleanup) = self.cleanup.take() {
             match self.children.clean_up(&mut cleanup, Instant::now()) {
@@ -386,51 +389,59 @@ impl Shepherd {
         }
     }
 
-    fn next_ended(&mut self) -> Option<(usize, Closed)> {
+    fn next_ended(&mut self) -> Option<(usize, ShellExit)> {
         let tree = &self.tree;
         self.children.next_ended(|number| tree.is_through(number))
     }
 
-    fn flush_above(&mut self) -> Result<(), EdgeClosed> {
-        let words = self.tree.above();
-        if self.is_watched && !words.is_empty() {
-            // A remote shell may pass on no more than whole lines.
-            Up::Line.put(words);
+    fn flush_above(&mut self) -> Result<(), Disconnected> {
+        let bytes = self.tree.above();
+        if self.is_watched && !bytes.is_empty() {
+            // `srun` may buffer output up to the next newline.
+            UpMessage::Line.put(bytes);
         }
         self.above.outbox.take(self.tree.above());
         self.above.flush().map(|_| ())
     }
 
-    /// Whoever is not there any more is seen where it is read from.
+    /// Closed connections are handled where they are read.
     fn flush_below(&mut self) {
-        if let Some(edge) = self.local.as_mut().and_then(|local| local.edge.as_mut()) {
+        if let Some(connection) = self
+            .local
+            .as_mut()
+            .and_then(|local| local.connection.as_mut())
+        {
             if let Some(orders) = self.tree.orders() {
-                edge.outbox.take(orders);
+                connection.outbox.take(orders);
             }
-            say(edge);
+            send_pending(connection);
         }
         self.children.step_mut().map(StepCommand::flush);
-        for (number, edge) in self.children.edges() {
-            edge.outbox.take(self.tree.below(number));
-            say(edge);
+        for (number, connection) in self.children.connections() {
+            connection.outbox.take(self.tree.below(number));
+            send_pending(connection);
         }
     }
 
-    fn wait(&self) -> Vec<Source> {
+    fn wait(&self) -> Vec<Readiness> {
         let mut all = vec![(
-            Source::Above,
+            Readiness::Above,
             PollFd::new(self.above.reading(), PollFlags::POLLIN),
         )];
-        if let Some(edge) = self.local.as_ref().and_then(|local| local.edge.as_ref()) {
+        if let Some(connection) = self
+            .local
+            .as_ref()
+            .and_then(|local| local.connection.as_ref())
+        {
             all.push((
-                Source::Daemon,
-                PollFd::new(edge.reading(), PollFlags::POLLIN),
+                Readiness::Daemon,
+                PollFd::new(connection.reading(), PollFlags::POLLIN),
             ));
-            all.extend(room(edge));
+            all.extend(room(connection));
         }
         all.extend(room(&self.above));
         for (number, stream, end) in self.children.reading() {
-            let source = Source::Below(number, stream);
+            let source = Readiness::Below(number, stream);
             all.push((source, PollFd::new(end, PollFlags::POLLIN)));
         }
         all.extend(self.children.writing().filter_map(room));
@@ -442,66 +453,68 @@ impl Shepherd {
         if self.cleanup.is_some() {
             left = left.min(BURY_EVERY);
         }
-        if self.step_alone.is_some() || self.meeting.is_some() {
+        if self.step_alone.is_some() || self.listener.is_some() {
             left = left.min(STEP_LOOK_EVERY);
         }
         let timeout = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
-        let (sources, mut asked): (Vec<Source>, Vec<PollFd<'_>>) = all.into_iter().unzip();
-        let _ = poll(&mut asked, timeout);
-        let told = |fd: &PollFd<'_>| fd.revents().is_some_and(|flags| !flags.is_empty());
-        let both = sources.into_iter().zip(&asked);
-        both.filter_map(|(source, fd)| told(fd).then_some(source))
+        let (sources, mut fds): (Vec<Readiness>, Vec<PollFd<'_>>) = all.into_iter().unzip();
+        let _ = poll(&mut fds, timeout);
+        let is_ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|flags| !flags.is_empty());
+        let both = sources.into_iter().zip(&fds);
+        both.filter_map(|(source, fd)| is_ready(fd).then_some(source))
             .collect()
     }
 
-    /// Where something of the step, or of those who come by themselves, may happen.
-    fn wait_for_step(&self) -> impl Iterator<Item = (Source, PollFd<'_>)> {
+    /// Descriptors of the step and of the listener to poll.
+    fn wait_for_step(&self) -> impl Iterator<Item = (Readiness, PollFd<'_>)> {
         let reading = |end| PollFd::new(end, PollFlags::POLLIN);
         let step = self.children.step().into_iter();
-        let said = step.clone().flat_map(StepCommand::reading);
-        let said = said.map(move |(stream, end)| (Source::Step(stream), reading(end)));
-        let guests = self.meeting.iter().flat_map(Meeting::reading);
-        let guests = guests.map(move |end| (Source::Guests, reading(end)));
+        let output = step.clone().flat_map(StepCommand::reading);
+        let output = output.map(move |(stream, end)| (Readiness::Step(stream), reading(end)));
+        let pending_peers = self.listener.iter().flat_map(StepListener::reading);
+        let pending_peers = pending_peers.map(move |end| (Readiness::Listener, reading(end)));
         let room = step.filter_map(|step| room(step.writing()));
-        said.chain(guests).chain(room)
+        output.chain(pending_peers).chain(room)
     }
 
-    fn attend(&mut self, source: Source) {
+    fn attend(&mut self, source: Readiness) {
         match source {
-            Source::Above => match self.above.read(&mut self.scratch) {
-                Ok(bytes) => self.tree.hear_above(&self.scratch[..bytes]),
-                Err(EdgeClosed) => self.tree.above_closed(),
+            Readiness::Above => match self.above.read(&mut self.scratch) {
+                Ok(bytes) => self.tree.receive_from_above(&self.scratch[..bytes]),
+                Err(Disconnected) => self.tree.parent_closed(),
             },
-            Source::Daemon => {
+            Readiness::Daemon => {
                 let Some(local) = &mut self.local else { return };
-                let Some(edge) = &mut local.edge else { return };
-                match edge.read(&mut self.scratch) {
-                    Ok(bytes) => self.tree.hear_daemon(&self.scratch[..bytes]),
-                    Err(EdgeClosed) => local.edge = None,
+                let Some(connection) = &mut local.connection else {
+                    return;
+                };
+                match connection.read(&mut self.scratch) {
+                    Ok(bytes) => self.tree.receive_from_daemon(&self.scratch[..bytes]),
+                    Err(Disconnected) => local.connection = None,
                 }
             }
-            Source::Below(number, Stream::Words) => {
+            Readiness::Below(number, ShellStream::Messages) => {
                 if let Some(bytes) = self.children.read(number, &mut self.scratch) {
-                    self.tree.hear_below(number, &self.scratch[..bytes]);
+                    self.tree.receive_from_child(number, &self.scratch[..bytes]);
                 }
             }
-            Source::Below(number, Stream::Complaints) => {
-                self.children.read_complaints(number, &mut self.scratch);
+            Readiness::Below(number, ShellStream::Stderr) => {
+                self.children.read_stderr(number, &mut self.scratch);
             }
-            Source::Step(stream) => self.hear_step(stream),
-            // They are looked at in each turn.
-            Source::Guests | Source::Room => (),
+            Readiness::Step(stream) => self.handle_step_output(stream),
+            // Handled in each turn.
+            Readiness::Listener | Readiness::Room => (),
         }
     }
 
-    /// Nobody is above any more: ends all that was started here. The daemon ends its ranks when its edge is closed, and so do the
-    /// shepherds of other hosts.
+    /// The connection above is closed: ends everything that was started here. The daemon ends its ranks when its
+    /// connection closes, and so do the shepherds of other hosts.
     fn end_all(mut self) {
         let daemon = self.local.take().map(|local| local.pid);
         let daemon = daemon.or_else(|| self.cleanup.map(|cleanup| cleanup.pid()));
         self.children.hang_up();
-        if self.tree.is_any_awaited() {
-            // Those would not see that nobody is here.
+        if self.tree.is_any_expected() {
+            // Shepherds that have not connected yet would not notice.
             self.children.step().map(StepCommand::end);
         }
         let until = Instant::now() + END_WITHIN;
@@ -514,19 +527,23 @@ impl Shepherd {
     }
 }
 
-/// Starts the step, and opens the place to which those below come; `None`: they do not.
-fn begin_step(begin: &Begin, mut step: Step, children: &mut Children) -> Option<(Meeting, Call)> {
-    let meeting = Meeting::open(step.key, step.ports).ok()?;
-    let port = meeting.port().ok()?;
+/// Starts the step, and the listener for its shepherds; `None` if that fails.
+fn begin_step(
+    begin: &ShepherdConfig,
+    mut step: JobStep,
+    children: &mut Children,
+) -> Option<(StepListener, StepDescription)> {
+    let listener = StepListener::open(step.key, step.ports).ok()?;
+    let port = listener.port().ok()?;
     step.ports
         .get_or_insert_with(|| (port, port.saturating_add(OTHER_PORTS)));
-    let root = (member::own_addresses(), port);
-    let call = Call::new(&step, (&begin.below, begin.own), root);
+    let root = (join::own_addresses(), port);
+    let call = StepDescription::new(&step, (&begin.below, begin.own), root);
     match children.start_step(&step.command, &call.encode()) {
-        Ok(()) => Some((meeting, call)),
+        Ok(()) => Some((listener, call)),
         Err(closed) => {
             let (name, why) = (&step.command[0], closed.not_started.unwrap_or_default());
-            say_here(&format!(
+            print_line(&format!(
                 "rmpiexec: {name} for all hosts cannot be started: {why}; they are reached one by one"
             ));
             None
@@ -534,53 +551,53 @@ fn begin_step(begin: &Begin, mut step: Step, children: &mut Children) -> Option<
     }
 }
 
-/// Tells the user something from the shepherd of the front.
-fn say_here(line: &str) {
+/// Prints a message for the user, from the front's shepherd.
+fn print_line(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Why a daemon has ended, if it should not have.
-fn loss(pid: u32, ending: Option<spawn::Ending>) -> Option<Loss> {
+/// Why a daemon has ended, if that was not expected.
+fn loss(pid: u32, ending: Option<spawn::ChildExit>) -> Option<NodeLoss> {
     let (how, code) = match ending {
-        Some(spawn::Ending::Code(0)) => return None,
-        ending => front::words_of(ending),
+        Some(spawn::ChildExit::Code(0)) => return None,
+        ending => front::describe_exit(ending),
     };
-    Some(Loss {
-        words: format!("its node daemon (pid {pid}) {how}; its ranks were killed"),
+    Some(NodeLoss {
+        message: format!("its node daemon (pid {pid}) {how}; its ranks were killed"),
         code,
     })
 }
 
-/// Sends what the stream takes; nothing waits for room where nobody reads any more.
-fn say(edge: &mut Edge) {
-    if edge.flush().is_err() {
-        edge.mute();
+/// Sends what the stream takes; drops all data once the peer is gone.
+fn send_pending(connection: &mut FrameConnection) {
+    if connection.flush().is_err() {
+        connection.stop_sending();
     }
 }
 
-fn room(edge: &Edge) -> Option<(Source, PollFd<'_>)> {
-    let waits = !edge.is_flushed();
+fn room(connection: &FrameConnection) -> Option<(Readiness, PollFd<'_>)> {
+    let waits = !connection.is_flushed();
     waits.then(|| {
         (
-            Source::Room,
-            PollFd::new(edge.writing(), PollFlags::POLLOUT),
+            Readiness::Room,
+            PollFd::new(connection.writing(), PollFlags::POLLOUT),
         )
     })
 }
 
-/// What this host says of itself.
-fn facts() -> Facts {
-    let machine = Machine::here();
+/// Facts about this host.
+fn facts() -> HostFacts {
+    let machine = HostMachine::here();
     let granted = crate::quota()
         .unwrap_or(usize::MAX)
         .min(machine.mask.count());
     let cores = plan::described(&machine.mask)
-        .groups(crate::Level::Core)
+        .groups(crate::TopologyLevel::Core)
         .len();
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).max(1);
     let devices = std::fs::read_dir("/sys/class/infiniband");
-    Facts {
+    HostFacts {
         name: front::host(),
         cpus: number(granted),
         cores: number(cores.min(granted)),

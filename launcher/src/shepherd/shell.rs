@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The remote shell: how it is called, and what its end means. No system calls.
+//! The remote shell: its command line, and the interpretation of its exit. No system calls.
 
-use super::shape::Target;
-use super::words::Shell;
+use super::fan_out::RemoteHost;
+use super::protocol::RemoteShell;
 use remote_shell::{SSH, joined, quoted};
 
-/// The hidden option by which `rmpiexec` is a shepherd.
+/// The hidden option that makes `rmpiexec` a shepherd.
 pub(crate) const OPTION: &str = "--shepherd";
 
-impl Shell {
-    /// What is called to start a shepherd on a host.
-    pub(crate) fn command(&self, target: &Target) -> Vec<String> {
+impl RemoteShell {
+    /// The command that starts a shepherd on a host.
+    pub(crate) fn command(&self, target: &RemoteHost) -> Vec<String> {
         let mut words = self.to(target);
-        match self.takes_words {
+        match self.takes_arguments {
             true => words.extend([self.program.clone(), OPTION.to_owned()]),
             false => words.push(format!("exec {} {OPTION}", quoted(&self.program))),
         }
         words
     }
 
-    /// The same as a line of shell, but for the word that says what is to be done there.
-    pub(crate) fn line_to(&self, target: &Target) -> String {
+    /// The same as a line for a shell, without the command to run there.
+    pub(crate) fn line_to(&self, target: &RemoteHost) -> String {
         joined(&self.to(target))
     }
 
-    fn to(&self, target: &Target) -> Vec<String> {
+    fn to(&self, target: &RemoteHost) -> Vec<String> {
         let is_ssh = self.line.is_empty();
         let mut words: Vec<String> = match is_ssh {
             true => SSH.map(str::to_owned).to_vec(),
@@ -50,32 +50,32 @@ impl Shell {
 
 /// How a remote shell has ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Closed {
-    /// It could not be started, for this reason.
+pub(crate) struct ShellExit {
+    /// Why it could not be started.
     pub(crate) not_started: Option<String>,
-    /// The last that it wrote to standard error.
-    pub(crate) said: String,
+    /// The tail of its standard error.
+    pub(crate) stderr: String,
     /// Its exit code.
     pub(crate) code: Option<i32>,
     /// The signal that killed it.
     pub(crate) signal: Option<i32>,
 }
 
-/// What a daemon of `ssh` that has too many visitors at a time lets its clients say.
+/// Messages of an `ssh` client whose server has too many connections at a time.
 const BUSY: [&str; 3] = [
     "Connection reset by peer",
     "Connection closed by remote host",
     "kex_exchange_identification",
 ];
 
-impl Closed {
-    /// Whether the same may go well in a moment.
+impl ShellExit {
+    /// Whether a retry may succeed.
     pub(crate) fn may_pass(&self) -> bool {
-        self.code == Some(255) && BUSY.iter().any(|words| self.said.contains(words))
+        self.code == Some(255) && BUSY.iter().any(|words| self.stderr.contains(words))
     }
 
-    /// Why a host could not be reached, to stand behind its name and a colon.
-    pub(crate) fn why_no_start(&self, shell: &Shell) -> String {
+    /// Why a host could not be reached; follows its name and a colon.
+    pub(crate) fn why_no_start(&self, shell: &RemoteShell) -> String {
         let (name, program) = (shell.name(), &shell.program);
         let cannot = match shell.from.as_str() {
             "" => "cannot be reached".to_owned(),
@@ -84,37 +84,39 @@ impl Closed {
         if let Some(why) = &self.not_started {
             return format!("{cannot}: {name} cannot be started: {why}");
         }
-        let said = self.said.trim();
-        match (self.code, said) {
-            (Some(1 | 127), said)
-                if self.code == Some(127) || said.contains("ommand not found") =>
+        let stderr = self.stderr.trim();
+        match (self.code, stderr) {
+            (Some(1 | 127), stderr)
+                if self.code == Some(127) || stderr.contains("ommand not found") =>
             {
                 format!(
                     "there is no {program}: install rmpi there in the same folder, or name its folder with --prefix"
                 )
             }
-            (_, said) if said.contains("nvalid job") => format!(
+            (_, stderr) if stderr.contains("nvalid job") => format!(
                 "{cannot}: {name} says: {}; where this shell is left over from a job that has ended, --rm none leaves it out",
-                said.replace('\n', " / ")
+                stderr.replace('\n', " / ")
             ),
-            // As srun says it.
-            (_, said) if said.contains("execve()") && said.contains("No such file") => format!(
-                "there is no {program}: install rmpi there in the same folder, or name its folder with --prefix"
-            ),
-            (Some(126), _) => format!("cannot start {program}: {said}"),
+            // The message of srun.
+            (_, stderr) if stderr.contains("execve()") && stderr.contains("No such file") => {
+                format!(
+                    "there is no {program}: install rmpi there in the same folder, or name its folder with --prefix"
+                )
+            }
+            (Some(126), _) => format!("cannot start {program}: {stderr}"),
             (Some(255), "") => {
                 format!("cannot be reached: {name} says nothing and ends with code 255")
             }
-            (Some(code @ (2 | 64)), said) if said.contains(OPTION) => format!(
+            (Some(code @ (2 | 64)), stderr) if stderr.contains(OPTION) => format!(
                 "{program} is of another release (it ends with code {code}); name the folder of this one with --prefix"
             ),
-            (_, said) => format!(
+            (_, stderr) => format!(
                 "{cannot}: {name} {}{}",
                 self.how(),
-                if said.is_empty() {
+                if stderr.is_empty() {
                     String::new()
                 } else {
-                    format!(" and says: {}", said.replace('\n', " / "))
+                    format!(" and says: {}", stderr.replace('\n', " / "))
                 }
             ),
         }
@@ -128,10 +130,10 @@ impl Closed {
         }
     }
 
-    /// Why a host is gone that was there, to stand behind its name and a colon.
+    /// Why a host was lost after it had been reached; follows its name and a colon.
     pub(crate) fn why_gone(&self) -> String {
         let is_of_step = (self.signal, self.code) == (None, None);
-        let (what, whose) = match is_of_step {
+        let (event, source) = match is_of_step {
             true => (
                 "its connection was closed".to_owned(),
                 "of the step that has started it",
@@ -144,15 +146,15 @@ impl Closed {
                 )
             }
         };
-        match self.said.trim() {
-            "" => format!("lost: {what}"),
-            said => format!("lost: {what}; {whose}: {}", said.replace('\n', " / ")),
+        match self.stderr.trim() {
+            "" => format!("lost: {event}"),
+            stderr => format!("lost: {event}; {source}: {}", stderr.replace('\n', " / ")),
         }
     }
 }
 
-/// What is said of a host whose shepherd is of another release.
-pub(crate) fn other_release(shell: &Shell, release: &str) -> String {
+/// The error for a host whose shepherd is of another release.
+pub(crate) fn other_release(shell: &RemoteShell, release: &str) -> String {
     format!(
         "rmpi {release} is in {}, this is {}: install the same release, or name its folder with --prefix",
         shell.program,
@@ -160,8 +162,8 @@ pub(crate) fn other_release(shell: &Shell, release: &str) -> String {
     )
 }
 
-/// What is said of a host where something else answers.
-pub(crate) fn not_a_shepherd(shell: &Shell) -> String {
+/// The error for a host where another program answers.
+pub(crate) fn not_a_shepherd(shell: &RemoteShell) -> String {
     format!(
         "something else than {} answers: look at what {} HOST true prints",
         shell.program,
@@ -173,8 +175,8 @@ pub(crate) fn not_a_shepherd(shell: &Shell) -> String {
 mod tests {
     use super::*;
 
-    fn target(user: Option<&str>, port: Option<u16>) -> Target {
-        Target {
+    fn target(user: Option<&str>, port: Option<u16>) -> RemoteHost {
+        RemoteHost {
             node: 1,
             name: "n1".into(),
             user: user.map(Into::into),
@@ -182,10 +184,10 @@ mod tests {
         }
     }
 
-    fn shell(line: &[&str], program: &str) -> Shell {
-        Shell {
+    fn shell(line: &[&str], program: &str) -> RemoteShell {
+        RemoteShell {
             line: line.iter().map(|word| (*word).to_owned()).collect(),
-            takes_words: false,
+            takes_arguments: false,
             program: program.into(),
             from: String::new(),
         }
@@ -215,11 +217,11 @@ mod tests {
     #[test]
     fn what_a_shell_says_is_told_with_what_to_do() {
         let shell = shell(&[], "/opt/bin/rmpiexec");
-        let why = |code, said: &str| {
-            let closed = Closed {
-                said: said.into(),
+        let why = |code, stderr: &str| {
+            let closed = ShellExit {
+                stderr: stderr.into(),
                 code: Some(code),
-                ..Closed::default()
+                ..ShellExit::default()
             };
             (closed.may_pass(), closed.why_no_start(&shell))
         };
@@ -247,9 +249,9 @@ mod tests {
                 .1
                 .contains("another release")
         );
-        let closed = Closed {
+        let closed = ShellExit {
             not_started: Some("no such file or directory".into()),
-            ..Closed::default()
+            ..ShellExit::default()
         };
         assert!(
             closed

@@ -1,53 +1,53 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One command of a batch system that starts the shepherds of all hosts: what they read from its standard input, which goes to all of
-//! them, and what it says of those that have failed. No system calls.
+//! A job step: one command of a batch system that starts the shepherds of all hosts. Here are the description that
+//! all of them read from standard input, and the parser of the command's errors. No system calls.
 
-use super::shape::{Spot, Target, spot};
-use super::words::{Greeting, Step, StepKey, find_greeting, greeting, put, took};
+use super::fan_out::{RemoteHost, TreePosition, position_of};
+use super::protocol::{Greeting, JobStep, StepKey, decoded, find_greeting, greeting, put};
 use crate::link::{Inbox, frame};
 use remote_shell::word;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// The hidden option by which `rmpiexec` is a shepherd of a step.
+/// The hidden option that makes `rmpiexec` a shepherd of a step.
 pub(crate) const OPTION: &str = "--shepherd-of-step";
 
 const CALL: u8 = 220;
 
-/// What all shepherds of a step are told.
+/// Description of a step, read by all its shepherds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Call {
-    /// What they prove to each other to know.
+pub(super) struct StepDescription {
+    /// Key of the handshake.
     pub(super) key: StepKey,
-    /// The names of all hosts but that of the front, packed, in the order of their nodes.
+    /// The names of all hosts but the front's, packed, in the order of their nodes.
     names: String,
     /// The node of the front's own host, if it has one.
     own: Option<u32>,
-    /// Where the front's shepherd is found.
+    /// Addresses of the front's shepherd.
     pub(super) root: Vec<IpAddr>,
-    /// Its port.
+    /// Port of the front's shepherd.
     pub(super) root_port: u16,
-    /// The ports of all others.
+    /// Port range of all others.
     pub(super) ports: (u16, u16),
-    /// The variable that tells how a host is called here; `None`: as it calls itself.
+    /// Environment variable with the host's name as used in `names`; `None`: its own host name.
     pub(super) variable: Option<String>,
 }
 
-/// What a shepherd finds of itself in it.
+/// Position of a shepherd in the step's tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct StepPosition {
     pub(super) node: u32,
-    /// The name of the host to whose shepherd it connects; `None`: to that of the front.
+    /// The name of the host to whose shepherd it connects; `None`: the front's.
     pub(super) parent: Option<String>,
     /// Whether others connect to it.
     pub(super) has_below: bool,
 }
 
-impl Call {
-    /// To these hosts, which are numbered but for `own`.
+impl StepDescription {
+    /// For these hosts, which are numbered in order, skipping `own`.
     pub(super) fn new(
-        step: &Step,
-        (below, own): (&[Target], Option<u32>),
+        step: &JobStep,
+        (below, own): (&[RemoteHost], Option<u32>),
         (root, root_port): (Vec<IpAddr>, u16),
     ) -> Self {
         Self {
@@ -61,14 +61,14 @@ impl Call {
         }
     }
 
-    /// As bytes.
+    /// Encodes it.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = greeting();
         frame(&mut bytes, CALL, |body| put(self, body));
         bytes
     }
 
-    /// Of all bytes that have come; `None`: there are more. The error is for the user.
+    /// Decodes the bytes read so far; `None`: more are needed. The error is for the user.
     pub(super) fn decode(bytes: &[u8]) -> Result<Option<Self>, String> {
         let nonsense = || "what comes by standard input is not for a shepherd of a step".to_owned();
         let begin = match find_greeting(bytes) {
@@ -86,18 +86,18 @@ impl Call {
         inbox.add(&bytes[begin..]);
         match inbox.raw_frame() {
             Ok(None) => Ok(None),
-            Ok(Some((CALL, body))) => took(body).map(Some).map_err(|_| nonsense()),
+            Ok(Some((CALL, body))) => decoded(body).map(Some).map_err(|_| nonsense()),
             _ => Err(nonsense()),
         }
     }
 
     /// Its hosts.
-    fn targets(&self) -> impl Iterator<Item = Target> {
+    fn targets(&self) -> impl Iterator<Item = RemoteHost> {
         let words = word::split(&self.names).into_iter();
         let words = words.filter_map(|(_, text)| word::read(text).ok());
         let nodes = (0..).filter(|node| Some(*node) != self.own);
         let named = nodes.zip(words.flat_map(|word| word.names));
-        named.map(|(node, name)| Target::named(node, name))
+        named.map(|(node, name)| RemoteHost::named(node, name))
     }
 
     /// The node of the host with this name.
@@ -106,12 +106,12 @@ impl Call {
         Some(found.node)
     }
 
-    /// Where it is.
-    pub(super) fn place(&self, name: &str) -> Option<Place> {
+    /// The position of the host with this name.
+    pub(super) fn position(&self, name: &str) -> Option<StepPosition> {
         let node = self.node(name)?;
-        let all: Vec<Target> = self.targets().collect();
-        let Spot { parent, below } = spot(&all, node)?;
-        Some(Place {
+        let all: Vec<RemoteHost> = self.targets().collect();
+        let TreePosition { parent, below } = position_of(&all, node)?;
+        Some(StepPosition {
             node,
             parent: parent.map(|parent| parent.name.clone()),
             has_below: !below.is_empty(),
@@ -119,8 +119,9 @@ impl Call {
     }
 }
 
-/// The hosts whose shepherds have ended, as `srun` says it: `srun: error: n[2-3]: tasks 1-2: Exited with exit code 1`.
-pub(super) fn failed_hosts(said: &str) -> Vec<String> {
+/// The hosts whose shepherds have exited, parsed from a message of `srun`: `srun: error: n[2-3]: tasks 1-2: Exited
+/// with exit code 1`.
+pub(super) fn failed_hosts(text: &str) -> Vec<String> {
     let list = |line: &str| {
         let (list, rest) = line.strip_prefix("srun: error: ")?.split_once(": ")?;
         rest.starts_with("task").then(|| word::split(list))?;
@@ -129,7 +130,7 @@ pub(super) fn failed_hosts(said: &str) -> Vec<String> {
             .filter_map(|(_, text)| word::read(text).ok());
         Some(words.flat_map(|word| word.names).collect::<Vec<_>>())
     };
-    said.lines().filter_map(list).flatten().collect()
+    text.lines().filter_map(list).flatten().collect()
 }
 
 #[cfg(test)]
@@ -137,59 +138,67 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn call(names: &[&str], own: Option<u32>) -> Call {
+    fn call(names: &[&str], own: Option<u32>) -> StepDescription {
         let nodes = (0..).filter(|node| Some(*node) != own);
-        let below: Vec<Target> = nodes
+        let below: Vec<RemoteHost> = nodes
             .zip(names)
-            .map(|(node, name)| Target::named(node, *name))
+            .map(|(node, name)| RemoteHost::named(node, *name))
             .collect();
         let root = vec!["10.77.0.254".parse().unwrap(), "fe80::1".parse().unwrap()];
-        let step = Step {
+        let step = JobStep {
             key: StepKey(5),
             ports: Some((4000, 4015)),
             variable: None,
             command: Vec::new(),
         };
-        Call::new(&step, (&below, own), (root, 4000))
+        StepDescription::new(&step, (&below, own), (root, 4000))
     }
 
     #[test]
     fn each_finds_its_place_by_its_name() {
-        let told = call(&["n1", "n3", "n4"], Some(1));
-        let heard = Call::decode(&told.encode()).unwrap().unwrap();
-        assert_eq!(heard, told);
-        let place = |name: &str| heard.place(name).map(|place| (place.node, place.parent));
-        assert_eq!(place("n1"), Some((0, None)));
-        assert_eq!(place("n3"), Some((2, None)), "1 is the front's own");
+        let sent = call(&["n1", "n3", "n4"], Some(1));
+        let received = StepDescription::decode(&sent.encode()).unwrap().unwrap();
+        assert_eq!(received, sent);
+        let position = |name: &str| {
+            received
+                .position(name)
+                .map(|position| (position.node, position.parent))
+        };
+        assert_eq!(position("n1"), Some((0, None)));
+        assert_eq!(position("n3"), Some((2, None)), "1 is the front's own");
         assert_eq!(
-            (place("n2"), heard.node("n2"), heard.node("n4")),
+            (position("n2"), received.node("n2"), received.node("n4")),
             (None, None, Some(3))
         );
         let names: Vec<String> = (0..100).map(|number| format!("n{number:02}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let many = call(&names, None);
         assert_eq!(many.names, "n[00-99]");
-        let last = many.place("n99").unwrap();
+        let last = many.position("n99").unwrap();
         assert_eq!((last.node, last.has_below), (99, false));
-        let parent = many.place(&last.parent.unwrap()).unwrap();
+        let parent = many.position(&last.parent.unwrap()).unwrap();
         assert!(parent.has_below && parent.parent.is_none());
     }
 
     #[test]
     fn another_release_is_named() {
         let old = b"\0rmpi-shepherd 0.0.1/2\n";
-        assert!(Call::decode(old).unwrap_err().contains("0.0.1/2"));
+        assert!(
+            StepDescription::decode(old)
+                .unwrap_err()
+                .contains("0.0.1/2")
+        );
         let whole = call(&["a"], None).encode();
         for end in 0..whole.len() {
-            assert_eq!(Call::decode(&whole[..end]), Ok(None));
+            assert_eq!(StepDescription::decode(&whole[..end]), Ok(None));
         }
     }
 
     #[test]
     fn who_has_failed_is_read_from_what_srun_says() {
-        let said = "srun: warning: x\nrmpiexec: y\nsrun: error: n2: task 1: Exited with exit code 1\n\
+        let text = "srun: warning: x\nrmpiexec: y\nsrun: error: n2: task 1: Exited with exit code 1\n\
             srun: error: n[3-4],m7: tasks 2-4: Killed\nsrun: error: Unable to create step: Invalid job\nsrun: error: Node failure on n9\n";
-        assert_eq!(failed_hosts(said), ["n2", "n3", "n4", "m7"]);
+        assert_eq!(failed_hosts(text), ["n2", "n3", "n4", "m7"]);
     }
 
     proptest! {
@@ -198,14 +207,14 @@ mod tests {
             if is_greeted {
                 bytes = [greeting(), bytes].concat();
             }
-            if let Ok(Some(call)) = Call::decode(&bytes) {
-                call.place("a");
+            if let Ok(Some(call)) = StepDescription::decode(&bytes) {
+                call.position("a");
             }
         }
 
         #[test]
-        fn whatever_is_said_is_read(said in "(srun: error: )?[a-c0-3,\\[\\]-]{0,12}(: tasks? 1)?\\PC{0,9}") {
-            failed_hosts(&said);
+        fn whatever_is_said_is_read(text in "(srun: error: )?[a-c0-3,\\[\\]-]{0,12}(: tasks? 1)?\\PC{0,9}") {
+            failed_hosts(&text);
         }
     }
 }

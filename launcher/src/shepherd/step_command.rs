@@ -1,96 +1,96 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The process of a step's command: what it reads, what it says, and how it ends.
+//! The process of a step's command: its input, its output, and its exit.
 
-use super::below::{Spawned, Stream, spawn};
-use super::shell::Closed;
-use crate::edge::Edge;
-use crate::spawn::Ending;
+use super::children::{ShellStream, Spawned, spawn};
+use super::shell::ShellExit;
+use crate::connection::FrameConnection;
+use crate::spawn::ChildExit;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// So many of the lines that it says are told with hosts that are lost: it may have said something of each.
+/// Number of its last output lines that are reported with lost hosts: it may print one per host.
 const KEPT_LINES: usize = 2;
-/// No line is longer.
+/// Longest line.
 const LINE_BYTES: usize = 4096;
 
 /// The command.
 #[derive(Debug)]
 pub(super) struct StepCommand {
-    /// `None`: it has ended.
+    /// `None` once it has terminated.
     pid: Option<u32>,
-    /// Its standard input and output; nobody speaks over the latter.
-    edge: Edge,
+    /// Its standard input and output; its output carries no messages.
+    connection: FrameConnection,
     is_output_open: bool,
-    complaints: Option<OwnedFd>,
-    /// A line that has not ended.
+    stderr_pipe: Option<OwnedFd>,
+    /// The unfinished line.
     begun: Vec<u8>,
     kept: Vec<String>,
 }
 
 impl StepCommand {
-    /// Starts it; these bytes are its standard input.
-    pub(super) fn start(words: &[String], input: &[u8]) -> Result<Self, Closed> {
+    /// Starts it with these bytes as its standard input.
+    pub(super) fn start(arguments: &[String], input: &[u8]) -> Result<Self, ShellExit> {
         let Spawned {
             pid,
-            mut edge,
-            complaints,
-        } = spawn(words)?;
-        edge.outbox.extend_from_slice(input);
+            mut connection,
+            stderr_pipe,
+        } = spawn(arguments)?;
+        connection.outbox.extend_from_slice(input);
         Ok(Self {
             pid: Some(pid),
-            edge,
+            connection,
             is_output_open: true,
-            complaints: Some(complaints),
+            stderr_pipe: Some(stderr_pipe),
             begun: Vec::new(),
             kept: Vec::new(),
         })
     }
 
-    /// Its process, unless it has ended.
+    /// Its pid, unless it has terminated.
     pub(super) fn pid(&self) -> Option<u32> {
         self.pid
     }
 
-    /// Passes on what it is to read; its input ends with that.
+    /// Writes its standard input, and closes it after that.
     pub(super) fn flush(&mut self) {
-        if !self.edge.is_flushed() && self.edge.flush() != Ok(false) {
-            self.edge.mute();
+        if !self.connection.is_flushed() && self.connection.flush() != Ok(false) {
+            self.connection.stop_sending();
         }
     }
 
-    /// Where something waits for room, or not.
-    pub(super) fn writing(&self) -> &Edge {
-        &self.edge
+    /// The connection to poll for room.
+    pub(super) fn writing(&self) -> &FrameConnection {
+        &self.connection
     }
 
-    /// The streams on which something may be heard.
-    pub(super) fn reading(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
+    /// The streams to poll for input.
+    pub(super) fn reading(&self) -> impl Iterator<Item = (ShellStream, BorrowedFd<'_>)> {
         let output = self
             .is_output_open
-            .then(|| (Stream::Words, self.edge.reading()));
-        let complaints = self.complaints.as_ref();
-        let complaints = complaints.map(|end| (Stream::Complaints, end.as_fd()));
-        output.into_iter().chain(complaints)
+            .then(|| (ShellStream::Messages, self.connection.reading()));
+        let stderr_pipe = self.stderr_pipe.as_ref();
+        let stderr_pipe = stderr_pipe.map(|end| (ShellStream::Stderr, end.as_fd()));
+        output.into_iter().chain(stderr_pipe)
     }
 
-    /// Reads what there is; the lines of its complaints.
-    pub(super) fn hear(&mut self, stream: Stream, scratch: &mut [u8]) -> Vec<String> {
+    /// Reads once; returns complete lines of its standard error.
+    pub(super) fn read_lines(&mut self, stream: ShellStream, scratch: &mut [u8]) -> Vec<String> {
         match stream {
-            Stream::Words => {
-                self.is_output_open &= self.edge.read(scratch).is_ok();
+            ShellStream::Messages => {
+                self.is_output_open &= self.connection.read(scratch).is_ok();
                 Vec::new()
             }
-            Stream::Complaints => self.lines(scratch),
+            ShellStream::Stderr => self.lines(scratch),
         }
     }
 
     fn lines(&mut self, scratch: &mut [u8]) -> Vec<String> {
         let mut lines = Vec::new();
-        while let Some(end) = &self.complaints {
+        while let Some(end) = &self.stderr_pipe {
             match read(end, scratch) {
-                Ok(0) => self.complaints = None,
+                Ok(0) => self.stderr_pipe = None,
                 Ok(bytes) => {
                     self.begun.extend_from_slice(&scratch[..bytes]);
                     let whole = self.begun.iter().rposition(|byte| *byte == b'\n');
@@ -101,38 +101,38 @@ impl StepCommand {
                     self.begun.truncate(LINE_BYTES);
                 }
                 Err(Errno::EAGAIN) => break,
-                Err(_) => self.complaints = None,
+                Err(_) => self.stderr_pipe = None,
             }
         }
         lines
     }
 
-    /// A line is told with those that are lost.
-    pub(super) fn keep(&mut self, line: String) {
+    /// Keeps a line for the report of lost hosts.
+    pub(super) fn keep_line(&mut self, line: String) {
         self.kept.push(line);
         let surplus = self.kept.len().saturating_sub(KEPT_LINES);
         self.kept.drain(..surplus);
     }
 
-    /// What was kept is of no interest any more.
-    pub(super) fn forget_lines(&mut self) {
+    /// Drops the lines that were kept.
+    pub(super) fn drop_lines(&mut self) {
         self.kept.clear();
     }
 
-    /// What it has said last.
-    pub(super) fn words(&self) -> String {
+    /// The last lines of its output.
+    pub(super) fn last_lines(&self) -> String {
         self.kept.join("\n")
     }
 
-    /// It has ended.
-    pub(super) fn has_ended(&mut self, ending: Ending) {
+    /// Records its termination.
+    pub(super) fn has_ended(&mut self, ending: ChildExit) {
         self.pid = None;
-        if let Ending::Signal { number, .. } = ending {
-            self.keep(format!("killed by signal {number}"));
+        if let ChildExit::Signal { number, .. } = ending {
+            self.keep_line(format!("killed by signal {number}"));
         }
     }
 
-    /// Has the batch system end all that it has started, which it does not where it is killed itself.
+    /// Sends SIGTERM, so that the batch system ends all tasks; it does not do that if the command is killed.
     pub(super) fn end(&self) {
         if let Some(pid) = self.pid {
             let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);
@@ -148,19 +148,19 @@ mod tests {
     #[test]
     fn it_reads_its_input_and_its_lines_are_heard_whole() {
         let script = "cat >&2; printf 'a\\nb' >&2; sleep 0.1; printf 'c\\nend' >&2";
-        let words = ["sh", "-c", script].map(str::to_owned);
-        let mut command = StepCommand::start(&words, b"the call\n").unwrap();
+        let arguments = ["sh", "-c", script].map(str::to_owned);
+        let mut command = StepCommand::start(&arguments, b"the call\n").unwrap();
         let (mut lines, mut scratch) = (Vec::new(), [0; 64]);
         let until = Instant::now() + Duration::from_secs(20);
-        while command.complaints.is_some() {
+        while command.stderr_pipe.is_some() {
             assert!(Instant::now() < until, "{lines:?}");
             command.flush();
-            lines.extend(command.hear(Stream::Complaints, &mut scratch));
-            command.hear(Stream::Words, &mut scratch);
+            lines.extend(command.read_lines(ShellStream::Stderr, &mut scratch));
+            command.read_lines(ShellStream::Messages, &mut scratch);
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(lines, ["the call", "a", "bc"]);
-        lines.into_iter().for_each(|line| command.keep(line));
-        assert_eq!(command.words(), "a\nbc");
+        lines.into_iter().for_each(|line| command.keep_line(line));
+        assert_eq!(command.last_lines(), "a\nbc");
     }
 }

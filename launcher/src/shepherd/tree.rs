@@ -1,119 +1,125 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a shepherd knows and decides. Sans-IO: bytes come in and wait in outboxes, time is an argument (since any moment, the same for
-//! all calls), and what is to be started or dropped is asked for.
+//! State machine of a shepherd. Sans-IO: received bytes come in, bytes to send wait in outboxes, time is an argument
+//! (since any origin, the same for all calls), and the caller polls for children to start or drop.
 //!
 //! # Rules
-//! - Of every node of this shepherd and below it, who has started it hears one [`Up::Here`] at most, and after that or without it
-//!   one [`Up::Lost`] or [`Up::Ended`]; nothing of the node after that.
-//! - Silence is counted while this process runs: one that was stopped, or got no CPU, for an hour loses nobody for it.
-//! - When nobody is above any more, everything below is to go ([`Tree::is_orphan`]).
+//! - For every node of this shepherd and below it, the peer above receives at most one [`UpMessage::Here`], and then,
+//!   or without it, one [`UpMessage::Lost`] or [`UpMessage::Ended`]; nothing of the node after that.
+//! - Time without messages is counted only while this process runs: a shepherd that was stopped, or got no CPU, for
+//!   an hour drops no child for it.
+//! - When the peer above is gone, everything below must end ([`ShepherdTree::is_orphan`]).
 
-use super::shape::{self, Target};
-use super::shell::{self, Closed};
-use super::words::{Begin, Down, Facts, Greeting, Loss, Pace, Shell, Up, find_greeting};
+use super::fan_out::{self, RemoteHost};
+use super::protocol::{
+    DownMessage, Greeting, HeartbeatTiming, HostFacts, NodeLoss, RemoteShell, ShepherdConfig,
+    UpMessage, find_greeting,
+};
+use super::shell::{self, ShellExit};
 use crate::link::{Garbled, Inbox};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A shell that could not connect, for a reason that passes, is started again so often.
+/// Retries of a shell that could not connect for a transient reason.
 const MOST_TRIES: u32 = 5;
-/// After this time, and twice of it the next time.
+/// Delay of the first retry; doubled each time.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(300);
-/// A shell whose shepherd has nothing left ends within this time, or is ended.
+/// Time for a shell to exit once all nodes below it have ended, before it is killed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Who is to come by itself has this time after the first one has come; then it is started by the shell.
+/// Time for further shepherds of a step to connect after the first one has; then they are started by the remote
+/// shell.
 const COMES_WITHIN: Duration = Duration::from_secs(20);
 
-/// A connection to another shepherd.
+/// State of a connection to another shepherd.
 #[derive(Debug, Default)]
-struct Contact {
+struct PeerLink {
     inbox: Inbox,
     outbox: Vec<u8>,
-    /// How long nothing was heard.
+    /// Time since the last message was received.
     silent: Duration,
-    /// How long nothing was said.
-    unsaid: Duration,
+    /// Time since the last heartbeat was sent.
+    send_idle: Duration,
 }
 
-impl Contact {
-    /// Time passes; whether something is to be said.
-    fn pass(&mut self, time: Duration, pace: &Pace) -> bool {
+impl PeerLink {
+    /// Advances time; returns whether a heartbeat is due.
+    fn pass(&mut self, time: Duration, pace: &HeartbeatTiming) -> bool {
         self.silent += time;
-        self.unsaid += time;
-        let due = self.unsaid >= pace.every;
+        self.send_idle += time;
+        let due = self.send_idle >= pace.every;
         if due {
-            self.unsaid = Duration::ZERO;
+            self.send_idle = Duration::ZERO;
         }
         due
     }
 }
 
-/// What becomes of a child.
+/// State of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// It comes by itself, or is to be started at this time.
-    Awaited(Duration),
-    /// It is to be started at this time.
+enum ChildState {
+    /// Expected to connect; otherwise to be started by the shell at this time.
+    Expected(Duration),
+    /// To be started at this time.
     Due(Duration),
-    /// Its shell was started, or it has come, and there is no greeting yet.
+    /// The shell was started, or it has connected, and its greeting is pending.
     Starting,
-    /// Its shepherd is there.
+    /// Its shepherd is running.
     Here,
-    /// All its nodes have ended; its shell is to end by itself until then.
+    /// All its nodes have ended; its shell must exit by this time.
     Ending(Duration),
-    /// Its shell has ended or was dropped.
+    /// Its shell has terminated or was dropped.
     Gone,
 }
 
 /// A shepherd that is started from here.
 #[derive(Debug)]
 struct Child {
-    target: Target,
-    /// What it starts itself, until it has been told.
-    below: Vec<Target>,
-    /// The nodes of it and below it that have neither ended nor been lost, and whether each has said that it is there.
+    target: RemoteHost,
+    /// The hosts below it, until they were sent to it.
+    below: Vec<RemoteHost>,
+    /// The nodes of it and below it that have neither ended nor been lost, and whether each has reported
+    /// [`UpMessage::Here`].
     open: BTreeMap<u32, bool>,
-    contact: Contact,
-    /// What came before its greeting.
+    contact: PeerLink,
+    /// Bytes received before its greeting.
     noise: Vec<u8>,
-    state: State,
-    /// It has come by itself.
-    came: bool,
+    state: ChildState,
+    /// It was started by the step and has connected.
+    connected: bool,
     tries: u32,
 }
 
 impl Child {
-    fn of(part: &[Target], state: State) -> Self {
+    fn of(part: &[RemoteHost], state: ChildState) -> Self {
         Self {
             target: part[0].clone(),
             below: part[1..].to_vec(),
             open: part.iter().map(|target| (target.node, false)).collect(),
-            contact: Contact::default(),
+            contact: PeerLink::default(),
             noise: Vec::new(),
             state,
-            came: false,
+            connected: false,
             tries: 0,
         }
     }
 
-    /// Its shell is started, or it has come.
-    fn begin_again(&mut self, came: bool) {
-        self.state = State::Starting;
-        self.came = came;
+    /// Its shell is started, or it has connected.
+    fn restart(&mut self, connected: bool) {
+        self.state = ChildState::Starting;
+        self.connected = connected;
         self.tries += 1;
-        self.contact = Contact::default();
+        self.contact = PeerLink::default();
         self.noise.clear();
     }
 
-    fn begin(&mut self, shell: &Shell, pace: Pace) -> Down {
-        Down::Begin(Box::new(Begin {
+    fn begin(&mut self, shell: &RemoteShell, pace: HeartbeatTiming) -> DownMessage {
+        DownMessage::Begin(Box::new(ShepherdConfig {
             own: Some(self.target.node),
             below: std::mem::take(&mut self.below),
             step: None,
-            // The step that has started it has started those below it too.
-            they_come: self.came,
-            shell: Shell {
+            // The step that started it has started those below it too.
+            in_step: self.connected,
+            shell: RemoteShell {
                 from: self.target.name.clone(),
                 ..shell.clone()
             },
@@ -124,54 +130,59 @@ impl Child {
 
 /// The daemon of this host.
 #[derive(Debug)]
-struct Own {
+struct OwnNode {
     node: u32,
-    /// For the daemon.
+    /// Orders for the daemon.
     orders: Vec<u8>,
     has_ended: bool,
 }
 
 /// The state of a shepherd.
 #[derive(Debug)]
-pub(crate) struct Tree {
-    own: Option<Own>,
+pub(crate) struct ShepherdTree {
+    own: Option<OwnNode>,
     children: Vec<Child>,
-    /// By node: the child that leads there.
-    ways: BTreeMap<u32, usize>,
-    above: Contact,
-    /// Nobody is above any more.
+    /// By node: the child that leads to it.
+    routes: BTreeMap<u32, usize>,
+    above: PeerLink,
+    /// The peer above is gone.
     is_orphan: bool,
-    /// Who is above says something in time, or is lost.
+    /// The peer above must send heartbeats, or counts as gone.
     is_watched: bool,
-    shell: Shell,
-    pace: Pace,
+    shell: RemoteShell,
+    pace: HeartbeatTiming,
     /// Children whose shells are to be killed.
     dropped: Vec<usize>,
     last: Duration,
 }
 
-impl Tree {
-    /// Of what was told first, with what came behind it. `is_watched`: who is above is another shepherd, which says something in
-    /// time.
-    pub(crate) fn new(begin: Begin, inbox: Inbox, is_watched: bool, now: Duration) -> Self {
-        let parts = shape::parts(&begin.below);
-        let state = match begin.they_come {
-            true => State::Awaited(now + begin.pace.patience),
-            false => State::Due(now),
+impl ShepherdTree {
+    /// From the first message, and bytes received after it. `is_watched`: the peer above is another shepherd, which
+    /// sends heartbeats.
+    pub(crate) fn new(
+        begin: ShepherdConfig,
+        inbox: Inbox,
+        is_watched: bool,
+        now: Duration,
+    ) -> Self {
+        let parts = fan_out::parts(&begin.below);
+        let state = match begin.in_step {
+            true => ChildState::Expected(now + begin.pace.first_message_timeout),
+            false => ChildState::Due(now),
         };
-        let ways = (0..).zip(&parts);
-        let ways = ways.flat_map(|(child, part)| part.iter().map(move |at| (at.node, child)));
+        let routes = (0..).zip(&parts);
+        let routes = routes.flat_map(|(child, part)| part.iter().map(move |at| (at.node, child)));
         Self {
-            own: begin.own.map(|node| Own {
+            own: begin.own.map(|node| OwnNode {
                 node,
                 orders: Vec::new(),
                 has_ended: false,
             }),
-            ways: ways.collect(),
+            routes: routes.collect(),
             children: parts.iter().map(|part| Child::of(part, state)).collect(),
-            above: Contact {
+            above: PeerLink {
                 inbox,
-                ..Contact::default()
+                ..PeerLink::default()
             },
             is_orphan: false,
             is_watched,
@@ -182,54 +193,57 @@ impl Tree {
         }
     }
 
-    /// The node that this shepherd serves itself.
+    /// The node whose daemon this shepherd starts.
     pub(crate) fn own(&self) -> Option<u32> {
         self.own.as_ref().map(|own| own.node)
     }
 
-    /// What is to be sent to who is above.
+    /// Bytes to send to the peer above.
     pub(crate) fn above(&mut self) -> &mut Vec<u8> {
         &mut self.above.outbox
     }
 
-    /// What is to be sent to a child.
+    /// Bytes to send to a child.
     pub(crate) fn below(&mut self, child: usize) -> &mut Vec<u8> {
         &mut self.children[child].contact.outbox
     }
 
-    /// What is to be sent to the daemon.
+    /// Bytes to send to the daemon.
     pub(crate) fn orders(&mut self) -> Option<&mut Vec<u8>> {
         self.own.as_mut().map(|own| &mut own.orders)
     }
 
-    /// Nobody is above any more: all is to end.
+    /// Whether the peer above is gone, so that everything must end.
     pub(crate) fn is_orphan(&self) -> bool {
         self.is_orphan
     }
 
-    /// Nothing is left of what this shepherd has started.
+    /// Whether nothing that this shepherd has started is left.
     pub(crate) fn is_over(&self) -> bool {
         let own = self.own.as_ref().is_none_or(|own| own.has_ended);
-        own && self.children.iter().all(|child| child.state == State::Gone)
+        own && self
+            .children
+            .iter()
+            .all(|child| child.state == ChildState::Gone)
     }
 
-    /// Who is above is gone.
-    pub(crate) fn above_closed(&mut self) {
+    /// The connection to the peer above has closed.
+    pub(crate) fn parent_closed(&mut self) {
         self.is_orphan = true;
     }
 
-    /// Bytes from above have come.
-    pub(crate) fn hear_above(&mut self, bytes: &[u8]) {
+    /// Handles bytes from above.
+    pub(crate) fn receive_from_above(&mut self, bytes: &[u8]) {
         self.above.inbox.add(bytes);
         self.above.silent = Duration::ZERO;
         loop {
-            match Down::take(&mut self.above.inbox) {
-                Ok(Some(Down::Order(node, bytes))) => self.order(node, bytes),
-                Ok(Some(Down::OrderAll(bytes))) => self.order_all(&bytes),
-                Ok(Some(Down::NotComing(node))) => self.does_not_come(node),
-                Ok(Some(Down::Beat | Down::Begin(_))) => (),
+            match DownMessage::take(&mut self.above.inbox) {
+                Ok(Some(DownMessage::Order(node, bytes))) => self.order(node, bytes),
+                Ok(Some(DownMessage::OrderAll(bytes))) => self.order_all(&bytes),
+                Ok(Some(DownMessage::NotComing(node))) => self.will_not_connect(node),
+                Ok(Some(DownMessage::Beat | DownMessage::Begin(_))) => (),
                 Ok(None) => return,
-                Err(Garbled) => return self.above_closed(),
+                Err(Garbled) => return self.parent_closed(),
             }
         }
     }
@@ -244,109 +258,119 @@ impl Tree {
             }
             _ => (),
         }
-        let Some(child) = self.ways.get(&node).map(|way| &mut self.children[*way]) else {
+        let Some(child) = self
+            .routes
+            .get(&node)
+            .map(|route| &mut self.children[*route])
+        else {
             return;
         };
-        if child.state == State::Here && child.open.contains_key(&node) {
-            Down::Order(node, bytes).put(&mut child.contact.outbox);
-            child.contact.unsaid = Duration::ZERO;
+        if child.state == ChildState::Here && child.open.contains_key(&node) {
+            DownMessage::Order(node, bytes).put(&mut child.contact.outbox);
+            child.contact.send_idle = Duration::ZERO;
         }
     }
 
-    /// What all nodes are told goes to each child once, however many are behind it.
+    /// An order for all nodes is sent to each child once, however many nodes are behind it.
     fn order_all(&mut self, bytes: &[u8]) {
         if let Some(own) = self.own.as_mut().filter(|own| !own.has_ended) {
             own.orders.extend_from_slice(bytes);
         }
-        let here = |child: &&mut Child| child.state == State::Here;
+        let here = |child: &&mut Child| child.state == ChildState::Here;
         for child in self.children.iter_mut().filter(here) {
-            Down::put_order_all(bytes, &mut child.contact.outbox);
-            child.contact.unsaid = Duration::ZERO;
+            DownMessage::put_order_all(bytes, &mut child.contact.outbox);
+            child.contact.send_idle = Duration::ZERO;
         }
     }
 
-    fn tell(&mut self, word: &Up) {
+    fn send_up(&mut self, word: &UpMessage) {
         word.put(&mut self.above.outbox);
-        self.above.unsaid = Duration::ZERO;
+        self.above.send_idle = Duration::ZERO;
     }
 
     /// The daemon of this host was started.
-    pub(crate) fn daemon_is_here(&mut self, facts: Facts) {
+    pub(crate) fn daemon_started(&mut self, facts: HostFacts) {
         if let Some(node) = self.own() {
-            self.tell(&Up::Here(node, facts));
+            self.send_up(&UpMessage::Here(node, facts));
         }
     }
 
-    /// Bytes from the daemon of this host have come.
-    pub(crate) fn hear_daemon(&mut self, bytes: &[u8]) {
+    /// Handles bytes from the daemon of this host.
+    pub(crate) fn receive_from_daemon(&mut self, bytes: &[u8]) {
         if let Some(node) = self.own() {
-            self.tell(&Up::Event(node, bytes.to_vec()));
+            self.send_up(&UpMessage::Event(node, bytes.to_vec()));
         }
     }
 
-    /// The daemon of this host has ended; with a reason, if it should not have.
-    pub(crate) fn daemon_ended(&mut self, loss: Option<Loss>) {
+    /// The daemon of this host has ended; with a reason, if that was not expected.
+    pub(crate) fn daemon_ended(&mut self, loss: Option<NodeLoss>) {
         let Some(own) = self.own.as_mut().filter(|own| !own.has_ended) else {
             return;
         };
         own.has_ended = true;
         own.orders.clear();
         let node = own.node;
-        self.tell(&match loss {
-            None => Up::Ended(node),
-            Some(loss) => Up::Lost(node, loss),
+        self.send_up(&match loss {
+            None => UpMessage::Ended(node),
+            Some(loss) => UpMessage::Lost(node, loss),
         });
     }
 
-    /// A child that is to be started now, and where.
-    pub(crate) fn next_start(&mut self, now: Duration) -> Option<(usize, Target)> {
-        let is_due =
-            |child: &Child| matches!(child.state, State::Due(at) | State::Awaited(at) if at <= now);
+    /// A child that is to be started now, and its host.
+    pub(crate) fn next_start(&mut self, now: Duration) -> Option<(usize, RemoteHost)> {
+        let is_due = |child: &Child| matches!(child.state, ChildState::Due(at) | ChildState::Expected(at) if at <= now);
         let number = self.children.iter().position(is_due)?;
         let child = &mut self.children[number];
-        child.begin_again(false);
+        child.restart(false);
         Some((number, child.target.clone()))
     }
 
-    /// The shepherd of a node has come by itself: as which child. `None`: nobody waits for it.
-    pub(crate) fn comes(&mut self, node: u32, now: Duration) -> Option<usize> {
-        let is_it =
-            |child: &Child| child.target.node == node && matches!(child.state, State::Awaited(_));
+    /// The shepherd of a node has connected: returns the child. `None`: it is not expected.
+    pub(crate) fn connect(&mut self, node: u32, now: Duration) -> Option<usize> {
+        let is_it = |child: &Child| {
+            child.target.node == node && matches!(child.state, ChildState::Expected(_))
+        };
         let number = self.children.iter().position(is_it)?;
-        self.children[number].begin_again(true);
+        self.children[number].restart(true);
         for child in &mut self.children {
-            if let State::Awaited(until) = &mut child.state {
+            if let ChildState::Expected(until) = &mut child.state {
                 *until = (*until).min(now + COMES_WITHIN);
             }
         }
         Some(number)
     }
 
-    /// Whether some child is to come by itself.
-    pub(crate) fn is_any_awaited(&self) -> bool {
+    /// Whether any child is still expected to connect.
+    pub(crate) fn is_any_expected(&self) -> bool {
         let mut all = self.children.iter();
-        all.any(|child| matches!(child.state, State::Awaited(_)))
+        all.any(|child| matches!(child.state, ChildState::Expected(_)))
     }
 
-    /// The shepherd of a node will not come by itself, to this one or another below it.
-    pub(crate) fn does_not_come(&mut self, node: u32) {
-        let Some(child) = self.ways.get(&node).map(|way| &mut self.children[*way]) else {
+    /// The shepherd of a node, a child or below one, will not connect.
+    pub(crate) fn will_not_connect(&mut self, node: u32) {
+        let Some(child) = self
+            .routes
+            .get(&node)
+            .map(|route| &mut self.children[*route])
+        else {
             return;
         };
         match child.state {
-            State::Awaited(_) if child.target.node == node => child.state = State::Due(self.last),
-            State::Here if child.target.node != node => {
-                Down::NotComing(node).put(&mut child.contact.outbox);
+            ChildState::Expected(_) if child.target.node == node => {
+                child.state = ChildState::Due(self.last)
+            }
+            ChildState::Here if child.target.node != node => {
+                DownMessage::NotComing(node).put(&mut child.contact.outbox);
             }
             _ => (),
         }
     }
 
-    /// Nobody else will come by itself.
-    pub(crate) fn nobody_comes(&mut self) {
+    /// No further shepherd will connect.
+    pub(crate) fn expect_no_more(&mut self) {
         for child in &mut self.children {
-            if matches!(child.state, State::Awaited(_)) {
-                child.state = State::Due(self.last);
+            if matches!(child.state, ChildState::Expected(_)) {
+                child.state = ChildState::Due(self.last);
             }
         }
     }
@@ -356,138 +380,144 @@ impl Tree {
         self.dropped.pop()
     }
 
-    /// How the remote shell is called.
-    pub(crate) fn shell(&self) -> &Shell {
+    /// The remote shell.
+    pub(crate) fn shell(&self) -> &RemoteShell {
         &self.shell
     }
 
-    /// Whether a child has nothing left to do.
+    /// Whether all nodes of a child have ended.
     pub(crate) fn is_through(&self, number: usize) -> bool {
-        matches!(self.children[number].state, State::Ending(_) | State::Gone)
+        matches!(
+            self.children[number].state,
+            ChildState::Ending(_) | ChildState::Gone
+        )
     }
 
-    /// Bytes from a child's shell have come.
-    pub(crate) fn hear_below(&mut self, number: usize, bytes: &[u8]) {
+    /// Handles bytes from a child.
+    pub(crate) fn receive_from_child(&mut self, number: usize, bytes: &[u8]) {
         let child = &mut self.children[number];
         child.contact.silent = Duration::ZERO;
         match child.state {
-            State::Starting => self.hear_greeting(number, bytes),
-            State::Here | State::Ending(_) => {
+            ChildState::Starting => self.receive_greeting(number, bytes),
+            ChildState::Here | ChildState::Ending(_) => {
                 child.contact.inbox.add(bytes);
-                self.hear_words(number);
+                self.handle_messages(number);
             }
-            State::Awaited(_) | State::Due(_) | State::Gone => (),
+            ChildState::Expected(_) | ChildState::Due(_) | ChildState::Gone => (),
         }
     }
 
-    fn hear_greeting(&mut self, number: usize, bytes: &[u8]) {
+    fn receive_greeting(&mut self, number: usize, bytes: &[u8]) {
         let child = &mut self.children[number];
         child.noise.extend_from_slice(bytes);
         match find_greeting(&child.noise) {
             Greeting::NotYet => (),
             Greeting::Right(end) => {
-                child.state = State::Here;
+                child.state = ChildState::Here;
                 let begin = child.begin(&self.shell, self.pace);
                 begin.put(&mut child.contact.outbox);
                 let rest = child.noise.split_off(end);
                 child.noise = Vec::new();
                 child.contact.inbox.add(&rest);
-                self.hear_words(number);
+                self.handle_messages(number);
             }
             Greeting::Other(release) => {
-                let words = shell::other_release(&self.shell, &release);
-                self.give_up(number, &words);
+                let message = shell::other_release(&self.shell, &release);
+                self.give_up(number, &message);
             }
             Greeting::TooMuch => {
-                let words = shell::not_a_shepherd(&self.shell);
-                self.give_up(number, &words);
+                let message = shell::not_a_shepherd(&self.shell);
+                self.give_up(number, &message);
             }
         }
     }
 
-    fn hear_words(&mut self, number: usize) {
+    fn handle_messages(&mut self, number: usize) {
         loop {
-            match Up::take(&mut self.children[number].contact.inbox) {
-                Ok(Some(word)) => self.pass_up(number, &word),
+            match UpMessage::take(&mut self.children[number].contact.inbox) {
+                Ok(Some(word)) => self.forward_up(number, &word),
                 Ok(None) => break,
                 Err(Garbled) => {
-                    let words = "lost: it says what no shepherd of this release says".to_owned();
-                    return self.give_up(number, &words);
+                    let message = "lost: it says what no shepherd of this release says".to_owned();
+                    return self.give_up(number, &message);
                 }
             }
         }
     }
 
-    /// Passes on what a child says of a node that is its own, in the order that the rules say.
-    fn pass_up(&mut self, number: usize, word: &Up) {
+    /// Forwards a child's message about one of its nodes, if the rules allow it.
+    fn forward_up(&mut self, number: usize, word: &UpMessage) {
         let child = &mut self.children[number];
-        let is_its_own = match word {
-            Up::Beat | Up::Line => false,
-            Up::Here(node, _) => child
+        let is_own_node = match word {
+            UpMessage::Beat | UpMessage::Line => false,
+            UpMessage::Here(node, _) => child
                 .open
                 .get_mut(node)
                 .is_some_and(|is_here| !std::mem::replace(is_here, true)),
-            Up::Event(node, _) => child.open.get(node) == Some(&true),
-            Up::Lost(node, _) | Up::Ended(node) => child.open.remove(node).is_some(),
+            UpMessage::Event(node, _) => child.open.get(node) == Some(&true),
+            UpMessage::Lost(node, _) | UpMessage::Ended(node) => child.open.remove(node).is_some(),
         };
-        if is_its_own {
-            self.tell(word);
+        if is_own_node {
+            self.send_up(word);
         }
         let child = &mut self.children[number];
-        if child.open.is_empty() && child.state == State::Here {
-            child.state = State::Ending(self.last + LAST_WORDS);
+        if child.open.is_empty() && child.state == ChildState::Here {
+            child.state = ChildState::Ending(self.last + LAST_WORDS);
         }
     }
 
     /// A child's shell has ended, or could not be started.
-    pub(crate) fn below_closed(&mut self, number: usize, closed: &Closed, now: Duration) {
+    pub(crate) fn child_closed(&mut self, number: usize, closed: &ShellExit, now: Duration) {
         let child = &mut self.children[number];
         match child.state {
-            // There may be more to hear of it from the shell.
-            State::Starting if child.came => child.state = State::Due(now),
-            State::Starting if closed.may_pass() && child.tries < MOST_TRIES => {
-                child.state = State::Due(now + TRY_AGAIN_AFTER * (1 << (child.tries - 1)));
+            // The shell's error may have the reason.
+            ChildState::Starting if child.connected => child.state = ChildState::Due(now),
+            ChildState::Starting if closed.may_pass() && child.tries < MOST_TRIES => {
+                child.state = ChildState::Due(now + TRY_AGAIN_AFTER * (1 << (child.tries - 1)));
             }
-            State::Starting => {
-                let words = closed.why_no_start(&self.shell);
-                self.lose(number, &words);
+            ChildState::Starting => {
+                let message = closed.why_no_start(&self.shell);
+                self.drop_child(number, &message);
             }
-            State::Here => {
-                let words = closed.why_gone();
-                self.lose(number, &words);
+            ChildState::Here => {
+                let message = closed.why_gone();
+                self.drop_child(number, &message);
             }
-            State::Awaited(_) | State::Due(_) | State::Ending(_) | State::Gone => {
-                self.children[number].state = State::Gone;
+            ChildState::Expected(_)
+            | ChildState::Due(_)
+            | ChildState::Ending(_)
+            | ChildState::Gone => {
+                self.children[number].state = ChildState::Gone;
             }
         }
     }
 
-    fn give_up(&mut self, number: usize, words: &str) {
-        self.lose(number, words);
+    fn give_up(&mut self, number: usize, message: &str) {
+        self.drop_child(number, message);
         self.dropped.push(number);
     }
 
-    /// Loses a child with all that is behind it.
-    fn lose(&mut self, number: usize, words: &str) {
+    /// Drops a child, and reports all its nodes as lost.
+    fn drop_child(&mut self, number: usize, message: &str) {
         let child = &mut self.children[number];
-        child.state = State::Gone;
-        child.contact = Contact::default();
+        child.state = ChildState::Gone;
+        child.contact = PeerLink::default();
         let open = std::mem::take(&mut child.open);
         let (first, name) = (child.target.node, child.target.name.clone());
         for node in open.into_keys() {
-            let words = if node == first {
-                words.to_owned()
+            let message = if node == first {
+                message.to_owned()
             } else {
-                format!("lost, since it was reached through {name}: {words}")
+                format!("lost, since it was reached through {name}: {message}")
             };
-            self.tell(&Up::Lost(node, Loss { words, code: 1 }));
+            self.send_up(&UpMessage::Lost(node, NodeLoss { message, code: 1 }));
         }
     }
 
-    /// When [`on_time`](Self::on_time) is to be called at the latest.
+    /// When [`on_time`](Self::on_time) must be called at the latest.
     pub(crate) fn next_time(&self) -> Duration {
         let due = |child: &Child| match child.state {
-            State::Awaited(at) | State::Due(at) | State::Ending(at) => Some(at),
+            ChildState::Expected(at) | ChildState::Due(at) | ChildState::Ending(at) => Some(at),
             _ => None,
         };
         let due = self.children.iter().filter_map(due).min();
@@ -495,52 +525,55 @@ impl Tree {
         due.map_or(beat, |due| due.min(beat))
     }
 
-    /// Says something where nothing was said for long, and loses who has not.
+    /// Sends heartbeats that are due, and drops peers that have sent none.
     pub(crate) fn on_time(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.last).min(self.pace.every);
         self.last = now;
         if self.above.pass(passed, &self.pace) {
-            Up::Beat.put(&mut self.above.outbox);
+            UpMessage::Beat.put(&mut self.above.outbox);
         }
         if self.is_watched && self.above.silent >= self.pace.dead_after {
             self.is_orphan = true;
         }
         for number in 0..self.children.len() {
-            self.look_after(number, passed, now);
+            self.check_child(number, passed, now);
         }
     }
 
-    fn look_after(&mut self, number: usize, passed: Duration, now: Duration) {
+    fn check_child(&mut self, number: usize, passed: Duration, now: Duration) {
         let pace = self.pace;
         let child = &mut self.children[number];
         match child.state {
-            State::Starting => {
+            ChildState::Starting => {
                 child.contact.silent += passed;
-                if child.contact.silent >= pace.patience {
-                    let words = format!(
+                if child.contact.silent >= pace.first_message_timeout {
+                    let message = format!(
                         "cannot be reached: no answer for {} s; the remote shell hangs, or a shell's start file waits for input",
-                        pace.patience.as_secs_f64()
+                        pace.first_message_timeout.as_secs_f64()
                     );
-                    self.give_up(number, &words);
+                    self.give_up(number, &message);
                 }
             }
-            State::Here => {
+            ChildState::Here => {
                 if child.contact.pass(passed, &pace) {
-                    Down::Beat.put(&mut child.contact.outbox);
+                    DownMessage::Beat.put(&mut child.contact.outbox);
                 }
                 if child.contact.silent >= pace.dead_after {
-                    let words = format!(
+                    let message = format!(
                         "lost: it has said nothing for {} s, so it is down, frozen or cut off",
                         pace.dead_after.as_secs_f64()
                     );
-                    self.give_up(number, &words);
+                    self.give_up(number, &message);
                 }
             }
-            State::Ending(until) if until <= now => {
-                child.state = State::Gone;
+            ChildState::Ending(until) if until <= now => {
+                child.state = ChildState::Gone;
                 self.dropped.push(number);
             }
-            State::Awaited(_) | State::Due(_) | State::Ending(_) | State::Gone => (),
+            ChildState::Expected(_)
+            | ChildState::Due(_)
+            | ChildState::Ending(_)
+            | ChildState::Gone => (),
         }
     }
 }

@@ -1,54 +1,54 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thousand hosts without a machine: shepherds in time that only exists here, with streams that take a while, hosts that die, lose
-//! their power or freeze. The seed that failed is told.
+//! A simulation of a thousand hosts: shepherds in simulated time, with streams that have latency, hosts that die,
+//! lose power or freeze. A failure reports its seed.
 
 use super::*;
-use crate::hosts::Machine;
-use crate::shepherd::words::{Step, StepKey, greeting};
+use crate::hosts::HostMachine;
+use crate::shepherd::protocol::{JobStep, StepKey, greeting};
 use crate::tests::chance::{Dice, Fault};
 use std::collections::{BTreeSet, BinaryHeap};
 
-const PACE: Pace = Pace {
+const PACE: HeartbeatTiming = HeartbeatTiming {
     every: Duration::from_secs(1),
     dead_after: Duration::from_secs(20),
-    patience: Duration::from_secs(60),
+    first_message_timeout: Duration::from_secs(60),
 };
 
-/// Up to so many milliseconds.
+/// A random time of at most `end` milliseconds.
 fn millis(dice: &mut Dice, end: u64) -> Duration {
     Duration::from_millis(dice.below(end) + 1)
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum SimEvent {
     Below(usize, Vec<u8>),
     Above(Vec<u8>),
     BelowClosed(usize, Option<i32>),
     AboveClosed,
-    /// The shepherd of this node comes by itself.
+    /// The shepherd of this node connects.
     Comes(u32),
     Tick,
     DaemonEnds,
     Fault(Fault),
 }
 
-/// At a time, in this order, at a host: something.
-type Happening = std::cmp::Reverse<(Duration, u64, usize, What)>;
+/// Time, sequence number, host, and event.
+type ScheduledEvent = std::cmp::Reverse<(Duration, u64, usize, SimEvent)>;
 
 enum Life {
-    /// It has not heard what it is to do.
-    Begun(Inbox),
-    Running(Box<Tree>),
+    /// It has not received its first message.
+    Configuring(Inbox),
+    Running(Box<ShepherdTree>),
     Over,
 }
 
 struct Host {
     life: Life,
-    /// Who has started it, and as which child.
+    /// Its parent, and its number there.
     parent: Option<(usize, usize)>,
     /// By child: its host.
     children: BTreeMap<usize, usize>,
-    /// It has no power any more.
+    /// It has lost power.
     is_off: bool,
     frozen_until: Duration,
     ticks: bool,
@@ -59,33 +59,33 @@ struct World {
     hosts: Vec<Host>,
     now: Duration,
     count: u64,
-    queue: BinaryHeap<Happening>,
+    queue: BinaryHeap<ScheduledEvent>,
     dice: Dice,
-    /// When what each host said arrives at the earliest: streams keep their order.
+    /// Earliest arrival of the next piece on each stream: streams keep their order.
     arrivals: BTreeMap<(usize, usize), Duration>,
     unreachable: BTreeSet<usize>,
-    /// Of a thousand pieces of a stream, how many are altered on their way.
+    /// How many of a thousand pieces of a stream are corrupted.
     altered: u64,
     /// When daemons end.
     ends: std::ops::Range<Duration>,
     /// By host: bytes that its shepherd has sent to others below it.
     sent: BTreeMap<usize, usize>,
-    /// What the front heard: by node, whether it came, and its end.
-    heard: BTreeMap<u32, (bool, Option<Result<(), String>>)>,
+    /// Messages received by the front: by node, whether it was reached, and its end.
+    received: BTreeMap<u32, (bool, Option<Result<(), String>>)>,
     front: Inbox,
 }
 
-/// What the front's shepherd is told.
-fn begin(nodes: u32) -> Begin {
-    Begin {
+/// First message to the front's shepherd.
+fn begin(nodes: u32) -> ShepherdConfig {
+    ShepherdConfig {
         own: None,
         below: (0..nodes)
-            .map(|node| Target::named(node, format!("n{node}")))
+            .map(|node| RemoteHost::named(node, format!("n{node}")))
             .collect(),
         step: None,
-        they_come: false,
-        shell: Shell {
-            takes_words: false,
+        in_step: false,
+        shell: RemoteShell {
+            takes_arguments: false,
             line: Vec::new(),
             program: "rmpiexec".into(),
             from: String::new(),
@@ -116,31 +116,31 @@ impl World {
             altered: 0,
             ends: Duration::ZERO..seconds(120),
             sent: BTreeMap::new(),
-            heard: (0..nodes).map(|node| (node, (false, None))).collect(),
+            received: (0..nodes).map(|node| (node, (false, None))).collect(),
             front: Inbox::default(),
         };
         world.begin_at_front(begin);
         world
     }
 
-    fn begin_at_front(&mut self, begin: Begin) {
-        let tree = Tree::new(begin, Inbox::default(), false, self.now);
+    fn begin_at_front(&mut self, begin: ShepherdConfig) {
+        let tree = ShepherdTree::new(begin, Inbox::default(), false, self.now);
         self.hosts[0].life = Life::Running(Box::new(tree));
-        self.at(0, Duration::ZERO, What::Tick);
+        self.at(0, Duration::ZERO, SimEvent::Tick);
     }
 
-    /// All shepherds are started by a step: most come by themselves, some late or never.
+    /// All shepherds are started by a step: most connect, some late or never.
     fn with_step(nodes: u32, seed: u64) -> Self {
         let mut world = Self::new(nodes, seed);
-        let step = Step {
+        let step = JobStep {
             key: StepKey(1),
             ports: None,
             variable: None,
             command: vec!["srun".into()],
         };
-        let begin = Begin {
+        let begin = ShepherdConfig {
             step: Some(step),
-            they_come: true,
+            in_step: true,
             ..begin(nodes)
         };
         world.await_those_below(0, &begin);
@@ -148,43 +148,43 @@ impl World {
         world
     }
 
-    fn await_those_below(&mut self, host: usize, begin: &Begin) {
-        if !begin.they_come {
+    fn await_those_below(&mut self, host: usize, begin: &ShepherdConfig) {
+        if !begin.in_step {
             return;
         }
-        for part in shape::parts(&begin.below) {
+        for part in fan_out::parts(&begin.below) {
             let after = match self.dice.below(10) {
                 0 => continue,
                 1 => 40_000,
                 _ => 15_000,
             };
             let after = millis(&mut self.dice, after);
-            self.at(host, after, What::Comes(part[0].node));
+            self.at(host, after, SimEvent::Comes(part[0].node));
         }
     }
 
-    fn at(&mut self, host: usize, after: Duration, what: What) {
+    fn at(&mut self, host: usize, after: Duration, event: SimEvent) {
         self.count += 1;
         let time = self.now + after;
         self.queue
-            .push(std::cmp::Reverse((time, self.count, host, what)));
+            .push(std::cmp::Reverse((time, self.count, host, event)));
     }
 
     /// Sends in the order of the stream.
-    fn send(&mut self, from: usize, to: usize, what: What) {
+    fn send(&mut self, from: usize, to: usize, event: SimEvent) {
         let after = millis(&mut self.dice, 30);
         let soonest = self.arrivals.entry((from, to)).or_default();
         *soonest = (*soonest).max(self.now + after);
         let after = *soonest - self.now;
-        let what = match what {
-            What::Below(child, bytes) => What::Below(child, self.carried(bytes)),
-            What::Above(bytes) => What::Above(self.carried(bytes)),
-            what => what,
+        let event = match event {
+            SimEvent::Below(child, bytes) => SimEvent::Below(child, self.carried(bytes)),
+            SimEvent::Above(bytes) => SimEvent::Above(self.carried(bytes)),
+            event => event,
         };
-        self.at(to, after, what);
+        self.at(to, after, event);
     }
 
-    /// What comes out of a stream that these bytes go into.
+    /// The bytes after transport over the stream, possibly corrupted.
     fn carried(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         if bytes.is_empty() || self.altered == 0 || self.dice.below(1000) >= self.altered {
             return bytes;
@@ -202,10 +202,10 @@ impl World {
     }
 
     fn run(&mut self, until: Duration) {
-        while let Some(std::cmp::Reverse((time, count, host, what))) = self.queue.pop() {
+        while let Some(std::cmp::Reverse((time, count, host, event))) = self.queue.pop() {
             if time > until {
                 self.queue
-                    .push(std::cmp::Reverse((time, count, host, what)));
+                    .push(std::cmp::Reverse((time, count, host, event)));
                 break;
             }
             self.now = time;
@@ -214,30 +214,30 @@ impl World {
             }
             let frozen = self.hosts[host].frozen_until;
             if frozen > time {
-                // Its system takes what comes, and it looks later.
+                // Its kernel receives the data, and the process reads it later.
                 self.queue
-                    .push(std::cmp::Reverse((frozen, count, host, what)));
+                    .push(std::cmp::Reverse((frozen, count, host, event)));
                 continue;
             }
-            self.happen(host, what);
-            self.settle(host);
+            self.handle_event(host, event);
+            self.carry_out_requests(host);
         }
         self.now = until;
     }
 
-    fn happen(&mut self, host: usize, what: What) {
+    fn handle_event(&mut self, host: usize, event: SimEvent) {
         let now = self.now;
-        let what = match what {
-            What::Fault(fault) => return self.fault(host, fault),
-            what => what,
+        let event = match event {
+            SimEvent::Fault(fault) => return self.fault(host, fault),
+            event => event,
         };
-        if let Life::Begun(inbox) = &mut self.hosts[host].life {
-            match what {
-                What::Above(bytes) => {
+        if let Life::Configuring(inbox) = &mut self.hosts[host].life {
+            match event {
+                SimEvent::Above(bytes) => {
                     inbox.add(&bytes);
                     self.begin(host);
                 }
-                What::AboveClosed => self.hosts[host].life = Life::Over,
+                SimEvent::AboveClosed => self.hosts[host].life = Life::Over,
                 _ => (),
             }
             return;
@@ -245,62 +245,62 @@ impl World {
         let Life::Running(tree) = &mut self.hosts[host].life else {
             return;
         };
-        match what {
-            What::Below(child, bytes) => tree.hear_below(child, &bytes),
-            What::Above(bytes) => tree.hear_above(&bytes),
-            What::AboveClosed => tree.above_closed(),
-            What::Comes(node) => {
-                if let Some(child) = tree.comes(node, now) {
+        match event {
+            SimEvent::Below(child, bytes) => tree.receive_from_child(child, &bytes),
+            SimEvent::Above(bytes) => tree.receive_from_above(&bytes),
+            SimEvent::AboveClosed => tree.parent_closed(),
+            SimEvent::Comes(node) => {
+                if let Some(child) = tree.connect(node, now) {
                     self.start(host, child, node as usize + 1);
                 }
             }
-            What::BelowClosed(child, code) => {
-                let closed = Closed {
+            SimEvent::BelowClosed(child, code) => {
+                let closed = ShellExit {
                     code,
-                    said: "ssh: no route to host".into(),
-                    ..Closed::default()
+                    stderr: "ssh: no route to host".into(),
+                    ..ShellExit::default()
                 };
-                tree.below_closed(child, &closed, now);
+                tree.child_closed(child, &closed, now);
             }
-            What::Tick => {
+            SimEvent::Tick => {
                 self.hosts[host].ticks = false;
                 let Life::Running(tree) = &mut self.hosts[host].life else {
                     return;
                 };
                 tree.on_time(now);
             }
-            What::DaemonEnds => {
-                tree.hear_daemon(b"gone");
+            SimEvent::DaemonEnds => {
+                tree.receive_from_daemon(b"gone");
                 tree.daemon_ended(None);
             }
-            What::Fault(_) => (),
+            SimEvent::Fault(_) => (),
         }
     }
 
     fn begin(&mut self, host: usize) {
-        let Life::Begun(inbox) = &mut self.hosts[host].life else {
+        let Life::Configuring(inbox) = &mut self.hosts[host].life else {
             return;
         };
-        let word = match Down::take(inbox) {
+        let word = match DownMessage::take(inbox) {
             Ok(word) => word,
             Err(Garbled) => return self.end(host, Some(1)),
         };
-        if let Some(Down::Begin(begin)) = word {
+        if let Some(DownMessage::Begin(begin)) = word {
             let inbox = std::mem::take(inbox);
             self.await_those_below(host, &begin);
-            let mut tree = Tree::new(*begin, inbox, true, self.now);
-            tree.daemon_is_here(Facts {
+            let mut tree = ShepherdTree::new(*begin, inbox, true, self.now);
+            tree.daemon_started(HostFacts {
                 name: format!("h{host}"),
                 cpus: 2,
                 cores: 2,
                 locked: 1,
                 has_devices: false,
-                machine: Machine::default(),
+                machine: HostMachine::default(),
             });
             self.hosts[host].life = Life::Running(Box::new(tree));
             let span = self.ends.end.saturating_sub(self.ends.start).as_millis();
             let end = self.ends.start + millis(&mut self.dice, u64::try_from(span).unwrap());
-            self.at(host, end, What::DaemonEnds);
+            self.at(host, end, SimEvent::DaemonEnds);
         }
     }
 
@@ -312,11 +312,11 @@ impl World {
             (Fault::Frozen(seconds), _) => {
                 self.hosts[host].frozen_until = self.now + Duration::from_secs(seconds);
             }
-            (Fault::DaemonKilled, Life::Running(tree)) => tree.daemon_ended(Some(Loss {
-                words: "daemon".into(),
+            (Fault::DaemonKilled, Life::Running(tree)) => tree.daemon_ended(Some(NodeLoss {
+                message: "daemon".into(),
                 code: 137,
             })),
-            (Fault::DaemonKilled, Life::Begun(_)) => (),
+            (Fault::DaemonKilled, Life::Configuring(_)) => (),
         }
     }
 
@@ -324,16 +324,16 @@ impl World {
     fn end(&mut self, host: usize, code: Option<i32>) {
         self.hosts[host].life = Life::Over;
         if let Some((parent, child)) = self.hosts[host].parent {
-            self.send(host, parent, What::BelowClosed(child, code));
+            self.send(host, parent, SimEvent::BelowClosed(child, code));
         }
         let children: Vec<usize> = self.hosts[host].children.values().copied().collect();
         for child in children {
-            self.send(host, child, What::AboveClosed);
+            self.send(host, child, SimEvent::AboveClosed);
         }
     }
 
-    /// Does what the shepherd of a host wants, until it wants nothing.
-    fn settle(&mut self, host: usize) {
+    /// Carries out all requests of a host's shepherd.
+    fn carry_out_requests(&mut self, host: usize) {
         let now = self.now;
         while let Life::Running(tree) = &mut self.hosts[host].life {
             let Some((child, target)) = tree.next_start(now) else {
@@ -357,67 +357,67 @@ impl World {
         let (over, orphan, next) = (tree.is_over(), tree.is_orphan(), tree.next_time());
         for (at, bytes) in sent {
             *self.sent.entry(host).or_default() += bytes.len();
-            self.send(host, at, What::Above(bytes));
+            self.send(host, at, SimEvent::Above(bytes));
         }
         for child in dropped {
             let at = self.hosts[host].children[&child];
-            self.send(host, at, What::AboveClosed);
+            self.send(host, at, SimEvent::AboveClosed);
         }
         match self.hosts[host].parent {
             Some((parent, child)) if !above.is_empty() => {
-                self.send(host, parent, What::Below(child, above));
+                self.send(host, parent, SimEvent::Below(child, above));
             }
             Some(_) => (),
-            None => self.hear_as_front(&above),
+            None => self.receive_as_front(&above),
         }
         if over || orphan {
             return self.end(host, Some(i32::from(orphan)));
         }
         if !std::mem::replace(&mut self.hosts[host].ticks, true) {
             let after = next.saturating_sub(now) + Duration::from_millis(1);
-            self.at(host, after, What::Tick);
+            self.at(host, after, SimEvent::Tick);
         }
     }
 
     fn start(&mut self, parent: usize, child: usize, at: usize) {
         let after = millis(&mut self.dice, 2000);
         if self.unreachable.contains(&at) {
-            return self.at(parent, after, What::BelowClosed(child, Some(255)));
+            return self.at(parent, after, SimEvent::BelowClosed(child, Some(255)));
         }
         self.hosts[parent].children.insert(child, at);
         self.hosts[at].parent = Some((parent, child));
-        self.hosts[at].life = Life::Begun(Inbox::default());
+        self.hosts[at].life = Life::Configuring(Inbox::default());
         self.arrivals.insert((at, parent), self.now + after);
         let noise = [b"Last login\n".as_slice(), &greeting()].concat();
-        self.send(at, parent, What::Below(child, noise));
+        self.send(at, parent, SimEvent::Below(child, noise));
     }
 
-    fn hear_as_front(&mut self, bytes: &[u8]) {
+    fn receive_as_front(&mut self, bytes: &[u8]) {
         self.front.add(bytes);
-        while let Some(word) = Up::take(&mut self.front).unwrap() {
+        while let Some(word) = UpMessage::take(&mut self.front).unwrap() {
             match word {
-                Up::Here(node, _) => {
-                    let heard = self.heard.get_mut(&node).unwrap();
-                    assert_eq!(*heard, (false, None), "node {node}");
-                    heard.0 = true;
+                UpMessage::Here(node, _) => {
+                    let received = self.received.get_mut(&node).unwrap();
+                    assert_eq!(*received, (false, None), "node {node}");
+                    received.0 = true;
                 }
-                Up::Event(node, _) => {
-                    assert_eq!(self.heard[&node], (true, None), "node {node}");
+                UpMessage::Event(node, _) => {
+                    assert_eq!(self.received[&node], (true, None), "node {node}");
                 }
-                Up::Ended(node) => self.end_of(node, Ok(())),
-                Up::Lost(node, loss) => self.end_of(node, Err(loss.words)),
-                Up::Beat | Up::Line => (),
+                UpMessage::Ended(node) => self.end_of(node, Ok(())),
+                UpMessage::Lost(node, loss) => self.end_of(node, Err(loss.message)),
+                UpMessage::Beat | UpMessage::Line => (),
             }
         }
     }
 
     fn end_of(&mut self, node: u32, how: Result<(), String>) {
-        let heard = self.heard.get_mut(&node).unwrap();
-        assert_eq!(heard.1, None, "node {node} ends twice");
-        heard.1 = Some(how);
+        let received = self.received.get_mut(&node).unwrap();
+        assert_eq!(received.1, None, "node {node} ends twice");
+        received.1 = Some(how);
     }
 
-    /// The hosts between a node and the front, itself among them.
+    /// The hosts between a node and the front, including its own.
     fn path(&self, node: u32) -> Vec<usize> {
         let mut path = vec![node as usize + 1];
         while let Some((parent, _)) = self.hosts[path[path.len() - 1]].parent {
@@ -446,9 +446,9 @@ fn a_thousand_hosts_come_and_end() {
     world.run(seconds(130));
     assert!(
         world
-            .heard
+            .received
             .values()
-            .all(|heard| *heard == (true, Some(Ok(()))))
+            .all(|received| *received == (true, Some(Ok(()))))
     );
     assert_eq!(world.living(), Vec::<usize>::new());
 }
@@ -458,11 +458,12 @@ fn those_of_a_step_come_or_are_fetched() {
     for (seed, nodes) in [(1, 1000), (2, 40), (3, 3)] {
         let mut world = World::with_step(nodes, seed);
         world.run(seconds(200));
-        let is_well = |heard: &(bool, Option<Result<(), String>>)| *heard == (true, Some(Ok(())));
+        let is_well =
+            |received: &(bool, Option<Result<(), String>>)| *received == (true, Some(Ok(())));
         assert!(
-            world.heard.values().all(is_well),
+            world.received.values().all(is_well),
             "seed {seed}: {:?}",
-            world.heard
+            world.received
         );
         assert_eq!(world.living(), Vec::<usize>::new());
     }
@@ -470,56 +471,59 @@ fn those_of_a_step_come_or_are_fetched() {
 
 #[test]
 fn who_is_not_awaited_is_not_let_in() {
-    let begin = Begin {
-        they_come: true,
+    let begin = ShepherdConfig {
+        in_step: true,
         ..begin(40)
     };
-    let mut tree = Tree::new(begin, Inbox::default(), false, Duration::ZERO);
+    let mut tree = ShepherdTree::new(begin, Inbox::default(), false, Duration::ZERO);
     let soon = seconds(1);
     assert_eq!(tree.next_start(seconds(59)), None);
-    let none = (tree.comes(99, soon), tree.comes(4, soon));
+    let none = (tree.connect(99, soon), tree.connect(4, soon));
     assert_eq!(none, (None, None), "node 4 comes to node 3");
-    assert_eq!(tree.comes(0, soon), Some(0));
-    assert_eq!(tree.comes(0, soon), None, "it has come");
+    assert_eq!(tree.connect(0, soon), Some(0));
+    assert_eq!(tree.connect(0, soon), None, "it has come");
     tree.on_time(soon);
-    tree.does_not_come(2);
+    tree.will_not_connect(2);
     let (number, target) = tree.next_start(soon).unwrap();
-    assert_eq!((target.node, tree.comes(2, soon)), (2, None));
+    assert_eq!((target.node, tree.connect(2, soon)), (2, None));
     assert!(number > 0 && tree.next_start(soon).is_none());
-    // One that is gone before it has said anything is fetched.
-    tree.below_closed(0, &Closed::default(), soon);
+    // One that closes before its greeting is started by the shell.
+    tree.child_closed(0, &ShellExit::default(), soon);
     assert_eq!(tree.next_start(soon).map(|(number, _)| number), Some(0));
     // 20 seconds after the first one.
     assert!(tree.next_start(seconds(20)).is_none());
     assert!(tree.next_start(seconds(21)).is_some());
-    tree.nobody_comes();
-    assert!(!tree.is_any_awaited());
+    tree.expect_no_more();
+    assert!(!tree.is_any_expected());
     assert!(tree.next_start(soon).is_some());
 }
 
 #[test]
 fn who_does_not_come_further_down_is_told_to_the_one_that_waits() {
-    let begin = Begin {
-        they_come: true,
+    let begin = ShepherdConfig {
+        in_step: true,
         ..begin(40)
     };
-    let mut tree = Tree::new(begin, Inbox::default(), false, Duration::ZERO);
-    let child = tree.comes(3, seconds(1)).unwrap();
-    tree.hear_below(child, &greeting());
-    let mut told = Inbox::default();
-    told.add(&std::mem::take(tree.below(child)));
-    let Ok(Some(Down::Begin(begin))) = Down::take(&mut told) else {
+    let mut tree = ShepherdTree::new(begin, Inbox::default(), false, Duration::ZERO);
+    let child = tree.connect(3, seconds(1)).unwrap();
+    tree.receive_from_child(child, &greeting());
+    let mut inbox = Inbox::default();
+    inbox.add(&std::mem::take(tree.below(child)));
+    let Ok(Some(DownMessage::Begin(begin))) = DownMessage::take(&mut inbox) else {
         panic!("it is told what to do first");
     };
-    assert!(begin.they_come && begin.step.is_none());
+    assert!(begin.in_step && begin.step.is_none());
     assert_eq!(begin.below[0].name, "n4");
-    tree.does_not_come(4);
-    told.add(&std::mem::take(tree.below(child)));
-    assert_eq!(Down::take(&mut told), Ok(Some(Down::NotComing(4))));
-    let mut below = Tree::new(*begin, Inbox::default(), true, seconds(2));
+    tree.will_not_connect(4);
+    inbox.add(&std::mem::take(tree.below(child)));
+    assert_eq!(
+        DownMessage::take(&mut inbox),
+        Ok(Some(DownMessage::NotComing(4)))
+    );
+    let mut below = ShepherdTree::new(*begin, Inbox::default(), true, seconds(2));
     let mut bytes = Vec::new();
-    Down::NotComing(4).put(&mut bytes);
-    below.hear_above(&bytes);
+    DownMessage::NotComing(4).put(&mut bytes);
+    below.receive_from_above(&bytes);
     assert_eq!(below.next_start(seconds(2)).unwrap().1.node, 4);
 }
 
@@ -542,20 +546,20 @@ fn whoever_dies_is_told_once_and_nobody_else_is_lost() {
                 }
             };
             let when = millis(&mut world.dice, 60_000);
-            world.at(host, when, What::Fault(fault));
+            world.at(host, when, SimEvent::Fault(fault));
         }
         world.run(seconds(300));
         assert_eq!(world.living(), Vec::<usize>::new(), "seed {seed}");
-        for (node, (came, end)) in &world.heard {
+        for (node, (connected, end)) in &world.received {
             let end = end
                 .as_ref()
-                .unwrap_or_else(|| panic!("seed {seed}: node {node}, {came}"));
+                .unwrap_or_else(|| panic!("seed {seed}: node {node}, {connected}"));
             let may_be_lost = world.path(*node).iter().any(|host| struck.contains(host))
                 || (0..nodes).any(|other| {
                     struck.contains(&(other as usize + 1))
                         && end
                             .as_ref()
-                            .is_err_and(|words| words.contains(&format!("through n{other}:")))
+                            .is_err_and(|message| message.contains(&format!("through n{other}:")))
                 });
             assert!(
                 end.is_ok() || may_be_lost,
@@ -573,18 +577,18 @@ fn short_stops_lose_nobody() {
             world.at(
                 host,
                 seconds(5 + round * 20),
-                What::Fault(Fault::Frozen(15)),
+                SimEvent::Fault(Fault::Frozen(15)),
             );
         }
     }
     world.run(seconds(300));
     assert!(
         world
-            .heard
+            .received
             .values()
-            .all(|heard| *heard == (true, Some(Ok(())))),
+            .all(|received| *received == (true, Some(Ok(())))),
         "{:?}",
-        world.heard
+        world.received
     );
 }
 
@@ -595,8 +599,11 @@ fn streams_that_lie_end_nodes_once_and_stop_nobody() {
         world.altered = [1, 10, 100][usize::try_from(seed % 3).unwrap()];
         world.run(seconds(400));
         assert_eq!(world.living(), Vec::<usize>::new(), "seed {seed}");
-        for (node, heard) in &world.heard {
-            assert!(heard.1.is_some(), "seed {seed}: node {node}: {heard:?}");
+        for (node, received) in &world.received {
+            assert!(
+                received.1.is_some(),
+                "seed {seed}: node {node}: {received:?}"
+            );
         }
     }
 }
@@ -606,7 +613,7 @@ fn when_the_front_is_gone_all_end() {
     for seed in 1..=10 {
         let mut world = World::new(150, seed);
         let when = millis(&mut world.dice, 20_000);
-        world.at(0, when, What::Fault(Fault::Killed));
+        world.at(0, when, SimEvent::Fault(Fault::Killed));
         world.run(seconds(60));
         assert_eq!(world.living(), Vec::<usize>::new(), "seed {seed}");
     }
@@ -618,20 +625,20 @@ fn a_host_that_is_busy_for_a_moment_is_tried_again() {
     let Life::Running(tree) = &mut world.hosts[0].life else {
         panic!();
     };
-    let busy = Closed {
-        said: "kex_exchange_identification: read: Connection reset by peer".into(),
+    let busy = ShellExit {
+        stderr: "kex_exchange_identification: read: Connection reset by peer".into(),
         code: Some(255),
-        ..Closed::default()
+        ..ShellExit::default()
     };
     let mut now = Duration::ZERO;
     for _ in 1..MOST_TRIES {
         assert_eq!(tree.next_start(now).map(|(child, _)| child), Some(0));
         assert_eq!(tree.next_start(now), None);
-        tree.below_closed(0, &busy, now);
+        tree.child_closed(0, &busy, now);
         now = tree.next_time().max(now) + seconds(10);
     }
     assert!(tree.next_start(now).is_some() && tree.above().is_empty());
-    tree.below_closed(0, &busy, now);
+    tree.child_closed(0, &busy, now);
     assert!(!tree.above().is_empty() && tree.is_over());
 }
 
@@ -644,21 +651,21 @@ fn nonsense_from_below_loses_the_child_alone() {
     for _ in 0..2 {
         assert!(tree.next_start(Duration::ZERO).is_some());
     }
-    tree.hear_below(0, &greeting());
-    tree.hear_below(1, &greeting());
-    // It speaks for another's node.
+    tree.receive_from_child(0, &greeting());
+    tree.receive_from_child(1, &greeting());
+    // It reports another child's node.
     let mut word = Vec::new();
-    Up::Ended(1).put(&mut word);
-    tree.hear_below(0, &word);
+    UpMessage::Ended(1).put(&mut word);
+    tree.receive_from_child(0, &word);
     assert!(tree.above().is_empty());
-    tree.hear_below(0, &[5, 0, 0, 0, 77, 1, 2, 3, 4]);
+    tree.receive_from_child(0, &[5, 0, 0, 0, 77, 1, 2, 3, 4]);
     assert_eq!(tree.next_dropped(), Some(0));
     let mut front = Inbox::default();
     front.add(&std::mem::take(tree.above()));
-    let Ok(Some(Up::Lost(0, _))) = Up::take(&mut front) else {
+    let Ok(Some(UpMessage::Lost(0, _))) = UpMessage::take(&mut front) else {
         panic!();
     };
-    assert_eq!(Up::take(&mut front), Ok(None));
+    assert_eq!(UpMessage::take(&mut front), Ok(None));
 }
 
 #[test]
@@ -666,17 +673,20 @@ fn what_all_are_told_goes_to_each_child_once_and_reaches_all() {
     let mut world = World::new(1000, 5);
     world.ends = seconds(60)..seconds(120);
     world.run(seconds(30));
-    assert!(world.heard.values().all(|heard| heard.0), "all have come");
+    assert!(
+        world.received.values().all(|received| received.0),
+        "all have come"
+    );
     let (mut word, large) = (Vec::new(), vec![7; 1 << 20]);
-    Down::put_order_all(&large, &mut word);
-    Down::put_order(3, b"last", &mut word);
+    DownMessage::put_order_all(&large, &mut word);
+    DownMessage::put_order(3, b"last", &mut word);
     world.sent = BTreeMap::new();
-    world.at(0, seconds(1), What::Above(word));
+    world.at(0, seconds(1), SimEvent::Above(word));
     world.run(seconds(50));
     let most = world.sent.values().max().copied();
-    // With the heads of pieces, and what is said to show that one is there.
+    // Plus frame headers and heartbeats.
     assert!(
-        most.unwrap() < shape::FAN_OUT * (large.len() + 2000),
+        most.unwrap() < fan_out::FAN_OUT * (large.len() + 2000),
         "{most:?}"
     );
     for (node, host) in (0..).zip(&mut world.hosts[1..]) {

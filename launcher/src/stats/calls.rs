@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which calls of MPI took how long (`--stats-calls`): of each rank, and of all together.
+//! Time in MPI calls (`--stats-calls`): per rank, and over all ranks.
 
-use super::job::{Imbalance, Job, Rank, percent};
+use super::job::{Imbalance, Job, RankStats, percent};
 use super::record::Values;
 use super::table::{aligned, plain, seconds};
 use std::collections::BTreeMap;
 
-/// What the tool library puts before the name of a function that was timed.
+/// Prefix of the variables in which the tool library records timed functions.
 const PREFIX: &str = "call ";
-/// Calls that are told, those that took most.
+/// Most functions in the text report, by time.
 pub(super) const MOST_CALLS: usize = 10;
 
 /// The calls of one function by one rank.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Timed {
+pub(super) struct CallTimes {
     pub(super) calls: u64,
     pub(super) seconds: f64,
     pub(super) longest_s: f64,
 }
 
-/// Takes what was timed out of a rank's variables. `None`: nothing was to be timed.
-pub(super) fn take(variables: &mut Vec<(String, Values)>) -> Option<BTreeMap<String, Timed>> {
+/// Moves timed calls out of a rank's variables. `None`: calls were not timed.
+pub(super) fn take(variables: &mut Vec<(String, Values)>) -> Option<BTreeMap<String, CallTimes>> {
     let mut is_timed = false;
     let mut found = BTreeMap::new();
     variables.retain(|(name, values)| {
@@ -33,7 +33,7 @@ pub(super) fn take(variables: &mut Vec<(String, Values)>) -> Option<BTreeMap<Str
             && calls > 0
         {
             #[allow(clippy::cast_precision_loss, reason = "for people and charts")]
-            let timed = Timed {
+            let timed = CallTimes {
                 calls,
                 seconds: ns as f64 / 1e9,
                 longest_s: longest_ns as f64 / 1e9,
@@ -47,26 +47,26 @@ pub(super) fn take(variables: &mut Vec<(String, Values)>) -> Option<BTreeMap<Str
 
 /// The calls of one function by all ranks.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sum {
+pub(super) struct CallSum {
     pub(super) name: String,
     pub(super) calls: u64,
     pub(super) seconds: f64,
     pub(super) longest_s: f64,
     pub(super) longest_on: u32,
-    /// Of its time.
+    /// Imbalance of the time between ranks.
     pub(super) balance: Imbalance,
 }
 
-/// All functions that were called, those with most time first.
-pub(super) fn sums(job: &Job) -> Vec<Sum> {
-    let timed = |rank: &Rank, name: &str| rank.calls.as_ref()?.get(name).copied();
+/// All functions that were called, by descending time.
+pub(super) fn sums(job: &Job) -> Vec<CallSum> {
+    let timed = |rank: &RankStats, name: &str| rank.calls.as_ref()?.get(name).copied();
     let names = job.ranks.iter().filter_map(|rank| rank.calls.as_ref());
     let mut names: Vec<&String> = names.flat_map(BTreeMap::keys).collect();
     names.sort();
     names.dedup();
     let sum = |name: &String| {
-        let of = |rank: &Rank| Some(timed(rank, name).map_or(0.0, |it| it.seconds));
-        let mut sum = Sum {
+        let of = |rank: &RankStats| Some(timed(rank, name).map_or(0.0, |it| it.seconds));
+        let mut sum = CallSum {
             name: name.clone(),
             calls: 0,
             seconds: 0.0,
@@ -87,23 +87,23 @@ pub(super) fn sums(job: &Job) -> Vec<Sum> {
         }
         Some(sum)
     };
-    let mut sums: Vec<Sum> = names.into_iter().filter_map(sum).collect();
+    let mut sums: Vec<CallSum> = names.into_iter().filter_map(sum).collect();
     sums.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
     sums
 }
 
-/// Seconds of all ranks in which calls were timed.
+/// Time in which calls were timed, summed over all ranks.
 pub(super) fn run_s(job: &Job) -> f64 {
     let timed = job.ranks.iter().filter(|rank| rank.calls.is_some());
     timed.map(|rank| rank.timed_s).sum()
 }
 
-/// The part of something, of which there may be nothing.
+/// A share between 0 and 1; `whole` may be 0.
 pub(super) fn share(part: f64, whole: f64) -> f64 {
     (part / whole.max(1e-9)).clamp(0.0, 1.0)
 }
 
-/// The functions that took most time; nothing where none was timed.
+/// Table of the functions with most time; empty if none was timed.
 pub(super) fn table(job: &Job, most: usize) -> Vec<String> {
     let sums = sums(job);
     if sums.is_empty() {
@@ -150,13 +150,13 @@ pub(super) fn table(job: &Job, most: usize) -> Vec<String> {
     let title = format!(
         "\n{} of the ranks' time in calls of MPI{}, {which}:",
         percent(share(calls_s, run_s)),
-        part_told(job)
+        timed_share(job)
     );
     std::iter::once(title).chain(aligned(&rows)).collect()
 }
 
-/// How much of the time calls were timed, where that is not all of it.
-fn part_told(job: &Job) -> String {
+/// States in which part of the time calls were timed, if not always.
+fn timed_share(job: &Job) -> String {
     let timed = job.ranks.iter().filter(|rank| rank.calls.is_some());
     let elapsed_s: f64 = timed.map(|rank| rank.elapsed_s).sum();
     let part = share(run_s(job), elapsed_s);
@@ -171,7 +171,7 @@ fn part_told(job: &Job) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::record::{Record, tests::record};
+    use super::super::record::{StatsRecord, tests::record};
     use super::*;
 
     /// Rank 0 waits for 1 s in receives, the others send; all call barriers.
@@ -184,7 +184,7 @@ pub(super) mod tests {
                 )
             };
             let (receives, sends) = if rank == 0 { (10, 0) } else { (0, 5) };
-            Record {
+            StatsRecord {
                 variables: vec![
                     call("MPI_Barrier", 2, 500_000_000, 400_000_000),
                     call("MPI_Recv", receives, receives * 100_000_000, 300_000_000),
@@ -200,14 +200,14 @@ pub(super) mod tests {
 
     #[test]
     fn calls_are_summed_and_told_by_their_time() {
-        let told = table(&timed_job(2), 10).join("\n");
+        let report = table(&timed_job(2), 10).join("\n");
         let expected = "
 50 % of the ranks' time in calls of MPI, by function:
          call  calls     time  of run  of calls     each  longest  on rank  max/mean  max is rank
   MPI_Barrier      4   1.00 s    25 %      50 %   250 ms   400 ms        0      1.00            -
      MPI_Recv     10   1.00 s    25 %      50 %   100 ms   300 ms        0      2.00            0
      MPI_Send      5  5.00 us     0 %       0 %  1.00 us  1.50 us        1      2.00            1";
-        assert_eq!(told, expected, "{told}");
+        assert_eq!(report, expected, "{report}");
         let short = table(&timed_job(2), 2).join("\n");
         assert!(
             short.contains("the 2 of 3 functions with most time:"),
@@ -222,12 +222,12 @@ pub(super) mod tests {
         for rank in &mut job.ranks {
             rank.timed_s = 1.6;
         }
-        let told = table(&job, 1).join("\n");
+        let report = table(&job, 1).join("\n");
         assert!(
-            told.starts_with(
+            report.starts_with(
                 "\n63 % of the ranks' time in calls of MPI while they were timed (80 % of the run, MPI_Pcontrol), "
             ),
-            "{told}"
+            "{report}"
         );
         assert_eq!(job.ranks[0].calls_share(), Some(1.5 / 1.6));
     }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which rank was on which host, in a job over several, and what went between hosts.
+//! The host of each rank, in a job over several hosts, and the traffic between hosts.
 
 use super::job::{Job, Traffic, percent};
 use super::table::{aligned, traffic_bytes};
 use crate::topology::ranges;
 use std::collections::BTreeMap;
 
-/// The host of each rank; of none where all were on one.
+/// The host of each rank; empty if all were on one host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Hosts {
-    /// In their order, with their ranks.
+pub(crate) struct RankHosts {
+    /// The hosts in order, with their ranks.
     all: Vec<(String, Vec<u32>)>,
     of_rank: BTreeMap<u32, usize>,
 }
 
-/// What the ranks of a host have sent: all of it, and that to other hosts.
+/// Traffic sent by the ranks of a host: in total, and to other hosts.
 type Sent = (Traffic, Traffic);
 
-impl Hosts {
-    /// Of nodes with their ranks. Several nodes may be of one host.
+impl RankHosts {
+    /// From nodes with their ranks. Several nodes may be on one host.
     pub(crate) fn of(nodes: impl Iterator<Item = (String, Vec<u32>)>) -> Self {
         let mut hosts = Self::default();
         for (name, ranks) in nodes.filter(|(_, ranks)| !ranks.is_empty()) {
@@ -36,7 +36,7 @@ impl Hosts {
         hosts
     }
 
-    /// Whether there is more than one.
+    /// Whether there is more than one host.
     pub(super) fn are_several(&self) -> bool {
         !self.all.is_empty()
     }
@@ -47,7 +47,7 @@ impl Hosts {
         self.all.get(*at).map(|(name, _)| name.as_str())
     }
 
-    /// By host.
+    /// Traffic by host.
     fn sent(&self, job: &Job) -> Vec<Sent> {
         let mut sums = vec![Sent::default(); self.all.len()];
         for (from, to, sent) in job.pairs() {
@@ -63,14 +63,14 @@ impl Hosts {
     }
 }
 
-/// All that went from one host to another.
+/// The traffic between hosts.
 pub(super) fn between(job: &Job) -> Traffic {
     let sums = job.hosts.sent(job);
     let away = sums.iter().map(|(_, away)| *away);
     away.fold(Traffic::default(), Traffic::and)
 }
 
-/// A line for each host, and one of what went between them.
+/// A line for each host, and one for the traffic between them.
 pub(super) fn table(job: &Job) -> Vec<String> {
     let hosts = &job.hosts;
     if !hosts.are_several() {
@@ -92,12 +92,12 @@ pub(super) fn table(job: &Job) -> Vec<String> {
     }
     let mut lines = vec![String::new()];
     lines.extend(aligned(&rows));
-    lines.extend(between_in_words(job));
+    lines.extend(describe_host_traffic(job));
     lines
 }
 
-/// What went between hosts, of all that was sent; `None` where there is one.
-pub(super) fn between_in_words(job: &Job) -> Option<String> {
+/// Describes the traffic between hosts as a share of all; `None` with a single host.
+pub(super) fn describe_host_traffic(job: &Job) -> Option<String> {
     if !job.hosts.are_several() {
         return None;
     }
@@ -116,16 +116,16 @@ pub(super) fn between_in_words(job: &Job) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn hosts(names: [&str; 3]) -> Hosts {
+    fn hosts(names: [&str; 3]) -> RankHosts {
         let nodes = (0..)
             .zip(names)
             .map(|(rank, name)| (name.to_owned(), vec![rank]));
-        Hosts::of(nodes)
+        RankHosts::of(nodes)
     }
 
     #[test]
     fn ranks_of_one_host_need_no_name() {
-        assert_eq!(hosts(["a", "a", "a"]), Hosts::default());
+        assert_eq!(hosts(["a", "a", "a"]), RankHosts::default());
         assert_eq!(hosts(["a", "b", "a"]).name(2), Some("a"));
         assert_eq!(hosts(["a", "b", "a"]).name(3), None);
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The numbers of a job: what each rank did, who sent to whom, and what stands out.
+//! The statistics of a job: per rank, per pair of ranks, and what is remarkable.
 
-use super::calls::{self, Timed};
-use super::hosts::Hosts;
-use super::record::{Ending, Record, Values};
+use super::calls::{self, CallTimes};
+use super::hosts::RankHosts;
+use super::record::{RankOutcome, StatsRecord, Values};
 use crate::failure::counted;
 use std::collections::BTreeMap;
 
-/// Performance variables of the library whose sums stand in tables. What a library does not have is not told.
+/// Performance variables of the library that are summed in tables. Those that a library does not have are left out.
 mod names {
     pub(super) const BYTES_TO: &str = "sent_bytes_to";
     pub(super) const MESSAGES_TO: &str = "sent_messages_to";
@@ -22,7 +22,7 @@ mod names {
     pub(super) const NETWORK: &str = "net_frames_sent";
 }
 
-/// Messages, and the bytes in them.
+/// Number of messages, and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
     pub(super) messages: u64,
@@ -45,38 +45,38 @@ impl Traffic {
     }
 }
 
-/// One rank that has told something.
+/// Statistics of one rank that left a record.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Rank {
+pub(super) struct RankStats {
     pub(super) rank: u32,
-    pub(super) ending: Ending,
+    pub(super) ending: RankOutcome,
     pub(super) elapsed_s: f64,
-    /// Of that, in which its calls were timed, if they were.
+    /// Part of that in which its calls were timed.
     pub(super) timed_s: f64,
     pub(super) cpu_s: f64,
     pub(super) memory_bytes: u64,
-    /// In MPI, without progress.
+    /// Time in MPI without progress.
     pub(super) waiting_s: Option<f64>,
     pub(super) unexpected: u64,
-    /// Frames that went over a network.
+    /// Frames sent over a network.
     pub(super) network: u64,
-    /// `None` if the library does not count by receiver.
+    /// `None` if the library does not count by destination.
     pub(super) sent: Option<Traffic>,
     pub(super) received: Option<Traffic>,
     pub(super) eager: Option<Traffic>,
     pub(super) early: Traffic,
     pub(super) gates: Traffic,
     pub(super) rendezvous: Traffic,
-    /// To each rank.
+    /// By destination rank.
     pub(super) to: Vec<Traffic>,
-    /// By function of MPI; `None` if calls were not timed.
-    pub(super) calls: Option<BTreeMap<String, Timed>>,
-    /// All else that it has told.
+    /// By MPI function; `None` if calls were not timed.
+    pub(super) calls: Option<BTreeMap<String, CallTimes>>,
+    /// All other variables.
     pub(super) variables: Vec<(String, Values)>,
 }
 
-impl Rank {
-    fn of(mut record: Record, size: usize) -> Self {
+impl RankStats {
+    fn of(mut record: StatsRecord, size: usize) -> Self {
         let calls = calls::take(&mut record.variables);
         let find = |name: &str| {
             record
@@ -129,37 +129,37 @@ impl Rank {
         }
     }
 
-    /// Its time in calls of MPI.
+    /// Its time in MPI calls.
     pub(super) fn calls_s(&self) -> Option<f64> {
         let calls = self.calls.as_ref()?;
         Some(calls.values().map(|it| it.seconds).sum())
     }
 
-    /// The part of its time in calls of MPI.
+    /// Share of its time in MPI calls.
     pub(super) fn calls_share(&self) -> Option<f64> {
         self.calls_s()
             .map(|seconds| calls::share(seconds, self.timed_s))
     }
 
-    /// The part of its time in which it waited.
+    /// Share of its time in which it waited.
     pub(super) fn waiting_share(&self) -> Option<f64> {
         self.waiting_s
             .map(|waited| (waited / self.elapsed_s.max(1e-9)).clamp(0.0, 1.0))
     }
 }
 
-/// A job.
+/// Statistics of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Job {
-    /// Ranks that it had.
+    /// Number of ranks.
     pub(super) size: u32,
-    /// Those that have told something, by number.
-    pub(super) ranks: Vec<Rank>,
-    /// Where they were.
-    pub(super) hosts: Hosts,
+    /// The ranks that left a record, in rank order.
+    pub(super) ranks: Vec<RankStats>,
+    /// The hosts of the ranks.
+    pub(super) hosts: RankHosts,
 }
 
-/// How far the highest of some numbers lies above their mean.
+/// The highest of some values, compared with their mean.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Imbalance {
     pub(super) rank: u32,
@@ -168,7 +168,7 @@ pub(super) struct Imbalance {
 }
 
 impl Imbalance {
-    /// 1 where all are the same.
+    /// 1 if all values are equal.
     pub(super) fn ratio(self) -> f64 {
         if self.mean > 0.0 {
             self.highest / self.mean
@@ -179,30 +179,31 @@ impl Imbalance {
 }
 
 impl Job {
-    /// Of all records that were left. A rank that ran several MPI programs one after the other has told of the last one.
-    pub(super) fn of(size: u32, records: Vec<Record>) -> Self {
-        let mut told: Vec<Option<Rank>> = (0..size).map(|_| None).collect();
+    /// From all records. The last record of a rank counts, if it ran several MPI programs one after the other.
+    pub(super) fn of(size: u32, records: Vec<StatsRecord>) -> Self {
+        let mut known: Vec<Option<RankStats>> = (0..size).map(|_| None).collect();
         for record in records {
-            if let Some(place) = told.get_mut(record.rank as usize) {
-                *place = Some(Rank::of(record, size as usize));
+            if let Some(place) = known.get_mut(record.rank as usize) {
+                *place = Some(RankStats::of(record, size as usize));
             }
         }
-        let mut ranks: Vec<Rank> = told.into_iter().flatten().collect();
+        let mut ranks: Vec<RankStats> = known.into_iter().flatten().collect();
         for at in 0..ranks.len() {
             let rank = ranks[at].rank as usize;
-            let sum =
-                |sum: Traffic, from: &Rank| sum.and(from.to.get(rank).copied().unwrap_or_default());
-            let is_told = ranks.iter().any(|rank| rank.sent.is_some());
-            ranks[at].received = is_told.then(|| ranks.iter().fold(Traffic::default(), sum));
+            let sum = |sum: Traffic, from: &RankStats| {
+                sum.and(from.to.get(rank).copied().unwrap_or_default())
+            };
+            let has_report = ranks.iter().any(|rank| rank.sent.is_some());
+            ranks[at].received = has_report.then(|| ranks.iter().fold(Traffic::default(), sum));
         }
         Self {
             size,
             ranks,
-            hosts: Hosts::default(),
+            hosts: RankHosts::default(),
         }
     }
 
-    /// Seconds from the first beginning to the last end, nearly: those of the rank with most.
+    /// Duration of the job: the longest time of any rank.
     pub(super) fn elapsed_s(&self) -> f64 {
         self.ranks
             .iter()
@@ -210,8 +211,11 @@ impl Job {
             .fold(0.0, f64::max)
     }
 
-    /// Of a number of each rank that has it.
-    pub(super) fn imbalance(&self, number: impl Fn(&Rank) -> Option<f64>) -> Option<Imbalance> {
+    /// Imbalance of a value over the ranks that have it.
+    pub(super) fn imbalance(
+        &self,
+        number: impl Fn(&RankStats) -> Option<f64>,
+    ) -> Option<Imbalance> {
         let all: Vec<(u32, f64)> = self
             .ranks
             .iter()
@@ -230,7 +234,7 @@ impl Job {
         })
     }
 
-    /// Everything that was sent.
+    /// All traffic.
     pub(super) fn sent(&self) -> Traffic {
         self.ranks
             .iter()
@@ -238,9 +242,9 @@ impl Job {
             .fold(Traffic::default(), Traffic::and)
     }
 
-    /// Who sent to whom, the most bytes first; nobody who sent nothing.
+    /// Traffic by pair of ranks, by descending bytes, without pairs that have none.
     pub(super) fn pairs(&self) -> Vec<(u32, u32, Traffic)> {
-        let of = |rank: &Rank| {
+        let of = |rank: &RankStats| {
             let from = rank.rank;
             let one = move |(to, traffic): (u32, &Traffic)| (from, to, *traffic);
             (0..).zip(&rank.to).map(one).collect::<Vec<_>>()
@@ -257,7 +261,7 @@ impl Job {
         pairs
     }
 
-    /// The one thing to know first; nothing of a job that ended before its time, unless something stands out.
+    /// The most remarkable observation; `None` if there is none, or if the job ended early.
     pub(super) fn finding(&self) -> Option<String> {
         if self.ranks.is_empty() {
             return Some(
@@ -280,13 +284,13 @@ impl Job {
         let early = self
             .ranks
             .iter()
-            .filter(|rank| rank.ending != Ending::Finalized);
+            .filter(|rank| rank.ending != RankOutcome::Finalized);
         early.map(|rank| rank.rank).collect()
     }
 
-    /// Some wait, others let them wait.
+    /// Some ranks wait for others that rarely wait.
     fn lateness(&self) -> Option<String> {
-        // Calls that still wait are not counted, so a rank that was ended in one seems to be the one that others wait for.
+        // Time in unfinished calls is not counted, so a rank that was ended in one would seem to be the late one.
         if !self.early().is_empty() {
             return None;
         }
@@ -318,7 +322,7 @@ impl Job {
         ))
     }
 
-    /// One computes much more than others, who sleep meanwhile.
+    /// One rank computes much more than the others, which sleep meanwhile.
     fn busyness(&self) -> Option<String> {
         let found = self.imbalance(|rank| Some(rank.cpu_s))?;
         let is_much = found.highest > 0.2 * self.elapsed_s() && found.highest > 0.05;
@@ -331,7 +335,7 @@ impl Job {
         })
     }
 
-    /// Messages come before their receives.
+    /// Messages arrive before their receives.
     fn surprise(&self) -> Option<String> {
         let messages: u64 = self
             .ranks
@@ -347,7 +351,7 @@ impl Job {
         })
     }
 
-    /// One sends much more than others.
+    /// One rank sends much more than others.
     fn lopsidedness(&self) -> Option<String> {
         #[allow(clippy::cast_precision_loss, reason = "a ratio")]
         let found = self.imbalance(|rank| Some(rank.sent?.bytes as f64))?;
@@ -360,12 +364,12 @@ impl Job {
         })
     }
 
-    /// Which ranks did not come to `MPI_Finalize`, and what that means for the numbers.
+    /// Warnings about ranks that did not reach `MPI_Finalize`, and the effect on the numbers.
     pub(super) fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
-        let told = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
-        let silent = self.size.saturating_sub(told);
-        if silent > 0 && told > 0 {
+        let known = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
+        let silent = self.size.saturating_sub(known);
+        if silent > 0 && known > 0 {
             let missing =
                 (0..self.size).filter(|rank| !self.ranks.iter().any(|it| it.rank == *rank));
             remarks.push(format!(
@@ -374,11 +378,11 @@ impl Job {
                 listed(missing)
             ));
         }
-        let (so_far, early): (Vec<&Rank>, Vec<&Rank>) = self
+        let (so_far, early): (Vec<&RankStats>, Vec<&RankStats>) = self
             .ranks
             .iter()
-            .filter(|rank| rank.ending != Ending::Finalized)
-            .partition(|rank| rank.ending == Ending::SoFar);
+            .filter(|rank| rank.ending != RankOutcome::Finalized)
+            .partition(|rank| rank.ending == RankOutcome::SoFar);
         for (ranks, how, until) in [
             (early, "without MPI_Finalize", "then"),
             (so_far, "without another word", "the last MPI_Pcontrol(2)"),
@@ -397,7 +401,7 @@ impl Job {
     }
 }
 
-/// Ranks by number, the first of them.
+/// A list of ranks, truncated.
 fn listed(ranks: impl Iterator<Item = u32>) -> String {
     const SHOWN: usize = 8;
     let all: Vec<String> = ranks.map(|rank| rank.to_string()).collect();
@@ -405,7 +409,7 @@ fn listed(ranks: impl Iterator<Item = u32>) -> String {
     all[..all.len().min(SHOWN)].join(", ") + more
 }
 
-/// A part of one as people read it.
+/// A share as a percentage.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }

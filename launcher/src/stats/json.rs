@@ -4,11 +4,11 @@
 //! Numbers that are not finite and values that a rank did not report are `null`. Keys are never renamed or removed
 //! while `version` is 1; new ones may be added.
 
-use super::calls::{Sum, Timed, sums};
+use super::calls::{CallSum, CallTimes, sums};
 use super::hosts;
-use super::job::{Imbalance, Job, Rank, Traffic};
-use super::record::{Ending, Values};
-use super::table::is_nothing;
+use super::job::{Imbalance, Job, RankStats, Traffic};
+use super::record::{RankOutcome, Values};
+use super::table::is_zero;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::ser::Formatter;
@@ -162,7 +162,7 @@ impl<'a> JobReport<'a> {
 
 fn matrix(job: &Job, pick: fn(&Traffic) -> u64) -> Vec<Option<Vec<u64>>> {
     let sender = |rank: u32| {
-        let reported = |it: &&Rank| it.rank == rank && it.sent.is_some();
+        let reported = |it: &&RankStats| it.rank == rank && it.sent.is_some();
         let sender = job.ranks.iter().find(reported)?;
         Some(sender.to.iter().map(pick).collect())
     };
@@ -172,30 +172,33 @@ fn matrix(job: &Job, pick: fn(&Traffic) -> u64) -> Vec<Option<Vec<u64>>> {
 impl ImbalanceReport {
     #[allow(clippy::cast_precision_loss, reason = "for charts")]
     fn of(job: &Job) -> Self {
-        let of = |value: fn(&Rank) -> Option<f64>| job.imbalance(value).map(BalanceReport::from);
+        let of =
+            |value: fn(&RankStats) -> Option<f64>| job.imbalance(value).map(BalanceReport::from);
         Self {
             sent_bytes: of(|rank| Some(rank.sent?.bytes as f64)),
             sent_messages: of(|rank| Some(rank.sent?.messages as f64)),
             waiting_seconds: of(|rank| rank.waiting_s),
-            mpi_seconds: of(Rank::calls_s),
+            mpi_seconds: of(RankStats::calls_s),
             cpu_seconds: of(|rank| Some(rank.cpu_s)),
         }
     }
 }
 
 impl<'a> RankReport<'a> {
-    fn of(rank: &'a Rank) -> Self {
+    fn of(rank: &'a RankStats) -> Self {
         let calls = rank.calls.iter().flatten();
         let variables = rank.variables.iter();
         Self {
             rank: rank.rank,
             ended: match rank.ending {
-                Ending::Finalized => Some("MPI_Finalize".to_owned()),
-                Ending::Left => Some("exit".to_owned()),
-                Ending::SoFar => None,
-                Ending::Killed(signal) => {
-                    Some(crate::failure::signal_words(signal.cast_signed()).0.into())
-                }
+                RankOutcome::Finalized => Some("MPI_Finalize".to_owned()),
+                RankOutcome::Left => Some("exit".to_owned()),
+                RankOutcome::SoFar => None,
+                RankOutcome::Killed(signal) => Some(
+                    crate::failure::describe_signal(signal.cast_signed())
+                        .0
+                        .into(),
+                ),
             },
             seconds: rank.elapsed_s,
             waiting_seconds: rank.waiting_s,
@@ -212,7 +215,7 @@ impl<'a> RankReport<'a> {
             timed_seconds: rank.calls.as_ref().map(|_| rank.timed_s),
             calls: calls.map(|(name, it)| (&name[..], it.into())).collect(),
             variables: variables
-                .filter(|(_, values)| !is_nothing(values))
+                .filter(|(_, values)| !is_zero(values))
                 .map(|(name, values)| (&name[..], values.into()))
                 .collect(),
         }
@@ -239,8 +242,8 @@ impl From<Imbalance> for BalanceReport {
     }
 }
 
-impl From<Sum> for CallReport {
-    fn from(it: Sum) -> Self {
+impl From<CallSum> for CallReport {
+    fn from(it: CallSum) -> Self {
         Self {
             name: it.name,
             calls: it.calls,
@@ -252,8 +255,8 @@ impl From<Sum> for CallReport {
     }
 }
 
-impl From<&Timed> for TimedReport {
-    fn from(it: &Timed) -> Self {
+impl From<&CallTimes> for TimedReport {
+    fn from(it: &CallTimes) -> Self {
         Self {
             calls: it.calls,
             seconds: it.seconds,
@@ -395,7 +398,7 @@ mod tests {
     #[test]
     fn hosts_are_reported_where_there_are_several() {
         let nodes = [("a".to_owned(), vec![1]), ("b".to_owned(), vec![0])];
-        let hosts = hosts::Hosts::of(nodes.into_iter());
+        let hosts = hosts::RankHosts::of(nodes.into_iter());
         let job = Job::of(2, vec![record(1)]);
         assert!(!text(&job).contains("hosts"));
         let report = parsed(&Job { hosts, ..job });

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--stats` and `--stats-plot`: what the ranks did, told when the job is over.
+//! `--stats` and `--stats-plot`: statistics of the ranks, reported when the job is over.
 //!
-//! A tool library that is preloaded into the ranks reads the performance variables of MPI_T and leaves a record of them
-//! (`record`) in a memory file, which the ranks find below `/proc` of the front. It has no name elsewhere, and ends with the front.
-//! With `--stats-calls` a second library measures the calls of MPI (`calls`), which the first one reads with the variables.
+//! A tool library that is preloaded into the ranks reads the MPI_T performance variables and appends a record of them
+//! (`record`) to a memory file, which the ranks open below `/proc` of the front. It has no other name, and is freed
+//! with the front. With `--stats-calls` a second library times MPI calls (`calls`); the first one reads its results
+//! with the variables.
 
 mod calls;
 mod hosts;
@@ -13,10 +14,10 @@ mod plot;
 mod record;
 mod table;
 
-use crate::cli::{Request, StatsPlace};
+use crate::cli::{JobRequest, StatsPlace};
 use crate::prepare;
 use crate::program::cause;
-pub(crate) use hosts::Hosts;
+pub(crate) use hosts::RankHosts;
 use job::Job;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::ffi::CString;
@@ -26,53 +27,53 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The tool, below `lib`.
+/// The tool library, below `lib`.
 const TOOL: &str = "rmpi/librmpi_stats.so";
-/// What times calls, beside it.
+/// The library that times calls.
 const TIMER: &str = "rmpi/librmpi_calls.so";
-/// Where it finds the file for its record.
+/// Environment variable with the path of the file for records.
 pub(crate) const VARIABLE: &str = "RMPI_STATS";
-/// Ranks that are told on a terminal.
+/// Most ranks in the report on standard error.
 const MOST_RANKS: usize = 16;
-/// More than this is no job's.
+/// Most bytes of records that are read.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// What was asked for.
+/// The statistics that the user wants.
 #[derive(Debug)]
 pub(crate) struct Stats {
     size: u32,
-    hosts: Hosts,
-    /// What the ranks leave.
+    hosts: RankHosts,
+    /// The file of the ranks' records.
     left: File,
-    /// What is preloaded, the outermost first.
+    /// Preloaded libraries, the outermost first.
     tools: Vec<PathBuf>,
-    words: bool,
-    table: Option<Sink>,
-    plot: Option<Sink>,
+    message: bool,
+    table: Option<StatsFile>,
+    plot: Option<StatsFile>,
 }
 
-/// A file that is written at the end.
+/// An output file.
 #[derive(Debug)]
-struct Sink {
+struct StatsFile {
     option: &'static str,
     path: PathBuf,
     file: File,
 }
 
-impl Sink {
-    /// Made before anything is started, so that a place that cannot be written is told then.
+impl StatsFile {
+    /// Creates it before anything is started, so that an error is reported early.
     fn create(option: &'static str, path: &Path) -> Result<Self, String> {
-        let said = |error: &std::io::Error| {
+        let failed = |error: &std::io::Error| {
             format!(
                 "{option}={}: cannot write it: {}",
                 path.display(),
                 cause(error)
             )
         };
-        // It is emptied when there is something to write.
+        // Truncated only when there is output to write.
         let mut options = File::options();
         let file = options.write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(|error| said(&error))?;
+        let file = file.map_err(|error| failed(&error))?;
         Ok(Self {
             option,
             path: path.to_owned(),
@@ -81,7 +82,7 @@ impl Sink {
     }
 
     fn write(&mut self, text: &str) -> Result<(), String> {
-        // What is no file has no length.
+        // Fails for a pipe or a device, which has no length.
         let _ = self.file.set_len(0);
         let written = self.file.write_all(text.as_bytes());
         written.map_err(|error| {
@@ -96,13 +97,13 @@ impl Sink {
 }
 
 impl Stats {
-    /// What this job wants, if anything; its files are made.
+    /// The statistics that this job wants, if any; creates the output files.
     ///
     /// # Errors
-    /// With words for the user.
-    pub(crate) fn of(request: &Request) -> Result<Option<Self>, String> {
-        let is_told = request.stats.is_some() || request.stats_plot.is_some();
-        if !is_told && !request.stats_calls {
+    /// A message for the user.
+    pub(crate) fn of(request: &JobRequest) -> Result<Option<Self>, String> {
+        let has_report = request.stats.is_some() || request.stats_plot.is_some();
+        if !has_report && !request.stats_calls {
             return Ok(None);
         }
         let mut tools = vec![library(request, "--stats", TOOL)?];
@@ -113,33 +114,34 @@ impl Stats {
         let plot = request
             .stats_plot
             .as_deref()
-            .map(|path| Sink::create("--stats-plot", path))
+            .map(|path| StatsFile::create("--stats-plot", path))
             .transpose()?;
         let table = match &request.stats {
-            Some(StatsPlace::File(path)) => Some(Sink::create("--stats", path)?),
+            Some(StatsPlace::File(path)) => Some(StatsFile::create("--stats", path)?),
             _ => None,
         };
         Ok(Some(Self {
             size: request.size(),
-            hosts: Hosts::default(),
+            hosts: RankHosts::default(),
             left,
             tools,
-            words: request.stats == Some(StatsPlace::Words) || !is_told,
+            message: request.stats == Some(StatsPlace::Words) || !has_report,
             table,
             plot,
         }))
     }
 
-    /// Puts into a rank's environment what it needs.
+    /// Adds the variables that a rank needs to its environment.
     pub(crate) fn enter(&self, environment: &mut Vec<CString>) {
         environment.extend(place(&self.left));
         self.preload(environment);
     }
 
-    /// Puts the tools into a rank's environment. On another host its daemon says where they leave their records.
+    /// Adds the preloaded libraries to a rank's environment. On another host, the daemon adds the file for the
+    /// records.
     pub(crate) fn preload(&self, environment: &mut Vec<CString>) {
         const PRELOAD: &[u8] = b"LD_PRELOAD=";
-        // First, so that no other tool hides the calls from them; they hide none.
+        // First, so that no other tool hides calls from them; they hide none.
         let paths: Vec<&[u8]> = self
             .tools
             .iter()
@@ -153,16 +155,16 @@ impl Stats {
             list.push(b':');
             list.extend_from_slice(&others.to_bytes()[PRELOAD.len()..]);
         }
-        // A path has no zero byte in it.
+        // Cannot fail: a path has no zero byte.
         environment.extend(CString::new(list));
     }
 
-    /// Says on which host each rank is.
-    pub(crate) fn set_hosts(&mut self, hosts: Hosts) {
+    /// Sets the host of each rank.
+    pub(crate) fn set_hosts(&mut self, hosts: RankHosts) {
         self.hosts = hosts;
     }
 
-    /// Adds what ranks of another host have left.
+    /// Appends records of ranks of another host.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), String> {
         let written = self.left.write_all(bytes);
         written.map_err(|error| {
@@ -173,8 +175,8 @@ impl Stats {
         })
     }
 
-    /// The ranks are gone: writes files. What is to be said, and what went wrong.
-    pub(crate) fn tell(&mut self) -> (Option<String>, Vec<String>) {
+    /// Writes the output files once all ranks are gone. Returns the report for standard error, and errors.
+    pub(crate) fn finish(&mut self) -> (Option<String>, Vec<String>) {
         let mut wrong = Vec::new();
         let job = match left_in(&self.left) {
             Ok(bytes) => Job {
@@ -206,11 +208,11 @@ impl Stats {
         if let Some(sink) = &mut self.plot {
             wrong.extend(sink.write(&plot::svg(&job)).err());
         }
-        (self.words.then(|| table::text(&job, MOST_RANKS)), wrong)
+        (self.message.then(|| table::text(&job, MOST_RANKS)), wrong)
     }
 }
 
-/// Makes a memory file for what ranks leave.
+/// Creates a memory file for records.
 pub(crate) fn file() -> Result<File, String> {
     let made = memfd_create("rmpi-stats", MFdFlags::MFD_CLOEXEC);
     made.map(File::from).map_err(|error| {
@@ -219,23 +221,23 @@ pub(crate) fn file() -> Result<File, String> {
     })
 }
 
-/// The variable by which ranks find such a file of this process.
+/// The variable that names such a file of this process.
 pub(crate) fn place(left: &File) -> Option<CString> {
     let (process, number) = (std::process::id(), left.as_raw_fd());
     CString::new(format!("{VARIABLE}=/proc/{process}/fd/{number}")).ok()
 }
 
-/// What ranks have left in it.
+/// The records in it.
 pub(crate) fn left_in(left: &File) -> std::io::Result<Vec<u8>> {
-    // Opened anew, to begin at the beginning: the ranks have appended through descriptors of their own.
+    // Opened again to read from the start: the ranks have appended through their own descriptors.
     let mut bytes = Vec::new();
     let file = File::open(format!("/proc/self/fd/{}", left.as_raw_fd()))?;
     file.take(MOST_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// A library of the installation that an option needs.
-fn library(request: &Request, option: &str, name: &str) -> Result<PathBuf, String> {
+/// The path of an installed library that an option needs.
+fn library(request: &JobRequest, option: &str, name: &str) -> Result<PathBuf, String> {
     if let Some(prefix) = &request.prefix {
         return Ok(prefix.join("lib").join(name));
     }

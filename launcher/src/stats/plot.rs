@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The numbers of a job as a picture (SVG): who sent how much to whom, a line for each sender, and beside it how long that rank
-//! waited. Of several hosts, lines part the ranks of one from those of the next. Below, where calls were timed, what they took of the
-//! ranks' time.
+//! The statistics of a job as a picture (SVG): a matrix of the traffic with a row per sender, and beside it the
+//! waiting time of that rank. Lines separate the ranks of different hosts. Below, if calls were timed, the functions'
+//! share of the ranks' time.
 
 use super::calls::{self, MOST_CALLS, share};
 use super::hosts;
@@ -10,35 +10,35 @@ use super::table::{bytes, seconds, traffic_bytes};
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// Ranks are put together where there are more.
+/// Most rows: with more ranks, several share one.
 const MOST_LINES: usize = 64;
 const FIELD: f64 = 480.0;
 const BAR: f64 = 200.0;
 const LEFT: f64 = 70.0;
 const TOP: f64 = 110.0;
-/// From one function to the next.
+/// Distance between two functions.
 const CALL: f64 = 20.0;
 
 const STYLE: &str = "<style>\n.paper{fill:#fff}text{fill:#222}.faint{fill:#666}.none{fill:#f0f0f0}.some{fill:#08519c}\
                      .time{fill:#e3e3e3}.wait{fill:#d95f02}.call{fill:#2a7f62}.host{stroke:#222}\n@media (prefers-color-scheme:dark){.paper{fill:#1b1b1d}text{fill:#ddd}\
                      .faint{fill:#999}.none{fill:#29292c}.some{fill:#6baed6}.time{fill:#3a3a3d}.wait{fill:#f28e2b}.call{fill:#5bb592}.host{stroke:#ddd}}\n</style>\n";
 
-/// What is drawn: some ranks to a line.
-struct Field {
-    /// Ranks of a line.
+/// The matrix: each row stands for `step` ranks.
+struct TrafficMatrix {
+    /// Ranks per row.
     step: usize,
     lines: usize,
     cells: Vec<Traffic>,
-    /// The host of the ranks of each line; `None`: there is only one, or they are of several.
+    /// The host of each row's ranks; `None` if there is only one, or they are on several.
     hosts: Vec<Option<String>>,
-    /// Seconds of waiting and of all, of each line; `None` if nobody has told.
+    /// Waiting time and total time of each row, in seconds; `None` without a record.
     times: Vec<Option<(f64, f64)>>,
     /// The fewest and the most bytes of a cell with messages.
     least: f64,
     most: f64,
 }
 
-impl Field {
+impl TrafficMatrix {
     fn of(job: &Job) -> Self {
         let size = job.size as usize;
         let step = size.div_ceil(MOST_LINES).max(1);
@@ -78,7 +78,7 @@ impl Field {
         }
     }
 
-    /// How dark a cell is: by the logarithm, so that small traffic is seen beside large.
+    /// Darkness of a cell: logarithmic, so that small traffic is visible beside large.
     fn shade(&self, cell: Traffic) -> f64 {
         #[allow(clippy::cast_precision_loss, reason = "a shade of a colour")]
         let (size, least) = (cell.bytes.max(1) as f64, self.least.max(1.0));
@@ -103,23 +103,23 @@ impl Field {
     }
 }
 
-/// The host that all of these ranks are on, in a job over several.
+/// The host of all of these ranks, in a job over several hosts.
 fn host_of(job: &Job, ranks: Range<usize>) -> Option<String> {
     let mut hosts = ranks.filter_map(|rank| job.hosts.name(u32::try_from(rank).ok()?));
     let first = hosts.next()?;
     hosts.all(|host| host == first).then(|| escaped(first))
 }
 
-/// A text as a part of the picture.
+/// Escapes a text for SVG.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
 }
 
-/// Draws it.
+/// Draws the picture.
 pub(super) fn svg(job: &Job) -> String {
-    let field = Field::of(job);
+    let field = TrafficMatrix::of(job);
     let sent = job.sent();
     let headline = format!(
         "{} ranks: {} sent in {} messages",
@@ -149,7 +149,7 @@ pub(super) fn svg(job: &Job) -> String {
         "<text class=\"faint\" x=\"20\" y=\"50\">{}</text>",
         job.finding().unwrap_or_default()
     );
-    if let Some(words) = hosts::between_in_words(job) {
+    if let Some(words) = hosts::describe_host_traffic(job) {
         let _ = writeln!(
             out,
             "<text class=\"faint\" x=\"20\" y=\"68\">{words}</text>"
@@ -165,7 +165,7 @@ pub(super) fn svg(job: &Job) -> String {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
-fn cells(out: &mut String, field: &Field, size: u32) {
+fn cells(out: &mut String, field: &TrafficMatrix, size: u32) {
     let side = FIELD / field.lines as f64;
     let gap = if side > 6.0 { 1.0 } else { 0.0 };
     let _ = writeln!(
@@ -226,7 +226,7 @@ fn cells(out: &mut String, field: &Field, size: u32) {
 
 /// Lines between the ranks of different hosts.
 #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
-fn borders(out: &mut String, field: &Field) {
+fn borders(out: &mut String, field: &TrafficMatrix) {
     let side = FIELD / field.lines as f64;
     let borders = (1..field.lines).filter(|line| field.hosts[line - 1] != field.hosts[*line]);
     for at in borders.map(|line| line as f64 * side - 0.5) {
@@ -238,9 +238,9 @@ fn borders(out: &mut String, field: &Field) {
     }
 }
 
-/// Beside each line, how long its ranks waited.
+/// The waiting time of each row's ranks.
 #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
-fn bars(out: &mut String, field: &Field, size: u32) {
+fn bars(out: &mut String, field: &TrafficMatrix, size: u32) {
     if field.times.iter().all(Option::is_none) {
         return;
     }
@@ -280,7 +280,7 @@ fn bars(out: &mut String, field: &Field, size: u32) {
     }
 }
 
-/// The functions with most time, of the time of all ranks.
+/// The functions with most time, as shares of the time of all ranks.
 #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
 fn functions(out: &mut String, job: &Job, top: f64) {
     let (sums, run_s) = (calls::sums(job), calls::run_s(job));
@@ -314,12 +314,12 @@ fn functions(out: &mut String, job: &Job, top: f64) {
     }
 }
 
-fn legend(out: &mut String, field: &Field) {
+fn legend(out: &mut String, field: &TrafficMatrix) {
     if field.most == 0.0 && field.least > 0.0 {
         return;
     }
     let y = TOP + FIELD + 22.0;
-    // One shade where all cells have the same.
+    // A single shade if all cells are equal.
     let steps: &[u8] = if field.least < field.most {
         &[0, 1, 2, 3, 4]
     } else {
@@ -398,7 +398,7 @@ mod tests {
     fn ranks_of_different_hosts_are_parted_by_lines() {
         let nodes = [("a<1>", vec![0, 1]), ("b", vec![2])];
         let nodes = nodes.map(|(name, ranks)| (name.to_owned(), ranks));
-        let hosts = hosts::Hosts::of(nodes.into_iter());
+        let hosts = hosts::RankHosts::of(nodes.into_iter());
         let picture = svg(&Job { hosts, ..ring(3) });
         assert_eq!(picture.matches("class=\"host\"").count(), 1, "{picture}");
         assert!(picture.contains("<title>rank 1 on a&lt;1&gt; to rank 2 on b: 1.00 KiB"));

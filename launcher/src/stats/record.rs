@@ -1,40 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tool library in a rank (`launcher/stats/rmpi_stats.c`) has left of it, in the machine's own order:
+//! Format of the records that the tool library in a rank (`launcher/stats/rmpi_stats.c`) appends, in native byte
+//! order:
 //!
 //! | words of 8 bytes | |
 //! |---|---|
-//! | 9 | head: magic, bytes of the record, rank and process, ending and signal, nanoseconds elapsed, nanoseconds of CPU, highest memory, nanoseconds in which calls were not timed, number of variables |
-//! | for each variable 8 | its name to the first zero (56 bytes), whether its values are doubles, how many they are |
+//! | 9 | header: magic, size of the record in bytes, rank and pid, outcome and signal, elapsed nanoseconds, CPU nanoseconds, maximum memory in bytes, nanoseconds without timing of calls, number of variables |
+//! | for each variable 8 | NUL-terminated name (56 bytes), whether its values are doubles, number of values |
 //! | and 1 for each value | |
 
 const MAGIC: u64 = 0x3173_7461_7473_2d72;
 const WORD: usize = 8;
 const NAME_BYTES: usize = 56;
 
-/// How a rank's part in MPI ended.
+/// How a rank's use of MPI ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum RankOutcome {
     /// By `MPI_Finalize`.
     Finalized,
-    /// The process ended without it.
+    /// The process exited without it.
     Left,
     /// By this signal.
     Killed(u32),
-    /// Without another word after `MPI_Pcontrol(2)`.
+    /// Unknown: the record was written by `MPI_Pcontrol(2)`, and none followed.
     SoFar,
 }
 
 /// The values of a variable.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Values {
-    /// Whole numbers.
+    /// Integers.
     Whole(Vec<u64>),
-    /// Others.
+    /// Floating-point numbers.
     Real(Vec<f64>),
 }
 
 impl Values {
-    /// All of them together.
+    /// Sum of the values.
     #[allow(clippy::cast_precision_loss, reason = "for people and charts")]
     pub(super) fn sum(&self) -> f64 {
         match self {
@@ -47,22 +48,22 @@ impl Values {
     }
 }
 
-/// What one process has left.
+/// Record of one process.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Record {
+pub(super) struct StatsRecord {
     pub(super) rank: u32,
     pub(super) pid: u32,
-    pub(super) ending: Ending,
+    pub(super) ending: RankOutcome,
     pub(super) elapsed_s: f64,
     pub(super) cpu_s: f64,
     pub(super) memory_bytes: u64,
-    /// Of the time that has elapsed, in which calls were not timed.
+    /// Part of the elapsed time in which calls were not timed.
     pub(super) off_s: f64,
     pub(super) variables: Vec<(String, Values)>,
 }
 
-/// All records of a file. What makes no sense ends it, for behind that nothing is found.
-pub(super) fn read(mut bytes: &[u8]) -> Vec<Record> {
+/// Parses all records of a file. An invalid one ends the list, since its length is unknown.
+pub(super) fn read(mut bytes: &[u8]) -> Vec<StatsRecord> {
     let mut records = Vec::new();
     while let Some((record, rest)) = next(bytes) {
         records.push(record);
@@ -71,20 +72,20 @@ pub(super) fn read(mut bytes: &[u8]) -> Vec<Record> {
     records
 }
 
-fn next(bytes: &[u8]) -> Option<(Record, &[u8])> {
-    let mut words = Words(bytes);
+fn next(bytes: &[u8]) -> Option<(StatsRecord, &[u8])> {
+    let mut words = RecordReader(bytes);
     if words.long()? != MAGIC {
         return None;
     }
     let length = usize::try_from(words.long()?).ok()?;
     let rest = bytes.get(length..)?;
-    let mut words = Words(bytes.get(2 * WORD..length)?);
+    let mut words = RecordReader(bytes.get(2 * WORD..length)?);
     let (rank, pid) = words.two()?;
     let ending = match words.two()? {
-        (1, _) => Ending::Finalized,
-        (2, _) => Ending::Left,
-        (3, signal) => Ending::Killed(signal),
-        (4, _) => Ending::SoFar,
+        (1, _) => RankOutcome::Finalized,
+        (2, _) => RankOutcome::Left,
+        (3, signal) => RankOutcome::Killed(signal),
+        (4, _) => RankOutcome::SoFar,
         _ => return None,
     };
     let (elapsed_s, cpu_s) = (words.seconds()?, words.seconds()?);
@@ -95,7 +96,7 @@ fn next(bytes: &[u8]) -> Option<(Record, &[u8])> {
     for _ in 0..count {
         variables.push(words.variable()?);
     }
-    let record = Record {
+    let record = StatsRecord {
         rank,
         pid,
         ending,
@@ -108,9 +109,9 @@ fn next(bytes: &[u8]) -> Option<(Record, &[u8])> {
     Some((record, rest))
 }
 
-struct Words<'a>(&'a [u8]);
+struct RecordReader<'a>(&'a [u8]);
 
-impl<'a> Words<'a> {
+impl<'a> RecordReader<'a> {
     fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
@@ -159,13 +160,13 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The bytes of a record, as the tool writes them.
-    pub(in crate::stats) fn bytes_of(record: &Record) -> Vec<u8> {
+    /// Encodes a record as the tool does.
+    pub(in crate::stats) fn bytes_of(record: &StatsRecord) -> Vec<u8> {
         let (ending, signal) = match record.ending {
-            Ending::Finalized => (1_u32, 0),
-            Ending::Left => (2, 0),
-            Ending::Killed(signal) => (3, signal),
-            Ending::SoFar => (4, 0),
+            RankOutcome::Finalized => (1_u32, 0),
+            RankOutcome::Left => (2, 0),
+            RankOutcome::Killed(signal) => (3, signal),
+            RankOutcome::SoFar => (4, 0),
         };
         let mut body = Vec::new();
         for pair in [(record.rank, record.pid), (ending, signal)] {
@@ -198,11 +199,11 @@ pub(super) mod tests {
         bytes
     }
 
-    pub(in crate::stats) fn record(rank: u32) -> Record {
-        Record {
+    pub(in crate::stats) fn record(rank: u32) -> StatsRecord {
+        StatsRecord {
             rank,
             pid: 4711_u32.wrapping_add(rank),
-            ending: Ending::Finalized,
+            ending: RankOutcome::Finalized,
             elapsed_s: 2.0,
             cpu_s: 1.5,
             memory_bytes: 1 << 20,
@@ -217,7 +218,7 @@ pub(super) mod tests {
     #[test]
     fn what_is_left_is_read() {
         let mut killed = record(7);
-        killed.ending = Ending::Killed(15);
+        killed.ending = RankOutcome::Killed(15);
         let bytes = [bytes_of(&record(3)), bytes_of(&killed)].concat();
         assert_eq!(read(&bytes), [record(3), killed]);
         assert_eq!(record(3).variables[0].1.sum(), 7.0);
@@ -230,7 +231,7 @@ pub(super) mod tests {
         let mut wrong = bytes_of(&record(3));
         wrong[24] = 9;
         assert_eq!(read(&wrong), []);
-        // More values than there are bytes.
+        // More values than the record has bytes.
         let mut long = bytes_of(&record(3));
         let at = long.len() - 12;
         long[at..at + 4].copy_from_slice(&u32::MAX.to_ne_bytes());

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The numbers of a job as text: one sentence, a line for each rank, who sent to whom.
+//! The statistics of a job as text: one sentence, a line for each rank, and the traffic.
 
-use super::job::{Job, Rank, Traffic, percent};
+use super::job::{Job, RankStats, Traffic, percent};
 use super::record::Values;
 use super::{calls, hosts};
 use crate::failure::counted;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Up to so many ranks the whole matrix is shown.
+/// Most ranks for which the whole matrix is shown.
 const WHOLE_MATRIX: u32 = 10;
-/// Else so many pairs.
+/// Most pairs that are shown otherwise.
 const MOST_PAIRS: usize = 10;
 
-/// What stands in one column of the table of ranks.
+/// A column of the table of ranks.
 struct Column {
     head: &'static str,
-    value: fn(&Rank) -> Option<f64>,
+    value: fn(&RankStats) -> Option<f64>,
     show: fn(f64) -> String,
 }
 
@@ -73,17 +73,17 @@ const COLUMNS: &[Column] = &[
     },
     Column {
         head: "of time",
-        value: Rank::waiting_share,
+        value: RankStats::waiting_share,
         show: percent,
     },
     Column {
         head: "in calls",
-        value: Rank::calls_s,
+        value: RankStats::calls_s,
         show: seconds,
     },
     Column {
         head: "of run",
-        value: Rank::calls_share,
+        value: RankStats::calls_share,
         show: percent,
     },
     Column {
@@ -98,7 +98,7 @@ const COLUMNS: &[Column] = &[
     },
 ];
 
-/// Columns in which a mean says something, that are shown even if all is 0 in them.
+/// Columns with a meaningful mean, which are shown even if all values are 0.
 const KEPT: [&str; 3] = ["sent", "messages", "CPU"];
 
 #[allow(
@@ -110,20 +110,20 @@ fn whole(number: u64) -> Option<f64> {
     Some(number as f64)
 }
 
-/// All of it, with at most so many ranks.
+/// The whole report, with at most `most_ranks` ranks.
 pub(super) fn text(job: &Job, most_ranks: usize) -> String {
     let of = counted(job.size, "rank", "ranks");
     if job.ranks.is_empty() {
         let why = job.finding().unwrap_or_default();
         return format!("statistics of {of}: {why}");
     }
-    // A file has all functions, as it has all ranks.
+    // A file lists all functions, as it lists all ranks.
     let most_calls = match most_ranks {
         usize::MAX => usize::MAX,
         _ => calls::MOST_CALLS,
     };
     let sent = job.sent();
-    let traffic_words = match job.ranks.iter().any(|rank| rank.sent.is_some()) {
+    let traffic_text = match job.ranks.iter().any(|rank| rank.sent.is_some()) {
         true => format!(
             ", {} sent in {} messages",
             traffic_bytes(sent),
@@ -132,7 +132,7 @@ pub(super) fn text(job: &Job, most_ranks: usize) -> String {
         false => String::new(),
     };
     let mut lines = vec![format!(
-        "statistics of {of}: {} in MPI{traffic_words}",
+        "statistics of {of}: {} in MPI{traffic_text}",
         seconds(job.elapsed_s())
     )];
     lines.extend(job.finding().map(|words| format!("  {words}")));
@@ -146,21 +146,21 @@ pub(super) fn text(job: &Job, most_ranks: usize) -> String {
     lines.join("\n")
 }
 
-/// The ranks, those that sent most first.
+/// The ranks, by descending traffic.
 fn ranks(job: &Job, most: usize) -> Vec<String> {
-    let mut order: Vec<&Rank> = job.ranks.iter().collect();
+    let mut order: Vec<&RankStats> = job.ranks.iter().collect();
     order.sort_by_key(|rank| {
         (
             Reverse(rank.sent.map(|it| (it.bytes, it.messages))),
             rank.rank,
         )
     });
-    let is_told = |column: &&Column| {
+    let has_report = |column: &&Column| {
         let is_kept = KEPT.contains(&column.head);
         let mut values = order.iter().filter_map(|rank| (column.value)(rank));
         values.any(|value| is_kept || value > 0.0)
     };
-    let columns: Vec<&Column> = COLUMNS.iter().filter(is_told).collect();
+    let columns: Vec<&Column> = COLUMNS.iter().filter(has_report).collect();
     let first = |rank: &str, host: &str| beginning(job, rank, host);
     let heads = columns.iter().map(|column| column.head.to_owned());
     let mut rows = vec![first("rank", "host").into_iter().chain(heads).collect()];
@@ -202,14 +202,14 @@ fn ranks(job: &Job, most: usize) -> Vec<String> {
     lines
 }
 
-/// The first cells of a row. The host stands where there are several.
+/// The first cells of a row, with the host if there are several.
 fn beginning(job: &Job, rank: &str, host: &str) -> Vec<String> {
     let host = job.hosts.are_several().then_some(host);
     let cells = std::iter::once(rank).chain(host);
     cells.map(str::to_owned).collect()
 }
 
-/// How often a rank called which collective of `MPI_COMM_WORLD`.
+/// Calls of each collective on `MPI_COMM_WORLD`.
 fn collectives(job: &Job) -> Option<String> {
     let mut calls: BTreeMap<&str, f64> = BTreeMap::new();
     for (name, values) in job.ranks.iter().flat_map(|rank| &rank.variables) {
@@ -239,7 +239,7 @@ fn collectives(job: &Job) -> Option<String> {
     })
 }
 
-/// Who sent to whom.
+/// The traffic: the matrix, or the largest pairs.
 fn traffic(job: &Job) -> Vec<String> {
     let pairs = job.pairs();
     if pairs.is_empty() {
@@ -271,7 +271,7 @@ fn traffic(job: &Job) -> Vec<String> {
 
 fn matrix(job: &Job) -> Vec<String> {
     let most = job.pairs().first().map_or(0, |(_, _, sent)| sent.bytes);
-    // Of several digits, so that small numbers are seen beside large ones.
+    // A unit in which large values have several digits, so that small ones are visible.
     let (unit, name) = unit_of(most / 10);
     let heads = (0..job.size).map(|rank| rank.to_string());
     let mut rows: Vec<Vec<String>> = vec![
@@ -296,7 +296,7 @@ fn matrix(job: &Job) -> Vec<String> {
         .collect()
 }
 
-/// Cells one below the other, right-aligned.
+/// Formats a table with right-aligned cells.
 pub(super) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     let wide = |column: usize| {
@@ -326,7 +326,7 @@ fn unit_of(bytes: u64) -> (f64, &'static str) {
     }
 }
 
-/// Three digits, or all of a whole number.
+/// Three digits, or all digits of an integer.
 fn three(number: f64, is_whole: bool) -> String {
     match number {
         0.0 => "0".to_owned(),
@@ -364,14 +364,14 @@ pub(super) fn seconds(number: f64) -> String {
     }
 }
 
-/// Whether a variable says nothing.
-pub(super) fn is_nothing(values: &Values) -> bool {
+/// Whether all values are 0.
+pub(super) fn is_zero(values: &Values) -> bool {
     values.sum() == 0.0
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{Ending, tests::record};
+    use super::super::record::{RankOutcome, tests::record};
     use super::*;
 
     /// Rank 0 sends to all others, rank 1 is late.
@@ -408,8 +408,8 @@ mod tests {
     #[test]
     fn of_several_hosts_each_rank_has_its_own_and_what_goes_between_them_is_told() {
         let nodes = [("a".to_owned(), vec![0, 2]), ("b".to_owned(), vec![1])];
-        let hosts = super::super::Hosts::of(nodes.into_iter());
-        let told = text(&Job { hosts, ..job(3) }, 16);
+        let hosts = super::super::RankHosts::of(nodes.into_iter());
+        let report = text(&Job { hosts, ..job(3) }, 16);
         let expected = "\
 host  ranks      sent  to other hosts
    a    0,2  3.00 MiB        1.00 MiB
@@ -421,13 +421,13 @@ between hosts: 1.00 MiB in 10 messages, 33 % of all that was sent";
                 .collect::<Vec<_>>()
                 .join("\n")
         };
-        assert!(flat(&told).ends_with(&flat(expected)), "{told}");
-        assert!(flat(&told).contains("\n1     b       0 B"), "{told}");
+        assert!(flat(&report).ends_with(&flat(expected)), "{report}");
+        assert!(flat(&report).contains("\n1     b       0 B"), "{report}");
     }
 
     #[test]
     fn a_small_job_is_told_in_whole() {
-        let told = text(&job(3), 16);
+        let report = text(&job(3), 16);
         let expected = "\
 statistics of 3 ranks: 2.00 s in MPI, 3.00 MiB sent in 30 messages
   rank 1 waits least (5 %), the others 70 % of the time: they wait for it
@@ -447,40 +447,40 @@ KiB sent:
           0  .  1024  2048
           1  .     .     .
           2  .     .     .";
-        assert_eq!(told, expected, "{told}");
+        assert_eq!(report, expected, "{report}");
     }
 
     #[test]
     fn of_a_large_job_the_heaviest_are_told() {
-        let told = text(&job(64), 16);
+        let report = text(&job(64), 16);
         assert!(
-            told.contains("  ... and 48 ranks more; --stats=FILE writes all"),
-            "{told}"
+            report.contains("  ... and 48 ranks more; --stats=FILE writes all"),
+            "{report}"
         );
-        assert!(told.contains("the heaviest of 63 pairs:"), "{told}");
+        assert!(report.contains("the heaviest of 63 pairs:"), "{report}");
         assert!(
-            told.contains("   0  63  63.0 MiB       630   3.1 %"),
-            "{told}"
+            report.contains("   0  63  63.0 MiB       630   3.1 %"),
+            "{report}"
         );
         assert!(
-            told.lines().count() < 50 && told.lines().all(|line| line.chars().count() < 120),
-            "{told}"
+            report.lines().count() < 50 && report.lines().all(|line| line.chars().count() < 120),
+            "{report}"
         );
         assert_eq!(
             text(&job(64), usize::MAX).lines().count(),
-            told.lines().count() + 47
+            report.lines().count() + 47
         );
     }
 
     #[test]
     fn ranks_that_told_nothing_or_ended_early_are_named() {
         let mut records = vec![record(0), record(2)];
-        records[1].ending = Ending::Killed(15);
-        let told = text(&Job::of(3, records), 16);
-        assert!(told.contains("1 rank has told nothing (1): "), "{told}");
+        records[1].ending = RankOutcome::Killed(15);
+        let report = text(&Job::of(3, records), 16);
+        assert!(report.contains("1 rank has told nothing (1): "), "{report}");
         assert!(
-            told.contains("1 rank ended without MPI_Finalize (2): "),
-            "{told}"
+            report.contains("1 rank ended without MPI_Finalize (2): "),
+            "{report}"
         );
         let none = text(&Job::of(3, Vec::new()), 16);
         assert!(
@@ -497,11 +497,11 @@ KiB sent:
             job.finding()
                 .is_some_and(|words| words.starts_with("rank 1 waits least"))
         );
-        job.ranks[1].ending = Ending::Killed(15);
-        let told = text(&job, 16);
+        job.ranks[1].ending = RankOutcome::Killed(15);
+        let report = text(&job, 16);
         assert!(
-            !told.contains("waits least") && told.contains("1 rank ended without MPI_Finalize"),
-            "{told}"
+            !report.contains("waits least") && report.contains("1 rank ended without MPI_Finalize"),
+            "{report}"
         );
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a seed decides for simulated hosts.
+//! Random choices for simulated hosts, from a seed.
 
-/// Numbers by a seed.
+/// Random numbers from a seed.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -17,12 +17,12 @@ impl Dice {
     }
 }
 
-/// What happens to a host.
+/// A fault of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
-    /// Its shepherd is killed; all see that.
+    /// Its shepherd is killed; all peers notice.
     Killed,
-    /// Nothing is heard of it any more.
+    /// It is silent from now on.
     PowerOff,
     /// It does nothing for so many seconds.
     Frozen(u64),

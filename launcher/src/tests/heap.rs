@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the heap holds: the allocator of this program's tests counts, by thread.
+//! Heap accounting: the allocator of this test program counts allocated bytes per thread.
 //!
-//! A block counts as what glibc takes for it: eight bytes of its own, in steps of 16 bytes, 32 at least.
+//! A block counts with glibc's overhead: eight bytes more, in steps of 16 bytes, at least 32.
 #![allow(unsafe_code, reason = "nothing but an allocator is told of each block")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -10,9 +10,9 @@ use std::cell::Cell;
 struct Counting;
 
 thread_local! {
-    /// Less than nothing where this thread has freed what others have taken.
+    /// Negative where this thread has freed blocks of others.
     static HELD: Cell<isize> = const { Cell::new(0) };
-    /// The most of it since somebody has set it.
+    /// Maximum since it was last reset.
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
@@ -29,25 +29,25 @@ fn shrink(bytes: usize) {
     HELD.set(HELD.get() - block(bytes));
 }
 
-// SAFETY: the system's allocator does the work.
+// SAFETY: forwards to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grow(layout.size());
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's contract is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         shrink(layout.size());
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's contract is passed on.
         unsafe { System.dealloc(place, layout) }
     }
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // Both blocks are there while one is copied to the other.
+        // Both blocks exist while one is copied to the other.
         grow(bytes);
         shrink(layout.size());
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's contract is passed on.
         unsafe { System.realloc(place, layout, bytes) }
     }
 }
@@ -55,7 +55,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What somebody holds on the heap, who works on this thread and passes nothing to others that is freed elsewhere.
+/// Heap bytes held by a component that runs on this thread and passes no block to others that is freed elsewhere.
 #[derive(Debug, Default)]
 pub(super) struct Holding {
     now: isize,
@@ -63,7 +63,7 @@ pub(super) struct Holding {
 }
 
 impl Holding {
-    /// Counts what is done in its name. Nothing else may be counted meanwhile.
+    /// Counts the allocations of `act` for this component. Calls must not be nested.
     pub(super) fn during<T>(&mut self, act: impl FnOnce() -> T) -> T {
         let before = HELD.get();
         MOST.set(before);

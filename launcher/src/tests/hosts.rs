@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hosts in time that only exists here: a shepherd each, and a daemon whose ranks run a short program. Streams take a while and so many
-//! bytes at once; hosts die, lose their power, freeze, or are slow. A seed decides.
+//! Hosts in simulated time: a shepherd each, and a daemon whose ranks run a short program. Streams have latency and
+//! limited bandwidth; hosts die, lose power, freeze, or are slow. A seed decides.
 
 use super::chance::{Dice, Fault};
 use super::heap::Holding;
-use crate::cpus::Cpus;
-use crate::daemon::records::{Records, Word};
-use crate::edge::Edge;
-use crate::hosts::Machine;
+use crate::connection::FrameConnection;
+use crate::cpus::CpuList;
+use crate::daemon::records::{RecordMessage, Records};
+use crate::hosts::HostMachine;
 use crate::job::NodeJob;
-use crate::link::{Event, Gone, Inbox, Order, Phase};
-use crate::outbox::Outbox;
-use crate::series::Series;
-use crate::shepherd::shell::Closed;
-use crate::shepherd::tree::Tree;
-use crate::shepherd::words::{Down, Facts, Loss, greeting};
+use crate::link::{Inbox, NodeEvent, NodePhase, NodeSummary, Order};
+use crate::send_buffer::SendBuffer;
+use crate::shepherd::protocol::{DownMessage, HostFacts, NodeLoss, greeting};
+use crate::shepherd::shell::ShellExit;
+use crate::shepherd::tree::ShepherdTree;
+use crate::strided_ranks::StridedRanks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wireup::Record;
 
-/// So many bytes of a stream may be under way: a pipe takes no more.
+/// Bytes of a stream that may be in flight: a pipe holds no more.
 const WINDOW_BYTES: usize = 64 << 10;
-/// What a rank says of how it is found, about as long as with two networks.
+/// Size of a rank's record, about that with two networks.
 const RECORD_BYTES: usize = 120;
-/// Each such host has a daemon that does all that a daemon does with records. The others, which would take much of a test's time, leave
-/// out what is told of failures, and ranks that nobody asks for.
+/// Each such host has a daemon that does everything that a real one does with records. The others, which would
+/// dominate the test's time, leave out reports of failures and ranks without requests.
 const WHOLE_EVERY: usize = 997;
 
-/// What a daemon does next.
+/// Next step of a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     IsReady,
@@ -36,7 +36,7 @@ enum Step {
     Ends,
 }
 
-enum What {
+enum SimEvent {
     Below(usize, Vec<u8>),
     Above(Vec<u8>),
     BelowClosed(usize),
@@ -45,54 +45,54 @@ enum What {
     Fault(Fault),
 }
 
-/// One way of a connection: what waits for room, and what is under way.
+/// One direction of a connection: bytes that wait for room, and bytes in flight.
 #[derive(Default)]
-struct Stream {
-    waiting: Outbox,
+struct OutputStream {
+    waiting: SendBuffer,
     under_way: usize,
-    /// When what was sent last arrives: streams keep their order.
+    /// Arrival of the last piece: streams keep their order.
     last: u64,
 }
 
 enum Life {
-    /// Nobody has started it.
+    /// Not started.
     Not,
-    /// It has not heard what it is to do.
-    Begun(Inbox),
-    Running(Box<Tree>),
+    /// It has not received its first message.
+    Configuring(Inbox),
+    Running(Box<ShepherdTree>),
     Over,
 }
 
-pub(super) struct Host {
+pub(super) struct JobHost {
     life: Life,
-    /// Who has started it, and as which child.
+    /// Its parent, and its number there.
     parent: Option<(usize, usize)>,
     children: Vec<usize>,
-    up: Stream,
-    down: Vec<Stream>,
+    up: OutputStream,
+    down: Vec<OutputStream>,
     pub(super) daemon: Daemon,
-    /// Bytes on the heap of its shepherd: its state, and what waits for room.
+    /// Bytes on the heap of its shepherd: its state, and data that waits for room.
     pub(super) holding: Holding,
-    /// Started by how many others, one by the other.
+    /// Depth in the tree.
     pub(super) level: u32,
-    /// Other processes that it is connected with, at most.
+    /// Most connections to other processes.
     pub(super) connections: usize,
-    /// Bytes that it has sent.
+    /// Bytes sent.
     pub(super) sent: usize,
     is_off: bool,
     frozen_until: u64,
-    /// Everything takes so many times as long.
+    /// Factor on all its delays.
     slowness: u64,
     next_tick: u64,
 }
 
-/// What a daemon knows.
+/// State of a daemon.
 #[derive(Default)]
 pub(super) struct Daemon {
     inbox: Inbox,
     records: Option<Records>,
     ranks: Vec<u32>,
-    /// Ranks of which its first rank knows how they are found, or that they cannot be.
+    /// Ranks for which its first rank has got a record, or the reply that there is none.
     pub(super) answers: BTreeSet<u32>,
     pub(super) holding: Holding,
     has_ended: bool,
@@ -100,26 +100,26 @@ pub(super) struct Daemon {
 
 /// Host 0 is that of the front, and `n + 1` that of node `n`.
 pub(super) struct World {
-    pub(super) hosts: Vec<Host>,
+    pub(super) hosts: Vec<JobHost>,
     /// Milliseconds.
     pub(super) now: u64,
-    queue: BTreeMap<u64, Vec<(usize, What)>>,
+    queue: BTreeMap<u64, Vec<(usize, SimEvent)>>,
     pub(super) dice: Dice,
-    /// To the front, at the shepherd's end.
-    pub(super) front: Edge,
+    /// The shepherd's end of the connection to the front.
+    pub(super) front: FrameConnection,
     /// When programs end.
     pub(super) ends: std::ops::Range<u64>,
-    /// How many other nodes a node's first rank talks to.
+    /// Number of other nodes that a node's first rank communicates with.
     pub(super) peers: u32,
     scratch: Vec<u8>,
 }
 
-fn host() -> Host {
-    Host {
+fn host() -> JobHost {
+    JobHost {
         life: Life::Not,
         parent: None,
         children: Vec::new(),
-        up: Stream::default(),
+        up: OutputStream::default(),
         down: Vec::new(),
         daemon: Daemon::default(),
         holding: Holding::default(),
@@ -138,8 +138,8 @@ fn time(millis: u64) -> Duration {
 }
 
 impl World {
-    /// With one host that has heard what it is to do, and `nodes` others.
-    pub(super) fn new(nodes: usize, peers: u32, front: Edge, seed: u64) -> Self {
+    /// One host has its configuration; `nodes` others are started from there.
+    pub(super) fn new(nodes: usize, peers: u32, front: FrameConnection, seed: u64) -> Self {
         let mut world = Self {
             hosts: (0..=nodes).map(|_| host()).collect(),
             now: 0,
@@ -150,19 +150,19 @@ impl World {
             peers,
             scratch: vec![0; 64 << 10],
         };
-        world.hosts[0].life = Life::Begun(Inbox::default());
+        world.hosts[0].life = Life::Configuring(Inbox::default());
         world
     }
 
     pub(super) fn strike(&mut self, node: usize, after: u64, fault: Fault) {
-        self.at(node + 1, after, What::Fault(fault));
+        self.at(node + 1, after, SimEvent::Fault(fault));
     }
 
     pub(super) fn slow_down(&mut self, node: usize, slowness: u64) {
         self.hosts[node + 1].slowness = slowness;
     }
 
-    /// The nodes that a node talks to, at distances that double.
+    /// The nodes that a node communicates with, at distances that double.
     pub(super) fn peers(&self, node: usize) -> impl Iterator<Item = usize> + use<> {
         let nodes = self.hosts.len() - 1;
         let peers = (0..self.peers).map(move |power| (node + (1 << power)) % nodes);
@@ -173,30 +173,30 @@ impl World {
         &self.hosts[node + 1].daemon
     }
 
-    /// The nodes over whose shepherds this one is reached, itself among them.
+    /// The nodes over whose shepherds this one is reached, including itself.
     pub(super) fn path(&self, node: usize) -> Vec<usize> {
         let parent = |host: &usize| self.hosts[*host].parent.map(|(parent, _)| parent);
         let hosts = std::iter::successors(Some(node + 1), parent);
         hosts.filter_map(|host| host.checked_sub(1)).collect()
     }
 
-    /// Hosts whose shepherds run.
+    /// Hosts with a running shepherd.
     pub(super) fn living(&self) -> usize {
-        let runs = |host: &&Host| matches!(host.life, Life::Running(_) | Life::Begun(_));
+        let runs = |host: &&JobHost| matches!(host.life, Life::Running(_) | Life::Configuring(_));
         let all = self.hosts.iter().filter(runs);
         all.filter(|host| !host.is_off).count()
     }
 
-    fn at(&mut self, host: usize, after: u64, what: What) {
+    fn at(&mut self, host: usize, after: u64, event: SimEvent) {
         let slot = self.queue.entry(self.now + after).or_default();
-        slot.push((host, what));
+        slot.push((host, event));
     }
 
     fn millis(&mut self, host: usize, end: u64) -> u64 {
         (self.dice.below(end) + 1) * self.hosts[host].slowness
     }
 
-    /// Time goes on.
+    /// Advances time.
     pub(super) fn run(&mut self, millis: u64) {
         let until = self.now + millis;
         while self.now < until {
@@ -206,8 +206,8 @@ impl World {
                 .first_entry()
                 .filter(|slot| *slot.key() <= self.now)
             {
-                for (host, what) in slot.remove() {
-                    self.take(host, what);
+                for (host, event) in slot.remove() {
+                    self.take(host, event);
                 }
             }
             if self.now.is_multiple_of(TICK) {
@@ -217,17 +217,17 @@ impl World {
         self.hear_front();
     }
 
-    fn take(&mut self, at: usize, what: What) {
+    fn take(&mut self, at: usize, event: SimEvent) {
         let host = &self.hosts[at];
         if host.is_off {
             return;
         }
         if host.frozen_until > self.now {
-            // Its system takes what comes, and it looks later.
+            // Its kernel receives the data, and the process reads it later.
             let after = host.frozen_until - self.now;
-            return self.at(at, after, what);
+            return self.at(at, after, event);
         }
-        self.happen(at, what);
+        self.handle_event(at, event);
         self.settle(at);
     }
 
@@ -244,20 +244,20 @@ impl World {
         self.settle(at);
     }
 
-    fn happen(&mut self, at: usize, what: What) {
+    fn handle_event(&mut self, at: usize, event: SimEvent) {
         let now = time(self.now);
-        match &what {
-            What::Fault(fault) => return self.fault(at, *fault),
-            What::Daemon(step) => return self.step(at, *step),
+        match &event {
+            SimEvent::Fault(fault) => return self.fault(at, *fault),
+            SimEvent::Daemon(step) => return self.step(at, *step),
             // There is room again at the other end.
-            What::Above(bytes) => self.arrived_from_above(at, bytes.len()),
-            What::Below(child, bytes) => self.arrived_from_below(at, *child, bytes.len()),
+            SimEvent::Above(bytes) => self.arrived_from_above(at, bytes.len()),
+            SimEvent::Below(child, bytes) => self.arrived_from_below(at, *child, bytes.len()),
             _ => (),
         }
-        if matches!(self.hosts[at].life, Life::Begun(_)) {
-            return match what {
-                What::Above(bytes) => self.begin(at, &bytes),
-                What::AboveClosed => self.hosts[at].life = Life::Over,
+        if matches!(self.hosts[at].life, Life::Configuring(_)) {
+            return match event {
+                SimEvent::Above(bytes) => self.begin(at, &bytes),
+                SimEvent::AboveClosed => self.hosts[at].life = Life::Over,
                 _ => (),
             };
         }
@@ -265,14 +265,14 @@ impl World {
         let Life::Running(tree) = &mut host.life else {
             return;
         };
-        host.holding.during(|| match &what {
-            What::Below(child, bytes) => tree.hear_below(*child, bytes),
-            What::Above(bytes) => tree.hear_above(bytes),
-            What::AboveClosed => tree.above_closed(),
-            What::BelowClosed(child) => {
-                tree.below_closed(*child, &Closed::default(), now);
+        host.holding.during(|| match &event {
+            SimEvent::Below(child, bytes) => tree.receive_from_child(*child, bytes),
+            SimEvent::Above(bytes) => tree.receive_from_above(bytes),
+            SimEvent::AboveClosed => tree.parent_closed(),
+            SimEvent::BelowClosed(child) => {
+                tree.child_closed(*child, &ShellExit::default(), now);
             }
-            What::Daemon(_) | What::Fault(_) => (),
+            SimEvent::Daemon(_) | SimEvent::Fault(_) => (),
         });
     }
 
@@ -289,23 +289,23 @@ impl World {
         self.send_up(below);
     }
 
-    /// Reads the first word.
+    /// Reads the first message.
     fn begin(&mut self, at: usize, bytes: &[u8]) {
         let now = time(self.now);
         let host = &mut self.hosts[at];
-        let Life::Begun(inbox) = &mut host.life else {
+        let Life::Configuring(inbox) = &mut host.life else {
             return;
         };
         let begun = host.holding.during(|| {
             inbox.add(bytes);
-            let Ok(Some(Down::Begin(begin))) = Down::take(inbox) else {
+            let Ok(Some(DownMessage::Begin(begin))) = DownMessage::take(inbox) else {
                 return None;
             };
             let inbox = std::mem::take(inbox);
-            let mut tree = Box::new(Tree::new(*begin, inbox, at > 0, now));
-            tree.daemon_is_here(facts(at));
-            // Words may have come together with the first one.
-            tree.hear_above(&[]);
+            let mut tree = Box::new(ShepherdTree::new(*begin, inbox, at > 0, now));
+            tree.daemon_started(facts(at));
+            // Messages may have arrived together with the first one.
+            tree.receive_from_above(&[]);
             Some(tree)
         });
         if let Some(tree) = begun {
@@ -323,11 +323,11 @@ impl World {
             (Fault::Frozen(seconds), _) => host.frozen_until = now + seconds * 1000,
             (Fault::DaemonKilled, Life::Running(tree)) => {
                 host.daemon.has_ended = true;
-                let words = "its node daemon was killed".to_owned();
+                let message = "its node daemon was killed".to_owned();
                 host.holding
-                    .during(|| tree.daemon_ended(Some(Loss { words, code: 137 })));
+                    .during(|| tree.daemon_ended(Some(NodeLoss { message, code: 137 })));
             }
-            (Fault::DaemonKilled, Life::Begun(_)) => (),
+            (Fault::DaemonKilled, Life::Configuring(_)) => (),
         }
     }
 
@@ -338,7 +338,7 @@ impl World {
         host.daemon.has_ended = true;
         if let Some((parent, child)) = host.parent {
             let after = self.arrival(at, parent, None);
-            self.at(parent, after, What::BelowClosed(child));
+            self.at(parent, after, SimEvent::BelowClosed(child));
         }
         for child in 0..self.hosts[at].children.len() {
             self.close_below(at, child);
@@ -348,10 +348,10 @@ impl World {
     fn close_below(&mut self, at: usize, child: usize) {
         let below = self.hosts[at].children[child];
         let after = self.arrival(at, below, Some(child));
-        self.at(below, after, What::AboveClosed);
+        self.at(below, after, SimEvent::AboveClosed);
     }
 
-    /// Does what the shepherd of a host wants.
+    /// Carries out all requests of a host's shepherd.
     fn settle(&mut self, at: usize) {
         let now = time(self.now);
         self.start_children(at);
@@ -411,12 +411,12 @@ impl World {
                 "they are started in their order"
             );
             host.children.push(below);
-            host.down.push(Stream::default());
+            host.down.push(OutputStream::default());
             let own = usize::from(tree.own().is_some());
             host.connections = host.children.len() + own + 1;
             let level = host.level + 1;
             let started = &mut self.hosts[below];
-            started.life = Life::Begun(Inbox::default());
+            started.life = Life::Configuring(Inbox::default());
             started.parent = Some((at, child));
             started.level = level;
             started.connections = 2;
@@ -428,7 +428,7 @@ impl World {
         }
     }
 
-    /// After what time something arrives that is sent now, to a child or to who has started it.
+    /// Delay of a piece that is sent now, to a child or to the parent.
     fn arrival(&mut self, from: usize, to: usize, child: Option<usize>) -> u64 {
         let slowness = self.hosts[from].slowness.max(self.hosts[to].slowness);
         let soonest = self.now + (self.dice.below(30) + 1) * slowness;
@@ -437,7 +437,7 @@ impl World {
         *last - self.now
     }
 
-    /// What a stream takes of what waits for it.
+    /// The bytes that a stream accepts of those that wait.
     fn send(&mut self, from: usize, child: Option<usize>) -> Vec<u8> {
         let host = &mut self.hosts[from];
         let stream = host.stream(child);
@@ -457,7 +457,7 @@ impl World {
         let bytes = self.send(at, None);
         if !bytes.is_empty() {
             let after = self.arrival(at, parent, None);
-            self.at(parent, after, What::Below(child, bytes));
+            self.at(parent, after, SimEvent::Below(child, bytes));
         }
     }
 
@@ -466,15 +466,15 @@ impl World {
         if !bytes.is_empty() {
             let below = self.hosts[at].children[child];
             let after = self.arrival(at, below, Some(child));
-            self.at(below, after, What::Above(bytes));
+            self.at(below, after, SimEvent::Above(bytes));
         }
     }
 
-    /// What the front and its shepherd have said to each other.
+    /// Exchanges messages between the front and its shepherd.
     fn hear_front(&mut self) {
         let mut scratch = std::mem::take(&mut self.scratch);
         while let Ok(bytes @ 1..) = self.front.read(&mut scratch) {
-            self.take(0, What::Above(scratch[..bytes].to_vec()));
+            self.take(0, SimEvent::Above(scratch[..bytes].to_vec()));
         }
         self.scratch = scratch;
         let front = &mut self.front;
@@ -482,7 +482,7 @@ impl World {
         assert!(flushed.is_ok(), "the front is there");
     }
 
-    /// A daemon does what it is ordered to.
+    /// A daemon carries out its orders.
     fn obey(&mut self, at: usize, orders: &[u8]) {
         let daemon = &mut self.hosts[at].daemon;
         if daemon.has_ended || orders.is_empty() {
@@ -504,12 +504,12 @@ impl World {
                     self.later(at, 50, Step::Ends);
                 }
                 Order::Watch(rank) => self.with_records(at, |records| records.watch(rank)),
-                Order::Whereabouts(of) => {
+                Order::Location(of) => {
                     self.hosts[at].daemon.answers.insert(of.rank);
-                    self.with_records(at, |records| drop(records.learned(of)));
+                    self.with_records(at, |records| drop(records.set_location(of)));
                 }
                 Order::Lost { ranks, why } if at.is_multiple_of(WHOLE_EVERY) => {
-                    let ranks = ranks.into_iter().flat_map(Series::numbers);
+                    let ranks = ranks.into_iter().flat_map(StridedRanks::numbers);
                     let ranks: Vec<u32> = ranks.flatten().collect();
                     self.with_records(at, |records| {
                         ranks
@@ -524,7 +524,7 @@ impl World {
 
     fn later(&mut self, at: usize, millis: u64, step: Step) {
         let after = self.millis(at, millis);
-        self.at(at, after, What::Daemon(step));
+        self.at(at, after, SimEvent::Daemon(step));
     }
 
     fn get_job(&mut self, at: usize, job: &NodeJob) {
@@ -538,7 +538,7 @@ impl World {
         self.later(at, 200, Step::IsReady);
     }
 
-    /// The ranks of a node come to something.
+    /// The ranks of a node reach a step.
     fn step(&mut self, at: usize, step: Step) {
         if self.hosts[at].daemon.has_ended {
             return;
@@ -546,9 +546,9 @@ impl World {
         let ranks = self.hosts[at].daemon.ranks.clone();
         let own = u32::try_from(ranks.len()).expect("a node has few ranks");
         match step {
-            Step::IsReady => self.say(at, &[Event::Ready]),
+            Step::IsReady => self.send_events(at, &[NodeEvent::Ready]),
             Step::HasStarted => self.start_ranks(at, &ranks),
-            // Something is under way as long as somebody is looked for.
+            // Traffic is in flight as long as any request is pending.
             Step::AllAreQuiet if self.is_looking(at) => self.later(at, 1000, Step::AllAreQuiet),
             Step::AllAreQuiet => self.with_records(at, |records| {
                 (0..own).for_each(|local| drop(records.quiet(local)));
@@ -560,9 +560,13 @@ impl World {
                         records.ended(local);
                     });
                 });
-                let gone = Event::Gone(Gone::default());
-                let all = [reached(Phase::AllFinalized), reached(Phase::Ended), gone];
-                self.say(at, &all);
+                let gone = NodeEvent::Ended(NodeSummary::default());
+                let all = [
+                    reached(NodePhase::AllFinalized),
+                    reached(NodePhase::Ended),
+                    gone,
+                ];
+                self.send_events(at, &all);
                 self.hosts[at].daemon.has_ended = true;
                 let host = &mut self.hosts[at];
                 if let Life::Running(tree) = &mut host.life {
@@ -572,37 +576,37 @@ impl World {
         }
     }
 
-    /// All ranks of a node are in MPI, and the first one looks for others.
+    /// All ranks of a node enter MPI, and the first one requests records of others.
     fn start_ranks(&mut self, at: usize, ranks: &[u32]) {
         let own = u32::try_from(ranks.len()).expect("a node has few ranks");
         let started = (1000..).zip(ranks).map(|(pid, rank)| (*rank, pid));
-        let started = Event::Started(started.collect());
-        self.say(
+        let started = NodeEvent::Started(started.collect());
+        self.send_events(
             at,
             &[
                 started,
-                reached(Phase::Started),
-                reached(Phase::FirstGreeted),
+                reached(NodePhase::Started),
+                reached(NodePhase::FirstInMpi),
             ],
         );
         self.with_records(at, |records| {
             let record = Record::new(&[7; RECORD_BYTES]).expect("it is short");
             (0..own).for_each(|local| {
-                records.greeted(local, true);
+                records.initialized(local, true);
                 records.published(local, record.clone());
             });
         });
         for peer in self.peers(at - 1) {
-            // Ranks are dealt out in blocks, or one to each node in turn.
+            // Ranks are placed in blocks, or round-robin over the nodes.
             let first = if ranks[1] == ranks[0] + 1 { own } else { 1 };
             let rank = u32::try_from(peer).expect("few nodes") * first;
-            self.with_records(at, |records| _ = records.ask(0, rank));
+            self.with_records(at, |records| _ = records.request(0, rank));
         }
-        self.say(at, &[reached(Phase::AllGreeted)]);
+        self.send_events(at, &[reached(NodePhase::AllInMpi)]);
         let span = self.ends.end - self.ends.start;
         let end = self.ends.start + self.dice.below(span);
         let after = end.saturating_sub(self.now) + 1;
-        self.at(at, after, What::Daemon(Step::AllAreQuiet));
+        self.at(at, after, SimEvent::Daemon(Step::AllAreQuiet));
     }
 
     fn is_looking(&self, at: usize) -> bool {
@@ -610,77 +614,77 @@ impl World {
         answers.len() < self.peers(at - 1).count()
     }
 
-    /// Does something with what a daemon knows of records, and says what follows.
+    /// Changes a daemon's records, and sends the resulting messages.
     fn with_records(&mut self, at: usize, act: impl FnOnce(&mut Records)) {
         let daemon = &mut self.hosts[at].daemon;
         let Some(records) = &mut daemon.records else {
             return;
         };
-        let words = daemon.holding.during(|| {
+        let message = daemon.holding.during(|| {
             act(records);
-            records.take_words()
+            records.take_messages()
         });
         let event = |word| match word {
-            Word::Watch(rank) => Event::Watch(rank),
-            Word::Whereabouts(of) => Event::Whereabouts(of),
-            Word::Quiet(round) => Event::Quiet(round),
+            RecordMessage::Watch(rank) => NodeEvent::Watch(rank),
+            RecordMessage::Location(of) => NodeEvent::Location(of),
+            RecordMessage::Quiet(round) => NodeEvent::Quiet(round),
         };
-        let events: Vec<Event> = words.into_iter().map(event).collect();
-        self.say(at, &events);
+        let events: Vec<NodeEvent> = message.into_iter().map(event).collect();
+        self.send_events(at, &events);
     }
 
-    fn say(&mut self, at: usize, events: &[Event]) {
+    fn send_events(&mut self, at: usize, events: &[NodeEvent]) {
         let mut bytes = Vec::new();
         events.iter().for_each(|event| event.put(&mut bytes));
         let host = &mut self.hosts[at];
         if let Life::Running(tree) = &mut host.life
             && !bytes.is_empty()
         {
-            host.holding.during(|| tree.hear_daemon(&bytes));
+            host.holding.during(|| tree.receive_from_daemon(&bytes));
         }
     }
 }
 
-impl Host {
-    /// How many others it has started.
+impl JobHost {
+    /// Number of others that it has started.
     pub(super) fn children(&self) -> usize {
         self.children.len()
     }
 
-    /// The stream to a child, or to who has started it.
-    fn stream(&mut self, child: Option<usize>) -> &mut Stream {
+    /// The stream to a child, or to the parent.
+    fn stream(&mut self, child: Option<usize>) -> &mut OutputStream {
         match child {
             Some(child) => &mut self.down[child],
             None => &mut self.up,
         }
     }
 
-    /// A stream has taken so many bytes.
+    /// A stream has accepted so many bytes.
     fn took(&mut self, child: Option<usize>, bytes: usize) {
         let mut holding = std::mem::take(&mut self.holding);
-        holding.during(|| self.stream(child).waiting.took(bytes));
+        holding.during(|| self.stream(child).waiting.consumed(bytes));
         self.holding = holding;
     }
 }
 
-/// How often it is looked which shepherds have something to do, in milliseconds.
+/// Interval between two checks for shepherds with pending work, in milliseconds.
 const TICK: u64 = 50;
 
-fn reached(phase: Phase) -> Event {
-    Event::Reached { phase, at: 1 }
+fn reached(phase: NodePhase) -> NodeEvent {
+    NodeEvent::Reached { phase, at: 1 }
 }
 
-/// What a host with 64 CPUs says of itself.
-fn facts(at: usize) -> Facts {
-    Facts {
+/// Facts about a host with 64 CPUs.
+fn facts(at: usize) -> HostFacts {
+    HostFacts {
         name: format!("n{at:05}.cluster"),
         cpus: 64,
         cores: 64,
         locked: u64::MAX,
         has_devices: true,
-        machine: Machine {
+        machine: HostMachine {
             boot: format!("{at:08x}-85a2-4c1d-9b06-5a3a26a4d6a3"),
-            mask: Cpus::new((0..64).collect()),
+            mask: CpuList::new((0..64).collect()),
         },
     }
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ten thousand hosts without a machine: a job of 640,000 ranks from its command line to its end, with the front's own code and that of
-//! every shepherd.
+//! Ten thousand simulated hosts: a job of 640,000 ranks from its command line to its end, with the real code of the
+//! front and of every shepherd.
 //!
-//! Real are: what the front makes of its command line, what it tells the nodes and does with what they say, its table for debuggers, every
-//! shepherd's decisions ([`Tree`](crate::shepherd::tree::Tree)), what waits for room in a stream, all words and their bytes, and what
-//! daemons know of records. Not there are: processes, remote shells, clocks, and ranks, for which a few lines of `hosts` speak.
+//! Real: the front's handling of its command line, its messages to and from the nodes, its process table for
+//! debuggers, every shepherd's decisions ([`ShepherdTree`](crate::shepherd::tree::ShepherdTree)), send buffers, all
+//! messages and their encoding, and the daemons' records. Simulated: processes, remote shells, clocks, and ranks, for
+//! which a few lines of `hosts` stand.
 
 pub(crate) mod chance;
 mod heap;

@@ -1,89 +1,89 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What such a job costs, counted: levels of the tree, connections, bytes on the heap and on the way.
+//! Cost of such a job: depth of the tree, connections, bytes on the heap and in messages.
 
 use super::chance::Fault;
 use super::heap::Holding;
-use super::hosts::{Host, World};
-use crate::cli::{Parsed, Request, Room, parse};
-use crate::edge::Edge;
-use crate::front::gather::{Answers, hear_facts, hear_ready};
-use crate::front::{Heard, Nodes, Processes};
-use crate::job::{Begun, Keys, Program};
-use crate::link::{Event, Order};
-use crate::over_hosts::{Asked, Parts, tell_parts};
-use crate::shepherd::shape::FAN_OUT;
-use crate::shepherd::words::{Begin, Down, Pace, Shell};
+use super::hosts::{JobHost, World};
+use crate::cli::{JobLimits, JobRequest, Parsed, parse};
+use crate::connection::FrameConnection;
+use crate::front::startup::{HostReplies, receive_facts, receive_ready};
+use crate::front::{NodeMessage, Nodes, Processes};
+use crate::job::{JobProgram, LaunchKeys, LaunchTimes};
+use crate::link::{NodeEvent, Order};
+use crate::over_hosts::{JobParts, TargetHosts, send_parts};
+use crate::shepherd::fan_out::FAN_OUT;
+use crate::shepherd::protocol::{DownMessage, HeartbeatTiming, RemoteShell, ShepherdConfig};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::time::Duration;
 
-/// What the front may hold.
+/// Most heap bytes of the front.
 const MOST_OF_FRONT: usize = 16 << 20;
-/// A row of the table for debuggers: two addresses and a number, as the interface has it.
+/// A row of the process table: two addresses and a number, as in the interface.
 const ROW_BYTES: usize = 24;
-/// What any other process of the launcher may hold, and for each that it has started.
+/// Most heap bytes of any other process of the launcher, plus those for each child.
 const MOST_OF_OTHERS: usize = 1 << 20;
 const MOST_FOR_EACH_BELOW: usize = 64 << 10;
-/// Between two turns of the front, in milliseconds; it reads once in each.
+/// Interval between two turns of the front, in milliseconds; it reads once in each.
 const TURN: u64 = 1;
-/// While it waits for all hosts, and looks at all of them in each turn.
+/// The same while it waits for all hosts, and checks all of them in each turn.
 const LONG_TURN: u64 = 5;
 
-/// What became of a node, as the front has heard.
+/// Result of a node, as reported to the front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Well,
     Lost,
 }
 
-/// A job over hosts, and what befalls these.
+/// A job over hosts, and the faults of these.
 struct Job {
     hosts: usize,
     mapping: &'static str,
     seed: u64,
     faults: usize,
-    /// How many others a node talks to.
+    /// Number of other nodes that a node communicates with.
     peers: u32,
 }
 
-/// What has come of it.
+/// Result of a job.
 struct Done {
     world: World,
     front: Holding,
-    /// Bytes that the front held at most before it had a table for debuggers.
+    /// Most heap bytes of the front before it had a process table.
     before_table: isize,
     ends: BTreeMap<usize, End>,
     struck: BTreeSet<usize>,
 }
 
-/// When programs end, in milliseconds since all are told to start.
+/// When programs end, in milliseconds after the order to start.
 const ENDS: std::ops::Range<u64> = 1000..6000;
-/// When hosts are struck.
+/// When hosts fail.
 const FAULTS: std::ops::Range<u64> = 100..5000;
-/// Shorter than usual, so that less time passes until a loss is seen.
-const PACE: Pace = Pace {
+/// Shorter than the default, so that losses are detected sooner.
+const PACE: HeartbeatTiming = HeartbeatTiming {
     every: Duration::from_secs(2),
     dead_after: Duration::from_secs(12),
-    patience: Duration::from_secs(60),
+    first_message_timeout: Duration::from_secs(60),
 };
-/// What the shepherd of a host does not notice.
+/// A pause that a host's shepherd does not notice.
 const SHORT_STOP: Fault = Fault::Frozen(5);
-/// Nothing of a job is left after this time.
+/// No process of a job is left after this time.
 const LATEST: u64 = 120_000;
 
 impl Job {
-    fn request(&self) -> Request {
+    fn request(&self) -> JobRequest {
         let host = |host: usize| format!("n{host:05}:{RANKS}");
         let list: Vec<String> = (0..self.hosts).map(host).collect();
-        let words = [
+        let message = [
             "--map-by",
             self.mapping,
             "--host",
             &list.join(","),
             "./program",
         ];
-        let words = words.iter().map(Into::into).collect();
-        match parse(words, Room { cpus: 2, nodes: 1 }) {
+        let message = message.iter().map(Into::into).collect();
+        match parse(message, JobLimits { cpus: 2, nodes: 1 }) {
             Ok(Parsed::Run(mut request)) => {
                 let slots = vec![u32::try_from(RANKS).unwrap(); self.hosts];
                 request.with_slots(&slots).unwrap();
@@ -93,7 +93,7 @@ impl Job {
         }
     }
 
-    /// Some hosts are slow.
+    /// Slows some hosts down.
     fn slow_down(&self, world: &mut World) {
         for _ in 0..self.hosts / 100 {
             let (node, slowness) = (world.dice.below(self.hosts as u64), world.dice.below(8));
@@ -101,7 +101,7 @@ impl Job {
         }
     }
 
-    /// Some hosts are struck once ranks are started; which of them are not spared.
+    /// Some hosts fail once ranks are started; returns those whose ranks are lost.
     fn strike(&self, world: &mut World) -> BTreeSet<usize> {
         let mut struck = BTreeSet::new();
         for _ in 0..self.faults {
@@ -123,7 +123,7 @@ impl Job {
     }
 
     fn run(&self) -> Done {
-        let (ours, theirs) = Edge::pair().unwrap();
+        let (ours, theirs) = FrameConnection::pair().unwrap();
         let mut world = World::new(self.hosts, self.peers, theirs, self.seed);
         self.slow_down(&mut world);
         let mut front = Holding::default();
@@ -151,65 +151,65 @@ impl Job {
         }
     }
 
-    /// As `over_hosts` does it: from the command line to the word by which all ranks start.
+    /// As in `over_hosts`: from the command line to the order by which all ranks start.
     fn start(
         &self,
         world: &mut World,
         front: &mut Holding,
-        mut edge: Edge,
+        mut connection: FrameConnection,
         scratch: &mut [u8],
     ) -> (Nodes, Processes) {
         let request = front.during(|| self.request());
-        let asked = front.during(|| Asked::of(&request));
+        let targets = front.during(|| TargetHosts::of(&request));
         front.during(|| {
-            let begin = asked.begin(&request, &shell()).map_err(|stop| stop.lines);
-            let begin = Begin {
+            let begin = targets.begin(&request, &shell()).map_err(|stop| stop.lines);
+            let begin = ShepherdConfig {
                 pace: PACE,
                 ..begin.unwrap()
             };
-            Down::Begin(Box::new(begin)).put(&mut edge.outbox);
+            DownMessage::Begin(Box::new(begin)).put(&mut connection.outbox);
         });
-        let mut answers = front.during(|| Answers::of(&asked.names));
-        while !answers.are_complete() {
+        let mut replies = front.during(|| HostReplies::of(&targets.names));
+        while !replies.are_complete() {
             front.during(|| {
-                edge.flush().unwrap();
-                edge.fill(scratch).unwrap();
-                hear_facts(&mut edge.inbox, &mut answers).unwrap();
+                connection.flush().unwrap();
+                connection.fill(scratch).unwrap();
+                receive_facts(&mut connection.inbox, &mut replies).unwrap();
             });
             world.run(LONG_TURN);
         }
-        let keys = Keys::draw().unwrap();
+        let keys = LaunchKeys::draw().unwrap();
         let mut nodes = front.during(|| {
-            let facts = answers.end().unwrap();
-            let node_of = asked.node_of(&request);
-            let mut parts = Parts::of(&request, &asked, &node_of, (keys, false));
+            let facts = replies.end().unwrap();
+            let node_of = targets.node_of(&request);
+            let mut parts = JobParts::of(&request, &targets, &node_of, (keys, false));
             parts.share_out(&facts);
             let mut nodes = Nodes::of(node_of.clone());
-            nodes.add_way(edge, 1, true);
-            tell_parts(&mut nodes, (&request, &asked), &[program()], &parts).unwrap();
+            nodes.add_link(connection, 1, true);
+            send_parts(&mut nodes, (&request, &targets), &[program()], &parts).unwrap();
             nodes
         });
         let paths = [(program().path, request.size())];
-        let processes = front.during(|| Processes::of(asked.names.iter(), paths.into_iter()));
-        let mut answers = front.during(|| Answers::of(&asked.names));
-        while !answers.are_complete() {
+        let processes = front.during(|| Processes::of(targets.names.iter(), paths.into_iter()));
+        let mut replies = front.during(|| HostReplies::of(&targets.names));
+        while !replies.are_complete() {
             front.during(|| {
                 nodes.flush().unwrap();
                 nodes.fill(0, scratch).unwrap();
-                hear_ready(&mut nodes, &mut answers).unwrap();
+                receive_ready(&mut nodes, &mut replies).unwrap();
             });
             world.run(LONG_TURN);
         }
         front.during(|| {
-            answers.end().unwrap();
-            nodes.order(&Order::Start(Begun::default()));
+            replies.end().unwrap();
+            nodes.order(&Order::Start(LaunchTimes::default()));
         });
-        front.during(|| drop((asked, request)));
+        front.during(|| drop((targets, request)));
         (nodes, processes)
     }
 }
 
-/// As the front does it with `--keep-going`, until nothing of the job is left.
+/// As the front does with `--keep-going`, until no process of the job is left.
 fn attend(
     world: &mut World,
     front: &mut Holding,
@@ -229,22 +229,22 @@ fn attend(
             nodes.flush().unwrap();
             nodes.fill(0, scratch).unwrap();
         });
-        while let Some((node, heard)) = front.during(|| nodes.take(0)).unwrap() {
-            let end = match &heard {
-                Heard::Event(Event::Gone(_)) => Some(End::Well),
-                Heard::Lost(_) if !nodes.is_gone(node) => Some(End::Lost),
+        while let Some((node, received)) = front.during(|| nodes.take(0)).unwrap() {
+            let end = match &received {
+                NodeMessage::Event(NodeEvent::Ended(_)) => Some(End::Well),
+                NodeMessage::Lost(_) if !nodes.is_gone(node) => Some(End::Lost),
                 _ => None,
             };
             if let Some(end) = end {
                 assert_eq!(ends.insert(node, end), None, "node {node} ends twice");
             }
-            let news = front.during(|| hear(&mut nodes, node, heard));
-            for event in news {
+            let events = front.during(|| handle(&mut nodes, node, received));
+            for event in events {
                 match event {
-                    Event::Started(started) => {
+                    NodeEvent::Started(started) => {
                         are_complete = front.during(|| processes.started(node, &started));
                     }
-                    Event::Gone(_) => is_over = true,
+                    NodeEvent::Ended(_) => is_over = true,
                     _ => (),
                 }
             }
@@ -257,31 +257,31 @@ fn attend(
     ends
 }
 
-/// What follows for the job from what was heard of a node.
-fn hear(nodes: &mut Nodes, node: usize, heard: Heard) -> Vec<Event> {
-    match heard {
-        Heard::Event(event) => nodes.put_together(node, event),
-        Heard::Lost(_) if nodes.is_gone(node) => Vec::new(),
-        Heard::Lost(loss) => {
-            nodes.tell_lost(node, &loss.words);
-            nodes.lost_far(node)
+/// Events of the job that result from a message about a node.
+fn handle(nodes: &mut Nodes, node: usize, received: NodeMessage) -> Vec<NodeEvent> {
+    match received {
+        NodeMessage::Event(event) => nodes.combine(node, event),
+        NodeMessage::Lost(_) if nodes.is_gone(node) => Vec::new(),
+        NodeMessage::Lost(loss) => {
+            nodes.send_lost(node, &loss.message);
+            nodes.lost_remote(node)
         }
     }
 }
 
-fn shell() -> Shell {
-    Shell {
+fn shell() -> RemoteShell {
+    RemoteShell {
         line: Vec::new(),
-        takes_words: false,
+        takes_arguments: false,
         program: "/opt/rmpi/bin/rmpiexec".to_owned(),
         from: String::new(),
     }
 }
 
 /// A program with a usual environment.
-fn program() -> Program {
+fn program() -> JobProgram {
     let variable = |number: u32| CString::new(format!("VARIABLE_{number}={}", "x".repeat(100)));
-    Program {
+    JobProgram {
         path: c"/opt/lab/program".into(),
         arguments: vec![c"./program".into()],
         environment: (0..100).map(|number| variable(number).unwrap()).collect(),
@@ -290,22 +290,22 @@ fn program() -> Program {
 }
 
 impl Done {
-    /// Whether a node is lost with one that was struck, or through it.
+    /// Whether a node may be lost with one that failed, or behind it.
     fn may_be_lost(&self, node: usize) -> bool {
         let path = self.world.path(node);
         path.iter().any(|node| self.struck.contains(node))
     }
 
-    /// Nobody is lost but by what was done, and whoever lives knows all that it has asked for.
+    /// Only failed hosts and those behind them are lost, and every other rank has all replies that it requested.
     fn check_ends(&self) {
         let nodes = self.world.hosts.len() - 1;
         assert_eq!(self.ends.len(), nodes, "each node has an end");
         for (node, end) in &self.ends {
             assert!(*end == End::Well || self.may_be_lost(*node), "node {node}");
-            let answers = &self.world.daemon(*node).answers;
+            let replies = &self.world.daemon(*node).answers;
             if *end == End::Well {
                 assert_eq!(
-                    answers.len(),
+                    replies.len(),
                     self.world.peers(*node).count(),
                     "node {node}"
                 );
@@ -313,10 +313,10 @@ impl Done {
         }
     }
 
-    /// The bars, and all that is counted in words.
+    /// Checks the limits, and prints the counts.
     fn check_costs(&self, ranks: usize) {
         let hosts = &self.world.hosts;
-        let most = |of: &dyn Fn(&Host) -> usize| hosts.iter().map(of).max().unwrap();
+        let most = |of: &dyn Fn(&JobHost) -> usize| hosts.iter().map(of).max().unwrap();
         let held = |holding: &Holding| usize::try_from(holding.most).unwrap();
         let table = ranks * ROW_BYTES;
         let before_table = usize::try_from(self.before_table).unwrap();

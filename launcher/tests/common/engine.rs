@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plays the engine of LaunchMON as it was before its pull request 69 (July 2026): it comes to a launcher, or starts it, and reads the process table as that does. What
-//! matters of its ways:
+//! Simulates the engine of LaunchMON as of before its pull request 69 (July 2026): it attaches to a launcher, or
+//! starts one, and reads the process table in the same way. What matters:
 //!
-//! - Addresses in the launcher's symbol table are taken for those in the process: no load address is added. Those of the dynamic
-//!   linker are added to what the auxiliary vector says (`AT_BASE`).
-//! - Memory is read and written by words (`PTRACE_PEEKDATA`), and a breakpoint is a word with another first byte.
+//! - Addresses in the launcher's symbol table are used as they are: no load address is added. To those of the dynamic
+//!   linker, `AT_BASE` of the auxiliary vector is added.
+//! - Memory is read and written in words (`PTRACE_PEEKDATA`), and a breakpoint is a word with another first byte.
 //! - It also has a breakpoint in `_dl_debug_state`, and walks the list of libraries (`_r_debug`) there.
-//! - New threads stay traced; from a new process the breakpoints are removed, and it is let go.
-//! - Where it has come to `MPIR_Breakpoint` it goes one instruction on, and knows that it is there by where that ends: behind the
+//! - New threads stay traced; from a new process the breakpoints are removed, and it is detached.
+//! - In `MPIR_Breakpoint` it steps one instruction, and detects by where that ends that it is there: after the
 //!   instruction, or at the return address.
-//! - A launcher that is started stays in `MPIR_Breakpoint` until the tool's own programs have come.
+//! - A launcher that it has started stays in `MPIR_Breakpoint` until the tool's own programs are running.
 #![allow(unsafe_code)]
 
 use super::{Job, Running};
@@ -25,30 +25,30 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What the engine could not do; it would wait for ever then.
+/// Why the engine cannot go on; the real one would hang.
 pub type Stuck = String;
 
-/// How the resource manager's programs come to its hosts.
+/// How the resource manager starts the tool's programs on its hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Programs {
     /// The tool starts them itself (`RM_MPIR=STD`).
     OfTool,
-    /// The launcher does, which is told their name and arguments (`RM_MPIR=STD_COLOC_FIFO`).
+    /// The launcher starts them, from their name and arguments (`RM_MPIR=STD_COLOC_FIFO`).
     OfLauncher(String, String),
 }
 
-/// The engine, and the launcher that it traces. One thread: the system knows a tracer by its thread.
+/// The engine, and the launcher that it traces. One thread, since a tracer is a thread to the kernel.
 pub struct Engine {
     pid: Pid,
     programs: Programs,
-    /// As the launcher's file has them.
+    /// As in the launcher's file.
     symbols: HashMap<String, u64>,
-    /// As they are in the process.
+    /// As in the process.
     linker: HashMap<String, u64>,
     launch: Point,
     library: Point,
     threads: BTreeSet<Pid>,
-    /// Libraries that it has seen in the list.
+    /// Libraries found in the list.
     pub libraries: BTreeSet<String>,
     wants_to_leave: bool,
 }
@@ -62,26 +62,26 @@ struct Point {
     returns_to: u64,
 }
 
-/// What happened last.
+/// The last event.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The launcher stands in `MPIR_Breakpoint`, with this in `MPIR_debug_state`.
+    /// The launcher is stopped in `MPIR_Breakpoint`, with this value of `MPIR_debug_state`.
     Launched(i32),
-    /// The launcher has ended; nobody has asked how.
+    /// The launcher has terminated; its status was not collected.
     Ended,
-    /// It was let go.
+    /// It was detached.
     Left,
 }
 
 /// By host: rank, process and program.
 pub type Table = BTreeMap<String, Vec<(usize, i32, String)>>;
 
-/// Does something as the engine, which ends then: the system lets go of all that it has traced until then.
+/// Runs `work` as the engine, which ends then: the kernel detaches everything that it still traces.
 pub fn as_engine<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(work).join().unwrap())
 }
 
-/// Starts a launcher, up to its breakpoint.
+/// Starts a launcher and runs it to its breakpoint.
 pub fn launch(mut job: Job, programs: Programs) -> (Result<Engine, Stuck>, Running) {
     super::tool::trace(&mut job);
     let running = job.start();
@@ -89,7 +89,7 @@ pub fn launch(mut job: Job, programs: Programs) -> (Result<Engine, Stuck>, Runni
     (engine, running)
 }
 
-/// Comes to a launcher that runs.
+/// Attaches to a running launcher.
 pub fn attach(running: &Running, programs: Programs) -> Result<Engine, Stuck> {
     ptrace::attach(pid_of(running)).expect("it can be traced");
     begin(running, programs, true)
@@ -158,18 +158,18 @@ impl Engine {
         Ok(())
     }
 
-    /// The launcher came to a stop that the engine has read the table at: it goes on.
+    /// Continues the launcher after the table was read.
     pub fn go_on(&self) {
         ptrace::cont(self.pid, None).unwrap();
     }
 
-    /// Attends to the launcher until something happens that the tool hears of.
+    /// Handles stops of the launcher until an event for the tool.
     pub fn wait(&mut self) -> Result<Event, Stuck> {
         let event = self.wait_until(|| false)?;
         Ok(event.expect("something has happened"))
     }
 
-    /// The same, at most until this is so.
+    /// The same, until `is_so` at the latest.
     pub fn wait_until(&mut self, is_so: impl Fn() -> bool) -> Result<Option<Event>, Stuck> {
         let start = Instant::now();
         while !is_so() {
@@ -184,10 +184,10 @@ impl Engine {
         Ok(None)
     }
 
-    /// Attends to what has happened, if anything has.
+    /// Handles pending stops, if any.
     fn turn(&mut self) -> Result<Option<Event>, Stuck> {
         let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
-        // Of this thread's processes alone, and who ends is left to who started it.
+        // Only processes that this thread traces; the status of a terminated one is left to its parent.
         let looks = WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         let all = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | flags | looks;
         let status = waitid(Id::All, all).map_err(|error| error.to_string())?;
@@ -207,7 +207,7 @@ impl Engine {
         self.stopped(pid, status)
     }
 
-    /// Lets go of the launcher, wherever it is.
+    /// Detaches from the launcher, wherever it is.
     pub fn leave(mut self) -> Result<(), Stuck> {
         self.settle()?;
         if is_held(self.pid, self.pid) {
@@ -221,8 +221,8 @@ impl Engine {
         }
     }
 
-    /// Attends to all other threads that are stopped, or about to be: who leaves one like that leaves a process that stops for
-    /// good. The engine has long done so when it is told to leave.
+    /// Handles all other threads that are stopped, or about to be: a thread that is detached in this state stops
+    /// permanently. The real engine has done this long before it detaches.
     fn settle(&mut self) -> Result<(), Stuck> {
         let start = Instant::now();
         let other = |thread: &Pid, process: Pid| *thread != process;
@@ -243,7 +243,7 @@ impl Engine {
         remove(self.pid, &mut self.library)?;
         self.write("MPIR_being_debugged", &0i32.to_ne_bytes())?;
         for thread in self.threads.iter().rev() {
-            // One that runs stays traced until the engine ends.
+            // A running thread stays traced until the engine ends.
             let _ = ptrace::setoptions(*thread, Options::empty());
             let _ = ptrace::detach(*thread, None);
         }
@@ -258,7 +258,7 @@ impl Engine {
             return Ok(None);
         }
         if !self.threads.contains(&pid) && !is_thread_of(self.pid, pid) {
-            // A process that the launcher has made.
+            // A process forked by the launcher.
             for point in [&self.launch, &self.library] {
                 write_word(pid, point.at, point.below)?;
             }
@@ -284,7 +284,7 @@ impl Engine {
         }
         let relayed = match status {
             WaitStatus::Stopped(_, Signal::SIGTRAP) | WaitStatus::PtraceEvent(..) => None,
-            // Also the one by which a new thread begins.
+            // Also the stop with which a new thread starts.
             WaitStatus::Stopped(_, Signal::SIGSTOP) => Some(Signal::SIGCONT),
             WaitStatus::Stopped(_, other) => Some(other),
             other => return Err(format!("{other:?}")),
@@ -336,7 +336,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Where a symbol of the launcher is, as its file says.
+    /// Address of a symbol of the launcher, from its file.
     fn address(&self, name: &str) -> Result<u64, Stuck> {
         let found = self.symbols.get(name).copied();
         found.ok_or_else(|| format!("the launcher has no symbol {name}"))
@@ -365,7 +365,7 @@ impl Engine {
         read_word(self.pid, at)
     }
 
-    /// Writes by words; of the last one what lies behind stays.
+    /// Writes in words; bytes after the end are preserved.
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Stuck> {
         let start = self.address(name)?;
         for (at, part) in (start..).step_by(8).zip(bytes.chunks(8)) {
@@ -378,7 +378,7 @@ impl Engine {
 }
 
 impl Point {
-    /// Whether a stop here has to do with this breakpoint.
+    /// Whether a stop here belongs to this breakpoint.
     fn is_met(&self, at: u64) -> bool {
         (self.at + 1..=self.at + 3).contains(&at) || at == self.returns_to
     }
@@ -400,7 +400,7 @@ fn remove(pid: Pid, point: &mut Point) -> Result<(), Stuck> {
     Ok(())
 }
 
-/// The first time it begins to step over a breakpoint; the second time that is over.
+/// The first call starts to step over a breakpoint; the second one finishes that.
 fn over(pid: Pid, point: &mut Point) -> Result<bool, Stuck> {
     if !point.is_set {
         set(pid, point)?;
@@ -444,7 +444,7 @@ fn threads_of(process: Pid) -> Vec<Pid> {
     numbers.map(Pid::from_raw).collect()
 }
 
-/// Whether a thread is stopped for its tracer, or has a stop before it.
+/// Whether a thread is stopped for its tracer, or about to be.
 fn is_held(process: Pid, thread: Pid) -> bool {
     let path = format!("/proc/{process}/task/{thread}/status");
     let text = fs::read_to_string(path).unwrap_or_default();
@@ -457,7 +457,7 @@ fn is_held(process: Pid, thread: Pid) -> bool {
     value("State:").is_some_and(|state| state.starts_with('t')) || pending.unwrap_or(0) & stop != 0
 }
 
-/// The symbols of a file: of its symbol table, or of the dynamic one where there is no other.
+/// The symbols of a file: of its symbol table, or of the dynamic one if there is no other.
 pub fn symbols(file: &Path) -> HashMap<String, u64> {
     let data = fs::read(file).unwrap();
     let file = ElfFile64::<object::Endianness>::parse(&*data).unwrap();
@@ -498,5 +498,5 @@ pub const SPAWNED: i32 = 1;
 /// `MPIR_DEBUG_ABORTING`.
 pub const ABORTING: i32 = 2;
 
-/// The tool would wait for ever; a test does not.
+/// Timeout of a test; the real tool would wait for ever.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hosts that are all this machine.
+//! Simulated hosts, all of them this machine.
 
 use super::{Job, rmpiexec};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// A folder with a remote shell that knows all hosts but those called `bad...`, and takes a
-/// while for those called `slow...`. What tells the tests' processes from others is passed on.
+/// A folder with a remote shell that reaches all hosts except those called `bad...`, and is slow for those called
+/// `slow...`. The variable that identifies the tests' processes is passed on.
 pub struct Lab(pub tempfile::TempDir);
 
 impl Lab {

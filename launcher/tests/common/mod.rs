@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs the real `rmpiexec` and looks at what is left afterwards.
+//! Runs the real `rmpiexec` and checks for remaining processes.
 #![allow(dead_code, unreachable_pub)]
 
 #[cfg(target_arch = "x86_64")]
@@ -18,18 +18,18 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A job that takes longer hangs. Generous: the machine may be busy with other things.
+/// Timeout of a job. Generous: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
-/// A command whose processes can be told from all others by their environment.
+/// A command whose processes are identified by a variable in their environment.
 pub struct Job {
     pub command: Command,
     mark: String,
 }
 
-/// What a job did.
+/// The result of a job.
 pub struct Outcome {
     pub code: Option<i32>,
     pub out: String,
@@ -62,7 +62,7 @@ impl Job {
         Self { command, mark }
     }
 
-    /// Runs it to its end and checks that nothing is left.
+    /// Runs it to its end and checks that no process is left.
     pub fn run(self) -> Outcome {
         self.start().finish()
     }
@@ -77,14 +77,14 @@ impl Job {
     }
 }
 
-/// A job under way.
+/// A running job.
 pub struct Running {
     pub child: Child,
     mark: String,
 }
 
 impl Running {
-    /// The process id of the command.
+    /// The pid of the command.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -121,7 +121,7 @@ impl Running {
         })
     }
 
-    /// Reads standard error up to a line that contains `words`; what follows is for nobody.
+    /// Reads standard error up to a line that contains `words`; the rest is dropped.
     pub fn wait_for_words(&mut self, words: &str) {
         let errors = self
             .child
@@ -146,7 +146,7 @@ impl Running {
         }
     }
 
-    /// Waits for the end and checks that nothing is left.
+    /// Waits for the end and checks that no process is left.
     pub fn finish(mut self) -> Outcome {
         let out = drain(self.child.stdout.take());
         let err = drain(self.child.stderr.take());
@@ -168,7 +168,7 @@ impl Running {
         until("the command ends", || child.try_wait().unwrap())
     }
 
-    /// Fails if a process of the job is there for long.
+    /// Fails if a process of the job remains.
     pub fn assert_nothing_left(&self) {
         let start = Instant::now();
         while !self.processes().is_empty() {
@@ -226,7 +226,7 @@ pub fn send(pid: u32, signal: nix::sys::signal::Signal) {
     nix::sys::signal::kill(pid, signal).expect("the process is there");
 }
 
-/// Words of a script: a rank goes on when all of them are here, however late one of them was started.
+/// Shell code with which ranks wait for each other, however late one of them was started.
 pub fn meet(ranks: u32, folder: &std::path::Path) -> String {
     let here = folder.display();
     format!(
@@ -234,11 +234,11 @@ pub fn meet(ranks: u32, folder: &std::path::Path) -> String {
     )
 }
 
-/// Asks again and again until there is an answer.
-pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+/// Polls until there is a result.
+pub fn until<T>(what: &str, mut poll_once: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
-        if let Some(answer) = ask() {
+        if let Some(answer) = poll_once() {
             return answer;
         }
         assert!(start.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}");
@@ -246,7 +246,7 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Waits until something can be read here, or its end; `false` if neither comes within [`PATIENCE`] of `start`.
+/// Waits until data or end of file can be read; `false` if neither comes within [`PATIENCE`] of `start`.
 fn is_readable(from: &impl AsFd, start: Instant) -> bool {
     let mut ready = [PollFd::new(from.as_fd(), PollFlags::POLLIN)];
     loop {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The man page and the completions of a program, held against its command line. `UPDATE_SHARE=1` writes them anew.
+//! Compares the man page and the completions of a program with its command line. `UPDATE_SHARE=1` regenerates them.
 
 use clap::Command;
 use clap_complete::{Shell, generate};
@@ -11,7 +11,7 @@ const LICENCE: &str = "SPDX-License-Identifier: MIT OR Apache-2.0";
 pub(crate) struct Pages {
     pub(crate) program: &'static str,
     pub(crate) package: &'static str,
-    /// Where they lie.
+    /// Their folder.
     pub(crate) folder: PathBuf,
     pub(crate) definition: fn() -> Command,
 }
@@ -38,7 +38,7 @@ impl Pages {
             );
         }
         let text = self.completion(Shell::Zsh);
-        // Its first line tells the shell what it completes.
+        // Its first line declares the command that it completes.
         let (first, rest) = text.split_once('\n').unwrap();
         assert_eq!(first, format!("#compdef {}", self.program));
         self.check("zsh", &format!("{first}\n# {LICENCE}\n{rest}"));

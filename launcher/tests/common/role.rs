@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs whose ranks are the test program itself, started again with the name of a role. The program needs an ignored test
-//! `rank_program` that plays it.
+//! Jobs whose ranks are the test program itself, started again with the name of a role. The program needs an ignored
+//! test `rank_program` that runs it.
 
 use super::{Job, Outcome, rmpiexec};
 use nix::sys::socket::{MsgFlags, send};
@@ -10,7 +10,7 @@ use wireup::ToDaemon;
 /// The variable with the name of the role.
 pub const ROLE: &str = "RMPI_TEST_ROLE";
 
-/// A job whose ranks play `role`.
+/// A job whose ranks run `role`.
 pub fn ranks(count: u32, role: &str) -> Job {
     ranks_with(&[], count, role)
 }
@@ -53,12 +53,12 @@ pub fn wrapped(count: u32, role: &str, script: &str) -> Job {
     job
 }
 
-/// Says something to the daemon.
-pub fn tell(control: RawFd, message: &ToDaemon) {
+/// Sends a message to the daemon.
+pub fn send_to_daemon(control: RawFd, message: &ToDaemon) {
     send(control, &message.encode(), MsgFlags::MSG_NOSIGNAL).expect("the daemon listens");
 }
 
-/// Lines of standard output that begin so.
+/// Number of lines of standard output that start with `line`.
 pub fn count(outcome: &Outcome, line: &str) -> usize {
     outcome
         .out

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A terminal with a user in front of it.
+//! A simulated user at a terminal.
 #![allow(unsafe_code)]
 
 use super::{Job, PATIENCE, Running, is_readable};
@@ -15,13 +15,13 @@ use std::time::Instant;
 /// The user's side.
 pub struct Terminal {
     pub file: File,
-    /// All that has been shown.
+    /// Everything that was shown.
     pub seen: String,
-    /// Up to here the user has looked.
+    /// Position up to which the user has read.
     looked: usize,
 }
 
-/// Starts a job in a terminal of this many lines and columns, which is its own.
+/// Starts a job with a controlling terminal of this many lines and columns.
 pub fn start(mut job: Job, (lines, columns): (u16, u16)) -> (Terminal, Running) {
     let size = Winsize {
         ws_row: lines,
@@ -54,7 +54,7 @@ pub fn start(mut job: Job, (lines, columns): (u16, u16)) -> (Terminal, Running) 
 }
 
 impl Terminal {
-    /// Waits until this is shown behind all that was waited for before; fails if it is not within [`PATIENCE`].
+    /// Waits until this is shown after everything that was waited for before; fails after [`PATIENCE`].
     pub fn wait_for(&mut self, words: &str) {
         let start = Instant::now();
         let mut bytes = [0; 512];

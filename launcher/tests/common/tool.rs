@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plays a debugger of the MPIR interface: finds the starter's symbols, writes its memory, has a breakpoint in it.
+//! Simulates a debugger of the MPIR interface: finds the starter's symbols, writes its memory, has a breakpoint in
+//! it.
 #![allow(unsafe_code)]
 
 use super::{Job, Running};
@@ -16,12 +17,12 @@ use std::os::unix::process::CommandExt;
 
 const TRAP: [u8; 1] = [0xcc];
 
-/// A debugger and the starter that it holds. One thread: the system knows a tracer by its thread.
+/// A debugger and the starter that it traces. One thread, since a tracer is a thread to the kernel.
 pub struct Tool {
     pid: Pid,
     memory: File,
     symbols: HashMap<String, u64>,
-    /// What was where the breakpoint is now.
+    /// The byte that the breakpoint replaces.
     below_trap: Option<[u8; 1]>,
 }
 
@@ -33,7 +34,7 @@ pub struct Row {
     pub pid: u32,
 }
 
-/// Starts a job under a debugger, which has said so, up to its breakpoint.
+/// Starts a job under a debugger that has set `MPIR_being_debugged`, up to its breakpoint.
 pub fn launch(mut job: Job) -> (Tool, Running) {
     trace(&mut job);
     let (mut tool, running) = start(job);
@@ -42,7 +43,7 @@ pub fn launch(mut job: Job) -> (Tool, Running) {
     (tool, running)
 }
 
-/// The job is to be traced by the thread that starts it.
+/// Has the job traced by the thread that starts it.
 pub fn trace(job: &mut Job) {
     // SAFETY: between fork and execve there is one system call.
     unsafe {
@@ -50,7 +51,7 @@ pub fn trace(job: &mut Job) {
     }
 }
 
-/// Starts a traced job. The debugger has a breakpoint and has said nothing yet.
+/// Starts a traced job. The debugger has a breakpoint and has not set `MPIR_being_debugged`.
 pub fn start(job: Job) -> (Tool, Running) {
     let running = job.start();
     let pid = Pid::from_raw(running.pid().cast_signed());
@@ -65,12 +66,12 @@ pub fn start(job: Job) -> (Tool, Running) {
     (tool, running)
 }
 
-/// Comes to a job that runs.
+/// Attaches to a running job.
 pub fn attach(running: &Running) -> Tool {
     let pid = Pid::from_raw(running.pid().cast_signed());
     ptrace::attach(pid).expect("it can be traced");
-    // Others may come before the stop that was asked for, as the one of an exec that is just over: who left then would
-    // leave a process that stops later, for good.
+    // Other stops may come before the requested one, such as that of an exec that is just over: a debugger that
+    // detached then would leave a process that stops later, permanently.
     loop {
         let signal = match waitpid(pid, None).unwrap() {
             WaitStatus::Stopped(_, Signal::SIGSTOP) => return Tool::over(pid),
@@ -83,7 +84,7 @@ pub fn attach(running: &Running) -> Tool {
 }
 
 impl Tool {
-    /// Of a process that stands still.
+    /// For a stopped process.
     fn over(pid: Pid) -> Self {
         let memory = File::options()
             .read(true)
@@ -105,7 +106,7 @@ impl Tool {
             .unwrap_or_else(|| panic!("there is no {symbol}"))
     }
 
-    /// Lets the starter run to its breakpoint.
+    /// Runs the starter to its breakpoint.
     pub fn go(&mut self) {
         let mut signal = None;
         loop {
@@ -123,7 +124,7 @@ impl Tool {
         ptrace::setregs(self.pid, registers).unwrap();
     }
 
-    /// Goes over the breakpoint and on to where it is met again.
+    /// Continues from the breakpoint to its next hit.
     pub fn go_again(&mut self) {
         self.remove_trap();
         ptrace::step(self.pid, None).unwrap();
@@ -133,14 +134,14 @@ impl Tool {
         self.go();
     }
 
-    /// Lets the starter go for good; says before that nobody is there any more.
+    /// Detaches from the starter, after clearing `MPIR_being_debugged`.
     pub fn leave(mut self) {
         self.remove_trap();
         self.write("MPIR_being_debugged", 0);
         ptrace::detach(self.pid, None).unwrap();
     }
 
-    /// Lets the starter go on, sends it a signal, and waits until it stops for that.
+    /// Continues the starter, sends it a signal, and waits until it stops for that.
     pub fn go_to_signal(&self, running: &Running, signal: Signal) {
         ptrace::cont(self.pid, None).unwrap();
         running.signal(signal);
@@ -148,7 +149,7 @@ impl Tool {
         assert_eq!(status, WaitStatus::Stopped(self.pid, signal));
     }
 
-    /// The same as [`leave`](Self::leave), with this signal.
+    /// As [`leave`](Self::leave), with this signal.
     pub fn leave_with(self, signal: Signal) {
         self.remove_trap();
         ptrace::detach(self.pid, signal).unwrap();
@@ -215,7 +216,7 @@ impl Tool {
     }
 }
 
-/// Where the symbols of a process's program lie.
+/// Addresses of the symbols of a process's program.
 fn symbols(pid: Pid) -> HashMap<String, u64> {
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
@@ -226,7 +227,7 @@ fn symbols(pid: Pid) -> HashMap<String, u64> {
     let base = u64::from_str_radix(first.split('-').next().unwrap(), 16).unwrap();
     let data = std::fs::read(&program).unwrap();
     let file = ElfFile64::<object::Endianness>::parse(&*data).unwrap();
-    // A program at a fixed address says where its symbols are, others how far from where they begin.
+    // Symbols of a program at a fixed address are absolute, those of others relative to its load address.
     let base = if file.kind() == ObjectKind::Dynamic {
         base
     } else {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One rank's birth certificate: a line of text in one environment variable.
+//! Boot record of a rank: a line of text in one environment variable.
 //!
 //! ```text
 //! 1 job=9f3a rank=3 size=64 local_rank=3 local_size=64 app=0 segment=5 control=6 address=rmpi-9f3a daemon=4711 key=5eed stream_key=7ea mask=3
 //! ```
-//! The leading number is the version. Keys come in any order; a key that is not known is skipped,
-//! so that a newer daemon can say more to an older library. `job`, `key`, `stream_key` and `mask` are hexadecimal. Where a node does not have
-//! all ranks, `ranks=4-7` says which it has, in the order of their local numbers, and `nodes=0+16x4` on which node each rank is
-//! ([`NodeMap`]). `launch=5,0,2,1,99` is how long the start took ([`Launch`]).
+//! The leading number is the version. Keys come in any order; unknown keys are skipped, so that a newer daemon works
+//! with an older library. `job`, `key`, `stream_key` and `mask` are hexadecimal. Where a node does not have all
+//! ranks, `ranks=4-7` lists its ranks in the order of their local numbers, and `nodes=0+16x4` gives the node of each
+//! rank ([`NodeMap`]). `launch=5,0,2,1,99` has the durations of the start ([`Launch`]).
 
 use crate::launch::Launch;
 use crate::node_map::NodeMap;
@@ -18,23 +18,23 @@ use std::fmt;
 pub const BOOT_VARIABLE: &str = "RMPI_BOOT";
 
 const VERSION: &str = "1";
-/// Keys with the top bit are the device's own.
+/// The device uses keys with the top bit itself.
 const MOST_NETWORK_KEY: u32 = u32::MAX >> 1;
 
-/// More than any launcher starts on a node: so that no text makes a list of any length.
+/// Upper limit of the ranks per node, so that no text produces an unbounded list.
 const MOST_LOCAL_RANKS: u32 = 1 << 16;
 
-/// A secret of 128 bits. It is not shown with what it is a part of.
+/// A 128-bit secret. `Debug` does not show it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct StreamKey(pub u128);
+pub struct JobStreamKey(pub u128);
 
-impl fmt::Debug for StreamKey {
+impl fmt::Debug for JobStreamKey {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("StreamKey(..)")
     }
 }
 
-/// What a rank must know before it can talk to anybody.
+/// Everything that a rank needs before it can communicate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Boot {
     /// The job's key, random per job.
@@ -47,9 +47,9 @@ pub struct Boot {
     pub local_rank: u32,
     /// The ranks of this node.
     pub ranks: Ranks,
-    /// On which node each rank of the job is, as all of them are told alike; `None` where the launcher did not say.
+    /// The node of each rank of the job, the same text for all ranks; `None` if the launcher did not set it.
     pub nodes: Option<NodeMap>,
-    /// Which program of the command line this is (`MPI_APPNUM`).
+    /// Index of the program on the command line (`MPI_APPNUM`).
     pub app: u32,
     /// Inherited descriptor of the node segment, -1 if there is none.
     pub segment_fd: i32,
@@ -59,36 +59,35 @@ pub struct Boot {
     pub address: String,
     /// The daemon's process id.
     pub daemon_pid: u32,
-    /// What datagrams of this job carry on a network, so that those of another are not heard: 31 bits, random per job. It
-    /// stands nowhere but here, where only the same user can read it. `None` if the daemon did not say.
+    /// Key in the network datagrams of this job, so that those of another job are rejected: 31 bits, random per job.
+    /// It is passed only here, where only the same user can read it. `None` if the daemon did not set it.
     pub network_key: Option<u32>,
-    /// What ranks of this job prove to each other over connections of a network: 128 bits, random per job. It stands where
-    /// `network_key` does, and follows from nothing else. `None` if the daemon did not say.
-    pub stream_key: Option<StreamKey>,
-    /// The job is over several hosts, as far as its launcher knows.
+    /// Key by which ranks of this job authenticate each other on network connections: 128 bits, random per job. It is
+    /// passed only here, and is independent of the other keys. `None` if the daemon did not set it.
+    pub stream_key: Option<JobStreamKey>,
+    /// The job spans several hosts, as far as its launcher knows.
     pub over_hosts: bool,
     /// The job was started by a debugger.
     pub debugged: bool,
-    /// Some node of the job has more ranks than CPUs; the same is said to all ranks.
+    /// Some node of the job has more ranks than CPUs; the same value for all ranks.
     pub crowded: bool,
-    /// The rank that stands in for the daemon of this node, where another launcher has started the job.
+    /// The rank that replaces the daemon of this node, where another launcher has started the job.
     pub leader: Option<u32>,
-    /// How long the start of this rank took; `None` where the launcher did not say.
+    /// Durations of the start of this rank; `None` if the launcher did not set them.
     pub launch: Option<Launch>,
     /// Ranks of the job's other nodes that share the CPUs of this one: hosts may be one machine.
     pub beside: u32,
-    /// CPUs that the ranks of the node share, bit `c % 64` of word `c / 64` for CPU `c`; empty if
-    /// the daemon did not say. When the node has more ranks than that, the daemon may narrow and
-    /// widen the mask of a rank that has said hello.
+    /// CPUs that the ranks of the node share, bit `c % 64` of word `c / 64` for CPU `c`; empty if the daemon did not
+    /// set it. When the node has more ranks than that, the daemon may narrow and widen the mask of a rank that has
+    /// sent its hello.
     pub mask: Vec<u64>,
 }
 
 impl Boot {
-    /// Reads the text of [`BOOT_VARIABLE`].
+    /// Parses the text of [`BOOT_VARIABLE`].
     ///
     /// # Errors
-    /// When the version is another one, or a key is missing, given twice or out of range; the error
-    /// says which, with the text that was given.
+    /// When the version differs, or a key is missing, given twice or out of range; the error names it, with its text.
     pub fn parse(text: &str) -> Result<Self, BootError> {
         let mut words = text.split_ascii_whitespace();
         let version = words.next().unwrap_or("");
@@ -158,7 +157,7 @@ impl Boot {
         Ok(self)
     }
 
-    /// How many ranks this node has.
+    /// Number of ranks of this node.
     #[must_use]
     pub fn local_size(&self) -> u32 {
         self.ranks.count()
@@ -191,7 +190,7 @@ impl fmt::Display for Boot {
         if let Some(key) = self.network_key {
             write!(out, " key={key:x}")?;
         }
-        if let Some(StreamKey(key)) = self.stream_key {
+        if let Some(JobStreamKey(key)) = self.stream_key {
             write!(out, " stream_key={key:x}")?;
         }
         if self.over_hosts {
@@ -256,9 +255,9 @@ pub enum BootError {
     Value {
         /// The key.
         key: &'static str,
-        /// What stood there.
+        /// Its text.
         given: String,
-        /// What may stand there.
+        /// Description of valid values.
         expected: &'static str,
     },
 }
@@ -340,15 +339,15 @@ impl<'a> Fields<'a> {
         number.map(Some).ok_or_else(wrong)
     }
 
-    fn stream_key(&self, key: &'static str) -> Result<Option<StreamKey>, BootError> {
+    fn stream_key(&self, key: &'static str) -> Result<Option<JobStreamKey>, BootError> {
         let Some(given) = self.find(key) else {
             return Ok(None);
         };
         let number = u128::from_str_radix(given, 16).ok();
-        // A secret, even if it is cut short: it is not said.
-        let what = format!("({} characters)", given.len());
-        let wrong = || bad(key, &what, "a hexadecimal number of at most 128 bits");
-        number.map(StreamKey).map(Some).ok_or_else(wrong)
+        // Not quoted, since it is a secret.
+        let length = format!("({} characters)", given.len());
+        let wrong = || bad(key, &length, "a hexadecimal number of at most 128 bits");
+        number.map(JobStreamKey).map(Some).ok_or_else(wrong)
     }
 
     fn descriptor(&self, key: &'static str) -> Result<i32, BootError> {
@@ -398,7 +397,7 @@ fn bad(key: &'static str, given: &str, expected: &'static str) -> BootError {
     }
 }
 
-/// The first 40 characters: what stands in the environment may be of any length.
+/// The first 40 characters: variables may be of any length.
 fn clip(text: &str) -> String {
     text.chars().take(40).collect()
 }
@@ -419,7 +418,7 @@ mod tests {
         assert_eq!((boot.segment_fd, boot.control_fd), (5, -1));
         assert_eq!(boot.mask, [3, 0xf]);
         assert_eq!(boot.network_key, Some(0x5eed));
-        assert_eq!(boot.stream_key, Some(StreamKey(0x7ea)));
+        assert_eq!(boot.stream_key, Some(JobStreamKey(0x7ea)));
         assert!(!boot.over_hosts);
         assert_eq!(boot.to_string(), LINE);
     }
@@ -511,7 +510,7 @@ mod tests {
         let with = |text: &str| Boot::parse(&LINE.replace("=7ea", &format!("={text}")));
         let key = u128::MAX - 5;
         let boot = with(&format!("{key:x}")).unwrap();
-        assert_eq!(boot.stream_key, Some(StreamKey(key)));
+        assert_eq!(boot.stream_key, Some(JobStreamKey(key)));
         assert!(!format!("{boot:?}").contains("ffff"), "{boot:?}");
         for wrong in ["1ffffffffffffffffffffffffffffffff", "feeding", ""] {
             let words = with(wrong).unwrap_err().to_string();
@@ -643,7 +642,7 @@ mod tests {
             let boot = Boot {
                 job, rank, size, local_rank: rank, ranks: Ranks::first(size), app, segment_fd, control_fd,
                 nodes: NodeMap::new((0..size).map(|_| 3)).filter(|_| is_mapped),
-                address, daemon_pid, network_key, stream_key: key.map(StreamKey), over_hosts, debugged, crowded,
+                address, daemon_pid, network_key, stream_key: key.map(JobStreamKey), over_hosts, debugged, crowded,
                 beside, leader, mask,
                 launch: took.map(|[command_ns, hosts_ns, daemons_ns, start_ns, born_ns]| Launch {
                     command_ns, hosts_ns, daemons_ns, start_ns, born_ns,

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long a launcher took to start a rank.
+//! Durations of the start of a rank.
 
 use std::fmt;
 
-/// The phases of the start, in nanoseconds. Hosts have clocks of their own: all are durations, but for the last.
+/// Durations of the phases of the start, in nanoseconds. Clocks differ between hosts, so there is only one time, the
+/// last field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
-    /// From the beginning of `rmpiexec` until it had understood its command line and looked at the programs.
+    /// From the start of `rmpiexec` until it had parsed its command line and inspected the programs.
     pub command_ns: u64,
     /// From there until all hosts were reached; 0 in a job of one host.
     pub hosts_ns: u64,
-    /// From there until the daemons had all they need.
+    /// From there until the daemons were ready.
     pub daemons_ns: u64,
-    /// From the order to start ranks, as the daemon of this one heard it, until this one became its program.
+    /// From the receipt of the order to start ranks, by this rank's daemon, until the rank called `execve`.
     pub start_ns: u64,
-    /// When that was, on `CLOCK_MONOTONIC` of the rank's host.
+    /// Time of that `execve`, on `CLOCK_MONOTONIC` of the rank's host.
     pub born_ns: u64,
 }
 
 impl Launch {
-    /// Reads what `Display` writes; further numbers are skipped.
+    /// Parses the output of `Display`; further numbers are skipped.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split(',').map(|number| number.parse().ok());
         let mut next = || numbers.next().flatten();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `rmpi-queues` and the front of a job over several hosts say to each other.
+//! Protocol between `rmpi-queues` and the front of a job over several hosts.
 //!
-//! The front listens on an abstract stream socket ([`address`]) for processes of its own user and of root. Who connects is told
-//! [`Shown::Job`] and the nodes, sends a byte ([`LOOK`]) and gets frames until [`Shown::End`]; it may ask again then. A frame:
+//! The front listens on an abstract stream socket ([`address`]) for processes of its own user and of root. A client
+//! first receives [`LookReply::Job`] and the nodes; it sends a byte ([`LOOK`]) and receives frames until
+//! [`LookReply::End`]; then it may send the next one. A frame:
 //!
 //! | offset | bytes | field  | |
 //! |-------:|------:|--------|-|
@@ -10,45 +11,45 @@
 //! |      4 |     1 | kind   | 1 to 6 |
 //! |      5 |     – | body   | numbers little endian; data and text to the end of the frame |
 
-/// The name of the socket of the front that has this process.
+/// Name of the socket of the front with this pid.
 #[must_use]
 pub fn address(front: u32) -> String {
     format!("rmpi-front-{front}")
 }
 
-/// Look at all ranks now.
+/// Request: read all ranks now.
 pub const LOOK: u8 = 1;
 
-/// The most that a host may say of its ranks.
+/// Most bytes of a host's report about its ranks.
 pub const MOST_SEEN_BYTES: usize = 16 << 20;
 
-/// As many ranks as a host may have stand before that in a frame.
+/// Longest frame: such a report, preceded by the ranks that have ended.
 const LONGEST_FRAME_BYTES: usize = 2 * MOST_SEEN_BYTES;
 
-/// What the front says.
+/// Message from the front.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shown {
-    /// The job's key. The first that is said.
+pub enum LookReply {
+    /// The job's key. The first message.
     Job(u64),
-    /// A node of the job. Each is named before anything is said of it.
+    /// A node of the job. Precedes all messages about it.
     Node {
-        /// Its number.
+        /// Number of the node.
         node: u32,
         /// The name of its host.
         host: String,
         /// The ranks that were started there.
         ranks: Vec<u32>,
     },
-    /// What the `rmpi-queues` of that host has written.
+    /// Output of the `rmpi-queues` on that host.
     Seen {
         /// The node.
         node: u32,
         /// Its ranks that have ended.
         ended: Vec<u32>,
-        /// What was written.
+        /// The output.
         bytes: Vec<u8>,
     },
-    /// The ranks of a node could not be looked at.
+    /// The ranks of a node could not be read.
     Unseen {
         /// The node.
         node: u32,
@@ -57,16 +58,16 @@ pub enum Shown {
     },
     /// All ranks of a node have ended.
     Ended(u32),
-    /// Each node has had its word.
+    /// End of the reply: each node was reported.
     End,
 }
 
-/// The other side speaks another language.
+/// The bytes are not of this protocol: the other side is of another build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the launcher's answer makes no sense: installations are mixed")]
 pub struct GarbledLook;
 
-impl Shown {
+impl LookReply {
     /// Appends the frame.
     pub fn put(&self, out: &mut Vec<u8>) {
         let start = out.len();
@@ -105,24 +106,24 @@ impl Shown {
         }
     }
 
-    /// Bytes of the frame that begins with these four.
+    /// Length of the frame that starts with these four bytes.
     ///
     /// # Errors
-    /// No frame is so long.
+    /// When no frame has this length.
     pub fn length(head: [u8; 4]) -> Result<usize, GarbledLook> {
         let length = u32::from_le_bytes(head) as usize;
         let is_possible = (1..=LONGEST_FRAME_BYTES).contains(&length);
         is_possible.then_some(length).ok_or(GarbledLook)
     }
 
-    /// Reads a frame without its length.
+    /// Decodes a frame without its length field.
     ///
     /// # Errors
-    /// It is none.
+    /// When it is invalid.
     pub fn decode(frame: &[u8]) -> Result<Self, GarbledLook> {
         let (kind, mut body) = frame.split_first().ok_or(GarbledLook)?;
         let body = &mut body;
-        let shown = match kind {
+        let reply = match kind {
             1 => Self::Job(u64::from_le_bytes(chunk(body)?)),
             2 => Self::Node {
                 node: number(body)?,
@@ -142,11 +143,11 @@ impl Shown {
             6 => Self::End,
             _ => return Err(GarbledLook),
         };
-        body.is_empty().then_some(shown).ok_or(GarbledLook)
+        body.is_empty().then_some(reply).ok_or(GarbledLook)
     }
 }
 
-/// How many, and each.
+/// The number of items, then each.
 fn put_numbers(numbers: &[u32], out: &mut Vec<u8>) {
     let count = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
     out.extend(count.to_le_bytes());
@@ -188,31 +189,31 @@ mod tests {
     #[test]
     fn what_is_said_is_read_again() {
         let all = [
-            Shown::Job(u64::MAX),
-            Shown::Node {
+            LookReply::Job(u64::MAX),
+            LookReply::Node {
                 node: 1,
                 host: "ä".into(),
                 ranks: vec![3, 4],
             },
-            Shown::Seen {
+            LookReply::Seen {
                 node: 2,
                 ended: vec![7],
                 bytes: vec![0, 255],
             },
-            Shown::Unseen {
+            LookReply::Unseen {
                 node: 3,
                 why: "w".into(),
             },
-            Shown::Ended(4),
-            Shown::End,
+            LookReply::Ended(4),
+            LookReply::End,
         ];
         let mut bytes = Vec::new();
-        all.iter().for_each(|shown| shown.put(&mut bytes));
+        all.iter().for_each(|reply| reply.put(&mut bytes));
         let mut rest = &bytes[..];
-        for shown in all {
+        for reply in all {
             let (head, after) = rest.split_first_chunk().unwrap();
-            let (frame, after) = after.split_at(Shown::length(*head).unwrap());
-            assert_eq!(Shown::decode(frame), Ok(shown));
+            let (frame, after) = after.split_at(LookReply::length(*head).unwrap());
+            assert_eq!(LookReply::decode(frame), Ok(reply));
             rest = after;
         }
         assert!(rest.is_empty());
@@ -220,14 +221,14 @@ mod tests {
 
     #[test]
     fn no_frame_is_empty_or_longer_than_what_is_told() {
-        assert_eq!(Shown::length([0; 4]), Err(GarbledLook));
-        assert_eq!(Shown::length([255; 4]), Err(GarbledLook));
+        assert_eq!(LookReply::length([0; 4]), Err(GarbledLook));
+        assert_eq!(LookReply::length([255; 4]), Err(GarbledLook));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_answered_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = Shown::decode(&bytes);
+            let _ = LookReply::decode(&bytes);
         }
     }
 }

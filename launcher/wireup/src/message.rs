@@ -3,19 +3,19 @@
 //!
 //! | offset | bytes | field   | range                                    | why |
 //! |-------:|------:|---------|------------------------------------------|-----|
-//! |      0 |     1 | version | 1                                        | zeros are no message |
-//! |      1 |     1 | kind    | 1..=11 to the daemon, 129..=136 to a rank | a message sent the wrong way is seen |
-//! |      2 |     1 | flags   | bit 0 of a hello: a record follows       | nobody waits for what never comes |
+//! |      0 |     1 | version | 1                                        | a zeroed datagram is invalid |
+//! |      1 |     1 | kind    | 1..=11 to the daemon, 129..=136 to a rank | a message in the wrong direction is detected |
+//! |      2 |     1 | flags   | bit 0 of a hello: a record follows       | requests for a missing record fail at once |
 //! |      3 |     1 | zero    | 0                                        | room |
 //! |      4 |     4 | rank    | little endian; whose record, or 0, to a rank | |
-//! |      8 |     8 | value   | pid, code, job or rank that is asked for, little endian | |
-//! |     16 |     – | rest    | UTF-8, at most 2032 bytes; or a record, at most 256 bytes | message of an abort or an error, reason of a refusal; where a rank is found |
+//! |      8 |     8 | value   | pid, code, job or requested rank, little endian | |
+//! |     16 |     – | rest    | UTF-8, at most 2032 bytes; or a record, at most 256 bytes | message of an abort or an error, reason of a refusal; network address |
 //!
-//! Longer text is cut at a character when it is written.
+//! Longer text is truncated at a character boundary.
 
 use crate::record::{MAX_RECORD_BYTES, Record};
 
-/// No datagram is longer.
+/// Longest datagram.
 pub const MAX_DATAGRAM_BYTES: usize = 2048;
 
 const VERSION: u8 = 1;
@@ -39,10 +39,10 @@ const ALL_QUIET: u8 = 133;
 const LOST: u8 = 134;
 const MEMORY: u8 = 135;
 const FINALIZED_TOO: u8 = 136;
-/// Of a hello: a record follows.
+/// Flag of a hello: a record follows.
 const PUBLISHES: u8 = 1;
 
-/// What a rank says to its daemon.
+/// Message from a rank to its daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToDaemon {
@@ -50,9 +50,9 @@ pub enum ToDaemon {
     Hello {
         /// The rank.
         rank: u32,
-        /// Its process id; a wrapper's child has another one than the process that was started.
+        /// Its pid; the child of a wrapper has another one than the process that was started.
         pid: u32,
-        /// Whether [`Self::Publish`] follows. Who asks for the record of a rank without one is told so.
+        /// Whether [`Self::Publish`] follows. If not, requests for its record are answered with [`ToRank::NoRecord`].
         publishes: bool,
     },
     /// `MPI_Finalize` is done.
@@ -66,71 +66,72 @@ pub enum ToDaemon {
         rank: u32,
         /// The code of the call.
         code: i32,
-        /// What to tell the user, possibly empty.
+        /// Message for the user, possibly empty.
         message: String,
     },
     /// An MPI call failed where errors are fatal: the library ends the job.
     Fatal {
         /// The rank.
         rank: u32,
-        /// The class of the error.
+        /// Error class.
         code: i32,
-        /// The error, to stand behind "was ended by".
+        /// Error text, to follow "was ended by".
         message: String,
     },
-    /// An MPI function was called that this library does not have. Nobody may notice before the program ends in other words.
+    /// An MPI function was called that this library does not have; the daemon adds it to the report of a failure.
     Missing {
         /// The rank.
         rank: u32,
         /// The function.
         function: String,
     },
-    /// Something that the user should know once of the whole job, whichever rank finds it: what its network does and why.
+    /// A remark about the network, shown to the user once per job, whichever rank sends it.
     Remark {
         /// The rank.
         rank: u32,
-        /// In words.
+        /// The text.
         words: String,
     },
-    /// The inherited descriptors did not survive, or were those of an MPI program that the same rank ran before: please
-    /// send the segment.
+    /// Request for the segment: the inherited descriptors were closed, or belonged to an MPI program that the same
+    /// rank ran before.
     AskSegment {
         /// The rank.
         rank: u32,
-        /// The job's key, as proof.
+        /// The job's key, as authentication.
         job: u64,
     },
-    /// Where this rank is found on a network. A later record replaces it; an empty one says that there is none.
+    /// Network address of this rank. A later record replaces it; an empty one means that there is none.
     Publish {
         /// The rank.
         rank: u32,
         /// Its record.
         record: Record,
     },
-    /// Where is that rank? [`ToRank::Record`] answers, now or once that rank has published, or [`ToRank::NoRecord`].
+    /// Request for the address of another rank. Answered by [`ToRank::Record`], now or once that rank has published,
+    /// or by [`ToRank::NoRecord`].
     LookUp {
-        /// The rank that asks.
+        /// The requesting rank.
         rank: u32,
-        /// The rank that it asks for.
+        /// The rank whose record is requested.
         of: u32,
     },
-    /// Everything that this rank has sent over a network has arrived, and it will send nothing more.
-    /// [`ToRank::AllQuiet`] answers.
+    /// All traffic of this rank has been acknowledged, and it will send nothing more. Answered by
+    /// [`ToRank::AllQuiet`].
     Quiet {
         /// The rank.
         rank: u32,
     },
-    /// Not from a rank but from a debugger: please send a descriptor of a rank's memory. [`ToRank::Memory`] answers.
+    /// Sent by a debugger, not a rank: request for a descriptor of a rank's memory. Answered by [`ToRank::Memory`].
     AskMemory {
-        /// That rank.
+        /// The rank whose memory is requested.
         rank: u32,
-        /// The job's key, as proof.
+        /// The job's key, as authentication.
         job: u64,
     },
 }
 
 impl ToDaemon {
-    /// The datagram.
+    /// Encodes the datagram.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -164,12 +165,12 @@ impl ToDaemon {
         }
     }
 
-    /// Reads a datagram that any process may have written.
+    /// Decodes a datagram that any process may have written.
     ///
     /// # Errors
-    /// When the bytes are no message of this version and direction.
+    /// When the bytes are not a message of this version and direction.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let parts = Parts::read(bytes)?;
+        let parts = DatagramFields::read(bytes)?;
         let rank = parts.rank;
         match parts.kind {
             HELLO => Ok(Self::Hello {
@@ -221,54 +222,54 @@ impl ToDaemon {
     }
 }
 
-/// What a daemon says to a rank.
+/// Message from a daemon to a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToRank {
-    /// Here is the node segment: its descriptor travels with the datagram (`SCM_RIGHTS`).
+    /// The node segment: its descriptor is attached (`SCM_RIGHTS`).
     Segment,
     /// The request was not granted.
     Refused {
-        /// The reason, in words.
+        /// The reason, as text.
         why: String,
     },
-    /// Where a rank is found that this one has asked for.
+    /// The record that was requested.
     Record {
-        /// The rank that was asked for.
+        /// The rank that published it.
         rank: u32,
-        /// What it has published.
+        /// Its record.
         record: Record,
     },
-    /// All ranks that run the same program are quiet: none needs this one's answers any more.
+    /// All ranks that run the same program are quiet: none needs this one's acknowledgements any more.
     AllQuiet,
-    /// A rank has failed and the others go on: nothing comes from it any more.
+    /// A rank has failed and the job continues: no further message arrives from it.
     Lost {
-        /// That rank.
+        /// The failed rank.
         rank: u32,
-        /// What happened, in words.
+        /// What happened, as text.
         why: String,
     },
-    /// A rank that stood in for the daemon has finalized: the end of this connection is no failure.
+    /// A rank that replaced the daemon has finalized: the end of this connection is no failure.
     Finalized {
         /// That rank.
         rank: u32,
     },
     /// That rank has no record and will have none.
     NoRecord {
-        /// The rank that was asked for.
+        /// The rank that was requested.
         rank: u32,
-        /// The reason, in words.
+        /// The reason, as text.
         why: String,
     },
-    /// Here is the memory of a process of the rank that was asked for, to read: its descriptor travels with the datagram.
+    /// The memory of a process of the requested rank, for reading: its descriptor is attached.
     Memory {
-        /// That process.
+        /// Pid of that process.
         pid: u32,
     },
 }
 
 impl ToRank {
-    /// The datagram.
+    /// Encodes the datagram.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -283,12 +284,12 @@ impl ToRank {
         }
     }
 
-    /// Reads a datagram that any process may have written.
+    /// Decodes a datagram that any process may have written.
     ///
     /// # Errors
-    /// When the bytes are no message of this version and direction.
+    /// When the bytes are not a message of this version and direction.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let parts = Parts::read(bytes)?;
+        let parts = DatagramFields::read(bytes)?;
         match parts.kind {
             SEGMENT => Ok(Self::Segment),
             REFUSED => Ok(Self::Refused { why: parts.text()? }),
@@ -318,7 +319,7 @@ impl ToRank {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// Shorter than the head or longer than any message.
+    /// Shorter than the header or longer than any message.
     #[error("control datagram has {bytes} bytes, expected {HEAD_BYTES} to {MAX_DATAGRAM_BYTES}")]
     Length {
         /// Bytes received.
@@ -353,7 +354,7 @@ pub enum DecodeError {
     },
 }
 
-/// Where the flags stand.
+/// Offset of the flags.
 const FLAGS_AT: usize = 2;
 
 fn datagram(kind: u8, rank: u32, value: u64, rest: &[u8]) -> Vec<u8> {
@@ -365,14 +366,14 @@ fn datagram(kind: u8, rank: u32, value: u64, rest: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// As much of a text as there is room for.
+/// The longest prefix of a text that fits.
 fn cut(text: &str) -> &[u8] {
     let room = text.floor_char_boundary(MAX_DATAGRAM_BYTES - HEAD_BYTES);
     text.as_bytes().get(..room).unwrap_or_default()
 }
 
-/// A datagram taken apart.
-struct Parts<'a> {
+/// The fields of a datagram.
+struct DatagramFields<'a> {
     kind: u8,
     flags: u8,
     rank: u32,
@@ -380,7 +381,7 @@ struct Parts<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Parts<'a> {
+impl<'a> DatagramFields<'a> {
     fn read(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let wrong = DecodeError::Length { bytes: bytes.len() };
         if bytes.len() > MAX_DATAGRAM_BYTES {
@@ -429,7 +430,7 @@ mod tests {
         let fatal = (any::<u32>(), any::<i32>(), "\\PC{0,500}");
         let missing = (any::<u32>(), "\\PC{0,100}");
         let remark = (any::<u32>(), "\\PC{0,100}");
-        let ask = (any::<u32>(), any::<u64>());
+        let rank_and_job = (any::<u32>(), any::<u64>());
         prop_oneof![
             hello.prop_map(|(rank, pid, publishes)| ToDaemon::Hello {
                 rank,
@@ -449,7 +450,7 @@ mod tests {
             }),
             missing.prop_map(|(rank, function)| ToDaemon::Missing { rank, function }),
             remark.prop_map(|(rank, words)| ToDaemon::Remark { rank, words }),
-            ask.prop_map(|(rank, job)| ToDaemon::AskSegment { rank, job }),
+            rank_and_job.prop_map(|(rank, job)| ToDaemon::AskSegment { rank, job }),
             (any::<u32>(), any_record())
                 .prop_map(|(rank, record)| ToDaemon::Publish { rank, record }),
             (any::<u32>(), any::<u32>()).prop_map(|(rank, of)| ToDaemon::LookUp { rank, of }),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which node each rank of a job is on, as text: `0+4x16` says that the ranks from 0 on are on nodes 0 to 3, 16 on each;
-//! `0+4x1*16` that they are dealt out to these nodes in turn, 16 times.
+//! Text form of the node of each rank: `0+4x16` means that the ranks from 0 on are on nodes 0 to 3, 16 on each;
+//! `0+4x1*16` that they are assigned round-robin to these nodes, 16 times.
 //!
 //! ```text
 //! map     = stretch *("," stretch)
@@ -9,15 +9,15 @@
 
 use std::fmt;
 
-/// The node of each rank of a job, by numbers that stand for nothing but themselves.
+/// The node of each rank of a job; node numbers are arbitrary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeMap {
-    /// In the order of their ranks; no two of them could be one.
+    /// In rank order; no two adjacent ones can be merged.
     stretches: Vec<Stretch>,
     ranks: u32,
 }
 
-/// Consecutive ranks on consecutive nodes, as many on each.
+/// Consecutive ranks on consecutive nodes, the same number on each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stretch {
     /// The first rank.
@@ -33,7 +33,7 @@ impl Stretch {
         self.nodes.checked_mul(self.each)
     }
 
-    /// Those on this node.
+    /// Its ranks on this node.
     fn ranks_of(self, node: u32) -> std::ops::Range<u32> {
         let block = node.checked_sub(self.node);
         let block = block.filter(|block| *block < self.nodes);
@@ -49,14 +49,14 @@ impl Stretch {
 }
 
 impl NodeMap {
-    /// The map of ranks on these nodes, in the order of the ranks. `None`: there are none, or they are strewn so that no text of
-    /// a sensible length says it.
+    /// The map of ranks on these nodes, in rank order. `None`: there are none, or the placement is too irregular for
+    /// a text of reasonable length.
     #[must_use]
     pub fn new(nodes: impl IntoIterator<Item = u32>) -> Option<Self> {
         Self::of_at_most(MOST_STRETCHES, nodes)
     }
 
-    /// The same of ranks that may be strewn so that no text says it: 16 bytes for each of its stretches.
+    /// As [`new`](Self::new), for any placement: 16 bytes per stretch.
     #[must_use]
     pub fn of_any(nodes: impl IntoIterator<Item = u32>) -> Option<Self> {
         Self::of_at_most(usize::MAX, nodes)
@@ -82,7 +82,7 @@ impl NodeMap {
         (map.ranks > 0).then_some(map)
     }
 
-    /// The next ranks are on this node.
+    /// Appends ranks on this node.
     fn add(&mut self, node: u32, each: u32) -> Option<()> {
         let rank = self.ranks;
         self.ranks = rank.checked_add(each)?;
@@ -102,7 +102,8 @@ impl NodeMap {
         Some(())
     }
 
-    /// Reads what [`Display`](fmt::Display) writes; `None` for anything else and for other than `ranks` ranks.
+    /// Parses the output of [`Display`](fmt::Display); `None` for anything else and for a number of ranks other than
+    /// `ranks`.
     #[must_use]
     pub fn parse(text: &str, ranks: u32) -> Option<Self> {
         let mut map = Self {
@@ -137,19 +138,19 @@ impl NodeMap {
         (map.ranks == ranks && ranks > 0).then_some(map)
     }
 
-    /// How many ranks there are.
+    /// Number of ranks.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.ranks
     }
 
-    /// In the order of the ranks: a node, how many there are from it on, and how many ranks each of these has next.
+    /// In rank order: first node, number of nodes, and number of ranks on each.
     pub fn blocks(&self) -> impl Iterator<Item = (u32, u32, u32)> {
         let stretches = self.stretches.iter();
         stretches.map(|stretch| (stretch.node, stretch.nodes, stretch.each))
     }
 
-    /// The node of a rank; `None`: there is no such rank.
+    /// The node of a rank; `None` if there is no such rank.
     #[must_use]
     pub fn node_of(&self, rank: u32) -> Option<u32> {
         if rank >= self.ranks {
@@ -162,14 +163,14 @@ impl NodeMap {
         Some(stretch.node + (rank - stretch.rank) / stretch.each)
     }
 
-    /// The ranks of a node, in ascending order. Looks at all stretches; see [`by_node`](Self::by_node).
+    /// The ranks of a node, in ascending order. Scans all stretches; see [`by_node`](Self::by_node).
     pub fn ranks_of(&self, node: u32) -> impl Iterator<Item = u32> {
         self.stretches
             .iter()
             .flat_map(move |stretch| stretch.ranks_of(node))
     }
 
-    /// The same map for those who ask for the ranks of many nodes.
+    /// Indexes the map, for queries about many nodes.
     #[must_use]
     pub fn by_node(self) -> ByNode {
         let covered = |stretch: &Stretch| stretch.node..stretch.node + stretch.nodes;
@@ -182,7 +183,8 @@ impl NodeMap {
                 stretches: Vec::new(),
             };
         }
-        // Places by counting: how many stretches each node has, where they end, and then which they are, from the last one on.
+        // Counting sort: the number of stretches of each node, their end positions, and then the stretches, from the
+        // last one on.
         let mut ends = vec![0_u32; nodes];
         for node in self.stretches.iter().flat_map(covered) {
             ends[node as usize] += 1;
@@ -210,14 +212,14 @@ impl NodeMap {
     }
 }
 
-/// Of so few stretches all are looked at.
+/// Up to so many stretches are scanned.
 const FEW_STRETCHES: usize = 64;
 
-/// A [`NodeMap`] with the stretches of each node: 4 bytes for each of them, and for each node.
+/// A [`NodeMap`] with an index of the stretches of each node: 4 bytes per entry, and per node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ByNode {
     map: NodeMap,
-    /// By node: behind its last place in `stretches`. Empty where there are few.
+    /// By node: one past its last entry in `stretches`. Empty if there are few.
     ends: Vec<u32>,
     stretches: Vec<u32>,
 }
@@ -260,7 +262,7 @@ impl fmt::Display for NodeMap {
     }
 }
 
-/// So that the text fits a variable of the environment, of which Linux takes 128 KiB.
+/// Limits the text to the size of an environment variable, 128 KiB in Linux.
 const MOST_STRETCHES: usize = 4096;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ranks of a node, in the order of their local numbers, as text: `0-3,8,12-15`.
+//! Text form of the ranks of a node, in the order of their local numbers: `0-3,8,12-15`.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use std::fmt;
 pub struct Ranks(Vec<u32>);
 
 impl Ranks {
-    /// `0 .. count`: a node that has all of them.
+    /// Ranks `0 .. count`, of a node that has all of them.
     #[must_use]
     pub fn first(count: u32) -> Self {
         Self((0..count).collect())
     }
 
-    /// These; `None` if one is there twice.
+    /// These ranks; `None` if one occurs twice.
     #[must_use]
     pub fn new(ranks: Vec<u32>) -> Option<Self> {
         let mut sorted = ranks.clone();
@@ -23,12 +23,13 @@ impl Ranks {
         sorted.windows(2).all(differ).then_some(Self(ranks))
     }
 
-    /// Reads what [`Display`](fmt::Display) writes; `None` for anything else and for other than `count` ranks.
+    /// Parses the output of [`Display`](fmt::Display); `None` for anything else and for a number of ranks other than
+    /// `count`.
     pub(crate) fn parse(text: &str, count: u32) -> Option<Self> {
         Self::read(text, count).filter(|ranks| ranks.count() == count)
     }
 
-    /// The same for at most so many, so that no text makes more of them.
+    /// Parses at most `most` ranks, so that no text produces an unbounded list.
     #[must_use]
     pub fn read(text: &str, most: u32) -> Option<Self> {
         let mut ranks = Vec::new();
@@ -44,19 +45,19 @@ impl Ranks {
         Self::new(ranks)
     }
 
-    /// How many there are.
+    /// Number of ranks.
     #[must_use]
     pub fn count(&self) -> u32 {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
-    /// In the order of their local numbers.
+    /// The ranks in the order of their local numbers.
     #[must_use]
     pub fn as_slice(&self) -> &[u32] {
         &self.0
     }
 
-    /// Whether a rank is one of them.
+    /// Whether a rank is on the node.
     #[must_use]
     pub fn has(&self, rank: u32) -> bool {
         self.0.contains(&rank)

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a rank is found on a network, as bytes that only the ranks read.
+//! Network address of a rank, as bytes that only ranks interpret.
 
-/// No record is longer.
+/// Longest record.
 pub const MAX_RECORD_BYTES: usize = 256;
 
-/// What a rank publishes about itself, of at most [`MAX_RECORD_BYTES`] bytes.
+/// Record that a rank publishes about itself, of at most [`MAX_RECORD_BYTES`] bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record(Box<[u8]>);
 
 impl Record {
-    /// A record of these bytes; `None` if they are too many.
+    /// A record of these bytes; `None` if there are too many.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         (bytes.len() <= MAX_RECORD_BYTES).then(|| Self(bytes.into()))
@@ -21,7 +21,7 @@ impl Record {
         &self.0
     }
 
-    /// Whether it says that there is none.
+    /// Whether it means that the rank has no address.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

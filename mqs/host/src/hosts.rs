@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use wireup::look::{LOOK, Shown, address};
+use wireup::look::{LOOK, LookReply, address};
 
 use crate::host_report::{HostReport, RankSeen};
 use crate::{Error, ancestor, job};
@@ -103,7 +103,7 @@ impl Front {
             nodes: BTreeMap::new(),
         };
         match front.hear()? {
-            Shown::Job(key) => Ok(Some((front, key))),
+            LookReply::Job(key) => Ok(Some((front, key))),
             _ => Err(front.nonsense()),
         }
     }
@@ -120,12 +120,12 @@ impl Front {
     }
 
     /// The next thing that it says.
-    fn hear(&mut self) -> Result<Shown, Error> {
+    fn hear(&mut self) -> Result<LookReply, Error> {
         let pid = self.pid;
         let failed = |why: std::io::Error| Error::silent(pid, &why);
         let mut head = [0; 4];
         self.stream.read_exact(&mut head).map_err(failed)?;
-        let length = Shown::length(head).map_err(|_| self.nonsense())?;
+        let length = LookReply::length(head).map_err(|_| self.nonsense())?;
         let mut frame = Vec::new();
         let stream = &mut self.stream;
         // Room is taken as it comes, and not as it is announced.
@@ -133,7 +133,7 @@ impl Front {
         if read.map_err(failed)? < length {
             return Err(failed(ErrorKind::UnexpectedEof.into()));
         }
-        Shown::decode(&frame).map_err(|_| self.nonsense())
+        LookReply::decode(&frame).map_err(|_| self.nonsense())
     }
 
     /// Looks at the ranks of all hosts, in their order.
@@ -143,18 +143,18 @@ impl Front {
         let mut look = JobSnapshot::default();
         loop {
             match self.hear()? {
-                Shown::End => break,
-                Shown::Job(_) => return Err(self.nonsense()),
-                Shown::Node { node, host, ranks } => {
+                LookReply::End => break,
+                LookReply::Job(_) => return Err(self.nonsense()),
+                LookReply::Node { node, host, ranks } => {
                     let ranks = numbers(ranks).collect();
                     let host = host.into();
                     self.nodes.insert(node, HostRanks { host, ranks });
                 }
-                Shown::Seen { node, ended, bytes } => {
+                LookReply::Seen { node, ended, bytes } => {
                     look.take_in(self.node(node)?, ended, &bytes);
                 }
-                Shown::Unseen { node, why } => look.lacks(self.node(node)?, why),
-                Shown::Ended(node) => look.ended.extend(&self.node(node)?.ranks),
+                LookReply::Unseen { node, why } => look.lacks(self.node(node)?, why),
+                LookReply::Ended(node) => look.ended.extend(&self.node(node)?.ranks),
             }
         }
         look.ranks.sort_by_key(|it| (it.rank.rank, it.rank.pid));

@@ -25,7 +25,7 @@ mod neighbours;
 
 use std::collections::VecDeque;
 
-use wireup::{Boot, NodeMap, Ranks, Record, StreamKey, ToDaemon, ToRank};
+use wireup::{Boot, JobStreamKey, NodeMap, Ranks, Record, ToDaemon, ToRank};
 
 use crate::Error;
 use crate::boot::ControlInput;
@@ -310,7 +310,7 @@ fn boot_of(manager: &PmiClient, near: (&[u32], Vec<u64>), keys: &JobKeys) -> Res
         address: "none".to_owned(),
         daemon_pid: std::os::unix::process::parent_id(),
         network_key: Some(keys.network),
-        stream_key: Some(StreamKey(keys.stream)),
+        stream_key: Some(JobStreamKey(keys.stream)),
         over_hosts: ranks.len() < manager.size() as usize,
         debugged: false,
         crowded: ranks.len() > count,

@@ -366,7 +366,7 @@ fn stream_key(boot: &Boot, values: &VariableValues) -> Result<Option<StreamKey>,
     if !is_needed(boot, values) || !providers(values).tcp {
         return Ok(None);
     }
-    let wireup::StreamKey(key) = boot.stream_key.ok_or_else(without_key)?;
+    let wireup::JobStreamKey(key) = boot.stream_key.ok_or_else(without_key)?;
     Ok(Some(StreamKey::new(key)))
 }
 

@@ -29,7 +29,7 @@ fn port(name: &str, leads_there: Option<bool>) -> PortReport {
     }
 }
 
-fn report(ports: Vec<PortReport>, way: Option<Egress>) -> NetReport {
+fn report(ports: Vec<PortReport>, egress: Option<Egress>) -> NetReport {
     let device = DeviceReport {
         name: "rxe".into(),
         ports: Ok(ports),
@@ -38,7 +38,7 @@ fn report(ports: Vec<PortReport>, way: Option<Egress>) -> NetReport {
         devices: Ok(vec![device]),
         rails: 1,
         rendezvous: Rendezvous::Auto,
-        way,
+        way: egress,
         memory: memory(None, None),
     }
 }
@@ -220,8 +220,8 @@ fn a_port_without_the_memory_to_begin_is_none() {
 #[test]
 fn the_way_to_a_peer_is_told_with_the_ports_that_lead_there() {
     let peer = Some(IpAddr::from([10, 0, 0, 2]));
-    let shown = |ports, way| {
-        let page = page(&report(ports, Some(way)), "", peer);
+    let shown = |ports, egress| {
+        let page = page(&report(ports, Some(egress)), "", peer);
         (joined(&page.text), page.works)
     };
     let both = || vec![port("rxe0:1", Some(true)), port("rxe1:1", Some(false))];

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients against what servers were seen to say.
+//! Clients against recorded servers.
 
 use super::*;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 
-/// What is said to a server, and what it answers.
+/// Requests to a server, and its replies.
 type Talk = &'static [(&'static str, &'static str)];
 
 const HYDRA_5: Talk = &[
@@ -99,14 +99,14 @@ const SLURM: Talk = &[
     ("13    cmd=finalize;", "27    cmd=finalize-response;rc=0;"),
 ];
 
-/// A server that has this talk, a byte at a time.
+/// A server with these replies, sent byte by byte.
 fn server(talk: Talk) -> (OwnedFd, JoinHandle<()>) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let server = thread::spawn(move || {
-        for (said, answer) in talk {
-            let mut heard = vec![0; said.len()];
-            theirs.read_exact(&mut heard).unwrap();
-            assert_eq!(String::from_utf8_lossy(&heard), *said);
+        for (request, answer) in talk {
+            let mut received = vec![0; request.len()];
+            theirs.read_exact(&mut received).unwrap();
+            assert_eq!(String::from_utf8_lossy(&received), *request);
             answer
                 .bytes()
                 .for_each(|byte| theirs.write_all(&[byte]).unwrap());
@@ -143,33 +143,37 @@ fn a_client_talks_to_the_servers_that_there_are() {
     }
 }
 
-/// A server of PMI-1 that keeps what is put, cut at so many bytes.
+/// A server of PMI-1 that stores values, truncated at `most` bytes.
 fn store(most: usize) -> OwnedFd {
     let (ours, theirs) = UnixStream::pair().unwrap();
     thread::spawn(move || {
         let mut kept = std::collections::HashMap::new();
-        let mut client = Client::over(theirs.into(), Version::One, Place { rank: 0, size: 1 });
+        let mut client = Client::over(
+            theirs.into(),
+            Version::One,
+            RankAndSize { rank: 0, size: 1 },
+        );
         while let Ok(line) = client.next_line() {
             assert!(line.len() < 1024, "{line}");
-            let words = Words::of_line(&line);
-            let key = words.get("key").unwrap_or_default().to_owned();
-            let answer = match words.command() {
-                "init" => Words::new("response_to_init"),
-                "get_maxes" => Words::new("maxes").with("vallen_max", most),
-                "get_appnum" => Words::new("appnum").with("appnum", -1),
-                "get_my_kvsname" => Words::new("my_kvsname").with("kvsname", "x".repeat(200)),
+            let message = PmiMessage::of_line(&line);
+            let key = message.get("key").unwrap_or_default().to_owned();
+            let answer = match message.command() {
+                "init" => PmiMessage::new("response_to_init"),
+                "get_maxes" => PmiMessage::new("maxes").with("vallen_max", most),
+                "get_appnum" => PmiMessage::new("appnum").with("appnum", -1),
+                "get_my_kvsname" => PmiMessage::new("my_kvsname").with("kvsname", "x".repeat(200)),
                 "put" => {
-                    let value = words.get("value").unwrap();
+                    let value = message.get("value").unwrap();
                     kept.insert(key, value[..value.len().min(most - 1)].to_owned());
-                    Words::new("put_result")
+                    PmiMessage::new("put_result")
                 }
                 "get" => match kept.get(&key) {
-                    Some(value) => Words::new("get_result").with("value", value),
-                    None => Words::new("get_result").with("rc", 1),
+                    Some(value) => PmiMessage::new("get_result").with("value", value),
+                    None => PmiMessage::new("get_result").with("rc", 1),
                 },
                 other => panic!("{other}"),
             };
-            client.say(&answer).unwrap();
+            client.send(&answer).unwrap();
         }
     });
     ours.into()
@@ -214,10 +218,10 @@ fn a_server_at_a_port_tells_who_the_process_is() {
             "cmd=initack pmiid=1\n",
             "cmd=initack rc=0\ncmd=set size=3\ncmd=set rank=2\ncmd=set debug=0\n",
         )];
-        for (said, answer) in talk.iter().chain(&HYDRA_4[..4]) {
-            let mut heard = vec![0; said.len()];
-            stream.read_exact(&mut heard).unwrap();
-            assert_eq!(String::from_utf8_lossy(&heard), *said);
+        for (request, answer) in talk.iter().chain(&HYDRA_4[..4]) {
+            let mut received = vec![0; request.len()];
+            stream.read_exact(&mut received).unwrap();
+            assert_eq!(String::from_utf8_lossy(&received), *request);
             stream.write_all(answer.as_bytes()).unwrap();
         }
     });
@@ -228,7 +232,7 @@ fn a_server_at_a_port_tells_who_the_process_is() {
 
 #[test]
 fn servers_that_are_none_are_told() {
-    for (answer, words) in [
+    for (answer, message) in [
         ("", "the launcher has closed its connection to this process"),
         (
             "cmd=response_to_init rc=-1\n",
@@ -247,6 +251,6 @@ fn servers_that_are_none_are_told() {
         theirs.write_all(answer.as_bytes()).unwrap();
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
         let error = Client::begin(ours.into(), Version::Two, 0, 2).unwrap_err();
-        assert_eq!(error.to_string(), words);
+        assert_eq!(error.to_string(), message);
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A client against a library that answers whatever it likes, as long as it keeps to C: what is a string ends, and what is a pointer is
-//! null or leads to what it should.
+//! A client against a library with arbitrary results within the rules of C: strings are terminated, and pointers are
+//! null or valid.
 //!
 //! # Safety
-//! - The functions are called by the client alone, in the thread of its test, with what the standard says that they get.
-//! - A value is a box of its own until it is given back, and its string stays as long.
+//! - Only the client calls the functions, in its test's thread, with the arguments that the standard specifies.
+//! - A value is an allocation of its own until it is freed, and its string is valid as long.
 
 use super::*;
 use crate::types::{BOOL, Data};
@@ -12,7 +12,7 @@ use core::ffi::c_int;
 use proptest::prelude::*;
 use std::cell::RefCell;
 
-/// What is in a value.
+/// Contents of a value.
 #[derive(Debug, Clone)]
 enum Content {
     Numbers([u64; 3]),
@@ -20,15 +20,15 @@ enum Content {
     Text(Option<Vec<u8>>),
 }
 
-/// An answer to `PMIx_Get`.
+/// Result of `PMIx_Get`.
 #[derive(Debug, Clone)]
 struct Answer {
     status: Status,
-    /// `None`: the pointer stays null.
+    /// `None`: a null pointer.
     value: Option<(u16, Content)>,
 }
 
-/// When a fence calls back.
+/// When the callback of a fence is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Callback {
     Never,
@@ -37,16 +37,16 @@ enum Callback {
     FromAThread,
 }
 
-/// What the library does in this thread.
+/// State of the simulated library, per thread.
 #[derive(Default)]
 struct Library {
     begin: Status,
     me: Option<Proc>,
     answers: Vec<Answer>,
-    asked: usize,
+    calls: usize,
     fence: (Status, Status, Option<Callback>),
     words: Option<&'static CStr>,
-    /// Values that the client has not given back, each with its string.
+    /// Values that the client has not freed, each with its string.
     given: Vec<(usize, Option<CString>)>,
 }
 
@@ -61,7 +61,7 @@ fn library<T>(act: impl FnOnce(&mut Library) -> T) -> T {
 unsafe extern "C" fn init(me: *mut Proc, _info: *mut Info, _count: usize) -> Status {
     library(|library| {
         if let Some(given) = library.me {
-            // SAFETY: the client's room for one process.
+            // SAFETY: the client's memory for one process.
             unsafe { me.write(given) };
         }
         library.begin
@@ -77,7 +77,7 @@ unsafe extern "C" fn get(
     key: *const c_char,
     info: *const Info,
     count: usize,
-    found: *mut *mut Value,
+    found: *mut *mut PmixValue,
 ) -> Status {
     // SAFETY: the client's process.
     let of = unsafe { of.read() };
@@ -88,20 +88,20 @@ unsafe extern "C" fn get(
     // SAFETY: the client's directive.
     assert_eq!(unsafe { info.read() }.value.kind, BOOL);
     library(|library| {
-        let Some(answer) = library.answers.get(library.asked).cloned() else {
+        let Some(answer) = library.answers.get(library.calls).cloned() else {
             return NOT_FOUND;
         };
-        library.asked += 1;
+        library.calls += 1;
         if answer.status != SUCCESS {
-            // SAFETY: the client's room for a pointer. This one leads nowhere, and nobody may follow it.
+            // SAFETY: the client's memory for a pointer. This one is invalid, and must not be dereferenced.
             unsafe { found.write(ptr::without_provenance_mut(8)) };
             return answer.status;
         }
         if let Some((kind, content)) = answer.value {
             let (data, text) = content.made();
-            let value = Box::into_raw(Box::new(Value { kind, data }));
+            let value = Box::into_raw(Box::new(PmixValue { kind, data }));
             library.given.push((value.expose_provenance(), text));
-            // SAFETY: the client's room for a pointer.
+            // SAFETY: the client's memory for a pointer.
             unsafe { found.write(value) };
         }
         answer.status
@@ -116,14 +116,14 @@ impl Content {
             Self::Text(Some(bytes)) => {
                 let text = CString::new(bytes).expect("it has no zero byte");
                 let string = text.as_ptr().cast_mut();
-                (Value::of_string(string).data, Some(text))
+                (PmixValue::of_string(string).data, Some(text))
             }
         }
     }
 }
 
-/// Aborts the test, across C, if it gets what it has not given.
-unsafe extern "C" fn free_value(value: *mut Value, count: usize) {
+/// Frees a value; aborts the test, across C, if it was not allocated here.
+unsafe extern "C" fn free_value(value: *mut PmixValue, count: usize) {
     assert_eq!(count, 1);
     library(|library| {
         let mut given = library.given.iter();
@@ -134,7 +134,7 @@ unsafe extern "C" fn free_value(value: *mut Value, count: usize) {
     drop(unsafe { Box::from_raw(value) });
 }
 
-unsafe extern "C" fn put(_scope: u8, key: *const c_char, value: *mut Value) -> Status {
+unsafe extern "C" fn put(_scope: u8, key: *const c_char, value: *mut PmixValue) -> Status {
     // SAFETY: the client's value.
     let value = unsafe { value.read() };
     assert_eq!(value.kind, STRING);
@@ -146,9 +146,9 @@ unsafe extern "C" fn put(_scope: u8, key: *const c_char, value: *mut Value) -> S
     library(|library| library.begin)
 }
 
-/// Two strings of C.
+/// Two C strings.
 unsafe fn both<'a>(one: *const c_char, other: *const c_char) -> (&'a CStr, &'a CStr) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     let one = unsafe { CStr::from_ptr(one) };
     // SAFETY: as above.
     (one, unsafe { CStr::from_ptr(other) })
@@ -173,7 +173,7 @@ unsafe extern "C" fn fence(
         _ => 0,
     };
     for _ in 0..times {
-        // SAFETY: the client's function with what it has given.
+        // SAFETY: the client's callback with its own argument.
         unsafe { done(outcome, state) };
     }
     if callback == Some(Callback::FromAThread) {
@@ -238,7 +238,7 @@ fn text(bytes: Option<&[u8]>) -> Answer {
     }
 }
 
-/// A client of a library that answers this.
+/// A client of a library with these results.
 fn begin(me: Proc, answers: Vec<Answer>) -> Result<Client, Error> {
     library(|library| {
         *library = Library {
@@ -271,7 +271,7 @@ fn numbers_of_every_type_that_fits_are_read_and_others_are_none() {
         let client = begin(named(b"job", 2), vec![answer, number(UINT32, 9)]);
         match (client, size) {
             (Ok(client), Ok(size)) => assert_eq!((client.size(), client.app()), (size, 9)),
-            (Err(Error::Untold(_)), Err(())) => (),
+            (Err(Error::Missing(_)), Err(())) => (),
             (other, _) => panic!("{words}: {other:?}"),
         }
         assert!(all_was_given_back());
@@ -331,7 +331,7 @@ fn a_fence_is_over_when_it_is_said_however_often() {
         let found = client.is_fence_over().map_err(|_| ());
         assert_eq!(found, over, "{status} {outcome} {callback:?}");
     }
-    // SAFETY: null is looked for.
+    // SAFETY: null is checked for.
     unsafe { done(SUCCESS, ptr::null_mut()) };
 }
 
@@ -358,7 +358,7 @@ fn contents() -> impl Strategy<Value = (u16, Content)> {
         Just(vec![b'x'; MOST_TEXT_BYTES + 5]),
     ];
     let numbers = (kinds, any::<[u64; 3]>()).prop_map(|(kind, numbers)| match kind {
-        // Any other number would be a pointer that leads nowhere.
+        // Any other number would be an invalid pointer.
         STRING => (kind, Content::Text(None)),
         kind => (kind, Content::Numbers(numbers)),
     });
@@ -381,7 +381,7 @@ fn answers() -> impl Strategy<Value = Vec<Answer>> {
 }
 
 proptest! {
-    /// Whatever the library answers, the client goes on or says why not, and gives back what it got.
+    /// Whatever the library returns, the client succeeds or reports an error, and frees all values.
     #[test]
     fn nothing_that_a_library_answers_is_too_strange(
         name in proptest::collection::vec(any::<u8>(), 0..300), rank: u32, answers in answers(),
@@ -392,7 +392,7 @@ proptest! {
         library(|library| *library = Library {
             begin: begin_status,
             me: Some(named(&name, rank)),
-            // Half of all say how many they are, or no client would begin.
+            // Half of all report the number of processes, or no client would start.
             answers: if rank % 2 == 0 { [vec![number(UINT32, u64::from(rank))], answers].concat() } else { answers },
             fence: (fence.0, fence.1, Some(callback)),
             words: has_words.then_some(c"words"),

@@ -38,27 +38,27 @@ impl Server {
     fn answer(&self, stream: &UnixStream) {
         let lines = BufReader::new(stream.try_clone().unwrap()).lines();
         for line in lines.map_while(Result::ok) {
-            let words = pmi::Words::of_line(&line);
+            let words = pmi::PmiMessage::of_line(&line);
             let key = words.get("key").unwrap_or_default();
             let answer = match words.command() {
-                "init" => pmi::Words::new("response_to_init"),
-                "get_maxes" => pmi::Words::new("maxes").with("vallen_max", 256),
-                "get_appnum" => pmi::Words::new("appnum").with("appnum", 0),
-                "get_my_kvsname" => pmi::Words::new("my_kvsname").with("kvsname", &self.name),
+                "init" => pmi::PmiMessage::new("response_to_init"),
+                "get_maxes" => pmi::PmiMessage::new("maxes").with("vallen_max", 256),
+                "get_appnum" => pmi::PmiMessage::new("appnum").with("appnum", 0),
+                "get_my_kvsname" => pmi::PmiMessage::new("my_kvsname").with("kvsname", &self.name),
                 "put" => {
                     let value = words.get("value").unwrap().to_owned();
                     self.kept.lock().unwrap().insert(key.to_owned(), value);
-                    pmi::Words::new("put_result")
+                    pmi::PmiMessage::new("put_result")
                 }
                 "get" => match self.kept.lock().unwrap().get(key) {
-                    Some(value) => pmi::Words::new("get_result").with("value", value),
-                    None => pmi::Words::new("get_result").with("rc", 1),
+                    Some(value) => pmi::PmiMessage::new("get_result").with("value", value),
+                    None => pmi::PmiMessage::new("get_result").with("rc", 1),
                 },
                 "barrier_in" => {
                     self.fence.wait();
-                    pmi::Words::new("barrier_out")
+                    pmi::PmiMessage::new("barrier_out")
                 }
-                "finalize" => pmi::Words::new("finalize_ack"),
+                "finalize" => pmi::PmiMessage::new("finalize_ack"),
                 _ => return,
             };
             (&*stream).write_all(answer.line().as_bytes()).unwrap();

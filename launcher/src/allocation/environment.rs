@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is looked at to find an allocation: the environment, files, programs, and what this host is called.
+//! Access to everything that an allocation is detected by: environment variables, files, programs, and this host's name.
 
 use crate::program::cause;
 use std::fs::File;
@@ -7,12 +7,12 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// All that an allocation is found by.
-pub(crate) trait Surroundings {
-    /// A variable of the environment that is set and not empty.
+/// Access to the system for the detection of allocations.
+pub(crate) trait JobEnvironment {
+    /// The value of a variable that is set and not empty.
     fn variable(&self, name: &str) -> Option<String>;
 
-    /// What a file says.
+    /// The contents of a file.
     ///
     /// # Errors
     /// Why it cannot be read.
@@ -21,23 +21,23 @@ pub(crate) trait Surroundings {
     /// Whether a program of this name is found.
     fn has_program(&self, name: &str) -> bool;
 
-    /// What a program prints.
+    /// The output of a program.
     ///
     /// # Errors
     /// Why it has failed.
-    fn answer(&self, words: &[&str]) -> Result<String, String>;
+    fn answer(&self, command: &[&str]) -> Result<String, String>;
 
-    /// What this host is called.
+    /// The host name.
     fn own(&self) -> String;
 }
 
-/// Those of this process.
-pub(crate) struct Here;
+/// The environment of this process.
+pub(crate) struct ProcessEnvironment;
 
-/// Larger files are none of a batch system's.
+/// Largest file that is read.
 const MOST_FILE_BYTES: u64 = 16 << 20;
 
-impl Surroundings for Here {
+impl JobEnvironment for ProcessEnvironment {
     fn variable(&self, name: &str) -> Option<String> {
         std::env::var(name).ok().filter(|text| !text.is_empty())
     }
@@ -63,16 +63,16 @@ impl Surroundings for Here {
         })
     }
 
-    fn answer(&self, words: &[&str]) -> Result<String, String> {
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]).stdin(Stdio::null());
-        let output = command.output().map_err(|error| cause(&error))?;
-        let said = String::from_utf8_lossy(&output.stderr);
+    fn answer(&self, command: &[&str]) -> Result<String, String> {
+        let mut process = Command::new(command[0]);
+        process.args(&command[1..]).stdin(Stdio::null());
+        let output = process.output().map_err(|error| cause(&error))?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            false => Err(match said.trim() {
-                "" => format!("{} ends with {}", words[0], output.status),
-                said => said.replace('\n', " / "),
+            false => Err(match stderr.trim() {
+                "" => format!("{} ends with {}", command[0], output.status),
+                stderr => stderr.replace('\n', " / "),
             }),
         }
     }
@@ -83,16 +83,16 @@ impl Surroundings for Here {
 }
 
 #[cfg(test)]
-pub(crate) use recorded::Recorded;
+pub(crate) use recorded::FakeEnvironment;
 
 #[cfg(test)]
 mod recorded {
     use super::*;
     use std::collections::HashMap;
 
-    /// Those that were recorded elsewhere.
+    /// A recorded environment.
     #[derive(Debug, Default, Clone)]
-    pub(crate) struct Recorded {
+    pub(crate) struct FakeEnvironment {
         own: String,
         variables: HashMap<String, String>,
         files: HashMap<String, String>,
@@ -100,7 +100,7 @@ mod recorded {
         answers: HashMap<String, String>,
     }
 
-    impl Recorded {
+    impl FakeEnvironment {
         /// On a host of this name.
         pub(crate) fn of(own: &str) -> Self {
             Self {
@@ -109,38 +109,38 @@ mod recorded {
             }
         }
 
-        /// With this variable.
+        /// Adds a variable.
         pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
             self.variables.insert(name.to_owned(), value.to_owned());
             self
         }
 
-        /// With all of these, a line each, as `env` prints them.
+        /// Adds variables, one per line, as `env` prints them.
         pub(crate) fn with_all(self, lines: &str) -> Self {
             let pairs = lines.lines().filter_map(|line| line.trim().split_once('='));
             pairs.fold(self, |all, (name, value)| all.with(name, value))
         }
 
-        /// With this file.
+        /// Adds a file.
         pub(crate) fn with_file(mut self, path: &str, text: &str) -> Self {
             self.files.insert(path.to_owned(), text.to_owned());
             self
         }
 
-        /// With this program.
+        /// Adds a program.
         pub(crate) fn with_program(mut self, name: &str) -> Self {
             self.programs.push(name.to_owned());
             self
         }
 
-        /// With a program that prints this.
+        /// Adds a program with this output.
         pub(crate) fn with_answer(mut self, line: &str, text: &str) -> Self {
             self.answers.insert(line.to_owned(), text.to_owned());
             self
         }
     }
 
-    impl Surroundings for Recorded {
+    impl JobEnvironment for FakeEnvironment {
         fn variable(&self, name: &str) -> Option<String> {
             self.variables.get(name).cloned()
         }
@@ -154,8 +154,8 @@ mod recorded {
             self.programs.iter().any(|program| program == name)
         }
 
-        fn answer(&self, words: &[&str]) -> Result<String, String> {
-            let text = self.answers.get(&words.join(" ")).cloned();
+        fn answer(&self, command: &[&str]) -> Result<String, String> {
+            let text = self.answers.get(&command.join(" ")).cloned();
             text.ok_or_else(|| "no such program".to_owned())
         }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One connection between the front and a daemon: frames of [`crate::link`] over two streams of bytes that never block, one each
-//! way. They may be the ends of a socket, or the pipes of a remote shell.
+//! Connection between the front and a daemon: frames of [`crate::link`] over two non-blocking byte streams, one per
+//! direction. They are the two directions of a socket, or the pipes of a remote shell.
 
 use crate::link::Inbox;
-use crate::outbox::Outbox;
+use crate::send_buffer::SendBuffer;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -14,30 +14,30 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The other side is gone.
+/// The other side has closed the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Closed;
+pub(crate) struct Disconnected;
 
 /// One side of the connection.
 #[derive(Debug)]
-pub(crate) struct Edge {
+pub(crate) struct FrameConnection {
     from: OwnedFd,
     to: OwnedFd,
-    /// What arrived.
+    /// Received bytes.
     pub(crate) inbox: Inbox,
-    /// What is to be sent; [`Edge::flush`] sends it.
-    pub(crate) outbox: Outbox,
+    /// Bytes to send; [`FrameConnection::flush`] sends them.
+    pub(crate) outbox: SendBuffer,
 }
 
-impl Edge {
-    /// Both sides.
+impl FrameConnection {
+    /// Both ends of a new socket pair.
     pub(crate) fn pair() -> std::io::Result<(Self, Self)> {
         let (one, other) = UnixStream::pair()?;
         let both_ways = |socket: UnixStream| Self::over(socket.try_clone()?.into(), socket.into());
         Ok((both_ways(one)?, both_ways(other)?))
     }
 
-    /// What the other side writes is read from `from`, and what it is to read goes to `to`.
+    /// Reads from `from` and writes to `to`.
     pub(crate) fn over(from: OwnedFd, to: OwnedFd) -> std::io::Result<Self> {
         for stream in [&from, &to] {
             let flags = OFlag::from_bits_retain(fcntl(stream, FcntlArg::F_GETFL)?);
@@ -47,54 +47,54 @@ impl Edge {
             from,
             to,
             inbox: Inbox::default(),
-            outbox: Outbox::default(),
+            outbox: SendBuffer::default(),
         })
     }
 
-    /// Sends as much as the stream takes; true when nothing is left to send.
-    pub(crate) fn flush(&mut self) -> Result<bool, Closed> {
+    /// Sends as much as the stream takes; returns whether nothing is left to send.
+    pub(crate) fn flush(&mut self) -> Result<bool, Disconnected> {
         while !self.is_flushed() {
             match write(&self.to, self.outbox.unsent()) {
-                Ok(bytes) => self.outbox.took(bytes),
+                Ok(bytes) => self.outbox.consumed(bytes),
                 Err(Errno::EAGAIN) => return Ok(false),
                 Err(Errno::EINTR) => (),
-                // The machine is short of memory for what is under way. That passes, and nothing tells when.
+                // The kernel is out of buffers. That passes, and poll does not report when.
                 Err(Errno::ENOBUFS | Errno::ENOMEM) => {
                     std::thread::sleep(PAUSE);
                     return Ok(false);
                 }
-                Err(_) => return Err(Closed),
+                Err(_) => return Err(Disconnected),
             }
         }
         Ok(true)
     }
 
-    /// Whether something is left to send.
+    /// Whether nothing is left to send.
     pub(crate) fn is_flushed(&self) -> bool {
         self.outbox.unsent().is_empty()
     }
 
-    /// Reads once what is there into the inbox.
-    pub(crate) fn fill(&mut self, scratch: &mut [u8]) -> Result<(), Closed> {
+    /// Reads once into the inbox.
+    pub(crate) fn fill(&mut self, scratch: &mut [u8]) -> Result<(), Disconnected> {
         let bytes = self.read(scratch)?;
         self.inbox.add(&scratch[..bytes]);
         Ok(())
     }
 
-    /// Reads once what is there, past the inbox; how many bytes, which may be none.
-    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Result<usize, Closed> {
+    /// Reads once, bypassing the inbox; returns the number of bytes, which may be 0.
+    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Result<usize, Disconnected> {
         match read(&self.from, scratch) {
-            Ok(0) => Err(Closed),
+            Ok(0) => Err(Disconnected),
             Ok(bytes) => Ok(bytes),
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(0),
-            Err(_) => Err(Closed),
+            Err(_) => Err(Disconnected),
         }
     }
 
-    /// Says that this was all, and waits until the other side has it, or is gone, but not longer than this: what a process that ends has said
-    /// over a connection is lost where it has not read all that was said to it.
+    /// Shuts down sending and waits, for `within` at most, until the other side has received everything or is gone:
+    /// the kernel discards sent data when a socket is closed with unread input.
     pub(crate) fn finish(&mut self, within: Duration) {
-        // Of pipes nothing is lost.
+        // Pipes lose nothing when they are closed.
         if shutdown(self.to.as_raw_fd(), Shutdown::Write).is_err() {
             return;
         }
@@ -112,62 +112,62 @@ impl Edge {
         }
     }
 
-    /// Nothing is said from now on; what the other side has said may be read.
-    pub(crate) fn mute(&mut self) {
+    /// Sends nothing from now on; received data may still be read.
+    pub(crate) fn stop_sending(&mut self) {
         self.outbox.clear();
         if let Ok(nothing) = File::options().write(true).open("/dev/null") {
             self.to = nothing.into();
         }
     }
 
-    /// Closes both streams, which is all that the other side sees: nothing is heard or said from now on.
-    pub(crate) fn forget(&mut self) {
+    /// Closes both streams: nothing is received or sent from now on.
+    pub(crate) fn close(&mut self) {
         let nothing = || File::options().read(true).write(true).open("/dev/null");
         if let (Ok(from), Ok(to)) = (nothing(), nothing()) {
             (self.from, self.to) = (from.into(), to.into());
         }
     }
 
-    /// Readable when the other side has said something, or is gone.
+    /// Readable when data has arrived or the other side has closed.
     pub(crate) fn reading(&self) -> BorrowedFd<'_> {
         self.from.as_fd()
     }
 
-    /// Writable when there is room for what is to be sent.
+    /// Writable when there is room for data to send.
     pub(crate) fn writing(&self) -> BorrowedFd<'_> {
         self.to.as_fd()
     }
 }
 
-/// Between two tries to send while the machine is short of memory.
+/// Pause between two attempts to send while the kernel is out of buffers.
 const PAUSE: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::{Event, Order};
+    use crate::link::{NodeEvent, Order};
     use nix::unistd::pipe;
 
-    /// As a remote shell has it: two pipes.
-    fn piped() -> (Edge, Edge) {
+    /// Two pipes, as of a remote shell.
+    fn piped() -> (FrameConnection, FrameConnection) {
         let (from_one, to_other) = pipe().unwrap();
         let (from_other, to_one) = pipe().unwrap();
         (
-            Edge::over(from_other, to_other).unwrap(),
-            Edge::over(from_one, to_one).unwrap(),
+            FrameConnection::over(from_other, to_other).unwrap(),
+            FrameConnection::over(from_one, to_one).unwrap(),
         )
     }
 
     #[test]
     fn frames_go_both_ways_over_a_socket_and_over_pipes() {
-        for (mut one, mut other) in [Edge::pair().unwrap(), piped()] {
+        for (mut one, mut other) in [FrameConnection::pair().unwrap(), piped()] {
             Order::Kill.put(&mut one.outbox);
-            Event::Held.put(&mut other.outbox);
+            NodeEvent::Held.put(&mut other.outbox);
             assert_eq!((one.flush(), other.flush()), (Ok(true), Ok(true)));
             let mut scratch = [0; 100];
             assert_eq!(one.fill(&mut scratch), Ok(()));
             assert_eq!(other.fill(&mut scratch), Ok(()));
-            assert_eq!(Event::take(&mut one.inbox), Ok(Some(Event::Held)));
+            assert_eq!(NodeEvent::take(&mut one.inbox), Ok(Some(NodeEvent::Held)));
             assert_eq!(Order::take(&mut other.inbox), Ok(Some(Order::Kill)));
             assert_eq!(one.fill(&mut scratch), Ok(()), "nothing is no end");
         }
@@ -178,11 +178,11 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let there = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (here, _) = listener.accept().unwrap();
-        let edge = |stream: std::net::TcpStream| {
-            Edge::over(stream.try_clone().unwrap().into(), stream.into()).unwrap()
+        let connection = |stream: std::net::TcpStream| {
+            FrameConnection::over(stream.try_clone().unwrap().into(), stream.into()).unwrap()
         };
-        let (mut here, mut there) = (edge(here), edge(there));
-        // It goes on to hear something that it does not read.
+        let (mut here, mut there) = (connection(here), connection(there));
+        // Data keeps arriving that it does not read.
         there.outbox.extend([1; 1000]);
         assert_eq!(there.flush(), Ok(true));
         here.outbox.extend(vec![7; 200_000]);
@@ -204,26 +204,26 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_goes_later_and_whole() {
-        for (mut one, mut other) in [Edge::pair().unwrap(), piped()] {
+        for (mut one, mut other) in [FrameConnection::pair().unwrap(), piped()] {
             let long = Order::Input(vec![7; 3 << 20]);
             long.put(&mut one.outbox);
             assert_eq!(one.flush(), Ok(false));
             let mut scratch = vec![0; 1 << 16];
             let mut done = false;
-            let heard = loop {
+            let received = loop {
                 done = done || one.flush() == Ok(true);
                 assert_eq!(other.fill(&mut scratch), Ok(()));
                 if let Some(order) = Order::take(&mut other.inbox).unwrap() {
                     break order;
                 }
             };
-            assert!(one.is_flushed() && heard == long);
+            assert!(one.is_flushed() && received == long);
         }
     }
 
     #[test]
     fn what_was_sent_is_forgotten_where_always_something_waits() {
-        let (mut one, mut other) = Edge::pair().unwrap();
+        let (mut one, mut other) = FrameConnection::pair().unwrap();
         let mut scratch = vec![0; 1 << 16];
         for _ in 0..2000 {
             one.outbox.extend([7; 50_000]);
@@ -238,11 +238,11 @@ mod tests {
 
     #[test]
     fn the_end_of_the_other_side_is_seen_by_who_reads_and_by_who_writes() {
-        for (mut one, other) in [Edge::pair().unwrap(), piped()] {
+        for (mut one, other) in [FrameConnection::pair().unwrap(), piped()] {
             drop(other);
-            assert_eq!(one.fill(&mut [0; 10]), Err(Closed));
+            assert_eq!(one.fill(&mut [0; 10]), Err(Disconnected));
             Order::Kill.put(&mut one.outbox);
-            assert_eq!(one.flush(), Err(Closed));
+            assert_eq!(one.flush(), Err(Disconnected));
         }
     }
 }

@@ -1,63 +1,63 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hosts that are one machine, by whatever names and addresses they are reached: their ranks share out its CPUs, as if they were those
-//! of one host. Pure.
+//! Detects hosts that are one machine, by whatever names and addresses they are reached: their ranks share its CPUs
+//! as if they were on one host. Pure.
 
-use super::{Host, Slots};
-use crate::cpus::Cpus;
+use super::{JobHost, Slots};
+use crate::cpus::CpuList;
 use crate::failure::counted;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Which machine a host is, and which of its CPUs ranks get there.
+/// Identity of a host's machine, and the CPUs that ranks may use there.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Machine {
-    /// The number of its kernel's start, which no two machines share; empty: not known.
+pub(crate) struct HostMachine {
+    /// Boot id of its kernel, unique per machine and boot; empty if unknown.
     pub(crate) boot: String,
     /// CPUs that a job may use there.
-    pub(crate) mask: Cpus,
+    pub(crate) mask: CpuList,
 }
 
-impl Machine {
-    /// That of this process.
+impl HostMachine {
+    /// The machine of this process.
     pub(crate) fn here() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
         Self {
             boot: boot.unwrap_or_default().trim().to_owned(),
-            mask: Cpus::allowed(),
+            mask: CpuList::allowed(),
         }
     }
 
-    /// Whether ranks of both would be on the same CPUs.
+    /// Whether ranks of both hosts would be on the same CPUs.
     fn meets(&self, other: &Self) -> bool {
         !self.boot.is_empty() && self.boot == other.boot && self.mask.meets(&other.mask)
     }
 
-    /// Whether both have the same CPUs, and no others.
+    /// Whether both hosts have exactly the same CPUs.
     fn is_same(&self, other: &Self) -> bool {
         self.meets(other) && self.mask == other.mask
     }
 }
 
-/// The ranks of other hosts on the CPUs of one.
+/// Ranks of other hosts on the CPUs of one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Beside {
-    /// Those of hosts with the same CPUs that stand in front of this one in the list.
+pub(crate) struct ColocatedRanks {
+    /// Ranks of hosts with the same CPUs that come earlier in the list.
     pub(crate) before: u32,
-    /// And behind it.
+    /// Ranks of hosts with the same CPUs that come later.
     pub(crate) behind: u32,
-    /// Those of hosts that have some of the CPUs, and others besides or less.
+    /// Ranks of hosts that have some of the CPUs in common.
     pub(crate) overlapping: u32,
 }
 
-impl Beside {
-    /// All of them.
+impl ColocatedRanks {
+    /// Sum of all.
     pub(crate) fn ranks(self) -> u32 {
         let all = [self.before, self.behind, self.overlapping];
         all.into_iter().fold(0, u32::saturating_add)
     }
 
-    /// What is said of them behind the number of a host's own ranks.
-    pub(crate) fn words(self) -> String {
+    /// Describes them; the text follows the number of a host's own ranks.
+    pub(crate) fn describe(self) -> String {
         match self.ranks() {
             0 => String::new(),
             number => format!(
@@ -68,14 +68,14 @@ impl Beside {
     }
 }
 
-/// Machines by the number of their kernel's start, so that only those are compared which may be one.
-struct Alike<'a> {
-    machines: &'a [&'a Machine],
+/// Machines indexed by boot id, so that only those with the same one are compared.
+struct MachineIndex<'a> {
+    machines: &'a [&'a HostMachine],
     by_boot: BTreeMap<&'a str, Vec<usize>>,
 }
 
-impl<'a> Alike<'a> {
-    fn of(machines: &'a [&'a Machine]) -> Self {
+impl<'a> MachineIndex<'a> {
+    fn of(machines: &'a [&'a HostMachine]) -> Self {
         let mut by_boot: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         let known = machines.iter().enumerate();
         for (at, machine) in known.filter(|(_, machine)| !machine.boot.is_empty()) {
@@ -84,7 +84,7 @@ impl<'a> Alike<'a> {
         Self { machines, by_boot }
     }
 
-    /// The others whose CPUs are some of this one's, in ascending order.
+    /// The other hosts with common CPUs, in ascending order.
     fn meeting(&self, at: usize) -> impl Iterator<Item = usize> {
         let own = self.machines[at];
         let others = self.by_boot.get(own.boot.as_str());
@@ -92,7 +92,7 @@ impl<'a> Alike<'a> {
         others.filter(move |other| *other != at && own.meets(self.machines[*other]))
     }
 
-    /// Those that are the same as this one, itself among them, in ascending order.
+    /// The hosts with the same CPUs, including this one, in ascending order.
     fn same(&self, at: usize) -> Vec<usize> {
         let own = self.machines[at];
         let others = self.meeting(at);
@@ -103,11 +103,11 @@ impl<'a> Alike<'a> {
     }
 }
 
-/// For each host which ranks of others are on its CPUs, where these hosts have so many.
-pub(crate) fn beside(machines: &[&Machine], ranks: &[u32]) -> Vec<Beside> {
-    let alike = Alike::of(machines);
+/// Counts for each host the ranks of others on its CPUs, given the number of ranks per host.
+pub(crate) fn beside(machines: &[&HostMachine], ranks: &[u32]) -> Vec<ColocatedRanks> {
+    let alike = MachineIndex::of(machines);
     let of = |at: usize| {
-        let mut beside = Beside::default();
+        let mut beside = ColocatedRanks::default();
         for other in alike.meeting(at) {
             let sum = match machines[at].is_same(machines[other]) {
                 true if other < at => &mut beside.before,
@@ -121,10 +121,10 @@ pub(crate) fn beside(machines: &[&Machine], ranks: &[u32]) -> Vec<Beside> {
     (0..machines.len()).map(of).collect()
 }
 
-/// The slots of each host, where they have so many cores: those that have as many as there are cores share out what the others with the
+/// The slots of each host, given its number of cores: hosts with one slot per core divide what the others with the
 /// same CPUs leave.
-pub(crate) fn slots(hosts: &[Host], machines: &[&Machine], cores: &[u32]) -> Vec<u32> {
-    let alike = Alike::of(machines);
+pub(crate) fn slots(hosts: &[JobHost], machines: &[&HostMachine], cores: &[u32]) -> Vec<u32> {
+    let alike = MachineIndex::of(machines);
     let of = |at: usize| {
         let Slots::Cores = hosts[at].slots else {
             return hosts[at].slots.or(cores[at]);
@@ -146,17 +146,17 @@ pub(crate) fn slots(hosts: &[Host], machines: &[&Machine], cores: &[u32]) -> Vec
     (0..hosts.len()).map(of).collect()
 }
 
-/// Which hosts are one machine, in words for the user.
-pub(crate) fn words(names: &[String], machines: &[&Machine]) -> Vec<String> {
-    let alike = Alike::of(machines);
-    let mut told = vec![false; names.len()];
+/// Describes which hosts are one machine, for the user.
+pub(crate) fn describe_shared(names: &[String], machines: &[&HostMachine]) -> Vec<String> {
+    let alike = MachineIndex::of(machines);
+    let mut listed = vec![false; names.len()];
     let mut lines = Vec::new();
     for at in 0..names.len() {
-        if std::mem::replace(&mut told[at], true) {
+        if std::mem::replace(&mut listed[at], true) {
             continue;
         }
         let others: Vec<usize> = alike.meeting(at).collect();
-        others.iter().for_each(|other| told[*other] = true);
+        others.iter().for_each(|other| listed[*other] = true);
         let is_same = |other: &usize| machines[at].is_same(machines[*other]);
         let how = match others.iter().all(is_same) {
             true => "their ranks share out its CPUs",
@@ -167,7 +167,7 @@ pub(crate) fn words(names: &[String], machines: &[&Machine]) -> Vec<String> {
         let all = std::iter::once(&at).chain(&others);
         let all: Vec<&str> = all.map(|host| names[*host].as_str()).collect();
         if all.len() > 1 {
-            let named = crate::front::gather::named(&all);
+            let named = crate::front::startup::named(&all);
             lines.push(format!("{named} are one machine: {how}"));
         }
     }
@@ -178,18 +178,18 @@ pub(crate) fn words(names: &[String], machines: &[&Machine]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn machine(boot: &str, mask: &[u32]) -> Machine {
-        Machine {
+    fn machine(boot: &str, mask: &[u32]) -> HostMachine {
+        HostMachine {
             boot: boot.to_owned(),
-            mask: Cpus::new(mask.to_vec()),
+            mask: CpuList::new(mask.to_vec()),
         }
     }
 
-    fn all(machines: &[Machine]) -> Vec<&Machine> {
+    fn all(machines: &[HostMachine]) -> Vec<&HostMachine> {
         machines.iter().collect()
     }
 
-    fn counts(beside: &Beside) -> [u32; 3] {
+    fn counts(beside: &ColocatedRanks) -> [u32; 3] {
         [beside.before, beside.behind, beside.overlapping]
     }
 
@@ -209,13 +209,13 @@ mod tests {
         let (first, third, fourth) = ([0, 5, 7], [2, 0, 7], [0, 0, 7]);
         let alone = [0, 0, 0];
         assert_eq!(counted, [first, alone, third, fourth, alone, alone, alone]);
-        assert_eq!(beside[0].words(), ", beside 12 ranks of other hosts,");
-        assert_eq!(beside[1].words(), "");
+        assert_eq!(beside[0].describe(), ", beside 12 ranks of other hosts,");
+        assert_eq!(beside[1].describe(), "");
         let names = ["a", "b", "c", "d", "e", "f", "g"].map(String::from);
-        let words = words(&names, &all(&machines));
-        assert_eq!(words.len(), 1, "{words:?}");
-        assert!(words[0].starts_with("hosts a, c, d are one machine: they may"));
-        let two = super::words(&names[..2], &all(&[machine("x", &[0]), machine("x", &[0])]));
+        let message = describe_shared(&names, &all(&machines));
+        assert_eq!(message.len(), 1, "{message:?}");
+        assert!(message[0].starts_with("hosts a, c, d are one machine: they may"));
+        let two = describe_shared(&names[..2], &all(&[machine("x", &[0]), machine("x", &[0])]));
         assert_eq!(
             two,
             ["hosts a, b are one machine: their ranks share out its CPUs"]
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn cores_are_counted_once() {
-        let host = |slots| Host {
+        let host = |slots| JobHost {
             name: "n".to_owned(),
             user: None,
             port: None,
@@ -234,7 +234,7 @@ mod tests {
         };
         let machines = vec![machine("x", &[0, 1]); 4];
         let slots = |list: &[Slots], cores: u32| {
-            let hosts: Vec<Host> = list.iter().map(|slots| host(*slots)).collect();
+            let hosts: Vec<JobHost> = list.iter().map(|slots| host(*slots)).collect();
             slots(
                 &hosts,
                 &all(&machines[..list.len()]),

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers at equal distances, as the ranks of a node usually are: told as three, however many they are.
+//! Ranks at equal distances, as those of a node usually are: three numbers, however many ranks there are.
 
 use serde::{Deserialize, Serialize};
 
 /// `first`, `first + step` and so on, `count` of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Series {
+pub(crate) struct StridedRanks {
     pub(crate) first: u32,
     pub(crate) step: u32,
     pub(crate) count: u32,
 }
 
-impl Series {
+impl StridedRanks {
     /// This number alone.
     pub(crate) fn of(first: u32) -> Self {
         Self {
@@ -21,7 +21,7 @@ impl Series {
         }
     }
 
-    /// Ascending numbers in as few as there must be of them, nearly.
+    /// Encodes ascending numbers greedily in few series.
     pub(crate) fn of_all(numbers: &[u32]) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for number in numbers {
@@ -32,7 +32,7 @@ impl Series {
         all
     }
 
-    /// Takes a number in if it is the next one; whether it is.
+    /// Appends a number if it continues the series; returns whether it does.
     pub(crate) fn takes(&mut self, number: u32) -> bool {
         let Some(distance) = number.checked_sub(self.first) else {
             return false;
@@ -45,7 +45,7 @@ impl Series {
         is_next
     }
 
-    /// The numbers; `None` stands for one that is too large.
+    /// The numbers; `None` for one that overflows.
     pub(crate) fn numbers(self) -> impl Iterator<Item = Option<u32>> {
         (0..self.count).map(move |number| {
             let distance = self.step.checked_mul(number)?;
@@ -63,19 +63,19 @@ mod tests {
     fn ranks_of_a_node_are_one_series() {
         for step in [1, 10_000] {
             let ranks: Vec<u32> = (0..64).map(|number| 7 + number * step).collect();
-            let series = Series {
+            let series = StridedRanks {
                 first: 7,
                 step,
                 count: 64,
             };
-            assert_eq!(Series::of_all(&ranks), [series]);
+            assert_eq!(StridedRanks::of_all(&ranks), [series]);
         }
     }
 
     #[test]
     fn numbers_that_are_too_large_are_none() {
         let numbers = |first, step| {
-            let series = Series {
+            let series = StridedRanks {
                 first,
                 step,
                 count: 3,
@@ -89,8 +89,8 @@ mod tests {
     proptest! {
         #[test]
         fn numbers_come_back_as_they_were(numbers in proptest::collection::vec(0..99_u32, 0..40)) {
-            let series = Series::of_all(&numbers).into_iter();
-            let back: Option<Vec<u32>> = series.flat_map(Series::numbers).collect();
+            let series = StridedRanks::of_all(&numbers).into_iter();
+            let back: Option<Vec<u32>> = series.flat_map(StridedRanks::numbers).collect();
             prop_assert_eq!(back, Some(numbers));
         }
     }

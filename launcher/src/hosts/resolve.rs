@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What follows for a request once the slots of its hosts are known: how many ranks there are, and where each goes.
+//! Consequences for a request once the slots of its hosts are known: the number of ranks, and the host of each.
 
-use super::{Host, Hosts, Machine, Slots, loads};
+use super::{HostMachine, JobHost, JobHosts, Slots, loads};
 use crate::allocation::Allocation;
-use crate::cli::{Request, Room, UsageError};
-use crate::cpus::Cpus;
+use crate::cli::{JobLimits, JobRequest, UsageError};
+use crate::cpus::CpuList;
 use crate::failure::counted;
 use ring::layout::MAX_LOCAL_RANKS;
 
-impl Request {
-    /// Says how many slots each host of [`hosts`](Self::hosts) has. The programs' ranks and [`Hosts::dealt`] are known
-    /// afterwards, and what was asked of single ranks is checked.
+impl JobRequest {
+    /// Sets the slots of each host of [`hosts`](Self::hosts). Computes the programs' ranks and
+    /// [`JobHosts::rank_hosts`], and checks options that name single ranks.
     ///
     /// # Errors
-    /// With words for the user.
+    /// A message for the user.
     pub fn with_slots(&mut self, slots: &[u32]) -> Result<(), UsageError> {
         let Some(mut hosts) = self.hosts.take() else {
             return Ok(());
@@ -23,8 +23,8 @@ impl Request {
         for (app, ranks) in self.apps.iter_mut().zip(&ranks) {
             app.ranks = *ranks;
         }
-        hosts.dealt = hosts.deal(slots, &ranks, self.mapping);
-        let loads = loads(hosts.list.len(), &hosts.dealt);
+        hosts.rank_hosts = hosts.deal(slots, &ranks, self.mapping);
+        let loads = loads(hosts.list.len(), &hosts.rank_hosts);
         let crowd = hosts.check(slots, &loads)?;
         if self.report || self.dry_run {
             self.remarks.extend(crowd);
@@ -35,9 +35,9 @@ impl Request {
     }
 }
 
-impl Request {
-    /// Lets a job whose hosts are all this machine, which calls itself `own`, be one of this machine alone.
-    pub(crate) fn stay_here(&mut self, own: &str, room: Room) -> Result<(), UsageError> {
+impl JobRequest {
+    /// Turns a job whose hosts are all this machine, of host name `own`, into a local job.
+    pub(crate) fn make_local(&mut self, own: &str, room: JobLimits) -> Result<(), UsageError> {
         let Some(hosts) = &self.hosts else {
             return Ok(());
         };
@@ -45,9 +45,9 @@ impl Request {
             return Ok(());
         }
         let cpus = u32::try_from(room.cpus.max(1)).unwrap_or(u32::MAX);
-        let here = Machine {
+        let here = HostMachine {
             boot: own.to_owned(),
-            mask: Cpus::new(vec![0]),
+            mask: CpuList::new(vec![0]),
         };
         let count = hosts.list.len();
         let slots = super::slots(&hosts.list, &vec![&here; count], &vec![cpus; count]);
@@ -58,7 +58,7 @@ impl Request {
 }
 
 impl Slots {
-    /// Their number on a host with so many cores.
+    /// Number of slots on a host with so many cores.
     #[must_use]
     pub fn or(self, cores: u32) -> u32 {
         match self {
@@ -68,9 +68,10 @@ impl Slots {
     }
 }
 
-impl Hosts {
-    /// Where nobody says how many ranks there are, and one program may use all hosts, there are as many as a batch system was asked for.
-    pub(crate) fn as_asked_of(&mut self, allocation: &Allocation) {
+impl JobHosts {
+    /// Without `-n`, and with one program that may use all hosts, uses the number of ranks requested from the batch
+    /// system.
+    pub(crate) fn use_requested_ranks(&mut self, allocation: &Allocation) {
         if let ([claim], None) = (&mut self.claims[..], self.per_host)
             && claim.hosts.is_none()
         {
@@ -78,14 +79,14 @@ impl Hosts {
         }
     }
 
-    /// The ranks of each program.
+    /// Number of ranks of each program.
     fn ranks(&self, slots: &[u32]) -> Vec<u32> {
         let ranks =
             |claim: &super::Claim| claim.ranks.unwrap_or_else(|| self.counted(slots, claim));
         self.claims.iter().map(ranks).collect()
     }
 
-    /// Whether so many ranks have room at all, before they are dealt.
+    /// Checks that the hosts can hold so many ranks.
     fn hold(&self, slots: &[u32], ranks: &[u32]) -> Result<(), UsageError> {
         let total: u64 = ranks.iter().map(|ranks| u64::from(*ranks)).sum();
         let most = self.list.len() as u64 * u64::from(MAX_LOCAL_RANKS);
@@ -95,19 +96,19 @@ impl Hosts {
         let own = |slots: &u32| self.per_host.unwrap_or(*slots);
         let mut large = self.list.iter().zip(slots.iter().map(own));
         let large = large.find(|(_, slots)| *slots > MAX_LOCAL_RANKS);
-        let words = large.and_then(|(host, slots)| beyond(host, slots));
-        Err(UsageError(words.unwrap_or_else(|| {
+        let message = large.and_then(|(host, slots)| beyond(host, slots));
+        Err(UsageError(message.unwrap_or_else(|| {
             format!("the programs have {total} ranks together, and their hosts hold at most {most}; start fewer ranks")
         })))
     }
 
-    /// Whether each host may have so many ranks; a remark where some share slots.
+    /// Checks the load of each host; returns a warning where ranks share slots.
     fn check(&self, slots: &[u32], loads: &[u32]) -> Result<Option<String>, UsageError> {
         let mut crowd = None;
         for ((host, slots), load) in self.list.iter().zip(slots).zip(loads) {
             let (name, slots) = (&host.name, self.per_host.unwrap_or(*slots).max(1));
-            if let Some(words) = beyond(host, *load) {
-                return Err(UsageError(words));
+            if let Some(message) = beyond(host, *load) {
+                return Err(UsageError(message));
             }
             if *load <= slots {
                 continue;
@@ -132,8 +133,8 @@ impl Hosts {
     }
 }
 
-/// What is said of a host that would get more ranks than it can have.
-fn beyond(host: &Host, load: u32) -> Option<String> {
+/// The error for a host with more ranks than it can have.
+fn beyond(host: &JobHost, load: u32) -> Option<String> {
     let name = &host.name;
     if load > MAX_LOCAL_RANKS {
         return Some(format!(
@@ -149,20 +150,20 @@ fn beyond(host: &Host, load: u32) -> Option<String> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use crate::cli::{Parsed, Request, Room, UsageError, parse};
+    use crate::cli::{JobLimits, JobRequest, Parsed, UsageError, parse};
 
-    fn request(line: &str) -> Request {
-        let words = line.split_whitespace().map(Into::into).collect();
-        match parse(words, Room { cpus: 2, nodes: 1 }) {
+    fn request(line: &str) -> JobRequest {
+        let message = line.split_whitespace().map(Into::into).collect();
+        match parse(message, JobLimits { cpus: 2, nodes: 1 }) {
             Ok(Parsed::Run(request)) => *request,
             other => panic!("{line}: {other:?}"),
         }
     }
 
-    /// With as many slots as are named, 4 where a host would have to be asked.
-    pub(in crate::hosts) fn settled(line: &str) -> Result<Request, String> {
+    /// With the slots that are named, or 4 per host.
+    pub(in crate::hosts) fn settled(line: &str) -> Result<JobRequest, String> {
         let mut request = request(line);
-        let slots = |host: &super::Host| host.slots.or(4);
+        let slots = |host: &super::JobHost| host.slots.or(4);
         let slots: Vec<u32> = request
             .hosts
             .iter()
@@ -170,14 +171,14 @@ pub(super) mod tests {
             .collect();
         match request.with_slots(&slots) {
             Ok(()) => Ok(request),
-            Err(UsageError(words)) => Err(words),
+            Err(UsageError(message)) => Err(message),
         }
     }
 
     fn dealt(line: &str) -> (Vec<u32>, Vec<u32>) {
-        let request = settled(line).unwrap_or_else(|words| panic!("{line}: {words}"));
+        let request = settled(line).unwrap_or_else(|message| panic!("{line}: {message}"));
         let ranks = request.apps.iter().map(|app| app.ranks).collect();
-        (ranks, request.hosts.unwrap().dealt)
+        (ranks, request.hosts.unwrap().rank_hosts)
     }
 
     #[test]
@@ -245,28 +246,28 @@ pub(super) mod tests {
 
     #[test]
     fn what_a_host_cannot_hold_is_refused_with_its_name() {
-        let words = settled("--host a:2000 ./x").unwrap_err();
+        let message = settled("--host a:2000 ./x").unwrap_err();
         let expected =
             "host a would get 2000 ranks, and one host holds at most 1024; name more hosts";
-        assert!(words.starts_with(expected), "{words}");
-        let words = settled("--host a:600 ./x : --host a:600 ./y").unwrap_err();
-        assert!(words.contains("host a would get 1200 ranks"), "{words}");
-        let words = settled("--host a:2000,b -n 1500 ./x").unwrap_err();
+        assert!(message.starts_with(expected), "{message}");
+        let message = settled("--host a:600 ./x : --host a:600 ./y").unwrap_err();
+        assert!(message.contains("host a would get 1200 ranks"), "{message}");
+        let message = settled("--host a:2000,b -n 1500 ./x").unwrap_err();
         let expected = "host a would get 1500 ranks, and one host holds at most 1024; name more hosts, give this one fewer";
-        assert!(words.starts_with(expected), "{words}");
-        let words = settled("--host a,b:2 -n 4 --map-by slot:NOOVERSUBSCRIBE ./x").unwrap_err();
+        assert!(message.starts_with(expected), "{message}");
+        let message = settled("--host a,b:2 -n 4 --map-by slot:NOOVERSUBSCRIBE ./x").unwrap_err();
         assert!(
-            words.starts_with("host a would get 2 ranks and has 1 slot, and NOOVERSUBSCRIBE"),
-            "{words}"
+            message.starts_with("host a would get 2 ranks and has 1 slot, and NOOVERSUBSCRIBE"),
+            "{message}"
         );
     }
 
     #[test]
     fn a_job_whose_hosts_are_all_this_machine_is_one_of_it_alone() {
-        let room = Room { cpus: 3, nodes: 1 };
+        let room = JobLimits { cpus: 3, nodes: 1 };
         let stay = |line: &str| {
             let mut request = request(line);
-            let done = request.stay_here("n1.lab", room);
+            let done = request.make_local("n1.lab", room);
             done.map(|()| (request.hosts.is_some(), request.size()))
         };
         assert_eq!(stay("--host localhost:2,n1.lab ./x"), Ok((false, 3)));
@@ -274,30 +275,33 @@ pub(super) mod tests {
         assert_eq!(stay("--host localhost:*,n1.lab:* ./x"), Ok((false, 3)));
         assert_eq!(stay("--host localhost,n1 ./x"), Ok((true, 0)));
         assert_eq!(stay("./x"), Ok((false, 2)));
-        let words = stay("--host localhost:1000,n1.lab:1000 ./x").unwrap_err().0;
+        let message = stay("--host localhost:1000,n1.lab:1000 ./x").unwrap_err().0;
         assert!(
-            words.contains("one machine holds at most 1024 ranks"),
-            "{words}"
+            message.contains("one machine holds at most 1024 ranks"),
+            "{message}"
         );
     }
 
     #[test]
     fn sharing_of_slots_is_remarked_in_a_report() {
         let remark = |line: &str| settled(line).unwrap().remarks;
-        let words = "there are more ranks than slots; host a, which has 1 slot, gets 2 ranks";
-        assert_eq!(remark("--report --host a,b -n 3 ./x"), [words]);
+        let message = "there are more ranks than slots; host a, which has 1 slot, gets 2 ranks";
+        assert_eq!(remark("--report --host a,b -n 3 ./x"), [message]);
         assert!(remark("--host a,b -n 3 ./x").is_empty());
         assert!(remark("--report --host a,b -n 2 ./x").is_empty());
     }
 
     #[test]
     fn what_is_asked_of_single_ranks_is_checked_when_their_number_is_known() {
-        let words = settled("--host a,b:2 --stdin 3 ./x").unwrap_err();
-        assert!(words.contains("expected a number from 0 to 2"), "{words}");
-        let words = settled("--host a,b:2 --gdb 3 ./x").unwrap_err();
+        let message = settled("--host a,b:2 --stdin 3 ./x").unwrap_err();
         assert!(
-            words.contains("there is no rank 3: the job has 3"),
-            "{words}"
+            message.contains("expected a number from 0 to 2"),
+            "{message}"
+        );
+        let message = settled("--host a,b:2 --gdb 3 ./x").unwrap_err();
+        assert!(
+            message.contains("there is no rank 3: the job has 3"),
+            "{message}"
         );
         assert_eq!(
             settled("--host a,b:2 --gdb all ./x").map(|request| request.gdb),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that a user picks: `0,2-3` or `all`.
+//! Rank lists of the command line: `0,2-3` or `all`.
 
-/// The ranks of a list, each once, in the order of the list; else what is wrong with it.
-pub(crate) fn ranks(text: &str, size: u32) -> Result<Vec<u32>, String> {
+/// The ranks of a list, each once, in the order of the list; else an error for the user.
+pub(crate) fn parse(text: &str, size: u32) -> Result<Vec<u32>, String> {
     if text == "all" {
         return Ok((0..size).collect());
     }
@@ -37,18 +37,18 @@ mod tests {
 
     #[test]
     fn numbers_and_ranges_are_taken_in_order_and_once() {
-        assert_eq!(ranks("3,0-1,1", 4), Ok(vec![3, 0, 1]));
-        assert_eq!(ranks("all", 3), Ok(vec![0, 1, 2]));
+        assert_eq!(parse("3,0-1,1", 4), Ok(vec![3, 0, 1]));
+        assert_eq!(parse("all", 3), Ok(vec![0, 1, 2]));
     }
 
     #[test]
     fn what_is_no_list_is_told_with_what_is_expected() {
         for text in ["", "a", "1,", "-1", "1-", "0x1"] {
-            let words = ranks(text, 4).unwrap_err();
-            assert!(words.contains("for example 0,2-3"), "{text}: {words}");
+            let message = parse(text, 4).unwrap_err();
+            assert!(message.contains("for example 0,2-3"), "{text}: {message}");
         }
-        assert_eq!(ranks("2-1", 4).unwrap_err(), "2-1 ends before it begins");
-        let words = "there is no rank 4: the job has 4, which count from 0";
-        assert_eq!(ranks("0,2-4", 4).unwrap_err(), words);
+        assert_eq!(parse("2-1", 4).unwrap_err(), "2-1 ends before it begins");
+        let message = "there is no rank 4: the job has 4, which count from 0";
+        assert_eq!(parse("0,2-4", 4).unwrap_err(), message);
     }
 }

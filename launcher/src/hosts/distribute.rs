@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which host each rank goes to. Pure: slots, programs and the user's wish give a host for each rank.
+//! Assigns ranks to hosts. Pure: computes the host of each rank from slots, programs and the mapping.
 //!
-//! - `slot`, and what counts inside a host (`core`, `numa`, `socket`): each host is filled before the next one.
-//! - `node`: one rank for each host in turn; a host that is full is passed over.
+//! - `slot`, and the mappings inside a host (`core`, `numa`, `socket`): each host is filled before the next one.
+//! - `node`: round-robin over the hosts; a full host is skipped.
 //!
-//! Programs follow each other: the second one begins where the first one has left room. When all hosts are full each has as
-//! much room again.
+//! Programs follow each other: the second one starts where the first one has left room. When all hosts are full, each
+//! has as much room again.
 
-use super::Part;
-use crate::place::Mapping;
+use super::HostShare;
+use crate::affinity::Mapping;
 
-/// A program's ranks and the hosts that they may go to.
+/// A program's ranks and the hosts that they may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Portion<'a> {
-    /// How many.
+pub struct ProgramRanks<'a> {
+    /// Number of ranks.
     pub ranks: u32,
     /// In the order in which they are filled; `None` for all.
-    pub hosts: Option<&'a [Part]>,
+    pub hosts: Option<&'a [HostShare]>,
 }
 
-/// The host of each rank, for hosts that have these many slots. A host without slots is dealt with as if it had one.
+/// The host of each rank, given the slots of each host. A host without slots counts as one with a single slot.
 ///
 /// # Panics
-/// If a program names a host that is not there.
+/// If a program names a host that does not exist.
 #[must_use]
-pub fn deal(slots: &[u32], programs: &[Portion<'_>], mapping: Mapping) -> Vec<u32> {
+pub fn deal(slots: &[u32], programs: &[ProgramRanks<'_>], mapping: Mapping) -> Vec<u32> {
     let every: Vec<u32> = (0..).zip(slots).map(|(number, _)| number).collect();
-    let numbers = |parts: &[Part]| parts.iter().map(|part| part.host).collect();
+    let numbers = |parts: &[HostShare]| parts.iter().map(|part| part.host).collect();
     let ranks: usize = programs.iter().map(|program| program.ranks as usize).sum();
-    let mut table = Table {
+    let mut table = RankDistribution {
         slots,
         taken: vec![0; slots.len()],
         next: 0,
-        dealt: Vec::with_capacity(ranks),
+        rank_hosts: Vec::with_capacity(ranks),
     };
     for program in programs {
         let hosts: Vec<u32> = program.hosts.map_or_else(|| every.clone(), numbers);
@@ -44,18 +44,18 @@ pub fn deal(slots: &[u32], programs: &[Portion<'_>], mapping: Mapping) -> Vec<u3
             }
         }
     }
-    table.dealt
+    table.rank_hosts
 }
 
-struct Table<'a> {
+struct RankDistribution<'a> {
     slots: &'a [u32],
     taken: Vec<u64>,
-    /// The host after the last one in turn.
+    /// Next host of the round-robin order.
     next: u32,
-    dealt: Vec<u32>,
+    rank_hosts: Vec<u32>,
 }
 
-impl Table<'_> {
+impl RankDistribution<'_> {
     fn fill(&mut self, hosts: &[u32], ranks: u32) {
         let mut left = u64::from(ranks);
         while left > 0 {
@@ -88,11 +88,11 @@ impl Table<'_> {
     }
 
     fn put(&mut self, host: u32) {
-        self.dealt.push(host);
+        self.rank_hosts.push(host);
         self.taken[host as usize] += 1;
     }
 
-    /// How often all of these hosts are full, and once more: one of them has room then.
+    /// The round in which at least one of these hosts has room.
     fn round(&self, hosts: &[u32]) -> u64 {
         let full = |host: &u32| self.taken[*host as usize] / self.slots_of(*host);
         1 + hosts.iter().map(full).min().unwrap_or(0)
@@ -107,11 +107,11 @@ impl Table<'_> {
     }
 }
 
-/// How many ranks each host got.
+/// Number of ranks on each host.
 #[must_use]
-pub fn loads(hosts: usize, dealt: &[u32]) -> Vec<u32> {
+pub fn loads(hosts: usize, rank_hosts: &[u32]) -> Vec<u32> {
     let mut loads = vec![0; hosts];
-    for host in dealt {
+    for host in rank_hosts {
         loads[*host as usize] += 1;
     }
     loads
@@ -122,21 +122,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn all(ranks: u32) -> Portion<'static> {
-        Portion { ranks, hosts: None }
+    fn all(ranks: u32) -> ProgramRanks<'static> {
+        ProgramRanks { ranks, hosts: None }
     }
 
-    fn parts(hosts: &[u32]) -> Vec<Part> {
-        let part = |host: &u32| Part {
+    fn parts(hosts: &[u32]) -> Vec<HostShare> {
+        let part = |host: &u32| HostShare {
             host: *host,
             slots: None,
         };
         hosts.iter().map(part).collect()
     }
 
-    fn on(ranks: u32, hosts: &[Part]) -> Portion<'_> {
+    fn on(ranks: u32, hosts: &[HostShare]) -> ProgramRanks<'_> {
         let hosts = Some(hosts);
-        Portion { ranks, hosts }
+        ProgramRanks { ranks, hosts }
     }
 
     #[test]
@@ -200,15 +200,15 @@ mod tests {
             slots in proptest::collection::vec(1..9u32, 1..9), ranks in 0..99u32, by_node in any::<bool>(),
         ) {
             let mapping = if by_node { Mapping::Node } else { Mapping::Slot };
-            let dealt = deal(&slots, &[all(ranks)], mapping);
-            prop_assert_eq!(dealt.len(), ranks as usize);
-            let loads = loads(slots.len(), &dealt);
+            let rank_hosts = deal(&slots, &[all(ranks)], mapping);
+            prop_assert_eq!(rank_hosts.len(), ranks as usize);
+            let loads = loads(slots.len(), &rank_hosts);
             let whole = ranks / slots.iter().sum::<u32>();
             for (load, slots) in loads.iter().zip(&slots) {
                 prop_assert!((whole * slots..=(whole + 1) * slots).contains(load));
             }
             if !by_node && whole == 0 {
-                prop_assert!(dealt.is_sorted());
+                prop_assert!(rank_hosts.is_sorted());
             }
         }
     }

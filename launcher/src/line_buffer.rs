@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keeps the lines of one stream whole. Bytes come in pieces of any size and go out in pieces that end with a line,
+//! Splits a stream at line ends. Bytes are pushed in pieces of any size and leave in pieces that end with a newline,
 //! except the last one of a stream and lines beyond [`LONGEST_LINE_BYTES`], which are passed on in parts.
 
 /// A longer line may be split, but nothing of it is lost.
@@ -7,12 +7,12 @@ pub(crate) const LONGEST_LINE_BYTES: usize = 1 << 20;
 
 /// The unfinished line of a stream.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct LineBuffer {
     pending: Vec<u8>,
 }
 
-impl Lines {
-    /// Takes the next bytes; what is returned, if anything, may be written now.
+impl LineBuffer {
+    /// Appends bytes; returns those that may be written now, if any.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let whole = bytes
             .iter()
@@ -30,7 +30,7 @@ impl Lines {
         Some(ready)
     }
 
-    /// What is left of an unfinished line, at the end of the stream or for a prompt.
+    /// Takes the unfinished line, at the end of the stream or for a prompt.
     pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
         let left = std::mem::take(&mut self.pending);
         (!left.is_empty()).then_some(left)
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn a_line_goes_out_when_it_is_whole() {
-        let mut lines = Lines::default();
+        let mut lines = LineBuffer::default();
         assert_eq!(lines.push(b"one"), None);
         assert_eq!(
             lines.push(b" line\ntwo\nthr").as_deref(),
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn the_last_line_needs_no_end() {
-        let mut lines = Lines::default();
+        let mut lines = LineBuffer::default();
         assert_eq!(lines.push(b"a\nb").as_deref(), Some(&b"a\n"[..]));
         assert!(lines.is_pending());
         assert_eq!(lines.take().as_deref(), Some(&b"b"[..]));
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_line_too_long_to_keep_is_split_without_loss() {
-        let mut lines = Lines::default();
+        let mut lines = LineBuffer::default();
         let piece = vec![0xff_u8; 65536];
         let out: Vec<Vec<u8>> = (0..40).filter_map(|_| lines.push(&piece)).collect();
         let kept = lines.take().map_or(0, |left| left.len());
@@ -83,7 +83,7 @@ mod tests {
             .map(|i| if i % 37 == 0 { b'\n' } else { b'x' })
             .collect();
         for size in [1, 2, 36, 37, 38, 1000] {
-            let mut lines = Lines::default();
+            let mut lines = LineBuffer::default();
             let mut seen: Vec<u8> = text
                 .chunks(size)
                 .filter_map(|piece| lines.push(piece))

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Somebody wants to know what the ranks of this node wait for: the `rmpi-queues` that is installed here reads them, as a child that
-//! this daemon does not wait for, and what it writes goes to the front.
+//! Reads what the ranks of this node wait for: runs the `rmpi-queues` installed here as a child, without blocking the
+//! daemon, and sends its output to the front.
 //!
-//! It may have stopped ranks by a signal, and must let them go itself: it is asked to end, and not killed as long as the job goes on.
+//! The child may have stopped ranks by a signal and must continue them itself, so it gets SIGTERM, and SIGKILL only
+//! when the job ends.
 
 use super::{Daemon, Token, interest};
-use crate::link::{Event, Seen};
+use crate::link::{NodeEvent, WaitReport};
 use crate::prepare::{self, OWN_VARIABLES};
 use crate::program::cause;
-use crate::spawn::{self, Tie};
+use crate::spawn::{self, ChildSetup};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::epoll::EpollFlags;
@@ -19,39 +20,39 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use wireup::look::MOST_SEEN_BYTES;
 
-/// A look that takes longer is given up. Ranks that share their CPUs with many take a while to stop.
+/// Time limit of a query. Ranks that share their CPUs with many others take a while to stop.
 pub(crate) const LOOK_WITHIN: Duration = Duration::from_secs(10);
-/// Bytes of what went wrong that are told.
-const MOST_WORDS: usize = 600;
+/// Most bytes of an error message that are reported.
+const MOST_ERROR_BYTES: usize = 600;
 
-/// A look at the ranks.
+/// The running query, if any, and the next one.
 #[derive(Debug, Default)]
-pub(super) struct Look {
-    running: Option<Reader>,
-    /// The order that came while another was being carried out.
+pub(super) struct WaitQuery {
+    running: Option<QueueReader>,
+    /// An order that arrived while another query was running.
     next: Option<u32>,
 }
 
-/// The process that reads the ranks.
+/// The `rmpi-queues` child.
 #[derive(Debug)]
-struct Reader {
-    /// That of the order.
+struct QueueReader {
+    /// Number of the order.
     number: u32,
     pid: u32,
     output: OwnedFd,
     bytes: Vec<u8>,
     until: Instant,
-    /// It was given up, and the front knows.
+    /// Timed out, and the front was notified.
     is_late: bool,
 }
 
-impl Look {
-    /// The process of it.
+impl WaitQuery {
+    /// Pid of the child.
     pub(super) fn pid(&self) -> Option<u32> {
         self.running.as_ref().map(|reader| reader.pid)
     }
 
-    /// When it is given up.
+    /// When the query times out.
     pub(super) fn next_time(&self) -> Option<Instant> {
         let waited_for = self.running.as_ref().filter(|reader| !reader.is_late);
         waited_for.map(|reader| reader.until)
@@ -59,19 +60,19 @@ impl Look {
 }
 
 impl Daemon {
-    /// Begins to look at the ranks, or does when the look before has ended.
-    pub(super) fn look(&mut self, number: u32) {
-        if self.look.running.is_some() {
-            self.look.next = Some(number);
+    /// Starts a query, or queues it behind the running one.
+    pub(super) fn query_waits(&mut self, number: u32) {
+        if self.wait_query.running.is_some() {
+            self.wait_query.next = Some(number);
             return;
         }
         match self.start_reader(number) {
-            Ok(reader) => self.look.running = Some(reader),
-            Err(why) => self.tell_seen(number, Err(why)),
+            Ok(reader) => self.wait_query.running = Some(reader),
+            Err(why) => self.send_wait_report(number, Err(why)),
         }
     }
 
-    fn start_reader(&self, number: u32) -> Result<Reader, String> {
+    fn start_reader(&self, number: u32) -> Result<QueueReader, String> {
         let path = prepare::beside("rmpi-queues").ok_or("rmpi-queues is not installed there")?;
         let wrong = |error: std::io::Error| format!("cannot start rmpi-queues: {}", cause(&error));
         let (output, end) = pipe2(OFlag::O_CLOEXEC).map_err(|why| wrong(why.into()))?;
@@ -87,17 +88,17 @@ impl Daemon {
         OWN_VARIABLES.iter().for_each(|name| {
             command.env_remove(name);
         });
-        let tie = Tie {
-            files: Some(self.nest.files),
-            ..Tie::here(self.nest.signals)
+        let setup = ChildSetup {
+            files: Some(self.spawn_context.files),
+            ..ChildSetup::here(self.spawn_context.signals)
         };
-        tie.hold(&mut command);
+        setup.apply_to(&mut command);
         let pid = command.spawn().map_err(wrong)?.id();
-        // Who is not listened to now is read when it has ended.
+        // Without epoll, the pipe is read when the child has terminated.
         let _ = self
             .poller
             .add(output.as_fd(), interest(EpollFlags::EPOLLIN, Token::Look));
-        Ok(Reader {
+        Ok(QueueReader {
             number,
             pid,
             output,
@@ -107,24 +108,24 @@ impl Daemon {
         })
     }
 
-    fn tell_seen(&mut self, look: u32, read: Result<Vec<u8>, String>) {
+    fn send_wait_report(&mut self, look: u32, read: Result<Vec<u8>, String>) {
         let ranks = self.job.ranks.iter().zip(&self.ranks);
         let ended = ranks.filter(|(_, rank)| !rank.alive);
         let ended = ended.map(|(placed, _)| placed.rank).collect();
-        self.tell(&Event::Seen(Seen { look, ended, read }));
+        self.send_event(&NodeEvent::Waits(WaitReport { look, ended, read }));
     }
 
-    /// Takes in what the reader has written.
-    pub(super) fn hear_reader(&mut self) {
-        let Some(reader) = &mut self.look.running else {
+    /// Reads the child's output.
+    pub(super) fn read_reader_output(&mut self) {
+        let Some(reader) = &mut self.wait_query.running else {
             return;
         };
         match read(&reader.output, &mut self.scratch) {
             Ok(0) => {
-                // A closed pipe would be told in every turn.
+                // epoll would report the closed pipe in every turn.
                 let _ = self.poller.delete(&reader.output);
             }
-            // What is too much is thrown away.
+            // Output beyond the limit is dropped.
             Ok(bytes) if reader.bytes.len() <= MOST_SEEN_BYTES => {
                 reader.bytes.extend_from_slice(&self.scratch[..bytes]);
             }
@@ -132,40 +133,40 @@ impl Daemon {
         }
     }
 
-    /// Gives a look up that takes too long.
-    pub(super) fn look_at_clock(&mut self, now: Instant) {
-        let Some(reader) = &mut self.look.running else {
+    /// Gives up a query that takes too long.
+    pub(super) fn check_query_timeout(&mut self, now: Instant) {
+        let Some(reader) = &mut self.wait_query.running else {
             return;
         };
         if reader.is_late || reader.until > now {
             return;
         }
         reader.is_late = true;
-        // It ends once it has let the ranks go.
+        // It exits once it has continued the ranks.
         let _ = kill(Pid::from_raw(reader.pid.cast_signed()), Signal::SIGTERM);
         let (number, seconds) = (reader.number, LOOK_WITHIN.as_secs());
         let why = format!("rmpi-queues could not read the ranks there within {seconds} s");
-        self.tell_seen(number, Err(why));
+        self.send_wait_report(number, Err(why));
     }
 
-    /// A child has ended that is no rank; it may be the reader.
-    pub(super) fn reader_ended(&mut self, pid: u32, ending: spawn::Ending) {
-        let Some(mut reader) = self.look.running.take_if(|reader| reader.pid == pid) else {
+    /// A child that is not a rank has terminated; it may be the reader.
+    pub(super) fn reader_ended(&mut self, pid: u32, ending: spawn::ChildExit) {
+        let Some(mut reader) = self.wait_query.running.take_if(|reader| reader.pid == pid) else {
             return;
         };
         if !reader.is_late {
             reader.read_rest(&mut self.scratch);
-            self.tell_seen(reader.number, reader.answer(ending));
+            self.send_wait_report(reader.number, reader.answer(ending));
         }
         let _ = self.poller.delete(&reader.output);
-        if let Some(number) = self.look.next.take() {
-            self.look(number);
+        if let Some(number) = self.wait_query.next.take() {
+            self.query_waits(number);
         }
     }
 }
 
-impl Reader {
-    /// What is left in the pipe of a process that has ended.
+impl QueueReader {
+    /// Reads what is left in the pipe after the child has terminated.
     fn read_rest(&mut self, scratch: &mut [u8]) {
         while self.bytes.len() <= MOST_SEEN_BYTES {
             match read(&self.output, scratch) {
@@ -176,8 +177,8 @@ impl Reader {
         }
     }
 
-    /// What is told of it.
-    fn answer(&mut self, ending: spawn::Ending) -> Result<Vec<u8>, String> {
+    /// The reply to the front.
+    fn answer(&mut self, ending: spawn::ChildExit) -> Result<Vec<u8>, String> {
         if self.bytes.len() > MOST_SEEN_BYTES {
             let most = MOST_SEEN_BYTES >> 20;
             return Err(format!(
@@ -185,15 +186,19 @@ impl Reader {
                  rank"
             ));
         }
-        if ending == spawn::Ending::Code(0) {
+        if ending == spawn::ChildExit::Code(0) {
             return Ok(std::mem::take(&mut self.bytes));
         }
-        let words = String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(MOST_WORDS)]);
-        let words = words.trim();
-        Err(match (words.strip_prefix("rmpi-queues: "), words) {
-            (Some(words), _) => words.to_owned(),
-            (None, "") => format!("rmpi-queues {}", crate::front::words_of(Some(ending)).0),
-            (None, words) => format!("rmpi-queues says: {words}"),
+        let message =
+            String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(MOST_ERROR_BYTES)]);
+        let message = message.trim();
+        Err(match (message.strip_prefix("rmpi-queues: "), message) {
+            (Some(message), _) => message.to_owned(),
+            (None, "") => format!(
+                "rmpi-queues {}",
+                crate::front::describe_exit(Some(ending)).0
+            ),
+            (None, message) => format!("rmpi-queues says: {message}"),
         })
     }
 }
@@ -203,12 +208,12 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    fn answer(written: &[u8], ending: spawn::Ending) -> Result<Vec<u8>, String> {
+    fn answer(written: &[u8], ending: spawn::ChildExit) -> Result<Vec<u8>, String> {
         let (output, end) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).unwrap();
         let mut end = std::fs::File::from(end);
         end.write_all(written).unwrap();
         drop(end);
-        let mut reader = Reader {
+        let mut reader = QueueReader {
             number: 1,
             pid: 2,
             output,
@@ -222,7 +227,7 @@ mod tests {
 
     #[test]
     fn what_a_reader_has_written_is_told_and_what_went_wrong_in_its_words() {
-        let code = spawn::Ending::Code;
+        let code = spawn::ChildExit::Code;
         let seen = b"more than sixteen bytes".to_vec();
         assert_eq!(answer(&seen, code(0)), Ok(seen));
         let why = answer(b"rmpi-queues: it is so\n", code(1));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notices programs that bring along an MPI that does not know this launcher. Such a program would run as many single processes, each
-//! rank 0 of 1: before that happens, or as soon as it shows, the user is told. Programs of MPICH and its relatives do know it
-//! ([PMI](crate::daemon)).
+//! Detects programs that are linked to an MPI without support for this launcher. Such a program would run as many
+//! single processes, each rank 0 of 1: the user is warned before that happens, or as soon as it is detected. MPICH
+//! and its derivatives are supported ([PMI](crate::daemon)).
 
 use object::Endianness;
 use object::elf::{self, FileHeader64};
@@ -9,13 +9,13 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::read::{ReadCache, ReadRef, StringTable};
 use std::path::{Path, PathBuf};
 
-/// What an ELF program says about the libraries it needs.
+/// Library dependencies of an ELF program.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
     /// `DT_NEEDED`, in order.
     pub(crate) libraries: Vec<String>,
     /// Folders of `DT_RPATH`, which the loader searches before `LD_LIBRARY_PATH`; empty if there is a `DT_RUNPATH`,
-    /// which makes the loader forget it.
+    /// since the loader then ignores `DT_RPATH`.
     pub(crate) rpath: Vec<String>,
 }
 
@@ -62,14 +62,14 @@ impl Needs {
         Some(needs)
     }
 
-    /// A library of another MPI among the needed ones, with the name of that MPI.
+    /// The first needed library of an unsupported MPI, with the name of that MPI.
     pub(crate) fn foreign(&self) -> Option<(&str, &'static str)> {
         self.libraries
             .iter()
             .find_map(|name| Some((name.as_str(), stranger(name)?)))
     }
 
-    /// A `libmpi_abi` that the loader would find before ours, which lies in `ours`.
+    /// A `libmpi_abi` that the loader would find before the one in folder `ours`.
     pub(crate) fn shadowing(&self, ours: &Path) -> Option<PathBuf> {
         let name = self
             .libraries
@@ -86,16 +86,16 @@ impl Needs {
     }
 }
 
-/// Which other MPI a library of this file name belongs to, if that does not know this launcher.
+/// Name of the MPI that a library of this file name belongs to, if it does not support this launcher.
 fn stranger(name: &str) -> Option<&'static str> {
     let maker = maker(name).filter(|maker| *maker != Maker::Mpich)?;
     Some(maker.name())
 }
 
-/// Who makes an MPI.
+/// Vendor of an MPI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Maker {
-    /// Or Intel, or others who have taken MPICH's launchers over with it.
+    /// Includes Intel MPI and other derivatives that use MPICH's process management.
     Mpich,
     OpenMpi,
 }
@@ -109,7 +109,7 @@ impl Maker {
     }
 }
 
-/// Whose a library of this file name is.
+/// Vendor of the MPI library with this file name.
 fn maker(name: &str) -> Option<Maker> {
     let stem = name.split(".so").next().unwrap_or(name);
     if stem == name || stem.ends_with("_abi") || stem.contains("_abi_") {
@@ -141,7 +141,7 @@ fn maker(name: &str) -> Option<Maker> {
     }
 }
 
-/// A library of an MPI that does not know this launcher, which process `pid` has loaded, with its name.
+/// A library of an unsupported MPI that process `pid` has mapped, with the MPI's name.
 pub(crate) fn loaded(pid: u32) -> Option<(PathBuf, &'static str)> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     maps.lines().find_map(|line| {

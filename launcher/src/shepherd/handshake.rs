@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections between the shepherds of a step: each waits for those below it at one of a few ports, and connects to who is above. Both
-//! prove that they know the step's key before anything else is said, over this connection and no other; who does not, or says nothing,
-//! is dropped.
+//! Authenticated connections between the shepherds of a step: each listens for those below it at one of a few ports
+//! and connects to the one above. Both prove knowledge of the step's key, bound to this connection, before any other
+//! byte is exchanged; a peer that fails or stays silent is dropped.
 //!
-//! | who | bytes | |
-//! |-----|------:|-|
-//! | who waits | 24 | [`MAGIC`], and 16 that it has drawn |
-//! | who connects | 36 | its node, little endian, 16 that it has drawn, and 16 that are made of all that and both ends' addresses with the key |
-//! | who waits | 16 | made of the same, for the other way |
+//! | side | bytes | content |
+//! |------|------:|---------|
+//! | listener | 24 | [`MAGIC`], and a nonce of 16 bytes |
+//! | connecting | 36 | its node, little endian, a nonce of 16 bytes, and a proof of 16: a keyed hash of all that and of both ends' addresses |
+//! | listener | 16 | a proof over the same, for the other direction |
 
-use super::words::StepKey;
+use super::protocol::StepKey;
 use crate::job::random_u64;
 use crate::program::cause;
 use nix::errno::Errno;
@@ -28,30 +28,30 @@ const RIDDLE_BYTES: usize = 24;
 const ANSWER_BYTES: usize = 36;
 const PROOF_BYTES: usize = 16;
 
-/// Who has connected proves what it knows within this time.
+/// Time for a peer to complete the handshake.
 const PROVES_WITHIN: Duration = Duration::from_secs(5);
-/// So many may be about to prove it; the oldest makes room.
-const MOST_GUESTS: usize = 128;
-/// After this time somebody is let in again where there were no descriptors for it.
+/// Most handshakes at a time; the oldest is dropped for a new one.
+const MOST_PENDING_PEERS: usize = 128;
+/// Pause in accepting after the process ran out of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Of a longer range, these first ports are used: all of them are tried.
+/// Ports used of a longer range, since peers try all of them.
 const MOST_PORTS: u16 = 128;
-/// One address and port are tried for so long,
+/// Timeout for connecting to one address and port.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
-/// and who answers there says the first word within this time, in the first round; twice of it in the next one.
+/// Timeout for the first message from there, in the first round; doubled in each further round.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(200);
-/// Between two rounds over all addresses, and twice of it the next time.
+/// Pause between two rounds over all addresses; doubled after each.
 const ROUND_AFTER: Duration = Duration::from_millis(5);
 const MOST_ROUND_AFTER: Duration = Duration::from_millis(250);
 
-/// Which way a proof goes.
+/// Direction of a proof.
 #[derive(Clone, Copy)]
-enum Way {
+enum ProofDirection {
     Up,
     Down,
 }
 
-/// What is drawn for one connection.
+/// Random bytes for one connection.
 type Nonce = [u8; 16];
 
 fn nonce() -> io::Result<Nonce> {
@@ -60,21 +60,22 @@ fn nonce() -> io::Result<Nonce> {
     Ok(number.to_le_bytes())
 }
 
-/// What both ends of a connection know of it besides the key: nobody between them can pass on what they say.
+/// The context of a connection that both ends share besides the key. It is part of the proofs, so they cannot be relayed over
+/// another connection.
 #[derive(Clone, Copy)]
-struct Matter {
+struct ConnectionContext {
     node: u32,
     above: SocketAddr,
     below: SocketAddr,
-    /// Drawn above, and below.
+    /// Nonces of the upper and the lower end.
     drawn: [Nonce; 2],
 }
 
-impl Matter {
-    fn proof(&self, StepKey(key): StepKey, way: Way) -> [u8; PROOF_BYTES] {
-        let way = match way {
-            Way::Up => 1,
-            Way::Down => 2,
+impl ConnectionContext {
+    fn proof(&self, StepKey(key): StepKey, direction: ProofDirection) -> [u8; PROOF_BYTES] {
+        let direction = match direction {
+            ProofDirection::Up => 1,
+            ProofDirection::Down => 2,
         };
         let end = |address: &SocketAddr| {
             let ip = match address.ip().to_canonical() {
@@ -85,7 +86,7 @@ impl Matter {
         };
         let text = [
             MAGIC,
-            &[way][..],
+            &[direction][..],
             &self.node.to_le_bytes(),
             &end(&self.above),
             &end(&self.below),
@@ -96,33 +97,33 @@ impl Matter {
     }
 }
 
-/// The same time, wherever they differ.
+/// Compares in constant time.
 fn are_equal(one: &[u8; PROOF_BYTES], other: &[u8; PROOF_BYTES]) -> bool {
     let differ = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
     std::hint::black_box(differ) == 0
 }
 
-/// Somebody who has connected and has not proved anything.
+/// A connection whose handshake is not complete.
 #[derive(Debug)]
-struct Guest {
+struct PendingPeer {
     stream: TcpStream,
     drawn: Nonce,
     answer: Vec<u8>,
     since: Instant,
 }
 
-/// A place where shepherds wait for those below.
+/// Listener for the shepherds below.
 #[derive(Debug)]
-pub(super) struct Meeting {
+pub(super) struct StepListener {
     listener: TcpListener,
     key: StepKey,
-    guests: Vec<Guest>,
-    /// Nobody is let in before that, for want of descriptors.
+    pending_peers: Vec<PendingPeer>,
+    /// When accepting resumes after the process ran out of descriptors.
     paused_until: Option<Instant>,
 }
 
-impl Meeting {
-    /// At the first of these ports that can be had; `None`: at any.
+impl StepListener {
+    /// Listens at the first free port of a range; `None`: at any port.
     pub(super) fn open(key: StepKey, ports: Option<(u16, u16)>) -> io::Result<Self> {
         let (first, last) = ports.unwrap_or((0, 0));
         let mut why = io::Error::from(ErrorKind::AddrInUse);
@@ -132,7 +133,7 @@ impl Meeting {
                     return Ok(Self {
                         listener,
                         key,
-                        guests: Vec::new(),
+                        pending_peers: Vec::new(),
                         paused_until: None,
                     });
                 }
@@ -146,35 +147,35 @@ impl Meeting {
         self.listener.local_addr().map(|address| address.port())
     }
 
-    /// Where something may have come.
+    /// The descriptors to poll for input.
     pub(super) fn reading(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let guests = self.guests.iter().map(|guest| guest.stream.as_fd());
+        let pending_peers = self.pending_peers.iter().map(|peer| peer.stream.as_fd());
         let is_open = self.paused_until.is_none();
-        guests.chain(is_open.then(|| self.listener.as_fd()))
+        pending_peers.chain(is_open.then(|| self.listener.as_fd()))
     }
 
-    /// Who has come, by its node. Guests that take too long are sent away.
-    pub(super) fn attend(&mut self, now: Instant) -> Vec<(u32, TcpStream)> {
+    /// Continues the handshakes; returns the authenticated connections by node. Drops peers that take too long.
+    pub(super) fn continue_handshakes(&mut self, now: Instant) -> Vec<(u32, TcpStream)> {
         self.paused_until.take_if(|until| *until <= now);
         if self.paused_until.is_none() {
-            self.let_in(now);
+            self.accept_new(now);
         }
-        let mut here = Vec::new();
-        for mut guest in std::mem::take(&mut self.guests) {
-            match guest.hear(self.key) {
-                Ok(Some(node)) => here.push((node, guest.stream)),
-                Ok(None) if now.saturating_duration_since(guest.since) < PROVES_WITHIN => {
-                    self.guests.push(guest);
+        let mut authenticated = Vec::new();
+        for mut peer in std::mem::take(&mut self.pending_peers) {
+            match peer.receive_proof(self.key) {
+                Ok(Some(node)) => authenticated.push((node, peer.stream)),
+                Ok(None) if now.saturating_duration_since(peer.since) < PROVES_WITHIN => {
+                    self.pending_peers.push(peer);
                 }
                 _ => (),
             }
         }
-        here
+        authenticated
     }
 
-    fn let_in(&mut self, now: Instant) {
-        // No more in one turn, however many knock.
-        for _ in 0..MOST_GUESTS {
+    fn accept_new(&mut self, now: Instant) {
+        // A bounded number per turn, however many connect.
+        for _ in 0..MOST_PENDING_PEERS {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) => {
@@ -188,11 +189,11 @@ impl Meeting {
                     return;
                 }
             };
-            if let Ok(guest) = Guest::welcome(stream, now) {
-                if self.guests.len() == MOST_GUESTS {
-                    self.guests.remove(0);
+            if let Ok(peer) = PendingPeer::begin_handshake(stream, now) {
+                if self.pending_peers.len() == MOST_PENDING_PEERS {
+                    self.pending_peers.remove(0);
                 }
-                self.guests.push(guest);
+                self.pending_peers.push(peer);
             }
         }
     }
@@ -202,10 +203,10 @@ fn last_used(first: u16, last: u16) -> u16 {
     last.min(first.saturating_add(MOST_PORTS - 1))
 }
 
-/// For both families of addresses, if this system has IPv6.
+/// Listens on IPv4 and IPv6, if this system has IPv6.
 fn listen(port: u16) -> io::Result<TcpListener> {
     let listener = match listen_for_both(port) {
-        // Any other reason may be somebody who has the port, whom those below would find.
+        // For any other error another process may have the port, and would get the connections of those below.
         Err(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL) => {
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?
         }
@@ -226,12 +227,12 @@ fn listen_for_both(port: u16) -> Result<TcpListener, Errno> {
     Ok(TcpListener::from(socket))
 }
 
-impl Guest {
-    fn welcome(mut stream: TcpStream, since: Instant) -> io::Result<Self> {
+impl PendingPeer {
+    fn begin_handshake(mut stream: TcpStream, since: Instant) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let drawn = nonce()?;
-        // There is room in a socket that has sent nothing.
+        // Fits into the empty buffer of a new socket.
         stream.write_all(&[MAGIC, &drawn[..]].concat())?;
         Ok(Self {
             stream,
@@ -241,8 +242,8 @@ impl Guest {
         })
     }
 
-    /// Its node, once it has proved that it belongs here; an error, if it does not.
-    fn hear(&mut self, key: StepKey) -> io::Result<Option<u32>> {
+    /// The peer's node, once its proof is valid; an error if it is not.
+    fn receive_proof(&mut self, key: StepKey) -> io::Result<Option<u32>> {
         let mut rest = [0; ANSWER_BYTES];
         let rest = &mut rest[..ANSWER_BYTES - self.answer.len()];
         match self.stream.read(rest) {
@@ -254,16 +255,17 @@ impl Guest {
         let Some((node, drawn, claim)) = parts(&self.answer) else {
             return Ok(None);
         };
-        let matter = Matter {
+        let matter = ConnectionContext {
             node,
             above: self.stream.local_addr()?,
             below: self.stream.peer_addr()?,
             drawn: [self.drawn, drawn],
         };
-        if !are_equal(&claim, &matter.proof(key, Way::Up)) {
+        if !are_equal(&claim, &matter.proof(key, ProofDirection::Up)) {
             return Err(ErrorKind::PermissionDenied.into());
         }
-        self.stream.write_all(&matter.proof(key, Way::Down))?;
+        self.stream
+            .write_all(&matter.proof(key, ProofDirection::Down))?;
         Ok(Some(node))
     }
 }
@@ -272,7 +274,7 @@ fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Of a whole answer.
+/// Splits a complete answer.
 fn parts(answer: &[u8]) -> Option<(u32, Nonce, [u8; PROOF_BYTES])> {
     let (node, rest) = answer.split_first_chunk()?;
     let (drawn, rest) = rest.split_first_chunk()?;
@@ -280,10 +282,11 @@ fn parts(answer: &[u8]) -> Option<(u32, Nonce, [u8; PROOF_BYTES])> {
     Some((u32::from_le_bytes(*node), *drawn, *claim))
 }
 
-/// Connects to who is above, which may be found at any of these addresses, whose ports do not count, and ports, and may not be there yet.
+/// Connects to the shepherd above, at any of these addresses (whose ports are ignored) and ports. It may not listen
+/// yet.
 ///
 /// # Errors
-/// When the time is over: why, as the last tries said it.
+/// At `until`: the errors of the last attempts.
 pub(super) fn connect(
     key: StepKey,
     node: u32,
@@ -292,7 +295,7 @@ pub(super) fn connect(
     until: Instant,
 ) -> Result<TcpStream, String> {
     let mut pause = ROUND_AFTER;
-    let mut patience = ANSWERS_WITHIN;
+    let mut first_message_timeout = ANSWERS_WITHIN;
     let mut addresses = Vec::new();
     loop {
         let mut why = "it has no address".to_owned();
@@ -303,7 +306,7 @@ pub(super) fn connect(
             }
         }
         for place in places(&addresses, ports) {
-            match try_at(place, key, node, patience) {
+            match try_at(place, key, node, first_message_timeout) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => why = format!("{place}: {}", cause(&error)),
             }
@@ -316,7 +319,7 @@ pub(super) fn connect(
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(MOST_ROUND_AFTER);
-        patience = (patience * 2).min(PROVES_WITHIN);
+        first_message_timeout = (first_message_timeout * 2).min(PROVES_WITHIN);
     }
 }
 
@@ -331,37 +334,42 @@ fn places(addresses: &[SocketAddr], (first, last): (u16, u16)) -> impl Iterator<
     })
 }
 
-fn try_at(place: SocketAddr, key: StepKey, node: u32, patience: Duration) -> io::Result<TcpStream> {
+fn try_at(
+    place: SocketAddr,
+    key: StepKey,
+    node: u32,
+    first_message_timeout: Duration,
+) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&place, CONNECTS_WITHIN)?;
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(PROVES_WITHIN))?;
     let mut riddle = [0; RIDDLE_BYTES];
-    read_within(&mut stream, &mut riddle, patience)?;
+    read_within(&mut stream, &mut riddle, first_message_timeout)?;
     let (magic, theirs) = riddle.split_first_chunk().expect("it is longer");
     let theirs: &Nonce = theirs.first_chunk().expect("16 are left");
     if magic != MAGIC {
         return Err(io::Error::other("something else answers"));
     }
     let own = nonce()?;
-    let matter = Matter {
+    let matter = ConnectionContext {
         node,
         above: stream.peer_addr()?,
         below: stream.local_addr()?,
         drawn: [*theirs, own],
     };
-    let claim = matter.proof(key, Way::Up);
+    let claim = matter.proof(key, ProofDirection::Up);
     stream.write_all(&[&node.to_le_bytes()[..], &own, &claim].concat())?;
     let mut answer = [0; PROOF_BYTES];
     let refused =
         |_| io::Error::other("it is of another job, or what is sent there goes elsewhere");
     read_within(&mut stream, &mut answer, PROVES_WITHIN).map_err(refused)?;
-    match are_equal(&answer, &matter.proof(key, Way::Down)) {
+    match are_equal(&answer, &matter.proof(key, ProofDirection::Down)) {
         true => Ok(stream),
         false => Err(io::Error::other("it does not know the key")),
     }
 }
 
-/// Reads so many bytes, if they come in this time.
+/// Reads exactly `bytes`, within `time`.
 fn read_within(stream: &mut TcpStream, mut bytes: &mut [u8], time: Duration) -> io::Result<()> {
     let until = Instant::now() + time;
     while !bytes.is_empty() {
@@ -386,13 +394,13 @@ mod tests {
 
     const KEY: StepKey = StepKey(0x1234_5678_9abc_def0_1234_5678_9abc_def0);
 
-    fn meeting() -> (Meeting, (u16, u16)) {
-        let meeting = Meeting::open(KEY, None).unwrap();
-        let port = meeting.port().unwrap();
-        (meeting, (port, port))
+    fn listener() -> (StepListener, (u16, u16)) {
+        let listener = StepListener::open(KEY, None).unwrap();
+        let port = listener.port().unwrap();
+        (listener, (port, port))
     }
 
-    fn here() -> io::Result<Vec<SocketAddr>> {
+    fn authenticated() -> io::Result<Vec<SocketAddr>> {
         Ok(vec![(Ipv4Addr::LOCALHOST, 0).into()])
     }
 
@@ -400,11 +408,11 @@ mod tests {
         Instant::now() + Duration::from_secs(20)
     }
 
-    /// Attends until somebody has come.
-    fn first(meeting: &mut Meeting) -> (u32, TcpStream) {
+    /// Runs the listener until a connection is authenticated.
+    fn first(listener: &mut StepListener) -> (u32, TcpStream) {
         let until = soon();
         loop {
-            if let Some(one) = meeting.attend(Instant::now()).pop() {
+            if let Some(one) = listener.continue_handshakes(Instant::now()).pop() {
                 return one;
             }
             assert!(Instant::now() < until, "nobody came");
@@ -414,46 +422,46 @@ mod tests {
 
     #[test]
     fn who_knows_the_key_is_let_in_by_its_node() {
-        let (mut meeting, ports) = meeting();
-        let caller = std::thread::spawn(move || connect(KEY, 7, here, ports, soon()));
-        let (node, mut ours) = first(&mut meeting);
+        let (mut listener, ports) = listener();
+        let caller = std::thread::spawn(move || connect(KEY, 7, authenticated, ports, soon()));
+        let (node, mut ours) = first(&mut listener);
         let mut theirs = caller.join().unwrap().unwrap();
         assert_eq!(node, 7);
         ours.write_all(b"words").unwrap();
-        let mut heard = [0; 5];
-        theirs.read_exact(&mut heard).unwrap();
-        assert_eq!(&heard, b"words");
+        let mut bytes = [0; 5];
+        theirs.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"words");
     }
 
     #[test]
     fn who_does_not_is_sent_away_and_hurts_nobody() {
-        let (mut meeting, ports) = meeting();
-        // More that say nothing than there is room for.
+        let (mut listener, ports) = listener();
+        // More silent connections than there is room for.
         let mut silent = Vec::new();
-        for _ in 0..MOST_GUESTS + 20 {
+        for _ in 0..MOST_PENDING_PEERS + 20 {
             silent.push(TcpStream::connect((Ipv4Addr::LOCALHOST, ports.0)).unwrap());
-            meeting.attend(Instant::now());
+            listener.continue_handshakes(Instant::now());
         }
         let mut noisy = TcpStream::connect((Ipv4Addr::LOCALHOST, ports.0)).unwrap();
         noisy.write_all(&[b'x'; 4096]).unwrap();
         let until = Instant::now() + Duration::from_millis(700);
-        let wrong = std::thread::spawn(move || connect(StepKey(1), 7, here, ports, until));
+        let wrong = std::thread::spawn(move || connect(StepKey(1), 7, authenticated, ports, until));
         while !wrong.is_finished() {
-            assert!(meeting.attend(Instant::now()).is_empty());
+            assert!(listener.continue_handshakes(Instant::now()).is_empty());
         }
         let why = wrong.join().unwrap().unwrap_err();
         assert!(why.contains("another job"), "{why}");
-        assert!(meeting.guests.len() <= MOST_GUESTS);
-        let right = std::thread::spawn(move || connect(KEY, 8, here, ports, soon()));
-        assert_eq!(first(&mut meeting).0, 8);
+        assert!(listener.pending_peers.len() <= MOST_PENDING_PEERS);
+        let right = std::thread::spawn(move || connect(KEY, 8, authenticated, ports, soon()));
+        assert_eq!(first(&mut listener).0, 8);
         assert!(right.join().unwrap().is_ok());
-        meeting.attend(Instant::now() + PROVES_WITHIN);
-        assert!(meeting.guests.is_empty(), "they had their time");
+        listener.continue_handshakes(Instant::now() + PROVES_WITHIN);
+        assert!(listener.pending_peers.is_empty(), "they had their time");
     }
 
     #[test]
     fn who_is_above_may_come_later_and_beside_somebody_else() {
-        // Somebody else has the first port, and says nothing of ours.
+        // Another process has the first port and does not implement the protocol.
         let (other, place) = (0..100)
             .find_map(|_| {
                 let other = listen(0).ok()?;
@@ -472,11 +480,11 @@ mod tests {
                 }
             }
         });
-        let caller = std::thread::spawn(move || connect(KEY, 3, here, place, soon()));
+        let caller = std::thread::spawn(move || connect(KEY, 3, authenticated, place, soon()));
         std::thread::sleep(Duration::from_millis(100));
-        let mut meeting = Meeting::open(KEY, Some(place)).unwrap();
-        assert_eq!(meeting.port().unwrap(), place.1);
-        assert_eq!(first(&mut meeting).0, 3);
+        let mut listener = StepListener::open(KEY, Some(place)).unwrap();
+        assert_eq!(listener.port().unwrap(), place.1);
+        assert_eq!(first(&mut listener).0, 3);
         assert!(caller.join().unwrap().is_ok());
         let mut last = TcpStream::connect((Ipv4Addr::LOCALHOST, place.0)).unwrap();
         last.write_all(b"q").unwrap();
@@ -486,41 +494,45 @@ mod tests {
     #[test]
     fn a_proof_is_of_one_key_one_way_and_one_connection() {
         let at = |text: &str| text.parse().unwrap();
-        let matter = Matter {
+        let matter = ConnectionContext {
             node: 1,
             above: at("10.0.0.1:7"),
             below: at("10.0.0.2:7"),
             drawn: [[1; 16], [2; 16]],
         };
-        let mapped = Matter {
+        let mapped = ConnectionContext {
             above: at("[::ffff:10.0.0.1]:7"),
             ..matter
         };
         assert!(are_equal(
-            &matter.proof(KEY, Way::Up),
-            &mapped.proof(KEY, Way::Up)
+            &matter.proof(KEY, ProofDirection::Up),
+            &mapped.proof(KEY, ProofDirection::Up)
         ));
         let other = [
-            Matter { node: 2, ..matter },
-            Matter {
+            ConnectionContext { node: 2, ..matter },
+            ConnectionContext {
                 above: at("10.0.0.1:8"),
                 ..matter
             },
-            Matter {
+            ConnectionContext {
                 below: at("10.0.0.3:7"),
                 ..matter
             },
-            Matter {
+            ConnectionContext {
                 drawn: [[2; 16], [1; 16]],
                 ..matter
             },
         ];
         let mut all = vec![
-            matter.proof(KEY, Way::Up),
-            matter.proof(KEY, Way::Down),
-            matter.proof(StepKey(9), Way::Up),
+            matter.proof(KEY, ProofDirection::Up),
+            matter.proof(KEY, ProofDirection::Down),
+            matter.proof(StepKey(9), ProofDirection::Up),
         ];
-        all.extend(other.iter().map(|matter| matter.proof(KEY, Way::Up)));
+        all.extend(
+            other
+                .iter()
+                .map(|matter| matter.proof(KEY, ProofDirection::Up)),
+        );
         for (at, one) in all.iter().enumerate() {
             assert!(all[at + 1..].iter().all(|other| !are_equal(one, other)));
         }
@@ -528,7 +540,7 @@ mod tests {
 
     #[test]
     fn whoever_passes_on_what_others_say_is_found_out() {
-        let (mut meeting, ports) = meeting();
+        let (mut listener, ports) = listener();
         let between = listen(0).unwrap();
         between.set_nonblocking(false).unwrap();
         let port = between.local_addr().unwrap().port();
@@ -544,9 +556,10 @@ mod tests {
             above.read(&mut [0; PROOF_BYTES]).unwrap_or(0)
         });
         let until = Instant::now() + Duration::from_millis(1);
-        let caller = std::thread::spawn(move || connect(KEY, 7, here, (port, port), until));
+        let caller =
+            std::thread::spawn(move || connect(KEY, 7, authenticated, (port, port), until));
         while !relay.is_finished() {
-            assert!(meeting.attend(Instant::now()).is_empty());
+            assert!(listener.continue_handshakes(Instant::now()).is_empty());
         }
         assert_eq!(relay.join().unwrap(), 0, "nothing is proved to it");
         assert!(caller.join().unwrap().is_err());
@@ -554,7 +567,7 @@ mod tests {
 
     #[test]
     fn of_a_long_range_some_ports_are_tried() {
-        let all = |range| places(&here().unwrap(), range).count();
+        let all = |range| places(&authenticated().unwrap(), range).count();
         assert_eq!(
             (all((1, 65535)), all((65535, 65535)), all((10, 12))),
             (128, 1, 3)

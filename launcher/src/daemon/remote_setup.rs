@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a daemon finds out itself on a host that the front cannot look at: whether the programs and folders are there, which CPUs its
-//! ranks get, and what of the environment belongs to the host.
+//! Set-up of a job on a host that the front cannot inspect: checks programs and folders, assigns CPUs to ranks, and
+//! adds the environment variables of the host.
 
-use crate::cpus::{Cpus, quota};
+use crate::affinity::{AffinityStrength, Policy, affinities};
+use crate::cpus::{CpuList, quota};
 use crate::failure::counted;
-use crate::job::{Far, NodeJob, Program};
-use crate::place::{Policy, Tie, places};
+use crate::job::{JobProgram, NodeJob, RemoteSetup};
 use crate::plan;
 use crate::prepare::{self, OF_A_HOST};
 use crate::program::{self, NoProgram};
@@ -16,19 +16,19 @@ use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// What a daemon has found.
+/// Result of the set-up.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    /// What the user wants to know of it.
-    pub(super) told: Vec<String>,
-    /// Where ranks leave what they did.
-    pub(super) left: Option<File>,
+pub(super) struct HostSetup {
+    /// Messages for the user.
+    pub(super) notices: Vec<String>,
+    /// File in which ranks leave their records for `--stats`.
+    pub(super) stats_file: Option<File>,
 }
 
-/// Completes a job for this host; or tells what is missing here.
-pub(super) fn look(job: &mut NodeJob, far: Far) -> Result<Found, NoProgram> {
+/// Completes a job for this host; an error is what is missing here.
+pub(super) fn set_up(job: &mut NodeJob, far: RemoteSetup) -> Result<HostSetup, NoProgram> {
     let left = far.stats.then(stats::file).transpose();
-    let left = left.map_err(|words| NoProgram { words, code: 1 })?;
+    let left = left.map_err(|message| NoProgram { message, code: 1 })?;
     let used: BTreeSet<u32> = job.ranks.iter().map(|placed| placed.app).collect();
     for app in used {
         let program = &mut job.programs[app as usize];
@@ -38,16 +38,16 @@ pub(super) fn look(job: &mut NodeJob, far: Far) -> Result<Found, NoProgram> {
             .extend(left.as_ref().and_then(stats::place));
         find(program)?;
     }
-    Ok(Found {
-        told: place(job, far),
-        left,
+    Ok(HostSetup {
+        notices: assign_cpus(job, far),
+        stats_file: left,
     })
 }
 
-/// Variables that say something of a host have the values that they have here.
-fn add_own_variables(program: &mut Program) {
+/// Adds the host's own values of variables that describe a host.
+fn add_own_variables(program: &mut JobProgram) {
     for name in OF_A_HOST {
-        let is_said = |set: &CString| {
+        let is_set = |set: &CString| {
             let rest = set.as_bytes().strip_prefix(name.as_bytes());
             rest.is_some_and(|rest| rest.starts_with(b"="))
         };
@@ -55,14 +55,14 @@ fn add_own_variables(program: &mut Program) {
             continue;
         };
         let text = [name.as_bytes(), b"=", value.as_bytes()].concat();
-        if let (false, Ok(text)) = (program.environment.iter().any(is_said), CString::new(text)) {
+        if let (false, Ok(text)) = (program.environment.iter().any(is_set), CString::new(text)) {
             program.environment.push(text);
         }
     }
 }
 
-/// Finds the folder and the file of a program.
-fn find(program: &mut Program) -> Result<(), NoProgram> {
+/// Finds a program's working directory and file.
+fn find(program: &mut JobProgram) -> Result<(), NoProgram> {
     let path = |text: &CString| OsString::from_vec(text.as_bytes().to_vec());
     let folder = program.folder.as_ref().map(path).unwrap_or_default();
     if let Some(problem) = prepare::unusable_folder(Path::new(&folder)) {
@@ -77,9 +77,9 @@ fn find(program: &mut Program) -> Result<(), NoProgram> {
     Ok(())
 }
 
-/// Gives the ranks their CPUs; in words, if somebody wants to know.
-fn place(job: &mut NodeJob, far: Far) -> Vec<String> {
-    let cpus = Cpus::allowed();
+/// Assigns CPUs to the ranks; describes the result, if the user asked for that.
+fn assign_cpus(job: &mut NodeJob, far: RemoteSetup) -> Vec<String> {
+    let cpus = CpuList::allowed();
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
     let topology = plan::described(&cpus);
     let policy = Policy {
@@ -88,21 +88,26 @@ fn place(job: &mut NodeJob, far: Far) -> Vec<String> {
     };
     let (before, own) = (far.beside.before, job.local_size());
     let sharing = own.saturating_add(before).saturating_add(far.beside.behind);
-    // As for a host that has them all; its are those behind the first ones.
-    let places = places(&topology, sharing, policy)
+    // Computed as for a host that has all of these ranks; its own follow the first `before`.
+    let places = affinities(&topology, sharing, policy)
         .into_iter()
         .skip(before as usize);
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     if far.report {
         let ranks = counted(own, "rank", "ranks");
-        told.push(format!("{ranks}{} on {topology}", far.beside.words()));
+        lines.push(format!("{ranks}{} on {topology}", far.beside.describe()));
     }
-    for (placed, place) in job.ranks.iter_mut().zip(places) {
+    for (placed, assign_cpus) in job.ranks.iter_mut().zip(places) {
         if far.report {
-            told.push(format!("rank {} {}", placed.rank, place.words(&topology)));
+            lines.push(format!(
+                "rank {} {}",
+                placed.rank,
+                assign_cpus.describe(&topology)
+            ));
         }
-        placed.preferred = place.tie == Tie::Preferred;
-        placed.cpus = (place.tie != Tie::Free).then(|| Cpus::new(place.cpus));
+        placed.preferred = assign_cpus.strength == AffinityStrength::Preferred;
+        placed.cpus = (assign_cpus.strength != AffinityStrength::Free)
+            .then(|| CpuList::new(assign_cpus.cpus));
     }
     let all = u64::from(own) + u64::from(far.beside.ranks());
     let crowded = all > granted as u64 || job.ranks.iter().any(|placed| placed.preferred);
@@ -111,5 +116,5 @@ fn place(job: &mut NodeJob, far: Far) -> Vec<String> {
         program.environment.extend(calm);
     }
     job.cpus = cpus;
-    told
+    lines
 }

@@ -3,22 +3,22 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// What is to be sent, as bytes to which more are appended. Those that were sent at last may still stand in front.
+/// Send buffer: bytes are appended at its end and sent from its start. Sent bytes may still be in front.
 #[derive(Debug, Default)]
-pub(crate) struct Outbox {
+pub(crate) struct SendBuffer {
     bytes: Vec<u8>,
     sent: usize,
 }
 
-impl Outbox {
-    /// What was not sent yet.
+impl SendBuffer {
+    /// Bytes that were not sent yet.
     pub(crate) fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
     }
 
-    /// The stream has taken so many bytes. Gives back the room of what was sent, where that is more than what is left: an outbox in
-    /// which always something waits would keep all that was ever sent.
-    pub(crate) fn took(&mut self, bytes: usize) {
+    /// Records that the stream accepted so many bytes. Frees the space of sent bytes where it exceeds what is left: a
+    /// buffer that is never empty would otherwise keep everything that was ever sent.
+    pub(crate) fn consumed(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent == self.bytes.len() {
             self.clear();
@@ -28,7 +28,7 @@ impl Outbox {
         }
     }
 
-    /// Takes over all bytes of a list, which stays empty.
+    /// Moves all bytes out of a list.
     pub(crate) fn take(&mut self, bytes: &mut Vec<u8>) {
         match self.bytes.is_empty() {
             true => self.bytes = std::mem::take(bytes),
@@ -36,7 +36,7 @@ impl Outbox {
         }
     }
 
-    /// Forgets everything, and gives back the memory of a flood.
+    /// Drops everything, and frees the memory of a burst.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES);
@@ -44,7 +44,7 @@ impl Outbox {
     }
 }
 
-impl Deref for Outbox {
+impl Deref for SendBuffer {
     type Target = Vec<u8>;
 
     fn deref(&self) -> &Vec<u8> {
@@ -52,15 +52,15 @@ impl Deref for Outbox {
     }
 }
 
-impl DerefMut for Outbox {
+impl DerefMut for SendBuffer {
     fn deref_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 }
 
-/// Less than this is not worth moving what is left.
+/// Minimum of sent bytes for which the rest is moved.
 const SENT_BYTES: usize = 64 << 10;
-/// So much is kept for what comes next.
+/// Capacity that is kept when the buffer is empty.
 const KEPT_BYTES: usize = 8 << 10;
 
 #[cfg(test)]
@@ -69,14 +69,14 @@ mod tests {
 
     #[test]
     fn bytes_leave_in_their_order_and_their_room_is_given_back() {
-        let mut outbox = Outbox::default();
+        let mut outbox = SendBuffer::default();
         let all: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
         outbox.take(&mut all.clone());
         let mut sent = Vec::new();
         while !outbox.unsent().is_empty() {
             let part = outbox.unsent().len().min(50_000);
             sent.extend_from_slice(&outbox.unsent()[..part]);
-            outbox.took(part);
+            outbox.consumed(part);
             assert!(outbox.len() <= 2 * outbox.unsent().len() + SENT_BYTES);
         }
         assert_eq!(sent, all);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The birth of a rank: what its process does between `fork` and the first instruction of its program.
+//! Spawning a rank: what its process does between `fork` and `execve`.
 
 use super::hold;
 use crate::front;
-use crate::job::{NodeJob, Program};
+use crate::job::{JobProgram, NodeJob};
 use crate::spawn::{self, Forked};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -14,104 +14,109 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
-use wireup::{BOOT_VARIABLE, Boot, NodeMap, Ranks, StreamKey};
+use wireup::{BOOT_VARIABLE, Boot, JobStreamKey, NodeMap, Ranks};
 
-/// Descriptors that a rank keeps for itself get numbers from here on, out of the way of scripts that use small ones.
+/// The descriptors that a rank inherits for the library get numbers from here on, since scripts use small ones.
 const PRIVATE_DESCRIPTORS_FROM: i32 = 100;
 
-/// What all ranks of a node share.
-pub(crate) struct Nest {
-    /// The daemon's process.
+/// Common parameters of all ranks of a node.
+pub(crate) struct SpawnContext {
+    /// Pid of the daemon.
     pub(crate) daemon: Pid,
     /// The ranks of the node.
     pub(crate) ranks: Ranks,
-    /// On which node each rank of the job is, where the job has several.
+    /// Node of each rank of the job, where the job has several nodes.
     pub(crate) nodes: Option<NodeMap>,
     /// Name of the daemon's abstract socket.
     pub(crate) address: String,
     /// The node segment of the ranks' first MPI programs.
     pub(crate) segment: Rc<OwnedFd>,
-    /// Where a rank that cannot start says why.
-    pub(crate) complaints: OwnedFd,
-    /// Signals that were blocked when the launcher was started.
+    /// Pipe to which a rank that cannot start writes the reason.
+    pub(crate) failure_pipe: OwnedFd,
+    /// Signal mask from before the launcher started.
     pub(crate) signals: SigSet,
-    /// When the daemon was told to start ranks, on the clock of its machine.
+    /// When the daemon got the order to start ranks, on the clock of its machine.
     pub(crate) ordered_at: Duration,
-    /// The limit of open files when the launcher was started, soft and hard.
+    /// The limit of open files from before the launcher started, soft and hard.
     pub(crate) files: (rlim_t, rlim_t),
 }
 
-/// What one rank gets as descriptors 0, 1, 2 and as its control socket.
-pub(crate) struct Ends<'a> {
+/// Descriptors 0, 1, 2 and the sockets of one rank.
+pub(crate) struct RankDescriptors<'a> {
     pub(crate) input: BorrowedFd<'a>,
     pub(crate) output: BorrowedFd<'a>,
     pub(crate) error: BorrowedFd<'a>,
     pub(crate) control: BorrowedFd<'a>,
-    /// Where a library of MPICH's kind talks.
+    /// The PMI-1 socket, for MPICH's library and its derivatives.
     pub(crate) pmi: BorrowedFd<'a>,
 }
 
-/// At which step a rank could not start.
+/// The step at which a rank could not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Wiring descriptors, limits and signals.
+pub(crate) enum SpawnStep {
+    /// Setting up descriptors, limits and signals.
     Prepare = 1,
-    /// Going to its folder.
+    /// Changing to its working directory.
     Folder = 2,
-    /// Becoming its program.
+    /// Executing its program.
     Program = 3,
 }
 
-/// Bytes of a complaint: rank, step, error number. One write, so complaints do not mix.
-pub(crate) const COMPLAINT_BYTES: usize = 9;
+/// Size of a failure report: rank, step, error number. At most `PIPE_BUF`, so reports are written atomically.
+pub(crate) const SPAWN_FAILURE_BYTES: usize = 9;
 
-/// Starts local rank `local`; answers its process.
-pub(crate) fn start(job: &NodeJob, nest: &Nest, local: u32, ends: &Ends<'_>) -> Result<u32, Errno> {
+/// Starts local rank `local`; returns its pid.
+pub(crate) fn start(
+    job: &NodeJob,
+    spawn_context: &SpawnContext,
+    local: u32,
+    descriptors: &RankDescriptors<'_>,
+) -> Result<u32, Errno> {
     if let Forked::Parent(pid) = spawn::fork()? {
         return Ok(pid);
     }
-    let (step, error) = match become_rank(job, nest, local, ends) {
+    let (step, error) = match exec_rank(job, spawn_context, local, descriptors) {
         Ok(never) => match never {},
         Err(problem) => problem,
     };
-    complain(nest, job.ranks[local as usize].rank, step, error);
+    complain(spawn_context, job.ranks[local as usize].rank, step, error);
     spawn::leave(127)
 }
 
-type Problem = (Step, Errno);
+type Problem = (SpawnStep, Errno);
 
-fn become_rank(
+fn exec_rank(
     job: &NodeJob,
-    nest: &Nest,
+    spawn_context: &SpawnContext,
     local: u32,
-    ends: &Ends<'_>,
+    descriptors: &RankDescriptors<'_>,
 ) -> Result<std::convert::Infallible, Problem> {
-    let prepare = |error| (Step::Prepare, error);
-    spawn::die_with(nest.daemon).map_err(prepare)?;
-    let (segment, control, pmi) = wire(nest, ends).map_err(prepare)?;
+    let prepare = |error| (SpawnStep::Prepare, error);
+    spawn::die_with(spawn_context.daemon).map_err(prepare)?;
+    let (segment, control, pmi) = wire(spawn_context, descriptors).map_err(prepare)?;
     let placed = &job.ranks[local as usize];
     if let (Some(cpus), false) = (&placed.cpus, placed.preferred) {
-        // A CPU may have been taken away since the mask was read: then any will do.
+        // A CPU may have been removed since the mask was read: then the inherited mask stays.
         let _ = nix::sched::sched_setaffinity(Pid::from_raw(0), &cpus.set());
     }
-    let (soft, hard) = nest.files;
+    let (soft, hard) = spawn_context.files;
     setrlimit(Resource::RLIMIT_NOFILE, soft, hard).map_err(prepare)?;
     spawn::default_action(Signal::SIGPIPE);
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&nest.signals), None).map_err(prepare)?;
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&spawn_context.signals), None).map_err(prepare)?;
     let mut boot = Boot {
         job: job.keys.job,
         rank: placed.rank,
         size: job.size,
         local_rank: local,
-        ranks: nest.ranks.clone(),
-        nodes: nest.nodes.clone(),
+        ranks: spawn_context.ranks.clone(),
+        nodes: spawn_context.nodes.clone(),
         app: placed.app,
         segment_fd: segment,
         control_fd: control,
-        address: nest.address.clone(),
-        daemon_pid: nest.daemon.as_raw().cast_unsigned(),
+        address: spawn_context.address.clone(),
+        daemon_pid: spawn_context.daemon.as_raw().cast_unsigned(),
         network_key: Some(job.keys.network),
-        stream_key: Some(StreamKey(job.keys.stream)),
+        stream_key: Some(JobStreamKey(job.keys.stream)),
         over_hosts: job.far.is_some(),
         debugged: job.hold,
         crowded: job.crowded,
@@ -123,32 +128,35 @@ fn become_rank(
     if job.hold {
         hold::wait_for_debugger().map_err(prepare)?;
     }
-    boot.launch = Some(job.begun.told(nest.ordered_at, front::now()));
+    boot.launch = Some(job.begun.durations(spawn_context.ordered_at, front::now()));
     let program = &job.programs[placed.app as usize];
     if let Some(folder) = &program.folder {
-        nix::unistd::chdir(folder.as_c_str()).map_err(|error| (Step::Folder, error))?;
+        nix::unistd::chdir(folder.as_c_str()).map_err(|error| (SpawnStep::Folder, error))?;
     }
-    run(program, &boot, pmi).map_err(|error| (Step::Program, error))
+    run(program, &boot, pmi).map_err(|error| (SpawnStep::Program, error))
 }
 
-/// Puts every descriptor where the program expects it; the numbers of segment, control socket and socket of PMI.
-fn wire(nest: &Nest, ends: &Ends<'_>) -> Result<(i32, i32, i32), Errno> {
-    let segment = inherit(nest.segment.as_fd())?;
-    let control = inherit(ends.control)?;
-    let pmi = inherit(ends.pmi)?;
-    dup2_stdin(ends.input)?;
-    dup2_stdout(ends.output)?;
-    dup2_stderr(ends.error)?;
+/// Installs every inherited descriptor; returns the numbers of segment, control socket and PMI socket.
+fn wire(
+    spawn_context: &SpawnContext,
+    descriptors: &RankDescriptors<'_>,
+) -> Result<(i32, i32, i32), Errno> {
+    let segment = inherit(spawn_context.segment.as_fd())?;
+    let control = inherit(descriptors.control)?;
+    let pmi = inherit(descriptors.pmi)?;
+    dup2_stdin(descriptors.input)?;
+    dup2_stdout(descriptors.output)?;
+    dup2_stderr(descriptors.error)?;
     Ok((segment, control, pmi))
 }
 
-/// A copy that survives `execve`. All others are close-on-exec.
+/// Duplicates a descriptor without close-on-exec, which all others have.
 fn inherit(descriptor: BorrowedFd<'_>) -> Result<i32, Errno> {
     let copy = |from| fcntl(descriptor, FcntlArg::F_DUPFD(from));
     copy(PRIVATE_DESCRIPTORS_FROM).or_else(|_| copy(3))
 }
 
-fn run(program: &Program, boot: &Boot, pmi: i32) -> Result<std::convert::Infallible, Errno> {
+fn run(program: &JobProgram, boot: &Boot, pmi: i32) -> Result<std::convert::Infallible, Errno> {
     let variables = [
         (BOOT_VARIABLE, boot.to_string()),
         ("RMPI_RANK", boot.rank.to_string()),
@@ -163,7 +171,7 @@ fn run(program: &Program, boot: &Boot, pmi: i32) -> Result<std::convert::Infalli
     ];
     let text = |(name, value)| CString::new(format!("{name}={value}")).map_err(|_| Errno::EINVAL);
     let own: Vec<CString> = variables.into_iter().map(text).collect::<Result<_, _>>()?;
-    // References: every copy would touch fresh memory in each of the ranks.
+    // References: a copy would touch fresh memory in each of the ranks.
     let environment: Vec<&CStr> = program
         .environment
         .iter()
@@ -172,7 +180,7 @@ fn run(program: &Program, boot: &Boot, pmi: i32) -> Result<std::convert::Infalli
         .map(CString::as_c_str)
         .collect();
     match execve(&program.path, &program.arguments, &environment) {
-        // A script without `#!` runs in a shell, as from a shell.
+        // A script without `#!` is run by a shell, as a shell does.
         Err(Errno::ENOEXEC) if is_text(&program.path) => {
             let shell = c"/bin/sh";
             let rest = program.arguments.iter().skip(1).map(CString::as_c_str);
@@ -183,7 +191,7 @@ fn run(program: &Program, boot: &Boot, pmi: i32) -> Result<std::convert::Infalli
     }
 }
 
-/// Whether a variable says to a library of MPICH's kind that another launcher has started it, as this one was itself.
+/// Whether a variable comes from another launcher that started this one: MPICH's library would connect to that one.
 fn is_of_other_launcher(set: &CStr) -> bool {
     let set = set.to_bytes();
     [&b"PMI_"[..], b"MPI_LOCAL"]
@@ -191,8 +199,8 @@ fn is_of_other_launcher(set: &CStr) -> bool {
         .any(|begin| set.starts_with(begin))
 }
 
-/// Whether a file begins like a script rather than like a program for another machine: shells ask for no NUL in the
-/// first line.
+/// Whether a file is a script rather than a program for another machine. Shells check the same: no NUL in the first
+/// line.
 fn is_text(path: &CStr) -> bool {
     use std::io::Read;
     use std::os::unix::ffi::OsStrExt;
@@ -203,17 +211,17 @@ fn is_text(path: &CStr) -> bool {
     read.is_ok_and(|count| line(count).is_none_or(|line| !line.contains(&0)))
 }
 
-fn complain(nest: &Nest, rank: u32, step: Step, error: Errno) {
-    let mut bytes = [0; COMPLAINT_BYTES];
+fn complain(spawn_context: &SpawnContext, rank: u32, step: SpawnStep, error: Errno) {
+    let mut bytes = [0; SPAWN_FAILURE_BYTES];
     bytes[..4].copy_from_slice(&rank.to_le_bytes());
     bytes[4] = step as u8;
     bytes[5..].copy_from_slice(&(error as i32).to_le_bytes());
-    // If the daemon is gone there is nobody to complain to.
-    let _ = nix::unistd::write(&nest.complaints, &bytes);
+    // If the daemon is gone, no process reads the report.
+    let _ = nix::unistd::write(&spawn_context.failure_pipe, &bytes);
 }
 
-/// A complaint in words: the rank, and why it could not start.
-pub(crate) fn words(bytes: [u8; COMPLAINT_BYTES], job: &NodeJob) -> (u32, String) {
+/// Decodes a failure report: the rank, and the reason for the user.
+pub(crate) fn describe_failure(bytes: [u8; SPAWN_FAILURE_BYTES], job: &NodeJob) -> (u32, String) {
     let [a, b, c, d, step, error @ ..] = bytes;
     let rank = u32::from_le_bytes([a, b, c, d]);
     let cause = Errno::from_raw(i32::from_le_bytes(error))
@@ -228,7 +236,7 @@ pub(crate) fn words(bytes: [u8; COMPLAINT_BYTES], job: &NodeJob) -> (u32, String
         .folder
         .as_ref()
         .map(|folder| folder.to_string_lossy());
-    let words = match step {
+    let message = match step {
         2 => format!(
             "cannot enter the folder {}: {cause}",
             folder.unwrap_or_default()
@@ -239,7 +247,7 @@ pub(crate) fn words(bytes: [u8; COMPLAINT_BYTES], job: &NodeJob) -> (u32, String
         ),
         _ => format!("cannot prepare its process: {cause}"),
     };
-    (rank, words)
+    (rank, message)
 }
 
 fn remedy(error: Errno) -> &'static str {

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which CPUs a rank gets. Pure: a topology, a number of ranks and the user's wishes give a place for each rank.
+//! CPU affinity of ranks. Pure: computes each rank's CPUs from a topology, a number of ranks and the user's options.
 //!
-//! Unless the user says otherwise:
-//! - There are cores for all: each rank is bound to an even, contiguous share of them. With as many ranks as cores that
-//!   is one each; with fewer, a rank with threads has room for them. A single rank keeps the whole mask, and so does every
-//!   rank where a quota says that the CPUs are not ours alone.
-//! - Ranks outnumber cores: contiguous blocks of ranks prefer one CPU each, because a wake-up on the same CPU is more
-//!   than ten times cheaper than one across. The daemon gives the preference up where it does harm (its `tend`).
+//! Unless the user chooses otherwise:
+//! - With at least as many cores as ranks, each rank is bound to an even, contiguous share of the cores. With as many
+//!   ranks as cores that is one each; with fewer, a rank with threads has room for them. A single rank keeps the
+//!   whole mask, and so does every rank where a quota grants less than the CPUs of the mask.
+//! - With more ranks than cores, contiguous blocks of ranks prefer one CPU each, because a wake-up on the same CPU is
+//!   more than ten times cheaper than one across CPUs. The daemon removes the preference where it does harm (its
+//!   `affinity_control`).
 
-use crate::topology::{Level, Topology, Unit, ranges};
+use crate::topology::{CpuTopology, HardwareThread, TopologyLevel, ranges};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// What `--bind-to` asks for.
+/// Argument of `--bind-to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Binding {
-    /// As the head of this file says.
+    /// See the module docs.
     #[default]
     #[value(skip)]
     Auto,
@@ -31,7 +32,7 @@ pub enum Binding {
     Socket,
 }
 
-/// What `--map-by` asks for: where the next rank goes.
+/// Argument of `--map-by`: where the next rank goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Mapping {
     /// ranks in order, spread evenly over all cores
@@ -47,55 +48,55 @@ pub enum Mapping {
     Node,
 }
 
-/// The user's wishes, and what they are up against.
+/// The user's options, and limits of the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Policy {
     /// `--bind-to`.
     pub binding: Binding,
     /// `--map-by`.
     pub mapping: Mapping,
-    /// CPUs that the batch system was asked for, for each rank; 0: nobody has said.
+    /// CPUs per rank requested from the batch system; 0 if none were.
     pub cpus_per_rank: u32,
-    /// A quota grants less than the CPUs of the mask: others use them too.
+    /// A quota grants less than the CPUs of the mask: other processes use them too.
     pub shared: bool,
 }
 
-/// How firmly a rank is tied to its CPUs.
+/// How strictly a rank is bound to its CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tie {
-    /// Its mask is left alone.
+pub enum AffinityStrength {
+    /// Its mask is not changed.
     Free,
-    /// As long as that does no harm.
+    /// Bound as long as that does no harm.
     Preferred,
-    /// For good.
+    /// Bound permanently.
     Bound,
 }
 
 /// The CPUs of a rank, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The system's numbers.
+pub struct RankAffinity {
+    /// CPU numbers of the operating system.
     pub cpus: Vec<u32>,
-    /// How firmly.
-    pub tie: Tie,
+    /// How strictly it is bound to them.
+    pub strength: AffinityStrength,
 }
 
-/// A place for each of `ranks`.
+/// Computes the affinity of each of `ranks` ranks.
 #[must_use]
-pub fn places(topology: &Topology, ranks: u32, policy: Policy) -> Vec<Place> {
-    let domains: Vec<Topology> = match policy.mapping {
-        Mapping::Numa => parts(topology, Level::Numa),
-        Mapping::Socket => parts(topology, Level::Socket),
+pub fn affinities(topology: &CpuTopology, ranks: u32, policy: Policy) -> Vec<RankAffinity> {
+    let domains: Vec<CpuTopology> = match policy.mapping {
+        Mapping::Numa => parts(topology, TopologyLevel::Numa),
+        Mapping::Socket => parts(topology, TopologyLevel::Socket),
         Mapping::Slot | Mapping::Core | Mapping::Node => vec![topology.clone()],
     };
     let rooms: Vec<usize> = domains
         .iter()
-        .map(|domain| domain.groups(Level::Core).len())
+        .map(|domain| domain.groups(TopologyLevel::Core).len())
         .collect();
     let seats = deal(&rooms, ranks as usize);
     let taken = |domain| seats.iter().filter(|seat| seat.domain == domain).count();
     let taken: Vec<usize> = (0..domains.len()).map(taken).collect();
-    let place = |seat: &Seat| {
+    let place = |seat: &DomainSlot| {
         let share = Share {
             domain: &domains[seat.domain],
             seat: seat.number,
@@ -107,17 +108,17 @@ pub fn places(topology: &Topology, ranks: u32, policy: Policy) -> Vec<Place> {
     seats.iter().map(place).collect()
 }
 
-/// One rank among those of a part of the machine.
+/// One rank among those of a domain, which is a part of the machine.
 #[derive(Clone, Copy)]
 struct Share<'a> {
-    domain: &'a Topology,
+    domain: &'a CpuTopology,
     seat: usize,
     seats: usize,
     packed: bool,
 }
 
 impl Share<'_> {
-    /// Which of `count` things, all different for as long as there are enough.
+    /// The rank's share of `count` items; shares are disjoint as long as there are enough items.
     fn of(&self, count: usize) -> Range<usize> {
         if self.packed {
             let only = self.seat % count.max(1);
@@ -126,77 +127,83 @@ impl Share<'_> {
         share(count, self.seat, self.seats)
     }
 
-    fn core(&self) -> &[Unit] {
-        let cores = self.domain.groups(Level::Core);
+    fn core(&self) -> &[HardwareThread] {
+        let cores = self.domain.groups(TopologyLevel::Core);
         cores
             .get(self.of(cores.len()).start)
             .copied()
             .unwrap_or_default()
     }
 
-    fn cores(&self) -> Vec<Unit> {
-        let cores = self.domain.groups(Level::Core);
+    fn cores(&self) -> Vec<HardwareThread> {
+        let cores = self.domain.groups(TopologyLevel::Core);
         cores.get(self.of(cores.len())).unwrap_or_default().concat()
     }
 
-    /// So many CPUs for each rank, if there are as many for all, and some are left to others.
-    fn asked(&self, cpus: u32, ranks: u32) -> Option<&[Unit]> {
+    /// `cpus` CPUs for each rank, if there are enough for all ranks and the rank does not get all of them.
+    fn requested(&self, cpus: u32, ranks: u32) -> Option<&[HardwareThread]> {
         let (all, each) = (self.domain.units(), cpus as usize);
         let is_part = each != 0 && each < all.len() && self.seats * each <= all.len() && ranks != 0;
         let first = self.seat * each;
         is_part.then(|| all.get(first..first + each)).flatten()
     }
 
-    fn thread(&self) -> &[Unit] {
+    fn thread(&self) -> &[HardwareThread] {
         let first = self.of(self.domain.units().len()).start;
         self.domain.units().get(first..=first).unwrap_or_default()
     }
 }
 
-fn place(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> Place {
+fn place(topology: &CpuTopology, ranks: u32, policy: Policy, share: Share<'_>) -> RankAffinity {
     let all = topology.units();
-    let (units, tie) = match policy.binding {
-        Binding::None => (all.to_vec(), Tie::Free),
-        _ if all.len() < 2 => (all.to_vec(), Tie::Free),
+    let (units, strength) = match policy.binding {
+        Binding::None => (all.to_vec(), AffinityStrength::Free),
+        _ if all.len() < 2 => (all.to_vec(), AffinityStrength::Free),
         Binding::Auto => return unasked(topology, ranks, policy, share),
-        Binding::Core => (share.core().to_vec(), Tie::Bound),
-        Binding::Hwthread => (share.thread().to_vec(), Tie::Bound),
-        Binding::Numa => (around(topology, Level::Numa, share.core()), Tie::Bound),
-        Binding::Socket => (around(topology, Level::Socket, share.core()), Tie::Bound),
+        Binding::Core => (share.core().to_vec(), AffinityStrength::Bound),
+        Binding::Hwthread => (share.thread().to_vec(), AffinityStrength::Bound),
+        Binding::Numa => (
+            around(topology, TopologyLevel::Numa, share.core()),
+            AffinityStrength::Bound,
+        ),
+        Binding::Socket => (
+            around(topology, TopologyLevel::Socket, share.core()),
+            AffinityStrength::Bound,
+        ),
     };
-    Place::of(&units, tie)
+    RankAffinity::of(&units, strength)
 }
 
-/// As the head of this file says.
-fn unasked(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> Place {
+/// The default affinity, see the module docs.
+fn unasked(topology: &CpuTopology, ranks: u32, policy: Policy, share: Share<'_>) -> RankAffinity {
     let all = topology.units();
-    if let Some(units) = share.asked(policy.cpus_per_rank, ranks) {
-        return Place::of(units, Tie::Bound);
+    if let Some(units) = share.requested(policy.cpus_per_rank, ranks) {
+        return RankAffinity::of(units, AffinityStrength::Bound);
     }
-    if ranks as usize > topology.groups(Level::Core).len() {
-        return Place::of(share.thread(), Tie::Preferred);
+    if ranks as usize > topology.groups(TopologyLevel::Core).len() {
+        return RankAffinity::of(share.thread(), AffinityStrength::Preferred);
     }
     let units = share.cores();
     if ranks == 1 || policy.shared || units.len() == all.len() {
-        return Place::of(all, Tie::Free);
+        return RankAffinity::of(all, AffinityStrength::Free);
     }
-    Place::of(&units, Tie::Bound)
+    RankAffinity::of(&units, AffinityStrength::Bound)
 }
 
-impl Place {
-    fn of(units: &[Unit], tie: Tie) -> Self {
+impl RankAffinity {
+    fn of(units: &[HardwareThread], strength: AffinityStrength) -> Self {
         let mut cpus: Vec<u32> = units.iter().map(|unit| unit.cpu).collect();
         cpus.sort_unstable();
-        Self { cpus, tie }
+        Self { cpus, strength }
     }
 
-    /// The place in words that stand behind "rank N".
+    /// Describes the affinity; the text follows "rank N".
     #[must_use]
-    pub fn words(&self, topology: &Topology) -> String {
-        let verb = match self.tie {
-            Tie::Free => "may use",
-            Tie::Preferred => "prefers",
-            Tie::Bound => "is bound to",
+    pub fn describe(&self, topology: &CpuTopology) -> String {
+        let verb = match self.strength {
+            AffinityStrength::Free => "may use",
+            AffinityStrength::Preferred => "prefers",
+            AffinityStrength::Bound => "is bound to",
         };
         let mine = || {
             let units = topology.units().iter();
@@ -211,9 +218,9 @@ impl Place {
         format!(
             "{verb} {} ({}, {}, {})",
             named("CPU", "CPUs", self.cpus.clone()),
-            part("core", "cores", Level::Core),
-            part("NUMA node", "NUMA nodes", Level::Numa),
-            part("socket", "sockets", Level::Socket),
+            part("core", "cores", TopologyLevel::Core),
+            part("NUMA node", "NUMA nodes", TopologyLevel::Numa),
+            part("socket", "sockets", TopologyLevel::Socket),
         )
     }
 }
@@ -223,10 +230,14 @@ fn named(one: &str, many: &str, numbers: Vec<u32>) -> String {
     format!("{noun} {}", ranges(numbers))
 }
 
-/// The CPUs of what `core` is part of.
-fn around(topology: &Topology, level: Level, core: &[Unit]) -> Vec<Unit> {
+/// All CPUs of the `level` that contains `core`.
+fn around(
+    topology: &CpuTopology,
+    level: TopologyLevel,
+    core: &[HardwareThread],
+) -> Vec<HardwareThread> {
     let groups = topology.groups(level);
-    let holds = |group: &&&[Unit]| core.first().is_some_and(|unit| group.contains(unit));
+    let holds = |group: &&&[HardwareThread]| core.first().is_some_and(|unit| group.contains(unit));
     groups
         .iter()
         .find(holds)
@@ -234,21 +245,23 @@ fn around(topology: &Topology, level: Level, core: &[Unit]) -> Vec<Unit> {
         .unwrap_or_default()
 }
 
-fn parts(topology: &Topology, level: Level) -> Vec<Topology> {
+fn parts(topology: &CpuTopology, level: TopologyLevel) -> Vec<CpuTopology> {
     let groups = topology.groups(level).into_iter();
-    groups.map(|group| Topology::new(group.to_vec())).collect()
+    groups
+        .map(|group| CpuTopology::new(group.to_vec()))
+        .collect()
 }
 
-/// A rank's part of the machine, and its number there.
+/// A rank's domain, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seat {
+struct DomainSlot {
     domain: usize,
     number: usize,
 }
 
-/// Deals ranks out in turn to parts with these many cores. A part that is full is passed over until all are; then
-/// everybody has as much room again.
-fn deal(rooms: &[usize], ranks: usize) -> Vec<Seat> {
+/// Assigns ranks round-robin to domains with `rooms` cores each. A full domain is skipped until all are full; then
+/// each has as much room again.
+fn deal(rooms: &[usize], ranks: usize) -> Vec<DomainSlot> {
     let mut taken = vec![0; rooms.len()];
     let mut seats = Vec::with_capacity(ranks);
     let mut round = 1;
@@ -257,16 +270,16 @@ fn deal(rooms: &[usize], ranks: usize) -> Vec<Seat> {
         for (domain, room) in rooms.iter().enumerate() {
             if taken[domain] < room * round && seats.len() < ranks {
                 let number = taken[domain];
-                seats.push(Seat { domain, number });
+                seats.push(DomainSlot { domain, number });
                 taken[domain] += 1;
             }
         }
         round += usize::from(seats.len() == before);
     }
-    // A machine without CPUs: the mask is unknown.
+    // Without CPUs, since the mask is unknown.
     seats.resize(
         ranks,
-        Seat {
+        DomainSlot {
             domain: 0,
             number: 0,
         },
@@ -274,7 +287,8 @@ fn deal(rooms: &[usize], ranks: usize) -> Vec<Seat> {
     seats
 }
 
-/// The part of `count` things that belongs to `seat`: never empty, and only shared when there are more seats than things.
+/// The part of `count` items that belongs to `seat`: never empty, and shared only when there are more seats than
+/// items.
 fn share(count: usize, seat: usize, seats: usize) -> Range<usize> {
     let start = seat * count / seats.max(1);
     let end = (seat + 1) * count / seats.max(1);
@@ -285,20 +299,20 @@ fn share(count: usize, seat: usize, seats: usize) -> Range<usize> {
 mod tests {
     use super::*;
 
-    fn placed(text: &str, ranks: u32, policy: Policy) -> Vec<(String, Tie)> {
-        let machine = Topology::parse(text).unwrap();
-        let places = places(&machine, ranks, policy);
+    fn placed(text: &str, ranks: u32, policy: Policy) -> Vec<(String, AffinityStrength)> {
+        let machine = CpuTopology::parse(text).unwrap();
+        let places = affinities(&machine, ranks, policy);
         assert_eq!(places.len(), ranks as usize);
         places
             .into_iter()
-            .map(|place| (ranges(place.cpus), place.tie))
+            .map(|place| (ranges(place.cpus), place.strength))
             .collect()
     }
 
-    /// The CPUs of each rank, all tied the same way.
-    fn cpus(text: &str, ranks: u32, policy: Policy, tie: Tie) -> Vec<String> {
+    /// The CPUs of each rank, all bound as strictly as `strength`.
+    fn cpus(text: &str, ranks: u32, policy: Policy, strength: AffinityStrength) -> Vec<String> {
         let all = placed(text, ranks, policy);
-        assert!(all.iter().all(|(_, one)| *one == tie), "{all:?}");
+        assert!(all.iter().all(|(_, one)| *one == strength), "{all:?}");
         all.into_iter().map(|(cpus, _)| cpus).collect()
     }
 
@@ -326,47 +340,75 @@ mod tests {
 
     #[test]
     fn one_core_each_when_ranks_and_cores_are_as_many() {
-        assert_eq!(cpus("core:4", 4, AUTO, Tie::Bound), ["0", "1", "2", "3"]);
         assert_eq!(
-            cpus("numa:2 core:2 pu:2", 4, AUTO, Tie::Bound),
+            cpus("core:4", 4, AUTO, AffinityStrength::Bound),
+            ["0", "1", "2", "3"]
+        );
+        assert_eq!(
+            cpus("numa:2 core:2 pu:2", 4, AUTO, AffinityStrength::Bound),
             ["0-1", "2-3", "4-5", "6-7"]
         );
     }
 
     #[test]
     fn a_rank_gets_as_many_cpus_as_the_batch_system_was_asked_for() {
-        let asked = Policy {
+        let requested = Policy {
             cpus_per_rank: 2,
             ..AUTO
         };
-        assert_eq!(cpus("core:8", 2, asked, Tie::Bound), ["0-1", "2-3"]);
-        assert_eq!(cpus("core:8", 1, asked, Tie::Bound), ["0-1"]);
-        // What there is too little of is shared out as ever.
-        assert_eq!(cpus("core:5", 4, asked, Tie::Bound), ["0", "1", "2", "3-4"]);
-        assert_eq!(cpus("core:2", 1, asked, Tie::Free), ["0-1"]);
+        assert_eq!(
+            cpus("core:8", 2, requested, AffinityStrength::Bound),
+            ["0-1", "2-3"]
+        );
+        assert_eq!(
+            cpus("core:8", 1, requested, AffinityStrength::Bound),
+            ["0-1"]
+        );
+        // With too few CPUs, the default applies.
+        assert_eq!(
+            cpus("core:5", 4, requested, AffinityStrength::Bound),
+            ["0", "1", "2", "3-4"]
+        );
+        assert_eq!(
+            cpus("core:2", 1, requested, AffinityStrength::Free),
+            ["0-1"]
+        );
     }
 
     #[test]
     fn spare_cores_are_shared_out_evenly() {
-        assert_eq!(cpus("core:5", 2, AUTO, Tie::Bound), ["0-1", "2-4"]);
-        assert_eq!(cpus(TWO_SOCKETS, 2, AUTO, Tie::Bound), ["0-7", "8-15"]);
+        assert_eq!(
+            cpus("core:5", 2, AUTO, AffinityStrength::Bound),
+            ["0-1", "2-4"]
+        );
+        assert_eq!(
+            cpus(TWO_SOCKETS, 2, AUTO, AffinityStrength::Bound),
+            ["0-7", "8-15"]
+        );
     }
 
     #[test]
     fn a_single_rank_a_single_cpu_and_an_unknown_mask_are_left_alone() {
-        assert_eq!(cpus("core:2", 1, AUTO, Tie::Free), ["0-1"]);
-        assert_eq!(cpus("core:1", 3, AUTO, Tie::Free), ["0", "0", "0"]);
-        let nowhere = places(&Topology::default(), 2, AUTO);
-        assert!(nowhere.iter().all(|place| place.tie == Tie::Free));
+        assert_eq!(cpus("core:2", 1, AUTO, AffinityStrength::Free), ["0-1"]);
+        assert_eq!(
+            cpus("core:1", 3, AUTO, AffinityStrength::Free),
+            ["0", "0", "0"]
+        );
+        let nowhere = affinities(&CpuTopology::default(), 2, AUTO);
+        assert!(
+            nowhere
+                .iter()
+                .all(|place| place.strength == AffinityStrength::Free)
+        );
     }
 
     #[test]
     fn ranks_that_outnumber_cores_prefer_one_cpu_in_contiguous_blocks() {
-        let two = cpus("core:2", 5, AUTO, Tie::Preferred);
+        let two = cpus("core:2", 5, AUTO, AffinityStrength::Preferred);
         assert_eq!(two, ["0", "0", "0", "1", "1"]);
-        let threads = cpus("core:2 pu:2", 4, AUTO, Tie::Preferred);
+        let threads = cpus("core:2 pu:2", 4, AUTO, AffinityStrength::Preferred);
         assert_eq!(threads, ["0", "1", "2", "3"]);
-        let many = cpus(TWO_SOCKETS, 64, AUTO, Tie::Preferred);
+        let many = cpus(TWO_SOCKETS, 64, AUTO, AffinityStrength::Preferred);
         assert!(many.iter().all(|cpus| !cpus.contains('-')));
         assert_eq!(
             (many[3].as_str(), many[4].as_str(), many[63].as_str()),
@@ -380,48 +422,60 @@ mod tests {
             shared: true,
             ..AUTO
         };
-        assert_eq!(cpus("core:4", 4, shared, Tie::Free), ["0-3"; 4]);
-        let asked = Policy {
+        assert_eq!(
+            cpus("core:4", 4, shared, AffinityStrength::Free),
+            ["0-3"; 4]
+        );
+        let requested = Policy {
             binding: Binding::Core,
             ..shared
         };
-        assert_eq!(cpus("core:4", 4, asked, Tie::Bound), ["0", "1", "2", "3"]);
+        assert_eq!(
+            cpus("core:4", 4, requested, AffinityStrength::Bound),
+            ["0", "1", "2", "3"]
+        );
     }
 
     #[test]
     fn a_mask_is_respected_and_decides_what_a_core_is() {
         assert_eq!(
-            cpus("core:4 pu:2 mask:1,2,3,7", 3, AUTO, Tie::Bound),
+            cpus("core:4 pu:2 mask:1,2,3,7", 3, AUTO, AffinityStrength::Bound),
             ["1", "2-3", "7"]
         );
         let numa = bind(Binding::Numa);
         assert_eq!(
-            cpus("numa:2 core:4 mask:1-2,6", 3, numa, Tie::Bound),
+            cpus("numa:2 core:4 mask:1-2,6", 3, numa, AffinityStrength::Bound),
             ["1-2", "1-2", "6"]
         );
     }
 
     #[test]
     fn binding_to_each_level_gives_all_cpus_of_it() {
-        let of = |binding| cpus(TWO_SOCKETS, 4, bind(binding), Tie::Bound);
+        let of = |binding| cpus(TWO_SOCKETS, 4, bind(binding), AffinityStrength::Bound);
         assert_eq!(of(Binding::Hwthread), ["0", "4", "8", "12"]);
         assert_eq!(of(Binding::Core), ["0-1", "4-5", "8-9", "12-13"]);
         assert_eq!(of(Binding::Socket), ["0-7", "0-7", "8-15", "8-15"]);
         let numa = bind(Binding::Numa);
         assert_eq!(
-            cpus("socket:1 numa:2 core:2", 4, numa, Tie::Bound),
+            cpus("socket:1 numa:2 core:2", 4, numa, AffinityStrength::Bound),
             ["0-1", "0-1", "2-3", "2-3"]
         );
         let none = bind(Binding::None);
-        assert_eq!(cpus("core:2", 2, none, Tie::Free), ["0-1", "0-1"]);
+        assert_eq!(
+            cpus("core:2", 2, none, AffinityStrength::Free),
+            ["0-1", "0-1"]
+        );
     }
 
     #[test]
     fn ranks_that_outnumber_what_they_are_bound_to_share_it_in_blocks() {
         let core = bind(Binding::Core);
-        assert_eq!(cpus("core:2", 4, core, Tie::Bound), ["0", "0", "1", "1"]);
+        assert_eq!(
+            cpus("core:2", 4, core, AffinityStrength::Bound),
+            ["0", "0", "1", "1"]
+        );
         let thread = bind(Binding::Hwthread);
-        let threads = cpus("core:2 pu:2", 4, thread, Tie::Bound);
+        let threads = cpus("core:2 pu:2", 4, thread, AffinityStrength::Bound);
         assert_eq!(threads, ["0", "1", "2", "3"]);
     }
 
@@ -429,10 +483,10 @@ mod tests {
     fn mapping_by_core_leaves_no_gap() {
         let core = map(Mapping::Core);
         assert_eq!(
-            cpus(TWO_SOCKETS, 3, core, Tie::Bound),
+            cpus(TWO_SOCKETS, 3, core, AffinityStrength::Bound),
             ["0-1", "2-3", "4-5"]
         );
-        let crowd = cpus("core:2", 4, core, Tie::Preferred);
+        let crowd = cpus("core:2", 4, core, AffinityStrength::Preferred);
         assert_eq!(crowd, ["0", "1", "0", "1"]);
     }
 
@@ -440,7 +494,7 @@ mod tests {
     fn mapping_by_numa_node_or_socket_deals_ranks_out_in_turn() {
         for mapping in [Mapping::Numa, Mapping::Socket] {
             assert_eq!(
-                cpus(TWO_SOCKETS, 4, map(mapping), Tie::Bound),
+                cpus(TWO_SOCKETS, 4, map(mapping), AffinityStrength::Bound),
                 ["0-3", "8-11", "4-7", "12-15"]
             );
             let bound = Policy {
@@ -448,13 +502,13 @@ mod tests {
                 ..map(mapping)
             };
             assert_eq!(
-                cpus(TWO_SOCKETS, 3, bound, Tie::Bound),
+                cpus(TWO_SOCKETS, 3, bound, AffinityStrength::Bound),
                 ["0-1", "8-9", "4-5"]
             );
         }
         assert_eq!(
-            cpus(TWO_SOCKETS, 4, map(Mapping::Node), Tie::Bound),
-            cpus(TWO_SOCKETS, 4, AUTO, Tie::Bound)
+            cpus(TWO_SOCKETS, 4, map(Mapping::Node), AffinityStrength::Bound),
+            cpus(TWO_SOCKETS, 4, AUTO, AffinityStrength::Bound)
         );
     }
 
@@ -462,8 +516,11 @@ mod tests {
     fn a_full_part_of_the_machine_is_passed_over_until_all_are() {
         let uneven = "numa:2 core:4 mask:0,4-6";
         let numa = map(Mapping::Numa);
-        assert_eq!(cpus(uneven, 4, numa, Tie::Bound), ["0", "4", "5", "6"]);
-        let crowd = cpus(uneven, 8, numa, Tie::Preferred);
+        assert_eq!(
+            cpus(uneven, 4, numa, AffinityStrength::Bound),
+            ["0", "4", "5", "6"]
+        );
+        let crowd = cpus(uneven, 8, numa, AffinityStrength::Preferred);
         assert_eq!(
             crowd.iter().filter(|cpu| *cpu == "0").count(),
             2,
@@ -473,8 +530,9 @@ mod tests {
 
     #[test]
     fn a_place_is_told_in_words() {
-        let machine = Topology::parse("socket:2 core:2 pu:2").unwrap();
-        let words = |ranks, policy: Policy| places(&machine, ranks, policy)[0].words(&machine);
+        let machine = CpuTopology::parse("socket:2 core:2 pu:2").unwrap();
+        let words =
+            |ranks, policy: Policy| affinities(&machine, ranks, policy)[0].describe(&machine);
         assert_eq!(
             words(4, AUTO),
             "is bound to CPUs 0-1 (core 0, NUMA node 0, socket 0)"

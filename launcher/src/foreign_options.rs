@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options that people know from other launchers and that `rmpiexec` does not have: each is answered with what it would
-//! do there and what to type here. Names as MPICH, Open MPI, Intel MPI and the MPI standard (section 11.5) spell them,
-//! without dashes.
+//! Options of other launchers that `rmpiexec` does not have: each is answered with its meaning there and the
+//! replacement here. Names as MPICH, Open MPI, Intel MPI and the MPI standard (section 11.5) spell them, without
+//! dashes.
 
-/// What to say of an option, which was typed as `given`; `None` if no launcher that we know has it.
+/// The advice for an option that was typed as `given`; `None` if no known launcher has it.
 pub(crate) fn advice(given: &str) -> Option<String> {
     let name = given.trim_start_matches('-');
     let known = |(names, _): &&(&[&str], &str)| names.contains(&name);
-    let (_, words) = OPTIONS.iter().find(known)?;
-    Some(format!("option {given} of other launchers: {words}"))
+    let (_, message) = OPTIONS.iter().find(known)?;
+    Some(format!("option {given} of other launchers: {message}"))
 }
 
 const OPTIONS: &[(&[&str], &str)] = &[
@@ -206,10 +206,10 @@ mod tests {
 
     #[test]
     fn an_option_is_named_as_it_was_typed() {
-        let words = advice("--add-host").unwrap();
+        let message = advice("--add-host").unwrap();
         assert!(
-            words.starts_with("option --add-host of other launchers: type --host NAME:SLOTS"),
-            "{words}"
+            message.starts_with("option --add-host of other launchers: type --host NAME:SLOTS"),
+            "{message}"
         );
         assert_eq!(advice("--nonsense"), None);
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What ranks say on their control sockets, and those who come to ask for the segment.
+//! Messages of ranks on their control sockets, and connections that request the segment.
 
 use super::control::{self, Received};
-use super::rank::{Phase, Rank};
-use super::records::Word;
+use super::rank::{LocalRank, RankPhase};
+use super::records::RecordMessage;
 use super::{Daemon, Token, interest};
-use crate::failure::How;
-use crate::link::{self, Event};
+use crate::failure::FailureCause;
+use crate::link::{self, NodeEvent};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use nix::sys::signal::kill;
@@ -15,16 +15,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use wireup::{DecodeError, MAX_RECORD_BYTES, ToDaemon, ToRank};
 
-/// More than fits into a socket: who has said so much at once goes on saying it, and others have their turn first.
+/// Most messages of a rank in one turn, for fairness. More than a socket buffers.
 const MOST_WORDS_AT_ONCE: u32 = 4096;
-/// Characters of a remark.
+/// Longest remark, in characters.
 const LONGEST_REMARK: usize = 1000;
-/// Characters of the longest name that a function may have.
+/// Longest function name, in characters.
 const LONGEST_NAME: usize = 64;
 
 impl Daemon {
-    /// Takes what a rank has said: all of it, unless it talks without end.
-    pub(super) fn listen_to(&mut self, local: u32) {
+    /// Receives the pending messages of a rank, up to a bound.
+    pub(super) fn receive_messages(&mut self, local: u32) {
         for _ in 0..MOST_WORDS_AT_ONCE {
             let Some(control) = self
                 .ranks
@@ -34,15 +34,15 @@ impl Daemon {
                 return;
             };
             match control::receive(control.as_fd()) {
-                Received::Message(message, sender) => self.hear(local, message, sender),
-                Received::Nonsense(why) => self.hear_nonsense(local, why),
-                Received::Nothing => return,
-                Received::Closed => return self.hang_up(local),
+                Received::Message(message, sender) => self.handle_message(local, message, sender),
+                Received::Invalid(why) => self.handle_invalid(local, why),
+                Received::Empty => return,
+                Received::Closed => return self.close_control(local),
             }
         }
     }
 
-    fn hang_up(&mut self, local: u32) {
+    fn close_control(&mut self, local: u32) {
         let control = self
             .ranks
             .get_mut(local as usize)
@@ -50,53 +50,53 @@ impl Daemon {
         if let Some(control) = control {
             let _ = self.poller.delete(&control);
         }
-        self.records.forget_questions(local);
+        self.records.cancel_queries(local);
     }
 
-    fn hear(&mut self, local: u32, message: ToDaemon, sender: u32) {
+    fn handle_message(&mut self, local: u32, message: ToDaemon, sender: u32) {
         match message {
             ToDaemon::Hello { publishes, .. } => {
-                self.hear_hello(local, sender);
-                let told = self.records.greeted(local, publishes);
-                self.answer_all(told);
+                self.handle_hello(local, sender);
+                let notified = self.records.initialized(local, publishes);
+                self.send_replies_to(notified);
             }
-            ToDaemon::Finalized { .. } => self.hear_finalized(local),
+            ToDaemon::Finalized { .. } => self.handle_finalized(local),
             ToDaemon::Publish { record, .. } => {
-                let told = self.records.published(local, record);
-                self.answer_all(told);
+                let notified = self.records.published(local, record);
+                self.send_replies_to(notified);
             }
             ToDaemon::LookUp { of, .. } => self.look_up(local, of),
             ToDaemon::Quiet { .. } => {
-                let told = self.records.quiet(local);
-                self.answer_all(told);
+                let notified = self.records.quiet(local);
+                self.send_replies_to(notified);
             }
             ToDaemon::Abort { code, message, .. } => {
-                self.hear_end(local, How::Abort { code, message });
+                self.handle_library_end(local, FailureCause::Abort { code, message });
             }
             ToDaemon::Fatal { code, message, .. } => {
-                self.hear_end(local, How::Fatal { code, message });
+                self.handle_library_end(local, FailureCause::Fatal { code, message });
             }
-            ToDaemon::Missing { function, .. } => self.hear_missing(local, function),
-            ToDaemon::Remark { words, .. } => self.hear_remark(&words),
-            ToDaemon::AskSegment { job, .. } => self.answer_rank(local, job),
+            ToDaemon::Missing { function, .. } => self.handle_missing(local, function),
+            ToDaemon::Remark { words, .. } => self.handle_remark(&words),
+            ToDaemon::AskSegment { job, .. } => self.send_segment_to_rank(local, job),
             _ => (),
         }
     }
 
     /// The library of a rank ends the job.
-    pub(super) fn hear_end(&mut self, local: u32, how: How) {
+    pub(super) fn handle_library_end(&mut self, local: u32, how: FailureCause) {
         let rank = self.ranks.get(local as usize);
         if rank.is_none_or(|rank| rank.reported) {
             return;
         }
-        // What it wrote before that comes first.
+        // Output from before that comes first.
         self.streams
-            .drain(local, &mut self.scratch, &mut self.edge.outbox);
+            .drain(local, &mut self.scratch, &mut self.front.outbox);
         self.report(local, how, false);
     }
 
-    /// A rank has called a function that its library does not have. What is no name of a function is not repeated.
-    fn hear_missing(&mut self, local: u32, function: String) {
+    /// A rank has called a function that its library does not have. Text that is not a function name is ignored.
+    fn handle_missing(&mut self, local: u32, function: String) {
         let is_name = function.len() <= LONGEST_NAME
             && function
                 .bytes()
@@ -106,64 +106,66 @@ impl Daemon {
         }
     }
 
-    /// The first one of a node goes to the front; what others find is the same. No rank writes more than one line by it.
-    fn hear_remark(&mut self, words: &str) {
+    /// Forwards the first remark of a node to the front; those of other ranks are the same. Reduced to one line of
+    /// bounded length.
+    fn handle_remark(&mut self, message: &str) {
         if std::mem::replace(&mut self.has_remarked, true) {
             return;
         }
-        let letters = words.chars().take(LONGEST_REMARK);
+        let letters = message.chars().take(LONGEST_REMARK);
         let plain = letters.map(|letter| if letter.is_control() { ' ' } else { letter });
-        let words = plain.collect();
-        self.tell(&Event::Remark(words));
+        let message = plain.collect();
+        self.send_event(&NodeEvent::Remark(message));
     }
 
-    fn hear_hello(&mut self, local: u32, sender: u32) {
+    fn handle_hello(&mut self, local: u32, sender: u32) {
         let Some(rank) = self.ranks.get_mut(local as usize) else {
             return;
         };
         let lives = |pid: u32| kill(Pid::from_raw(pid.cast_signed()), None).is_ok();
-        let before = rank.greeter;
-        let second = rank.phase == Phase::Greeted && before != sender;
+        let before = rank.mpi_pid;
+        let second = rank.phase == RankPhase::InMpi && before != sender;
         if second && !rank.reported {
             let how = if lives(before) {
-                How::Twice { pid: sender }
+                FailureCause::Twice { pid: sender }
             } else {
-                How::Deserted { pid: before }
+                FailureCause::Deserted { pid: before }
             };
             return self.report(local, how, false);
         }
-        let first_time = rank.greeter == 0;
-        rank.phase = Phase::Greeted;
-        self.watch_greeter(local, sender);
+        let first_time = rank.mpi_pid == 0;
+        rank.phase = RankPhase::InMpi;
+        self.watch_mpi_process(local, sender);
         if first_time {
-            self.count_greeted();
+            self.report_init_phases();
         }
-        self.begin_to_tend(local, sender);
-        self.probes.somebody_is_in_mpi();
-        self.standstill.somebody_is_in_mpi();
-        self.end_if_alone();
+        self.start_preference(local, sender);
+        self.probes.rank_entered_mpi();
+        self.standstill.rank_entered_mpi();
+        self.end_if_rank_missing();
     }
 
-    fn hear_finalized(&mut self, local: u32) {
+    fn handle_finalized(&mut self, local: u32) {
         let Some(rank) = self.ranks.get_mut(local as usize) else {
             return;
         };
-        rank.phase = Phase::Finalized;
+        rank.phase = RankPhase::Finalized;
         rank.finalized += 1;
         rank.deserted_at = None;
         if let Some(watch) = rank.watch.take() {
             let _ = self.poller.delete(&watch);
         }
-        self.end_to_tend(local);
-        let told = self.records.finalized(local);
-        self.answer_all(told);
+        self.end_preference(local);
+        let notified = self.records.finalized(local);
+        self.send_replies_to(notified);
         if self.ranks.iter().all(|rank| rank.finalized == 1) {
-            self.reached(link::Phase::AllFinalized);
+            self.reached(link::NodePhase::AllFinalized);
         }
     }
 
-    /// Most of what is no message means nothing; a record that is too long would be missed by those who ask for it.
-    fn hear_nonsense(&mut self, local: u32, why: Option<DecodeError>) {
+    /// Handles bytes that are not a message: ignored, except a record that is too long, since other ranks would wait
+    /// for it.
+    fn handle_invalid(&mut self, local: u32, why: Option<DecodeError>) {
         let (Some(DecodeError::Record { bytes }), Some(rank)) =
             (why, self.ranks.get_mut(local as usize))
         else {
@@ -180,50 +182,51 @@ impl Daemon {
     }
 
     fn look_up(&mut self, local: u32, of: u32) {
-        match self.records.ask(local, of) {
-            Some(true) => self.answer_all(vec![local]),
-            Some(false) => self.tell_about_records(),
-            None => self.answer_wrong(local, of),
+        match self.records.request(local, of) {
+            Some(true) => self.send_replies_to(vec![local]),
+            Some(false) => self.send_record_messages(),
+            None => self.reply_no_such_rank(local, of),
         }
     }
 
-    /// Tells the front what other nodes are to know of this one's ranks, and what its ranks want to know of theirs.
-    fn tell_about_records(&mut self) {
-        for word in self.records.take_words() {
-            self.tell(&match word {
-                Word::Watch(rank) => Event::Watch(rank),
-                Word::Whereabouts(of) => Event::Whereabouts(of),
-                Word::Quiet(round) => Event::Quiet(round),
+    /// Sends the pending messages of the record directory to the front.
+    fn send_record_messages(&mut self) {
+        for word in self.records.take_messages() {
+            self.send_event(&match word {
+                RecordMessage::Watch(rank) => NodeEvent::Watch(rank),
+                RecordMessage::Location(of) => NodeEvent::Location(of),
+                RecordMessage::Quiet(round) => NodeEvent::Quiet(round),
             });
         }
     }
 
-    /// Another node wants to know where a rank of this one is.
+    /// Another node watches the location of a rank of this one.
     pub(super) fn watch(&mut self, rank: u32) {
         self.records.watch(rank);
-        self.tell_about_records();
+        self.send_record_messages();
     }
 
-    /// Nobody waits for this answer who knows how many ranks there are: one for which there is no room is dropped.
-    fn answer_wrong(&mut self, local: u32, rank: u32) {
+    /// Replies to a request for a rank that does not exist. Dropped if the socket is full: no correct library sends
+    /// one.
+    fn reply_no_such_rank(&mut self, local: u32, rank: u32) {
         let control = self.ranks.get(local as usize);
         let Some(control) = control.and_then(|rank| rank.control.as_ref()) else {
             return;
         };
         let size = self.job.size;
         let why = format!("there is no rank {rank}: the job has {size}, which count from 0");
-        let _ = control::tell(control.as_fd(), &ToRank::NoRecord { rank, why });
+        let _ = control::send_message(control.as_fd(), &ToRank::NoRecord { rank, why });
     }
 
-    /// After something happened to records: answers these ranks, and tells the front what it is to know.
-    pub(super) fn answer_all(&mut self, askers: Vec<u32>) {
-        self.tell_about_records();
-        for asker in askers {
-            self.answer(asker);
+    /// Sends messages after a change of records: to these ranks, and to the front.
+    pub(super) fn send_replies_to(&mut self, requesters: Vec<u32>) {
+        self.send_record_messages();
+        for requester in requesters {
+            self.answer(requester);
         }
     }
 
-    /// Tells a rank what it has asked for and is known now, as far as it takes it.
+    /// Sends pending replies to a rank, as far as there is room.
     pub(super) fn answer(&mut self, local: u32) {
         let Some(rank) = self.ranks.get_mut(local as usize) else {
             return;
@@ -231,14 +234,14 @@ impl Daemon {
         let Some(control) = &rank.control else { return };
         let mut full = false;
         while let Some(word) = self.records.answer(local) {
-            match control::tell(control.as_fd(), &word) {
-                Ok(()) => self.records.said(local),
+            match control::send_message(control.as_fd(), &word) {
+                Ok(()) => self.records.sent(local),
                 Err(Errno::EAGAIN) => {
                     full = true;
                     break;
                 }
-                // Nobody reads there any more.
-                Err(_) => self.records.forget_questions(local),
+                // The socket is closed.
+                Err(_) => self.records.cancel_queries(local),
             }
         }
         if std::mem::replace(&mut rank.wants_room, full) != full {
@@ -252,24 +255,24 @@ impl Daemon {
         }
     }
 
-    /// The local number of a rank.
+    /// The local number of a rank of this node.
     pub(super) fn local_of(&self, rank: u32) -> Option<u32> {
         let local = self.job.ranks.iter().position(|placed| placed.rank == rank);
         local.and_then(|local| u32::try_from(local).ok())
     }
 
-    fn count_greeted(&mut self) {
-        let greeted = self.ranks.iter().filter(|rank| rank.greeter != 0).count();
-        if greeted == 1 {
-            self.reached(link::Phase::FirstGreeted);
+    fn report_init_phases(&mut self) {
+        let initialized = self.ranks.iter().filter(|rank| rank.mpi_pid != 0).count();
+        if initialized == 1 {
+            self.reached(link::NodePhase::FirstInMpi);
         }
-        if greeted == self.job.ranks.len() {
-            self.reached(link::Phase::AllGreeted);
+        if initialized == self.job.ranks.len() {
+            self.reached(link::NodePhase::AllInMpi);
         }
     }
 
-    /// A rank that has kept its socket and lost the segment.
-    fn answer_rank(&mut self, local: u32, job: u64) {
+    /// Answers a rank that has kept its socket and lost the segment.
+    fn send_segment_to_rank(&mut self, local: u32, job: u64) {
         let segment = self.segment_for(local);
         let Some(control) = self
             .ranks
@@ -282,19 +285,19 @@ impl Daemon {
             return control::refuse(control.as_fd(), "the key is that of another job");
         }
         match segment {
-            // One that does not take the answer will ask again.
+            // If the socket is full, the rank repeats its request.
             Ok(segment) => drop(control::send_segment(control.as_fd(), &segment)),
-            Err(words) => control::refuse(control.as_fd(), &words),
+            Err(message) => control::refuse(control.as_fd(), &message),
         }
     }
 
     /// The segment of the program that a rank starts now. All ranks' first programs share one, their second ones
-    /// another, and so on: what lies in a used one is of no meaning to the next.
+    /// another, and so on: the contents of a used segment are invalid for the next program.
     fn segment_for(&mut self, local: u32) -> Result<Rc<OwnedFd>, String> {
-        let finalized = |rank: &Rank| rank.finalized;
+        let finalized = |rank: &LocalRank| rank.finalized;
         let round = self.ranks.get(local as usize).map_or(0, finalized);
         if round == 0 {
-            return Ok(Rc::clone(&self.nest.segment));
+            return Ok(Rc::clone(&self.spawn_context.segment));
         }
         let alive = self.ranks.iter().filter(|rank| rank.alive);
         let oldest = alive.map(finalized).min().unwrap_or(round);
@@ -310,9 +313,10 @@ impl Daemon {
         Ok(segment)
     }
 
-    /// Ends a job in which a rank has started an MPI program that another, which has ended, will never start.
-    pub(super) fn end_if_alone(&mut self) {
-        let running = |rank: &Rank| rank.phase == Phase::Greeted;
+    /// Ends a job in which a rank has started an MPI program that another rank, which has exited, cannot start any
+    /// more.
+    pub(super) fn end_if_rank_missing(&mut self) {
+        let running = |rank: &LocalRank| rank.phase == RankPhase::InMpi;
         let newest = (0..)
             .zip(&self.ranks)
             .filter(|(_, rank)| running(rank))
@@ -321,23 +325,23 @@ impl Daemon {
             return;
         };
         let missing = self.ranks.iter().position(|rank| {
-            !rank.alive && rank.phase == Phase::Finalized && rank.finalized <= round
+            !rank.alive && rank.phase == RankPhase::Finalized && rank.finalized <= round
         });
-        let (Some(missing), None) = (missing, self.ending.is_killing()) else {
+        let (Some(missing), None) = (missing, self.termination.is_killing()) else {
             return;
         };
         let name = |local: usize| self.job.ranks[local].rank;
-        let words = format!(
+        let message = format!(
             "rank {} has started its MPI program number {}, but rank {} has ended after {}: all ranks must start as many",
             name(ahead),
             round + 1,
             name(missing),
             self.ranks[missing].finalized
         );
-        self.broken(words);
+        self.broken(message);
     }
 
-    /// Lets one in who connects, if the user is ours.
+    /// Accepts a connection, if the peer's user is this user or root.
     pub(super) fn admit(&mut self) {
         let Ok((visitor, _)) = self.listener.accept() else {
             return;
@@ -358,16 +362,16 @@ impl Daemon {
         }
     }
 
-    /// A visitor says which rank it is, and gets the segment; its connection is the rank's control socket then.
-    pub(super) fn hear_visitor(&mut self, number: u32) {
+    /// A visitor identifies its rank and gets the segment; its connection becomes the rank's control socket.
+    pub(super) fn receive_from_visitor(&mut self, number: u32) {
         let Some(visitor) = self.visitors.get(&number) else {
             return;
         };
         let (rank, job) = match control::receive(visitor.as_fd()) {
-            Received::Nothing => return,
+            Received::Empty => return,
             Received::Message(ToDaemon::AskSegment { rank, job }, _) => (rank, job),
             Received::Message(ToDaemon::AskMemory { rank, job }, _) => {
-                return self.show_memory(number, rank, job);
+                return self.serve_memory(number, rank, job);
             }
             _ => return self.dismiss(number, "expected a request for the segment"),
         };
@@ -379,11 +383,11 @@ impl Daemon {
                 "there is no such rank, or the key is that of another job",
             );
         };
-        // The program that ran before may have said its last word on the old socket.
-        self.listen_to(local);
+        // The previous program may have sent its last messages on the old socket.
+        self.receive_messages(local);
         let segment = match self.segment_for(local) {
             Ok(segment) => segment,
-            Err(words) => return self.dismiss(number, &words),
+            Err(message) => return self.dismiss(number, &message),
         };
         let Some(visitor) = self.visitors.get(&number) else {
             return;
@@ -395,7 +399,7 @@ impl Daemon {
             return;
         };
         let visitor = OwnedFd::from(visitor);
-        self.hang_up(local);
+        self.close_control(local);
         let mut event = interest(EpollFlags::EPOLLIN, Token::Control(local));
         let _ = self.poller.modify(&visitor, &mut event);
         let rank = &mut self.ranks[local as usize];

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Those below a shepherd: the remote shells that it has started, each with its three streams, the step that starts many, and connections
-//! of those who came by themselves; and how each ended.
+//! Children of a shepherd: the remote shells that it has started, each with three streams, the job step that starts
+//! many shepherds, and connections of shepherds that a step started; and how each ended.
 
-use super::cleanup::{Action, Cleanup};
-use super::shell::Closed;
+use super::cleanup::{CleanupAction, DaemonCleanup};
+use super::shell::ShellExit;
 use super::step_command::StepCommand;
 use crate::allocation::OPTIONS_OF_STEPS;
-use crate::daemon::Tree;
-use crate::edge::Edge;
+use crate::connection::FrameConnection;
+use crate::daemon::ProcessSnapshot;
 use crate::program::cause;
-use crate::spawn::{self, Ending, Reaped, Tie};
+use crate::spawn::{self, ChildExit, ChildSetup, Reaped};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::unistd::{Pid, read};
@@ -19,76 +19,81 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// So much of what a shell writes to standard error is kept: its end.
+/// Tail of a shell's standard error that is kept.
 const KEPT_BYTES: usize = 2048;
-/// A step that was asked to ends within this time.
+/// Time for a step to exit after it was signalled.
 const STEP_ENDS_WITHIN: Duration = Duration::from_secs(1);
-/// Why those are gone that a step has started, it says within this time.
+/// Time for a step to report why its tasks are gone.
 const TELLS_WITHIN: Duration = Duration::from_millis(300);
-/// A shell that has closed its output ends within this time, or is killed.
+/// Time for a shell to exit after it has closed its output, before it is killed.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
-/// Which stream of a shell.
+/// Output stream of a shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stream {
-    /// What its shepherd says.
-    Words,
-    /// What the shell itself says.
-    Complaints,
+pub(super) enum ShellStream {
+    /// Standard output: messages of its shepherd.
+    Messages,
+    /// Standard error of the shell itself.
+    Stderr,
 }
 
-/// A remote shell, or somebody who came by himself.
+/// A remote shell, or a connection of a shepherd that was started by a step.
 #[derive(Debug)]
-struct Running {
-    /// Its process; `None`: it has none here.
+struct ChildConnection {
+    /// Pid of the shell; `None` for a connection.
     pid: Option<u32>,
-    edge: Edge,
-    complaints: Option<OwnedFd>,
-    said: Vec<u8>,
-    /// It has closed its output, at this time.
+    connection: FrameConnection,
+    stderr_pipe: Option<OwnedFd>,
+    stderr: Vec<u8>,
+    /// When it closed its output.
     closed: Option<Instant>,
-    /// It has ended, at this time.
+    /// When it terminated.
     ended: Option<Instant>,
-    /// Nothing has come from it.
+    /// No byte has been received from it.
     is_silent: bool,
 }
 
-/// Those of a shepherd, by number of the child.
+/// The children of a shepherd, by number.
 #[derive(Debug, Default)]
 pub(super) struct Children {
-    running: BTreeMap<usize, Running>,
+    running: BTreeMap<usize, ChildConnection>,
     /// The command that starts the shepherds of many hosts.
     step: Option<StepCommand>,
-    /// Processes that have ended and were not asked for yet.
-    ended: HashMap<u32, Ending>,
+    /// Reaped processes that were not evaluated yet.
+    ended: HashMap<u32, ChildExit>,
 }
 
 impl Children {
-    /// Starts a shell.
-    pub(super) fn start(&mut self, number: usize, words: &[String]) -> Result<(), Closed> {
-        let shell = spawn(words)?;
-        let shell = Running::new(Some(shell.pid), shell.edge, Some(shell.complaints));
+    /// Starts a remote shell.
+    pub(super) fn start(&mut self, number: usize, arguments: &[String]) -> Result<(), ShellExit> {
+        let shell = spawn(arguments)?;
+        let shell =
+            ChildConnection::new(Some(shell.pid), shell.connection, Some(shell.stderr_pipe));
         self.running.insert(number, shell);
         Ok(())
     }
 
-    /// Starts the step; these bytes are its standard input.
-    pub(super) fn start_step(&mut self, words: &[String], input: &[u8]) -> Result<(), Closed> {
-        self.step = Some(StepCommand::start(words, input)?);
+    /// Starts the step with these bytes as its standard input.
+    pub(super) fn start_step(
+        &mut self,
+        arguments: &[String],
+        input: &[u8],
+    ) -> Result<(), ShellExit> {
+        self.step = Some(StepCommand::start(arguments, input)?);
         Ok(())
     }
 
-    /// The command that starts many, or has.
+    /// The step command, running or terminated.
     pub(super) fn step(&self) -> Option<&StepCommand> {
         self.step.as_ref()
     }
 
-    /// The same.
+    /// As [`step`](Self::step), mutable.
     pub(super) fn step_mut(&mut self) -> Option<&mut StepCommand> {
         self.step.as_mut()
     }
 
-    /// Whether the step has ended since the last time.
+    /// Whether the step has terminated since the last call.
     pub(super) fn has_step_ended(&mut self) -> bool {
         let pid = self.step.as_ref().and_then(StepCommand::pid);
         let ending = pid.and_then(|pid| self.ended.remove(&pid));
@@ -98,7 +103,7 @@ impl Children {
         ending.is_some()
     }
 
-    /// Has the step end all that it has started; it gets a moment for that.
+    /// Signals the step to end all its tasks, and waits a moment.
     pub(super) fn end_step(&mut self) {
         if let Some(step) = &self.step {
             step.end();
@@ -111,49 +116,50 @@ impl Children {
         }
     }
 
-    /// Whether there is a step that has not ended.
+    /// Whether there is a step that has not terminated.
     pub(super) fn is_step_running(&self) -> bool {
         self.step.as_ref().is_some_and(|step| step.pid().is_some())
     }
 
-    /// Somebody has come over this connection.
+    /// Adds the connection of a shepherd that a step started.
     pub(super) fn adopt(&mut self, number: usize, stream: TcpStream) -> std::io::Result<()> {
-        let edge = Edge::over(stream.try_clone()?.into(), stream.into())?;
-        self.running.insert(number, Running::new(None, edge, None));
+        let connection = FrameConnection::over(stream.try_clone()?.into(), stream.into())?;
+        self.running
+            .insert(number, ChildConnection::new(None, connection, None));
         Ok(())
     }
 
-    /// The processes of all of them.
+    /// Pids of all children.
     fn pids(&self) -> impl Iterator<Item = u32> {
         let shells = self.running.values().filter_map(|shell| shell.pid);
         shells.chain(self.step.as_ref().and_then(StepCommand::pid))
     }
 
-    /// The connections over which something can be said.
-    pub(super) fn edges(&mut self) -> impl Iterator<Item = (usize, &mut Edge)> {
+    /// The connections that can be written.
+    pub(super) fn connections(&mut self) -> impl Iterator<Item = (usize, &mut FrameConnection)> {
         let open = self.running.iter_mut();
         let open = open.filter(|(_, shell)| shell.closed.is_none());
-        open.map(|(number, shell)| (*number, &mut shell.edge))
+        open.map(|(number, shell)| (*number, &mut shell.connection))
     }
 
-    /// The streams on which something may be heard.
-    pub(super) fn reading(&self) -> impl Iterator<Item = (usize, Stream, BorrowedFd<'_>)> {
+    /// The streams to poll for input.
+    pub(super) fn reading(&self) -> impl Iterator<Item = (usize, ShellStream, BorrowedFd<'_>)> {
         self.running.iter().flat_map(|(number, shell)| {
             let both = shell.reading();
             both.map(move |(stream, end)| (*number, stream, end))
         })
     }
 
-    /// Those over which something waits for room, or not.
-    pub(super) fn writing(&self) -> impl Iterator<Item = &Edge> {
+    /// The connections to poll for room.
+    pub(super) fn writing(&self) -> impl Iterator<Item = &FrameConnection> {
         let open = self.running.values().filter(|shell| shell.closed.is_none());
-        open.map(|shell| &shell.edge)
+        open.map(|shell| &shell.connection)
     }
 
-    /// Reads once what a shepherd has said; how many bytes.
+    /// Reads once from a shepherd; returns the number of bytes.
     pub(super) fn read(&mut self, number: usize, scratch: &mut [u8]) -> Option<usize> {
         let shell = self.running.get_mut(&number)?;
-        match shell.edge.read(scratch) {
+        match shell.connection.read(scratch) {
             Ok(bytes) => {
                 shell.is_silent &= bytes == 0;
                 Some(bytes)
@@ -165,36 +171,37 @@ impl Children {
         }
     }
 
-    /// Reads once what a shell has complained of.
-    pub(super) fn read_complaints(&mut self, number: usize, scratch: &mut [u8]) {
+    /// Reads once from a shell's standard error.
+    pub(super) fn read_stderr(&mut self, number: usize, scratch: &mut [u8]) {
         if let Some(shell) = self.running.get_mut(&number) {
-            shell.hear(scratch);
+            shell.read_stderr_pipe(scratch);
         }
     }
 
-    /// Some shell has closed its output and has not ended yet.
+    /// Whether a shell has closed its output and has not terminated yet.
     pub(super) fn has_ending(&self) -> bool {
-        let is_ending = |shell: &Running| shell.closed.is_some() || shell.ended.is_some();
+        let is_ending = |shell: &ChildConnection| shell.closed.is_some() || shell.ended.is_some();
         self.running.values().any(is_ending)
     }
 
-    /// Takes ended processes away.
+    /// Reaps terminated processes.
     pub(super) fn reap(&mut self) {
         while let Reaped::Child(pid, ending) = spawn::reap() {
             self.ended.insert(pid, ending);
         }
     }
 
-    /// A shell that has ended, and how. `is_through`: that one was to end.
+    /// The next child that has ended, and how. `is_through`: whether its end was expected.
     pub(super) fn next_ended(
         &mut self,
         is_through: impl Fn(usize) -> bool,
-    ) -> Option<(usize, Closed)> {
-        let is_late = |shell: &Running| shell.closed.is_some_and(|at| at.elapsed() > END_WITHIN);
+    ) -> Option<(usize, ShellExit)> {
+        let is_late =
+            |shell: &ChildConnection| shell.closed.is_some_and(|at| at.elapsed() > END_WITHIN);
         for shell in self.running.values().filter(|shell| is_late(shell)) {
             self.end(shell);
         }
-        // Somebody else may have its output open, and is not waited for.
+        // Another process may hold its output open; it is not waited for.
         for shell in self.running.values_mut() {
             if shell.pid.is_some_and(|pid| self.ended.contains_key(&pid)) {
                 let since = *shell.ended.get_or_insert_with(Instant::now);
@@ -203,73 +210,73 @@ impl Children {
                 }
             }
         }
-        // What it said last must have been read.
-        // The step may be about to say why somebody has gone.
-        let is_told = self
+        // Its last output must have been read, and the step may be about to report the reason.
+        let has_reason = self
             .step
             .as_ref()
-            .is_none_or(|step| !step.words().is_empty());
-        let is_done = |(number, shell): &(&usize, &Running)| match (shell.pid, shell.closed) {
+            .is_none_or(|step| !step.last_lines().is_empty());
+        let is_done = |(number, shell): &(&usize, &ChildConnection)| match (shell.pid, shell.closed)
+        {
             (Some(pid), Some(_)) => self.ended.contains_key(&pid),
-            (None, Some(at)) => is_told || is_through(**number) || at.elapsed() > TELLS_WITHIN,
+            (None, Some(at)) => has_reason || is_through(**number) || at.elapsed() > TELLS_WITHIN,
             (_, None) => false,
         };
         let number = *self.running.iter().find(is_done)?.0;
         let mut shell = self.running.remove(&number)?;
-        shell.hear(&mut [0; KEPT_BYTES]);
+        shell.read_stderr_pipe(&mut [0; KEPT_BYTES]);
         let ending = shell.pid.and_then(|pid| self.ended.remove(&pid));
         let (code, signal) = match ending {
-            Some(Ending::Code(code)) => (Some(code), None),
-            Some(Ending::Signal { number, .. }) => (None, Some(number)),
+            Some(ChildExit::Code(code)) => (Some(code), None),
+            Some(ChildExit::Signal { number, .. }) => (None, Some(number)),
             None => (None, None),
         };
-        let said = match shell.pid {
-            Some(_) => String::from_utf8_lossy(&shell.said).replace('\r', ""),
+        let stderr = match shell.pid {
+            Some(_) => String::from_utf8_lossy(&shell.stderr).replace('\r', ""),
             None => self
                 .step
                 .as_ref()
-                .map(StepCommand::words)
+                .map(StepCommand::last_lines)
                 .unwrap_or_default(),
         };
-        let closed = Closed {
+        let closed = ShellExit {
             not_started: None,
-            said,
+            stderr,
             code,
             signal,
         };
         Some((number, closed))
     }
 
-    /// Kills a shell, or closes the connection of who came by himself.
+    /// Kills a shell, or closes the connection of a shepherd without one.
     pub(super) fn kill(&mut self, number: usize) {
         if let Some(shell) = self.running.get(&number) {
             self.end(shell);
         }
         if let Some(shell) = self.running.get_mut(&number) {
             if shell.pid.is_none() {
-                shell.edge.forget();
+                shell.connection.close();
             }
             shell.closed.get_or_insert_with(Instant::now);
         }
     }
 
-    /// Kills a shell with what it has started in its group, unless it has ended, and somebody else has its number.
-    fn end(&self, shell: &Running) {
+    /// Kills a shell and its process group, unless it was reaped: its pid may have been reused.
+    fn end(&self, shell: &ChildConnection) {
         if let Some(pid) = shell.pid.filter(|pid| !self.ended.contains_key(pid)) {
             let _ = killpg(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
         }
     }
 
-    /// Says nothing more to anybody: whoever reads there sees the end. Shells that have brought nobody are killed.
+    /// Closes all connections, which the peers see as end of file. Shells from which nothing was received are killed.
     pub(super) fn hang_up(&mut self) {
         for shell in self.running.values_mut() {
-            shell.edge.forget();
+            shell.connection.close();
         }
         let silent = self.running.values().filter(|shell| shell.is_silent);
         silent.for_each(|shell| self.end(shell));
     }
 
-    /// Whether all shells, and this process, have ended.
+    /// Whether all children, and process `daemon`, have terminated.
     pub(super) fn have_all_ended(&mut self, daemon: Option<u32>) -> bool {
         self.reap();
         let mut all = self.pids().chain(daemon);
@@ -281,12 +288,12 @@ impl Children {
         self.running.values().for_each(|shell| self.end(shell));
     }
 
-    /// The next step of a daemon's end; how it has ended, once that is over.
+    /// Takes the next step of a daemon's clean-up; returns how the daemon ended once that is complete.
     pub(super) fn clean_up(
         &mut self,
-        cleanup: &mut Cleanup,
+        cleanup: &mut DaemonCleanup,
         now: Instant,
-    ) -> Option<Option<Ending>> {
+    ) -> Option<Option<ChildExit>> {
         self.reap();
         let has_ended = self.ended.contains_key(&cleanup.pid());
         let mut left = Vec::new();
@@ -299,16 +306,16 @@ impl Children {
             now,
         );
         match action {
-            Action::Wait => None,
-            Action::Kill => {
+            CleanupAction::Wait => None,
+            CleanupAction::Kill => {
                 left.into_iter().for_each(end);
                 None
             }
-            Action::End => Some(self.ended.remove(&cleanup.pid())),
+            CleanupAction::End => Some(self.ended.remove(&cleanup.pid())),
         }
     }
 
-    /// Kills all that is below this process but the shells, until nothing is left or the time is over.
+    /// Kills all descendants except the shells and theirs, until none is left or the time is over.
     pub(super) fn end_leftovers(&mut self, within: Duration) {
         let until = Instant::now() + within;
         loop {
@@ -322,15 +329,15 @@ impl Children {
         }
     }
 
-    /// What is below this process but the shells and what is below those.
+    /// Descendants of this process except the shells and theirs.
     fn leftovers(&self) -> Vec<u32> {
         let shells: Vec<u32> = self.pids().collect();
-        left_in(&Tree::now(), std::process::id(), &shells)
+        left_in(&ProcessSnapshot::now(), std::process::id(), &shells)
     }
 }
 
-/// What is below a process in this tree but its shells and what is below those.
-fn left_in(tree: &Tree, process: u32, shells: &[u32]) -> Vec<u32> {
+/// Descendants of a process in this snapshot except its shells and theirs.
+fn left_in(tree: &ProcessSnapshot, process: u32, shells: &[u32]) -> Vec<u32> {
     let below = |ancestors: &[u32]| tree.below(ancestors).into_iter().map(|one| one.pid);
     let kept: HashSet<u32> = below(shells).chain(shells.iter().copied()).collect();
     below(&[process])
@@ -338,78 +345,78 @@ fn left_in(tree: &Tree, process: u32, shells: &[u32]) -> Vec<u32> {
         .collect()
 }
 
-/// A process with its three streams.
+/// A process with pipes for its standard streams.
 pub(super) struct Spawned {
     pub(super) pid: u32,
     /// Its standard output and input.
-    pub(super) edge: Edge,
+    pub(super) connection: FrameConnection,
     /// Its standard error.
-    pub(super) complaints: OwnedFd,
+    pub(super) stderr_pipe: OwnedFd,
 }
 
-/// Starts a process that does not outlive this one.
-pub(super) fn spawn(words: &[String]) -> Result<Spawned, Closed> {
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
+/// Starts a process that is killed when this one ends.
+pub(super) fn spawn(arguments: &[String]) -> Result<Spawned, ShellExit> {
+    let mut command = Command::new(&arguments[0]);
+    command.args(&arguments[1..]);
     command.stdin(Stdio::piped());
     command.stdout(Stdio::piped());
     command.stderr(Stdio::piped());
     for name in OPTIONS_OF_STEPS {
         command.env_remove(name);
     }
-    Tie::here(SigSet::empty()).hold(&mut command);
-    let not_started = |error: std::io::Error| Closed {
+    ChildSetup::here(SigSet::empty()).apply_to(&mut command);
+    let not_started = |error: std::io::Error| ShellExit {
         not_started: Some(cause(&error)),
-        ..Closed::default()
+        ..ShellExit::default()
     };
     let mut child = command.spawn().map_err(not_started)?;
     let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (Some(to), Some(from), Some(complaints)) = ends else {
+    let (Some(to), Some(from), Some(stderr_pipe)) = ends else {
         return Err(not_started(std::io::Error::other("it has no pipes")));
     };
-    let complaints = OwnedFd::from(complaints);
-    let edge = Edge::over(from.into(), to.into()).map_err(not_started)?;
-    do_not_block(&complaints).map_err(not_started)?;
+    let stderr_pipe = OwnedFd::from(stderr_pipe);
+    let connection = FrameConnection::over(from.into(), to.into()).map_err(not_started)?;
+    do_not_block(&stderr_pipe).map_err(not_started)?;
     Ok(Spawned {
         pid: child.id(),
-        edge,
-        complaints,
+        connection,
+        stderr_pipe,
     })
 }
 
-impl Running {
-    fn new(pid: Option<u32>, edge: Edge, complaints: Option<OwnedFd>) -> Self {
+impl ChildConnection {
+    fn new(pid: Option<u32>, connection: FrameConnection, stderr_pipe: Option<OwnedFd>) -> Self {
         Self {
             pid,
-            edge,
-            complaints,
-            said: Vec::new(),
+            connection,
+            stderr_pipe,
+            stderr: Vec::new(),
             closed: None,
             ended: None,
             is_silent: true,
         }
     }
 
-    /// The streams on which something may be heard.
-    fn reading(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
+    /// The streams to poll for input.
+    fn reading(&self) -> impl Iterator<Item = (ShellStream, BorrowedFd<'_>)> {
         let is_open = self.closed.is_none();
-        let words = is_open.then(|| (Stream::Words, self.edge.reading()));
-        let complaints = self.complaints.as_ref();
-        let complaints = complaints.map(|end| (Stream::Complaints, end.as_fd()));
-        words.into_iter().chain(complaints)
+        let messages = is_open.then(|| (ShellStream::Messages, self.connection.reading()));
+        let stderr_pipe = self.stderr_pipe.as_ref();
+        let stderr_pipe = stderr_pipe.map(|end| (ShellStream::Stderr, end.as_fd()));
+        messages.into_iter().chain(stderr_pipe)
     }
 
-    fn hear(&mut self, scratch: &mut [u8]) {
-        while let Some(end) = &self.complaints {
+    fn read_stderr_pipe(&mut self, scratch: &mut [u8]) {
+        while let Some(end) = &self.stderr_pipe {
             match read(end, scratch) {
-                Ok(0) => self.complaints = None,
+                Ok(0) => self.stderr_pipe = None,
                 Ok(bytes) => {
-                    self.said.extend_from_slice(&scratch[..bytes]);
-                    let surplus = self.said.len().saturating_sub(KEPT_BYTES);
-                    self.said.drain(..surplus);
+                    self.stderr.extend_from_slice(&scratch[..bytes]);
+                    let surplus = self.stderr.len().saturating_sub(KEPT_BYTES);
+                    self.stderr.drain(..surplus);
                 }
                 Err(nix::errno::Errno::EAGAIN) => return,
-                Err(_) => self.complaints = None,
+                Err(_) => self.stderr_pipe = None,
             }
         }
     }
@@ -422,7 +429,7 @@ fn do_not_block(stream: &OwnedFd) -> std::io::Result<()> {
 }
 
 fn end(pid: u32) {
-    // It may have ended meanwhile.
+    // It may have terminated meanwhile.
     let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
 }
 
@@ -435,7 +442,7 @@ mod tests {
     fn what_is_below_a_shell_is_not_left_by_the_daemon() {
         let zombie = false;
         let process = |(pid, parent)| (Descendant { pid, zombie }, parent);
-        // 10 has the shells 20 and 30, the daemon 40 has left 41 to it, and 50 is somebody else's; 60 below 22 is new.
+        // 10 has the shells 20 and 30; the daemon 40 has left 41 to it, and 50 is unrelated; 60 below 22 is new.
         let parents = [
             (20, 10),
             (30, 10),
@@ -447,7 +454,7 @@ mod tests {
             (50, 1),
             (10, 1),
         ];
-        let tree: Tree = parents.into_iter().map(process).collect();
+        let tree: ProcessSnapshot = parents.into_iter().map(process).collect();
         let mut left = left_in(&tree, 10, &[20, 30]);
         left.sort_unstable();
         assert_eq!(left, [41, 42]);
@@ -458,7 +465,7 @@ mod tests {
     fn a_number_that_two_had_during_the_look_ends_no_search() {
         let zombie = false;
         let process = |(pid, parent)| (Descendant { pid, zombie }, parent);
-        let tree: Tree = [(2, 1), (3, 2), (2, 3)].into_iter().map(process).collect();
+        let tree: ProcessSnapshot = [(2, 1), (3, 2), (2, 3)].into_iter().map(process).collect();
         assert_eq!(tree.below(&[1]).len(), 2);
     }
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranks that outnumber the CPUs: who is in MPI and sleeps much is put on one CPU with its neighbours, since waking
-//! somebody there is many times cheaper than on another. That is a preference, and given up where it does harm:
+//! CPU preference of ranks that outnumber the CPUs: a rank that is in MPI and sleeps much is bound to one CPU with
+//! its neighbours, since a wake-up on the same CPU is many times cheaper than one across CPUs. The preference is
+//! removed where it does harm:
 //!
-//! - a rank waits long for its CPU while another CPU has little to do: it gets the whole mask, and the preference again
+//! - a rank waits long for its CPU while another CPU is mostly idle: it gets the whole mask, and the preference again
 //!   once it sleeps most of the time;
-//! - a rank has several threads: all of them get the whole mask, for good.
+//! - a rank has several threads: all of them get the whole mask, permanently.
 //!
-//! A rank that had another mask than the job's in `MPI_Init` was bound by somebody else and is left alone. Programs that
-//! never call MPI keep the whole mask.
+//! A rank whose mask differs from the job's in `MPI_Init` was bound by the program or the user and is left alone.
+//! Programs that never call MPI keep the whole mask.
 //!
-//! The daemon does it and not the library, which does not see anything while its program computes.
+//! The daemon does this rather than the library, which is not active while its program computes.
 
 use super::{Daemon, sweep};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -17,59 +18,59 @@ use nix::unistd::Pid;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-/// Between two looks, for few ranks and for each of many.
+/// Interval between two checks: the first for few ranks, the second per rank for many.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const LOOK_EVERY_PER_RANK: Duration = Duration::from_millis(3);
 
-/// A rank that is looked after.
+/// State of a rank with a preferred CPU.
 #[derive(Debug)]
-pub(super) struct Tended {
+pub(super) struct CpuPreference {
     pid: u32,
-    /// The CPU that it prefers.
+    /// Its preferred CPU.
     cpu: usize,
-    /// It has the mask of that CPU now.
+    /// It is bound to that CPU now.
     preferring: bool,
-    last: Sample,
+    last: SchedSample,
 }
 
-/// What the scheduler has counted for a process since it began, in nanoseconds.
+/// The scheduler's counters of a process since its start, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Sample {
+struct SchedSample {
     run: u64,
     delay: u64,
 }
 
-/// What a rank did between two looks.
+/// CPU use of a rank between two checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Use {
+struct CpuUse {
     cpu: usize,
     preferring: bool,
     run: u64,
     delay: u64,
 }
 
-/// How much the ranks that prefer a CPU have used of it.
+/// Time used on a CPU by the ranks that prefer it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Load {
+struct CpuLoad {
     cpu: usize,
     run: u64,
 }
 
-impl Use {
-    /// Whether it is to prefer its CPU from now on, of so many nanoseconds that have passed.
-    fn prefers(&self, loads: &[Load], passed: u64) -> bool {
+impl CpuUse {
+    /// Whether it is to prefer its CPU from now on, given that `passed` nanoseconds have passed.
+    fn prefers(&self, loads: &[CpuLoad], passed: u64) -> bool {
         if !self.preferring {
             return (self.run + self.delay) * 8 < passed;
         }
         let waits = self.delay * 5 > passed;
-        let idle = |load: &Load| load.cpu != self.cpu && load.run * 2 < passed;
+        let idle = |load: &CpuLoad| load.cpu != self.cpu && load.run * 2 < passed;
         !(waits && loads.iter().any(idle))
     }
 }
 
 impl Daemon {
-    /// A rank is in MPI now, as process `pid`.
-    pub(super) fn begin_to_tend(&mut self, local: u32, pid: u32) {
+    /// A rank has called `MPI_Init`, as process `pid`.
+    pub(super) fn start_preference(&mut self, local: u32, pid: u32) {
         let placed = &self.job.ranks[local as usize];
         let Some(cpus) = placed.cpus.as_ref().filter(|_| placed.preferred) else {
             return;
@@ -83,40 +84,40 @@ impl Daemon {
         if !unbound || has_threads(pid) || sched_setaffinity(process, &cpus).is_err() {
             return;
         }
-        self.ranks[local as usize].tended = Some(Tended {
+        self.ranks[local as usize].preference = Some(CpuPreference {
             pid,
             cpu,
             preferring: true,
             last,
         });
-        if self.tended_at.is_none() {
-            self.tended_at = Some(Instant::now());
+        if self.affinity_checked_at.is_none() {
+            self.affinity_checked_at = Some(Instant::now());
         }
     }
 
-    /// A rank is through with MPI.
-    pub(super) fn end_to_tend(&mut self, local: u32) {
-        if let Some(tended) = self.ranks[local as usize].tended.take() {
-            give_whole_mask(tended.pid, &self.job.cpus.set());
+    /// A rank has called `MPI_Finalize`.
+    pub(super) fn end_preference(&mut self, local: u32) {
+        if let Some(preference) = self.ranks[local as usize].preference.take() {
+            restore_mask(preference.pid, &self.job.cpus.set());
         }
     }
 
-    /// When to look again.
-    pub(super) fn next_tending(&self) -> Option<Instant> {
+    /// When the next check is due.
+    pub(super) fn next_affinity_check(&self) -> Option<Instant> {
         let every = LOOK_EVERY.max(LOOK_EVERY_PER_RANK * self.job.local_size());
-        self.tended_at.map(|last| last + every)
+        self.affinity_checked_at.map(|last| last + every)
     }
 
-    /// Looks after all ranks, if it is time.
-    pub(super) fn tend(&mut self, now: Instant) {
-        let (Some(last), Some(due)) = (self.tended_at, self.next_tending()) else {
+    /// Checks all ranks, if it is due.
+    pub(super) fn adjust_affinity(&mut self, now: Instant) {
+        let (Some(last), Some(due)) = (self.affinity_checked_at, self.next_affinity_check()) else {
             return;
         };
         if due > now {
             return;
         }
-        let uses = self.look_at_use();
-        self.tended_at = (!uses.is_empty()).then_some(now);
+        let uses = self.sample_use();
+        self.affinity_checked_at = (!uses.is_empty()).then_some(now);
         let passed = u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX);
         let loads = loads(&self.job.cpus.set(), uses.iter().map(|(_, used)| used));
         for (local, used) in uses {
@@ -127,46 +128,46 @@ impl Daemon {
         }
     }
 
-    /// What each rank has used since the last look; those that are not to be looked after any more are left out.
-    fn look_at_use(&mut self) -> Vec<(usize, Use)> {
+    /// CPU use of each rank since the last check; drops ranks that lose their preference permanently.
+    fn sample_use(&mut self) -> Vec<(usize, CpuUse)> {
         let mut uses = Vec::with_capacity(self.ranks.len());
         for (local, rank) in self.ranks.iter_mut().enumerate() {
-            let Some(tended) = &mut rank.tended else {
+            let Some(preference) = &mut rank.preference else {
                 continue;
             };
-            let now = sample(tended.pid).filter(|_| rank.alive && !has_threads(tended.pid));
+            let now = sample(preference.pid).filter(|_| rank.alive && !has_threads(preference.pid));
             let Some(now) = now else {
-                give_whole_mask(tended.pid, &self.job.cpus.set());
-                rank.tended = None;
+                restore_mask(preference.pid, &self.job.cpus.set());
+                rank.preference = None;
                 continue;
             };
-            let used = Use {
-                cpu: tended.cpu,
-                preferring: tended.preferring,
-                run: now.run.saturating_sub(tended.last.run),
-                delay: now.delay.saturating_sub(tended.last.delay),
+            let used = CpuUse {
+                cpu: preference.cpu,
+                preferring: preference.preferring,
+                run: now.run.saturating_sub(preference.last.run),
+                delay: now.delay.saturating_sub(preference.last.delay),
             };
-            tended.last = now;
+            preference.last = now;
             uses.push((local, used));
         }
         uses
     }
 
     fn set_preference(&mut self, local: usize, prefers: bool) {
-        let Some(tended) = &mut self.ranks[local].tended else {
+        let Some(preference) = &mut self.ranks[local].preference else {
             return;
         };
-        tended.preferring = prefers;
+        preference.preferring = prefers;
         let preferred = self.job.ranks[local].cpus.as_ref();
         let mask = preferred.filter(|_| prefers).unwrap_or(&self.job.cpus);
-        // It may have ended.
-        let _ = sched_setaffinity(Pid::from_raw(tended.pid.cast_signed()), &mask.set());
+        // It may have terminated.
+        let _ = sched_setaffinity(Pid::from_raw(preference.pid.cast_signed()), &mask.set());
     }
 }
 
 /// The load of every CPU of a mask by the ranks that prefer it.
-fn loads<'a>(whole: &CpuSet, uses: impl Iterator<Item = &'a Use>) -> Vec<Load> {
-    let mut loads: Vec<Load> = numbers(whole).map(|cpu| Load { cpu, run: 0 }).collect();
+fn loads<'a>(whole: &CpuSet, uses: impl Iterator<Item = &'a CpuUse>) -> Vec<CpuLoad> {
+    let mut loads: Vec<CpuLoad> = numbers(whole).map(|cpu| CpuLoad { cpu, run: 0 }).collect();
     for used in uses.filter(|used| used.preferring) {
         if let Some(load) = loads.iter_mut().find(|load| load.cpu == used.cpu) {
             load.run += used.run;
@@ -183,32 +184,32 @@ fn first(mask: &CpuSet) -> Option<usize> {
     numbers(mask).next()
 }
 
-/// The scheduler's count of a process; `None` if it has ended or the system does not count.
-fn sample(pid: u32) -> Option<Sample> {
+/// The scheduler's counters of a process; `None` if it has terminated or the kernel does not count.
+fn sample(pid: u32) -> Option<SchedSample> {
     sample_in(&format!("/proc/{pid}/schedstat"))
 }
 
-/// For how many nanoseconds a thread has wanted a CPU, whether or not it got one; `None` as above.
-pub(super) fn wanted_ns(pid: u32, thread: i32) -> Option<u64> {
+/// CPU demand of a thread (running and runnable) in nanoseconds; `None` as for [`sample`].
+pub(super) fn cpu_demand_ns(pid: u32, thread: i32) -> Option<u64> {
     let sample = sample_in(&format!("/proc/{pid}/task/{thread}/schedstat"))?;
     Some(sample.run.saturating_add(sample.delay))
 }
 
-fn sample_in(file: &str) -> Option<Sample> {
+fn sample_in(file: &str) -> Option<SchedSample> {
     let text = std::fs::read_to_string(file).ok()?;
     let mut words = text.split_ascii_whitespace().map(str::parse);
     let (run, delay) = (words.next()?.ok()?, words.next()?.ok()?);
-    Some(Sample { run, delay })
+    Some(SchedSample { run, delay })
 }
 
-/// The folder of threads has a link for each besides its own two.
+/// `/proc/PID/task` has one link per thread besides its own two.
 fn has_threads(pid: u32) -> bool {
     std::fs::metadata(format!("/proc/{pid}/task")).is_ok_and(|folder| folder.nlink() > 3)
 }
 
-fn give_whole_mask(pid: u32, whole: &CpuSet) {
+fn restore_mask(pid: u32, whole: &CpuSet) {
     for thread in sweep::threads(pid) {
-        // It may have ended, or belong to another user by now.
+        // It may have terminated, or its pid belong to another user by now.
         let _ = sched_setaffinity(Pid::from_raw(thread), whole);
     }
 }
@@ -219,8 +220,8 @@ mod tests {
 
     const PASSED: u64 = 1000;
 
-    fn used(cpu: usize, run: u64, delay: u64) -> Use {
-        Use {
+    fn used(cpu: usize, run: u64, delay: u64) -> CpuUse {
+        CpuUse {
             cpu,
             preferring: true,
             run,
@@ -228,7 +229,7 @@ mod tests {
         }
     }
 
-    fn prefer(all: &[Use]) -> Vec<bool> {
+    fn prefer(all: &[CpuUse]) -> Vec<bool> {
         let mut two = CpuSet::new();
         two.set(0).unwrap();
         two.set(1).unwrap();
@@ -273,7 +274,7 @@ mod tests {
 
     #[test]
     fn one_that_was_let_go_comes_back_when_it_sleeps() {
-        let free = |run, delay| Use {
+        let free = |run, delay| CpuUse {
             preferring: false,
             ..used(0, run, delay)
         };
@@ -289,7 +290,7 @@ mod tests {
         assert!(has_threads(own));
         assert_eq!(sample(u32::MAX >> 1), None);
         let main = i32::try_from(own).unwrap();
-        assert!(wanted_ns(own, main).is_some_and(|time| time > 0));
-        assert_eq!(wanted_ns(own, 0), None);
+        assert!(cpu_demand_ns(own, main).is_some_and(|time| time > 0));
+        assert_eq!(cpu_demand_ns(own, 0), None);
     }
 }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message: a command, and what belongs to it.
+//! A PMI message: a command and its pairs.
 
 use std::fmt::Write;
 
 /// `key=value` pairs; the first is the command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Words(Vec<(String, String)>);
+pub struct PmiMessage(Vec<(String, String)>);
 
-impl Words {
-    /// A command without anything else.
+impl PmiMessage {
+    /// A command without pairs.
     #[must_use]
     pub fn new(command: &str) -> Self {
         Self(vec![("cmd".to_owned(), command.to_owned())])
     }
 
-    /// With one more pair.
+    /// Adds a pair.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl ToString) -> Self {
         self.0.push((key.to_owned(), value.to_string()));
@@ -35,26 +35,26 @@ impl Words {
         Some(&found.1)
     }
 
-    /// The value of a key, if it is a number of this kind.
+    /// The value of a key, if it is a number of this type.
     #[must_use]
     pub fn number<T: std::str::FromStr>(&self, key: &str) -> Option<T> {
         self.get(key)?.parse().ok()
     }
 
-    /// Whether an answer says that all went well, which some servers say by saying nothing.
+    /// Whether a reply has no error; some servers leave out `rc=0`.
     #[must_use]
     pub fn is_well(&self) -> bool {
         self.get("rc").is_none_or(|code| code == "0")
     }
 
-    /// Reads a line of PMI-1, with or without its end. What is no pair is skipped.
+    /// Parses a line of PMI-1, with or without its newline. PmiMessage that are not pairs are skipped.
     #[must_use]
     pub fn of_line(line: &str) -> Self {
         let pairs = line.split_ascii_whitespace();
         Self(pairs.filter_map(pair).collect())
     }
 
-    /// The line of PMI-1, with its end.
+    /// The line of PMI-1, with its newline.
     #[must_use]
     pub fn line(&self) -> String {
         let mut line = String::new();
@@ -66,7 +66,7 @@ impl Words {
         line
     }
 
-    /// Reads a message of PMI-2 without its length. Two semicolons are one of a value.
+    /// Parses a message of PMI-2 without its length. A value has two semicolons for one.
     #[must_use]
     pub fn of_message(text: &str) -> Self {
         let mut pairs = Vec::new();
@@ -79,7 +79,7 @@ impl Words {
         Self(pairs)
     }
 
-    /// The message of PMI-2, with its length before it.
+    /// The message of PMI-2, with its length.
     #[must_use]
     pub fn message(&self) -> String {
         let mut text = String::new();
@@ -90,7 +90,7 @@ impl Words {
     }
 }
 
-/// The text up to a semicolon that stands alone, and what is behind it.
+/// The text up to a single semicolon, and the rest.
 fn part(text: &str) -> (String, &str) {
     let mut part = String::new();
     let mut rest = text;
@@ -127,34 +127,39 @@ mod tests {
             "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
             "  cmd=response_to_init   pmi_version=1 new=thing odd\n",
         ] {
-            let words = Words::of_line(line);
+            let words = PmiMessage::of_line(line);
             assert_eq!(words.command(), "response_to_init");
             assert_eq!(words.number("pmi_version"), Some(1));
             assert!(words.is_well());
         }
-        assert!(!Words::of_line("cmd=get_result rc=-1 msg=none").is_well());
-        assert_eq!(Words::of_line("\n"), Words::default());
-        assert_eq!(Words::default().command(), "");
+        assert!(!PmiMessage::of_line("cmd=get_result rc=-1 msg=none").is_well());
+        assert_eq!(PmiMessage::of_line("\n"), PmiMessage::default());
+        assert_eq!(PmiMessage::default().command(), "");
     }
 
     #[test]
     fn messages_have_their_length_before_them_and_semicolons_twice() {
-        let words = Words::new("kvs-put").with("key", "k").with("value", "a;b");
+        let words = PmiMessage::new("kvs-put")
+            .with("key", "k")
+            .with("value", "a;b");
         assert_eq!(words.message(), "29    cmd=kvs-put;key=k;value=a;;b;");
-        assert_eq!(Words::of_message("cmd=kvs-put;key=k;value=a;;b;"), words);
+        assert_eq!(
+            PmiMessage::of_message("cmd=kvs-put;key=k;value=a;;b;"),
+            words
+        );
     }
 
     proptest! {
         #[test]
         fn what_is_written_is_read_back(pairs in proptest::collection::vec(("[a-z_]{1,9}", "[!-~&&[^;=]]{0,20}"), 0..6)) {
-            let words = pairs.iter().fold(Words::new("put"), |words, (key, value)| words.with(key, value));
-            prop_assert_eq!(&Words::of_line(&words.line()), &words);
-            prop_assert_eq!(&Words::of_message(&words.message()[6..]), &words);
+            let words = pairs.iter().fold(PmiMessage::new("put"), |words, (key, value)| words.with(key, value));
+            prop_assert_eq!(&PmiMessage::of_line(&words.line()), &words);
+            prop_assert_eq!(&PmiMessage::of_message(&words.message()[6..]), &words);
         }
 
         #[test]
         fn whatever_comes_is_read(text in ".{0,300}") {
-            let _ = (Words::of_line(&text), Words::of_message(&text));
+            let _ = (PmiMessage::of_line(&text), PmiMessage::of_message(&text));
         }
     }
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a shepherd and who has started it say to each other, as frames of [`crate::link`]. Sans-IO.
+//! Messages between a shepherd and the peer above it, as frames of [`crate::link`]. Sans-IO.
 //!
-//! Orders to a daemon and its events pass as pieces of a stream of bytes for each node, wherever they were cut: only the front and
-//! the daemon read them.
+//! Orders to a daemon and its events are forwarded as pieces of one byte stream per node, cut at any byte: only the
+//! front and the daemon parse them.
 
-use super::shape::Target;
-use crate::hosts::Machine;
+use super::fan_out::RemoteHost;
+use crate::hosts::HostMachine;
 use crate::link::{Garbled, Inbox, frame};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a shepherd writes first to its standard output. What came before it is noise of a login shell.
+/// First output of a shepherd. Bytes before it are noise of a login shell.
 pub(crate) const MAGIC: &[u8] = b"\0rmpi-shepherd ";
 
 const BEGIN: u8 = 200;
@@ -25,70 +25,70 @@ const UP_BEAT: u8 = 213;
 const LINE: u8 = 214;
 const ENDED: u8 = 215;
 
-/// To a shepherd.
+/// Message to a shepherd.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Down {
-    /// Start what is below you. Always the first, and never another one.
-    Begin(Box<Begin>),
+pub(crate) enum DownMessage {
+    /// Configuration. Always the first message, and sent once.
+    Begin(Box<ShepherdConfig>),
     /// Bytes for the daemon of this node.
     Order(u32, Vec<u8>),
     /// Bytes for the daemons of all nodes.
     OrderAll(Vec<u8>),
-    /// The shepherd of this node, for which you wait, does not come by itself.
+    /// The shepherd of this node will not connect by itself.
     NotComing(u32),
-    /// There is nothing to say.
+    /// Heartbeat.
     Beat,
 }
 
-/// From a shepherd.
+/// Message from a shepherd.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Up {
-    /// The shepherd of this node is there, and its daemon.
-    Here(u32, Facts),
-    /// This node is lost: it could not be reached, or is not any more.
-    Lost(u32, Loss),
+pub(crate) enum UpMessage {
+    /// The shepherd of this node and its daemon are running.
+    Here(u32, HostFacts),
+    /// This node could not be reached, or was lost later.
+    Lost(u32, NodeLoss),
     /// Bytes from the daemon of this node.
     Event(u32, Vec<u8>),
-    /// The daemon of this node has ended as it should.
+    /// The daemon of this node has ended normally.
     Ended(u32),
-    /// There is nothing to say.
+    /// Heartbeat.
     Beat,
-    /// The same, and its last byte ends a line: there are remote shells that keep what follows the last one (`srun`).
+    /// Heartbeat whose last byte is a newline: some remote shells buffer output up to the next one (`srun`).
     Line,
 }
 
-/// What a shepherd does.
+/// Configuration of a shepherd.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Begin {
-    /// The node whose daemon it starts itself, if any.
+pub(crate) struct ShepherdConfig {
+    /// The node whose daemon it starts, if any.
     pub(crate) own: Option<u32>,
-    /// The nodes that others start for it.
-    pub(crate) below: Vec<Target>,
-    /// One command that starts all of them, for the shepherd of the front.
-    pub(crate) step: Option<Step>,
-    /// They come by themselves, as one command starts all of them; who does not come is started by the shell.
-    pub(crate) they_come: bool,
-    /// How those are started.
-    pub(crate) shell: Shell,
-    /// When who says nothing is lost.
-    pub(crate) pace: Pace,
+    /// The nodes below it.
+    pub(crate) below: Vec<RemoteHost>,
+    /// Command that starts all of them, for the front's shepherd.
+    pub(crate) step: Option<JobStep>,
+    /// A step starts those below, which connect; the others are started by the remote shell.
+    pub(crate) in_step: bool,
+    /// The remote shell.
+    pub(crate) shell: RemoteShell,
+    /// Heartbeat interval and timeouts.
+    pub(crate) pace: HeartbeatTiming,
 }
 
-/// The shepherds of a job, all started by one command of a batch system (a job step of Slurm): each connects to the one that would have
-/// started it.
+/// A job step: one command of a batch system starts all shepherds of a job, and each connects to the one that would
+/// have started it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Step {
-    /// What they prove to each other to know.
+pub(crate) struct JobStep {
+    /// Key of the handshake.
     pub(crate) key: StepKey,
-    /// The ports at which they wait for each other; `None`: the shepherd of the front chooses some.
+    /// Port range to listen in; `None`: the front's shepherd chooses one.
     pub(crate) ports: Option<(u16, u16)>,
-    /// The variable that tells each how the step calls its host; `None`: as the host calls itself.
+    /// Environment variable with the step's name of the host; `None`: its own host name.
     pub(crate) variable: Option<String>,
     /// The command.
     pub(crate) command: Vec<String>,
 }
 
-/// 128 bits that nobody can guess.
+/// An unpredictable 128-bit key.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StepKey(pub(crate) u128);
 
@@ -100,55 +100,55 @@ impl std::fmt::Debug for StepKey {
 
 /// How a shepherd is started on another host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Shell {
-    /// The remote shell and its options, without the host. Empty: `ssh` with the options that suit it.
+pub(crate) struct RemoteShell {
+    /// The remote shell and its options, without the host. Empty: `ssh` with default options.
     pub(crate) line: Vec<String>,
-    /// It takes the words of a command behind the host's name, and not a line for a shell.
-    pub(crate) takes_words: bool,
-    /// The program `rmpiexec` there.
+    /// The command follows the host's name as separate arguments, not as one line for a shell.
+    pub(crate) takes_arguments: bool,
+    /// Path of `rmpiexec` there.
     pub(crate) program: String,
-    /// The host from which they are called; empty: that of the front.
+    /// The host that calls the remote shell; empty: the front's.
     pub(crate) from: String,
 }
 
-/// Times of a connection.
+/// Timing of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Pace {
-    /// Something is said at least so often.
+pub(crate) struct HeartbeatTiming {
+    /// Interval between heartbeats.
     pub(crate) every: Duration,
-    /// Who has said nothing for so long is lost.
+    /// Time without messages after which a peer is lost.
     pub(crate) dead_after: Duration,
-    /// Who was started must have said something after this time.
-    pub(crate) patience: Duration,
+    /// Timeout for the first message of a new shepherd.
+    pub(crate) first_message_timeout: Duration,
 }
 
-/// What a host says of itself.
+/// Facts about a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Facts {
-    /// The name that it has itself.
+pub(crate) struct HostFacts {
+    /// Its own host name.
     pub(crate) name: String,
     /// CPUs that a job may use there.
     pub(crate) cpus: u32,
     /// Cores among them.
     pub(crate) cores: u32,
-    /// Bytes that a process may lock in memory there.
+    /// Limit of locked memory of a process there, in bytes.
     pub(crate) locked: u64,
-    /// It has devices of InfiniBand or RoCE, which read and write locked memory.
+    /// It has InfiniBand or RoCE devices, which need locked memory.
     pub(crate) has_devices: bool,
-    /// Other hosts may be the same.
-    pub(crate) machine: Machine,
+    /// Identifies the machine: several hosts may be one machine.
+    pub(crate) machine: HostMachine,
 }
 
 /// Why a node is lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Loss {
-    /// In words that stand behind the host's name and a colon.
-    pub(crate) words: String,
-    /// The exit code that the job gets.
+pub(crate) struct NodeLoss {
+    /// Message that follows the host's name and a colon.
+    pub(crate) message: String,
+    /// Exit code of the job.
     pub(crate) code: u8,
 }
 
-impl Down {
+impl DownMessage {
     /// Appends the frame.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -160,12 +160,12 @@ impl Down {
         }
     }
 
-    /// The same of [`Down::Order`] with bytes that lie elsewhere.
+    /// Appends the frames of [`DownMessage::Order`] with these bytes.
     pub(crate) fn put_order(node: u32, bytes: &[u8], out: &mut Vec<u8>) {
         piece(out, ORDER, node, bytes);
     }
 
-    /// The same of [`Down::OrderAll`].
+    /// Appends the frames of [`DownMessage::OrderAll`] with these bytes.
     pub(crate) fn put_order_all(bytes: &[u8], out: &mut Vec<u8>) {
         for part in bytes.chunks(PIECE_BYTES) {
             frame(out, ORDER_ALL, |body| body.extend_from_slice(part));
@@ -178,20 +178,20 @@ impl Down {
             return Ok(None);
         };
         Ok(Some(match kind {
-            BEGIN => Self::Begin(Box::new(took(body)?)),
+            BEGIN => Self::Begin(Box::new(decoded(body)?)),
             ORDER => {
                 let (node, bytes) = take_piece(body)?;
                 Self::Order(node, bytes)
             }
             ORDER_ALL => Self::OrderAll(body.to_vec()),
-            NOT_COMING => Self::NotComing(took(body)?),
+            NOT_COMING => Self::NotComing(decoded(body)?),
             DOWN_BEAT => Self::Beat,
             _ => return Err(Garbled),
         }))
     }
 }
 
-impl Up {
+impl UpMessage {
     /// Appends the frame.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -211,18 +211,18 @@ impl Up {
         };
         Ok(Some(match kind {
             HERE => {
-                let (node, facts) = took(body)?;
+                let (node, facts) = decoded(body)?;
                 Self::Here(node, facts)
             }
             LOST => {
-                let (node, loss) = took(body)?;
+                let (node, loss) = decoded(body)?;
                 Self::Lost(node, loss)
             }
             EVENT => {
                 let (node, bytes) = take_piece(body)?;
                 Self::Event(node, bytes)
             }
-            ENDED => Self::Ended(took(body)?),
+            ENDED => Self::Ended(decoded(body)?),
             UP_BEAT => Self::Beat,
             LINE => Self::Line,
             _ => return Err(Garbled),
@@ -230,7 +230,7 @@ impl Up {
     }
 }
 
-/// Bytes of a piece: a long stream is cut, so that the streams of other nodes come between.
+/// Bytes of a piece: a long stream is cut, so that pieces of other nodes are interleaved.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Appends a stream's bytes as frames.
@@ -248,47 +248,47 @@ fn take_piece(body: &[u8]) -> Result<(u32, Vec<u8>), Garbled> {
     Ok((u32::from_le_bytes(*node), bytes.to_vec()))
 }
 
-pub(super) fn put<T: Serialize>(what: &T, body: &mut Vec<u8>) {
-    let bytes = postcard::to_allocvec(what).expect("numbers, texts and lists of them");
+pub(super) fn put<T: Serialize>(value: &T, body: &mut Vec<u8>) {
+    let bytes = postcard::to_allocvec(value).expect("numbers, texts and lists of them");
     body.extend(bytes);
 }
 
-pub(super) fn took<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Garbled> {
+pub(super) fn decoded<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Garbled> {
     match postcard::take_from_bytes(body) {
-        Ok((what, [])) => Ok(what),
+        Ok((value, [])) => Ok(value),
         _ => Err(Garbled),
     }
 }
 
-/// The first line of a shepherd of this release.
+/// First line of a shepherd of this release.
 pub(crate) fn greeting() -> Vec<u8> {
     [MAGIC, release().as_bytes(), b"\n"].concat()
 }
 
-/// What both ends must have in common.
+/// Version that both ends must have in common.
 fn release() -> &'static str {
     concat!(env!("CARGO_PKG_VERSION"), "/", 8)
 }
 
-/// What came of looking for the greeting.
+/// Result of the search for the greeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Greeting {
-    /// It is not there yet.
+    /// Not found yet.
     NotYet,
-    /// It is of this release; so many bytes were read.
+    /// Found, of this release; the number of bytes up to its end.
     Right(usize),
-    /// It is of another release.
+    /// Found, of another release.
     Other(String),
-    /// That many bytes are no noise of a shell.
+    /// Not found in more bytes than a login shell may print.
     TooMuch,
 }
 
-/// Noise that is read before the greeting.
+/// Most bytes before the greeting.
 const MOST_NOISE: usize = 1 << 20;
-/// A release has a short name.
+/// Longest release text.
 const LONGEST_RELEASE: usize = 64;
 
-/// Looks for the greeting in what has come so far.
+/// Searches for the greeting in the bytes received so far.
 pub(crate) fn find_greeting(bytes: &[u8]) -> Greeting {
     let Some(at) = bytes.windows(MAGIC.len()).position(|part| part == MAGIC) else {
         return match bytes.len() > MOST_NOISE {
@@ -312,69 +312,69 @@ pub(crate) fn find_greeting(bytes: &[u8]) -> Greeting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpus::Cpus;
+    use crate::cpus::CpuList;
 
-    fn begin() -> Begin {
-        Begin {
+    fn begin() -> ShepherdConfig {
+        ShepherdConfig {
             own: Some(3),
-            below: vec![Target {
+            below: vec![RemoteHost {
                 node: 4,
                 name: "n4".into(),
                 user: Some("me".into()),
                 port: None,
             }],
-            step: Some(Step {
+            step: Some(JobStep {
                 key: StepKey(77),
                 ports: Some((4000, 4015)),
                 variable: None,
                 command: vec!["srun".into()],
             }),
-            they_come: true,
-            shell: Shell {
+            in_step: true,
+            shell: RemoteShell {
                 line: vec!["ssh".into()],
-                takes_words: false,
+                takes_arguments: false,
                 program: "/opt/bin/rmpiexec".into(),
                 from: "n3".into(),
             },
-            pace: Pace {
+            pace: HeartbeatTiming {
                 every: Duration::from_secs(1),
                 dead_after: Duration::from_secs(20),
-                patience: Duration::from_secs(60),
+                first_message_timeout: Duration::from_secs(60),
             },
         }
     }
 
     #[test]
     fn words_go_to_bytes_and_back() {
-        let facts = Facts {
+        let facts = HostFacts {
             name: "n4.lab".into(),
             cpus: 16,
             cores: 8,
             locked: u64::MAX,
             has_devices: true,
-            machine: Machine {
+            machine: HostMachine {
                 boot: "b-7".into(),
-                mask: Cpus::new(vec![0, 3]),
+                mask: CpuList::new(vec![0, 3]),
             },
         };
-        let loss = Loss {
-            words: "is gone".into(),
+        let loss = NodeLoss {
+            message: "is gone".into(),
             code: 1,
         };
         let ups = [
-            Up::Here(4, facts),
-            Up::Lost(5, loss),
-            Up::Event(6, b"xyz".to_vec()),
-            Up::Ended(7),
-            Up::Beat,
-            Up::Line,
+            UpMessage::Here(4, facts),
+            UpMessage::Lost(5, loss),
+            UpMessage::Event(6, b"xyz".to_vec()),
+            UpMessage::Ended(7),
+            UpMessage::Beat,
+            UpMessage::Line,
         ];
         let downs = [
-            Down::Begin(Box::new(begin())),
-            Down::Order(3, vec![1, 2]),
-            Down::OrderAll(vec![3, 4, 5]),
-            Down::NotComing(9),
-            Down::Beat,
+            DownMessage::Begin(Box::new(begin())),
+            DownMessage::Order(3, vec![1, 2]),
+            DownMessage::OrderAll(vec![3, 4, 5]),
+            DownMessage::NotComing(9),
+            DownMessage::Beat,
         ];
         let (mut up, mut down) = (Vec::new(), Vec::new());
         ups.iter().for_each(|word| word.put(&mut up));
@@ -383,12 +383,12 @@ mod tests {
         from_below.add(&up);
         from_above.add(&down);
         for word in ups {
-            assert_eq!(Up::take(&mut from_below), Ok(Some(word)));
+            assert_eq!(UpMessage::take(&mut from_below), Ok(Some(word)));
         }
         for word in downs {
-            assert_eq!(Down::take(&mut from_above), Ok(Some(word)));
+            assert_eq!(DownMessage::take(&mut from_above), Ok(Some(word)));
         }
-        assert_eq!(Up::take(&mut from_below), Ok(None));
+        assert_eq!(UpMessage::take(&mut from_below), Ok(None));
     }
 
     #[test]
@@ -403,7 +403,7 @@ mod tests {
             let mut inbox = Inbox::default();
             inbox.add(&u32::try_from(body.len()).unwrap().to_le_bytes());
             inbox.add(body);
-            assert_eq!(Up::take(&mut inbox), Err(Garbled), "{body:?}");
+            assert_eq!(UpMessage::take(&mut inbox), Err(Garbled), "{body:?}");
         }
     }
 

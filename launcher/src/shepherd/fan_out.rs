@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who starts whom: no process starts more than [`FAN_OUT`] others, and what is left is started by those.
+//! The tree of shepherds: no process starts more than [`FAN_OUT`] others; the remaining ones are started by those.
 
 use serde::{Deserialize, Serialize};
 
-/// The most shepherds that one starts.
+/// Most shepherds that one shepherd starts.
 pub(crate) const FAN_OUT: usize = 32;
 
-/// A host that is to be reached by a remote shell.
+/// A host to be reached by a remote shell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Target {
-    /// Its node's number in the job.
+pub(crate) struct RemoteHost {
+    /// Its node in the job.
     pub(crate) node: u32,
-    /// How it is called by who starts it.
+    /// Its name for the host that starts it.
     pub(crate) name: String,
-    /// As whom, if the remote shell does not know that.
+    /// User name, if the remote shell needs one.
     pub(crate) user: Option<String>,
-    /// The port of the remote shell's daemon, if another than usual.
+    /// Port of the remote shell's server, if not the default.
     pub(crate) port: Option<u16>,
 }
 
-impl Target {
-    /// One of this name alone.
+impl RemoteHost {
+    /// A host of this name, without user and port.
     pub(crate) fn named(node: u32, name: impl Into<String>) -> Self {
         Self {
             node,
@@ -30,22 +30,22 @@ impl Target {
         }
     }
 
-    /// Whether its name means another place on each host.
+    /// Whether its name means another machine on each host.
     pub(crate) fn is_relative(&self) -> bool {
         let name = self.name.as_str();
         name == "localhost" || name == "::1" || name.starts_with("127.")
     }
 }
 
-/// Puts those first that only who starts the job may reach.
-pub(crate) fn in_order(mut targets: Vec<Target>) -> Vec<Target> {
+/// Puts relative names first, which only the host that starts the job can use.
+pub(crate) fn in_order(mut targets: Vec<RemoteHost>) -> Vec<RemoteHost> {
     targets.sort_by_key(|target| !target.is_relative());
     targets
 }
 
-/// Divides hosts among those that are started here: the first of each part is, and starts the rest of its part. Hosts whose names
-/// mean another place elsewhere, which come first, are parts of their own.
-pub(crate) fn parts(targets: &[Target]) -> Vec<&[Target]> {
+/// Divides hosts among the children of this shepherd: the first of each part is a child, which starts the rest of its
+/// part. Hosts with relative names, which come first, are parts of their own.
+pub(crate) fn parts(targets: &[RemoteHost]) -> Vec<&[RemoteHost]> {
     let own = targets.iter().take_while(|target| target.is_relative());
     let (own, others) = targets.split_at(own.count());
     let count = others.len().min(FAN_OUT);
@@ -54,24 +54,24 @@ pub(crate) fn parts(targets: &[Target]) -> Vec<&[Target]> {
     own.chunks(1).chain(parts).collect()
 }
 
-/// Where a node is in the tree of those hosts.
+/// Position of a node in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Spot<'a> {
-    /// Who starts it; `None`: who starts the first ones.
-    pub(super) parent: Option<&'a Target>,
-    /// What it starts itself.
-    pub(super) below: &'a [Target],
+pub(super) struct TreePosition<'a> {
+    /// The host that starts it; `None`: the front's.
+    pub(super) parent: Option<&'a RemoteHost>,
+    /// The hosts that it starts, directly or not.
+    pub(super) below: &'a [RemoteHost],
 }
 
-/// Finds one.
-pub(super) fn spot(mut targets: &[Target], node: u32) -> Option<Spot<'_>> {
+/// Finds the position of a node.
+pub(super) fn position_of(mut targets: &[RemoteHost], node: u32) -> Option<TreePosition<'_>> {
     let mut parent = None;
     loop {
-        let has_it = |part: &&[Target]| part.iter().any(|target| target.node == node);
+        let has_it = |part: &&[RemoteHost]| part.iter().any(|target| target.node == node);
         let part = parts(targets).into_iter().find(has_it)?;
         let (first, below) = part.split_first()?;
         if first.node == node {
-            return Some(Spot { parent, below });
+            return Some(TreePosition { parent, below });
         }
         (parent, targets) = (Some(first), below);
     }
@@ -81,17 +81,24 @@ pub(super) fn spot(mut targets: &[Target], node: u32) -> Option<Spot<'_>> {
 mod tests {
     use super::*;
 
-    fn targets(count: u32) -> Vec<Target> {
-        let target = |node| Target::named(node, format!("n{node}"));
+    fn targets(count: u32) -> Vec<RemoteHost> {
+        let target = |node| RemoteHost::named(node, format!("n{node}"));
         (0..count).map(target).collect()
     }
 
     #[test]
     fn everybody_finds_who_starts_it_and_what_it_starts() {
-        fn look<'a>(all: &'a [Target], parent: Option<&'a Target>, here: &'a [Target]) -> usize {
+        fn look<'a>(
+            all: &'a [RemoteHost],
+            parent: Option<&'a RemoteHost>,
+            here: &'a [RemoteHost],
+        ) -> usize {
             let each = parts(here).into_iter().map(|part| {
                 let below = &part[1..];
-                assert_eq!(spot(all, part[0].node), Some(Spot { parent, below }));
+                assert_eq!(
+                    position_of(all, part[0].node),
+                    Some(TreePosition { parent, below })
+                );
                 1 + look(all, Some(&part[0]), below)
             });
             each.sum()
@@ -99,7 +106,7 @@ mod tests {
         for count in [1, 2, 33, 1100] {
             let all = targets(count);
             assert_eq!(look(&all, None, &all), count as usize);
-            assert_eq!(spot(&all, count), None);
+            assert_eq!(position_of(&all, count), None);
         }
     }
 
@@ -114,7 +121,7 @@ mod tests {
 
     #[test]
     fn every_host_is_started_once_and_nobody_starts_too_many() {
-        fn depth(targets: &[Target], seen: &mut Vec<u32>) -> u32 {
+        fn depth(targets: &[RemoteHost], seen: &mut Vec<u32>) -> u32 {
             let parts = parts(targets);
             assert!(parts.len() <= FAN_OUT);
             let below = parts.iter().map(|part| {

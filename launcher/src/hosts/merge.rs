@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the places where hosts are named to a list in which each stands once.
+//! Merges the places where hosts are named into a list in which each occurs once.
 
-use super::{Host, Slots};
+use super::{JobHost, Slots};
 use remote_shell::word::Count;
 use std::collections::HashMap;
 
-/// A host, named in one place.
+/// One occurrence of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mention {
     pub(crate) name: String,
@@ -17,39 +17,39 @@ pub(crate) struct Mention {
 }
 
 impl Mention {
-    /// Whether nothing is said of slots.
+    /// Whether the number of slots is not given.
     pub(crate) fn is_bare(&self) -> bool {
         self.count == Count::Bare && self.most.is_none()
     }
 }
 
-/// What a name without a count stands for.
+/// Meaning of a name without a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bare {
     /// One slot.
     OneSlot,
-    /// All cores, but for a name that has a count elsewhere: there it is one more slot.
+    /// All cores; one more slot, if the name has a count elsewhere.
     Cores,
 }
 
-/// The hosts in the order in which they are named first; what is named again adds slots. Hosts of the same name and port
+/// The hosts in the order of their first occurrence; further occurrences add slots. Hosts of the same name and port
 /// are one.
-pub(crate) fn gather(mentions: Vec<Mention>, bare: Bare) -> Result<Vec<Host>, String> {
-    let mut sums: Vec<Named> = Vec::new();
+pub(crate) fn merge(mentions: Vec<Mention>, bare: Bare) -> Result<Vec<JobHost>, String> {
+    let mut sums: Vec<MergedHost> = Vec::new();
     let mut known: HashMap<(String, Option<u16>), usize> = HashMap::new();
     for mention in mentions {
         let key = (mention.name.clone(), mention.port);
         let at = *known.entry(key).or_insert(sums.len());
         if at == sums.len() {
-            sums.push(Named::of(&mention));
+            sums.push(MergedHost::of(&mention));
         }
         sums[at].add(mention)?;
     }
     sums.into_iter().map(|sum| sum.host(bare)).collect()
 }
 
-/// What was said of a host so far.
-struct Named {
+/// Sum of a host's occurrences so far.
+struct MergedHost {
     name: String,
     user: Option<String>,
     port: Option<u16>,
@@ -59,7 +59,7 @@ struct Named {
     most: Option<u32>,
 }
 
-impl Named {
+impl MergedHost {
     fn of(mention: &Mention) -> Self {
         Self {
             name: mention.name.clone(),
@@ -94,7 +94,7 @@ impl Named {
         Ok(())
     }
 
-    fn host(self, bare: Bare) -> Result<Host, String> {
+    fn host(self, bare: Bare) -> Result<JobHost, String> {
         let number = self.number.saturating_add(self.bare);
         let only_bare = self.number == 0 && bare == Bare::Cores;
         let slots = match self.most {
@@ -111,7 +111,7 @@ impl Named {
                 "{name} has {number} slots and max_slots={most}; expected at most as many slots"
             ));
         }
-        Ok(Host {
+        Ok(JobHost {
             name: self.name,
             user: self.user,
             port: self.port,

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Query server: `rmpi-queues` of this machine queries what the ranks of all hosts wait for; the query is sent to
+//! each daemon, and replies are forwarded as they arrive. Protocol and socket: [`wireup::look`].
+//!
+//! One client is served at a time, others wait in the socket's backlog. Replies have a timeout: a host that does not
+//! reply is reported as such.
+
+use super::{Front, Nodes};
+use crate::connection::{Disconnected, FrameConnection};
+use crate::daemon::LOOK_WITHIN;
+use crate::link::{Order, WaitReport};
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::socket::{getsockopt, sockopt};
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+use wireup::look::{LOOK, LookReply, address};
+
+/// Timeout for a daemon's reply, which has a time limit of its own.
+const ANSWER_WITHIN: Duration = LOOK_WITHIN.saturating_add(Duration::from_secs(2));
+/// Time after which a silent client is disconnected, to serve the next one.
+const SILENT_FOR: Duration = Duration::from_secs(20);
+/// Most unsent bytes for a client that does not read.
+const MOST_KEPT_BYTES: usize = 1 << 30;
+
+/// The listener, and the client that is connected.
+pub(crate) struct QueryServer {
+    listener: UnixListener,
+    /// The job's key.
+    job: u64,
+    client: Option<QueryClient>,
+    /// Number of queries so far.
+    looks: u32,
+}
+
+struct QueryClient {
+    connection: FrameConnection,
+    look: Option<PendingQuery>,
+    /// When it is disconnected for silence.
+    until: Instant,
+    /// Nodes that did not reply in time, and are not waited for again.
+    silent: BTreeSet<usize>,
+}
+
+/// A query in progress.
+struct PendingQuery {
+    number: u32,
+    waits_for: BTreeSet<usize>,
+    until: Instant,
+}
+
+/// Source of an event that poll reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum QueryReadiness {
+    /// A new connection.
+    Listener,
+    /// A request of the client, or room for its replies.
+    Client,
+}
+
+impl QueryServer {
+    /// Opens the listener for the job with this key, of which this process is the front.
+    pub(crate) fn open(job: u64) -> std::io::Result<Self> {
+        let name = address(std::process::id());
+        let place = SocketAddr::from_abstract_name(name.as_bytes())?;
+        let listener = UnixListener::bind_addr(&place)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            listener,
+            job,
+            client: None,
+            looks: 0,
+        })
+    }
+
+    /// The descriptors to poll.
+    pub(super) fn poll_fds(&self) -> Vec<(QueryReadiness, PollFd<'_>)> {
+        let Some(client) = &self.client else {
+            let door = PollFd::new(self.listener.as_fd(), PollFlags::POLLIN);
+            return vec![(QueryReadiness::Listener, door)];
+        };
+        let message = PollFd::new(client.connection.reading(), PollFlags::POLLIN);
+        let mut poll_fds = vec![(QueryReadiness::Client, message)];
+        if !client.connection.is_flushed() {
+            let room = PollFd::new(client.connection.writing(), PollFlags::POLLOUT);
+            poll_fds.push((QueryReadiness::Client, room));
+        }
+        poll_fds
+    }
+
+    /// When the next timeout is due.
+    pub(super) fn next_time(&self) -> Option<Instant> {
+        let client = self.client.as_ref()?;
+        Some(client.look.as_ref().map_or(client.until, |it| it.until))
+    }
+
+    /// Accepts a connection of this user or root.
+    fn admit(&mut self, nodes: &Nodes) {
+        let Ok((socket, _)) = self.listener.accept() else {
+            return;
+        };
+        let ours = nix::unistd::geteuid().as_raw();
+        let peer = getsockopt(&socket, sockopt::PeerCredentials);
+        if !peer.is_ok_and(|peer| peer.uid() == ours || peer.uid() == 0) {
+            return;
+        }
+        let both_ways =
+            |socket: UnixStream| FrameConnection::over(socket.try_clone()?.into(), socket.into());
+        // If it cannot be served, it is closed.
+        self.client = both_ways(socket).ok().map(|mut connection| {
+            introduce(self.job, nodes, &mut connection.outbox);
+            QueryClient {
+                connection,
+                look: None,
+                until: Instant::now() + SILENT_FOR,
+                silent: BTreeSet::new(),
+            }
+        });
+    }
+
+    /// Reads a request of the client, and starts a query.
+    fn receive(&mut self, nodes: &mut Nodes) {
+        let Some(client) = &mut self.client else {
+            return;
+        };
+        let mut word = [0];
+        match client.connection.read(&mut word) {
+            Ok(0) => return,
+            Ok(_) if word == [LOOK] && client.look.is_none() => (),
+            _ => return self.client = None,
+        }
+        self.looks = self.looks.wrapping_add(1);
+        client.look = Some(PendingQuery {
+            number: self.looks,
+            waits_for: (0..nodes.count()).collect(),
+            until: Instant::now() + ANSWER_WITHIN,
+        });
+        // Nodes that have ended are reported by `on_time`.
+        nodes.order(&Order::Look(self.looks));
+    }
+
+    /// Forwards the reply of a node.
+    pub(super) fn seen(&mut self, node: usize, seen: WaitReport) {
+        let Some(client) = &mut self.client else {
+            return;
+        };
+        let turn = client.look.as_ref();
+        if turn.is_none_or(|turn| turn.number != seen.look) {
+            return;
+        }
+        if client.connection.outbox.len() > MOST_KEPT_BYTES {
+            self.client = None;
+            return;
+        }
+        let WaitReport { ended, read, .. } = seen;
+        let number = number(node);
+        client.report(
+            node,
+            &match read {
+                Ok(bytes) => LookReply::Seen {
+                    node: number,
+                    ended,
+                    bytes,
+                },
+                Err(why) => LookReply::Unseen { node: number, why },
+            },
+        );
+        client.end_query();
+    }
+
+    /// Reports nodes that have ended or have not replied in time, and sends queued data.
+    fn on_time(&mut self, now: Instant, nodes: &Nodes) {
+        let Some(client) = &mut self.client else {
+            return;
+        };
+        let turn = client.look.as_ref();
+        let waiting = turn.map_or_else(BTreeSet::new, |turn| turn.waits_for.clone());
+        let is_over = turn.is_some_and(|turn| turn.until <= now);
+        for node in waiting {
+            let number = number(node);
+            if nodes.is_gone(node) {
+                client.report(node, &LookReply::Ended(number));
+            } else if is_over || client.silent.contains(&node) {
+                client.silent.insert(node);
+                let seconds = ANSWER_WITHIN.as_secs();
+                let why = format!("there was no answer within {seconds} s");
+                client.report(node, &LookReply::Unseen { node: number, why });
+            }
+        }
+        client.end_query();
+        let is_silent = client.look.is_none() && client.until <= now;
+        if is_silent || client.connection.flush() == Err(Disconnected) {
+            self.client = None;
+        }
+    }
+}
+
+impl QueryClient {
+    /// Sends the result of a node, once per query.
+    fn report(&mut self, node: usize, reply: &LookReply) {
+        let turn = self.look.as_mut();
+        if turn.is_some_and(|turn| turn.waits_for.remove(&node)) {
+            reply.put(&mut self.connection.outbox);
+        }
+    }
+
+    fn end_query(&mut self) {
+        if self
+            .look
+            .take_if(|turn| turn.waits_for.is_empty())
+            .is_some()
+        {
+            LookReply::End.put(&mut self.connection.outbox);
+            self.until = Instant::now() + SILENT_FOR;
+        }
+    }
+}
+
+impl Front {
+    /// Handles a new connection or a request.
+    pub(super) fn serve_query(&mut self, event: QueryReadiness) {
+        let Some(query_server) = &mut self.query_server else {
+            return;
+        };
+        match event {
+            QueryReadiness::Listener => query_server.admit(&self.nodes),
+            QueryReadiness::Client => query_server.receive(&mut self.nodes),
+        }
+    }
+
+    /// Handles timeouts of the query server, and closes it when the job is over.
+    pub(super) fn check_query_server(&mut self, now: Instant) {
+        if self.is_over {
+            self.query_server = None;
+        }
+        if let Some(query_server) = &mut self.query_server {
+            query_server.on_time(now, &self.nodes);
+        }
+    }
+}
+
+/// Sends the job's key and its nodes.
+fn introduce(job: u64, nodes: &Nodes, out: &mut Vec<u8>) {
+    LookReply::Job(job).put(out);
+    for node in 0..nodes.count() {
+        let reply = LookReply::Node {
+            node: number(node),
+            host: nodes.host(node).to_owned(),
+            ranks: nodes.ranks_of(node),
+        };
+        reply.put(out);
+    }
+}
+
+fn number(node: usize) -> u32 {
+    u32::try_from(node).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::front::JobNode;
+    use crate::link::{NodeEvent, NodeSummary};
+    use std::io::{Read, Write};
+    use wireup::NodeMap;
+
+    /// Two nodes with a rank each, and the daemons' ends of the connections.
+    fn nodes() -> (Nodes, Vec<FrameConnection>) {
+        let mut nodes = Nodes::of(NodeMap::new(0..2).unwrap().by_node());
+        let daemons = (0..2).map(|number| {
+            let (ours, theirs) = FrameConnection::pair().unwrap();
+            nodes.add_link(ours, 100, false);
+            nodes.add(JobNode::new(format!("h{number}"), false));
+            theirs
+        });
+        let daemons = daemons.collect();
+        (nodes, daemons)
+    }
+
+    /// A client that has sent a query.
+    fn visit(query_server: &mut QueryServer, nodes: &mut Nodes) -> UnixStream {
+        let name = address(std::process::id());
+        let place = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
+        let mut client = UnixStream::connect_addr(&place).unwrap();
+        client.write_all(&[LOOK]).unwrap();
+        query_server.admit(nodes);
+        query_server.receive(nodes);
+        client
+    }
+
+    fn received(client: &mut UnixStream) -> Vec<LookReply> {
+        let mut all = Vec::new();
+        while all.last() != Some(&LookReply::End) {
+            let mut head = [0; 4];
+            client.read_exact(&mut head).unwrap();
+            let mut frame = vec![0; LookReply::length(head).unwrap()];
+            client.read_exact(&mut frame).unwrap();
+            all.push(LookReply::decode(&frame).unwrap());
+        }
+        all
+    }
+
+    fn seen(look: u32) -> WaitReport {
+        WaitReport {
+            look,
+            ended: vec![0],
+            read: Ok(b"x".to_vec()),
+        }
+    }
+
+    /// One test, since the socket's name is unique per process.
+    #[test]
+    fn each_node_has_its_word_whatever_becomes_of_it() {
+        let mut query_server = QueryServer::open(7).unwrap();
+        let (mut nodes, _daemons) = nodes();
+        let mut client = visit(&mut query_server, &mut nodes);
+        query_server.seen(1, seen(9));
+        query_server.seen(0, seen(1));
+        query_server.seen(0, seen(1));
+        nodes.combine(1, NodeEvent::Ended(NodeSummary::default()));
+        query_server.on_time(Instant::now(), &nodes);
+        let node = |node, host: &str| LookReply::Node {
+            node,
+            host: host.to_owned(),
+            ranks: vec![node],
+        };
+        let reply = LookReply::Seen {
+            node: 0,
+            ended: vec![0],
+            bytes: b"x".to_vec(),
+        };
+        let all = [
+            LookReply::Job(7),
+            node(0, "h0"),
+            node(1, "h1"),
+            reply,
+            LookReply::Ended(1),
+            LookReply::End,
+        ];
+        assert_eq!(received(&mut client), all);
+        // Again: a node that does not reply is given up.
+        client.write_all(&[LOOK]).unwrap();
+        query_server.receive(&mut nodes);
+        query_server.on_time(Instant::now() + ANSWER_WITHIN, &nodes);
+        let again = received(&mut client);
+        let [
+            LookReply::Unseen { node: 0, why },
+            LookReply::Ended(1),
+            LookReply::End,
+        ] = &again[..]
+        else {
+            panic!("{again:?}");
+        };
+        assert!(why.contains("no answer"), "{why}");
+        // And is not waited for again.
+        client.write_all(&[LOOK]).unwrap();
+        query_server.receive(&mut nodes);
+        query_server.on_time(Instant::now(), &nodes);
+        assert_eq!(received(&mut client), again);
+        // An invalid request closes the connection.
+        client.write_all(&[77]).unwrap();
+        query_server.receive(&mut nodes);
+        assert!(query_server.client.is_none());
+        let client = visit(&mut query_server, &mut nodes);
+        drop(client);
+        query_server.receive(&mut nodes);
+        assert!(query_server.client.is_none());
+    }
+}
