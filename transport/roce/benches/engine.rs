@@ -56,7 +56,7 @@ impl Both {
         let hosts = [1, 2].map(|host| SocketAddr::from(([10, 0, 0, host], 4791)));
         let config = |here: u32, there: u32, to| Config {
             path_mtu: PathMtu::Bytes4096,
-            peer_is_ours: selective_repeat,
+            peer_is_rmpi: selective_repeat,
             selective_repeat,
             ..Config::new(here, there, to)
         };
@@ -73,7 +73,7 @@ impl Both {
     /// Moves messages of so many bytes; answers how many packets that took.
     fn transfer(&mut self, operation: RequestOpcode, bytes: u32, messages: u32) -> u64 {
         let inline = [7; 64];
-        let piece = RoceSge {
+        let sge = RoceSge {
             key: 1,
             address: 0,
             bytes,
@@ -83,10 +83,10 @@ impl Both {
             .and_then(|bytes| inline.get(..bytes))
         {
             Some(inline) => RequestBody::Inline(inline),
-            None => RequestBody::Piece(piece),
+            None => RequestBody::Sge(sge),
         };
         for message in 0..messages {
-            self.receives.post(0, piece);
+            self.receives.post(0, sge);
             let request = RoceRequest {
                 work: message.into(),
                 operation,

@@ -60,7 +60,7 @@ fn as_requester_it_sends_what_rxe_sent_and_takes_its_answers() {
             let key = u32::try_from(work + 1).expect("it is small");
             end.arena.add(key, posted.bytes.clone());
             let bytes = u32::try_from(posted.bytes.len()).expect("it is short");
-            let body = common::arena::piece(key, 0, bytes);
+            let body = common::arena::sge(key, 0, bytes);
             end.post(work, posted.operation, body);
         }
         let sent = std::iter::from_fn(|| end.next_on_wire(0));
@@ -110,7 +110,7 @@ impl Flow {
             number: self.config.remote_number,
             remote_number: self.config.number,
             to: address(3 - self.to_host),
-            our_first: self.config.their_first,
+            sq_psn: self.config.rq_psn,
             ..self.config
         }
     }
@@ -118,7 +118,7 @@ impl Flow {
     /// Puts messages together again; what was sent twice counts once.
     fn requests_posted(&self) -> Vec<Posted> {
         let mut posted: Vec<Posted> = Vec::new();
-        let mut next = self.config.their_first;
+        let mut next = self.config.rq_psn;
         for packet in self.requests.iter() {
             if packet.bth.psn != next {
                 continue;
@@ -200,7 +200,7 @@ fn flow(host: u8, number: u32, remote_number: u32) -> Option<Flow> {
             flow.answer_bytes.push(bytes);
         }
     }
-    flow.config.their_first = flow.requests.first()?.bth.psn;
+    flow.config.rq_psn = flow.requests.first()?.bth.psn;
     Some(flow)
 }
 

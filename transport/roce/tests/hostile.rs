@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::arena::{address, piece};
+use common::arena::{address, sge};
 use common::by_hand::{ByHand, RNR, SEQUENCE, answer};
 use common::dice::Dice;
 use common::end::{self, End, config, end};
@@ -26,7 +26,7 @@ fn any_bytes_are_parsed_without_a_panic() {
             assert!(packet.payload.len() < bytes.len());
             let _ = (packet.reth(), packet.aeth(), packet.atomic());
             let _ = (packet.deth(), packet.immediate(), packet.invalidate());
-            let _ = packet.ahead();
+            let _ = packet.sack();
         }
         if let Some(version) = bytes.first_mut() {
             *version = [0x45, 0x46, 0x60][dice.index(3)];
@@ -49,19 +49,19 @@ fn changed_packets_do_no_harm() {
 fn many_changed_packets_do_no_harm() {
     let wanted = std::env::var("RMPI_TEST_PACKETS").ok();
     let wanted = wanted.map_or(100_000_000, |it| it.parse().expect("a number of packets"));
-    let (mut seed, mut heard) = (1_000_000, 0);
-    while heard < wanted {
-        heard += Quarrel::new(seed).run();
+    let (mut seed, mut received) = (1_000_000, 0);
+    while received < wanted {
+        received += Quarrel::new(seed).run();
         seed += 1;
     }
-    println!("{heard} packets");
+    println!("{received} packets");
 }
 
 #[test]
 fn answers_to_requests_that_never_left_do_nothing() {
     for code in [0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12] {
         let mut end = end(config());
-        end.post(0, RequestOpcode::Send, piece(7, 0, 1));
+        end.post(0, RequestOpcode::Send, sge(7, 0, 1));
         for psn in [0x00ff_fffd, 0x00ff_fffe, 0x00ff_ffff, 0, 0x007f_ffff] {
             for syndrome in 0..=u8::MAX {
                 let mut packet = ByHand::new(code, psn, &[]);
@@ -83,7 +83,7 @@ fn answers_to_requests_that_never_left_do_nothing() {
 #[test]
 fn naks_without_end_do_not_make_it_send_without_end() {
     let mut end = end(config());
-    end.post(0, RequestOpcode::Send, piece(7, 0, 8000));
+    end.post(0, RequestOpcode::Send, sge(7, 0, 8000));
     let once = end.leaving(0).len();
     let mut sent = 0;
     for _ in 0..1000 {
@@ -100,7 +100,7 @@ struct Quarrel {
     ends: [End; 2],
     now: u64,
     work: u64,
-    heard: u64,
+    received: u64,
 }
 
 const DEPTH: u32 = 16;
@@ -117,7 +117,7 @@ impl Quarrel {
             ends,
             now: 0,
             work: 0,
-            heard: 0,
+            received: 0,
         }
     }
 
@@ -142,7 +142,7 @@ impl Quarrel {
                 self.ends = ends(&mut self.dice);
             }
         }
-        self.heard
+        self.received
     }
 
     fn post(&mut self, side: usize) {
@@ -170,13 +170,13 @@ impl Quarrel {
         let request = roce::RoceRequest {
             work: self.work,
             operation,
-            body: roce::RequestBody::Piece(piece(OWN, 0, bytes)),
+            body: roce::RequestBody::Sge(sge(OWN, 0, bytes)),
             immediate: self.dice.permille(300).then_some([1; 4]),
             signaled: self.dice.permille(500),
         };
         let _ = self.ends[side].pair.post(&request);
         if self.dice.permille(500) {
-            let buffer = piece(OWN, 0, 2048);
+            let buffer = sge(OWN, 0, 2048);
             self.ends[side].receives.post(self.work, buffer);
         }
         self.work += 1;
@@ -194,13 +194,13 @@ impl Quarrel {
                 if self.dice.permille(30) {
                     change(&mut self.dice, &mut packet);
                 }
-                self.heard += 1;
+                self.received += 1;
                 if let Ok(packet) = Packet::parse(&packet) {
                     self.ends[1 - side].hear_packet(self.now, &packet);
                 }
                 let selective = self.ends[side].pair.config().selective_repeat;
                 let bound = (if selective { 8 } else { 2 }) * DEPTH as usize + 1;
-                assert!(self.ends[1 - side].pair.unanswered() <= bound);
+                assert!(self.ends[1 - side].pair.queued_responses() <= bound);
             }
         }
     }
@@ -209,7 +209,7 @@ impl Quarrel {
 fn ends(dice: &mut Dice) -> [End; 2] {
     let selective_repeat = dice.permille(500);
     let one = Config {
-        peer_is_ours: selective_repeat,
+        peer_is_rmpi: selective_repeat,
         selective_repeat,
         ack_delay_ns: 5_000 * u64::from(selective_repeat),
         floor_ns: 10_000,
@@ -218,16 +218,16 @@ fn ends(dice: &mut Dice) -> [End; 2] {
         window_packets: [2, 16][dice.index(2)],
         read_packets: 2,
         timeout: 3,
-        not_ready_timer: 1,
-        our_first: Psn::new(Psn::MASK),
+        min_rnr_timer: 1,
+        sq_psn: Psn::new(Psn::MASK),
         ..Config::new(1, 2, end::address(2))
     };
     let other = Config {
         number: 2,
         remote_number: 1,
         to: end::address(1),
-        our_first: one.their_first,
-        their_first: one.our_first,
+        sq_psn: one.rq_psn,
+        rq_psn: one.sq_psn,
         ..one
     };
     [(one, 1), (other, 2)].map(|(config, host)| {

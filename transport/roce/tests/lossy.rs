@@ -6,7 +6,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::arena::{address, piece};
+use common::arena::{address, sge};
 use common::dice::Dice;
 use common::end::{self, End};
 use roce::{CompletionStatus, Config, PathMtu, RegisteredMemory, RequestOpcode, WorkCompletion};
@@ -58,7 +58,7 @@ impl Link {
         let config = Config {
             path_mtu: PathMtu::Bytes4096,
             window_packets: 64,
-            peer_is_ours: true,
+            peer_is_rmpi: true,
             selective_repeat,
             ack_delay_ns: 100 * TICK_NS,
             floor_ns: 4 * DELAY_TICKS * TICK_NS,
@@ -127,11 +127,11 @@ impl Link {
         let arena = &mut self.ends[source].arena;
         let place = address(SOURCE) + u64::from(offset);
         arena.place(SOURCE, place, &content).expect("it is there");
-        let local = piece(SOURCE, offset, MESSAGE_BYTES);
+        let local = sge(SOURCE, offset, MESSAGE_BYTES);
         let target = address(TARGET) + u64::from(offset);
         match message % 3 {
             0 => {
-                let buffer = piece(TARGET, offset, MESSAGE_BYTES);
+                let buffer = sge(TARGET, offset, MESSAGE_BYTES);
                 assert!(self.ends[1].receives.post(message, buffer));
                 self.ends[0].post(message, RequestOpcode::Send, local);
             }
@@ -147,7 +147,7 @@ impl Link {
                     address: remote,
                     key,
                 };
-                let local = piece(TARGET, offset, MESSAGE_BYTES);
+                let local = sge(TARGET, offset, MESSAGE_BYTES);
                 self.ends[0].post(message, read, local);
             }
         }

@@ -7,7 +7,7 @@ mod common;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use common::arena::{address, piece};
+use common::arena::{address, sge};
 use common::dice::Dice;
 use common::end::{self, End};
 use roce::{
@@ -25,24 +25,18 @@ fn all_bytes_arrive_once_and_in_order_whatever_the_link_does() {
         };
         for counts in counts {
             all.went_back += counts.went_back;
-            all.troubles.timeouts += counts.troubles.timeouts;
-            all.not_ready += counts.not_ready;
-            all.troubles.window_cuts += counts.troubles.window_cuts;
-            all.troubles.repeated += counts.troubles.repeated;
+            all.congestion.timeouts += counts.congestion.timeouts;
+            all.rnr_naks += counts.rnr_naks;
+            all.congestion.window_cuts += counts.congestion.window_cuts;
+            all.congestion.repeated += counts.congestion.repeated;
         }
     }
     let CongestionCounts {
         repeated,
         timeouts,
         window_cuts,
-    } = all.troubles;
-    let often = [
-        all.went_back,
-        all.not_ready,
-        repeated,
-        timeouts,
-        window_cuts,
-    ];
+    } = all.congestion;
+    let often = [all.went_back, all.rnr_naks, repeated, timeouts, window_cuts];
     assert!(often.iter().all(|times| *times > 150), "{all:?}");
 }
 
@@ -174,7 +168,7 @@ impl Run {
             true => 8 * 16 + 1,
             false => 2 * 16 + 1,
         };
-        assert!(end.pair.unanswered() <= most);
+        assert!(end.pair.queued_responses() <= most);
         self.sends[side].extend(end.sends_done());
         self.receives[side].extend(end.receives_done());
         assert_eq!(
@@ -188,7 +182,7 @@ impl Run {
     fn post_buffers(&mut self, side: usize) {
         let next = self.buffers[side];
         if next < REQUESTS && self.ends[side].receives.len() < 4 {
-            let buffer = piece(IN, next * SLOT, SLOT);
+            let buffer = sge(IN, next * SLOT, SLOT);
             assert!(self.ends[side].receives.post(next.into(), buffer));
             self.buffers[side] += 1;
         }
@@ -202,7 +196,7 @@ impl Run {
                 return;
             };
             let slot = u32::try_from(slot).expect("it is small");
-            let body = planned.piece(slot);
+            let body = planned.sge(slot);
             let inline = self.ends[side].arena.gather(body).to_vec();
             let request = RoceRequest {
                 work: slot.into(),
@@ -210,7 +204,7 @@ impl Run {
                 body: if planned.inline {
                     RequestBody::Inline(&inline)
                 } else {
-                    RequestBody::Piece(body)
+                    RequestBody::Sge(body)
                 },
                 immediate: planned.immediate,
                 signaled: planned.signaled,
@@ -296,8 +290,8 @@ impl Run {
         let mut received = self.receives[1 - side].iter();
         let mut sum = 0_u64;
         for (slot, planned) in (0..).zip(&self.plans[side]) {
-            let body = planned.piece(slot);
-            let target = piece(OPEN, slot * SLOT, planned.bytes);
+            let body = planned.sge(slot);
+            let target = sge(OPEN, slot * SLOT, planned.bytes);
             if planned.takes_buffer() {
                 let done = received.next().expect("as many as were sent");
                 assert_eq!(
@@ -306,7 +300,7 @@ impl Run {
                 );
                 if planned.operation == RequestOpcode::Send {
                     let buffer = u32::try_from(done.work).expect("it is small");
-                    let came = piece(IN, buffer * SLOT, planned.bytes);
+                    let came = sge(IN, buffer * SLOT, planned.bytes);
                     assert!(there.gather(came) == here.gather(body), "send {slot}");
                 }
             }
@@ -334,12 +328,12 @@ impl Planned {
     }
 
     /// Its own memory.
-    fn piece(&self, slot: u32) -> RoceSge {
+    fn sge(&self, slot: u32) -> RoceSge {
         let fetches = !matches!(
             self.operation,
             RequestOpcode::Send | RequestOpcode::Write { .. }
         );
-        piece(if fetches { BACK } else { OUT }, slot * SLOT, self.bytes)
+        sge(if fetches { BACK } else { OUT }, slot * SLOT, self.bytes)
     }
 }
 
@@ -350,8 +344,8 @@ fn configs(dice: &mut Dice) -> (Config, Config) {
     let depth = [1, 2, 16][dice.index(3)];
     let ours = dice.below(3);
     let a = Config {
-        our_first: firsts[dice.index(4)],
-        their_first: firsts[dice.index(4)],
+        sq_psn: firsts[dice.index(4)],
+        rq_psn: firsts[dice.index(4)],
         path_mtu: mtus[dice.index(3)],
         send_depth: [3, 16, 64][dice.index(3)],
         window_packets: [1, 5, 32, 128][dice.index(4)],
@@ -360,19 +354,19 @@ fn configs(dice: &mut Dice) -> (Config, Config) {
         responder_depth: depth,
         target_delay_ns: [0, 5_000, 500_000][dice.index(3)],
         timeout: 6,
-        peer_is_ours: ours > 0,
+        peer_is_rmpi: ours > 0,
         selective_repeat: ours > 1,
         ack_delay_ns: [0, 0, 20_000, 200_000][dice.index(4)] * u64::from(ours > 0),
         floor_ns: [0, 100_000][dice.index(2)],
-        not_ready_timer: 1,
+        min_rnr_timer: 1,
         ..Config::new(1, 2, end::address(2))
     };
     let b = Config {
         number: 2,
         remote_number: 1,
         to: end::address(1),
-        our_first: a.their_first,
-        their_first: a.our_first,
+        sq_psn: a.rq_psn,
+        rq_psn: a.sq_psn,
         window_packets: [1, 5, 32, 128][dice.index(4)],
         ..a
     };

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use common::arena::{Arena, address as memory, piece};
+use common::arena::{Arena, address as memory, sge};
 use common::end::{End, address, config, numbers};
 use roce::format::{NetworkHeaders, Packet};
 use roce::icrc::Icrc;
@@ -77,8 +77,8 @@ fn ends() -> (End, End) {
     let two = Config {
         number: one.remote_number,
         remote_number: one.number,
-        our_first: one.their_first,
-        their_first: one.our_first,
+        sq_psn: one.rq_psn,
+        rq_psn: one.sq_psn,
         to: address(1),
         ..one
     };
@@ -110,11 +110,11 @@ fn requests(capture: &mut Capture) {
         },
     ];
     let mut post = |one: &mut End, two: &mut End, operation, body, immediate| {
-        two.receives.post(1, piece(8, 4096, 2048));
+        two.receives.post(1, sge(8, 4096, 2048));
         let request = RoceRequest {
             work: 1,
             operation,
-            body: RequestBody::Piece(body),
+            body: RequestBody::Sge(body),
             immediate,
             signaled: true,
         };
@@ -122,17 +122,17 @@ fn requests(capture: &mut Capture) {
         capture.exchange(one, two, 0);
     };
     for bytes in LENGTHS {
-        let body = piece(7, 3, bytes);
+        let body = sge(7, 3, bytes);
         for immediate in [None, Some(*b"data")] {
             post(&mut one, &mut two, RequestOpcode::Send, body, immediate);
             let write = RequestOpcode::Write { address: to, key };
             post(&mut one, &mut two, write, body, immediate);
         }
         let read = RequestOpcode::Read { address: to, key };
-        post(&mut one, &mut two, read, piece(8, 0, bytes), None);
+        post(&mut one, &mut two, read, sge(8, 0, bytes), None);
     }
     for atomic in atomics {
-        post(&mut one, &mut two, atomic, piece(8, 0, 8), None);
+        post(&mut one, &mut two, atomic, sge(8, 0, 8), None);
     }
     assert_eq!(
         (one.pair.state(), two.pair.state()),
@@ -143,10 +143,10 @@ fn requests(capture: &mut Capture) {
 /// A peer without a receive buffer, a request that is lost, one that is refused, and a packet that has met congestion.
 fn refusals(capture: &mut Capture) {
     let (mut one, mut two) = ends();
-    let body = piece(7, 0, 600);
+    let body = sge(7, 0, 600);
     one.post(1, RequestOpcode::Send, body);
     capture.exchange(&mut one, &mut two, 0);
-    two.receives.post(1, piece(8, 0, 1024));
+    two.receives.post(1, sge(8, 0, 1024));
     capture.exchange(&mut one, &mut two, 1_000_000_000);
     one.post(
         2,

@@ -47,10 +47,10 @@ impl Arena {
     }
 
     /// What a carrier puts into a packet.
-    pub(crate) fn gather(&self, piece: RoceSge) -> &[u8] {
-        let region = self.region(piece.key).expect("the engine has checked it");
-        let from = region.offset(piece.address, piece.bytes.into());
-        &region.bytes[from.expect("the engine has checked it")..][..piece.bytes as usize]
+    pub(crate) fn gather(&self, sge: RoceSge) -> &[u8] {
+        let region = self.region(sge.key).expect("the engine has checked it");
+        let from = region.offset(sge.address, sge.bytes.into());
+        &region.bytes[from.expect("the engine has checked it")..][..sge.bytes as usize]
     }
 
     fn region(&self, key: u32) -> Result<&Region, AccessError> {
@@ -142,7 +142,7 @@ pub(crate) fn address(key: u32) -> u64 {
 }
 
 /// A piece of a region.
-pub(crate) fn piece(key: u32, offset: u32, bytes: u32) -> RoceSge {
+pub(crate) fn sge(key: u32, offset: u32, bytes: u32) -> RoceSge {
     RoceSge {
         key,
         address: address(key) + u64::from(offset),

@@ -14,7 +14,7 @@ use super::end::End;
 pub(crate) struct Seen {
     pub(crate) code: u8,
     pub(crate) psn: u32,
-    pub(crate) asks: bool,
+    pub(crate) ack_request: bool,
     pub(crate) payload: Vec<u8>,
     pub(crate) reth: Option<Reth>,
     pub(crate) aeth: Option<Aeth>,
@@ -29,13 +29,13 @@ impl Seen {
         Self {
             code: packet.bth.opcode.code(),
             psn: packet.bth.psn.get(),
-            asks: packet.bth.ack_request,
+            ack_request: packet.bth.ack_request,
             payload: packet.payload.to_vec(),
             reth: packet.reth(),
             aeth: packet.aeth(),
             value: packet.atomic_ack().map(|ack| ack.value),
             immediate: packet.immediate().map(|immediate| immediate.data),
-            ahead: packet.ahead(),
+            ahead: packet.sack(),
         }
     }
 
@@ -116,7 +116,7 @@ impl ByHand {
     }
 
     pub(crate) fn ahead(mut self, packets: &[u32]) -> Self {
-        self.headers = self.headers.ahead(&set(packets));
+        self.headers = self.headers.sack(&set(packets));
         self
     }
 

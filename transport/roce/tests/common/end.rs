@@ -42,7 +42,7 @@ impl End {
         let payload = match outgoing.payload {
             PacketPayload::Nothing => &[],
             PacketPayload::Inline(bytes) => bytes,
-            PacketPayload::Piece(piece) => self.arena.gather(piece),
+            PacketPayload::Sge(sge) => self.arena.gather(sge),
         };
         for part in [payload, outgoing.pad()] {
             icrc.add(part);
@@ -81,7 +81,7 @@ impl End {
         let request = RoceRequest {
             work,
             operation,
-            body: RequestBody::Piece(body),
+            body: RequestBody::Sge(body),
             immediate: None,
             signaled: true,
         };
@@ -101,8 +101,8 @@ impl End {
 pub(crate) fn config() -> Config {
     Config {
         path_mtu: PathMtu::Bytes256,
-        our_first: Psn::new(0x00ff_fffe),
-        their_first: Psn::new(100),
+        sq_psn: Psn::new(0x00ff_fffe),
+        rq_psn: Psn::new(100),
         ..Config::new(1, 2, address(2))
     }
 }
