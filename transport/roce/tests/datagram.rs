@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Queue pairs for datagrams. IBTA vol. 1 section 9.8.
+//! Unreliable-datagram queue pairs. IBTA vol. 1 section 9.8.
 
 mod common;
 
@@ -43,7 +43,7 @@ fn arena() -> Arena {
     arena
 }
 
-/// All that leaves, without checksums.
+/// All packets to send, without ICRCs.
 fn leaving(pair: &mut DatagramPair, arena: &Arena) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     while let Some(outgoing) = pair.next_outgoing(arena) {
@@ -60,7 +60,7 @@ fn leaving(pair: &mut DatagramPair, arena: &Arena) -> Vec<Vec<u8>> {
     packets
 }
 
-/// A receiver with one buffer of so many bytes.
+/// A receiver with one buffer of this length.
 fn receiver(bytes: u32) -> (DatagramPair, Arena, ReceiveQueue) {
     let mut receives = ReceiveQueue::new(4);
     receives.post(5, sge(8, 0, bytes));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Acknowledgements that nobody has asked for, between our own: they wait for a request behind which they go, but not for long.
+//! Delayed acknowledgements between two rmpi peers: they are sent after the next request, or when their time has
+//! passed.
 
 mod common;
 
@@ -22,7 +23,7 @@ fn delayed() -> Config {
     }
 }
 
-/// One with buffers for what comes.
+/// An end with receive buffers.
 fn ready() -> End {
     let mut end = end(delayed());
     for work in 0..16 {
@@ -83,7 +84,7 @@ fn it_goes_behind_a_request() {
         [(SEND, OURS), (SEND, OURS + 1), (ACKNOWLEDGE, THEIRS)]
     );
     assert_eq!(brief(&end.leaving(2)), []);
-    // Not so soon again.
+    // Too early for another one.
     send_to(&mut end, 3, 1, false);
     post(&mut end, 3, false);
     assert_eq!(brief(&end.leaving(4)), [(SEND, 0)]);
@@ -113,7 +114,7 @@ fn a_request_asks_if_its_completion_is_awaited_or_many_have_not_asked() {
     let acks_requested = end
         .leaving(0)
         .iter()
-        .filter(|seen| seen.acks_requested)
+        .filter(|seen| seen.ack_request)
         .count();
     assert!((1..=10).contains(&acks_requested), "{acks_requested} of 40");
 }

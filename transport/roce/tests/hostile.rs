@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that a peer has no right to send: nothing panics, answers are bounded, and memory that is not registered for it stays
-//! as it is.
+//! Invalid packets: nothing panics, responses are bounded, and memory that the peer may not access is unchanged.
 
 mod common;
 
@@ -38,12 +37,12 @@ fn any_bytes_are_parsed_without_a_panic() {
 #[test]
 fn changed_packets_do_no_harm() {
     for seed in 0..100 {
-        let run = std::panic::catch_unwind(|| Quarrel::new(seed).run());
+        let run = std::panic::catch_unwind(|| HostileRun::new(seed).run());
         assert!(run.is_ok(), "seed {seed} failed");
     }
 }
 
-/// `RMPI_TEST_PACKETS` says how many.
+/// `RMPI_TEST_PACKETS` is their number.
 #[test]
 #[ignore = "takes long: cargo xtask test soak"]
 fn many_changed_packets_do_no_harm() {
@@ -51,7 +50,7 @@ fn many_changed_packets_do_no_harm() {
     let wanted = wanted.map_or(100_000_000, |it| it.parse().expect("a number of packets"));
     let (mut seed, mut received) = (1_000_000, 0);
     while received < wanted {
-        received += Quarrel::new(seed).run();
+        received += HostileRun::new(seed).run();
         seed += 1;
     }
     println!("{received} packets");
@@ -94,8 +93,8 @@ fn naks_without_end_do_not_make_it_send_without_end() {
     assert!(sent <= once, "{sent} packets");
 }
 
-/// Two ends of which each hears what the other has sent, changed at times.
-struct Quarrel {
+/// Two ends, each of which receives the packets of the other, some of them modified.
+struct HostileRun {
     dice: Dice,
     ends: [End; 2],
     now: u64,
@@ -104,11 +103,11 @@ struct Quarrel {
 }
 
 const DEPTH: u32 = 16;
-/// Memory that a peer may touch, and memory of this side that it may not.
+/// Memory that a peer may access, and local memory that it may not.
 const OPEN: u32 = 4;
 const OWN: u32 = 5;
 
-impl Quarrel {
+impl HostileRun {
     fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let ends = ends(&mut dice);
@@ -121,13 +120,13 @@ impl Quarrel {
         }
     }
 
-    /// Answers how many packets were heard.
+    /// Returns the number of packets received.
     fn run(mut self) -> u64 {
         let untouched = self.ends[0].arena.bytes(OWN)[2048..].to_vec();
         for _ in 0..150 {
             for side in 0..2 {
                 self.post(side);
-                self.speak(side);
+                self.deliver(side);
                 let end = &mut self.ends[side];
                 assert!(end.sends_done().len() <= DEPTH as usize);
                 end.receives_done();
@@ -182,8 +181,8 @@ impl Quarrel {
         self.work += 1;
     }
 
-    /// Lets the other end hear what leaves, and things that were never said.
-    fn speak(&mut self, side: usize) {
+    /// Delivers outgoing packets to the other end, modified or made up.
+    fn deliver(&mut self, side: usize) {
         let mut left = 0;
         while let Some(wire) = self.ends[side].next_on_wire(self.now) {
             left += 1;
@@ -196,7 +195,7 @@ impl Quarrel {
                 }
                 self.received += 1;
                 if let Ok(packet) = Packet::parse(&packet) {
-                    self.ends[1 - side].hear_packet(self.now, &packet);
+                    self.ends[1 - side].receive_packet(self.now, &packet);
                 }
                 let selective = self.ends[side].pair.config().selective_repeat;
                 let bound = (if selective { 8 } else { 2 }) * DEPTH as usize + 1;
@@ -245,7 +244,7 @@ fn ends(dice: &mut Dice) -> [End; 2] {
     })
 }
 
-/// Changes a packet: fields to values that matter, or bits.
+/// Modifies a packet: sets fields to boundary values, or flips bits.
 fn change(dice: &mut Dice, packet: &mut Vec<u8>) {
     match dice.below(10) {
         0 => {
@@ -274,7 +273,7 @@ fn change(dice: &mut Dice, packet: &mut Vec<u8>) {
             packet[12] = [0x1f, 0x20, 0x21, 0x60, 0x61, 0x62, 0x63, 0xe0][dice.index(8)];
         }
         7 => packet[8] ^= 0x80,
-        // An acknowledgement names packets ahead that may not be.
+        // A selective acknowledgement of packets that may not exist.
         8 if packet.len() >= 16 => {
             packet[0] = 0x11;
             packet.truncate(16);

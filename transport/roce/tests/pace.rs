@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long a requester waits for answers, what it does when none comes, and how much it lets leave. IBTA vol. 1 section 9.7.6.1.3.
+//! Timeouts and pacing of a requester: how long it waits for responses, what it sends after a timeout, and its window.
+//! IBTA vol. 1 section 9.7.6.1.3.
 
 mod common;
 
@@ -14,14 +15,14 @@ const READ: RequestOpcode = RequestOpcode::Read {
     key: 9,
 };
 
-/// Posts so many sends of one byte, named from 0 on.
+/// Posts sends of one byte, with ids from 0 on.
 fn post_sends(end: &mut End, count: u64) {
     for work in 0..count {
         end.post(work, RequestOpcode::Send, sge(7, 0, 1));
     }
 }
 
-/// Settings with which an answer is overdue after 8,192 ns.
+/// A response timeout of 8,192 ns.
 fn impatient() -> Config {
     Config {
         timeout: 1,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a requester sends, and what answers mean to it. IBTA vol. 1 sections 9.7 and 9.7.5.
+//! The packets that a requester sends, and its reaction to responses. IBTA vol. 1 sections 9.7 and 9.7.5.
 
 mod common;
 
@@ -26,14 +26,14 @@ const ADD: RequestOpcode = RequestOpcode::FetchAdd {
     add: 5,
 };
 
-/// Posts so many sends of one byte, named from 0 on.
+/// Posts sends of one byte, with ids from 0 on.
 fn post_sends(end: &mut End, count: u64) {
     for work in 0..count {
         end.post(work, RequestOpcode::Send, sge(7, 0, 1));
     }
 }
 
-/// Settings with which an answer is overdue after 8,192 ns.
+/// A response timeout of 8,192 ns.
 fn impatient() -> Config {
     Config {
         timeout: 1,
@@ -282,7 +282,7 @@ fn an_acknowledgement_that_passes_over_a_read_says_that_its_answer_was_lost() {
 
 #[test]
 fn the_rest_of_a_read_is_taken_as_a_new_answer_or_as_the_end_of_the_old() {
-    // A new one comes from adapters and from this engine; `rdma_rxe` goes on with the old one.
+    // Adapters and this engine begin a new response; `rdma_rxe` continues the old one.
     for codes in [[0x0d, 0x0f], [0x0e, 0x0f]] {
         let mut end = end(impatient());
         end.post(0, READ, sge(8, 0, 600));

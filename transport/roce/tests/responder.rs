@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a responder does with requests, and what it answers. IBTA vol. 1 sections 9.7.4 and 9.7.5.
+//! A responder's reaction to requests, and its responses. IBTA vol. 1 sections 9.7.4 and 9.7.5.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::by_hand::{ACCESS, ACK, ByHand, INVALID, RNR, SEQUENCE, Seen, brief};
 use common::end::{End, config, end, numbers};
 use roce::{CompletionStatus, Config, MemoryAccess, QueuePairState};
 
-/// An end with a few receive buffers of 1,000 bytes in region 8, named from 0 on.
+/// An end with a few receive buffers of 1,000 bytes in region 8, with ids from 0 on.
 fn listening() -> End {
     let mut end = end(Config {
         min_rnr_timer: 1,
@@ -27,7 +27,7 @@ fn statuses(end: &mut End) -> Vec<(u64, CompletionStatus, u32)> {
         .collect()
 }
 
-/// Packet numbers and syndromes of the answers that leave.
+/// PSNs and syndromes of the responses to send.
 fn answers(end: &mut End) -> Vec<(u32, u8)> {
     let seen = end.leaving(0);
     seen.iter()
@@ -204,7 +204,7 @@ fn s9_7_4_lengths_are_those_of_the_path_mtu() {
         let mut bytes = packet.bytes();
         bytes.extend([0; 4].iter().take(if bytes[0] == 0x17 { 4 } else { 0 }));
         let packet = roce::format::Packet::parse(&bytes).unwrap();
-        end.hear_packet(0, &packet);
+        end.receive_packet(0, &packet);
         assert_eq!(answers(&mut end), [(100, INVALID)], "{packet:?}");
     }
 }
@@ -393,15 +393,15 @@ fn s9_6_1_packets_for_others_are_dropped_in_silence() {
 #[test]
 fn a17_9_3_a_marked_request_is_told_to_the_peer_once_in_50_microseconds() {
     let mut end = listening();
-    let mut told = Vec::new();
+    let mut sent = Vec::new();
     for (psn, now) in [(100, 0), (101, 49_999), (102, 50_000)] {
         let packet = ByHand::new(0x0a, psn, &[]).reth(0, 0, 0).bytes();
         let packet = roce::format::Packet::parse(&packet).unwrap().marked();
-        end.hear_packet(now, &packet);
-        told.push(brief(&end.leaving(now)));
+        end.receive_packet(now, &packet);
+        sent.push(brief(&end.leaving(now)));
     }
     let told_of = |psn| vec![(0x81, 0), (0x11, psn)];
-    assert_eq!(told, [told_of(100), vec![(0x11, 101)], told_of(102)]);
+    assert_eq!(sent, [told_of(100), vec![(0x11, 101)], told_of(102)]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Selective repeat between two ends that have agreed on it: what is kept, what is said of it, and what leaves again.
+//! Selective repeat between two ends that have agreed on it: which packets are kept, acknowledged and sent again.
 
 mod common;
 
@@ -45,7 +45,7 @@ fn received(end: &mut End) -> Vec<u64> {
     end.receives_done().iter().map(|done| done.work).collect()
 }
 
-/// An acknowledgement of all up to a number, and of what has come ahead.
+/// Acknowledges all packets up to a PSN, and `ahead` selectively.
 fn acknowledge(end: &mut End, psn: u32, ahead: &[u32]) {
     let packet = ByHand::new(0x11, psn, &[]).aeth(ACK).ahead(ahead);
     packet.to(end, 0);
@@ -251,7 +251,8 @@ fn one_percent_of_loss_costs_at_most_a_fifth_of_the_goodput() {
     }
 }
 
-/// A link that takes one packet in a tick in each direction, and brings it 50 ticks later: so 100 packets are under way.
+/// A link that takes one packet per tick in each direction, and delivers it 50 ticks later: so 100 packets are
+/// outstanding.
 struct Link {
     ends: [End; 2],
     dice: Dice,
@@ -303,7 +304,7 @@ impl Link {
         }
     }
 
-    /// How many ticks it takes until all messages are there.
+    /// The number of ticks until all messages have arrived.
     fn run(mut self) -> u64 {
         for work in 0..MESSAGES {
             let body = sge(3, 0, MESSAGE_BYTES);
@@ -326,7 +327,7 @@ impl Link {
         let now = tick * TICK_NS;
         let arrives = |(at, _): &mut (u64, Vec<u8>)| *at <= tick;
         while let Some((_, wire)) = self.on_link[side].pop_front_if(arrives) {
-            self.ends[side].hear(now, &wire);
+            self.ends[side].receive(now, &wire);
         }
         if let Some(wire) = self.ends[side].next_on_wire(now)
             && !self.dice.permille(self.loss_permille)

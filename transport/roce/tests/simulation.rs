@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two ends over a link that loses, delays, reorders, doubles and damages packets and stands still at times. Each seed is
-//! another run, and repeats it.
+//! Two ends over a link that loses, delays, reorders, duplicates and damages packets and stalls at times. Each seed is
+//! one reproducible run.
 
 mod common;
 
@@ -40,21 +40,22 @@ fn all_bytes_arrive_once_and_in_order_whatever_the_link_does() {
     assert!(often.iter().all(|times| *times > 150), "{all:?}");
 }
 
-/// Memory of an end: what it sends or writes, what it reads into, what it receives into, and what the other may touch.
+/// Memory regions of an end: source of sends and writes, destination of reads, receive buffers, and memory that the
+/// peer may access.
 const OUT: u32 = 1;
 const BACK: u32 = 2;
 const IN: u32 = 3;
 const OPEN: u32 = 4;
-/// A word in which the other end adds.
+/// The word for the peer's atomic additions.
 const WORD: u32 = 5;
 
 /// Bytes of a slot: one request has one slot in each region.
 const SLOT: u32 = 6000;
 const REQUESTS: u32 = 40;
 
-/// How bad a link is.
+/// The faults of a link.
 #[derive(Clone, Copy, Debug)]
-struct Weather {
+struct LinkFaults {
     loss_permille: u64,
     twice_permille: u64,
     damage_permille: u64,
@@ -67,9 +68,9 @@ struct Run {
     dice: Dice,
     ends: [End; 2],
     plans: [Vec<Planned>; 2],
-    /// How far each end is with its plan.
+    /// The next request of each end's plan.
     posted: [usize; 2],
-    weather: Weather,
+    faults: LinkFaults,
     link: BinaryHeap<Reverse<OnLink>>,
     serial: u64,
     now: u64,
@@ -79,7 +80,7 @@ struct Run {
     buffers: [u32; 2],
 }
 
-/// A packet on the link: when it arrives, a number that keeps the order, where it goes, and what it is.
+/// A packet on the link: arrival time, a number that keeps the order, the destination, and the bytes.
 type OnLink = (u64, u64, usize, Vec<u8>);
 
 /// A request of the plan.
@@ -96,7 +97,7 @@ impl Run {
     fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let bad = [0, 1, 3][dice.index(3)];
-        let weather = Weather {
+        let faults = LinkFaults {
             loss_permille: bad * dice.below(30),
             twice_permille: bad * dice.below(30),
             damage_permille: bad * dice.below(20),
@@ -121,7 +122,7 @@ impl Run {
             ends,
             plans,
             posted: [0; 2],
-            weather,
+            faults,
             link: BinaryHeap::new(),
             serial: 0,
             now: 0,
@@ -150,9 +151,9 @@ impl Run {
         self.ends.each_ref().map(|end| end.pair.counts())
     }
 
-    /// What an end does when it has the processor.
+    /// One turn of an end.
     fn turn(&mut self, side: usize) {
-        if self.dice.permille(self.weather.stall_permille) {
+        if self.dice.permille(self.faults.stall_permille) {
             self.stalled_until[side] = self.now + self.dice.below(400_000);
             return;
         }
@@ -217,18 +218,18 @@ impl Run {
     }
 
     fn carry(&mut self, to: usize, mut wire: Vec<u8>) {
-        let weather = self.weather;
-        if self.dice.permille(weather.loss_permille) {
+        let faults = self.faults;
+        if self.dice.permille(faults.loss_permille) {
             return;
         }
-        if self.dice.permille(weather.twice_permille) {
+        if self.dice.permille(faults.twice_permille) {
             self.put_on_link(to, wire.clone());
         }
-        if self.dice.permille(weather.mark_permille) {
-            // The network marks the IP header; the checksum leaves out the byte that stands for it here.
+        if self.dice.permille(faults.mark_permille) {
+            // The network marks the IP header; the bit in the BTH, which the ICRC does not cover, stands for it here.
             wire[4] |= 0x80;
         }
-        if self.dice.permille(weather.damage_permille) {
+        if self.dice.permille(faults.damage_permille) {
             let at = self.dice.index(wire.len());
             wire[at] ^= 1 << self.dice.below(8);
         }
@@ -236,7 +237,7 @@ impl Run {
     }
 
     fn put_on_link(&mut self, to: usize, wire: Vec<u8>) {
-        let late = match self.dice.permille(self.weather.late_permille) {
+        let late = match self.dice.permille(self.faults.late_permille) {
             true => self.dice.below(40_000),
             false => 0,
         };
@@ -245,7 +246,7 @@ impl Run {
         self.link.push(Reverse(packet));
     }
 
-    /// Goes to the next time at which something happens, and lets arrive what has arrived.
+    /// Advances to the next event, and delivers the packets that have arrived.
     fn pass_time(&mut self) {
         let deadlines = self.ends.iter().filter_map(|end| end.pair.deadline());
         let arrival = self.link.peek().map(|Reverse(packet)| packet.0);
@@ -259,7 +260,7 @@ impl Run {
             let Some(Reverse((_, _, to, wire))) = self.link.pop() else {
                 break;
             };
-            self.ends[to].hear(self.now, &wire);
+            self.ends[to].receive(self.now, &wire);
         }
     }
 
@@ -272,7 +273,7 @@ impl Run {
         })
     }
 
-    /// What came of the requests of one side.
+    /// Checks the outcome of one side's requests.
     fn check(&self, side: usize) {
         let (here, there) = (&self.ends[side].arena, &self.ends[1 - side].arena);
         let signaled = (0_u64..).zip(&self.plans[side]);
@@ -327,7 +328,7 @@ impl Planned {
         self.operation == RequestOpcode::Send || self.immediate.is_some()
     }
 
-    /// Its own memory.
+    /// Its local memory.
     fn sge(&self, slot: u32) -> RoceSge {
         let fetches = !matches!(
             self.operation,
@@ -337,7 +338,7 @@ impl Planned {
     }
 }
 
-/// Two ends that fit each other.
+/// Attributes of two ends that match.
 fn configs(dice: &mut Dice) -> (Config, Config) {
     let mtus = [PathMtu::Bytes256, PathMtu::Bytes512, PathMtu::Bytes1024];
     let firsts = [0, Psn::MASK, Psn::MASK - 20, 77].map(Psn::new);
@@ -373,7 +374,7 @@ fn configs(dice: &mut Dice) -> (Config, Config) {
     (a, b)
 }
 
-/// The request of a slot; the last is signaled, so that the end is seen.
+/// The request of a slot; the last one is signaled, so that its end is observed.
 fn planned(dice: &mut Dice, slot: u32) -> Planned {
     let (remote, key) = (address(OPEN) + u64::from(slot * SLOT), OPEN);
     let operation = match dice.below(8) {

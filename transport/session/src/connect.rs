@@ -1,142 +1,146 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How two processes agree on a reliable carrier, in notes that may be lost, come twice or overtake each other; and when they try
-//! again. Decides what is to be done; whoever has the carriers does it.
+//! Connection establishment: how two processes agree on a reliable carrier, with messages that may be lost, duplicated
+//! or reordered, and when they try again. This module decides; the caller owns the carriers and executes the
+//! [`ConnectAction`]s.
 //!
-//! Who wants one makes its end and says [`Say::Connect`]; the other makes and joins its own and says [`Say::Accept`]; the
-//! first joins and says [`Say::Ready`]. Each attempt has a number, larger than all before between the two. Who asks while
-//! the other asks too: the larger number wins, and of equal ones that of the first of the two.
+//! The initiator creates its end and sends [`LinkMessage::Connect`]; the other side creates its end, connects it and
+//! sends [`LinkMessage::Accept`]; the initiator connects its own and sends [`LinkMessage::Ready`] (REQ, REP and RTU of
+//! InfiniBand's connection manager). Each attempt has a number, larger than all earlier ones of the two processes. If
+//! both initiate at once, the larger number wins, and of equal ones that of the process that `is_first`.
 //!
-//! Where a carrier that is made is joined at once, as a stream of bytes is, the notes go over it, and there is nothing to be ready for.
+//! Where a carrier is connected as soon as it exists, as a byte stream is, the messages go over it, and Ready is not
+//! needed.
 //!
 //! - C1: at most one attempt is alive. An older one's end is broken before a newer one begins.
-//! - C2: an end is used for sends only when the other end is known to be joined.
-//! - C3: what is asked twice is answered the same way twice.
+//! - C2: an end is used for sends only when the other end is known to be connected.
+//! - C3: a repeated message gets the same reply again.
 
-/// What a note says. `E` is what a peer must know of an end to join its own to it.
+/// A message between the two ends of a link. `E` describes an end to the peer, which connects its own end to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Say<E> {
-    /// What has arrived.
+    /// Acknowledges packets.
     Ack {
-        /// An answer is wanted.
+        /// An acknowledgement is requested.
         asks: bool,
     },
-    /// "Join your end to mine."
+    /// Requests a connection to `end` (REQ).
     Connect {
         /// Number of the attempt.
         attempt: u32,
-        /// The end of who says it.
+        /// The sender's end.
         end: E,
-        /// Another one broke.
+        /// It replaces a connection that broke.
         again: bool,
     },
-    /// "I did, to this one."
+    /// Accepts it: the sender's end is connected (REP).
     Accept {
         /// Number of the attempt.
         attempt: u32,
-        /// The end of who says it.
+        /// The sender's end.
         end: E,
     },
-    /// "Mine is joined too."
+    /// Both ends are connected (RTU).
     Ready {
         /// Number of the attempt.
         attempt: u32,
     },
-    /// "I have too many already."
+    /// Rejects it: the sender has too many connections (REJ).
     Refuse {
         /// Number of the attempt.
         attempt: u32,
     },
-    /// "Let us give this one up: I post nothing to it any more."
+    /// Disconnects: the sender posts nothing to it any more (DREQ).
     GiveUp {
         /// Number of the attempt.
         attempt: u32,
-        /// Nor will anybody.
+        /// Both sides have disconnected (DREP).
         done: bool,
     },
 }
 
-/// The state of the carrier to a peer. `Q` is the end of this process.
+/// State of the carrier to a peer. `Q` is the local end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CarrierState<Q> {
-    /// There is none.
+    /// There is no connection.
     Apart,
-    /// This process has asked.
+    /// Connect was sent.
     Asking {
-        /// What it made for that.
+        /// The local end.
         end: Q,
     },
-    /// It was asked, has joined its end and answered.
+    /// Connect was received, the local end is connected, and Accept was sent.
     Answered {
-        /// That end.
+        /// The local end.
         end: Q,
     },
-    /// Both ends are joined.
+    /// Both ends are connected.
     Joined {
-        /// That of this process.
+        /// The local end.
         end: Q,
-        /// By this process, which would say [`Say::Ready`] again.
+        /// This process sent Connect, and would send [`LinkMessage::Ready`] again.
         asked: bool,
     },
-    /// It is in use no more on this side. First what is under way must arrive, then the peer is told, and when it has said so too,
-    /// nobody uses it.
+    /// The local end is no longer used for sends. When all posted work has completed, Disconnect is sent; when the peer
+    /// has sent it too, the carrier is destroyed.
     Leaving {
-        /// That of this process.
+        /// The local end.
         end: Q,
-        /// The peer was told.
+        /// Disconnect was sent.
         said: bool,
-        /// The peer has told.
+        /// The peer's Disconnect was received.
         heard: bool,
     },
 }
 
-/// A connection to a peer.
+/// The connection to a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection<Q> {
     state: CarrierState<Q>,
-    /// Number of the newest attempt that is known of.
+    /// Number of the latest known attempt.
     attempt: u32,
-    /// When something is said again, and how often it was.
+    /// When the last message is sent again, and how often it was.
     deadline_ns: u64,
     tries: u8,
-    /// Nobody asks before this time: the peer refused.
+    /// No Connect is sent before this time: the peer rejected one.
     not_before_ns: u64,
-    /// What was asked last nobody has heard, nor was the peer since.
+    /// The last messages had no reply, and nothing was received from the peer since.
     is_vain: bool,
 }
 
-/// What is to be done about a note.
+/// Action that a received message requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Do<E> {
     /// Nothing.
     Nothing,
-    /// Break the end that there is, if any; make one, join it to the peer's, say Accept; then call [`Connection::answered`].
+    /// Break the existing end, if any; create one, connect it to the peer's and send Accept; then call
+    /// [`Connection::accepted`].
     Answer {
-        /// The peer's.
+        /// The peer's end.
         end: E,
-        /// Another one broke.
+        /// It replaces a connection that broke.
         again: bool,
     },
-    /// Say Accept again.
+    /// Send Accept again.
     AnswerAgain,
-    /// Join the end that was made to the peer's, say Ready; then call [`Connection::joined`].
+    /// Connect the local end to the peer's and send Ready; then call [`Connection::connected`].
     Join {
-        /// The peer's.
+        /// The peer's end.
         end: E,
     },
-    /// Say Ready again.
+    /// Send Ready again.
     ReadyAgain,
     /// The end can be used for sends now.
     Use,
-    /// Give the end up that was made; stay with what there is without it.
+    /// Destroy the local end; continue without a connection.
     Abandon,
-    /// Send nothing over it any more: [`Connection::leave`].
+    /// Stop sending over it: [`Connection::disconnect`].
     Leave,
-    /// Nobody uses it: take it apart.
+    /// Neither side uses it: destroy it.
     TakeApart {
-        /// And tell the peer.
+        /// And send Disconnect with `done`.
         asked: bool,
     },
-    /// It is long gone: tell the peer.
+    /// It was destroyed before: send Disconnect with `done` again.
     GoneAgain,
 }
 
@@ -154,33 +158,33 @@ impl<Q> Default for Connection<Q> {
 }
 
 impl<Q: Copy + PartialEq> Connection<Q> {
-    /// There is none as yet.
+    /// Not connected.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Where it stands.
+    /// Its state.
     #[inline(always)]
     #[must_use]
     pub fn state(&self) -> CarrierState<Q> {
         self.state
     }
 
-    /// Number of the newest attempt that is known of.
+    /// Number of the latest known attempt.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Nobody asks before this time.
+    /// No Connect is sent before this time.
     #[inline]
     #[must_use]
     pub fn not_before_ns(&self) -> u64 {
         self.not_before_ns
     }
 
-    /// The end of this process, in any state.
+    /// The local end, in any state.
     #[must_use]
     pub fn end(&self) -> Option<Q> {
         match self.state {
@@ -192,7 +196,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         }
     }
 
-    /// The end, if sends may use it (C2).
+    /// The local end, if it may be used for sends (C2).
     #[inline(always)]
     #[must_use]
     pub fn usable(&self) -> Option<Q> {
@@ -202,7 +206,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         }
     }
 
-    /// Whether it can be used, or is being made.
+    /// Whether it is connected, or being connected.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !matches!(
@@ -211,19 +215,19 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         )
     }
 
-    /// Whether this process could ask now.
+    /// Whether this process may send Connect now.
     #[must_use]
     pub fn may_ask(&self, now_ns: u64) -> bool {
         self.state == CarrierState::Apart && now_ns >= self.not_before_ns
     }
 
-    /// Whether the peer is only to be asked if it hears.
+    /// Whether the peer is considered unreachable: it is sent requests for an acknowledgement, but no Connect.
     #[must_use]
     pub fn is_vain(&self) -> bool {
         self.is_vain
     }
 
-    /// This process asks with an end that it has made; answers the number of the attempt.
+    /// This process initiates with an end that it has created; returns the number of the attempt.
     pub fn ask(&mut self, end: Q, now_ns: u64) -> u32 {
         self.attempt = self.attempt.wrapping_add(1);
         self.state = CarrierState::Asking { end };
@@ -231,7 +235,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         self.attempt
     }
 
-    /// A note of the peer. `is_first`: whether this process counts as the first of the two, which the peer does not.
+    /// Handles a message of the peer. `is_first`: this process is the first of the two; the peer passes the opposite.
     #[must_use]
     pub fn hear<E>(&self, say: Say<E>, is_first: bool) -> Do<E> {
         match say {
@@ -268,7 +272,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         let newer = attempt.wrapping_sub(self.attempt).cast_signed();
         match self.state {
             _ if newer > 0 => Do::Answer { end, again },
-            // Ours of the same number came to nothing.
+            // The local attempt of the same number has failed.
             CarrierState::Apart if newer == 0 => Do::Answer { end, again },
             CarrierState::Asking { .. } if newer == 0 && yields => Do::Answer { end, again },
             CarrierState::Answered { .. } if newer == 0 => Do::AnswerAgain,
@@ -277,25 +281,25 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         }
     }
 
-    /// The peer's attempt is refused: [`Say::Refuse`].
+    /// Rejects the peer's attempt: [`LinkMessage::Refuse`].
     pub fn refuse(&mut self, attempt: u32) {
         self.attempt = attempt;
     }
 
-    /// The peer's attempt was answered with an end of this process.
+    /// Accept was sent for the peer's attempt, with a local end.
     pub fn answered(&mut self, attempt: u32, end: Q, now_ns: u64) {
         self.attempt = attempt;
         self.state = CarrierState::Answered { end };
         self.wait(now_ns);
     }
 
-    /// Both ends are joined. `asked`: by this process.
+    /// Both ends are connected. `is_initiator`: this process sent Connect.
     pub fn joined(&mut self, end: Q, asked: bool) {
         self.state = CarrierState::Joined { end, asked };
         self.deadline_ns = NEVER;
     }
 
-    /// Something arrived over the end of an attempt that was answered: the other end is joined.
+    /// A packet arrived over an accepted end: the other end is connected.
     #[inline(always)]
     pub fn was_used(&mut self) {
         if let CarrierState::Answered { end } = self.state {
@@ -303,7 +307,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         }
     }
 
-    /// The end is used no more on this side. `heard`: the peer has said so.
+    /// The local end is no longer used for sends. `peer_disconnected`: the peer's Disconnect was received.
     pub fn leave(&mut self, end: Q, heard: bool) {
         self.state = CarrierState::Leaving {
             end,
@@ -313,7 +317,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         self.deadline_ns = NEVER;
     }
 
-    /// The peer was told that this side is through.
+    /// Disconnect was sent.
     pub fn said(&mut self, end: Q, now_ns: u64) {
         self.state = CarrierState::Leaving {
             end,
@@ -323,25 +327,26 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         self.wait(now_ns);
     }
 
-    /// There is no end any more.
+    /// The local end is gone.
     pub fn apart(&mut self) {
         self.state = CarrierState::Apart;
         self.deadline_ns = NEVER;
     }
 
-    /// It came to nothing: not before this time again.
+    /// The attempt failed: none before this time.
     pub fn refused(&mut self, not_before_ns: u64) {
         self.apart();
         self.not_before_ns = not_before_ns;
     }
 
-    /// Nobody hears on this line: until the peer is heard it is asked for no queue pair, and now and then whether it hears.
+    /// The peer does not reply on this link: until something is received from it, no Connect is sent, only an
+    /// occasional request for an acknowledgement.
     pub fn in_vain(&mut self, now_ns: u64) {
         self.refused(now_ns + UNHEARD_NS);
         self.is_vain = true;
     }
 
-    /// The peer is heard on this line, or must be.
+    /// Something was received from the peer on this link, or must be.
     #[inline(always)]
     pub fn heard(&mut self) {
         if self.is_vain {
@@ -349,15 +354,15 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         }
     }
 
-    /// The peer looks and has not got what was said last, or its answer was lost: it is said again at this time, and then as slowly as
-    /// at first.
+    /// The peer is active but has not received the last message, or its reply was lost: the message is sent again at
+    /// this time, and the intervals start over.
     pub fn hasten(&mut self, at_ns: u64) {
         if self.deadline_ns != NEVER {
             (self.tries, self.deadline_ns) = (0, at_ns);
         }
     }
 
-    /// Time has come to `now_ns`: what was said last is to be said again, if nobody answered. Answers since when nobody does.
+    /// Whether the last message must be sent again at `now_ns`, since no reply arrived.
     pub fn timeout(&mut self, now_ns: u64) -> Option<Overdue> {
         if now_ns < self.deadline_ns {
             return None;
@@ -368,7 +373,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         Some(Overdue { tries: self.tries })
     }
 
-    /// When that is.
+    /// The next time for [`timeout`](Self::timeout).
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
         Some(self.deadline_ns).filter(|deadline| *deadline != NEVER)
@@ -380,18 +385,18 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     }
 }
 
-/// Nobody has answered.
+/// A message without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overdue {
-    /// How often it was said in vain.
+    /// How often it was sent without a reply.
     pub tries: u8,
 }
 
-/// A time that does not come.
+/// No deadline.
 const NEVER: u64 = u64::MAX;
 const FIRST_PAUSE_NS: u64 = 20_000_000;
 const MOST_BACKOFF: u8 = 5;
-/// A peer that nobody has heard is asked so often whether it hears.
+/// Interval of acknowledgement requests to an unreachable peer.
 const UNHEARD_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stream from a peer: which packet is handed up next, which wait since they came ahead of it (S4), and what the peer was
-//! told of that.
+//! The stream from a peer: the next packet to deliver, those held since they arrived out of order (S4), and what was
+//! acknowledged.
 
 use std::collections::VecDeque;
 
 use crate::{ACK_EVERY, PacketVerdict, Slot, WINDOW};
 
-/// The packets that have arrived of the peer's stream.
+/// The packets received of the peer's stream.
 #[derive(Debug)]
 pub(crate) struct ReceiveOrder {
-    /// Number of the packet that is handed up next.
+    /// Sequence number of the next packet to deliver.
     expected: u32,
-    /// Packets beyond it, by how far: their buffers.
+    /// Buffers of the held packets, by their distance from the expected one.
     #[allow(
         clippy::box_collection,
         reason = "there are thousands of peers, and hardly any has this"
     )]
     ahead: Option<Box<VecDeque<Option<Slot>>>>,
     beyond: u64,
-    /// Packets handed up since the peer was told: some dozens, since it is told of every [`ACK_EVERY`] and sends no more than a window
-    /// before that; of one that keeps to no rules no more are counted than fit.
+    /// Packets delivered since the last acknowledgement: at most a few dozen, since one is sent after [`ACK_EVERY`] and
+    /// the peer sends no more than a window before; saturates for a peer that ignores the window.
     owed: u16,
-    /// The peer is to be told even if nothing new has come.
+    /// An acknowledgement is required even if nothing new has arrived.
     owes_anyway: bool,
 }
 
 impl ReceiveOrder {
-    /// One whose first packet has this number.
+    /// A stream whose first packet has this number.
     pub(crate) fn new(first: u32) -> Self {
         Self {
             expected: first,
@@ -37,19 +37,19 @@ impl ReceiveOrder {
         }
     }
 
-    /// Number of the packet that is handed up next.
+    /// Sequence number of the next packet to deliver.
     #[inline(always)]
     pub(crate) fn expected(&self) -> u32 {
         self.expected
     }
 
-    /// Bit `i`: the packet that is `i + 1` beyond it is here.
+    /// Bit `i`: packet `expected + 1 + i` is held.
     #[inline(always)]
     pub(crate) fn beyond(&self) -> u64 {
         self.beyond
     }
 
-    /// Takes a packet if it is the one that is expected, and no other waits.
+    /// Accepts a packet if it is the expected one and none is held.
     #[inline(always)]
     pub(crate) fn accept_next(&mut self, number: u32) -> bool {
         let is_next = number == self.expected && self.beyond == 0 && self.ahead.is_none();
@@ -60,7 +60,7 @@ impl ReceiveOrder {
         is_next
     }
 
-    /// A packet has arrived in `buffer`, which may be put aside if it `can_wait`.
+    /// Accepts a packet that has arrived in `buffer`, which may be held if it `can_wait`.
     #[inline(always)]
     pub(crate) fn accept(&mut self, number: u32, buffer: Slot, can_wait: bool) -> PacketVerdict {
         if number == self.expected && self.beyond == 0 {
@@ -103,7 +103,7 @@ impl ReceiveOrder {
         PacketVerdict::Held
     }
 
-    /// The buffer of a packet that was put aside and whose turn has come.
+    /// The buffer of the next held packet, if it is the expected one.
     #[inline(always)]
     pub(crate) fn next_held(&mut self) -> Option<Slot> {
         self.ahead.as_ref()?;
@@ -112,7 +112,7 @@ impl ReceiveOrder {
 
     #[inline(never)]
     fn take_held(&mut self) -> Option<Slot> {
-        // The front stands for the packet that is expected: `advance` has moved the bits, not the queue.
+        // The front is the expected packet: `advance` has shifted the bits, not the queue.
         let ahead = self.ahead.as_mut()?;
         let buffer = ahead.pop_front().flatten();
         if ahead.is_empty() {
@@ -124,39 +124,39 @@ impl ReceiveOrder {
         buffer
     }
 
-    /// The packet that was expected is handed up.
+    /// The expected packet is delivered.
     fn advance(&mut self) {
         self.expected = self.expected.wrapping_add(1);
         self.beyond >>= 1;
         self.owed = self.owed.saturating_add(1);
     }
 
-    /// Forgets what was put aside.
+    /// Discards all held packets.
     pub(crate) fn forget(&mut self, drop: impl FnMut(Slot)) {
         let ahead = self.ahead.take().unwrap_or_default();
         ahead.into_iter().flatten().for_each(drop);
         self.beyond = 0;
     }
 
-    /// The peer is told what has come.
+    /// An acknowledgement is sent.
     #[inline(always)]
     pub(crate) fn tell(&mut self) {
         self.owed = 0;
     }
 
-    /// Packets handed up since then.
+    /// Packets delivered since the last acknowledgement.
     #[inline(always)]
     pub(crate) fn owed(&self) -> u32 {
         self.owed.into()
     }
 
-    /// The peer is to be told even if nothing new has come.
+    /// Requires an acknowledgement even if nothing new has arrived.
     #[inline(always)]
     pub(crate) fn owe_anyway(&mut self) {
         self.owes_anyway = true;
     }
 
-    /// Whether the peer is to be told now, by a word of its own. `is_answered`: what goes to it soon may tell it as well.
+    /// Whether an acknowledgement must be sent now, on its own. `is_answered`: packets sent to the peer soon carry one.
     pub(crate) fn take_owing(&mut self, is_answered: bool) -> bool {
         let anyway = std::mem::take(&mut self.owes_anyway);
         anyway || self.owed() >= ACK_EVERY || (self.owed != 0 && !is_answered)

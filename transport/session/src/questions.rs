@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When a peer is asked what it has taken. Something waits for that: its window is full, or it holds too many large frames. That it
-//! did say so may be lost, and so may the question.
+//! Window probes: when a peer is sent a request to acknowledge because its window is full or it holds too many large
+//! frames. Its acknowledgement may have been lost, and so may the request.
 
 use crate::{Moment, Session};
 
-/// What was asked of one peer.
+/// The window probes of one peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Questions {
-    /// Something waits for room.
+    /// Packets wait for room.
     waits: bool,
-    /// How often it was asked without effect, and when last.
+    /// Probes without effect in a row, and the time of the last one.
     asks: u8,
     asked_at: Moment,
 }
 
 impl Questions {
-    /// Something waits for the peer to say what it has taken. `true`: it is asked now.
+    /// Packets wait for room. `true`: a probe is sent now.
     pub fn ask(&mut self, now_ns: u64) -> bool {
         self.waits = true;
         let is_due = self.pause_ns(now_ns) == 0;
@@ -34,13 +34,13 @@ impl Questions {
         self.waits
     }
 
-    /// When the next is asked.
+    /// Time of the next probe.
     #[must_use]
     pub fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
         self.waits.then(|| now_ns + self.pause_ns(now_ns))
     }
 
-    /// For how long none is.
+    /// Time until the next probe may be sent.
     fn pause_ns(&self, now_ns: u64) -> u64 {
         let pause_ns = match self.asks {
             0 => 0,
@@ -50,9 +50,9 @@ impl Questions {
     }
 }
 
-/// While a window stays full, the peer is asked so often.
+/// Interval of the first probes.
 const ASK_EVERY_NS: u64 = 20_000_000;
-/// Each time half as often as before, until this one.
+/// The interval doubles up to this number of probes.
 const MOST_ASKS: u8 = 4;
 
 #[cfg(test)]

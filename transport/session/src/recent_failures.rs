@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counts failures that come again and again: a caller acts on several in a short time, not on one.
+//! A counter of recent failures: a caller acts on several within a short time, not on one.
 
 use crate::Moment;
 
-/// Counts failures, until none has happened for a minute.
+/// Counts failures; restarts after a minute without one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecentFailures {
     count: u8,
@@ -11,13 +11,13 @@ pub struct RecentFailures {
 }
 
 impl RecentFailures {
-    /// It happens now.
+    /// Records a failure.
     pub fn record(&mut self, now_ns: u64) {
         self.count = self.count(now_ns).saturating_add(1);
         self.last = Moment::of(now_ns);
     }
 
-    /// How often it has happened since there was a minute without it.
+    /// Failures since the last minute without one.
     #[must_use]
     pub fn count(self, now_ns: u64) -> u8 {
         match self.last.until(now_ns) {
@@ -27,7 +27,7 @@ impl RecentFailures {
     }
 }
 
-/// What has not happened for so long is over.
+/// The counter restarts after this time without a failure.
 const LONG_NS: u64 = 60_000_000_000;
 
 #[cfg(test)]

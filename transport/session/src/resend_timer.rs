@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long an acknowledgement takes, and when a packet that a carrier may have lost is sent again.
+//! Round-trip measurement, and the timeout of packets that a lossy carrier may have lost.
 
-/// When an unacknowledged packet is sent again.
+/// Retransmission timer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ResendTimer {
-    /// Smoothed time from a packet to its acknowledgement, and how much it varies; 0 before the first.
+    /// Smoothed round-trip time, and its mean deviation; 0 before the first measurement.
     round_ns: u32,
     varies_ns: u32,
     backoff: u8,
@@ -14,7 +14,7 @@ impl ResendTimer {
     /// A packet that was sent once was acknowledged after this time.
     pub(crate) fn measure(&mut self, round_ns: u64) {
         if self.backoff != 0 {
-            // Nobody knows which time of several was acknowledged.
+            // It is unknown which transmission was acknowledged (Karn's algorithm).
             return;
         }
         let round_ns = u32::try_from(round_ns).unwrap_or(u32::MAX / 8);
@@ -27,12 +27,12 @@ impl ResendTimer {
         self.round_ns = (self.round_ns / 8 * 7 + round_ns / 8).max(1);
     }
 
-    /// Whether anything was measured.
+    /// Whether a round trip was measured.
     pub(crate) fn is_known(&self) -> bool {
         self.round_ns != 0
     }
 
-    /// After how long a packet is missed that later ones have overtaken.
+    /// Age at which a packet counts as lost if later ones have arrived.
     pub(crate) fn late_ns(&self) -> u64 {
         match self.round_ns {
             0 => u64::MAX,
@@ -40,7 +40,7 @@ impl ResendTimer {
         }
     }
 
-    /// How long an acknowledgement may take.
+    /// The retransmission timeout.
     pub(crate) fn timeout_ns(&self) -> u64 {
         let usual = match self.round_ns {
             0 => FIRST_TIMEOUT_NS,
@@ -50,7 +50,7 @@ impl ResendTimer {
         (usual << self.backoff).min(MOST_TIMEOUT_NS)
     }
 
-    /// Time was over once more.
+    /// A timeout: doubles the next one.
     pub(crate) fn slow_down(&mut self) {
         self.backoff = (self.backoff + 1).min(MOST_BACKOFF);
     }
@@ -61,16 +61,16 @@ impl ResendTimer {
         self.backoff = 0;
     }
 
-    /// How often in a row time was over.
+    /// Timeouts in a row.
     pub(crate) fn timeouts(&self) -> u8 {
         self.backoff
     }
 }
 
-/// Packets overtake each other by some microseconds.
+/// Packets are reordered by some microseconds.
 const LEAST_LATE_NS: u64 = 20_000;
 const FIRST_TIMEOUT_NS: u64 = 20_000_000;
-/// A receiver that is off its processor does not answer for some milliseconds.
+/// A receiver that is not scheduled does not reply for some milliseconds.
 const LEAST_TIMEOUT_NS: u64 = 4_000_000;
 const MOST_TIMEOUT_NS: u64 = 1_000_000_000;
 const MOST_BACKOFF: u8 = 6;

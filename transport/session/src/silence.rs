@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! For how long a peer has not answered. Only time in which this process looked counts: one that was stopped for an hour has not
-//! waited for an hour.
+//! How long a peer has not replied. Only time in which this process ran counts: if it was stopped for an hour, it has
+//! not waited for an hour.
 
 use crate::Moment;
 
-/// How long one has been silent.
+/// Duration of a peer's silence.
 #[derive(Clone, Copy, Debug)]
 pub struct Silence {
-    /// In milliseconds, and when that was found last.
+    /// The duration in milliseconds, and when it was computed.
     silent_ms: u32,
     found_at: Moment,
 }
 
 impl Default for Silence {
-    /// It answers.
+    /// The peer is not silent.
     fn default() -> Self {
         Self {
             silent_ms: NOT_SILENT,
@@ -23,20 +23,20 @@ impl Default for Silence {
 }
 
 impl Silence {
-    /// Something was heard of the peer.
+    /// Something was received from the peer.
     #[inline(always)]
     pub fn ends(&mut self) {
         self.silent_ms = NOT_SILENT;
     }
 
-    /// Whether something was asked in vain since the peer was heard.
+    /// Whether a request is unanswered since the peer was last heard from.
     #[inline(always)]
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.silent_ms != NOT_SILENT
     }
 
-    /// The peer has not answered again: for how long now, in nanoseconds.
+    /// A request had no reply again; returns the duration of the silence in nanoseconds.
     pub fn goes_on(&mut self, now_ns: u64) -> u64 {
         let more_ms = self.found_at.until(now_ns).min(MOST_PAUSE_NS) / 1_000_000;
         self.silent_ms = match self.silent_ms {
@@ -48,9 +48,9 @@ impl Silence {
     }
 }
 
-/// It answers.
+/// The peer is not silent.
 const NOT_SILENT: u32 = u32::MAX;
-/// Whoever does not answer is asked more often than this.
+/// Longest interval between two requests to a silent peer; a longer gap means that this process did not run.
 const MOST_PAUSE_NS: u64 = 2_000_000_000;
 
 #[cfg(test)]

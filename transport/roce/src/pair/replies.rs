@@ -320,8 +320,8 @@ mod tests {
             replies.read(Psn::new(first), RoceSge::default(), 0, false);
         }
         replies.repeat(Psn::new(90), 20);
-        let says = |reply: &QueuedReply| matches!(reply.kind, ReplyKind::Read { is_repeated, .. } if is_repeated);
-        let repeated: Vec<_> = replies.waiting.iter().map(says).collect();
+        let is_marked = |reply: &QueuedReply| matches!(reply.kind, ReplyKind::Read { is_repeated, .. } if is_repeated);
+        let repeated: Vec<_> = replies.waiting.iter().map(is_marked).collect();
         assert_eq!(repeated, [true, false]);
     }
 

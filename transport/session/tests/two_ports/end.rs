@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end: a session, and the streams that carry it. This is all that a provider over sockets would have to do for a peer.
+//! One end: a session, and the streams that carry it. This is all that a provider over sockets does for a peer.
 
 use std::collections::VecDeque;
 
@@ -11,24 +11,24 @@ use session::{
 use crate::frames::{Content, Frame, Reader, Writer};
 use crate::net::{Gone, Net};
 
-/// Bodies have so many bytes at most; those that are longer than [`LARGE`] are lent when they arrive.
+/// Longest body in bytes; bodies longer than [`LARGE`] are lent when they arrive.
 pub(crate) const MOST_BODY: usize = 900;
 pub(crate) const LARGE: usize = 300;
 
-/// One of two.
+/// One of two ends.
 #[derive(Debug)]
 pub(crate) struct End {
     me: usize,
     pub(crate) session: Session,
     connection: Connection<usize>,
-    /// Streams that are open, those of strangers among them.
+    /// Open streams, including those of strangers.
     opened: Vec<Opened>,
-    /// The carrier that the connection's end is.
+    /// The carrier of the connection's end.
     made: u32,
     numbers: CarrierNumbers,
-    /// Bodies of packets that are kept.
+    /// Bodies of kept packets.
     slots: Vec<Option<Vec<u8>>>,
-    /// What was handed up, and is not taken.
+    /// Delivered messages that were not taken.
     pub(crate) ready: VecDeque<Vec<u8>>,
     questions: Questions,
     asks: bool,
@@ -36,24 +36,25 @@ pub(crate) struct End {
     unsaid: AckStall,
     looked_ns: u64,
     troubles: RecentFailures,
-    /// What the peer was told last; one that is forgetful says no more when a stream begins, so that the peer sends again what is here.
+    /// The last acknowledgement sent; a forgetful end sends it again when a stream begins, so that the peer sends
+    /// packets again that have arrived.
     told: Ack,
     is_forgetful: bool,
     pub(crate) seen: Seen,
 }
 
-/// What has happened to one.
+/// Events of an end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) joined: u32,
-    /// Streams that broke, and those of them that did in the middle of a frame.
+    /// Streams that broke, and those of them that broke within a frame.
     pub(crate) broken: u32,
     pub(crate) torn: u32,
-    /// Streams that brought what no peer sends.
+    /// Streams that carried invalid data.
     pub(crate) refused: u32,
-    /// Packets that came twice.
+    /// Packets received twice.
     pub(crate) twice: u32,
-    /// Streams that were left since nothing came of them.
+    /// Streams closed for silence.
     pub(crate) silent: u32,
     pub(crate) is_lost: bool,
 }
@@ -67,7 +68,7 @@ struct Opened {
     writer: Writer,
 }
 
-/// What came is nothing that a peer sends here.
+/// The stream carried something that no peer sends here.
 struct Refused;
 
 impl End {
@@ -94,12 +95,12 @@ impl End {
         }
     }
 
-    /// Packets that are kept.
+    /// Number of kept packets.
     pub(crate) fn kept(&self) -> usize {
         self.slots.iter().flatten().count()
     }
 
-    /// Streams that are open.
+    /// Number of open streams.
     pub(crate) fn open_streams(&self) -> usize {
         self.opened.len()
     }
@@ -124,14 +125,14 @@ impl End {
         true
     }
 
-    /// A large message is not needed any more.
+    /// Returns a large message.
     pub(crate) fn give_back(&mut self) {
         if self.session.give_back() {
             self.session.owe_anyway();
         }
     }
 
-    /// Does all that can be done now.
+    /// Makes all progress that is possible now.
     pub(crate) fn turn(&mut self, now_ns: u64, net: &mut Net) {
         if self.seen.is_lost {
             return;
@@ -173,7 +174,7 @@ impl End {
         self.opened.last_mut().expect("it was pushed")
     }
 
-    /// Begins a stream, and says whose it is.
+    /// Opens a stream and sends Connect.
     fn ask(&mut self, now_ns: u64, net: &mut Net) {
         let stream = net.dial(now_ns, self.me);
         let attempt = self.connection.ask(stream, now_ns);
@@ -191,7 +192,7 @@ impl End {
         self.made = opened.made;
     }
 
-    /// What the peer is told with the first frame of a stream.
+    /// The acknowledgement in the first frame of a stream.
     fn first_word(&mut self) -> Ack {
         if self.is_forgetful {
             return self.told;
@@ -232,7 +233,7 @@ impl End {
         }
     }
 
-    /// A stream is over; if it was the one that counts, another is begun.
+    /// A stream has ended; if it was the connection's, another one is opened.
     fn over(&mut self, now_ns: u64, stream: usize) {
         if self.connection.end() != Some(stream) {
             return;
@@ -248,7 +249,7 @@ impl End {
         self.session.broke(self.made);
     }
 
-    /// Leaves a stream.
+    /// Closes a stream.
     fn leave(&mut self, now_ns: u64, stream: usize, net: &mut Net) {
         self.over(now_ns, stream);
         self.opened.retain(|opened| opened.stream != stream);
@@ -282,7 +283,7 @@ impl End {
                     self.seen.twice += 1;
                     self.session.owe_anyway();
                 }
-                // A stream keeps its order.
+                // A stream preserves order.
                 PacketVerdict::Held | PacketVerdict::Early | PacketVerdict::Wild => {
                     return Err(Refused);
                 }
@@ -291,7 +292,7 @@ impl End {
         Ok(())
     }
 
-    /// The peer says which stream counts.
+    /// Handles a message of the peer about the connection.
     fn agree(
         &mut self,
         now_ns: u64,
@@ -308,7 +309,7 @@ impl End {
                 self.made = made;
                 self.connection.answered(attempt, stream, now_ns);
                 writer.note(self.first_word(), Say::Accept { attempt, end });
-                // It is joined as it came.
+                // A stream is connected from the beginning.
                 self.connection.joined(stream, false);
             }
             (Do::Join { .. }, _) if self.connection.end() == Some(stream) => {
@@ -347,7 +348,7 @@ impl End {
         }
     }
 
-    /// A peer that does not say what it has is asked; then the stream is believed to be dead.
+    /// Sends a peer that does not acknowledge a request; after that the stream counts as dead.
     fn look_at_unsaid(&mut self, now_ns: u64, net: &mut Net) {
         let Some(stream) = self.connection.usable() else {
             return;
@@ -374,7 +375,7 @@ impl End {
         self.session.forget(free, |_| {});
     }
 
-    /// Writes what waits to the stream that counts.
+    /// Writes unsent packets to the connection's stream.
     fn send(&mut self) {
         let place = self
             .connection
@@ -418,14 +419,15 @@ impl End {
     }
 }
 
-/// After an attempt that came to nothing; longer each time.
+/// Delay after a failed attempt; longer each time.
 const PAUSE_NS: u64 = 5_000_000;
 const MOST_DOUBLINGS: u8 = 4;
-/// An attempt that was not answered is given up after so many repetitions.
+/// Repetitions after which an attempt without a reply is given up.
 const MOST_TRIES: u8 = 2;
 /// Streams of strangers are closed after this time.
 const STRANGE_NS: u64 = 100_000_000;
-/// So often it is looked whether the peer says what it has; after so many looks the stream is given up.
+/// Interval of observing the peer's acknowledgements, and the number of observations after which the stream is given
+/// up.
 const LOOK_NS: u64 = 30_000_000;
 const MOST_LOOKS: u8 = 4;
 /// A peer that is silent for longer is given up.
