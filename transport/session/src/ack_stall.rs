@@ -15,7 +15,7 @@ pub struct AckStall {
 
 impl AckStall {
     /// Observes the oldest unacknowledged packet; returns how many observations before have found the same one.
-    pub fn look(&mut self, oldest: Option<u32>) -> u8 {
+    pub fn observe(&mut self, oldest: Option<u32>) -> u8 {
         let is_same = oldest.is_some() && oldest == self.oldest;
         self.times = if is_same {
             self.times.saturating_add(1)
@@ -34,9 +34,9 @@ mod tests {
     #[test]
     fn only_what_stays_the_oldest_is_counted() {
         let mut it = AckStall::default();
-        assert_eq!((it.look(None), it.look(None)), (0, 0));
-        assert_eq!((it.look(Some(7)), it.look(Some(7))), (0, 1));
-        assert_eq!((it.look(Some(7)), it.look(Some(9))), (2, 0));
-        assert_eq!((it.look(Some(9)), it.look(None)), (1, 0));
+        assert_eq!((it.observe(None), it.observe(None)), (0, 0));
+        assert_eq!((it.observe(Some(7)), it.observe(Some(7))), (0, 1));
+        assert_eq!((it.observe(Some(7)), it.observe(Some(9))), (2, 0));
+        assert_eq!((it.observe(Some(9)), it.observe(None)), (1, 0));
     }
 }

@@ -17,11 +17,11 @@
 
 /// A message between the two ends of a link. `E` describes an end to the peer, which connects its own end to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Say<E> {
+pub enum LinkMessage<E> {
     /// Acknowledges packets.
     Ack {
         /// An acknowledgement is requested.
-        asks: bool,
+        ack_request: bool,
     },
     /// Requests a connection to `end` (REQ).
     Connect {
@@ -50,7 +50,7 @@ pub enum Say<E> {
         attempt: u32,
     },
     /// Disconnects: the sender posts nothing to it any more (DREQ).
-    GiveUp {
+    Disconnect {
         /// Number of the attempt.
         attempt: u32,
         /// Both sides have disconnected (DREP).
@@ -62,33 +62,33 @@ pub enum Say<E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CarrierState<Q> {
     /// There is no connection.
-    Apart,
+    Disconnected,
     /// Connect was sent.
-    Asking {
+    Connecting {
         /// The local end.
         end: Q,
     },
     /// Connect was received, the local end is connected, and Accept was sent.
-    Answered {
+    Accepted {
         /// The local end.
         end: Q,
     },
     /// Both ends are connected.
-    Joined {
+    Connected {
         /// The local end.
         end: Q,
         /// This process sent Connect, and would send [`LinkMessage::Ready`] again.
-        asked: bool,
+        is_initiator: bool,
     },
     /// The local end is no longer used for sends. When all posted work has completed, Disconnect is sent; when the peer
     /// has sent it too, the carrier is destroyed.
-    Leaving {
+    Disconnecting {
         /// The local end.
         end: Q,
         /// Disconnect was sent.
-        said: bool,
+        is_sent: bool,
         /// The peer's Disconnect was received.
-        heard: bool,
+        peer_disconnected: bool,
     },
 }
 
@@ -102,57 +102,57 @@ pub struct Connection<Q> {
     deadline_ns: u64,
     tries: u8,
     /// No Connect is sent before this time: the peer rejected one.
-    not_before_ns: u64,
+    retry_at_ns: u64,
     /// The last messages had no reply, and nothing was received from the peer since.
-    is_vain: bool,
+    is_unreachable: bool,
 }
 
 /// Action that a received message requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Do<E> {
+pub enum ConnectAction<E> {
     /// Nothing.
     Nothing,
     /// Break the existing end, if any; create one, connect it to the peer's and send Accept; then call
     /// [`Connection::accepted`].
-    Answer {
+    Accept {
         /// The peer's end.
         end: E,
         /// It replaces a connection that broke.
         again: bool,
     },
     /// Send Accept again.
-    AnswerAgain,
+    RepeatAccept,
     /// Connect the local end to the peer's and send Ready; then call [`Connection::connected`].
-    Join {
+    Connect {
         /// The peer's end.
         end: E,
     },
     /// Send Ready again.
-    ReadyAgain,
+    RepeatReady,
     /// The end can be used for sends now.
     Use,
     /// Destroy the local end; continue without a connection.
     Abandon,
     /// Stop sending over it: [`Connection::disconnect`].
-    Leave,
+    Disconnect,
     /// Neither side uses it: destroy it.
-    TakeApart {
+    Destroy {
         /// And send Disconnect with `done`.
-        asked: bool,
+        send_done: bool,
     },
     /// It was destroyed before: send Disconnect with `done` again.
-    GoneAgain,
+    RepeatDisconnect,
 }
 
 impl<Q> Default for Connection<Q> {
     fn default() -> Self {
         Self {
-            state: CarrierState::Apart,
+            state: CarrierState::Disconnected,
             attempt: 0,
             deadline_ns: NEVER,
             tries: 0,
-            not_before_ns: 0,
-            is_vain: false,
+            retry_at_ns: 0,
+            is_unreachable: false,
         }
     }
 }
@@ -180,19 +180,19 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     /// No Connect is sent before this time.
     #[inline]
     #[must_use]
-    pub fn not_before_ns(&self) -> u64 {
-        self.not_before_ns
+    pub fn retry_at_ns(&self) -> u64 {
+        self.retry_at_ns
     }
 
     /// The local end, in any state.
     #[must_use]
     pub fn end(&self) -> Option<Q> {
         match self.state {
-            CarrierState::Apart => None,
-            CarrierState::Asking { end }
-            | CarrierState::Answered { end }
-            | CarrierState::Joined { end, .. }
-            | CarrierState::Leaving { end, .. } => Some(end),
+            CarrierState::Disconnected => None,
+            CarrierState::Connecting { end }
+            | CarrierState::Accepted { end }
+            | CarrierState::Connected { end, .. }
+            | CarrierState::Disconnecting { end, .. } => Some(end),
         }
     }
 
@@ -201,7 +201,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     #[must_use]
     pub fn usable(&self) -> Option<Q> {
         match self.state {
-            CarrierState::Joined { end, .. } => Some(end),
+            CarrierState::Connected { end, .. } => Some(end),
             _ => None,
         }
     }
@@ -211,73 +211,94 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     pub fn is_alive(&self) -> bool {
         !matches!(
             self.state,
-            CarrierState::Apart | CarrierState::Leaving { .. }
+            CarrierState::Disconnected | CarrierState::Disconnecting { .. }
         )
     }
 
     /// Whether this process may send Connect now.
     #[must_use]
-    pub fn may_ask(&self, now_ns: u64) -> bool {
-        self.state == CarrierState::Apart && now_ns >= self.not_before_ns
+    pub fn may_connect(&self, now_ns: u64) -> bool {
+        self.state == CarrierState::Disconnected && now_ns >= self.retry_at_ns
     }
 
     /// Whether the peer is considered unreachable: it is sent requests for an acknowledgement, but no Connect.
     #[must_use]
-    pub fn is_vain(&self) -> bool {
-        self.is_vain
+    pub fn is_unreachable(&self) -> bool {
+        self.is_unreachable
     }
 
     /// This process initiates with an end that it has created; returns the number of the attempt.
-    pub fn ask(&mut self, end: Q, now_ns: u64) -> u32 {
+    pub fn connect(&mut self, end: Q, now_ns: u64) -> u32 {
         self.attempt = self.attempt.wrapping_add(1);
-        self.state = CarrierState::Asking { end };
+        self.state = CarrierState::Connecting { end };
         self.wait(now_ns);
         self.attempt
     }
 
     /// Handles a message of the peer. `is_first`: this process is the first of the two; the peer passes the opposite.
     #[must_use]
-    pub fn hear<E>(&self, say: Say<E>, is_first: bool) -> Do<E> {
-        match say {
-            Say::Connect {
+    pub fn receive<E>(&self, message: LinkMessage<E>, is_first: bool) -> ConnectAction<E> {
+        match message {
+            LinkMessage::Connect {
                 attempt,
                 end,
                 again,
-            } => self.hear_connect(attempt, end, again, !is_first),
-            Say::Accept { attempt, end } if attempt == self.attempt => match self.state {
-                CarrierState::Asking { .. } => Do::Join { end },
-                CarrierState::Joined { asked: true, .. } => Do::ReadyAgain,
-                _ => Do::Nothing,
+            } => self.receive_connect(attempt, end, again, !is_first),
+            LinkMessage::Accept { attempt, end } if attempt == self.attempt => match self.state {
+                CarrierState::Connecting { .. } => ConnectAction::Connect { end },
+                CarrierState::Connected {
+                    is_initiator: true, ..
+                } => ConnectAction::RepeatReady,
+                _ => ConnectAction::Nothing,
             },
-            Say::Ready { attempt } if attempt == self.attempt => match self.state {
-                CarrierState::Answered { .. } => Do::Use,
-                _ => Do::Nothing,
+            LinkMessage::Ready { attempt } if attempt == self.attempt => match self.state {
+                CarrierState::Accepted { .. } => ConnectAction::Use,
+                _ => ConnectAction::Nothing,
             },
-            Say::Refuse { attempt } if attempt == self.attempt => match self.state {
-                CarrierState::Asking { .. } => Do::Abandon,
-                _ => Do::Nothing,
+            LinkMessage::Refuse { attempt } if attempt == self.attempt => match self.state {
+                CarrierState::Connecting { .. } => ConnectAction::Abandon,
+                _ => ConnectAction::Nothing,
             },
-            Say::GiveUp { attempt, done } if attempt == self.attempt => match self.state {
-                CarrierState::Answered { .. } | CarrierState::Joined { .. } => Do::Leave,
-                CarrierState::Leaving { said: false, .. } => Do::Leave,
-                CarrierState::Leaving { said: true, .. } => Do::TakeApart { asked: !done },
-                CarrierState::Apart if !done => Do::GoneAgain,
-                CarrierState::Apart | CarrierState::Asking { .. } => Do::Nothing,
-            },
-            _ => Do::Nothing,
+            LinkMessage::Disconnect { attempt, done } if attempt == self.attempt => {
+                match self.state {
+                    CarrierState::Accepted { .. } | CarrierState::Connected { .. } => {
+                        ConnectAction::Disconnect
+                    }
+                    CarrierState::Disconnecting { is_sent: false, .. } => ConnectAction::Disconnect,
+                    CarrierState::Disconnecting { is_sent: true, .. } => {
+                        ConnectAction::Destroy { send_done: !done }
+                    }
+                    CarrierState::Disconnected if !done => ConnectAction::RepeatDisconnect,
+                    CarrierState::Disconnected | CarrierState::Connecting { .. } => {
+                        ConnectAction::Nothing
+                    }
+                }
+            }
+            _ => ConnectAction::Nothing,
         }
     }
 
-    fn hear_connect<E>(&self, attempt: u32, end: E, again: bool, yields: bool) -> Do<E> {
+    fn receive_connect<E>(
+        &self,
+        attempt: u32,
+        end: E,
+        again: bool,
+        yields: bool,
+    ) -> ConnectAction<E> {
         let newer = attempt.wrapping_sub(self.attempt).cast_signed();
         match self.state {
-            _ if newer > 0 => Do::Answer { end, again },
+            _ if newer > 0 => ConnectAction::Accept { end, again },
             // The local attempt of the same number has failed.
-            CarrierState::Apart if newer == 0 => Do::Answer { end, again },
-            CarrierState::Asking { .. } if newer == 0 && yields => Do::Answer { end, again },
-            CarrierState::Answered { .. } if newer == 0 => Do::AnswerAgain,
-            CarrierState::Joined { asked: false, .. } if newer == 0 => Do::AnswerAgain,
-            _ => Do::Nothing,
+            CarrierState::Disconnected if newer == 0 => ConnectAction::Accept { end, again },
+            CarrierState::Connecting { .. } if newer == 0 && yields => {
+                ConnectAction::Accept { end, again }
+            }
+            CarrierState::Accepted { .. } if newer == 0 => ConnectAction::RepeatAccept,
+            CarrierState::Connected {
+                is_initiator: false,
+                ..
+            } if newer == 0 => ConnectAction::RepeatAccept,
+            _ => ConnectAction::Nothing,
         }
     }
 
@@ -287,90 +308,90 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     }
 
     /// Accept was sent for the peer's attempt, with a local end.
-    pub fn answered(&mut self, attempt: u32, end: Q, now_ns: u64) {
+    pub fn accepted(&mut self, attempt: u32, end: Q, now_ns: u64) {
         self.attempt = attempt;
-        self.state = CarrierState::Answered { end };
+        self.state = CarrierState::Accepted { end };
         self.wait(now_ns);
     }
 
     /// Both ends are connected. `is_initiator`: this process sent Connect.
-    pub fn joined(&mut self, end: Q, asked: bool) {
-        self.state = CarrierState::Joined { end, asked };
+    pub fn connected(&mut self, end: Q, is_initiator: bool) {
+        self.state = CarrierState::Connected { end, is_initiator };
         self.deadline_ns = NEVER;
     }
 
     /// A packet arrived over an accepted end: the other end is connected.
     #[inline(always)]
-    pub fn was_used(&mut self) {
-        if let CarrierState::Answered { end } = self.state {
-            self.joined(end, false);
+    pub fn note_arrival(&mut self) {
+        if let CarrierState::Accepted { end } = self.state {
+            self.connected(end, false);
         }
     }
 
     /// The local end is no longer used for sends. `peer_disconnected`: the peer's Disconnect was received.
-    pub fn leave(&mut self, end: Q, heard: bool) {
-        self.state = CarrierState::Leaving {
+    pub fn disconnect(&mut self, end: Q, peer_disconnected: bool) {
+        self.state = CarrierState::Disconnecting {
             end,
-            said: false,
-            heard,
+            is_sent: false,
+            peer_disconnected,
         };
         self.deadline_ns = NEVER;
     }
 
     /// Disconnect was sent.
-    pub fn said(&mut self, end: Q, now_ns: u64) {
-        self.state = CarrierState::Leaving {
+    pub fn sent_disconnect(&mut self, end: Q, now_ns: u64) {
+        self.state = CarrierState::Disconnecting {
             end,
-            said: true,
-            heard: false,
+            is_sent: true,
+            peer_disconnected: false,
         };
         self.wait(now_ns);
     }
 
     /// The local end is gone.
-    pub fn apart(&mut self) {
-        self.state = CarrierState::Apart;
+    pub fn disconnected(&mut self) {
+        self.state = CarrierState::Disconnected;
         self.deadline_ns = NEVER;
     }
 
     /// The attempt failed: none before this time.
-    pub fn refused(&mut self, not_before_ns: u64) {
-        self.apart();
-        self.not_before_ns = not_before_ns;
+    pub fn retry_after(&mut self, retry_at_ns: u64) {
+        self.disconnected();
+        self.retry_at_ns = retry_at_ns;
     }
 
     /// The peer does not reply on this link: until something is received from it, no Connect is sent, only an
     /// occasional request for an acknowledgement.
-    pub fn in_vain(&mut self, now_ns: u64) {
-        self.refused(now_ns + UNHEARD_NS);
-        self.is_vain = true;
+    pub fn set_unreachable(&mut self, now_ns: u64) {
+        self.retry_after(now_ns + UNREACHABLE_PROBE_NS);
+        self.is_unreachable = true;
     }
 
     /// Something was received from the peer on this link, or must be.
     #[inline(always)]
-    pub fn heard(&mut self) {
-        if self.is_vain {
-            (self.is_vain, self.not_before_ns) = (false, 0);
+    pub fn note_reachable(&mut self) {
+        if self.is_unreachable {
+            (self.is_unreachable, self.retry_at_ns) = (false, 0);
         }
     }
 
     /// The peer is active but has not received the last message, or its reply was lost: the message is sent again at
     /// this time, and the intervals start over.
-    pub fn hasten(&mut self, at_ns: u64) {
+    pub fn resend_at(&mut self, at_ns: u64) {
         if self.deadline_ns != NEVER {
             (self.tries, self.deadline_ns) = (0, at_ns);
         }
     }
 
     /// Whether the last message must be sent again at `now_ns`, since no reply arrived.
-    pub fn timeout(&mut self, now_ns: u64) -> Option<Overdue> {
+    pub fn timeout(&mut self, now_ns: u64) -> Option<ConnectTimeout> {
         if now_ns < self.deadline_ns {
             return None;
         }
         self.tries = self.tries.saturating_add(1);
-        let pause = FIRST_PAUSE_NS << self.tries.min(MOST_BACKOFF);
+        let pause = FIRST_INTERVAL_NS << self.tries.min(BACKOFF_MAX);
         self.deadline_ns = now_ns + pause;
-        Some(Overdue { tries: self.tries })
+        Some(ConnectTimeout { tries: self.tries })
     }
 
     /// The next time for [`timeout`](Self::timeout).
@@ -381,23 +402,23 @@ impl<Q: Copy + PartialEq> Connection<Q> {
 
     fn wait(&mut self, now_ns: u64) {
         self.tries = 0;
-        self.deadline_ns = now_ns + FIRST_PAUSE_NS;
+        self.deadline_ns = now_ns + FIRST_INTERVAL_NS;
     }
 }
 
 /// A message without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Overdue {
+pub struct ConnectTimeout {
     /// How often it was sent without a reply.
     pub tries: u8,
 }
 
 /// No deadline.
 const NEVER: u64 = u64::MAX;
-const FIRST_PAUSE_NS: u64 = 20_000_000;
-const MOST_BACKOFF: u8 = 5;
+const FIRST_INTERVAL_NS: u64 = 20_000_000;
+const BACKOFF_MAX: u8 = 5;
 /// Interval of acknowledgement requests to an unreachable peer.
-const UNHEARD_NS: u64 = 1_000_000_000;
+const UNREACHABLE_PROBE_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -405,114 +426,139 @@ mod tests {
 
     const END: u32 = 9;
 
-    fn connect(attempt: u32) -> Say<u32> {
-        Say::Connect {
+    fn connect(attempt: u32) -> LinkMessage<u32> {
+        LinkMessage::Connect {
             attempt,
             end: END,
             again: false,
         }
     }
 
-    fn ready(attempt: u32) -> Say<u32> {
-        Say::Ready { attempt }
+    fn ready(attempt: u32) -> LinkMessage<u32> {
+        LinkMessage::Ready { attempt }
     }
 
     #[test]
     fn the_ordinary_way() {
         let (mut a, mut b) = (Connection::new(), Connection::new());
-        let attempt = a.ask('a', 0);
-        let answer = Do::Answer {
+        let attempt = a.connect('a', 0);
+        let answer = ConnectAction::Accept {
             end: END,
             again: false,
         };
-        assert_eq!(b.hear(connect(attempt), false), answer);
-        b.answered(attempt, 'b', 0);
+        assert_eq!(b.receive(connect(attempt), false), answer);
+        b.accepted(attempt, 'b', 0);
         assert_eq!(b.usable(), None, "C2");
-        assert_eq!(b.hear(connect(attempt), false), Do::AnswerAgain, "C3");
-        let accept = Say::Accept { attempt, end: END };
-        assert_eq!(a.hear(accept, true), Do::Join { end: END });
-        a.joined('a', true);
-        assert_eq!(a.hear(accept, true), Do::ReadyAgain, "C3");
-        assert_eq!(b.hear(ready(attempt), false), Do::Use);
-        b.joined('b', false);
+        assert_eq!(
+            b.receive(connect(attempt), false),
+            ConnectAction::RepeatAccept,
+            "C3"
+        );
+        let accept = LinkMessage::Accept { attempt, end: END };
+        assert_eq!(a.receive(accept, true), ConnectAction::Connect { end: END });
+        a.connected('a', true);
+        assert_eq!(a.receive(accept, true), ConnectAction::RepeatReady, "C3");
+        assert_eq!(b.receive(ready(attempt), false), ConnectAction::Use);
+        b.connected('b', false);
         assert_eq!((a.usable(), b.usable()), (Some('a'), Some('b')));
-        assert_eq!(b.hear(ready(attempt), false), Do::Nothing);
+        assert_eq!(b.receive(ready(attempt), false), ConnectAction::Nothing);
     }
 
     #[test]
     fn of_two_who_ask_at_once_the_first_wins() {
         let (mut first, mut second) = (Connection::new(), Connection::new());
-        let attempt = first.ask('f', 0);
-        assert_eq!(second.ask('s', 0), attempt);
-        assert_eq!(first.hear(connect(attempt), true), Do::Nothing);
+        let attempt = first.connect('f', 0);
+        assert_eq!(second.connect('s', 0), attempt);
+        assert_eq!(
+            first.receive(connect(attempt), true),
+            ConnectAction::Nothing
+        );
         assert!(matches!(
-            second.hear(connect(attempt), false),
-            Do::Answer { .. }
+            second.receive(connect(attempt), false),
+            ConnectAction::Accept { .. }
         ));
     }
 
     #[test]
     fn a_newer_attempt_replaces_whatever_there_is_and_an_older_one_nothing() {
         let mut it = Connection::new();
-        it.answered(5, 'x', 0);
-        it.was_used();
+        it.accepted(5, 'x', 0);
+        it.note_arrival();
         assert_eq!(it.usable(), Some('x'));
-        assert!(matches!(it.hear(connect(6), true), Do::Answer { .. }));
-        assert_eq!(it.hear(connect(4), true), Do::Nothing);
-        assert_eq!(it.hear(ready(4), true), Do::Nothing);
-        let late: Say<u32> = Say::GiveUp {
+        assert!(matches!(
+            it.receive(connect(6), true),
+            ConnectAction::Accept { .. }
+        ));
+        assert_eq!(it.receive(connect(4), true), ConnectAction::Nothing);
+        assert_eq!(it.receive(ready(4), true), ConnectAction::Nothing);
+        let late: LinkMessage<u32> = LinkMessage::Disconnect {
             attempt: 4,
             done: true,
         };
-        assert_eq!(it.hear(late, true), Do::Nothing);
+        assert_eq!(it.receive(late, true), ConnectAction::Nothing);
     }
 
     #[test]
     fn both_leave_before_anything_is_taken_apart() {
         let mut it = Connection::new();
-        it.answered(1, 'x', 0);
-        it.was_used();
-        let give_up = |done| -> Say<u32> { Say::GiveUp { attempt: 1, done } };
-        assert_eq!(it.hear(give_up(false), true), Do::Leave);
-        it.leave('x', true);
+        it.accepted(1, 'x', 0);
+        it.note_arrival();
+        let give_up = |done| -> LinkMessage<u32> { LinkMessage::Disconnect { attempt: 1, done } };
+        assert_eq!(it.receive(give_up(false), true), ConnectAction::Disconnect);
+        it.disconnect('x', true);
         assert_eq!(it.usable(), None);
-        it.apart();
-        assert_eq!(it.hear(give_up(false), true), Do::GoneAgain, "C3");
+        it.disconnected();
+        assert_eq!(
+            it.receive(give_up(false), true),
+            ConnectAction::RepeatDisconnect,
+            "C3"
+        );
 
-        it.joined('y', true);
-        it.leave('y', false);
-        assert_eq!(it.hear(give_up(false), true), Do::Leave, "both at once");
-        it.said('y', 0);
-        let taken = Do::TakeApart { asked: true };
-        assert_eq!(it.hear(give_up(false), true), taken);
-        let taken = Do::TakeApart { asked: false };
-        assert_eq!(it.hear(give_up(true), true), taken);
+        it.connected('y', true);
+        it.disconnect('y', false);
+        assert_eq!(
+            it.receive(give_up(false), true),
+            ConnectAction::Disconnect,
+            "both at once"
+        );
+        it.sent_disconnect('y', 0);
+        let taken = ConnectAction::Destroy { send_done: true };
+        assert_eq!(it.receive(give_up(false), true), taken);
+        let taken = ConnectAction::Destroy { send_done: false };
+        assert_eq!(it.receive(give_up(true), true), taken);
     }
 
     #[test]
     fn what_nobody_answers_is_said_again_ever_more_slowly() {
         let mut it = Connection::new();
-        it.ask('x', 0);
-        assert_eq!(it.timeout(FIRST_PAUSE_NS - 1), None);
-        assert_eq!(it.timeout(FIRST_PAUSE_NS), Some(Overdue { tries: 1 }));
-        assert_eq!(it.deadline_ns(), Some(3 * FIRST_PAUSE_NS));
-        it.hasten(5);
-        assert_eq!(it.timeout(5), Some(Overdue { tries: 1 }));
-        it.refused(100);
-        it.hasten(7);
+        it.connect('x', 0);
+        assert_eq!(it.timeout(FIRST_INTERVAL_NS - 1), None);
+        assert_eq!(
+            it.timeout(FIRST_INTERVAL_NS),
+            Some(ConnectTimeout { tries: 1 })
+        );
+        assert_eq!(it.deadline_ns(), Some(3 * FIRST_INTERVAL_NS));
+        it.resend_at(5);
+        assert_eq!(it.timeout(5), Some(ConnectTimeout { tries: 1 }));
+        it.retry_after(100);
+        it.resend_at(7);
         assert_eq!(it.deadline_ns(), None);
-        assert!(!it.may_ask(99) && it.may_ask(100));
-        it.heard();
-        assert!(!it.may_ask(99), "it was heard when it refused");
+        assert!(!it.may_connect(99) && it.may_connect(100));
+        it.note_reachable();
+        assert!(!it.may_connect(99), "it was reachable when it refused");
     }
 
     #[test]
     fn what_nobody_heard_is_asked_again_as_soon_as_the_peer_is_heard() {
         let mut it = Connection::new();
-        it.ask('x', 0);
-        it.in_vain(5);
-        assert!(it.is_vain() && !it.may_ask(4 + UNHEARD_NS) && it.may_ask(5 + UNHEARD_NS));
-        it.heard();
-        assert!(!it.is_vain() && it.may_ask(5));
+        it.connect('x', 0);
+        it.set_unreachable(5);
+        assert!(
+            it.is_unreachable()
+                && !it.may_connect(4 + UNREACHABLE_PROBE_NS)
+                && it.may_connect(5 + UNREACHABLE_PROBE_NS)
+        );
+        it.note_reachable();
+        assert!(!it.is_unreachable() && it.may_connect(5));
     }
 }

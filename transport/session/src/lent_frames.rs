@@ -10,14 +10,14 @@ pub(crate) struct LentFrames {
     back: u16,
     /// Large frames of the peer that were returned, and the part of them that was reported to it.
     returned: u16,
-    told: u16,
+    reported: u16,
 }
 
 impl LentFrames {
     /// Whether another one may be posted.
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
-        self.posted.wrapping_sub(self.back) < MOST_LENT
+        self.posted.wrapping_sub(self.back) < LENT_FRAMES_MAX
     }
 
     /// Counts a posted one.
@@ -31,11 +31,11 @@ impl LentFrames {
     pub(crate) fn take_back(&mut self, returned: u16) {
         // Usually nothing has changed.
         if returned != self.back {
-            self.take_news(returned);
+            self.advance(returned);
         }
     }
 
-    fn take_news(&mut self, returned: u16) {
+    fn advance(&mut self, returned: u16) {
         // A smaller count was reordered, one beyond the posted frames is invalid.
         if returned.wrapping_sub(self.back) <= self.posted.wrapping_sub(self.back) {
             self.back = returned;
@@ -46,7 +46,7 @@ impl LentFrames {
     #[inline(always)]
     pub(crate) fn give_back(&mut self) -> bool {
         self.returned = self.returned.wrapping_add(1);
-        self.returned.wrapping_sub(self.told) >= MOST_LENT / 4
+        self.returned.wrapping_sub(self.reported) >= LENT_FRAMES_MAX / 4
     }
 
     /// Frames returned.
@@ -57,13 +57,13 @@ impl LentFrames {
 
     /// The count is reported now.
     #[inline(always)]
-    pub(crate) fn tell(&mut self) {
-        self.told = self.returned;
+    pub(crate) fn mark_reported(&mut self) {
+        self.reported = self.returned;
     }
 }
 
 /// Large frames of one sender that a receiver holds at most, so that no peer can use up the buffers for small ones.
-pub(crate) const MOST_LENT: u16 = 32;
+pub(crate) const LENT_FRAMES_MAX: u16 = 32;
 
 #[cfg(test)]
 mod tests {
@@ -75,7 +75,7 @@ mod tests {
         while lent.has_room() {
             lent.post();
         }
-        lent.take_back(MOST_LENT + 9);
+        lent.take_back(LENT_FRAMES_MAX + 9);
         assert!(!lent.has_room(), "wild");
         lent.take_back(2);
         lent.take_back(1);

@@ -53,21 +53,21 @@ mod connect;
 mod lent_frames;
 mod moment;
 mod order;
-mod questions;
 mod recent_failures;
 mod resend_timer;
 mod silence;
 mod window;
+mod window_probe;
 
 pub use ack_stall::AckStall;
-pub use connect::{CarrierState, Connection, Do, Overdue, Say};
+pub use connect::{CarrierState, ConnectAction, ConnectTimeout, Connection, LinkMessage};
 use lent_frames::LentFrames;
 pub use moment::Moment;
 use order::ReceiveOrder;
-pub use questions::Questions;
 pub use recent_failures::RecentFailures;
 pub use silence::Silence;
 use window::Window;
+pub use window_probe::WindowProbe;
 
 /// Largest number of outstanding packets to one peer.
 pub const WINDOW: u32 = 64;
@@ -91,7 +91,7 @@ pub struct Ack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// Not yet, or over a carrier that broke.
-    Not,
+    Unsent,
     /// Over a lossy carrier.
     Lossy {
         /// When it was sent.
@@ -100,12 +100,12 @@ pub enum Via {
     /// Over the reliable carrier of this number.
     Reliable {
         /// Its number, from [`CarrierNumbers`].
-        made: u32,
+        carrier: u32,
     },
     /// The same, and the carrier has reported its arrival there.
-    There {
+    Arrived {
         /// Its number.
-        made: u32,
+        carrier: u32,
     },
 }
 
@@ -130,9 +130,9 @@ pub enum PacketVerdict {
     /// Drop it: it is out of order and cannot be kept; the peer sends it again.
     Early,
     /// Drop it and send an acknowledgement: it is a duplicate.
-    Twice,
+    Duplicate,
     /// Drop it: no correct peer sends it.
-    Wild,
+    Invalid,
 }
 
 /// Numbers the reliable carriers of a process.
@@ -147,13 +147,13 @@ impl CarrierNumbers {
     )]
     pub fn next(&mut self) -> u32 {
         // The last number is `NO_CARRIER`.
-        self.0 = self.0.wrapping_add(1) % NOBODY;
+        self.0 = self.0.wrapping_add(1) % NO_CARRIER;
         self.0
     }
 }
 
 /// A number that no carrier has.
-const NOBODY: u32 = u32::MAX;
+const NO_CARRIER: u32 = u32::MAX;
 
 /// Both streams of a peer.
 #[derive(Debug)]
@@ -200,8 +200,8 @@ impl Session {
 
     /// Adds a packet that was just sent over a reliable carrier. There must be room, and no packet may be unsent.
     #[inline(always)]
-    pub fn keep_sent(&mut self, slot: Slot, bytes: u32, made: u32) {
-        self.window.keep_sent(slot, bytes, made);
+    pub fn keep_sent(&mut self, slot: Slot, bytes: u32, carrier: u32) {
+        self.window.keep_sent(slot, bytes, carrier);
     }
 
     /// Whether packets are unsent.
@@ -239,18 +239,18 @@ impl Session {
 
     /// Records that a reliable carrier has completed a packet.
     #[inline(always)]
-    pub fn arrived(&mut self, number: u32, made: u32) {
-        self.window.arrived(number, made);
+    pub fn arrived(&mut self, number: u32, carrier: u32) {
+        self.window.arrived(number, carrier);
     }
 
     /// A carrier broke: its unacknowledged packets are to be sent again (S1).
-    pub fn broke(&mut self, made: u32) {
-        self.window.broke(made);
+    pub fn carrier_broke(&mut self, carrier: u32) {
+        self.window.carrier_broke(carrier);
     }
 
     /// Unacknowledged packets of lossy carriers are to be sent again: they took a path that does not work.
-    pub fn send_all_again(&mut self) {
-        self.window.send_all_again();
+    pub fn resend_lossy(&mut self) {
+        self.window.resend_lossy();
     }
 
     /// Whether all packets have arrived, as far as is known.
@@ -262,21 +262,21 @@ impl Session {
     /// The oldest unacknowledged packet.
     #[inline]
     #[must_use]
-    pub fn awaits_word(&self) -> Option<u32> {
+    pub fn oldest_unacknowledged(&self) -> Option<u32> {
         self.window.oldest()
     }
 
     /// Whether a packet is in flight over this carrier.
     #[must_use]
-    pub fn is_under_way(&self, made: u32) -> bool {
-        self.window.is_under_way(made)
+    pub fn is_under_way(&self, carrier: u32) -> bool {
+        self.window.is_under_way(carrier)
     }
 
     /// Whether this packet is unacknowledged.
     #[inline]
     #[must_use]
-    pub fn is_kept(&self, number: u32) -> bool {
-        self.window.is_kept(number)
+    pub fn is_unacknowledged(&self, number: u32) -> bool {
+        self.window.is_unacknowledged(number)
     }
 
     /// Handles an acknowledgement; passes the slots of newly acknowledged packets to `free`.
@@ -338,29 +338,29 @@ impl Session {
 
     /// The acknowledgement for a message that is sent now.
     #[inline(always)]
-    pub fn tell(&mut self) -> Ack {
-        self.order.tell();
-        self.lent.tell();
+    pub fn take_ack(&mut self) -> Ack {
+        self.order.mark_acknowledged();
+        self.lent.mark_reported();
         self.ack()
     }
 
     /// Packets delivered since the last acknowledgement.
     #[inline(always)]
     #[must_use]
-    pub fn owed(&self) -> u32 {
-        self.order.owed()
+    pub fn delivered_since_ack(&self) -> u32 {
+        self.order.delivered_since_ack()
     }
 
     /// Requires an acknowledgement even if nothing new has arrived.
     #[inline(always)]
-    pub fn owe_anyway(&mut self) {
-        self.order.owe_anyway();
+    pub fn force_ack(&mut self) {
+        self.order.force_ack();
     }
 
     /// Whether an acknowledgement must be sent now, on its own. `is_answered`: packets are sent to the peer soon, and
     /// carry one.
-    pub fn take_owing(&mut self, is_answered: bool) -> bool {
-        self.order.take_owing(is_answered)
+    pub fn take_ack_due(&mut self, is_answered: bool) -> bool {
+        self.order.take_ack_due(is_answered)
     }
 
     /// Discards all packets: the peer is lost. `free` gets the slots, `drop` the buffers.
@@ -419,10 +419,10 @@ mod tests {
     }
 
     /// All unsent packets, in order; sends them over a queue pair.
-    fn resent(session: &mut Session, made: u32) -> Vec<u32> {
+    fn resent(session: &mut Session, carrier: u32) -> Vec<u32> {
         let mut numbers = Vec::new();
         while let Some(due) = session.next_unsent() {
-            session.sent(due.number, Via::Reliable { made });
+            session.sent(due.number, Via::Reliable { carrier });
             numbers.push(due.number);
         }
         numbers
@@ -449,9 +449,9 @@ mod tests {
             assert_eq!(handed_up(&mut receiver, &mixed), sent, "S4 from {start}");
             let ack = receiver.ack();
             assert_eq!((ack.next, ack.beyond), (start.wrapping_add(6), 0));
-            assert_eq!(receiver.accept(start, 0, true), PacketVerdict::Twice);
+            assert_eq!(receiver.accept(start, 0, true), PacketVerdict::Duplicate);
             let far = start.wrapping_add(6 + WINDOW + 1);
-            assert_eq!(receiver.accept(far, 0, true), PacketVerdict::Wild);
+            assert_eq!(receiver.accept(far, 0, true), PacketVerdict::Invalid);
         }
     }
 
@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(receiver.ack().beyond, 0, "the peer sends it again");
         assert_eq!(receiver.accept(5, 0, false), PacketVerdict::Deliver);
         assert_eq!(receiver.accept(6, 0, false), PacketVerdict::Deliver);
-        assert_eq!(receiver.accept(5, 0, false), PacketVerdict::Twice);
+        assert_eq!(receiver.accept(5, 0, false), PacketVerdict::Duplicate);
         assert_eq!(receiver.accept(7, 0, false), PacketVerdict::Deliver);
     }
 
@@ -538,9 +538,9 @@ mod tests {
             ..Ack::default()
         };
         assert_eq!(acknowledged(&mut sender, ack, 0), [0], "S1");
-        sender.broke(9);
-        assert!(!sender.has_unsent() && sender.awaits_word().is_some());
-        sender.broke(1);
+        sender.carrier_broke(9);
+        assert!(!sender.has_unsent() && sender.oldest_unacknowledged().is_some());
+        sender.carrier_broke(1);
         sender.keep(6, 10);
         let again = resent(&mut sender, 2);
         assert_eq!(again[..5], numbers[1..], "S3: in their old order");
@@ -556,10 +556,10 @@ mod tests {
             sender.lend();
             lent += 1;
         }
-        assert_eq!(lent, lent_frames::MOST_LENT);
+        assert_eq!(lent, lent_frames::LENT_FRAMES_MAX);
         let news = (0..lent).map(|_| receiver.give_back()).filter(|news| *news);
         assert!(news.count() > 0, "some are worth a word");
-        acknowledged(&mut sender, receiver.tell(), 0);
+        acknowledged(&mut sender, receiver.take_ack(), 0);
         assert!(sender.may_lend());
         let wild = Ack {
             returned: lent + 9,

@@ -17,7 +17,7 @@ impl Moment {
     /// Nanoseconds from this timestamp to `now_ns`.
     #[inline(always)]
     #[must_use]
-    pub fn until(self, now_ns: u64) -> u64 {
+    pub fn elapsed_ns(self, now_ns: u64) -> u64 {
         let passed = Self::of(now_ns).0.wrapping_sub(self.0).cast_signed();
         u64::from(passed.max(0).cast_unsigned()) * 1000
     }

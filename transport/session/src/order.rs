@@ -20,9 +20,9 @@ pub(crate) struct ReceiveOrder {
     beyond: u64,
     /// Packets delivered since the last acknowledgement: at most a few dozen, since one is sent after [`ACK_EVERY`] and
     /// the peer sends no more than a window before; saturates for a peer that ignores the window.
-    owed: u16,
+    delivered_since_ack: u16,
     /// An acknowledgement is required even if nothing new has arrived.
-    owes_anyway: bool,
+    is_ack_forced: bool,
 }
 
 impl ReceiveOrder {
@@ -32,8 +32,8 @@ impl ReceiveOrder {
             expected: first,
             ahead: None,
             beyond: 0,
-            owed: 0,
-            owes_anyway: false,
+            delivered_since_ack: 0,
+            is_ack_forced: false,
         }
     }
 
@@ -55,7 +55,7 @@ impl ReceiveOrder {
         let is_next = number == self.expected && self.beyond == 0 && self.ahead.is_none();
         if is_next {
             self.expected = self.expected.wrapping_add(1);
-            self.owed = self.owed.saturating_add(1);
+            self.delivered_since_ack = self.delivered_since_ack.saturating_add(1);
         }
         is_next
     }
@@ -65,7 +65,7 @@ impl ReceiveOrder {
     pub(crate) fn accept(&mut self, number: u32, buffer: Slot, can_wait: bool) -> PacketVerdict {
         if number == self.expected && self.beyond == 0 {
             self.expected = self.expected.wrapping_add(1);
-            self.owed = self.owed.saturating_add(1);
+            self.delivered_since_ack = self.delivered_since_ack.saturating_add(1);
             return PacketVerdict::Deliver;
         }
         self.accept_out_of_order(number, buffer, can_wait)
@@ -81,14 +81,14 @@ impl ReceiveOrder {
         if far > WINDOW {
             let is_old = self.expected.wrapping_sub(number) <= 2 * WINDOW;
             return if is_old {
-                PacketVerdict::Twice
+                PacketVerdict::Duplicate
             } else {
-                PacketVerdict::Wild
+                PacketVerdict::Invalid
             };
         }
         let bit = 1 << (far - 1);
         if self.beyond & bit != 0 {
-            return PacketVerdict::Twice;
+            return PacketVerdict::Duplicate;
         }
         if !can_wait {
             return PacketVerdict::Early;
@@ -128,7 +128,7 @@ impl ReceiveOrder {
     fn advance(&mut self) {
         self.expected = self.expected.wrapping_add(1);
         self.beyond >>= 1;
-        self.owed = self.owed.saturating_add(1);
+        self.delivered_since_ack = self.delivered_since_ack.saturating_add(1);
     }
 
     /// Discards all held packets.
@@ -140,26 +140,28 @@ impl ReceiveOrder {
 
     /// An acknowledgement is sent.
     #[inline(always)]
-    pub(crate) fn tell(&mut self) {
-        self.owed = 0;
+    pub(crate) fn mark_acknowledged(&mut self) {
+        self.delivered_since_ack = 0;
     }
 
     /// Packets delivered since the last acknowledgement.
     #[inline(always)]
-    pub(crate) fn owed(&self) -> u32 {
-        self.owed.into()
+    pub(crate) fn delivered_since_ack(&self) -> u32 {
+        self.delivered_since_ack.into()
     }
 
     /// Requires an acknowledgement even if nothing new has arrived.
     #[inline(always)]
-    pub(crate) fn owe_anyway(&mut self) {
-        self.owes_anyway = true;
+    pub(crate) fn force_ack(&mut self) {
+        self.is_ack_forced = true;
     }
 
     /// Whether an acknowledgement must be sent now, on its own. `is_answered`: packets sent to the peer soon carry one.
-    pub(crate) fn take_owing(&mut self, is_answered: bool) -> bool {
-        let anyway = std::mem::take(&mut self.owes_anyway);
-        anyway || self.owed() >= ACK_EVERY || (self.owed != 0 && !is_answered)
+    pub(crate) fn take_ack_due(&mut self, is_answered: bool) -> bool {
+        let anyway = std::mem::take(&mut self.is_ack_forced);
+        anyway
+            || self.delivered_since_ack() >= ACK_EVERY
+            || (self.delivered_since_ack != 0 && !is_answered)
     }
 }
 
@@ -177,7 +179,7 @@ mod tests {
             };
             assert!(is_next);
         }
-        assert_eq!(order.owed(), u16::MAX.into());
-        assert!(order.take_owing(true), "it is still owed");
+        assert_eq!(order.delivered_since_ack(), u16::MAX.into());
+        assert!(order.take_ack_due(true), "it is still delivered_since_ack");
     }
 }

@@ -20,15 +20,15 @@ impl RecentFailures {
     /// Failures since the last minute without one.
     #[must_use]
     pub fn count(self, now_ns: u64) -> u8 {
-        match self.last.until(now_ns) {
-            0..=LONG_NS => self.count,
+        match self.last.elapsed_ns(now_ns) {
+            0..=RESTART_NS => self.count,
             _ => 0,
         }
     }
 }
 
 /// The counter restarts after this time without a failure.
-const LONG_NS: u64 = 60_000_000_000;
+const RESTART_NS: u64 = 60_000_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -42,10 +42,10 @@ mod tests {
             it.record(50_000_000_000 * second);
         }
         let last = 150_000_000_000;
-        assert_eq!((it.count(last), it.count(last + LONG_NS)), (3, 3));
-        assert_eq!(it.count(last + LONG_NS + 1000), 0);
-        it.record(last + LONG_NS + 1000);
-        assert_eq!(it.count(last + 2 * LONG_NS), 1);
+        assert_eq!((it.count(last), it.count(last + RESTART_NS)), (3, 3));
+        assert_eq!(it.count(last + RESTART_NS + 1000), 0);
+        it.record(last + RESTART_NS + 1000);
+        assert_eq!(it.count(last + 2 * RESTART_NS), 1);
     }
 
     #[test]

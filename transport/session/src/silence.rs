@@ -25,20 +25,20 @@ impl Default for Silence {
 impl Silence {
     /// Something was received from the peer.
     #[inline(always)]
-    pub fn ends(&mut self) {
+    pub fn end(&mut self) {
         self.silent_ms = NOT_SILENT;
     }
 
     /// Whether a request is unanswered since the peer was last heard from.
     #[inline(always)]
     #[must_use]
-    pub fn is_on(&self) -> bool {
+    pub fn is_silent(&self) -> bool {
         self.silent_ms != NOT_SILENT
     }
 
     /// A request had no reply again; returns the duration of the silence in nanoseconds.
-    pub fn goes_on(&mut self, now_ns: u64) -> u64 {
-        let more_ms = self.found_at.until(now_ns).min(MOST_PAUSE_NS) / 1_000_000;
+    pub fn extend(&mut self, now_ns: u64) -> u64 {
+        let more_ms = self.found_at.elapsed_ns(now_ns).min(INTERVAL_NS_MAX) / 1_000_000;
         self.silent_ms = match self.silent_ms {
             NOT_SILENT => 0,
             before => before.saturating_add(u32::try_from(more_ms).unwrap_or(0)),
@@ -51,7 +51,7 @@ impl Silence {
 /// The peer is not silent.
 const NOT_SILENT: u32 = u32::MAX;
 /// Longest interval between two requests to a silent peer; a longer gap means that this process did not run.
-const MOST_PAUSE_NS: u64 = 2_000_000_000;
+const INTERVAL_NS_MAX: u64 = 2_000_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -61,12 +61,12 @@ mod tests {
     fn only_time_in_which_somebody_looked_counts() {
         let mut silence = Silence::default();
         let second = 1_000_000_000;
-        assert!(!silence.is_on());
-        assert_eq!(silence.goes_on(70 * second), 0, "it begins now");
-        assert_eq!(silence.goes_on(71 * second), second);
-        assert_eq!(silence.goes_on(300 * second), 3 * second, "stopped");
-        silence.ends();
-        assert!(!silence.is_on());
-        assert_eq!(silence.goes_on(301 * second), 0);
+        assert!(!silence.is_silent());
+        assert_eq!(silence.extend(70 * second), 0, "it begins now");
+        assert_eq!(silence.extend(71 * second), second);
+        assert_eq!(silence.extend(300 * second), 3 * second, "stopped");
+        silence.end();
+        assert!(!silence.is_silent());
+        assert_eq!(silence.extend(301 * second), 0);
     }
 }

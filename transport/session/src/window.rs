@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::resend_timer::ResendTimer;
-use crate::{Ack, Due, Moment, NOBODY, Slot, Via, WINDOW};
+use crate::{Ack, Due, Moment, NO_CARRIER, Slot, Via, WINDOW};
 
 /// Unacknowledged packets, and those acknowledged out of order.
 #[derive(Debug)]
@@ -68,18 +68,18 @@ impl Window {
         self.kept.push_back(UnackedPacket {
             slot: Some(slot),
             bytes,
-            via: Via::Not,
+            via: Via::Unsent,
         });
     }
 
     /// Adds a packet that was just sent.
     #[inline(always)]
-    pub(crate) fn keep_sent(&mut self, slot: Slot, bytes: u32, made: u32) {
+    pub(crate) fn keep_sent(&mut self, slot: Slot, bytes: u32, carrier: u32) {
         debug_assert!(self.room() > 0 && self.unsent == 0, "S2, and in order");
         self.kept.push_back(UnackedPacket {
             slot: Some(slot),
             bytes,
-            via: Via::Reliable { made },
+            via: Via::Reliable { carrier },
         });
     }
 
@@ -91,7 +91,7 @@ impl Window {
 
     /// Whether all packets have arrived, as far as is known.
     pub(crate) fn has_arrived(&self) -> bool {
-        let is_there = |kept: &UnackedPacket| matches!(kept.via, Via::There { .. });
+        let is_there = |kept: &UnackedPacket| matches!(kept.via, Via::Arrived { .. });
         self.kept.iter().all(is_there)
     }
 
@@ -101,13 +101,13 @@ impl Window {
     }
 
     /// Whether a packet is in flight over this carrier.
-    pub(crate) fn is_under_way(&self, made: u32) -> bool {
-        let via = Via::Reliable { made };
+    pub(crate) fn is_under_way(&self, carrier: u32) -> bool {
+        let via = Via::Reliable { carrier };
         self.kept.iter().any(|kept| kept.via == via)
     }
 
     /// Whether this packet is unacknowledged.
-    pub(crate) fn is_kept(&self, number: u32) -> bool {
+    pub(crate) fn is_unacknowledged(&self, number: u32) -> bool {
         (number.wrapping_sub(self.first) as usize) < self.kept.len()
     }
 
@@ -116,7 +116,7 @@ impl Window {
         if self.unsent == 0 {
             return None;
         }
-        let waits = |(_, kept): &(u32, &UnackedPacket)| kept.via == Via::Not;
+        let waits = |(_, kept): &(u32, &UnackedPacket)| kept.via == Via::Unsent;
         let from = self.unsent_from.wrapping_sub(self.first);
         // From the first one on, if older ones were acknowledged meanwhile.
         let from = if from < WINDOW { from } else { 0 };
@@ -128,7 +128,7 @@ impl Window {
     /// Fills `places` with the oldest unsent packets; returns their number.
     pub(crate) fn next_of_unsent(&self, places: &mut [Due]) -> usize {
         let all = (0..).zip(&self.kept);
-        let waiting = all.filter(|(_, kept)| kept.via == Via::Not);
+        let waiting = all.filter(|(_, kept)| kept.via == Via::Unsent);
         let due = waiting.filter_map(|(index, kept)| self.due(index, kept));
         let mut count = 0;
         for (place, due) in places.iter_mut().zip(due) {
@@ -158,7 +158,7 @@ impl Window {
 
     /// Marks the packet at this index as unsent.
     fn send_again_at(&mut self, index: usize) {
-        let via = std::mem::replace(&mut self.kept[index].via, Via::Not);
+        let via = std::mem::replace(&mut self.kept[index].via, Via::Unsent);
         self.uncount(via);
         #[allow(clippy::cast_possible_truncation, reason = "at most a window")]
         let number = self.first.wrapping_add(index as u32);
@@ -183,9 +183,9 @@ impl Window {
         let before = std::mem::replace(&mut kept.via, via);
         self.uncount(before);
         match via {
-            Via::Not => self.send_again(number),
+            Via::Unsent => self.send_again(number),
             Via::Lossy { .. } => self.lossy += 1,
-            Via::Reliable { .. } | Via::There { .. } => {}
+            Via::Reliable { .. } | Via::Arrived { .. } => {}
         }
         if number == self.unsent_from {
             self.unsent_from = number.wrapping_add(1);
@@ -195,9 +195,9 @@ impl Window {
     #[inline(always)]
     fn uncount(&mut self, via: Via) {
         match via {
-            Via::Not => self.unsent -= 1,
+            Via::Unsent => self.unsent -= 1,
             Via::Lossy { .. } => self.lossy -= 1,
-            Via::Reliable { .. } | Via::There { .. } => {}
+            Via::Reliable { .. } | Via::Arrived { .. } => {}
         }
     }
 
@@ -208,22 +208,22 @@ impl Window {
 
     /// Records that a carrier has completed a packet.
     #[inline(always)]
-    pub(crate) fn arrived(&mut self, number: u32, made: u32) {
+    pub(crate) fn arrived(&mut self, number: u32, carrier: u32) {
         if let Some(kept) = self.kept_mut(number)
-            && kept.via == (Via::Reliable { made })
+            && kept.via == (Via::Reliable { carrier })
         {
-            kept.via = Via::There { made };
+            kept.via = Via::Arrived { carrier };
         }
     }
 
     /// A carrier broke.
-    pub(crate) fn broke(&mut self, made: u32) {
-        let gone = [Via::Reliable { made }, Via::There { made }];
+    pub(crate) fn carrier_broke(&mut self, carrier: u32) {
+        let gone = [Via::Reliable { carrier }, Via::Arrived { carrier }];
         self.send_again_where(|via| gone.contains(&via));
     }
 
     /// Packets of lossy carriers took a path that does not work.
-    pub(crate) fn send_all_again(&mut self) {
+    pub(crate) fn resend_lossy(&mut self) {
         self.send_again_where(|via| matches!(via, Via::Lossy { .. }));
     }
 
@@ -234,30 +234,30 @@ impl Window {
         if ack.next == self.first && (ack.beyond == 0 || self.lossy == 0) {
             return;
         }
-        if ack.next == self.first.wrapping_add(1) && self.take_in_one(&mut free) {
+        if ack.next == self.first.wrapping_add(1) && self.take_one(&mut free) {
             return;
         }
-        self.take_in(ack, now_ns, free);
+        self.take_ack_of_several(ack, now_ns, free);
     }
 
     /// One more packet, sent over a reliable carrier, is acknowledged: the common case. `false`: it is another case,
     /// and nothing was done.
     #[inline(always)]
-    fn take_in_one(&mut self, free: &mut impl FnMut(Slot)) -> bool {
-        let is_reliable = |kept: &&UnackedPacket| self.lossy == 0 && kept.via != Via::Not;
+    fn take_one(&mut self, free: &mut impl FnMut(Slot)) -> bool {
+        let is_reliable = |kept: &&UnackedPacket| self.lossy == 0 && kept.via != Via::Unsent;
         let Some(&UnackedPacket { slot, .. }) = self.kept.front().filter(is_reliable) else {
             return false;
         };
         self.kept.pop_front();
         self.first = self.first.wrapping_add(1);
-        self.pace.go_on();
+        self.pace.reset_backoff();
         if let Some(slot) = slot {
             free(slot);
         }
         true
     }
 
-    fn take_in(&mut self, ack: Ack, now_ns: u64, mut free: impl FnMut(Slot)) {
+    fn take_ack_of_several(&mut self, ack: Ack, now_ns: u64, mut free: impl FnMut(Slot)) {
         let news = ack.next.wrapping_sub(self.first);
         // A reordered acknowledgement, or an invalid one: beyond what was sent.
         if news as usize > self.kept.len() {
@@ -268,24 +268,29 @@ impl Window {
                 return;
             };
             self.first = self.first.wrapping_add(1);
-            self.settle(kept, now_ns, &mut free);
+            self.remove_acknowledged(kept, now_ns, &mut free);
         }
         if news > 0 {
-            self.pace.go_on();
+            self.pace.reset_backoff();
         }
         if self.lossy != 0 && ack.beyond != 0 {
-            self.take_in_beyond(ack.beyond, now_ns, &mut free);
+            self.take_out_of_order(ack.beyond, now_ns, &mut free);
         }
-        if self.kept.is_empty() && self.kept.capacity() > IDLE_CAPACITY && self.pace.is_known() {
+        if self.kept.is_empty() && self.kept.capacity() > IDLE_CAPACITY && self.pace.has_sample() {
             // The peer is reached over a lossy carrier; there may be thousands of such peers.
             self.kept.shrink_to(IDLE_CAPACITY);
         }
     }
 
-    fn settle(&mut self, kept: UnackedPacket, now_ns: u64, free: &mut impl FnMut(Slot)) {
+    fn remove_acknowledged(
+        &mut self,
+        kept: UnackedPacket,
+        now_ns: u64,
+        free: &mut impl FnMut(Slot),
+    ) {
         self.uncount(kept.via);
         if let Via::Lossy { at } = kept.via {
-            self.pace.measure(at.until(now_ns));
+            self.pace.measure(at.elapsed_ns(now_ns));
         }
         if let Some(slot) = kept.slot {
             free(slot);
@@ -293,7 +298,7 @@ impl Window {
     }
 
     /// Packets acknowledged out of order: earlier ones are sent again soon.
-    fn take_in_beyond(&mut self, beyond: u64, now_ns: u64, free: &mut impl FnMut(Slot)) {
+    fn take_out_of_order(&mut self, beyond: u64, now_ns: u64, free: &mut impl FnMut(Slot)) {
         // A later packet that has arrived gives the first round-trip time: before that no packet counts as late.
         let late_ns = self.pace.late_ns();
         let last = 64 - beyond.leading_zeros() as usize;
@@ -308,10 +313,12 @@ impl Window {
                 if let Some(slot) = kept.slot.take() {
                     free(slot);
                 }
-                kept.via = Via::There { made: NOBODY };
+                kept.via = Via::Arrived {
+                    carrier: NO_CARRIER,
+                };
                 self.lossy -= 1;
-                self.pace.measure(at.until(now_ns));
-            } else if index < last && at.until(now_ns) > late_ns {
+                self.pace.measure(at.elapsed_ns(now_ns));
+            } else if index < last && at.elapsed_ns(now_ns) > late_ns {
                 self.send_again_at(index);
             }
         }
@@ -330,7 +337,7 @@ impl Window {
             return None;
         }
         let waited = self.kept.iter().filter_map(|kept| match kept.via {
-            Via::Lossy { at } => Some(at.until(now_ns)),
+            Via::Lossy { at } => Some(at.elapsed_ns(now_ns)),
             _ => None,
         });
         Some(now_ns + self.pace.timeout_ns().saturating_sub(waited.max()?))
@@ -345,9 +352,9 @@ impl Window {
             return false;
         }
         let timeout_ns = self.pace.timeout_ns();
-        let is_over = |at: Moment| at.until(now_ns) >= timeout_ns;
+        let is_over = |at: Moment| at.elapsed_ns(now_ns) >= timeout_ns;
         self.send_again_where(|via| matches!(via, Via::Lossy { at } if is_over(at)));
-        self.pace.slow_down();
+        self.pace.back_off();
         true
     }
 

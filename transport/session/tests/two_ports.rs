@@ -19,7 +19,7 @@ mod frames;
 mod net;
 
 use session::WINDOW;
-use session::{Ack, Say};
+use session::{Ack, LinkMessage};
 
 use end::{End, LARGE, MOST_BODY, MOST_SILENCE_NS, Seen};
 use frames::Writer;
@@ -122,14 +122,14 @@ impl Pair {
         }
         if is_now(&mut self.random, faults.deaths) {
             match self.random.below(2) {
-                0 => self.net.blacken(),
+                0 => self.net.make_blackhole(),
                 _ => self.net.down_until_ns = self.now_ns + self.random.below(200_000_000) as u64,
             }
         }
         if is_now(&mut self.random, faults.strangers) {
-            let bytes = strange(&mut self.random);
+            let bytes = stranger_bytes(&mut self.random);
             let side = self.random.below(2);
-            self.net.knock(self.now_ns, side, bytes);
+            self.net.open_from_stranger(self.now_ns, side, bytes);
         }
         if is_now(&mut self.random, faults.pauses) {
             let side = self.random.below(2);
@@ -180,7 +180,7 @@ impl Pair {
 
     fn is_done(&self, messages: u32) -> bool {
         let done = |side: usize| {
-            let is_acknowledged = self.ends[side].session.awaits_word().is_none();
+            let is_acknowledged = self.ends[side].session.oldest_unacknowledged().is_none();
             self.got[side] == messages && is_acknowledged
         };
         done(0) && done(1)
@@ -213,7 +213,7 @@ impl Pair {
 }
 
 /// What strangers send: noise, frames that do not begin a session, and half a frame.
-fn strange(random: &mut Random) -> Vec<u8> {
+fn stranger_bytes(random: &mut Random) -> Vec<u8> {
     if random.once_in(3) {
         let count = random.below(200);
         return random.bytes(count);
@@ -233,12 +233,12 @@ fn strange(random: &mut Random) -> Vec<u8> {
 fn connect_byte() -> u8 {
     let mut writer = Writer::new();
     let (attempt, end, again) = (0, (), false);
-    let say = Say::Connect {
+    let message = LinkMessage::Connect {
         attempt,
         end,
         again,
     };
-    writer.note(Ack::default(), say);
+    writer.link_message(Ack::default(), message);
     writer.waiting()[4]
 }
 
@@ -254,26 +254,29 @@ fn frame(random: &mut Random, writer: &mut Writer) {
         beyond: 0,
         returned: near(random) as u16,
     };
-    let (number, yes) = (near(random), random.once_in(2));
+    let (number, flag) = (near(random), random.once_in(2));
     let (attempt, end) = (number, ());
-    let say = match random.below(9) {
-        0 => Say::Ack { asks: yes },
-        1 => Say::Connect {
+    let message = match random.below(9) {
+        0 => LinkMessage::Ack { ack_request: flag },
+        1 => LinkMessage::Connect {
             attempt,
             end,
-            again: yes,
+            again: flag,
         },
-        2 => Say::Accept { attempt, end },
-        3 => Say::Ready { attempt },
-        4 => Say::Refuse { attempt },
-        5 => Say::GiveUp { attempt, done: yes },
+        2 => LinkMessage::Accept { attempt, end },
+        3 => LinkMessage::Ready { attempt },
+        4 => LinkMessage::Refuse { attempt },
+        5 => LinkMessage::Disconnect {
+            attempt,
+            done: flag,
+        },
         _ => {
             let count = random.below(MOST_BODY + 1);
             let body = random.bytes(count);
             return writer.packet(ack, number, &body);
         }
     };
-    writer.note(ack, say);
+    writer.link_message(ack, message);
 }
 
 #[test]
@@ -377,12 +380,12 @@ fn a_peer_that_lies_does_no_harm() {
             // It begins as a peer does, and then sends anything.
             let mut writer = Writer::new();
             let (end_there, again) = ((), random.once_in(2));
-            let say = Say::Connect {
+            let message = LinkMessage::Connect {
                 attempt: 1 + attempt,
                 end: end_there,
                 again,
             };
-            writer.note(Ack::default(), say);
+            writer.link_message(Ack::default(), message);
             for _ in 0..random.below(30) {
                 frame(&mut random, &mut writer);
             }
@@ -391,7 +394,7 @@ fn a_peer_that_lies_does_no_harm() {
                 let at = random.below(bytes.len());
                 bytes[at] ^= 1 << random.below(8);
             }
-            net.knock(now_ns, 0, bytes);
+            net.open_from_stranger(now_ns, 0, bytes);
             for _ in 0..10 {
                 now_ns += random.below(10_000_000) as u64;
                 end.post(now_ns, &[7; 400]);

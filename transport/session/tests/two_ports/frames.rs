@@ -20,7 +20,7 @@
 //! A reader trusts none of its input. It has one buffer of a fixed size, rejects lengths that do not fit, and after an
 //! invalid frame it finds no other: the start of the next one is unknown.
 
-use session::{Ack, Say};
+use session::{Ack, LinkMessage};
 
 /// Length of the header in front of a body.
 pub(crate) const HEADER_BYTES: usize = 16;
@@ -45,7 +45,7 @@ pub(crate) enum Content<'a> {
         body: &'a [u8],
     },
     /// A link message.
-    Note(Say<()>),
+    Link(LinkMessage<()>),
 }
 
 /// The stream carries something that is not a frame.
@@ -142,19 +142,19 @@ struct Header {
     ack: Ack,
     number: u32,
     /// `None`: a packet.
-    say: Option<Say<()>>,
+    message: Option<LinkMessage<()>>,
 }
 
 impl Header {
     /// `None`: it is not a header of this version.
     fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
-        let [a, b, c, d, what, yes, returned @ ..] = *bytes;
+        let [a, b, c, d, kind, flag, returned @ ..] = *bytes;
         let [e, f, next @ ..] = returned;
         let [n0, n1, n2, n3, m0, m1, m2, m3] = next;
         let number = u32::from_le_bytes([m0, m1, m2, m3]);
-        let say = match (what, yes) {
+        let message = match (kind, flag) {
             (PACKET, 0) => None,
-            (_, 0 | 1) => Some(say_of(what, yes == 1, number)?),
+            (_, 0 | 1) => Some(message_of(kind, flag == 1, number)?),
             _ => return None,
         };
         Some(Self {
@@ -165,13 +165,13 @@ impl Header {
                 returned: u16::from_le_bytes([e, f]),
             },
             number,
-            say,
+            message,
         })
     }
 
     /// Whether its length is valid.
     fn is_good(&self, most_body_bytes: usize) -> bool {
-        match self.say {
+        match self.message {
             None => self.bytes <= most_body_bytes,
             Some(_) => self.bytes == 0,
         }
@@ -182,7 +182,7 @@ impl Header {
         let packet = Content::Packet { number, body };
         Frame {
             ack: self.ack,
-            content: self.say.map_or(packet, Content::Note),
+            content: self.message.map_or(packet, Content::Link),
         }
     }
 }
@@ -219,14 +219,14 @@ impl Writer {
     }
 
     /// Writes a link message.
-    pub(crate) fn note(&mut self, ack: Ack, say: Say<()>) {
-        let (what, yes, attempt) = parts_of(say);
-        self.header(0, (what, yes), ack, attempt);
+    pub(crate) fn link_message(&mut self, ack: Ack, message: LinkMessage<()>) {
+        let (kind, flag, attempt) = parts_of(message);
+        self.header(0, (kind, flag), ack, attempt);
     }
 
-    fn header(&mut self, bytes: u32, (what, yes): (u8, bool), ack: Ack, number: u32) {
+    fn header(&mut self, bytes: u32, (kind, flag): (u8, bool), ack: Ack, number: u32) {
         self.bytes.extend_from_slice(&bytes.to_le_bytes());
-        self.bytes.extend_from_slice(&[what, yes.into()]);
+        self.bytes.extend_from_slice(&[kind, flag.into()]);
         self.bytes.extend_from_slice(&ack.returned.to_le_bytes());
         self.bytes.extend_from_slice(&ack.next.to_le_bytes());
         self.bytes.extend_from_slice(&number.to_le_bytes());
@@ -257,32 +257,32 @@ impl Writer {
 }
 
 /// The link message of this kind; `None`: undefined.
-fn say_of(what: u8, yes: bool, attempt: u32) -> Option<Say<()>> {
-    let say = match (what, yes) {
-        (ACK, asks) => Say::Ack { asks },
-        (CONNECT, again) => Say::Connect {
+fn message_of(kind: u8, flag: bool, attempt: u32) -> Option<LinkMessage<()>> {
+    let message = match (kind, flag) {
+        (ACK, ack_request) => LinkMessage::Ack { ack_request },
+        (CONNECT, again) => LinkMessage::Connect {
             attempt,
             end: (),
             again,
         },
-        (ACCEPT, false) => Say::Accept { attempt, end: () },
-        (READY, false) => Say::Ready { attempt },
-        (REFUSE, false) => Say::Refuse { attempt },
-        (GIVE_UP, done) => Say::GiveUp { attempt, done },
+        (ACCEPT, false) => LinkMessage::Accept { attempt, end: () },
+        (READY, false) => LinkMessage::Ready { attempt },
+        (REFUSE, false) => LinkMessage::Refuse { attempt },
+        (GIVE_UP, done) => LinkMessage::Disconnect { attempt, done },
         _ => return None,
     };
-    Some(say)
+    Some(message)
 }
 
 /// The kind of a link message, its flag, and its attempt.
-fn parts_of(say: Say<()>) -> (u8, bool, u32) {
-    match say {
-        Say::Ack { asks } => (ACK, asks, 0),
-        Say::Connect { attempt, again, .. } => (CONNECT, again, attempt),
-        Say::Accept { attempt, .. } => (ACCEPT, false, attempt),
-        Say::Ready { attempt } => (READY, false, attempt),
-        Say::Refuse { attempt } => (REFUSE, false, attempt),
-        Say::GiveUp { attempt, done } => (GIVE_UP, done, attempt),
+fn parts_of(message: LinkMessage<()>) -> (u8, bool, u32) {
+    match message {
+        LinkMessage::Ack { ack_request } => (ACK, ack_request, 0),
+        LinkMessage::Connect { attempt, again, .. } => (CONNECT, again, attempt),
+        LinkMessage::Accept { attempt, .. } => (ACCEPT, false, attempt),
+        LinkMessage::Ready { attempt } => (READY, false, attempt),
+        LinkMessage::Refuse { attempt } => (REFUSE, false, attempt),
+        LinkMessage::Disconnect { attempt, done } => (GIVE_UP, done, attempt),
     }
 }
 
@@ -313,22 +313,22 @@ mod tests {
         const BODY: &[u8] = &[7; MOST];
         let attempt = 0x0102_0304;
         let mut all: Vec<Content<'static>> = Vec::new();
-        for yes in [false, true] {
-            let (asks, again, done, end) = (yes, yes, yes, ());
+        for flag in [false, true] {
+            let (ack_request, again, done, end) = (flag, flag, flag, ());
             all.extend(
                 [
-                    Say::Ack { asks },
-                    Say::Connect {
+                    LinkMessage::Ack { ack_request },
+                    LinkMessage::Connect {
                         attempt,
                         end,
                         again,
                     },
-                    Say::Accept { attempt, end },
-                    Say::Ready { attempt },
-                    Say::Refuse { attempt },
-                    Say::GiveUp { attempt, done },
+                    LinkMessage::Accept { attempt, end },
+                    LinkMessage::Ready { attempt },
+                    LinkMessage::Refuse { attempt },
+                    LinkMessage::Disconnect { attempt, done },
                 ]
-                .map(Content::Note),
+                .map(Content::Link),
             );
         }
         for (number, bytes) in [(0, 0), (u32::MAX, 1), (9, MOST)] {
@@ -343,7 +343,7 @@ mod tests {
         for content in contents {
             match *content {
                 Content::Packet { number, body } => writer.packet(ACKED, number, body),
-                Content::Note(say) => writer.note(ACKED, say),
+                Content::Link(message) => writer.link_message(ACKED, message),
             }
         }
         writer
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn what_is_no_frame_ends_the_stream() {
-        let good = written(&[Content::Note(Say::Ready { attempt: 1 })]);
+        let good = written(&[Content::Link(LinkMessage::Ready { attempt: 1 })]);
         let good: [u8; HEADER_BYTES] = good.waiting().try_into().expect("a header");
         let changed = |at: usize, byte: u8| {
             let mut bytes = good;

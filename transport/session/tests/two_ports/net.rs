@@ -46,7 +46,7 @@ pub(crate) struct Net {
     pub(crate) random: Random,
     streams: Vec<Stream>,
     /// Streams opened to an end, and when it sees them.
-    knocks: [VecDeque<(u64, usize)>; 2],
+    incoming: [VecDeque<(u64, usize)>; 2],
     /// Until this time everything is silently dropped.
     pub(crate) down_until_ns: u64,
 }
@@ -54,21 +54,21 @@ pub(crate) struct Net {
 #[derive(Debug, Default)]
 struct Stream {
     /// Bytes from each end.
-    ways: [Way; 2],
+    directions: [Direction; 2],
     /// When each end detects that it has ended.
     ended: [Option<u64>; 2],
     /// It accepts everything and delivers nothing.
-    is_black: bool,
+    is_blackhole: bool,
 }
 
 #[derive(Debug, Default)]
-struct Way {
+struct Direction {
     /// Bytes, and when they arrive.
     pieces: VecDeque<(u64, Vec<u8>)>,
     bytes: usize,
 }
 
-impl Way {
+impl Direction {
     /// All but the first `keep` bytes are lost.
     fn cut(&mut self, keep: usize) {
         let mut left = keep;
@@ -86,7 +86,7 @@ impl Net {
         Self {
             random: Random::new(seed),
             streams: Vec::new(),
-            knocks: Default::default(),
+            incoming: Default::default(),
             down_until_ns: 0,
         }
     }
@@ -101,20 +101,20 @@ impl Net {
     pub(crate) fn dial(&mut self, now_ns: u64, side: usize) -> usize {
         let stream = self.streams.len();
         self.streams.push(Stream {
-            is_black: now_ns < self.down_until_ns,
+            is_blackhole: now_ns < self.down_until_ns,
             ..Stream::default()
         });
         if now_ns >= self.down_until_ns {
             let seen_ns = now_ns + self.delay_ns();
-            self.knocks[1 - side].push_back((seen_ns, stream));
+            self.incoming[1 - side].push_back((seen_ns, stream));
         }
         stream
     }
 
     /// A stream that the other end, or a stranger, has opened.
     pub(crate) fn accepted(&mut self, now_ns: u64, side: usize) -> Option<usize> {
-        let (seen_ns, stream) = *self.knocks[side].front()?;
-        (seen_ns <= now_ns).then(|| self.knocks[side].pop_front())?;
+        let (seen_ns, stream) = *self.incoming[side].front()?;
+        (seen_ns <= now_ns).then(|| self.incoming[side].pop_front())?;
         Some(stream)
     }
 
@@ -128,10 +128,10 @@ impl Net {
     ) -> Result<usize, Gone> {
         let most = 1 + self.random.below(place.len());
         let it = &mut self.streams[stream];
-        let way = &mut it.ways[1 - side];
+        let direction = &mut it.directions[1 - side];
         let mut read = 0;
         while read < most
-            && let Some((there_ns, piece)) = way.pieces.front_mut()
+            && let Some((there_ns, piece)) = direction.pieces.front_mut()
             && *there_ns <= now_ns
         {
             let count = piece.len().min(most - read);
@@ -139,10 +139,10 @@ impl Net {
             piece.drain(..count);
             read += count;
             if piece.is_empty() {
-                way.pieces.pop_front();
+                direction.pieces.pop_front();
             }
         }
-        way.bytes -= read;
+        direction.bytes -= read;
         let is_over = it.ended[side].is_some_and(|ended_ns| ended_ns <= now_ns);
         if read == 0 && is_over {
             Err(Gone)
@@ -164,18 +164,18 @@ impl Net {
         if it.ended[side].is_some_and(|ended_ns| ended_ns <= now_ns) {
             return Err(Gone);
         }
-        let way = &mut it.ways[side];
-        let count = part.min(MOST_UNDER_WAY.saturating_sub(way.bytes));
-        if it.is_black || it.ended[side].is_some() || now_ns < self.down_until_ns {
-            it.is_black = true;
+        let direction = &mut it.directions[side];
+        let count = part.min(MOST_UNDER_WAY.saturating_sub(direction.bytes));
+        if it.is_blackhole || it.ended[side].is_some() || now_ns < self.down_until_ns {
+            it.is_blackhole = true;
             return Ok(count);
         }
         if count != 0 {
             // Order is preserved.
-            let last_ns = way.pieces.back().map_or(0, |(there_ns, _)| *there_ns);
+            let last_ns = direction.pieces.back().map_or(0, |(there_ns, _)| *there_ns);
             let piece = bytes[..count].to_vec();
-            way.pieces.push_back((ready_ns.max(last_ns), piece));
-            way.bytes += count;
+            direction.pieces.push_back((ready_ns.max(last_ns), piece));
+            direction.bytes += count;
         }
         Ok(count)
     }
@@ -204,27 +204,30 @@ impl Net {
     /// Some of the bytes on their way to an end are lost, then the end detects that the stream has ended.
     fn end_for(&mut self, stream: usize, side: usize, found_ns: u64) {
         let it = &mut self.streams[stream];
-        let way = &mut it.ways[1 - side];
-        let keep = self.random.below(way.bytes + 1);
-        way.cut(keep);
+        let direction = &mut it.directions[1 - side];
+        let keep = self.random.below(direction.bytes + 1);
+        direction.cut(keep);
         it.ended[side].get_or_insert(found_ns);
     }
 
     /// The latest stream silently delivers nothing any more.
-    pub(crate) fn blacken(&mut self) {
+    pub(crate) fn make_blackhole(&mut self) {
         if let Some(stream) = self.streams.last_mut() {
-            stream.is_black = true;
-            stream.ways.iter_mut().for_each(|way| way.cut(0));
+            stream.is_blackhole = true;
+            stream
+                .directions
+                .iter_mut()
+                .for_each(|direction| direction.cut(0));
         }
     }
 
     /// A stranger opens a stream to an end, and sends these bytes.
-    pub(crate) fn knock(&mut self, now_ns: u64, side: usize, bytes: Vec<u8>) {
+    pub(crate) fn open_from_stranger(&mut self, now_ns: u64, side: usize, bytes: Vec<u8>) {
         let mut stream = Stream::default();
-        let way = &mut stream.ways[1 - side];
-        way.bytes = bytes.len();
-        way.pieces.push_back((now_ns, bytes));
-        self.knocks[side].push_back((now_ns, self.streams.len()));
+        let direction = &mut stream.directions[1 - side];
+        direction.bytes = bytes.len();
+        direction.pieces.push_back((now_ns, bytes));
+        self.incoming[side].push_back((now_ns, self.streams.len()));
         self.streams.push(stream);
     }
 }

@@ -101,7 +101,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         rail.posted += 1;
         self.links.counts.packets.add(1);
         side.packets = side.packets.saturating_add(1);
-        side.session.tell();
+        side.session.take_ack();
         #[allow(clippy::cast_possible_truncation, reason = "a slot's")]
         let bytes = bytes as u32;
         side.session.keep_sent(slot, bytes, pair.made);
@@ -194,7 +194,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         }
         let bytes = due.bytes as usize;
         if self.links.sends.is_still(due.slot) {
-            stamp(&mut self.links.sends, due.slot, side.session.tell());
+            stamp(&mut self.links.sends, due.slot, side.session.take_ack());
         }
         // Those without a completion, of all queue pairs, are never all that may be posted.
         let scarce = self.links.sends.is_scarce()
@@ -225,7 +225,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             self.links.sends.posted(slot);
         }
         side.session
-            .sent(due.number, Via::Reliable { made: pair.made });
+            .sent(due.number, Via::Reliable { carrier: pair.made });
         true
     }
 
@@ -253,7 +253,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
             return false;
         }
         if self.links.sends.is_still(due.slot) {
-            let ack = self.links.sides.of(peer).session.tell();
+            let ack = self.links.sides.of(peer).session.take_ack();
             stamp(&mut self.links.sends, due.slot, ack);
         }
         let packet = (due.slot, due.bytes as usize);
@@ -384,7 +384,8 @@ impl<P: VerbsPort> VerbsStreams<P> {
             if let Some(slot) = read {
                 links.sends.posted(slot);
             }
-            side.session.sent(number, Via::Reliable { made: pair.made });
+            side.session
+                .sent(number, Via::Reliable { carrier: pair.made });
         }
         pair.used_at = links.schedule.polls();
         rail.posted += taken;
@@ -434,7 +435,14 @@ impl<P: VerbsPort> VerbsStreams<P> {
             let peer = pair.line.peer;
             if pair.ledger.unsignaled() != 0 {
                 self.links.mark(index);
-            } else if self.links.sides.of(peer).session.awaits_word().is_some() {
+            } else if self
+                .links
+                .sides
+                .of(peer)
+                .session
+                .oldest_unacknowledged()
+                .is_some()
+            {
                 self.links.ask_for_ack(peer);
             }
         }
@@ -489,7 +497,7 @@ pub(super) fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
 fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[Due]) {
     for one in due {
         if sends.is_still(one.slot) {
-            stamp(sends, one.slot, session.tell());
+            stamp(sends, one.slot, session.take_ack());
         }
     }
 }
