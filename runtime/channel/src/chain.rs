@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message in one-sided writes: one, or where either end has large blocks one for each stretch that both have in one piece.
+//! A message as one-sided writes: one, or, if either end has large blocks, one for each segment that is contiguous on
+//! both sides.
 //!
-//! Writes may be made again when a way breaks, so a receiver must not hear of the last one before all others have ended: that
-//! one is posted alone.
+//! Writes may be repeated when a path breaks, so the receiver must not be notified of the last one before all others
+//! have completed: the last write is posted alone.
 
 use crate::handle::{ChannelEnd, ChannelPhase};
 use crate::layout::{CopySegment, RemoteBlocks, StridedBlocks, segments};
@@ -11,17 +12,17 @@ use crate::memory::UserBlocks;
 use crate::{ChannelError, Channels, OWNER, wire};
 use transport::{Fabric, Lease, LocalKey, RemoteKey, WorkId, WorkOutcome};
 
-/// Where a message goes.
+/// Destination of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aim {
-    /// The place of the gate.
+    /// The memory of the gate.
     pub(crate) key: RemoteKey,
     pub(crate) bytes: u64,
-    /// From there the receiver copies.
+    /// It is a staging buffer of the receiver.
     pub(crate) is_landing: bool,
-    /// The owner of the blocks to write to instead.
+    /// Owner of the block layout to write to instead.
     pub(crate) layout: Option<u32>,
-    /// What the receiver hears at the end, where it has no line.
+    /// Token for the immediate data, if the receive has no gate line.
     pub(crate) token: Option<u32>,
 }
 
@@ -40,7 +41,7 @@ impl Channels {
         self.chain(fabric, index, 0)
     }
 
-    /// Goes on where so many bytes were posted. `false`: progress has to come back to it.
+    /// Continues after the first `gone` bytes. `false`: to be continued by `progress`.
     pub(crate) fn chain(&mut self, fabric: &mut Fabric, index: u32, gone: usize) -> bool {
         let handle = self.handles.at_mut(index);
         let layouts = &self.classes[handle.class as usize].out.layouts;
@@ -68,7 +69,7 @@ impl Channels {
                 handle.phase = ChannelPhase::Chained(gone)
             }
             PostedWrites::Lost => {
-                // The blocks are not known any more.
+                // The layout was withdrawn.
                 handle.has_failed = true;
                 handle.phase = ChannelPhase::Writing;
                 if handle.under_way == 0 {
@@ -80,7 +81,7 @@ impl Channels {
         !matches!(end, PostedWrites::NoRoom(_))
     }
 
-    /// The message goes in frames.
+    /// Sends the message in frames.
     pub(crate) fn begin_stream(&mut self, index: u32) {
         let handle = self.handles.at_mut(index);
         if handle.landing.is_some() {
@@ -91,7 +92,7 @@ impl Channels {
         handle.phase = ChannelPhase::Streaming(0);
     }
 
-    /// A write has ended. What could not be written goes in frames.
+    /// Handles the completion of a write. A message that could not be written is sent in frames.
     pub(crate) fn end_write(&mut self, fabric: &mut Fabric, index: u32, outcome: WorkOutcome) {
         let Some(handle) = self.handles.get_mut(index) else {
             return;
@@ -135,7 +136,7 @@ impl Channels {
         }
     }
 
-    /// Progress looks at it.
+    /// Queues it for `progress`.
     fn await_turn(&mut self, index: u32) {
         if !self.pended.contains(&index) {
             self.pended.push(index);
@@ -144,7 +145,7 @@ impl Channels {
 }
 
 impl Aim {
-    /// The place of the gate, as blocks.
+    /// The memory of the gate, as blocks.
     fn place(&self) -> RemoteBlocks {
         RemoteBlocks {
             owner: 0,
@@ -155,18 +156,18 @@ impl Aim {
     }
 }
 
-/// How many writes of a message were posted.
+/// How far the writes of a message were posted.
 enum PostedWrites {
     All,
-    /// There is no room for the next one, or it waits for others to end.
+    /// There is no room for the next write, or it waits for others to complete.
     NoRoom(usize),
     Waits(usize),
-    /// There is no place for what is left.
+    /// The rest has no destination.
     Lost,
 }
 
 impl ChannelEnd {
-    /// Posts writes from where `gone` bytes were posted, as far as they go.
+    /// Posts writes after the first `gone` bytes, as many as possible.
     fn post_segments(
         &mut self,
         aim: &Aim,
@@ -181,7 +182,7 @@ impl ChannelEnd {
             0
         };
         if bytes == 0 {
-            // It is told too: also that nothing lies in the place of the gate, where older bytes may.
+            // An empty message is written too: the receiver must also know that the staging buffer has no new bytes.
             let token = aim.token.map(|token| token | direct);
             let posted = post(self.span.lease(0), (aim.key, 0), token);
             self.under_way += u32::from(posted);
@@ -225,18 +226,18 @@ impl ChannelEnd {
         }
     }
 
-    /// Whether its message is written from a place of ours.
+    /// Whether its message is written from a staging buffer.
     fn is_packed(&self) -> bool {
         self.landing.is_some() && self.locals.is_empty()
     }
 
-    /// Whether the message that was written came from where it was to where it belongs.
+    /// Whether the message was written without any staging buffer.
     fn is_direct(&self) -> bool {
         let reaches = |aim: Aim| aim.layout.is_some() || !aim.is_landing;
         !self.is_packed() && self.aim.is_some_and(reaches)
     }
 
-    /// Writes of its message that may be under way at a time.
+    /// Largest number of outstanding writes of its message.
     pub(crate) fn most_works(&self) -> usize {
         match self.memory.bytes() > CHAINED_BLOCK {
             true => MOST_UNDER_WAY as usize,
@@ -244,14 +245,14 @@ impl ChannelEnd {
         }
     }
 
-    /// Copies the blocks to the place of ours, if there is one.
+    /// Copies the blocks to the staging buffer, if there is one.
     fn pack(&self) {
         if let Some(landing) = &self.landing {
             self.memory.gather(landing.span());
         }
     }
 
-    /// Says in the line that all is written, if there is one.
+    /// Completes the message on its gate line, if it has one.
     fn tell_written(&mut self) {
         let (Some(word), Some(aim)) = (self.word.take(), self.aim) else {
             return;
@@ -265,12 +266,12 @@ impl ChannelEnd {
     }
 }
 
-/// The name of the writes of a handle.
+/// The work id of a handle's writes.
 pub(crate) fn work_of(index: u32) -> WorkId {
     OWNER.work(index.into())
 }
 
-/// Blocks that are written one by one, where each write costs more than a copy of a little: at least so many bytes.
+/// Smallest block that is written on its own: for smaller ones a write costs more than a copy.
 pub(crate) const CHAINED_BLOCK: usize = 16 * 1024;
-/// Writes of one message that are under way at a time.
+/// Largest number of outstanding writes of one message.
 const MOST_UNDER_WAY: u32 = 16;

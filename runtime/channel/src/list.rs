@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lists of ends that are started together again and again, as the halo of a lattice is: what such a start does is worked out
-//! once, and then done without a look at the ends themselves.
+//! Lists of ends that are started together repeatedly, as in a halo exchange: the steps of such a start are prepared
+//! once, and then executed without access to the ends themselves.
 //!
-//! A list runs only where all is plain: no other end is active, every gate is a line, all memory is mapped. A gate of a run that is not open is looked at in each turn; who waits long for it goes on in the
-//! ordinary way, which finds gates wherever they are. What a run has done is *written down* in the ends before anything
-//! else looks at them.
+//! A list runs only if no other end is active, every gate is a gate line, and all memory is mapped. Gates that are not
+//! open are polled in each turn; after [`POLLS_MAX`] polls the list continues on the ordinary path, which finds gates
+//! of every kind. The state of a run is *committed* to its ends before anything else accesses them.
 
 use ring::Bell;
 
@@ -20,22 +20,22 @@ use transport::{Fabric, Peer};
 #[derive(Debug, Default)]
 pub(crate) struct StartList {
     ids: Vec<ChannelId>,
-    /// Only while this is that of the channels.
+    /// The epoch of the channels in which it is valid.
     epoch: u64,
     opens: Vec<Open>,
     sends: Vec<ListedSend>,
     gaps: Gaps,
     bells: Vec<&'static Bell>,
-    /// Bytes of all sends, and of those that come to where they belong.
+    /// Bytes of all sends, and of those without a staging buffer.
     bytes: usize,
     direct_bytes: usize,
-    /// Some of them could be sent ahead of their gates.
+    /// Some sends are small enough to be sent eagerly.
     has_small: bool,
-    /// Some receives have places of ours, from where their bytes are copied in the end.
+    /// Some receives have staging buffers, to be unpacked when they complete.
     has_landings: bool,
 }
 
-/// A receive of a list.
+/// One receive of a [`StartList`].
 #[derive(Clone, Copy, Debug)]
 struct Open {
     ticket: Ticket,
@@ -48,22 +48,22 @@ struct Open {
 struct ListedSend {
     ticket: Ticket,
     copy: Move,
-    /// What is copied instead, where either end has gaps.
+    /// Index of the copies to make instead, if either end has gaps.
     gapped: Option<u32>,
-    /// The bytes come to where they belong.
+    /// No staging buffer is involved.
     is_direct: bool,
     class: u32,
     handle: u32,
 }
 
-/// The copies of sends one of whose ends has gaps.
+/// The copies of sends of which either end has gaps.
 #[derive(Debug, Default)]
 struct Gaps {
     series: Vec<CopySeries>,
     sends: Vec<Gapped>,
 }
 
-/// One of them: which series, and what is said of it.
+/// One of these sends: its range of series, and its note.
 #[derive(Clone, Copy, Debug)]
 struct Gapped {
     first: usize,
@@ -72,7 +72,7 @@ struct Gapped {
 }
 
 impl Gaps {
-    /// The copies of one more send. `None`: there is no room for so many.
+    /// Adds the copies of one more send. `None`: there are too many.
     fn add<T: Shaped>(
         &mut self,
         from: &[UserBlocks],
@@ -113,18 +113,18 @@ impl Gaps {
     }
 }
 
-/// A started list whose progress is not yet written down in its channel ends.
+/// A started list whose state is not committed to its channel ends yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartedList {
     list: usize,
-    /// The ends were taken: it can be started again.
+    /// It was collected: it can be started again.
     is_collected: bool,
-    /// Turns in which gates were looked at in vain.
+    /// Number of unsuccessful polls of its gates.
     looks: u32,
 }
 
 impl StartList {
-    /// An empty one, with room for any.
+    /// An empty list with reserved memory.
     pub(crate) fn with_room() -> Self {
         Self {
             ids: Vec::with_capacity(MOST_IDS),
@@ -135,14 +135,14 @@ impl StartList {
         }
     }
 
-    /// The same for copies of memory with gaps.
+    /// Reserves memory for copies of memory with gaps.
     pub(crate) fn make_room_for_blocks(&mut self) {
         let Gaps { series, sends } = &mut self.gaps;
         series.reserve(MOST_SERIES.saturating_sub(series.len()));
         sends.reserve(MOST_IDS.saturating_sub(sends.len()));
     }
 
-    /// Gives every end the number of its next start: something else may have been started since the last run.
+    /// Sets the number of each end's next start: other ends may have been started since the last run.
     #[inline(never)]
     fn set_numbers(&mut self, classes: &[ChannelClass]) {
         for at in 0..self.opens.len() {
@@ -159,7 +159,7 @@ impl StartList {
         }
     }
 
-    /// Opens all gates, and passes through those of the peers that are open. Answers which sends are left.
+    /// Opens all gates, and sends through those of the peers that are open. Returns the sends that are left.
     #[inline(always)]
     fn run(&mut self, fabric: &mut Fabric) -> u64 {
         for open in &mut self.opens {
@@ -185,7 +185,7 @@ impl StartList {
         left
     }
 
-    /// The sends, where some have gaps.
+    /// Runs the sends of a list in which some have gaps.
     #[cold]
     #[inline(never)]
     fn run_gapped(&mut self, fabric: &mut Fabric) -> u64 {
@@ -194,7 +194,7 @@ impl StartList {
         left
     }
 
-    /// Passes by a gate that is closed, before the last `behind` ones.
+    /// Continues after a send whose gate is closed, with the last `behind` ones.
     #[cold]
     #[inline(never)]
     fn go_on_from(&mut self, behind: usize) -> u64 {
@@ -203,7 +203,7 @@ impl StartList {
         self.go_on(all >> at << at)
     }
 
-    /// Passes through those gates that are open now, of those that were not. Answers which are left.
+    /// Tries the sends in `before`; returns those whose gates are still closed.
     fn go_on(&mut self, before: u64) -> u64 {
         let (mut left, mut looked) = (before, before);
         while looked != 0 {
@@ -216,7 +216,7 @@ impl StartList {
         left
     }
 
-    /// Whether all that is received is there.
+    /// Whether the messages of all receives were written.
     fn is_written(&self) -> bool {
         self.opens.iter().all(|open| open.ticket.is_written())
     }
@@ -237,7 +237,7 @@ impl StartList {
 }
 
 impl ListedSend {
-    /// Passes through the gate, if it is open, where neither end has gaps.
+    /// Sends through the gate, if it is open; neither end has gaps.
     #[inline(always)]
     fn go_plain(&mut self) -> bool {
         let Some(word) = self.ticket.pass() else {
@@ -248,7 +248,7 @@ impl ListedSend {
         true
     }
 
-    /// Passes through the gate, if it is open.
+    /// Sends through the gate, if it is open.
     fn go(&mut self, gaps: &Gaps) -> bool {
         let Some(word) = self.ticket.pass() else {
             return false;
@@ -263,7 +263,7 @@ impl ListedSend {
 }
 
 impl Channels {
-    /// Starts the list that ran last once more, and nothing else has happened since. `false`: nothing was done.
+    /// Starts the list that ran last once more, if nothing else has happened since. `false`: nothing was done.
     #[inline(always)]
     pub(crate) fn run_again(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> bool {
         let Some(run) = self.running.as_mut().filter(|run| run.is_collected) else {
@@ -281,7 +281,7 @@ impl Channels {
         true
     }
 
-    /// Starts these as a list, if all is plain. They rest, as everything else does. `false`: nothing was done.
+    /// Starts these ends as a list, if possible. No end may be active. `false`: nothing was done.
     pub(crate) fn run_list(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> bool {
         let Some(at) = place_of(ids).filter(|at| *at < self.lists.len()) else {
             return false;
@@ -300,7 +300,7 @@ impl Channels {
         self.run_again(fabric, ids)
     }
 
-    /// Some gates were not open when the list was started.
+    /// Handles gates that were not open when the list was started.
     #[cold]
     #[inline(never)]
     fn await_gates(&mut self, fabric: &mut Fabric) {
@@ -311,13 +311,13 @@ impl Channels {
         if !list.has_small {
             return;
         }
-        // Where ranks share cores, who opens them has to run first: meanwhile this one may as well wait. But whoever only
-        // sends may be waited for.
+        // If ranks share cores, the receiver must run first, and this process may as well wait. A process that only
+        // sends does not wait: others may wait for it.
         let is_exchange = !list.opens.is_empty();
         if is_exchange && !fabric.is_attentive() {
             return;
         }
-        // To send ahead costs more than a short wait.
+        // An eager message costs more than a short wait.
         for _ in 0..if is_exchange { SHORT_LOOKS } else { 0 } {
             std::hint::spin_loop();
             self.left = list.go_on(self.left);
@@ -328,7 +328,7 @@ impl Channels {
         self.end_run(fabric);
     }
 
-    /// Looks at the gates that the list which runs waits for. `true`: something has changed.
+    /// Polls the gates that the running list waits for. `true`: something has changed.
     #[cold]
     pub(crate) fn go_on(&mut self, fabric: &mut Fabric) -> bool {
         let before = self.left;
@@ -349,13 +349,13 @@ impl Channels {
         moved
     }
 
-    /// The rest goes on in the ordinary way.
+    /// Continues on the ordinary path.
     fn end_run(&mut self, fabric: &mut Fabric) {
         self.write_down_now();
         self.fire_pended(fabric);
     }
 
-    /// How far these are, if they are the list that runs: whether all have ended.
+    /// Whether all these ends have completed, if they are the running list.
     #[inline(always)]
     pub(crate) fn is_run_done(&self, ids: &[ChannelId]) -> Option<bool> {
         let run = self.running?;
@@ -363,13 +363,13 @@ impl Channels {
         are_same(&list.ids, ids).then(|| run.is_collected || self.left == 0 && list.is_written())
     }
 
-    /// Whether a list runs of which there is nothing new: it was taken, or waits only for what peers write.
+    /// Whether the running list was collected, or waits only for writes of peers that have not arrived.
     pub(crate) fn is_run_quiet(&self) -> bool {
         let is_quiet = |run: StartedList| run.is_collected || !self.lists[run.list].is_written();
         self.left == 0 && self.running.is_some_and(is_quiet)
     }
 
-    /// Takes the ends of the list that runs, if these are it and all have ended. `false`: nothing was done.
+    /// Collects the running list, if it consists of these ends and all have completed. `false`: nothing was done.
     #[inline(always)]
     pub(crate) fn collect_run(&mut self, ids: &[ChannelId]) -> bool {
         let done = self.is_run_done(ids) == Some(true);
@@ -393,7 +393,7 @@ impl Channels {
         true
     }
 
-    /// Nothing else may look at ends before what a list has done is in them.
+    /// Commits the state of the running list to its ends; must precede every other access to them.
     #[inline(always)]
     pub(crate) fn write_down_now(&mut self) {
         if let Some(run) = self.running.take() {
@@ -445,12 +445,12 @@ impl Channels {
             self.active += list.ids.len();
         }
         if std::mem::take(&mut self.left) != 0 {
-            // Their gates may be other lines from now on.
+            // From now on their gates may be other lines.
             list.clear();
         }
     }
 
-    /// Keeps what the start of these ends does; `false` if not all is plain.
+    /// Prepares the start of these ends; `false` if they cannot run as a list.
     fn learn(&mut self, fabric: &Fabric, at: usize, ids: &[ChannelId]) -> bool {
         let mut list = std::mem::take(&mut self.lists[at]);
         list.clear();
@@ -470,7 +470,7 @@ impl Channels {
         plain
     }
 
-    /// What the start of one end does, and who is to hear of it; `None` if it is not plain.
+    /// Adds one end; returns the peer to be woken, or `None` if the end cannot be part of a list.
     fn add_to_list(&self, list: &mut StartList, index: u32) -> Option<Peer> {
         let handle = self.handles.at(index);
         let class = &self.classes[handle.class as usize];
@@ -489,7 +489,7 @@ impl Channels {
             }
             ChannelDirection::Send => {
                 let bytes = handle.memory.bytes();
-                // The first time it is a guess: that starts here and there are in the same order.
+                // Without a hint it is assumed that both sides start in the same order.
                 let of_class = list.sends.iter().filter(|it| it.class == handle.class);
                 let at = handle.hint.unwrap_or_else(|| of_class.count());
                 let bound = *class.out.bound(at).filter(|it| it.bytes == bytes as u64)?;
@@ -513,8 +513,8 @@ impl Channels {
     }
 }
 
-/// What a send copies to the line's memory, or which of the copies of memory with gaps; `None` if that is not mapped, or is too
-/// much to remember.
+/// The copy of a send to the memory of the line, or the index of its copies with gaps; `None` if that memory is not
+/// mapped, or there are too many copies.
 fn copies(
     list: &mut StartList,
     handle: &ChannelEnd,
@@ -543,7 +543,7 @@ fn copies(
     ))
 }
 
-/// How many ends of a class there are before one, and in all.
+/// Number of ends of a class before one, and in total.
 fn count(classes: impl Iterator<Item = u32>, before: usize, class: u32) -> (u64, u64) {
     let (mut first, mut all) = (0, 0);
     for (at, of) in classes.enumerate().filter(|(_, of)| *of == class) {
@@ -553,7 +553,7 @@ fn count(classes: impl Iterator<Item = u32>, before: usize, class: u32) -> (u64,
     (first, all)
 }
 
-/// Where a list is kept; `None` for one that is too short or too long.
+/// Index of a list; `None` if it is too short or too long.
 #[inline(always)]
 fn place_of(ids: &[ChannelId]) -> Option<usize> {
     let first = ids.first()?;
@@ -562,15 +562,15 @@ fn place_of(ids: &[ChannelId]) -> Option<usize> {
         .then_some(first.index() as usize % LISTS)
 }
 
-/// Ends of a list.
+/// Largest number of ends of a list.
 const MOST_IDS: usize = 64;
-/// Copies of memory with gaps that a list has at most; those at equal distances count once.
+/// Largest number of copies of memory with gaps in a list; those at equal distances count as one.
 const MOST_SERIES: usize = 256;
-/// Lists that are remembered.
+/// Number of prepared lists.
 pub(crate) const LISTS: usize = 8;
-/// From so many bytes on, peers are not kept waiting until all is copied.
+/// From this total length on, peers are woken before all is copied.
 const PATIENT_BYTES: usize = 32 * 1024;
-/// Looks at gates before messages are sent ahead of them: some 100 ns.
+/// Polls before messages are sent eagerly: about 100 ns.
 const SHORT_LOOKS: u32 = 50;
-/// Turns in which a run looks at its gates.
+/// Polls of a run before it continues on the ordinary path.
 const MOST_LOOKS: u32 = 64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end: opens gates, and takes in what came through them, or before them.
+//! The receiving end: opens gates, and handles messages through them or ahead of them.
 
 use crate::class::SizeMismatch;
 use crate::handle::ChannelPhase;
@@ -10,7 +10,7 @@ use crate::{ChannelDirection, Channels};
 use transport::{Arrived, Fabric, Peer};
 
 impl Channels {
-    /// A receive has its number now. Its message is here already, or the sender is told where it belongs.
+    /// Starts a receive: takes its number, and completes it with a buffered message, or opens its gate.
     pub(crate) fn open_gate(&mut self, fabric: &mut Fabric, index: u32) {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
@@ -45,7 +45,7 @@ impl Channels {
         self.open_by_frame(fabric, index);
     }
 
-    /// Tells the sender once where the blocks are, if it may write to them.
+    /// Sends the block layout to the sender, once, if it may write to the blocks.
     fn tell_layout(&mut self, fabric: &mut Fabric, index: u32) {
         let handle = self.handles.at_mut(index);
         let is_told = std::mem::replace(&mut handle.is_layout_told, true);
@@ -61,7 +61,7 @@ impl Channels {
         }
     }
 
-    /// Tells the sender by a frame where the bytes belong; and from the second start on, where later ones are told.
+    /// Opens the gate by a frame; from the second start on, the frame contains the location of the gate line.
     fn open_by_frame(&mut self, fabric: &mut Fabric, index: u32) {
         self.tell_layout(fabric, index);
         let handle = self.handles.at_mut(index);
@@ -88,7 +88,7 @@ impl Channels {
         self.tell(fabric, peer, head, &words[..count]);
     }
 
-    /// The sender cannot reach the line of a receive.
+    /// Handles a NO_LINE: the sender cannot map the gate line of a receive.
     pub(crate) fn give_up_line(
         &mut self,
         fabric: &mut Fabric,
@@ -113,7 +113,7 @@ impl Channels {
         Some(())
     }
 
-    /// Ends a receive whose bytes are there, as its line says. `false`: nothing has changed.
+    /// Completes a receive whose message was written, according to its gate line. `false`: nothing has changed.
     pub(crate) fn settle(&mut self, index: u32) -> bool {
         let handle = self.handles.at_mut(index);
         if !handle.is_started || handle.end.is_some() || !handle.is_written() {
@@ -126,7 +126,7 @@ impl Channels {
         true
     }
 
-    /// The message was here before its receive.
+    /// Completes a receive whose message was buffered.
     fn end_kept(&mut self, fabric: &mut Fabric, index: u32, message: u64, fits: bool) {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
@@ -144,7 +144,8 @@ impl Channels {
         }
     }
 
-    /// Ends a receive whose message is too long, and tells the sender, for whom it is complete.
+    /// Completes a receive whose message is too long, and reports that to the sender, for which the message is
+    /// complete.
     #[cold]
     fn refuse(&mut self, fabric: &mut Fabric, index: u32, number: u64, sizes: SizeMismatch) {
         let handle = self.handles.at_mut(index);
@@ -155,7 +156,7 @@ impl Channels {
         self.tell(fabric, class.peer, head, &[sizes.message, sizes.room]);
     }
 
-    /// A message that was sent before its gate was known.
+    /// Handles a DATA: a message sent eagerly.
     pub(crate) fn take_data(
         &mut self,
         fabric: &mut Fabric,
@@ -191,7 +192,7 @@ impl Channels {
         Some(())
     }
 
-    /// Some bytes of a message for memory that could not be written to.
+    /// Handles a STREAM: bytes of a message for memory that could not be written to.
     pub(crate) fn take_stream(
         &mut self,
         fabric: &mut Fabric,
@@ -224,7 +225,7 @@ impl Channels {
         Some(())
     }
 
-    /// A message is too long, as the other side has seen.
+    /// Handles a DIFFER: a message is too long, as the other side has detected.
     pub(crate) fn take_difference(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
         let head = &arrived.head;
         let [message, room, ..] = arrived.words;
@@ -245,7 +246,7 @@ impl Channels {
         Some(())
     }
 
-    /// A peer has written through a gate.
+    /// Handles a write of a peer through a gate.
     pub(crate) fn end_written(&mut self, peer: Peer, immediate: u32) -> Option<()> {
         let index = wire::handle_of(immediate);
         let handle = self.handles.get_mut(index)?;

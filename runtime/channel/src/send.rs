@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end: through the gate, ahead of it, or in frames.
+//! The sending end: through the gate, eagerly, or in frames.
 
 use crate::chain::{Aim, CHAINED_BLOCK, work_of};
 use crate::class::{ChannelClass, EAGER_BYTES, GateDisposition, SizeMismatch};
@@ -12,7 +12,7 @@ use crate::{ChannelDirection, Channels, OWNER};
 use transport::{Arrived, Fabric};
 
 impl Channels {
-    /// A send has its number now, and goes if it can.
+    /// Starts a send: takes its number, and sends it if possible.
     pub(crate) fn start_send(&mut self, fabric: &mut Fabric, index: u32) {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
@@ -35,7 +35,7 @@ impl Channels {
         }
     }
 
-    /// Tries all sends that wait.
+    /// Tries all pending sends.
     pub(crate) fn fire_pended(&mut self, fabric: &mut Fabric) {
         let mut at = 0;
         while at < self.pended.len() {
@@ -48,7 +48,7 @@ impl Channels {
         }
     }
 
-    /// Whether only room in the transport keeps a send from going.
+    /// Whether a send waits only for room in the transport.
     pub(crate) fn could_go(&self, index: u32) -> bool {
         let handle = self.handles.at(index);
         let out = &self.classes[handle.class as usize].out;
@@ -56,7 +56,7 @@ impl Channels {
         handle.phase != ChannelPhase::Pended || small || out.gate(handle.number).is_some()
     }
 
-    /// Whether a line is open for a send that waits.
+    /// Whether a gate line is open for a waiting send.
     pub(crate) fn is_line_open(&self, index: u32) -> bool {
         let handle = self.handles.at(index);
         let out = &self.classes[handle.class as usize].out;
@@ -64,7 +64,7 @@ impl Channels {
         waits && out.open_line(handle.number, handle.hint).is_some()
     }
 
-    /// Sends as much as goes. `true`: it waits for nothing of ours any more.
+    /// Sends as much as possible. `true`: it is no longer pending.
     fn fire(&mut self, fabric: &mut Fabric, index: u32) -> bool {
         let handle = self.handles.at(index);
         match handle.phase {
@@ -84,7 +84,7 @@ impl Channels {
         }
     }
 
-    /// The gate is open, as a line says: copies to where it leads, and says so there.
+    /// Sends through an open gate line: copies to the receive's memory, and completes the receive on the line.
     #[inline]
     fn pass_line(&mut self, fabric: &mut Fabric, index: u32, bound: &BoundLine, word: ArrivalWord) {
         let handle = self.handles.at_mut(index);
@@ -123,7 +123,7 @@ impl Channels {
         }
     }
 
-    /// The same where the system makes the copy.
+    /// The same, if the kernel or the device makes the copy.
     #[inline(never)]
     fn write_beside(
         &mut self,
@@ -147,13 +147,13 @@ impl Channels {
             return self.pended.push(index);
         }
         handle.word = Some(word);
-        // What the transport has no room for is posted later.
+        // Writes without room are posted later.
         if !self.begin_chain(fabric, index, aim) {
             self.pended.push(index);
         }
     }
 
-    /// The receive has less room.
+    /// The message is too long: completes the send, and reports that to the receiver.
     #[cold]
     fn differ(&mut self, fabric: &mut Fabric, index: u32, room: u64) {
         let handle = self.handles.at_mut(index);
@@ -164,7 +164,7 @@ impl Channels {
         self.tell(fabric, peer, head, &[message, room]);
     }
 
-    /// The gate is open: writes through it.
+    /// Sends through an open gate by writes.
     fn pass_gate(&mut self, fabric: &mut Fabric, index: u32, gate: ReceiveGate) -> bool {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
@@ -186,7 +186,7 @@ impl Channels {
         let class = &mut self.classes[handle.class as usize];
         let is_landing = gate.is_landing && layout.is_none();
         class.out.pass(handle.number);
-        // From a place of its own the receiver would copy too much.
+        // Otherwise the receiver would unpack more than the message from its staging buffer.
         let is_cut = is_landing && (bytes as u64) < gate.bytes;
         if is_cut || self.unwritable.contains(&peer) {
             self.begin_stream(index);
@@ -203,8 +203,8 @@ impl Channels {
         self.begin_chain(fabric, index, aim)
     }
 
-    /// The same where either end has gaps and the gate leads to memory that is mapped here: copies, and tells of it by a write of
-    /// nothing. `None`: it is not so; else whether there was room.
+    /// The same if either end has gaps and the gate's memory is mapped here: copies, and completes the receive by an
+    /// empty write. `None`: it is another case; else whether there was room.
     fn copy_near(&mut self, fabric: &mut Fabric, index: u32, gate: &ReceiveGate) -> Option<bool> {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
@@ -251,7 +251,7 @@ impl Channels {
         Some(true)
     }
 
-    /// No gate yet: what is small goes all the same, if the receiver can keep it.
+    /// Without a gate, sends a small message eagerly, if the receiver can buffer it.
     fn send_ahead(&mut self, fabric: &mut Fabric, index: u32) -> bool {
         let handle = self.handles.at_mut(index);
         let class = &self.classes[handle.class as usize];
@@ -304,7 +304,7 @@ impl Channels {
         }
     }
 
-    /// The receive of a gate has a line, by which later starts are told.
+    /// Binds the gate line of a receive, for its later starts.
     fn bind(&mut self, fabric: &mut Fabric, class: u32, gate: &ReceiveGate, name: LineName) {
         let ChannelClass {
             peer,
@@ -320,7 +320,7 @@ impl Channels {
         }
     }
 
-    /// A peer says where blocks of a receive are.
+    /// Handles a LAYOUT: blocks of a receive.
     pub(crate) fn take_layout(
         &mut self,
         fabric: &mut Fabric,
@@ -336,14 +336,14 @@ impl Channels {
         Some(())
     }
 
-    /// They are there no more.
+    /// Handles a NO_LAYOUT.
     pub(crate) fn forget_layout(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
         let layouts = &mut self.classes[class as usize].out.layouts;
         layouts.forget(wire::owner(&arrived.head));
         (arrived.bytes() == 0).then_some(())
     }
 
-    /// A line is that of another receive now.
+    /// Handles a FORGET: a gate line belongs to another receive now.
     pub(crate) fn forget_line(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
         self.classes[class as usize].out.forget(arrived.words[0]);
         (arrived.bytes() == 8).then_some(())
@@ -377,15 +377,15 @@ impl Channels {
         }
     }
 
-    /// The receiver says so of a message that was sent ahead.
+    /// Handles a CREDIT: the receiver has started this many receives.
     pub(crate) fn take_credit(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
         let out = &mut self.classes[class as usize].out;
         let started = wire::number(&arrived.head, out.heard)?;
         out.hear(started).then_some(())
     }
 
-    /// A message was complete before its receive was there, and is too long. Its send says so if nobody has asked yet how that
-    /// ended; else the next send of the class that is asked does.
+    /// An eager message was complete here, and is too long. Its send has the error if it was not collected yet; else
+    /// the next send of the class that is collected.
     pub(crate) fn end_refused(&mut self, class: u32, number: u64, sizes: SizeMismatch) {
         let state = &mut self.classes[class as usize];
         for index in &state.handles {
@@ -398,7 +398,7 @@ impl Channels {
             }
         }
         state.refused = Some(sizes);
-        // Lists do not look for it.
+        // Lists do not check for it.
         self.epoch += 1;
     }
 }
