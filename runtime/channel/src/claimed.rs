@@ -8,7 +8,7 @@
 //! Each pair of [`Inlet`] and [`Outlet`] has one gate line, which contains numbers and a memory key only. A key written
 //! by a peer is checked against that peer's own memory: an invalid one can corrupt that memory, and nothing else.
 
-use crate::line::{MOST_STAMPS, OwnLine, SpareLines, stamped};
+use crate::line::{OwnLine, STAMPS_MAX, SpareLines, stamped};
 use crate::memory::MemorySpan;
 use ring::GateLine;
 use transport::{Fabric, Peer, RemoteKey};
@@ -112,7 +112,7 @@ impl Outlet {
     pub fn find(fabric: &mut Fabric, peer: Peer, [place, stamp]: InletName) -> Option<Self> {
         let stamp = u32::try_from(stamp).ok()?;
         let line = fabric.line_of(peer, place)?;
-        (1..=MOST_STAMPS).contains(&stamp).then_some(Self {
+        (1..=STAMPS_MAX).contains(&stamp).then_some(Self {
             line,
             stamp,
             known: (RemoteKey::default(), None),

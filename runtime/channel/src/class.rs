@@ -4,8 +4,8 @@
 
 use std::collections::VecDeque;
 
-use crate::layout::{Layouts, MOST_PIECES};
-use crate::line::{ArrivalWord, BoundLine, MOST_LINES};
+use crate::layout::{CLASS_PIECES_MAX, Layouts};
+use crate::line::{ArrivalWord, BoundLine, LINES_MAX};
 use crate::wire::{ReceiveGate, StartQueueName};
 use transport::Peer;
 
@@ -21,7 +21,7 @@ pub(crate) struct ChannelClass {
     /// The peer has left: the numbers of sends and receives it has started.
     pub(crate) left: Option<Started>,
     /// A QUERY was sent to the peer.
-    pub(crate) has_asked: bool,
+    pub(crate) has_queried: bool,
     /// Sizes of an eager message that was complete here and is too long for its receive; not reported yet.
     pub(crate) refused: Option<SizeMismatch>,
     /// Its handles.
@@ -50,7 +50,7 @@ pub(crate) struct SendSide {
     /// Sends started; the number of the next one.
     pub(crate) started: u64,
     /// Receives of the peer that are known to have been started.
-    pub(crate) heard: u64,
+    pub(crate) receives_known: u64,
     /// Lower bound of the next gate's number.
     next_gate: u64,
     gates: VecDeque<(u64, ReceiveGate)>,
@@ -79,11 +79,12 @@ pub(crate) struct ReceiveSide {
     /// Receives started (or opened); the number of the next one.
     pub(crate) started: u64,
     /// Number of them that was reported to the peer.
-    told: u64,
+    reported: u64,
     /// Numbers of the waiting receives, with their handles.
     open: Vec<(u64, u32)>,
     /// Receives that have gate lines.
     pub(crate) lines: usize,
+    /// Messages that arrived before their receive was started, by the low bits of their number, and their bytes.
     kept: Box<[Option<KeptMessage>]>,
     bytes: Box<[u8]>,
 }
@@ -103,7 +104,7 @@ impl ChannelClass {
             is_declared: false,
             is_dead: false,
             left: None,
-            has_asked: false,
+            has_queried: false,
             refused: None,
             handles: Vec::new(),
             out: SendSide::default(),
@@ -118,14 +119,14 @@ impl SendSide {
         let gates = handles.max(USUAL_GATES);
         self.gates.reserve(gates.saturating_sub(self.gates.len()));
         self.lines
-            .reserve(MOST_LINES.saturating_sub(self.lines.len()));
+            .reserve(LINES_MAX.saturating_sub(self.lines.len()));
         self.layouts.prepare();
     }
 
     /// Largest number of the peer's places that lines and layouts name; 0 from the second call on.
     pub(crate) fn expect_places(&mut self) -> usize {
         let is_first = !std::mem::replace(&mut self.is_expected, true);
-        if is_first { MOST_PLACES } else { 0 }
+        if is_first { PLACES_MAX } else { 0 }
     }
 
     /// Takes the next number.
@@ -137,14 +138,14 @@ impl SendSide {
 
     /// Whether a message may be sent eagerly: the peer has a buffer for it.
     pub(crate) fn has_credit(&self, number: u64) -> bool {
-        number < self.heard + WINDOW as u64
+        number < self.receives_known + WINDOW as u64
     }
 
     /// The peer has started this many receives. `false`: more than is possible.
-    pub(crate) fn hear(&mut self, started: u64) -> bool {
+    pub(crate) fn note_receives(&mut self, started: u64) -> bool {
         let plausible = started <= self.started;
         if plausible {
-            self.heard = self.heard.max(started);
+            self.receives_known = self.receives_known.max(started);
         }
         plausible
     }
@@ -161,12 +162,12 @@ impl SendSide {
         gate: ReceiveGate,
         is_waiting: impl FnOnce() -> bool,
     ) -> GateDisposition {
-        let far = number > self.started.max(self.next_gate) + MOST_GATES as u64;
-        if number < self.next_gate || far || self.gates.len() == MOST_GATES {
+        let far = number > self.started.max(self.next_gate) + GATES_MAX as u64;
+        if number < self.next_gate || far || self.gates.len() == GATES_MAX {
             return GateDisposition::Refused;
         }
         self.next_gate = number + 1;
-        self.heard = self.heard.max(number + 1);
+        self.receives_known = self.receives_known.max(number + 1);
         if number < self.started && !is_waiting() {
             return GateDisposition::Started;
         }
@@ -177,7 +178,7 @@ impl SendSide {
     /// Binds a gate line, replacing an older one at this place. `false`: there are too many.
     pub(crate) fn bind(&mut self, bound: BoundLine, place: u64) -> bool {
         self.forget(place);
-        let fits = self.lines.len() < MOST_LINES;
+        let fits = self.lines.len() < LINES_MAX;
         if fits {
             self.lines.push(bound);
         }
@@ -218,8 +219,8 @@ impl SendSide {
     }
 
     /// Whether any receive of the peer is known.
-    pub(crate) fn has_heard(&self) -> bool {
-        self.next_gate > 0 || self.heard > 0
+    pub(crate) fn has_known_receives(&self) -> bool {
+        self.next_gate > 0 || self.receives_known > 0
     }
 
     /// The gate of a number.
@@ -276,15 +277,15 @@ impl ReceiveSide {
     }
 
     /// A gate reports this many receives to the peer.
-    pub(crate) fn tell(&mut self, started: u64) {
-        self.told = self.told.max(started);
+    pub(crate) fn mark_reported(&mut self, started: u64) {
+        self.reported = self.reported.max(started);
     }
 
     /// The number of receives to report to the peer now, if no gate has reported enough of them.
-    pub(crate) fn untold(&mut self) -> Option<u64> {
-        let due = self.started - self.told >= WINDOW as u64 / 2;
+    pub(crate) fn take_unreported(&mut self) -> Option<u64> {
+        let due = self.started - self.reported >= WINDOW as u64 / 2;
         if due {
-            self.told = self.started;
+            self.reported = self.started;
         }
         due.then_some(self.started)
     }
@@ -322,8 +323,8 @@ pub(crate) const WINDOW: usize = 8;
 /// Gates for which a class reserves memory, and their largest number.
 const USUAL_GATES: usize = 32;
 /// A line and its memory, and the pieces of layouts.
-const MOST_PLACES: usize = 2 * MOST_LINES + MOST_PIECES;
-const MOST_GATES: usize = 4096;
+const PLACES_MAX: usize = 2 * LINES_MAX + CLASS_PIECES_MAX;
+const GATES_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -335,7 +336,7 @@ mod tests {
             key: crate::RemoteKey::default(),
             token,
             line: None,
-            is_landing: false,
+            is_staging: false,
             layout: None,
         }
     }
@@ -367,11 +368,11 @@ mod tests {
             (GateDisposition::Refused, GateDisposition::Refused)
         );
         assert_eq!(take(1 << 20), GateDisposition::Refused);
-        for number in 4..2 + MOST_GATES as u64 {
+        for number in 4..2 + GATES_MAX as u64 {
             assert_eq!(take(number), GateDisposition::Kept, "{number}");
         }
-        assert_eq!(take(3 + MOST_GATES as u64), GateDisposition::Kept);
-        assert_eq!(take(4 + MOST_GATES as u64), GateDisposition::Refused);
+        assert_eq!(take(3 + GATES_MAX as u64), GateDisposition::Kept);
+        assert_eq!(take(4 + GATES_MAX as u64), GateDisposition::Refused);
     }
 
     #[test]
@@ -382,8 +383,11 @@ mod tests {
         for _ in 0..window {
             out.start();
         }
-        assert!(!out.hear(window + 1), "nobody receives what was not sent");
-        assert!(out.hear(3) && out.has_credit(window + 2) && !out.has_credit(window + 3));
+        assert!(
+            !out.note_receives(window + 1),
+            "nobody receives what was not sent"
+        );
+        assert!(out.note_receives(3) && out.has_credit(window + 2) && !out.has_credit(window + 3));
     }
 
     #[test]
@@ -398,11 +402,11 @@ mod tests {
         assert!(into.keep(0, 1).is_none(), "too late");
         assert_eq!(into.take_kept(1).unwrap(), b"abc");
         assert!(into.take_kept(1).is_none());
-        assert_eq!(into.untold(), None);
+        assert_eq!(into.take_unreported(), None);
         for _ in 0..WINDOW / 2 {
             into.start();
         }
-        assert_eq!(into.untold(), Some(WINDOW as u64 / 2 + 2));
-        assert_eq!(into.untold(), None);
+        assert_eq!(into.take_unreported(), Some(WINDOW as u64 / 2 + 2));
+        assert_eq!(into.take_unreported(), None);
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ends of channels, and the table of them.
 
-use crate::chain::Aim;
+use crate::chain::WriteTarget;
 use crate::class::SizeMismatch;
 use crate::line::{ArrivalWord, GateNote, OwnLine};
-use crate::memory::{ChannelMemory, Landing, MemorySpan};
-use crate::wire::MOST_HANDLES;
+use crate::memory::{ChannelMemory, MemorySpan, StagingBuffer};
+use crate::wire::HANDLES_MAX;
 use crate::{ChannelDirection, ChannelError, ChannelFailure, ChannelId};
 use transport::{LocalKey, RemoteKey};
 
@@ -17,7 +17,7 @@ pub(crate) struct ChannelEnd {
     pub(crate) class: u32,
     pub(crate) memory: ChannelMemory,
     /// A staging buffer, if the memory is not contiguous or the peer cannot map it.
-    pub(crate) landing: Option<Landing>,
+    pub(crate) staging: Option<StagingBuffer>,
     /// The contiguous memory that is transferred: the staging buffer, or the memory itself.
     pub(crate) span: MemorySpan,
     /// The gate line of a receive from a rank of this node.
@@ -36,13 +36,13 @@ pub(crate) struct ChannelEnd {
     pub(crate) local: Option<LocalKey>,
     /// Keys of a receive's blocks, for the peer, if it may write to them; and whether the layout was sent.
     pub(crate) blocks: Box<[RemoteKey]>,
-    pub(crate) is_layout_told: bool,
+    pub(crate) is_layout_sent: bool,
     /// Local keys of a send's blocks, if they are written one by one.
     pub(crate) locals: Box<[Option<LocalKey>]>,
     /// Destination of the message being written.
-    pub(crate) aim: Option<Aim>,
+    pub(crate) target: Option<WriteTarget>,
     /// Outstanding writes.
-    pub(crate) under_way: u32,
+    pub(crate) outstanding: u32,
     /// One of them has failed.
     pub(crate) has_failed: bool,
     /// Number of its last start.
@@ -63,7 +63,7 @@ pub(crate) enum ChannelPhase {
     /// Not started, or a waiting receive.
     Idle,
     /// A send that waits for its gate, or for room.
-    Pended,
+    Pending,
     /// A send whose write, or last write, is outstanding.
     Writing,
     /// A send in several writes, with the number of bytes posted.
@@ -78,7 +78,7 @@ impl ChannelEnd {
             direction,
             class,
             memory,
-            landing: None,
+            staging: None,
             span: MemorySpan::EMPTY,
             line: None,
             is_lined: false,
@@ -88,10 +88,10 @@ impl ChannelEnd {
             key: None,
             local: None,
             blocks: Box::default(),
-            is_layout_told: false,
+            is_layout_sent: false,
             locals: Box::default(),
-            aim: None,
-            under_way: 0,
+            target: None,
+            outstanding: 0,
             has_failed: false,
             number: 0,
             is_started: false,
@@ -125,13 +125,13 @@ impl ChannelEnd {
         line.and_then(|line| line.noted(self.number))
     }
 
-    /// Unpacks at most `landed` bytes of the staging buffer, if there is one; returns their number.
-    pub(crate) fn unpack(&self, landed: usize) -> u64 {
-        let Some(landing) = &self.landing else {
+    /// Unpacks at most `staged` bytes of the staging buffer, if there is one; returns their number.
+    pub(crate) fn unpack(&self, staged: usize) -> u64 {
+        let Some(staging) = &self.staging else {
             return 0;
         };
-        let bytes = landed.min(self.memory.bytes());
-        self.memory.scatter(landing.span(), bytes);
+        let bytes = staged.min(self.memory.bytes());
+        self.memory.scatter(staging.span(), bytes);
         bytes as u64
     }
 
@@ -149,11 +149,11 @@ impl ChannelEnd {
     }
 
     /// Whether it is a send that `progress` must continue.
-    pub(crate) fn is_pended(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         self.direction == ChannelDirection::Send
             && matches!(
                 self.phase,
-                ChannelPhase::Pended | ChannelPhase::Chained(_) | ChannelPhase::Streaming(_)
+                ChannelPhase::Pending | ChannelPhase::Chained(_) | ChannelPhase::Streaming(_)
             )
     }
 
@@ -171,7 +171,7 @@ impl ChannelEnd {
 
     /// Its peer is lost. Outstanding writes complete on their own.
     pub(crate) fn lose(&mut self) {
-        if matches!(self.phase, ChannelPhase::Chained(_)) && self.under_way > 0 {
+        if matches!(self.phase, ChannelPhase::Chained(_)) && self.outstanding > 0 {
             self.phase = ChannelPhase::Writing;
             self.has_failed = true;
         }
@@ -207,7 +207,7 @@ struct ChannelEndSlot {
 
 impl ChannelEnds {
     pub(crate) fn is_full(&self) -> bool {
-        self.len() == MOST_HANDLES
+        self.len() == HANDLES_MAX
     }
 
     /// Number of ends.

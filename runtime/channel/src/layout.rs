@@ -229,7 +229,7 @@ impl Layouts {
     /// Reserves the memory.
     pub(crate) fn prepare(&mut self) {
         self.pieces
-            .reserve(MOST_PIECES.saturating_sub(self.pieces.len()));
+            .reserve(CLASS_PIECES_MAX.saturating_sub(self.pieces.len()));
     }
 
     /// Adds a piece to those of its owner, or replaces them if it is the first. Without room all pieces of the owner
@@ -245,7 +245,7 @@ impl Layouts {
         if !is_first && !is_next {
             return;
         }
-        match self.pieces.len() < MOST_PIECES {
+        match self.pieces.len() < CLASS_PIECES_MAX {
             true => self.pieces.push(piece),
             false => self.forget(piece.owner),
         }
@@ -271,15 +271,15 @@ impl Layouts {
 }
 
 /// Length of the shortest block, in bytes.
-pub(crate) fn least_block(pieces: &[impl Shaped]) -> usize {
+pub(crate) fn smallest_block(pieces: &[impl Shaped]) -> usize {
     let blocks = pieces.iter().map(|piece| piece.shape().block_bytes);
     blocks.min().unwrap_or(0)
 }
 
 /// Largest number of pieces in a class.
-pub(crate) const MOST_PIECES: usize = 64;
+pub(crate) const CLASS_PIECES_MAX: usize = 64;
 /// Largest number of pieces of a receive whose layout is sent.
-pub(crate) const MOST_TOLD: usize = 16;
+pub(crate) const LAYOUT_PIECES_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {

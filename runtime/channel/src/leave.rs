@@ -16,14 +16,14 @@ impl Channels {
     /// Leaves a context: waiting operations of peers in it, present and future ones, complete with
     /// [`ChannelError::Left`].
     pub fn leave(&mut self, fabric: &mut Fabric, context: u32) {
-        self.write_down_now();
+        self.commit_run();
         self.epoch += 1;
         if !self.departed.insert(context) {
             return;
         }
         for class in 0..self.classes.len() {
             if self.classes[class].name.context == context {
-                self.tell_leave(fabric, class);
+                self.send_leave(fabric, class);
             }
         }
     }
@@ -36,7 +36,7 @@ impl Channels {
         Ok(self.handles.find(id)?.failed)
     }
 
-    fn tell_leave(&mut self, fabric: &mut Fabric, class: usize) {
+    fn send_leave(&mut self, fabric: &mut Fabric, class: usize) {
         let ChannelClass {
             peer,
             name,
@@ -45,26 +45,26 @@ impl Channels {
             ..
         } = &self.classes[class];
         let (peer, words) = (*peer, [out.started, into.started]);
-        self.tell(fabric, peer, wire::head(wire::LEAVE, *name, 0), &words);
+        self.send_frame(fabric, peer, wire::head(wire::LEAVE, *name, 0), &words);
     }
 
     /// Sends a QUERY for a waiting send, if no receive of the peer is known: the peer may have left.
     #[inline]
-    pub(crate) fn ask(&mut self, fabric: &mut Fabric, index: u32) {
+    pub(crate) fn query_leave(&mut self, fabric: &mut Fabric, index: u32) {
         let class = &mut self.classes[self.handles.at(index).class as usize];
-        if class.out.has_heard() || std::mem::replace(&mut class.has_asked, true) {
+        if class.out.has_known_receives() || std::mem::replace(&mut class.has_queried, true) {
             return;
         }
-        let (peer, head) = (class.peer, wire::head(wire::ASK, class.name, 0));
-        self.tell(fabric, peer, head, &[]);
+        let (peer, head) = (class.peer, wire::head(wire::QUERY, class.name, 0));
+        self.send_frame(fabric, peer, head, &[]);
     }
 
     /// Handles a start or a query of a peer: sends LEAVE if this process has left.
-    pub(crate) fn answer(&mut self, fabric: &mut Fabric, class: u32, kind: u8) {
+    pub(crate) fn answer_query(&mut self, fabric: &mut Fabric, class: u32, kind: u8) {
         let class = class as usize;
-        let waits = matches!(kind, wire::GATE | wire::DATA | wire::ASK);
+        let waits = matches!(kind, wire::GATE | wire::DATA | wire::QUERY);
         if waits && self.departed.contains(&self.classes[class].name.context) {
-            self.tell_leave(fabric, class);
+            self.send_leave(fabric, class);
         }
     }
 
@@ -82,11 +82,11 @@ impl Channels {
             let Some(handle) = self.handles.get_mut(*index) else {
                 continue;
             };
-            let is_vain = match handle.direction {
-                ChannelDirection::Send => handle.is_pended() && handle.number >= receives,
+            let is_unmatched = match handle.direction {
+                ChannelDirection::Send => handle.is_pending() && handle.number >= receives,
                 ChannelDirection::Receive => handle.number >= sends && !handle.is_done(),
             };
-            if !is_vain {
+            if !is_unmatched {
                 continue;
             }
             if handle.direction == ChannelDirection::Receive {
@@ -95,12 +95,12 @@ impl Channels {
             handle.finish(Err(ChannelError::Left));
         }
         let handles = &self.handles;
-        self.pended.retain(|index| handles.at(*index).is_pended());
+        self.pending.retain(|index| handles.at(*index).is_pending());
         Some(())
     }
 
     /// Takes the outcome of one message, and records its failure. A send also reports the failure of an earlier one.
-    pub(crate) fn end_of(&mut self, id: ChannelId) -> Result<(), ChannelError> {
+    pub(crate) fn take_outcome(&mut self, id: ChannelId) -> Result<(), ChannelError> {
         let handle = self.handles.at_mut(id.index());
         let class = &mut self.classes[handle.class as usize];
         let end = handle.collect();

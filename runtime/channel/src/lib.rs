@@ -41,10 +41,10 @@
 mod chain;
 pub mod claimed;
 mod class;
+mod counters;
 mod handle;
 mod layout;
 mod leave;
-mod ledger;
 mod line;
 mod list;
 mod memory;
@@ -61,13 +61,13 @@ use transport::{
 
 use chain::CHAINED_BLOCK;
 use class::{ChannelClass, EAGER_BYTES};
+pub use counters::{ChannelCounters, LiveChannelCounters};
 use handle::{ChannelEnd, ChannelEnds};
-use layout::{MOST_TOLD, least_block};
-pub use ledger::{ChannelCounters, ChannelLedger};
-use line::{MOST_LINES, SpareLines};
+use layout::{LAYOUT_PIECES_MAX, smallest_block};
+use line::{LINES_MAX, SpareLines};
 use list::{LISTS, StartList, StartedList};
 pub use memory::{ChannelMemory, UserBlocks};
-use memory::{Landing, MemorySpan};
+use memory::{MemorySpan, StagingBuffer};
 use wire::StartQueueName;
 
 /// Which end of a channel.
@@ -149,25 +149,25 @@ pub struct Channels {
     classes: Vec<ChannelClass>,
     names: HashMap<(Peer, StartQueueName), u32>,
     /// Number of classes that only peers have named so far.
-    strangers: usize,
+    undeclared_classes: usize,
     /// Sends that wait for a gate or for room, or are sent in frames.
-    pended: Vec<u32>,
+    pending: Vec<u32>,
     /// Frames for which the transport had no room.
     outbox: VecDeque<(Peer, Head, [u64; 6])>,
     /// Capacity reserved in `outbox`: a number of frames for each declared end.
-    told: usize,
+    outbox_capacity: usize,
     /// Largest number of outstanding writes to ranks of this node.
-    works: usize,
+    writes_max: usize,
     lines: SpareLines,
     lists: Vec<StartList>,
     /// The list that runs; what it has done is not committed to its ends yet.
     running: Option<StartedList>,
     /// Its sends that wait for their gates, as bits.
-    left: u64,
+    pending_gates: u64,
     /// Changes whenever an end changes other than by a start: prepared lists of an older epoch are invalid.
     epoch: u64,
     /// Number of messages that arrived before their receive was started.
-    kept: usize,
+    buffered: usize,
     /// Number of ends that are started or open, without those of the running list.
     active: usize,
     dead: Vec<Peer>,
@@ -176,7 +176,7 @@ pub struct Channels {
     /// Peers whose memory cannot be written to.
     unwritable: Vec<Peer>,
     scratch: Box<[u8]>,
-    counters: Arc<ChannelLedger>,
+    counters: Arc<LiveChannelCounters>,
 }
 
 impl Default for Channels {
@@ -193,17 +193,17 @@ impl Channels {
             handles: ChannelEnds::default(),
             classes: Vec::new(),
             names: HashMap::new(),
-            strangers: 0,
-            pended: Vec::new(),
+            undeclared_classes: 0,
+            pending: Vec::new(),
             outbox: VecDeque::new(),
-            told: 0,
-            works: 0,
+            outbox_capacity: 0,
+            writes_max: 0,
             lines: SpareLines::default(),
             lists: Vec::new(),
             running: None,
-            left: 0,
+            pending_gates: 0,
             epoch: 1,
-            kept: 0,
+            buffered: 0,
             active: 0,
             dead: Vec::new(),
             departed: HashSet::new(),
@@ -217,42 +217,42 @@ impl Channels {
     pub fn declare(
         &mut self,
         fabric: &mut Fabric,
-        way: ChannelKey,
+        key: ChannelKey,
         memory: ChannelMemory,
     ) -> Result<ChannelId, ChannelError> {
-        if way.class >= wire::CLASSES {
+        if key.class >= wire::CLASSES {
             return Err(ChannelError::BadClass);
         }
         if self.handles.is_full() {
             return Err(ChannelError::TooMany);
         }
-        let class = self.declare_class(&way);
+        let class = self.declare_class(&key);
         self.counters.allocations.add(1);
-        let mut handle = ChannelEnd::new(way.direction, class, memory);
-        self.place(fabric, way.peer, &mut handle);
-        self.make_room(fabric, way.peer, &handle);
+        let mut handle = ChannelEnd::new(key.direction, class, memory);
+        self.register_memory(fabric, key.peer, &mut handle);
+        self.reserve(fabric, key.peer, &handle);
         let id = self.handles.add(handle);
         Ok(id)
     }
 
     /// Reserves memory for all that the starts of one more end need.
-    fn make_room(&mut self, fabric: &mut Fabric, peer: Peer, handle: &ChannelEnd) {
+    fn reserve(&mut self, fabric: &mut Fabric, peer: Peer, handle: &ChannelEnd) {
         let all = self.handles.len() + 2;
-        self.pended.reserve(all - self.pended.len().min(all));
-        self.told += 2 + handle.blocks.len();
-        let told = self.told - self.outbox.len().min(self.told);
-        self.outbox.reserve(told);
+        self.pending.reserve(all - self.pending.len().min(all));
+        self.outbox_capacity += 2 + handle.blocks.len();
+        let additional = self.outbox_capacity - self.outbox.len().min(self.outbox_capacity);
+        self.outbox.reserve(additional);
         let is_near = fabric.is_near(peer);
         if self.lists.is_empty() && is_near {
             self.lists.resize_with(LISTS, StartList::with_room);
         }
         if handle.direction == ChannelDirection::Send && is_near {
-            self.works += handle.most_works();
+            self.writes_max += handle.outstanding_max();
             let out = &mut self.classes[handle.class as usize].out;
-            fabric.expect_lines(peer, out.expect_places(), self.works);
+            fabric.expect_lines(peer, out.expect_places(), self.writes_max);
             self.lists
                 .iter_mut()
-                .for_each(StartList::make_room_for_blocks);
+                .for_each(StartList::reserve_for_blocks);
         }
         if self.scratch.is_empty() {
             self.scratch = vec![0; EAGER_BYTES].into();
@@ -273,9 +273,9 @@ impl Channels {
 
     #[inline(never)]
     fn start_each(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> Result<(), ChannelError> {
-        self.write_down_now();
+        self.commit_run();
         self.mark_started(ids)?;
-        if self.active == ids.len() && self.kept == 0 {
+        if self.active == ids.len() && self.buffered == 0 {
             self.unmark(ids);
             if self.run_list(fabric, ids) {
                 return Ok(());
@@ -305,7 +305,7 @@ impl Channels {
         if let Some(done) = self.is_run_done(ids) {
             return Ok(done);
         }
-        self.write_down_now();
+        self.commit_run();
         for id in ids {
             if !self.handles.find(*id)?.is_done() {
                 return Ok(false);
@@ -328,7 +328,7 @@ impl Channels {
         }
         let mut all = Ok(());
         for id in ids {
-            self.settle(id.index());
+            self.complete_written(id.index());
             let handle = self.handles.at_mut(id.index());
             if handle.is_started {
                 self.active -= 1;
@@ -337,7 +337,7 @@ impl Channels {
                     ChannelDirection::Receive => self.counters.receives.add(1),
                 }
             }
-            let end = self.end_of(*id);
+            let end = self.take_outcome(*id);
             all = all.and(end);
         }
         all
@@ -353,7 +353,7 @@ impl Channels {
         id: ChannelId,
         memory: ChannelMemory,
     ) -> Result<(), ChannelError> {
-        self.write_down_now();
+        self.commit_run();
         self.epoch += 1;
         let handle = self.handles.find(id)?;
         if handle.is_started {
@@ -363,11 +363,11 @@ impl Channels {
         self.counters.allocations.add(1);
         let fresh = ChannelEnd::new(handle.direction, handle.class, memory);
         let old = std::mem::replace(self.handles.at_mut(id.index()), fresh);
-        self.displace(fabric, id.index(), old);
+        self.release_memory(fabric, id.index(), old);
         let empty = ChannelEnd::new(ChannelDirection::Send, 0, ChannelMemory::EMPTY);
         let mut fresh = std::mem::replace(self.handles.at_mut(id.index()), empty);
-        self.place(fabric, peer, &mut fresh);
-        self.make_room(fabric, peer, &fresh);
+        self.register_memory(fabric, peer, &mut fresh);
+        self.reserve(fabric, peer, &fresh);
         *self.handles.at_mut(id.index()) = fresh;
         Ok(())
     }
@@ -377,7 +377,7 @@ impl Channels {
     /// # Errors
     /// [`ChannelError::Stale`], [`ChannelError::Active`].
     pub fn free(&mut self, fabric: &mut Fabric, id: ChannelId) -> Result<(), ChannelError> {
-        self.write_down_now();
+        self.commit_run();
         self.epoch += 1;
         if self.handles.find(id)?.is_started {
             return Err(ChannelError::Active);
@@ -385,7 +385,7 @@ impl Channels {
         if let Some(handle) = self.handles.remove(id.index()) {
             let class = &mut self.classes[handle.class as usize];
             class.handles.retain(|index| *index != id.index());
-            self.displace(fabric, id.index(), handle);
+            self.release_memory(fabric, id.index(), handle);
         }
         Ok(())
     }
@@ -393,14 +393,14 @@ impl Channels {
     /// The counters now.
     #[must_use]
     pub fn counters(&mut self) -> ChannelCounters {
-        self.write_down_now();
-        self.counters.seen()
+        self.commit_run();
+        self.counters.snapshot()
     }
 
     /// The live counters, for readers that do not own the channels. Operations of a running list are counted when it is
     /// collected.
     #[must_use]
-    pub fn ledger(&self) -> &Arc<ChannelLedger> {
+    pub fn live_counters(&self) -> &Arc<LiveChannelCounters> {
         &self.counters
     }
 
@@ -408,13 +408,13 @@ impl Channels {
     #[inline(always)]
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        (self.pended.len() | self.outbox.len()) as u64 | self.left != 0
+        (self.pending.len() | self.outbox.len()) as u64 | self.pending_gates != 0
     }
 
     /// Whether something waits for room in the transport, which is not signalled.
     #[must_use]
     pub fn waits_for_room(&self) -> bool {
-        !self.outbox.is_empty() || self.pended.iter().any(|index| self.could_go(*index))
+        !self.outbox.is_empty() || self.pending.iter().any(|index| self.could_go(*index))
     }
 
     /// Whether all frames were sent that a peer waits for and whose operation is complete here.
@@ -425,17 +425,17 @@ impl Channels {
 
     /// Posts operations that waited for a gate or for room. `true`: something was posted.
     pub fn progress(&mut self, fabric: &mut Fabric) -> bool {
-        let before = (self.outbox.len(), self.pended.len());
-        let moved = self.go_on(fabric);
+        let before = (self.outbox.len(), self.pending.len());
+        let moved = self.retry_gates(fabric);
         self.flush(fabric);
-        self.fire_pended(fabric);
-        moved || before != (self.outbox.len(), self.pended.len())
+        self.retry_pending(fabric);
+        moved || before != (self.outbox.len(), self.pending.len())
     }
 
     /// Handles a frame. The caller releases it.
     #[cold]
     pub fn arrive(&mut self, fabric: &mut Fabric, arrived: &Arrived) {
-        self.write_down_now();
+        self.commit_run();
         if self.take_frame(fabric, arrived).is_none() {
             self.counters.refused.add(1);
         }
@@ -443,7 +443,7 @@ impl Channels {
 
     /// Handles the immediate data of a peer's write.
     pub fn written(&mut self, peer: Peer, immediate: u32) {
-        self.write_down_now();
+        self.commit_run();
         let token = number_of_immediate(immediate);
         if self.end_written(peer, token).is_none() {
             self.counters.refused.add(1);
@@ -452,7 +452,7 @@ impl Channels {
 
     /// Handles the completion of a write.
     pub fn worked(&mut self, fabric: &mut Fabric, work: WorkId, outcome: WorkOutcome) {
-        self.write_down_now();
+        self.commit_run();
         let index = u32::try_from(work.number()).unwrap_or(u32::MAX);
         self.end_write(fabric, index, outcome);
     }
@@ -464,18 +464,18 @@ impl Channels {
             return false;
         }
         // The ordinary path finds gates elsewhere too, so it is used before the process sleeps.
-        let mut news = self.left != 0;
-        self.write_down_now();
-        news |= self.pended.iter().any(|index| self.is_line_open(*index));
+        let mut has_arrivals = self.pending_gates != 0;
+        self.commit_run();
+        has_arrivals |= self.pending.iter().any(|index| self.is_line_open(*index));
         for index in 0..self.handles.end() {
-            news |= self.handles.get_mut(index).is_some() && self.settle(index);
+            has_arrivals |= self.handles.get_mut(index).is_some() && self.complete_written(index);
         }
-        news
+        has_arrivals
     }
 
     /// A peer is lost: all its started ends complete with an error.
     pub fn lose(&mut self, peer: Peer) {
-        self.write_down_now();
+        self.commit_run();
         if self.dead.contains(&peer) {
             return;
         }
@@ -499,7 +499,7 @@ impl Channels {
             handle.lose();
         }
         let handles = &self.handles;
-        self.pended.retain(|index| handles.at(*index).is_pended());
+        self.pending.retain(|index| handles.at(*index).is_pending());
     }
 
     /// Checks that all ends can be started, and marks them as started.
@@ -524,21 +524,21 @@ impl Channels {
         self.active -= ids.len();
     }
 
-    fn declare_class(&mut self, way: &ChannelKey) -> u32 {
+    fn declare_class(&mut self, key: &ChannelKey) -> u32 {
         let name = StartQueueName {
-            context: way.context,
-            class: way.class,
+            context: key.context,
+            class: key.class,
         };
-        let index = match self.names.get(&(way.peer, name)) {
+        let index = match self.names.get(&(key.peer, name)) {
             Some(index) => *index,
-            None => self.add_class(way.peer, name),
+            None => self.add_class(key.peer, name),
         };
         let class = &mut self.classes[index as usize];
         if !class.is_declared {
             class.is_declared = true;
-            self.strangers = self.strangers.saturating_sub(1);
+            self.undeclared_classes = self.undeclared_classes.saturating_sub(1);
         }
-        match way.direction {
+        match key.direction {
             ChannelDirection::Send => class.out.prepare(class.handles.len() + 1),
             ChannelDirection::Receive => class.into.prepare(class.handles.len() + 1),
         }
@@ -553,7 +553,7 @@ impl Channels {
         let class = ChannelClass::new(peer, name);
         self.classes.push(ChannelClass { is_dead, ..class });
         self.names.insert((peer, name), index);
-        self.strangers += 1;
+        self.undeclared_classes += 1;
         index
     }
 
@@ -563,33 +563,35 @@ impl Channels {
         if let Some(index) = self.names.get(&(peer, name)) {
             return Some(*index);
         }
-        (self.strangers < MOST_STRANGERS).then(|| self.add_class(peer, name))
+        (self.undeclared_classes < UNDECLARED_CLASSES_MAX).then(|| self.add_class(peer, name))
     }
 
     /// Determines the contiguous memory of a handle, and registers it; exports it to the peer if that writes to it.
-    fn place(&mut self, fabric: &mut Fabric, peer: Peer, handle: &mut ChannelEnd) {
+    fn register_memory(&mut self, fabric: &mut Fabric, peer: Peer, handle: &mut ChannelEnd) {
         let bytes = handle.memory.bytes();
         let receives = handle.direction == ChannelDirection::Receive;
-        handle.landing = match handle.memory.whole() {
-            None => Some(Landing::new(fabric, bytes)),
-            Some(whole) if receives && bytes <= LANDED_BYTES && bytes > 0 => {
+        handle.staging = match handle.memory.whole() {
+            None => Some(StagingBuffer::new(fabric, bytes)),
+            Some(whole) if receives && bytes <= STAGED_BYTES && bytes > 0 => {
                 let reached = fabric.reaches_directly(peer, whole.address(), bytes as u64);
-                (!reached).then(|| Landing::direct(fabric, bytes)).flatten()
+                (!reached)
+                    .then(|| StagingBuffer::direct(fabric, bytes))
+                    .flatten()
             }
             Some(_) => None,
         };
         self.counters
             .allocations
-            .add(u64::from(handle.landing.is_some()));
-        let landing = handle.landing.as_ref().map(Landing::span);
-        handle.span = landing
+            .add(u64::from(handle.staging.is_some()));
+        let staging = handle.staging.as_ref().map(StagingBuffer::span);
+        handle.span = staging
             .or_else(|| handle.memory.whole())
             .unwrap_or(MemorySpan::EMPTY);
         let blocks = handle.memory.pieces();
         let has_gaps = handle.memory.whole().is_none();
         if !receives {
             handle.local = fabric.register(peer, handle.span.address(), bytes as u64);
-            if has_gaps && least_block(blocks) >= CHAINED_BLOCK {
+            if has_gaps && smallest_block(blocks) >= CHAINED_BLOCK {
                 let hulls = blocks.iter().map(UserBlocks::hull);
                 let register = |(base, bytes)| fabric.register(peer, base, bytes);
                 handle.locals = hulls.map(register).collect();
@@ -601,7 +603,7 @@ impl Channels {
                 handle.blocks = export_blocks(fabric, peer, &handle.memory);
             }
             let lines = &mut self.classes[handle.class as usize].into.lines;
-            if fabric.is_near(peer) && *lines < MOST_LINES {
+            if fabric.is_near(peer) && *lines < LINES_MAX {
                 handle.line = self.lines.take(fabric);
                 *lines += usize::from(handle.line.is_some());
             }
@@ -609,20 +611,20 @@ impl Channels {
     }
 
     /// The reverse of `register_memory`.
-    fn displace(&mut self, fabric: &mut Fabric, index: u32, mut handle: ChannelEnd) {
+    fn release_memory(&mut self, fabric: &mut Fabric, index: u32, mut handle: ChannelEnd) {
         let class = &mut self.classes[handle.class as usize];
         let (peer, name) = (class.peer, class.name);
         if let Some(line) = handle.line.take() {
             class.into.lines -= 1;
             self.lines.give_back(line);
-            if line.is_told {
+            if line.is_announced {
                 let head = wire::head(wire::FORGET, name, 0);
-                self.tell(fabric, peer, head, &[line.to_name().place]);
+                self.send_frame(fabric, peer, head, &[line.to_name().place]);
             }
         }
-        if handle.is_layout_told && !handle.blocks.is_empty() {
+        if handle.is_layout_sent && !handle.blocks.is_empty() {
             let head = wire::head(wire::NO_LAYOUT, name, index.into());
-            self.tell(fabric, peer, head, &[]);
+            self.send_frame(fabric, peer, head, &[]);
         }
         for key in handle.key.iter().chain(&handle.blocks) {
             fabric.withdraw(peer, *key);
@@ -631,17 +633,17 @@ impl Channels {
         for key in locals.chain(&handle.local) {
             fabric.deregister(*key);
         }
-        self.told -= (2 + handle.blocks.len()).min(self.told);
+        self.outbox_capacity -= (2 + handle.blocks.len()).min(self.outbox_capacity);
         if handle.direction == ChannelDirection::Send && fabric.is_near(peer) {
-            self.works -= handle.most_works().min(self.works);
+            self.writes_max -= handle.outstanding_max().min(self.writes_max);
         }
-        if let Some(landing) = handle.landing.take() {
-            landing.end(fabric);
+        if let Some(staging) = handle.staging.take() {
+            staging.end(fabric);
         }
     }
 
     /// Sends a frame, or queues it until there is room.
-    fn tell(&mut self, fabric: &mut Fabric, peer: Peer, head: Head, words: &[u64]) {
+    fn send_frame(&mut self, fabric: &mut Fabric, peer: Peer, head: Head, words: &[u64]) {
         if self.dead.contains(&peer) {
             return;
         }
@@ -670,7 +672,7 @@ impl Channels {
 
     fn take_frame(&mut self, fabric: &mut Fabric, arrived: &Arrived) -> Option<()> {
         let class = self.class_of(arrived.peer, &arrived.head)?;
-        self.answer(fabric, class, arrived.head.kind);
+        self.answer_query(fabric, class, arrived.head.kind);
         match arrived.head.kind {
             wire::GATE => self.take_gate(fabric, class, arrived),
             wire::DATA => self.take_data(fabric, class, arrived),
@@ -682,7 +684,7 @@ impl Channels {
             wire::LAYOUT => self.take_layout(fabric, class, arrived),
             wire::NO_LAYOUT => self.forget_layout(class, arrived),
             wire::LEAVE => self.take_leave(class, arrived),
-            wire::ASK => (arrived.bytes() == 0).then_some(()),
+            wire::QUERY => (arrived.bytes() == 0).then_some(()),
             _ => None,
         }
     }
@@ -710,8 +712,8 @@ fn export_blocks(fabric: &mut Fabric, peer: Peer, memory: &ChannelMemory) -> Box
         CHAINED_BLOCK
     };
     // A copy by the kernel is slower than staging, as long as the staging buffer fits a cache.
-    let is_landed = fabric.is_near(peer) && !is_mapped && memory.bytes() <= LANDED_BYTES;
-    if is_landed || blocks.len() > MOST_TOLD || least_block(blocks) < least {
+    let is_staged = fabric.is_near(peer) && !is_mapped && memory.bytes() <= STAGED_BYTES;
+    if is_staged || blocks.len() > LAYOUT_PIECES_MAX || smallest_block(blocks) < least {
         return Box::default();
     }
     let mut keys = Vec::with_capacity(blocks.len());
@@ -743,9 +745,9 @@ fn post_words(fabric: &mut Fabric, peer: Peer, head: Head, words: &[u64]) -> boo
 pub const OWNER: Owner = Owner::new(1);
 /// Receive memory up to this size that a peer cannot map is written to through a staging buffer: the second copy, from
 /// a cache, costs half of a copy by the kernel.
-const LANDED_BYTES: usize = 256 * 1024;
+const STAGED_BYTES: usize = 256 * 1024;
 /// Smallest mapped block that is written to directly; smaller ones span only a few cache lines each, and packed data
 /// move fewer lines between the caches.
 const MAPPED_BLOCK: usize = 128;
 /// Limit of classes that peers may name before they are declared here.
-const MOST_STRANGERS: usize = 4096;
+const UNDECLARED_CLASSES_MAX: usize = 4096;

@@ -21,7 +21,7 @@ pub(crate) struct OwnLine {
     name: u64,
     stamp: u32,
     /// Its location was sent to the sender.
-    pub(crate) is_told: bool,
+    pub(crate) is_announced: bool,
 }
 
 impl OwnLine {
@@ -39,8 +39,8 @@ impl OwnLine {
         self.line.open(stamped(self.stamp, number));
     }
 
-    pub(crate) fn ticket(self) -> Ticket {
-        Ticket::new(self.line, self.stamp)
+    pub(crate) fn cursor(self) -> LineCursor {
+        LineCursor::new(self.line, self.stamp)
     }
 
     /// Whether this start's message was written.
@@ -73,7 +73,7 @@ impl GateNote {
     }
 
     /// Bytes in the memory of the gate, at most.
-    pub(crate) fn landed(self) -> usize {
+    pub(crate) fn staged(self) -> usize {
         let is_direct = self.0 >> 63 != 0;
         let bytes = usize::try_from(self.0).unwrap_or(usize::MAX);
         if is_direct { 0 } else { bytes }
@@ -94,12 +94,12 @@ impl SpareLines {
             self.spare = fabric.make_lines();
         }
         let (line, name) = self.spare.pop()?;
-        self.stamps = self.stamps % MOST_STAMPS + 1;
+        self.stamps = self.stamps % STAMPS_MAX + 1;
         Some(OwnLine {
             line,
             name,
             stamp: self.stamps,
-            is_told: false,
+            is_announced: false,
         })
     }
 
@@ -110,14 +110,14 @@ impl SpareLines {
 
 /// A gate line and the number of its next start, for a list, whose starts advance it by a constant.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct LineCursor {
     line: &'static GateLine,
     /// The word of the last start.
     word: u64,
     step: u64,
 }
 
-impl Ticket {
+impl LineCursor {
     fn new(line: &'static GateLine, stamp: u32) -> Self {
         Self {
             line,
@@ -183,7 +183,7 @@ pub(crate) struct BoundLine {
     pub(crate) bytes: u64,
     pub(crate) key: RemoteKey,
     /// The memory is a staging buffer of the receiver.
-    pub(crate) is_landing: bool,
+    pub(crate) is_staging: bool,
     /// Owner of the block layout behind it, if that was sent.
     pub(crate) layout: Option<u32>,
     /// Where the memory is mapped here; `None`: only the kernel can access it.
@@ -199,7 +199,7 @@ pub(crate) struct ArrivalWord {
 
 impl ArrivalWord {
     #[inline(always)]
-    pub(crate) fn tell(self) {
+    pub(crate) fn publish(self) {
         self.line.tell_written(self.word);
     }
 
@@ -224,7 +224,7 @@ impl BoundLine {
             stamp: name.stamp,
             bytes: gate.bytes,
             key: gate.key,
-            is_landing: gate.is_landing,
+            is_staging: gate.is_staging,
             layout: gate.layout,
             span: MemorySpan::of_peer(fabric, peer, gate.key),
         })
@@ -238,8 +238,8 @@ impl BoundLine {
         line.is_open(word).then_some(ArrivalWord { line, word })
     }
 
-    pub(crate) fn ticket(&self) -> Ticket {
-        Ticket::new(self.line, self.stamp)
+    pub(crate) fn cursor(&self) -> LineCursor {
+        LineCursor::new(self.line, self.stamp)
     }
 
     /// The block layout behind it, if it is known.
@@ -262,6 +262,6 @@ pub(crate) fn stamped(stamp: u32, number: u64) -> u64 {
 const NUMBER_BITS: u32 = 44;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 /// Stamps have 20 bits and are not 0.
-pub(crate) const MOST_STAMPS: u32 = (1 << 20) - 1;
+pub(crate) const STAMPS_MAX: u32 = (1 << 20) - 1;
 /// Largest number of gate lines of a class; further receives use frames.
-pub(crate) const MOST_LINES: usize = 64;
+pub(crate) const LINES_MAX: usize = 64;

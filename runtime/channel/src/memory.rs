@@ -325,16 +325,16 @@ fn words_of(ids: &[ChannelId]) -> &[u64] {
 
 /// A prepared copy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Move {
+pub(crate) struct PlannedCopy {
     from: NonNull<u8>,
     to: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: as for `UserBlocks`.
-unsafe impl Send for Move {}
+unsafe impl Send for PlannedCopy {}
 
-impl Move {
+impl PlannedCopy {
     /// From contiguous memory to other memory of the same length.
     pub(crate) fn new(from: MemorySpan, to: MemorySpan) -> Self {
         Self {
@@ -366,7 +366,7 @@ impl Move {
 pub(crate) fn copy_blocks(from: &[UserBlocks], to: &[RemoteBlocks], bytes: usize) {
     for segment in segments(from, to, 0, bytes) {
         if let Some(span) = to[segment.to.piece].span {
-            Move::of(&from[segment.from.piece], span, segment).run();
+            PlannedCopy::of(&from[segment.from.piece], span, segment).run();
         }
     }
 }
@@ -374,15 +374,15 @@ pub(crate) fn copy_blocks(from: &[UserBlocks], to: &[RemoteBlocks], bytes: usize
 /// Copies of equal length at equal distances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopySeries {
-    first: Move,
-    last: Move,
+    first: PlannedCopy,
+    last: PlannedCopy,
     count: usize,
     from_step: isize,
     to_step: isize,
 }
 
 impl CopySeries {
-    pub(crate) fn new(only: Move) -> Self {
+    pub(crate) fn new(only: PlannedCopy) -> Self {
         Self {
             first: only,
             last: only,
@@ -393,7 +393,7 @@ impl CopySeries {
     }
 
     /// Adds a copy that continues the series. `false`: it does not.
-    pub(crate) fn extend(&mut self, next: Move) -> bool {
+    pub(crate) fn extend(&mut self, next: PlannedCopy) -> bool {
         let step =
             |from: NonNull<u8>, to: NonNull<u8>| to.addr().get().wrapping_sub(from.addr().get());
         let from_step = step(self.last.from, next.from).cast_signed();
@@ -410,13 +410,13 @@ impl CopySeries {
     }
 
     pub(crate) fn run(&self) {
-        let Move {
+        let PlannedCopy {
             mut from,
             mut to,
             bytes,
         } = self.first;
         for _ in 0..self.count {
-            Move { from, to, bytes }.run();
+            PlannedCopy { from, to, bytes }.run();
             // Behind the last copy this may be outside the memory; it is not used then.
             from = step(from, self.from_step);
             to = step(to, self.to_step);
@@ -430,15 +430,15 @@ fn step(place: NonNull<u8>, bytes: isize) -> NonNull<u8> {
 
 /// A staging buffer for a channel whose memory has gaps, or cannot be mapped by the peer.
 #[derive(Debug)]
-pub(crate) struct Landing {
+pub(crate) struct StagingBuffer {
     span: MemorySpan,
     is_heap: bool,
 }
 
 // SAFETY: memory that belongs to this value.
-unsafe impl Send for Landing {}
+unsafe impl Send for StagingBuffer {}
 
-impl Landing {
+impl StagingBuffer {
     /// In memory that peers can map, if there is any; else on the heap.
     pub(crate) fn new(fabric: &mut Fabric, bytes: usize) -> Self {
         Self::direct(fabric, bytes).unwrap_or_else(|| Self::of_heap(bytes))
@@ -474,7 +474,7 @@ impl Landing {
     }
 }
 
-impl Drop for Landing {
+impl Drop for StagingBuffer {
     fn drop(&mut self) {
         if self.is_heap {
             let slice =
@@ -554,7 +554,7 @@ mod tests {
         }];
         let mut all: Vec<CopySeries> = Vec::new();
         for segment in segments(&[source], &shapes, 0, 20) {
-            let next = Move::of(&source, target, segment);
+            let next = PlannedCopy::of(&source, target, segment);
             if !all.last_mut().is_some_and(|last| last.extend(next)) {
                 all.push(CopySeries::new(next));
             }

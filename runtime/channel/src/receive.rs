@@ -20,14 +20,14 @@ impl Channels {
         handle.phase = ChannelPhase::Idle;
         handle.end = None;
         handle.is_lined = false;
-        if let Some(kept) = class.into.take_kept(number) {
-            let bytes = kept.len();
+        if let Some(message) = class.into.take_kept(number) {
+            let bytes = message.len();
             let fits = bytes <= handle.memory.bytes();
-            self.kept -= 1;
+            self.buffered -= 1;
             if fits {
                 handle
                     .memory
-                    .scatter(super::MemorySpan::of_box(kept), bytes);
+                    .scatter(super::MemorySpan::of_box(message), bytes);
                 self.counters.packed_bytes.add(bytes as u64);
             }
             return self.end_kept(fabric, index, bytes as u64, fits);
@@ -36,8 +36,8 @@ impl Channels {
             return handle.finish(Err(error));
         }
         class.into.wait(number, index);
-        class.into.tell(number + 1);
-        if let Some(line) = handle.line.as_ref().filter(|line| line.is_told) {
+        class.into.mark_reported(number + 1);
+        if let Some(line) = handle.line.as_ref().filter(|line| line.is_announced) {
             line.open(number);
             handle.is_lined = true;
             return fabric.nudge(peer);
@@ -46,10 +46,10 @@ impl Channels {
     }
 
     /// Sends the block layout to the sender, once, if it may write to the blocks.
-    fn tell_layout(&mut self, fabric: &mut Fabric, index: u32) {
+    fn send_layout(&mut self, fabric: &mut Fabric, index: u32) {
         let handle = self.handles.at_mut(index);
-        let is_told = std::mem::replace(&mut handle.is_layout_told, true);
-        let count = if is_told { 0 } else { handle.blocks.len() };
+        let is_announced = std::mem::replace(&mut handle.is_layout_sent, true);
+        let count = if is_announced { 0 } else { handle.blocks.len() };
         for at in 0..count {
             let handle = self.handles.at(index);
             let class = &self.classes[handle.class as usize];
@@ -57,20 +57,20 @@ impl Channels {
             let mut head = wire::head(wire::LAYOUT, class.name, index.into());
             head.flags |= if at == 0 { wire::FIRST } else { 0 };
             let words = RemoteBlocks::to_words(handle.blocks[at], shape);
-            self.tell(fabric, peer, head, &words);
+            self.send_frame(fabric, peer, head, &words);
         }
     }
 
     /// Opens the gate by a frame; from the second start on, the frame contains the location of the gate line.
     fn open_by_frame(&mut self, fabric: &mut Fabric, index: u32) {
-        self.tell_layout(fabric, index);
+        self.send_layout(fabric, index);
         let handle = self.handles.at_mut(index);
         let class = &self.classes[handle.class as usize];
         let (peer, name, number) = (class.peer, class.name, handle.number);
         let line = handle.line.as_mut().filter(|_| handle.is_used);
         handle.is_used = true;
         let line = line.map(|line| {
-            line.is_told = true;
+            line.is_announced = true;
             line.to_name()
         });
         let gate = ReceiveGate {
@@ -78,14 +78,14 @@ impl Channels {
             bytes: handle.memory.bytes() as u64,
             key: handle.key.unwrap_or_default(),
             token: wire::token(index, number),
-            is_landing: handle.landing.is_some(),
+            is_staging: handle.staging.is_some(),
             layout: (!handle.blocks.is_empty()).then_some(index),
         };
         self.counters.gates.add(1);
         let mut head = wire::head(wire::GATE, name, number);
         head.flags |= gate.flags();
         let (words, count) = gate.to_words();
-        self.tell(fabric, peer, head, &words[..count]);
+        self.send_frame(fabric, peer, head, &words[..count]);
     }
 
     /// Handles a NO_LINE: the sender cannot map the gate line of a receive.
@@ -100,7 +100,7 @@ impl Channels {
         let handle = self.handles.get_mut(index)?;
         let line = handle
             .line
-            .filter(|line| line.is_told && handle.class == class)?;
+            .filter(|line| line.is_announced && handle.class == class)?;
         handle.line = None;
         self.classes[class as usize].into.lines -= 1;
         let waits = handle.is_started && handle.is_lined && handle.end.is_none();
@@ -114,14 +114,14 @@ impl Channels {
     }
 
     /// Completes a receive whose message was written, according to its gate line. `false`: nothing has changed.
-    pub(crate) fn settle(&mut self, index: u32) -> bool {
+    pub(crate) fn complete_written(&mut self, index: u32) -> bool {
         let handle = self.handles.at_mut(index);
         if !handle.is_started || handle.end.is_some() || !handle.is_written() {
             return false;
         }
         self.classes[handle.class as usize].into.end(handle.number);
-        let landed = handle.noted().map_or(usize::MAX, GateNote::landed);
-        self.counters.packed_bytes.add(handle.unpack(landed));
+        let staged = handle.noted().map_or(usize::MAX, GateNote::staged);
+        self.counters.packed_bytes.add(handle.unpack(staged));
         handle.finish(Ok(()));
         true
     }
@@ -132,15 +132,15 @@ impl Channels {
         let class = &mut self.classes[handle.class as usize];
         let (peer, name, number) = (class.peer, class.name, handle.number);
         let room = handle.memory.bytes() as u64;
-        let untold = class.into.untold();
+        let unreported = class.into.take_unreported();
         if fits {
             handle.finish(Ok(()));
         } else {
             self.refuse(fabric, index, number, SizeMismatch { message, room });
         }
-        if let Some(started) = untold {
+        if let Some(started) = unreported {
             let head = wire::head(wire::CREDIT, name, started);
-            self.tell(fabric, peer, head, &[]);
+            self.send_frame(fabric, peer, head, &[]);
         }
     }
 
@@ -153,7 +153,7 @@ impl Channels {
         let class = &self.classes[handle.class as usize];
         let mut head = wire::head(wire::DIFFER, class.name, number);
         head.flags |= wire::FROM_RECEIVER;
-        self.tell(fabric, class.peer, head, &[sizes.message, sizes.room]);
+        self.send_frame(fabric, class.peer, head, &[sizes.message, sizes.room]);
     }
 
     /// Handles a DATA: a message sent eagerly.
@@ -168,7 +168,7 @@ impl Channels {
         let bytes = usize::try_from(arrived.bytes()).ok()?;
         let Some(index) = into.waiting(number) else {
             let room = into.keep(number, bytes)?;
-            self.kept += 1;
+            self.buffered += 1;
             fabric.copy_body(arrived, room);
             return Some(());
         };
@@ -261,8 +261,8 @@ impl Channels {
             return None;
         }
         class.into.end(handle.number);
-        let landed = if is_direct { 0 } else { usize::MAX };
-        self.counters.packed_bytes.add(handle.unpack(landed));
+        let staged = if is_direct { 0 } else { usize::MAX };
+        self.counters.packed_bytes.add(handle.unpack(staged));
         handle.finish(Ok(()));
         Some(())
     }

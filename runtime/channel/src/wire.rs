@@ -19,7 +19,7 @@
 //! | 23 LAYOUT | remote key (3 words), bytes of a block, blocks, stride | records these blocks of the receive whose handle is the number; may write there instead of to the memory of a gate, and notes that in the gate line, or in the token |
 //! | 24 NO_LAYOUT | none | removes them |
 //! | 25 LEAVE | sends, receives | no further ones will be started: operations paired with later ones complete |
-//! | 26 ASK | none | replies with LEAVE when it has left: a send waits for it, and no receive of it is known |
+//! | 26 QUERY | none | replies with LEAVE when it has left: a send waits for it, and no receive of it is known |
 //!
 //! The sender of a frame is identified by the queue pair.
 
@@ -48,21 +48,21 @@ pub(crate) const NO_LAYOUT: u8 = OWNER.kind(8);
 /// A process has left a context.
 pub(crate) const LEAVE: u8 = OWNER.kind(9);
 /// A send waits for a process of which no receive is known.
-pub(crate) const ASK: u8 = OWNER.kind(10);
+pub(crate) const QUERY: u8 = OWNER.kind(10);
 
 /// Classes of a pair of ranks.
 pub(crate) const CLASSES: u8 = 16;
 /// DIFFER is about a message that was sent already.
 pub(crate) const FROM_RECEIVER: u16 = 16;
 /// GATE is that of a staging buffer.
-const IS_LANDING: u16 = 32;
+const IS_STAGING: u16 = 32;
 /// The layout of the blocks behind GATE was sent.
 const HAS_LAYOUT: u16 = 64;
 /// The last frame of a message.
 pub(crate) const LAST: u16 = 32;
 /// The first blocks of a receive, which replace older ones.
 pub(crate) const FIRST: u16 = 32;
-const FLAGS: u16 = FROM_RECEIVER | IS_LANDING | HAS_LAYOUT;
+const FLAGS: u16 = FROM_RECEIVER | IS_STAGING | HAS_LAYOUT;
 
 /// The queue of starts that a frame belongs to: context and class, the same on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,7 +126,7 @@ pub(crate) struct ReceiveGate {
     /// The gate line that opens later gates.
     pub(crate) line: Option<LineName>,
     /// The memory is a staging buffer of the receiver.
-    pub(crate) is_landing: bool,
+    pub(crate) is_staging: bool,
     /// Owner of the block layout behind it, if that was sent.
     pub(crate) layout: Option<u32>,
 }
@@ -141,9 +141,9 @@ pub(crate) struct LineName {
 impl ReceiveGate {
     /// Its flags in the header.
     pub(crate) fn flags(&self) -> u16 {
-        let landing = if self.is_landing { IS_LANDING } else { 0 };
+        let staging = if self.is_staging { IS_STAGING } else { 0 };
         let layout = if self.layout.is_some() { HAS_LAYOUT } else { 0 };
-        landing | layout
+        staging | layout
     }
 
     /// The words of a body, and their number.
@@ -171,7 +171,7 @@ impl ReceiveGate {
             key: RemoteKey::from_words([address, key_bytes, check]),
             token,
             line,
-            is_landing: flags & IS_LANDING != 0,
+            is_staging: flags & IS_STAGING != 0,
             layout: (flags & HAS_LAYOUT != 0).then(|| handle_of(token)),
         })
     }
@@ -196,7 +196,7 @@ const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
 /// The number, and [`DIRECT`].
 const TOKEN_BITS: u32 = NUMBER_BITS + 1;
 /// Largest number of handles in tokens.
-pub(crate) const MOST_HANDLES: usize = 1 << (Owner::IMMEDIATE_BITS - TOKEN_BITS);
+pub(crate) const HANDLES_MAX: usize = 1 << (Owner::IMMEDIATE_BITS - TOKEN_BITS);
 
 #[cfg(test)]
 mod tests {

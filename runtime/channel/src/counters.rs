@@ -32,7 +32,7 @@ pub struct ChannelCounters {
 
 /// The counters while they are updated.
 #[derive(Debug, Default)]
-pub struct ChannelLedger {
+pub struct LiveChannelCounters {
     pub(crate) direct_bytes: Own64,
     pub(crate) packed_bytes: Own64,
     pub(crate) eager_bytes: Own64,
@@ -46,10 +46,10 @@ pub struct ChannelLedger {
     pub(crate) late_gates: Own64,
 }
 
-impl ChannelLedger {
+impl LiveChannelCounters {
     /// The values now; different counters may be read at different instants.
     #[must_use]
-    pub fn seen(&self) -> ChannelCounters {
+    pub fn snapshot(&self) -> ChannelCounters {
         ChannelCounters {
             direct_bytes: self.direct_bytes.get(),
             packed_bytes: self.packed_bytes.get(),
