@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A connection between two hosts: frames, in the order in which they were said, without waiting.
+//! A non-blocking connection between two hosts, which transfers messages as frames, in order.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -9,29 +9,29 @@ use std::time::{Duration, Instant};
 /// A message between two hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostMessage {
-    /// The first that who connects says: its number, its run, and the test it is at.
+    /// The first message of a connecting host: its number, its run, and its test.
     Hello { host: u32, run: u64, test: String },
-    /// Host a is at this test too.
+    /// Host a is at the same test.
     Welcome,
-    /// The answer to the welcome: from here on the connection counts.
+    /// Confirms the Welcome: from here on the connection counts.
     Here,
-    /// Host a is in another run: its words.
+    /// Host a is in another run, with an explanation.
     Refused(String),
-    /// Host a is at this test.
+    /// Host a is at this other test.
     At(String),
-    /// The test that the other is at is over here: how it ended.
+    /// The receiver's test is over at the sender, with its outcome.
     Over(String),
-    /// The test that the other is at was never begun here.
+    /// The receiver's test was never started at the sender.
     Never,
-    /// The record of a rank.
+    /// The address record of a rank.
     Record { rank: u32, record: Vec<u8> },
-    /// A rank is through another of its phases.
+    /// A rank has completed another phase.
     Done { rank: u32 },
-    /// A host gives the test up: why.
+    /// A host gives the test up, with the reason.
     GaveUp { host: u32, why: String },
-    /// Nothing new.
+    /// A keep-alive.
     Alive,
-    /// The last word.
+    /// The last message.
     Bye,
 }
 
@@ -53,7 +53,7 @@ impl HostMessage {
         }
     }
 
-    /// Kind, number, length of the text, text. The number of the hello is the run, its text begins with the host.
+    /// Kind, number, length of the text, text. In a Hello the number is the run, and the text begins with the host.
     fn encode(&self, into: &mut Vec<u8>) {
         let hello;
         let (kind, number, text) = match self {
@@ -105,17 +105,17 @@ impl HostMessage {
 
 pub struct HostLink {
     stream: TcpStream,
-    /// Who is at the other end, once that is known.
+    /// The host at the other end, once it is known.
     pub host: Option<u32>,
-    /// Bytes that are not a whole frame yet.
+    /// Received bytes of an incomplete frame.
     heard: Vec<u8>,
-    /// Words that nobody has taken yet.
+    /// Received messages that were not taken yet.
     words: VecDeque<HostMessage>,
-    /// Bytes that the system has not taken yet.
+    /// Bytes to be sent.
     unsaid: Vec<u8>,
-    /// The other end has said its last word.
+    /// The last message of the other end was received.
     pub is_over: bool,
-    /// This end has.
+    /// The last message of this end was sent.
     is_last_said: bool,
     last_heard: Instant,
     last_said: Instant,
@@ -139,8 +139,8 @@ impl HostLink {
         })
     }
 
-    /// Says a word as soon as the system takes it. Behind the last one nothing is said: the other end may be gone, and what it
-    /// does not hear would break the connection under its own last word.
+    /// Queues a message. After the last one nothing is queued: the other end may be closed, and data it does not read
+    /// would reset the connection before its own last message is received.
     pub fn say(&mut self, word: &HostMessage) {
         if self.is_last_said {
             return;
@@ -160,26 +160,26 @@ impl HostLink {
         self.last_heard.elapsed()
     }
 
-    /// Gives the system what it takes, and takes what has come. An error, in words, if nothing will ever come again; what came
-    /// before that can be heard nevertheless.
+    /// Sends and receives what is possible. The error is the reason for which nothing more will be received; messages
+    /// received before can still be taken.
     pub fn turn(&mut self) -> Result<(), String> {
         let said = self.flush();
         let read = self.fill();
         self.cut().and(read).and(said)
     }
 
-    /// The next word that has come.
+    /// Takes the next received message.
     pub fn hear(&mut self) -> Option<HostMessage> {
         self.words.pop_front()
     }
 
-    /// Whether all that was said is with the system.
+    /// Whether everything queued was passed to the kernel.
     pub fn is_said(&self) -> bool {
         self.unsaid.is_empty()
     }
 
-    /// Says no more. Waits until the other end has all of it and hangs up, since a connection that is closed while there is
-    /// something to hear may lose what was said.
+    /// Shuts down this direction, and waits until the other end has received everything and closes: closing a
+    /// connection with unread data may discard data that was sent.
     pub fn finish(&mut self, most: Duration) {
         let limit = Instant::now() + most;
         let mut is_shut = false;
@@ -238,9 +238,9 @@ impl HostLink {
     }
 }
 
-/// Bytes before a frame's text.
+/// Length of the header of a frame.
 const HEAD: usize = 13;
-/// Of a frame's text.
+/// Largest text of a frame.
 const LONGEST: usize = 1 << 20;
-/// How often a host that has nothing to say tells that it is there.
+/// Interval of keep-alives.
 const ALIVE: Duration = Duration::from_secs(1);
