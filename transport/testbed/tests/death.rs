@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A rank is killed at a random instruction: what it had sent arrives whole and in order, and the others go on.
+//! A rank is killed at a random instruction: what it had sent arrives whole and in order, and the others continue.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -56,7 +56,7 @@ fn child_rank() {
     }
 }
 
-/// Sends bodies of all sizes and reads large data, for ever.
+/// Sends bodies of all sizes and reads large data, until it is killed.
 async fn live_dangerously(rank: &mut TestRank) {
     rank.fabric.set_attentive(true);
     let keys = [rank.hear_key(0).await, rank.hear_key(1).await];
@@ -81,7 +81,7 @@ async fn live_dangerously(rank: &mut TestRank) {
     }
 }
 
-/// Plays ping-pong with the other survivor, and takes what the victim sends.
+/// Plays ping-pong with the other survivor, and receives from the victim.
 async fn survive(rank: &mut TestRank) {
     const ROUNDS: u64 = 3000;
     let other = 1 - rank.me;
@@ -99,12 +99,12 @@ async fn survive(rank: &mut TestRank) {
             .await;
         assert_eq!(rank.receive(other).await.1, pattern(other, round, 30));
         hear_victim(rank, &mut heard).await;
-        // Whatever becomes of these: they are refused one day, when the ring of the dead is full.
+        // The result is ignored: sends fail when the ring of the dead rank is full.
         let _ = rank
             .fabric
             .post_send(Peer(VICTIM), head(3), b"are you there");
     }
-    // The victim is dead by now or will be soon; its frames are whole to the last.
+    // The victim is dead by now or will be soon; all its frames are whole.
     for _ in 0..50 {
         rank.turn().await;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that a process on a network allocates stays registered: what is in it moves without a registration for each
-//! message, and when it is freed nobody reaches it any more.
+//! Memory that a process on a network allocates stays registered: messages in it need no registrations of their own,
+//! and after it is freed it cannot be accessed any more.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use transport::{FakeConfig, FakeNet, Lease, NetLimits, Peer, WorkOutcome};
 const BYTES: usize = 300_000;
 
 fn fill(place: NonNull<u8>, bytes: &[u8]) {
-    // SAFETY: allocated with at least so many bytes, and nobody else touches it now.
+    // SAFETY: allocated with at least this length, and not accessed by others now.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.as_ptr(), bytes.len()) };
 }
 
@@ -30,13 +30,13 @@ fn content(place: NonNull<u8>, bytes: usize) -> Vec<u8> {
 }
 
 fn lease(place: NonNull<u8>, at: usize, bytes: usize) -> Lease {
-    // SAFETY: inside what was allocated.
+    // SAFETY: within the allocation.
     let start = unsafe { place.add(at) };
-    // SAFETY: nobody else touches it until the end of the work that takes it.
+    // SAFETY: not accessed by others until the work that takes it has completed.
     unsafe { Lease::new(start, bytes) }
 }
 
-/// Both ranks read from, and write to, what the other has allocated.
+/// Both ranks read from, and write to, memory that the other has allocated.
 async fn exchange(rank: &mut TestRank, net: &FakeNet) {
     let other = 1 - rank.me;
     let mine = rank.fabric.allocate(BYTES).unwrap();
@@ -80,7 +80,7 @@ async fn exchange(rank: &mut TestRank, net: &FakeNet) {
     rank.barrier().await;
 }
 
-/// Rank 0 exposes memory of its own twice, of which each other rank reads a part.
+/// Rank 0 exposes its memory twice; each other rank reads a part of it.
 async fn expose(rank: &mut TestRank, net: &FakeNet) {
     let whole = pattern(0, 1, BYTES);
     let mut memory = whole.clone();

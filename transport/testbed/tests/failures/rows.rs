@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How work requests end, status by status.
+//! How work requests complete, status by status.
 
 use transport::{Atomic, FakeConfig, NetLimits, Peer, WorkOutcome};
 
@@ -65,7 +65,7 @@ fn retry_exc_err_is_rebuilt_over_datagrams_and_replayed() {
 }
 
 impl Job {
-    /// A queue pair of this rank; frames go on until there is one.
+    /// A queue pair of this rank; sends frames until there is one.
     fn pair_of_either_in_talk(&mut self, rank: u32) -> u32 {
         while self.net.pairs(rank).is_empty() {
             self.chat(1);
@@ -102,7 +102,7 @@ fn rnr_retry_exc_err_is_counted_and_replayed() {
     };
     let mut job = Job::on(config, 2, AT_ONCE);
     job.assert_whole();
-    // The peer does not give buffers back for far longer than the device waits.
+    // The peer returns no buffers for far longer than the device's retry limit.
     job.net.pause(1, SECOND);
     for _ in 0..30 {
         assert!(job.try_send(0, 1, 40));
@@ -116,7 +116,7 @@ fn rnr_retry_exc_err_is_counted_and_replayed() {
     starve(&mut job);
 }
 
-/// Breaks the queue pair once more since there was no buffer.
+/// Breaks the queue pair once more with an RNR error.
 fn starve(job: &mut Job) {
     let pair = job.pair_of(0);
     job.net.break_pair_as(pair, RNR_RETRY_EXC, false);
@@ -185,9 +185,9 @@ fn rem_access_err_of_memory_that_was_withdrawn_ends_the_read_alone() {
 #[test]
 fn every_error_of_a_request_ends_it_and_nothing_else() {
     let outcomes = [
-        // Once: it may be the refusal of a read that has ended, asked for again by the device.
+        // Once: it may be the refusal of a completed read, repeated by the device.
         (REM_ACCESS, WorkOutcome::Done),
-        // Once: Soft-RoCE was seen to say so of a good write.
+        // Once: Soft-RoCE has reported this for a valid write.
         (REM_INV_REQ, WorkOutcome::Done),
         (REM_OP, WorkOutcome::BadKey),
         (LOC_PROT, WorkOutcome::Unreachable),
@@ -276,10 +276,10 @@ fn device_fatal_loses_all_peers_and_gives_all_memory_back() {
         assert!(why.contains("fake0 port 1 of rank 0"), "{why}");
     }
     assert!(job.words_of(0).contains("fake0"), "{}", job.words_of(0));
-    // Whatever is posted from now on ends.
+    // All work posted from now on completes.
     assert!(job.try_send(0, 1, 40));
     assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
-    // The others hear nothing of it any more.
+    // The others receive nothing from it any more.
     let before = job.net.now_ns();
     job.send(1, 0, 40);
     job.until("it is given up", |job| job.all[1].lost == [0]);
@@ -309,7 +309,7 @@ fn srq_err_loses_all_peers_even_those_that_nobody_spoke_to() {
 }
 
 impl Job {
-    /// Two that have nothing to do with it go on.
+    /// Two ranks that are not involved continue.
     pub fn chat_between(&mut self, one: u32, other: u32) {
         for number in 0..20 {
             self.send(one, other, super::job::size_of_frame(number));
@@ -356,7 +356,7 @@ fn an_atomic_operation_that_a_break_hits_is_in_doubt_and_not_done_twice() {
             true => assert!((1..=2).contains(&done), "{done}"),
             false => assert_eq!(done, 0),
         }
-        // The next one is as good as ever.
+        // The next operation succeeds.
         let work = job.name_work();
         let add = Atomic::FetchAdd { add: 10 };
         let lease = old.lease(0, 8);
@@ -399,14 +399,14 @@ fn what_a_device_forgets_is_not_waited_for() {
         let body = pattern(1, 5, 100_000);
         let (mut source, mut target) = (Guarded::of(&body), Guarded::new(body.len()));
         let key = job.export(1, 0, &mut source);
-        // What has come before it is asked for by then.
+        // By then everything before it was requested.
         job.pass(20 * SECOND);
         let pair = job.pair_of(0);
         job.net.forget_pair(pair);
         let begin = job.net.now_ns();
         match carried {
             0 => assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done),
-            // Nobody is told the end of these.
+            // The completion of these is not reported.
             1 => job.send(0, 1, 40),
             // More than there is room for.
             _ => (0..100).for_each(|_| job.send(0, 1, 40)),

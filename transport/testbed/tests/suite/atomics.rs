@@ -6,7 +6,7 @@ use transport::{Atomic, Head, Mover, Peer, RemoteKey, WorkOutcome};
 use testbed::memory::AtomicWords;
 use testbed::{TestRank, head};
 
-/// A counter to which all others add, and a word that one of them takes; an adapter and a CPU do not share a word.
+/// A counter to which all others add, and a word that one of them takes; an adapter and a CPU never share a word.
 pub async fn atomics(rank: &mut TestRank) {
     const ROUNDS: u64 = 20;
     let mine = AtomicWords::new(&mut rank.fabric, 2);
@@ -62,7 +62,7 @@ pub async fn atomics(rank: &mut TestRank) {
     rank.barrier().await;
 }
 
-/// Adds some; the word never seems to shrink. The tally has what was added, and what perhaps was.
+/// Adds; the word never seems to decrease. `tally` sums the additions, and those with an undetermined outcome.
 async fn add_once(rank: &mut TestRank, owner: u32, key: RemoteKey, add: u64, tally: &mut [u64; 4]) {
     let (outcome, old) = rank.change(owner, Atomic::FetchAdd { add }, key, 0).await;
     match outcome {
@@ -75,7 +75,7 @@ async fn add_once(rank: &mut TestRank, owner: u32, key: RemoteKey, add: u64, tal
     }
 }
 
-/// Only one finds the word as it was.
+/// Only one rank finds the original value.
 async fn elect(rank: &mut TestRank, owner: u32, key: RemoteKey, tally: &mut [u64; 4]) {
     let swap = u64::from(rank.me) + 1;
     let atomic = Atomic::CompareSwap { compare: 0, swap };
@@ -90,7 +90,7 @@ async fn elect(rank: &mut TestRank, owner: u32, key: RemoteKey, tally: &mut [u64
     }
 }
 
-/// What is not aligned, not whole or not there.
+/// Unaligned, partial and invalid memory is refused.
 async fn refuse(rank: &mut TestRank, owner: u32, key: RemoteKey) {
     let add = Atomic::FetchAdd { add: 1 << 40 };
     for offset in [4, 9, 16, u64::MAX - 7] {

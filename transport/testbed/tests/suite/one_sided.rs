@@ -6,7 +6,7 @@ use transport::{Head, Peer, RemoteKey, WorkId, WorkOutcome};
 use testbed::memory::{Guarded, is_all};
 use testbed::{PeerEvent, TestRank, head, pattern, yield_now};
 
-/// Around words, pages, and the chunks in which large data are copied; the largest takes several polls.
+/// Around words, pages, and the chunks of large copies; the largest takes several polls.
 const SIZES: [usize; 14] = [
     1,
     7,
@@ -68,7 +68,7 @@ pub async fn writes(rank: &mut TestRank) {
                 ..head(7)
             };
             rank.send(other, said, &[]).await;
-            // Whether the peer's was done: one may be where the other was not.
+            // Whether the peer's was performed: one may be possible where the other is not.
             let done = rank.receive(other).await.0.word == 1;
             rank.barrier().await;
             let content = target.bytes();
@@ -84,7 +84,7 @@ pub async fn writes(rank: &mut TestRank) {
     }
 }
 
-/// Everything, nothing, and parts that begin and end anywhere.
+/// Everything, nothing, and parts with arbitrary bounds.
 fn parts(bytes: usize) -> [(usize, usize); 5] {
     let third = bytes / 3;
     [
@@ -155,7 +155,7 @@ async fn post_write(
     work
 }
 
-/// Whether the next thing of `from` is the end of a write: where the system forbids writes, none comes.
+/// Whether the next event of `from` is the completion of a write: if the system forbids writes, there is none.
 async fn was_written(rank: &mut TestRank, from: u32) -> bool {
     if rank.reach == testbed::OneSidedReach::Must {
         return true;
@@ -174,7 +174,7 @@ pub async fn bad_keys(rank: &mut TestRank) {
     );
     const BYTES: usize = 40_000;
     let mut memory = Guarded::of(&pattern(rank.me, 1, BYTES));
-    // For the rank before this one; it also hears a key that was made for another rank.
+    // For the rank before this one, which also receives a key that was made for another rank.
     let key = memory.export(&mut rank.fabric, from);
     rank.tell_key(from, key).await;
     let foreign = memory.export(&mut rank.fabric, to);
@@ -255,7 +255,7 @@ pub async fn bad_keys(rank: &mut TestRank) {
     rank.barrier().await;
 }
 
-/// Many reads of many sizes at once: each ends once, under its own name, with its own memory.
+/// Many reads of many sizes at once: each completes once, with its own id and memory.
 pub async fn many_at_once(rank: &mut TestRank) {
     const READS: usize = 100;
     let (to, from) = (
@@ -299,7 +299,7 @@ pub async fn many_at_once(rank: &mut TestRank) {
     rank.barrier().await;
 }
 
-/// Everybody reads from everybody at the same time.
+/// Every rank reads from every other at the same time.
 pub async fn crossing_reads(rank: &mut TestRank) {
     const BYTES: usize = 700_001;
     let mut source = Guarded::of(&pattern(rank.me, 9, BYTES));
@@ -318,7 +318,7 @@ pub async fn crossing_reads(rank: &mut TestRank) {
     }
     for (peer, work, target) in reads {
         let outcome = rank.end_of(work).await;
-        // A process always reaches itself.
+        // A process can always access itself.
         let done = match peer == rank.me {
             true => outcome == WorkOutcome::Done,
             false => rank.was_done(outcome),
