@@ -102,11 +102,11 @@ fn run(rank: &mut TestRank, place: &MeetingRank, behaviour: impl AsyncFn(&mut Te
         }
     }
     // Phase 1: all ranks have run the behaviour and have nothing left to send. Phase 2: all ranks know that.
-    place.say_done();
+    place.report_done();
     while !looks(1) || !rank.fabric.is_quiet() {
         rank.look();
     }
-    place.say_done();
+    place.report_done();
     while !looks(2) {
         rank.look();
     }

@@ -47,7 +47,7 @@ pub struct TestRank {
     pub records: Vec<Vec<u8>>,
     works: u64,
     /// Frames received by the fast path for network frames.
-    pub far_words: u64,
+    pub far_frames: u64,
     /// Whether it sleeps when idle.
     pub sleeps: bool,
     /// A protocol that shares the fabric with the behaviour.
@@ -107,7 +107,7 @@ impl TestRank {
             ended: Vec::new(),
             records: Vec::new(),
             works: 0,
-            far_words: 0,
+            far_frames: 0,
             sleeps: false,
             guest: None,
         }
@@ -243,11 +243,11 @@ impl TestRank {
     }
 
     /// Sends a remote key for memory of this rank to a peer.
-    pub async fn tell_key(&mut self, to: u32, key: RemoteKey) {
+    pub async fn send_key(&mut self, to: u32, key: RemoteKey) {
         self.send(to, head(KEY), &body_of(key)).await;
     }
 
-    pub async fn hear_key(&mut self, from: u32) -> RemoteKey {
+    pub async fn receive_key(&mut self, from: u32) -> RemoteKey {
         let (head, body) = self.receive(from).await;
         assert_eq!((head.kind, body.len()), (KEY, 24));
         key_of(&body)
@@ -269,7 +269,7 @@ impl TestRank {
     }
 
     /// Plays the launcher: provides the addresses of peers that the fabric requests.
-    fn tell_addresses(&mut self) {
+    fn provide_addresses(&mut self) {
         while let Some(peer) = self.fabric.wanted_address() {
             let record = &self.records[peer.0 as usize];
             self.fabric.learn_address(peer, record);
@@ -360,7 +360,7 @@ impl TestRank {
             FarLook::Word(far) => {
                 let arrived = far.arrived();
                 assert_eq!((arrived.bytes(), arrived.is_lent()), (8, false));
-                self.far_words += 1;
+                self.far_frames += 1;
                 arrived
             }
             FarLook::Frame(arrived) => arrived,
@@ -376,7 +376,7 @@ impl TestRank {
     /// Like [`look`](Self::look), but returns frames with lent bodies to the caller.
     pub fn look_and_hold(&mut self) -> (usize, Vec<Arrived>) {
         let mut held = Vec::new();
-        self.tell_addresses();
+        self.provide_addresses();
         self.fabric.poll(&mut self.completions);
         let count = self.completions.len();
         for at in 0..count {
@@ -414,7 +414,7 @@ impl TestRank {
 
     /// All frames that have arrived, neither filed nor released. Only while no write can complete.
     pub fn look_raw(&mut self) -> Vec<Arrived> {
-        self.tell_addresses();
+        self.provide_addresses();
         self.fabric.poll(&mut self.completions);
         let count = self.completions.len();
         let taken = (0..count).filter_map(|at| self.completions.take(at));

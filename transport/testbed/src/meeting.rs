@@ -168,7 +168,7 @@ impl MeetingHost {
             }
             let mut looked = self.look_at(&mut strangers, &mut here, test);
             if Instant::now() > limit {
-                looked = looked.and_then(|()| Err(self.nobody_came(&here)));
+                looked = looked.and_then(|()| Err(self.missing_hosts(&here)));
             }
             if let Err(why) = looked {
                 self.send_away(here, &why);
@@ -198,7 +198,7 @@ impl MeetingHost {
             }
         }
         for link in here {
-            link.say_alive();
+            link.send_keep_alive();
             // If it is closed, the test that begins detects that.
             let _ = link.turn();
         }
@@ -209,12 +209,12 @@ impl MeetingHost {
     fn send_away(&self, here: Vec<HostLink>, why: &str) {
         for mut link in here {
             let why = why.to_owned();
-            link.say(&HostMessage::GaveUp { host: self.me, why });
+            link.send(&HostMessage::GaveUp { host: self.me, why });
             link.finish(self.limits.end);
         }
     }
 
-    fn nobody_came(&self, here: &[HostLink]) -> String {
+    fn missing_hosts(&self, here: &[HostLink]) -> String {
         let is_missing = |host: &u32| here.iter().all(|link| link.host != Some(*host));
         let missing: Vec<String> = (1..self.count).filter(is_missing).map(letter).collect();
         let seconds = self.limits.meeting.as_secs_f32();
@@ -227,9 +227,9 @@ impl MeetingHost {
     /// At host a: handles the messages of a connection.
     fn receive(&self, link: &mut HostLink, test: &str) -> Result<CallerState, String> {
         let end = link.turn();
-        while let Some(word) = link.hear() {
+        while let Some(message) = link.take() {
             let who = link.host.map_or_else(String::new, letter);
-            match (word, link.host) {
+            match (message, link.host) {
                 (
                     HostMessage::Hello {
                         host,
@@ -242,7 +242,7 @@ impl MeetingHost {
                     // A refused host stays unidentified.
                     let is_refused = matches!(answer, HostMessage::Refused(_));
                     link.host = (!is_refused).then_some(host);
-                    link.say(&answer);
+                    link.send(&answer);
                 }
                 // It was ahead, and will connect again for the next test.
                 (HostMessage::Over(end), Some(_)) => return Err(gave_up(&who, &end)),
@@ -304,16 +304,16 @@ impl MeetingHost {
             Ok(link) => link,
             Err(why) => return Ok(JoinResult::NotYet(why.to_string())),
         };
-        link.say(&HostMessage::Hello {
+        link.send(&HostMessage::Hello {
             host: self.me,
             run: self.run,
             test: test.to_owned(),
         });
         while Instant::now() < limit {
             let end = link.turn();
-            match link.hear() {
+            match link.take() {
                 Some(HostMessage::Welcome) => {
-                    link.say(&HostMessage::Here);
+                    link.send(&HostMessage::Here);
                     return Ok(JoinResult::Yes(link));
                 }
                 Some(HostMessage::Refused(why)) => return Ok(JoinResult::NotYet(why)),
@@ -332,7 +332,7 @@ impl MeetingHost {
     /// Host a is at a test that comes before this one, if all hosts run the same tests.
     fn is_elsewhere(&self, link: &mut HostLink, other: &str) -> Result<JoinResult, String> {
         let end = self.end_of(other);
-        link.say(&end.clone().map_or(HostMessage::Never, HostMessage::Over));
+        link.send(&end.clone().map_or(HostMessage::Never, HostMessage::Over));
         link.finish(self.limits.end);
         match end {
             Some(_) => Ok(JoinResult::NotYet(format!("host a is at {other}"))),

@@ -19,7 +19,7 @@ use transport::{Completion, Completions, Fabric, Peer, RemoteKey, WorkId, WorkOu
 const ARENA_BYTES: u64 = 256 << 20;
 const WINDOW_BYTES: usize = 64 << 20;
 
-/// Two ranks, neither of which may access the other's process memory: they have not exchanged permissions.
+/// Two ranks that cannot access each other's process: the blocks with their process ids are cleared.
 fn strangers() -> (OwnedFd, Fabric, Fabric) {
     let file = segment_file_with(2, 7, ARENA_BYTES);
     let (owner, reader) = (open(&file, 7, 0, 2), open(&file, 7, 1, 2));

@@ -59,7 +59,7 @@ fn child_rank() {
 /// Sends bodies of all sizes and reads large data, until it is killed.
 async fn live_dangerously(rank: &mut TestRank) {
     rank.fabric.set_attentive(true);
-    let keys = [rank.hear_key(0).await, rank.hear_key(1).await];
+    let keys = [rank.receive_key(0).await, rank.receive_key(1).await];
     let mut target = Guarded::new(READ_BYTES);
     for number in 0.. {
         for (to, key) in (0..).zip(keys) {
@@ -88,7 +88,7 @@ async fn survive(rank: &mut TestRank) {
     rank.fabric.set_attentive(true);
     let mut source = Guarded::of(&pattern(rank.me, 0, READ_BYTES));
     let key = source.export(&mut rank.fabric, VICTIM);
-    rank.tell_key(VICTIM, key).await;
+    rank.send_key(VICTIM, key).await;
     let mut heard = 0;
     for round in 0..ROUNDS {
         if round == 100 && rank.me == 0 {

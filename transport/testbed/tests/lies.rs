@@ -22,8 +22,8 @@ async fn read_from_each_other(rank: &mut TestRank) {
     let other = 1 - rank.me;
     let mut source = Guarded::of(&pattern(rank.me, 1, BYTES));
     let key = source.export(&mut rank.fabric, other);
-    rank.tell_key(other, key).await;
-    let key = rank.hear_key(other).await;
+    rank.send_key(other, key).await;
+    let key = rank.receive_key(other).await;
     let mut targets: Vec<_> = (0..READS).map(|_| Guarded::new(BYTES)).collect();
     let mut works: Vec<WorkId> = Vec::new();
     for target in &mut targets {

@@ -29,7 +29,7 @@ async fn ping_pong(rank: &mut TestRank) {
         }
     }
     let least = ROUNDS / 8;
-    assert!(rank.far_words > least, "{} of {ROUNDS}", rank.far_words);
+    assert!(rank.far_frames > least, "{} of {ROUNDS}", rank.far_frames);
 }
 
 #[test]

@@ -157,12 +157,12 @@ fn a_host_that_falls_silent_or_dies_is_missed() {
         // Like a virtual machine that is stopped: it is connected, and sends nothing.
         let stream = TcpStream::connect(a.address()).unwrap();
         let mut link = HostLink::new(stream, None).unwrap();
-        link.say(&HostMessage::Hello {
+        link.send(&HostMessage::Hello {
             host: 1,
             run: RUN,
             test: "test".into(),
         });
-        link.say(&HostMessage::Here);
+        link.send(&HostMessage::Here);
         link.turn().unwrap();
         let link = (!dies).then_some(link);
         fails_with(a.run("test", 2, plain), &format!("host a: host b {words}"));
@@ -262,7 +262,7 @@ fn plain(place: &MeetingRank) {
     let expected: Vec<_> = (0..place.ranks).map(record).collect();
     assert_eq!(records, expected);
     for phase in 1..3 {
-        place.say_done();
+        place.report_done();
         wait_for(place, phase);
     }
 }
@@ -272,7 +272,7 @@ fn failing(who: u32) -> impl Fn(&MeetingRank) + Clone + Send + 'static {
     move |place| {
         place.exchange(Vec::new());
         assert!(place.me != who, "seven is not eight");
-        place.say_done();
+        place.report_done();
         wait_for(place, 1);
     }
 }

@@ -76,7 +76,7 @@ fn keys_that_were_made_before_that_was_known_are_good_until_they_are_taken_back(
                 .map(|peer| (peer, memory.export(&mut rank.fabric, peer)))
                 .collect();
             for (peer, key) in &keys {
-                rank.tell_key(*peer, *key).await;
+                rank.send_key(*peer, *key).await;
             }
             for (peer, key) in keys {
                 rank.receive(peer).await;
@@ -86,7 +86,7 @@ fn keys_that_were_made_before_that_was_known_are_good_until_they_are_taken_back(
             return;
         }
         memory.bytes_mut().fill(0);
-        let key = rank.hear_key(0).await;
+        let key = rank.receive_key(0).await;
         let outcome = rank.read(0, memory.lease(0, BYTES), key, 0).await;
         assert!(!rank.was_done(outcome) || is_all(memory.bytes(), 77));
         rank.send(0, head(2), &[]).await;
@@ -105,12 +105,12 @@ fn works_wait_until_that_is_known() {
             let mut word = Guarded::of(&5u64.to_ne_bytes());
             if rank.me == owner {
                 let key = word.export(&mut rank.fabric, user);
-                rank.tell_key(between, key).await;
+                rank.send_key(between, key).await;
             } else if rank.me == between {
-                let key = rank.hear_key(owner).await;
-                rank.tell_key(user, key).await;
+                let key = rank.receive_key(owner).await;
+                rank.send_key(user, key).await;
             } else if rank.me == user {
-                let key = rank.hear_key(between).await;
+                let key = rank.receive_key(between).await;
                 assert_eq!(rank.fabric.provider_of(Peer(owner)), None);
                 let (outcome, old) = rank
                     .change(owner, Atomic::FetchAdd { add: 2 }, key, 0)
@@ -207,7 +207,7 @@ impl ByHand {
     /// The same without the other's device: which is wrong, and so they disagree about the path between them.
     fn tell_that_it_has_no_device(&mut self, rank: u32, of: u32) {
         let record = self.record(of);
-        // The version byte is followed by the parts, the device's first: type, length, and that many bytes.
+        // The form byte is followed by the parts, the device's first: type, length, and that many bytes.
         let mut other = record[..1].to_vec();
         other.extend(&record[3 + usize::from(record[2])..]);
         self.of(rank).fabric.learn_address(Peer(of), &other);
@@ -462,7 +462,7 @@ fn fabric_net(infiniband: bool) -> FakeNet {
 
 #[test]
 fn between_fabrics_that_do_not_reach_each_other_tcp_does() {
-    // The version byte is followed by the part of verbs: type, length; version, count; and the first port, whose GID
+    // The form byte is followed by the part of verbs: type, length; form, count; and the first port, whose GID
     // begins after 8 bytes.
     let other_subnet = |record: &mut Vec<u8>| record[3 + 2 + 8 + 7] ^= 1;
     let (one, other) = (fabric_net(true), fabric_net(false));

@@ -46,8 +46,8 @@ async fn exchange(rank: &mut TestRank, net: &FakeNet) {
     // A part of it, for the peer.
     let address = mine.as_ptr().expose_provenance() as u64;
     let key = rank.fabric.export(Peer(other), address + 1000, 100_000);
-    rank.tell_key(other, key).await;
-    let theirs = rank.hear_key(other).await;
+    rank.send_key(other, key).await;
+    let theirs = rank.receive_key(other).await;
     rank.barrier().await;
 
     let before = net.stats(rank.me).regions;
@@ -97,14 +97,14 @@ async fn expose(rank: &mut TestRank, net: &FakeNet) {
         for peer in 1..4 {
             let start = address + u64::from(peer) * part as u64;
             let key = rank.fabric.export(Peer(peer), start, part as u64);
-            rank.tell_key(peer, key).await;
+            rank.send_key(peer, key).await;
             rank.fabric.withdraw(Peer(peer), key);
         }
         assert_eq!(net.stats(0).regions, before + 2, "once for all peers");
     }
     let theirs = match rank.me {
         0 => None,
-        _ => Some(rank.hear_key(0).await),
+        _ => Some(rank.receive_key(0).await),
     };
     let mut target = vec![0; part];
     let place = NonNull::new(target.as_mut_ptr()).unwrap();

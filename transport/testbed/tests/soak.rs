@@ -164,17 +164,17 @@ impl Traffic {
         };
         for peer in traffic.peers.clone() {
             let readable = traffic.readable.export(&mut rank.fabric, peer);
-            rank.tell_key(peer, readable).await;
+            rank.send_key(peer, readable).await;
             let writable = traffic.writable[peer as usize].export(&mut rank.fabric, peer);
-            rank.tell_key(peer, writable).await;
+            rank.send_key(peer, writable).await;
             let counter = traffic.counter.export(&mut rank.fabric, peer);
-            rank.tell_key(peer, counter).await;
+            rank.send_key(peer, counter).await;
         }
         for peer in traffic.peers.clone() {
             let side = &mut traffic.sides[peer as usize];
-            side.readable = Some(rank.hear_key(peer).await);
-            side.writable = Some(rank.hear_key(peer).await);
-            side.counter = Some(rank.hear_key(peer).await);
+            side.readable = Some(rank.receive_key(peer).await);
+            side.writable = Some(rank.receive_key(peer).await);
+            side.counter = Some(rank.receive_key(peer).await);
         }
         traffic
     }

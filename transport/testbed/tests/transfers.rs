@@ -305,7 +305,7 @@ fn child_rank() {
 async fn read_until_the_owner_is_gone(rank: &mut TestRank) {
     const BYTES: usize = 12 << 20;
     rank.fabric.set_attentive(true);
-    let key = rank.hear_key(1).await;
+    let key = rank.receive_key(1).await;
     let mut target = Guarded::new(BYTES);
     let mut begun = false;
     let limit = Instant::now() + Duration::from_secs(150);
@@ -329,7 +329,7 @@ async fn own_and_help(rank: &mut TestRank) {
     const BYTES: usize = 12 << 20;
     let mut source = Guarded::of(&vec![1; BYTES]);
     let key = source.export(&mut rank.fabric, 0);
-    rank.tell_key(0, key).await;
+    rank.send_key(0, key).await;
     loop {
         rank.look();
         wait::yield_core();

@@ -108,17 +108,17 @@ pub struct HostLink {
     /// The host at the other end, once it is known.
     pub host: Option<u32>,
     /// Received bytes of an incomplete frame.
-    heard: Vec<u8>,
+    received: Vec<u8>,
     /// Received messages that were not taken yet.
-    words: VecDeque<HostMessage>,
+    messages: VecDeque<HostMessage>,
     /// Bytes to be sent.
-    unsaid: Vec<u8>,
+    outgoing: Vec<u8>,
     /// The last message of the other end was received.
     pub is_over: bool,
     /// The last message of this end was sent.
-    is_last_said: bool,
-    last_heard: Instant,
-    last_said: Instant,
+    is_closing: bool,
+    last_received: Instant,
+    last_sent: Instant,
 }
 
 impl HostLink {
@@ -129,53 +129,53 @@ impl HostLink {
         Ok(Self {
             stream,
             host,
-            heard: Vec::new(),
-            words: VecDeque::new(),
-            unsaid: Vec::new(),
+            received: Vec::new(),
+            messages: VecDeque::new(),
+            outgoing: Vec::new(),
             is_over: false,
-            is_last_said: false,
-            last_heard: now,
-            last_said: now,
+            is_closing: false,
+            last_received: now,
+            last_sent: now,
         })
     }
 
     /// Queues a message. After the last one nothing is queued: the other end may be closed, and data it does not read
     /// would reset the connection before its own last message is received.
-    pub fn say(&mut self, word: &HostMessage) {
-        if self.is_last_said {
+    pub fn send(&mut self, message: &HostMessage) {
+        if self.is_closing {
             return;
         }
-        self.is_last_said = *word == HostMessage::Bye;
-        word.encode(&mut self.unsaid);
-        self.last_said = Instant::now();
+        self.is_closing = *message == HostMessage::Bye;
+        message.encode(&mut self.outgoing);
+        self.last_sent = Instant::now();
     }
 
-    pub fn say_alive(&mut self) {
-        if self.last_said.elapsed() > ALIVE {
-            self.say(&HostMessage::Alive);
+    pub fn send_keep_alive(&mut self) {
+        if self.last_sent.elapsed() > KEEP_ALIVE_INTERVAL {
+            self.send(&HostMessage::Alive);
         }
     }
 
     pub fn silence(&self) -> Duration {
-        self.last_heard.elapsed()
+        self.last_received.elapsed()
     }
 
     /// Sends and receives what is possible. The error is the reason for which nothing more will be received; messages
     /// received before can still be taken.
     pub fn turn(&mut self) -> Result<(), String> {
-        let said = self.flush();
+        let sent = self.flush();
         let read = self.fill();
-        self.cut().and(read).and(said)
+        self.parse().and(read).and(sent)
     }
 
     /// Takes the next received message.
-    pub fn hear(&mut self) -> Option<HostMessage> {
-        self.words.pop_front()
+    pub fn take(&mut self) -> Option<HostMessage> {
+        self.messages.pop_front()
     }
 
     /// Whether everything queued was passed to the kernel.
-    pub fn is_said(&self) -> bool {
-        self.unsaid.is_empty()
+    pub fn is_flushed(&self) -> bool {
+        self.outgoing.is_empty()
     }
 
     /// Shuts down this direction, and waits until the other end has received everything and closes: closing a
@@ -184,7 +184,7 @@ impl HostLink {
         let limit = Instant::now() + most;
         let mut is_shut = false;
         while self.turn().is_ok() && Instant::now() < limit {
-            if self.is_said() && !is_shut {
+            if self.is_flushed() && !is_shut {
                 is_shut = self.stream.shutdown(Shutdown::Write).is_ok();
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -192,9 +192,9 @@ impl HostLink {
     }
 
     fn flush(&mut self) -> Result<(), String> {
-        while !self.unsaid.is_empty() {
-            match self.stream.write(&self.unsaid) {
-                Ok(count) => drop(self.unsaid.drain(..count)),
+        while !self.outgoing.is_empty() {
+            match self.stream.write(&self.outgoing) {
+                Ok(count) => drop(self.outgoing.drain(..count)),
                 Err(why) if why.kind() == ErrorKind::WouldBlock => break,
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
                 Err(why) => return Err(format!("the connection broke: {why}")),
@@ -209,8 +209,8 @@ impl HostLink {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Err("it hung up".into()),
                 Ok(count) => {
-                    self.heard.extend(&bytes[..count]);
-                    self.last_heard = Instant::now();
+                    self.received.extend(&bytes[..count]);
+                    self.last_received = Instant::now();
                 }
                 Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
@@ -219,28 +219,28 @@ impl HostLink {
         }
     }
 
-    fn cut(&mut self) -> Result<(), String> {
-        while let Some((head, rest)) = self.heard.split_first_chunk::<HEAD>() {
+    fn parse(&mut self) -> Result<(), String> {
+        while let Some((head, rest)) = self.received.split_first_chunk::<HEADER_BYTES>() {
             let number = u64::from_le_bytes(head[1..9].try_into().unwrap());
             let length = u32::from_le_bytes(head[9..].try_into().unwrap()) as usize;
-            if length > LONGEST {
+            if length > TEXT_BYTES_MAX {
                 return Err(format!("it says {length} bytes at once, no host does"));
             }
             let Some(text) = rest.get(..length) else {
                 break;
             };
-            let word = HostMessage::decode(head[0], number, text)?;
-            self.is_over |= word == HostMessage::Bye;
-            self.words.push_back(word);
-            self.heard.drain(..HEAD + length);
+            let message = HostMessage::decode(head[0], number, text)?;
+            self.is_over |= message == HostMessage::Bye;
+            self.messages.push_back(message);
+            self.received.drain(..HEADER_BYTES + length);
         }
         Ok(())
     }
 }
 
 /// Length of the header of a frame.
-const HEAD: usize = 13;
+const HEADER_BYTES: usize = 13;
 /// Largest text of a frame.
-const LONGEST: usize = 1 << 20;
+const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Interval of keep-alives.
-const ALIVE: Duration = Duration::from_secs(1);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);

@@ -29,7 +29,7 @@ struct MeetingState {
     /// Number of phases that each rank has completed.
     done: Vec<u32>,
     /// Messages of this host's ranks to be sent to the other hosts.
-    news: Vec<HostMessage>,
+    outgoing: Vec<HostMessage>,
     /// Ranks of this host whose threads are running.
     running: u32,
     /// Why the test has failed: the first reason; later ones are consequences of it.
@@ -42,13 +42,13 @@ impl MeetingState {
     }
 
     /// Records a message of a rank on any host.
-    fn learn(&mut self, word: &HostMessage) {
+    fn record(&mut self, message: &HostMessage) {
         let known = self.done.len();
-        match word {
+        match message {
             HostMessage::Record { rank, .. } | HostMessage::Done { rank }
                 if *rank as usize >= known =>
             {
-                self.fail(format!("{word:?} came, and there are {known} ranks"));
+                self.fail(format!("{message:?} came, and there are {known} ranks"));
             }
             HostMessage::Record { rank, record } => {
                 self.records[*rank as usize] = Some(record.clone());
@@ -70,7 +70,7 @@ impl MeetingTable {
             state: Arc::new(Mutex::new(MeetingState {
                 records: vec![None; count],
                 done: vec![0; count],
-                news: Vec::new(),
+                outgoing: Vec::new(),
                 running: 0,
                 failed: None,
             })),
@@ -98,7 +98,7 @@ impl MeetingTable {
             }
             std::thread::sleep(PAUSE);
         }
-        self.part(limit)
+        self.finish(limit)
     }
 
     fn start<F>(&self, me: u32, limit: Instant, rank: F)
@@ -125,20 +125,23 @@ impl MeetingTable {
 
     /// Exchanges new messages. An error if the test has failed.
     fn turn(&mut self) -> Result<(), String> {
-        let news = std::mem::take(&mut hold(&self.state).news);
+        let outgoing = std::mem::take(&mut hold(&self.state).outgoing);
         for link in &mut self.links {
-            news.iter().for_each(|word| link.say(word));
-            link.say_alive();
+            outgoing.iter().for_each(|message| link.send(message));
+            link.send_keep_alive();
         }
         for at in 0..self.links.len() {
             let end = self.links[at].turn();
-            while let Some(word) = self.links[at].hear() {
-                hold(&self.state).learn(&word);
-                if matches!(word, HostMessage::Record { .. } | HostMessage::Done { .. }) {
-                    self.relay(at, &word);
+            while let Some(message) = self.links[at].take() {
+                hold(&self.state).record(&message);
+                if matches!(
+                    message,
+                    HostMessage::Record { .. } | HostMessage::Done { .. }
+                ) {
+                    self.relay(at, &message);
                 }
             }
-            if let Err(why) = self.judge(at, end) {
+            if let Err(why) = self.check_alive(at, end) {
                 hold(&self.state).fail(why);
             }
         }
@@ -146,7 +149,7 @@ impl MeetingTable {
     }
 
     /// Checks that a host has not disappeared before it is done.
-    fn judge(&self, at: usize, end: Result<(), String>) -> Result<(), String> {
+    fn check_alive(&self, at: usize, end: Result<(), String>) -> Result<(), String> {
         let link = &self.links[at];
         let host = letter(link.host.unwrap_or_default());
         let most = self.limits.silence;
@@ -162,10 +165,10 @@ impl MeetingTable {
     }
 
     /// Relays a message of one host to the others.
-    fn relay(&mut self, from: usize, word: &HostMessage) {
+    fn relay(&mut self, from: usize, message: &HostMessage) {
         for (at, link) in self.links.iter_mut().enumerate() {
             if at != from {
-                link.say(word);
+                link.send(message);
             }
         }
     }
@@ -175,7 +178,7 @@ impl MeetingTable {
         let limit = Instant::now() + self.limits.end;
         for link in &mut self.links {
             let why = why.to_owned();
-            link.say(&HostMessage::GaveUp { host: self.me, why });
+            link.send(&HostMessage::GaveUp { host: self.me, why });
         }
         for link in &mut self.links {
             link.finish(limit.saturating_duration_since(Instant::now()));
@@ -186,10 +189,10 @@ impl MeetingTable {
     }
 
     /// Ends a successful test: everything sent was received, on both sides.
-    fn part(&mut self, limit: Instant) -> Result<(), String> {
+    fn finish(&mut self, limit: Instant) -> Result<(), String> {
         self.turn().inspect_err(|why| self.give_up(why))?;
         for link in &mut self.links {
-            link.say(&HostMessage::Bye);
+            link.send(&HostMessage::Bye);
         }
         while let Some(host) = self.not_over() {
             self.turn().inspect_err(|why| self.give_up(why))?;
@@ -205,7 +208,7 @@ impl MeetingTable {
 
     /// A host whose last message was not received, or that was not sent all of ours.
     fn not_over(&self) -> Option<String> {
-        let open = |link: &&HostLink| !link.is_over || !link.is_said();
+        let open = |link: &&HostLink| !link.is_over || !link.is_flushed();
         let open = self.links.iter().find(open)?;
         open.host.map(letter)
     }
@@ -214,7 +217,7 @@ impl MeetingTable {
 impl MeetingRank {
     /// Sends this rank's record to all ranks, and returns those of all.
     pub fn exchange(&self, record: Vec<u8>) -> Vec<Vec<u8>> {
-        self.tell(HostMessage::Record {
+        self.publish(HostMessage::Record {
             rank: self.me,
             record,
         });
@@ -229,8 +232,8 @@ impl MeetingRank {
     }
 
     /// Reports that this rank has completed another phase.
-    pub fn say_done(&self) {
-        self.tell(HostMessage::Done { rank: self.me });
+    pub fn report_done(&self) {
+        self.publish(HostMessage::Done { rank: self.me });
     }
 
     /// Whether all ranks have completed this many phases.
@@ -238,10 +241,10 @@ impl MeetingRank {
         self.look().done.iter().all(|done| *done >= phases)
     }
 
-    fn tell(&self, word: HostMessage) {
+    fn publish(&self, message: HostMessage) {
         let mut state = self.look();
-        state.learn(&word);
-        state.news.push(word);
+        state.record(&message);
+        state.outgoing.push(message);
     }
 
     /// The state, unless the test has failed.

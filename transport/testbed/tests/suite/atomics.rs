@@ -12,11 +12,11 @@ pub async fn atomics(rank: &mut TestRank) {
     let mine = AtomicWords::new(&mut rank.fabric, 2);
     for peer in 0..rank.size {
         let key = mine.export(&mut rank.fabric, peer);
-        rank.tell_key(peer, key).await;
+        rank.send_key(peer, key).await;
     }
     let mut keys = Vec::new();
     for peer in 0..rank.size {
-        keys.push(rank.hear_key(peer).await);
+        keys.push(rank.receive_key(peer).await);
     }
     let by_cpu = Some(Mover::Caller);
     let are_apart = (0..rank.size).any(|peer| rank.fabric.caps(Peer(peer)).atomics != by_cpu);

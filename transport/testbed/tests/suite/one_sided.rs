@@ -29,8 +29,8 @@ pub async fn reads(rank: &mut TestRank) {
     for (number, bytes) in (0..).zip(SIZES) {
         let mut source = Guarded::of(&pattern(rank.me, number, bytes));
         let key = source.export(&mut rank.fabric, other);
-        rank.tell_key(other, key).await;
-        let key = rank.hear_key(other).await;
+        rank.send_key(other, key).await;
+        let key = rank.receive_key(other).await;
         let whole = pattern(other, number, bytes);
         for (offset, length) in parts(bytes) {
             let mut target = Guarded::new(bytes + 5);
@@ -57,8 +57,8 @@ pub async fn writes(rank: &mut TestRank) {
         for (offset, length) in parts(bytes) {
             let mut target = Guarded::new(bytes);
             let key = target.export(&mut rank.fabric, other);
-            rank.tell_key(other, key).await;
-            let key = rank.hear_key(other).await;
+            rank.send_key(other, key).await;
+            let key = rank.receive_key(other).await;
             let mut source = Guarded::of(&pattern(rank.me, number, length));
             let lease = source.lease(0, length);
             let outcome = rank.write(other, lease, key, offset as u64, None).await;
@@ -101,8 +101,8 @@ pub async fn immediates(rank: &mut TestRank) {
     let other = rank.size - 1 - rank.me;
     let mut target = Guarded::new(ROUNDS as usize * 16);
     let key = target.export(&mut rank.fabric, other);
-    rank.tell_key(other, key).await;
-    let key = rank.hear_key(other).await;
+    rank.send_key(other, key).await;
+    let key = rank.receive_key(other).await;
     let mut sources: Vec<_> = (0..ROUNDS)
         .map(|n| Guarded::of(&pattern(rank.me, n.into(), 16)))
         .collect();
@@ -176,11 +176,11 @@ pub async fn bad_keys(rank: &mut TestRank) {
     let mut memory = Guarded::of(&pattern(rank.me, 1, BYTES));
     // For the rank before this one, which also receives a key that was made for another rank.
     let key = memory.export(&mut rank.fabric, from);
-    rank.tell_key(from, key).await;
+    rank.send_key(from, key).await;
     let foreign = memory.export(&mut rank.fabric, to);
-    rank.tell_key(from, foreign).await;
-    let good = rank.hear_key(to).await;
-    let foreign = rank.hear_key(to).await;
+    rank.send_key(from, foreign).await;
+    let good = rank.receive_key(to).await;
+    let foreign = rank.receive_key(to).await;
 
     let mut bad = vec![
         (
@@ -265,8 +265,8 @@ pub async fn many_at_once(rank: &mut TestRank) {
     let content = pattern(rank.me, 5, 120_000);
     let mut source = Guarded::of(&content);
     let key = source.export(&mut rank.fabric, from);
-    rank.tell_key(from, key).await;
-    let key = rank.hear_key(to).await;
+    rank.send_key(from, key).await;
+    let key = rank.receive_key(to).await;
     let theirs = pattern(to, 5, 120_000);
     let size = |at: usize| (at * at * 11) % 100_000;
     let mut targets: Vec<_> = (0..READS).map(|at| Guarded::new(size(at))).collect();
@@ -305,11 +305,11 @@ pub async fn crossing_reads(rank: &mut TestRank) {
     let mut source = Guarded::of(&pattern(rank.me, 9, BYTES));
     for peer in 0..rank.size {
         let key = source.export(&mut rank.fabric, peer);
-        rank.tell_key(peer, key).await;
+        rank.send_key(peer, key).await;
     }
     let mut reads = Vec::new();
     for peer in 0..rank.size {
-        let key = rank.hear_key(peer).await;
+        let key = rank.receive_key(peer).await;
         let mut target = Guarded::new(BYTES);
         let (lease, work) = (target.lease(0, BYTES), rank.name_work());
         rank.fabric.post_read(Peer(peer), lease, key, 0, work);

@@ -41,8 +41,8 @@ pub async fn caps(rank: &mut TestRank) {
         }
         let mine = AtomicWords::new(&mut rank.fabric, 1);
         let key = mine.export(&mut rank.fabric, peer);
-        rank.tell_key(peer, key).await;
-        let key = rank.hear_key(peer).await;
+        rank.send_key(peer, key).await;
+        let key = rank.receive_key(peer).await;
         if !caps.maps {
             assert_eq!(rank.fabric.place_of(Peer(peer), key), None);
         }
