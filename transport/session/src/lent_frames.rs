@@ -7,7 +7,7 @@
 pub(crate) struct LentFrames {
     /// Large frames posted, and those of them that the peer has returned.
     posted: u16,
-    back: u16,
+    peer_returned: u16,
     /// Large frames of the peer that were returned, and the part of them that was reported to it.
     returned: u16,
     reported: u16,
@@ -17,7 +17,7 @@ impl LentFrames {
     /// Whether another one may be posted.
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
-        self.posted.wrapping_sub(self.back) < LENT_FRAMES_MAX
+        self.posted.wrapping_sub(self.peer_returned) < LENT_FRAMES_MAX
     }
 
     /// Counts a posted one.
@@ -30,15 +30,16 @@ impl LentFrames {
     #[inline(always)]
     pub(crate) fn take_back(&mut self, returned: u16) {
         // Usually nothing has changed.
-        if returned != self.back {
+        if returned != self.peer_returned {
             self.advance(returned);
         }
     }
 
     fn advance(&mut self, returned: u16) {
         // A smaller count was reordered, one beyond the posted frames is invalid.
-        if returned.wrapping_sub(self.back) <= self.posted.wrapping_sub(self.back) {
-            self.back = returned;
+        if returned.wrapping_sub(self.peer_returned) <= self.posted.wrapping_sub(self.peer_returned)
+        {
+            self.peer_returned = returned;
         }
     }
 

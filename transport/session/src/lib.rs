@@ -111,7 +111,7 @@ pub enum Via {
 
 /// A packet to send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Due {
+pub struct UnsentPacket {
     /// Its sequence number.
     pub number: u32,
     /// Its memory.
@@ -221,13 +221,13 @@ impl Session {
     /// The oldest unsent packet.
     #[inline]
     #[must_use]
-    pub fn next_unsent(&self) -> Option<Due> {
+    pub fn next_unsent(&self) -> Option<UnsentPacket> {
         self.window.next_unsent()
     }
 
     /// Fills `places` with the oldest unsent packets; returns their number.
     #[inline]
-    pub fn next_of_unsent(&self, places: &mut [Due]) -> usize {
+    pub fn next_of_unsent(&self, places: &mut [UnsentPacket]) -> usize {
         self.window.next_of_unsent(places)
     }
 
@@ -557,8 +557,10 @@ mod tests {
             lent += 1;
         }
         assert_eq!(lent, lent_frames::LENT_FRAMES_MAX);
-        let news = (0..lent).map(|_| receiver.give_back()).filter(|news| *news);
-        assert!(news.count() > 0, "some are worth a word");
+        let acks = (0..lent)
+            .map(|_| receiver.give_back())
+            .filter(|is_due| *is_due);
+        assert!(acks.count() > 0, "some are worth a word");
         acknowledged(&mut sender, receiver.take_ack(), 0);
         assert!(sender.may_lend());
         let wild = Ack {

@@ -73,12 +73,12 @@ impl ReceiveOrder {
 
     #[inline(never)]
     fn accept_out_of_order(&mut self, number: u32, buffer: Slot, can_wait: bool) -> PacketVerdict {
-        let far = number.wrapping_sub(self.expected);
-        if far == 0 {
+        let distance = number.wrapping_sub(self.expected);
+        if distance == 0 {
             self.advance();
             return PacketVerdict::Deliver;
         }
-        if far > WINDOW {
+        if distance > WINDOW {
             let is_old = self.expected.wrapping_sub(number) <= 2 * WINDOW;
             return if is_old {
                 PacketVerdict::Duplicate
@@ -86,7 +86,7 @@ impl ReceiveOrder {
                 PacketVerdict::Invalid
             };
         }
-        let bit = 1 << (far - 1);
+        let bit = 1 << (distance - 1);
         if self.beyond & bit != 0 {
             return PacketVerdict::Duplicate;
         }
@@ -94,7 +94,7 @@ impl ReceiveOrder {
             return PacketVerdict::Early;
         }
         self.beyond |= bit;
-        let index = far as usize - 1;
+        let index = distance as usize - 1;
         let ahead = self.ahead.get_or_insert_default();
         if ahead.len() <= index {
             ahead.resize(index + 1, None);

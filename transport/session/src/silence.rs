@@ -9,7 +9,7 @@ use crate::Moment;
 pub struct Silence {
     /// The duration in milliseconds, and when it was computed.
     silent_ms: u32,
-    found_at: Moment,
+    computed_at: Moment,
 }
 
 impl Default for Silence {
@@ -17,7 +17,7 @@ impl Default for Silence {
     fn default() -> Self {
         Self {
             silent_ms: NOT_SILENT,
-            found_at: Moment::of(0),
+            computed_at: Moment::of(0),
         }
     }
 }
@@ -38,12 +38,12 @@ impl Silence {
 
     /// A request had no reply again; returns the duration of the silence in nanoseconds.
     pub fn extend(&mut self, now_ns: u64) -> u64 {
-        let more_ms = self.found_at.elapsed_ns(now_ns).min(INTERVAL_NS_MAX) / 1_000_000;
+        let more_ms = self.computed_at.elapsed_ns(now_ns).min(INTERVAL_NS_MAX) / 1_000_000;
         self.silent_ms = match self.silent_ms {
             NOT_SILENT => 0,
             before => before.saturating_add(u32::try_from(more_ms).unwrap_or(0)),
         };
-        self.found_at = Moment::of(now_ns);
+        self.computed_at = Moment::of(now_ns);
         u64::from(self.silent_ms) * 1_000_000
     }
 }

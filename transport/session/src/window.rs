@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::resend_timer::ResendTimer;
-use crate::{Ack, Due, Moment, NO_CARRIER, Slot, Via, WINDOW};
+use crate::{Ack, Moment, NO_CARRIER, Slot, UnsentPacket, Via, WINDOW};
 
 /// Unacknowledged packets, and those acknowledged out of order.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Window {
     unsent_from: u32,
     /// Number of packets in flight over lossy carriers.
     lossy: u32,
-    pace: ResendTimer,
+    timer: ResendTimer,
 }
 
 /// A packet until it is acknowledged in order.
@@ -41,7 +41,7 @@ impl Window {
             unsent: 0,
             unsent_from: first,
             lossy: 0,
-            pace: ResendTimer::default(),
+            timer: ResendTimer::default(),
         }
     }
 
@@ -112,7 +112,7 @@ impl Window {
     }
 
     /// The oldest unsent packet.
-    pub(crate) fn next_unsent(&self) -> Option<Due> {
+    pub(crate) fn next_unsent(&self) -> Option<UnsentPacket> {
         if self.unsent == 0 {
             return None;
         }
@@ -126,7 +126,7 @@ impl Window {
     }
 
     /// Fills `places` with the oldest unsent packets; returns their number.
-    pub(crate) fn next_of_unsent(&self, places: &mut [Due]) -> usize {
+    pub(crate) fn next_of_unsent(&self, places: &mut [UnsentPacket]) -> usize {
         let all = (0..).zip(&self.kept);
         let waiting = all.filter(|(_, kept)| kept.via == Via::Unsent);
         let due = waiting.filter_map(|(index, kept)| self.due(index, kept));
@@ -138,8 +138,8 @@ impl Window {
         count
     }
 
-    fn due(&self, index: u32, kept: &UnackedPacket) -> Option<Due> {
-        Some(Due {
+    fn due(&self, index: u32, kept: &UnackedPacket) -> Option<UnsentPacket> {
+        Some(UnsentPacket {
             number: self.first.wrapping_add(index),
             slot: kept.slot?,
             bytes: kept.bytes,
@@ -250,7 +250,7 @@ impl Window {
         };
         self.kept.pop_front();
         self.first = self.first.wrapping_add(1);
-        self.pace.reset_backoff();
+        self.timer.reset_backoff();
         if let Some(slot) = slot {
             free(slot);
         }
@@ -258,25 +258,25 @@ impl Window {
     }
 
     fn take_ack_of_several(&mut self, ack: Ack, now_ns: u64, mut free: impl FnMut(Slot)) {
-        let news = ack.next.wrapping_sub(self.first);
+        let acknowledged = ack.next.wrapping_sub(self.first);
         // A reordered acknowledgement, or an invalid one: beyond what was sent.
-        if news as usize > self.kept.len() {
+        if acknowledged as usize > self.kept.len() {
             return;
         }
-        for _ in 0..news {
+        for _ in 0..acknowledged {
             let Some(kept) = self.kept.pop_front() else {
                 return;
             };
             self.first = self.first.wrapping_add(1);
             self.remove_acknowledged(kept, now_ns, &mut free);
         }
-        if news > 0 {
-            self.pace.reset_backoff();
+        if acknowledged > 0 {
+            self.timer.reset_backoff();
         }
         if self.lossy != 0 && ack.beyond != 0 {
             self.take_out_of_order(ack.beyond, now_ns, &mut free);
         }
-        if self.kept.is_empty() && self.kept.capacity() > IDLE_CAPACITY && self.pace.has_sample() {
+        if self.kept.is_empty() && self.kept.capacity() > IDLE_CAPACITY && self.timer.has_sample() {
             // The peer is reached over a lossy carrier; there may be thousands of such peers.
             self.kept.shrink_to(IDLE_CAPACITY);
         }
@@ -290,7 +290,7 @@ impl Window {
     ) {
         self.uncount(kept.via);
         if let Via::Lossy { at } = kept.via {
-            self.pace.measure(at.elapsed_ns(now_ns));
+            self.timer.measure(at.elapsed_ns(now_ns));
         }
         if let Some(slot) = kept.slot {
             free(slot);
@@ -300,7 +300,7 @@ impl Window {
     /// Packets acknowledged out of order: earlier ones are sent again soon.
     fn take_out_of_order(&mut self, beyond: u64, now_ns: u64, free: &mut impl FnMut(Slot)) {
         // A later packet that has arrived gives the first round-trip time: before that no packet counts as late.
-        let late_ns = self.pace.late_ns();
+        let late_ns = self.timer.late_ns();
         let last = 64 - beyond.leading_zeros() as usize;
         for index in 0..=last.min(self.kept.len().saturating_sub(1)) {
             let is_there = index > 0 && beyond >> (index - 1) & 1 != 0;
@@ -317,7 +317,7 @@ impl Window {
                     carrier: NO_CARRIER,
                 };
                 self.lossy -= 1;
-                self.pace.measure(at.elapsed_ns(now_ns));
+                self.timer.measure(at.elapsed_ns(now_ns));
             } else if index < last && at.elapsed_ns(now_ns) > late_ns {
                 self.send_again_at(index);
             }
@@ -340,7 +340,7 @@ impl Window {
             Via::Lossy { at } => Some(at.elapsed_ns(now_ns)),
             _ => None,
         });
-        Some(now_ns + self.pace.timeout_ns().saturating_sub(waited.max()?))
+        Some(now_ns + self.timer.timeout_ns().saturating_sub(waited.max()?))
     }
 
     /// Marks packets that have timed out as unsent; returns whether there are any.
@@ -351,16 +351,16 @@ impl Window {
         if now_ns < deadline {
             return false;
         }
-        let timeout_ns = self.pace.timeout_ns();
+        let timeout_ns = self.timer.timeout_ns();
         let is_over = |at: Moment| at.elapsed_ns(now_ns) >= timeout_ns;
         self.send_again_where(|via| matches!(via, Via::Lossy { at } if is_over(at)));
-        self.pace.back_off();
+        self.timer.back_off();
         true
     }
 
     /// Timeouts in a row without an acknowledgement of anything new.
     pub(crate) fn timeouts(&self) -> u8 {
-        self.pace.timeouts()
+        self.timer.timeouts()
     }
 }
 

@@ -222,13 +222,13 @@ fn entries_of_a_broadcast_queue_come_in_order_and_whole_while_tellers_run_ahead(
                 continue;
             }
             asleep_until(&mut fabric, &seat, BoardEvent::Entry(queue.next()));
-            let told = queue.told().unwrap();
-            assert_eq!((told.note, told.place), (note, root));
+            let entry = queue.told().unwrap();
+            assert_eq!((entry.note, entry.place), (note, root));
             let at = length / 3;
             let mut got = vec![0; length - at];
-            queue.read(&told, length, at, &mut got);
+            queue.read(&entry, length, at, &mut got);
             assert_eq!(got, bytes[at..], "entry {number}");
-            seat.take_entry(&told);
+            seat.take_entry(&entry);
         }
     });
 }
@@ -335,9 +335,9 @@ fn a_board_full_of_garbage_harms_nobody() {
         } else {
             let _ = queue.have_taken(queue.wanted(length));
         }
-        if let Some(told) = queue.told() {
-            queue.read(&told, length, random.below(9) as usize, &mut got);
-            seat.take_entry(&told);
+        if let Some(entry) = queue.told() {
+            queue.read(&entry, length, random.below(9) as usize, &mut got);
+            seat.take_entry(&entry);
         }
         let key = random.below(20) as u32 + 1;
         let _ = fabric.claim_board(key);

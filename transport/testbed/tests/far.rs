@@ -25,14 +25,16 @@ const LARGE: usize = 1 << 20;
 /// Jobs that number each other's processes differently and alike, with either job as the first.
 fn shapes() -> impl Iterator<Item = Shape> {
     let sizes = [[1, 1], [2, 2], [2, 3], [3, 1]];
-    let ways = [(false, false), (false, true), (true, false), (true, true)];
+    let shapes = [(false, false), (false, true), (true, false), (true, true)];
     sizes.into_iter().flat_map(move |sizes| {
-        ways.into_iter().map(move |(is_reversed, is_first)| Shape {
-            sizes,
-            is_reversed,
-            is_first,
-            ..TWO
-        })
+        shapes
+            .into_iter()
+            .map(move |(is_reversed, is_first)| Shape {
+                sizes,
+                is_reversed,
+                is_first,
+                ..TWO
+            })
     })
 }
 
@@ -56,7 +58,7 @@ fn everybody_of_two_jobs_sends_to_everybody() {
             let stats = both.all[me].fabric.net_stats();
             assert!(stats.joined > 0 && stats.datagrams > 0 && stats.packets > 0);
             assert_eq!(both.refused(me) + both.refused(other), 0);
-            assert!(both.all.iter().all(|process| process.words.is_empty()));
+            assert!(both.all.iter().all(|process| process.messages.is_empty()));
         }
     }
 }
@@ -129,8 +131,8 @@ fn who_ask_for_a_queue_pair_at_the_same_time_make_one() {
             both.assert_whole();
             for place in [0, 1] {
                 assert_eq!(both.net.stats(place).pairs, 1);
-                let words = &both.all[place as usize].words;
-                assert!(words.is_empty(), "nothing broke: {words:?}");
+                let messages = &both.all[place as usize].messages;
+                assert!(messages.is_empty(), "nothing broke: {messages:?}");
             }
             both.assert_careful();
         }
@@ -160,9 +162,14 @@ fn a_queue_pair_that_breaks_is_made_again() {
         }
         both.assert_whole();
         both.assert_careful();
-        let words = both.all.iter().flat_map(|process| &process.words);
-        let words: Vec<&String> = words.collect();
-        assert!(!words.is_empty() && words.iter().all(|words| words.contains("(of another job)")));
+        let messages = both.all.iter().flat_map(|process| &process.messages);
+        let messages: Vec<&String> = messages.collect();
+        assert!(
+            !messages.is_empty()
+                && messages
+                    .iter()
+                    .all(|messages| messages.contains("(of another job)"))
+        );
     }
 }
 
@@ -242,9 +249,9 @@ fn a_peer_that_is_lost_is_told_by_its_number_and_nobody_else_is() {
     assert_eq!(both.all[2].lost, [3, 1]);
     assert_eq!(both.all[2].fabric.why_lost(peer), Some("it has died"));
     for (from, to) in [(0, 1), (0, 2), (2, 0)] {
-        let before = both.heard(to, from);
+        let before = both.received(to, from);
         both.send(from, to, 3000);
-        both.until("it comes", |both| both.heard(to, from) > before);
+        both.until("it comes", |both| both.received(to, from) > before);
     }
 }
 
@@ -253,7 +260,7 @@ fn what_comes_before_its_sender_is_known_waits() {
     for datagrams_first in [0, 1000] {
         let shape = with_datagrams(TWO, datagrams_first);
         let mut both = Both::apart(FakeConfig::calm(1), shape);
-        both.tells = false;
+        both.provides_addresses = false;
         both.meet(0, true);
         for _ in 0..5 {
             both.send(0, 1, 40);
@@ -263,7 +270,7 @@ fn what_comes_before_its_sender_is_known_waits() {
         assert!(both.refused(1) > 0 && both.all[1].wanted.is_empty());
         both.meet(1, false);
         both.pass(SECOND);
-        assert_eq!(both.heard(1, 0), 0);
+        assert_eq!(both.received(1, 0), 0);
         assert_eq!(both.all[1].wanted, [0], "it is asked for once");
         let (peer, record) = (both.peer(1, 0), both.record(0));
         both.all[1].fabric.learn_address(peer, &record);
@@ -288,7 +295,7 @@ fn an_address_that_is_wanted_may_be_told_later() {
 #[test]
 fn datagrams_with_another_key_are_not_heard() {
     let mut both = Both::apart(FakeConfig::calm(1), TWO);
-    both.tells = false;
+    both.provides_addresses = false;
     both.meet(1, true);
     // The first process has a wrong key for the other's job.
     let far = ForeignPeer {
@@ -300,11 +307,11 @@ fn datagrams_with_another_key_are_not_heard() {
     both.send(0, 1, 40);
     both.pass(SECOND);
     let stats = both.net.stats(1);
-    assert!(stats.datagrams_foreign > 0 && both.heard(1, 0) == 0);
+    assert!(stats.datagrams_foreign > 0 && both.received(1, 0) == 0);
     assert_eq!(both.refused(1), 0, "it does not even see them");
     // In the other direction the key is correct.
     both.send(1, 0, 40);
-    both.until("the frame has come", |both| both.heard(0, 1) == 1);
+    both.until("the frame has come", |both| both.received(0, 1) == 1);
     let mut both = Both::met(FakeConfig::calm(1), TWO);
     both.assert_whole();
     for (from, to) in [(0, 1), (1, 0)] {
@@ -371,7 +378,7 @@ fn numbers_that_no_network_reaches_stay_strangers() {
     both.all[0].fabric.learn_address(Peer(2), &record);
     let head = testbed::head(4);
     both.all[0].fabric.post_send(Peer(2), head, b"x").unwrap();
-    both.until("it comes", |both| both.heard(1, 0) == 1);
+    both.until("it comes", |both| both.received(1, 0) == 1);
 }
 
 #[test]

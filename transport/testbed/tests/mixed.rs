@@ -199,7 +199,7 @@ impl ByHand {
     }
 
     /// Provides a process with the address of another.
-    fn tell(&mut self, rank: u32, of: u32) {
+    fn provide_address(&mut self, rank: u32, of: u32) {
         let record = self.record(of);
         self.of(rank).fabric.learn_address(Peer(of), &record);
     }
@@ -290,7 +290,7 @@ fn what_has_come_the_wrong_way_goes_back_to_who_has_lent_it() {
     job.until(|job| !job.all[0].arrived.is_empty());
     assert_eq!(job.of(0).fabric.provider_of(Peer(1)), None);
     // The address is provided while a frame is lent, and selects another path than the frame took.
-    job.tell(0, 1);
+    job.provide_address(0, 1);
     assert_eq!(job.of(0).fabric.provider_of(Peer(1)), Some("verbs"));
     assert_eq!(job.of(0).body(0), [1; 1000]);
     job.of(0).release_all();
@@ -317,7 +317,7 @@ fn a_key_is_good_for_a_peer_that_knows_the_way_first() {
     let mut job = ByHand::new(3);
     let mut memory = Guarded::of(&[77; BYTES]);
     let (mut target, key) = (Guarded::new(BYTES), memory.export(&mut job.of(0).fabric, 2));
-    job.tell(2, 0);
+    job.provide_address(2, 0);
     assert_eq!(read(&mut job, 2, 0, &mut target, key), WorkOutcome::Done);
     assert!(is_all(target.bytes(), 77));
     assert_eq!(job.of(0).fabric.provider_of(Peer(2)), None);
@@ -325,7 +325,7 @@ fn a_key_is_good_for_a_peer_that_knows_the_way_first() {
     let later = memory.export(&mut job.of(0).fabric, 2);
     job.of(0).fabric.withdraw(Peer(2), key);
     assert_eq!(read(&mut job, 2, 0, &mut target, key), WorkOutcome::BadKey);
-    job.tell(0, 2);
+    job.provide_address(0, 2);
     assert_eq!(read(&mut job, 2, 0, &mut target, later), WorkOutcome::Done);
     job.of(0).fabric.withdraw(Peer(2), later);
     assert_eq!(
@@ -340,7 +340,7 @@ fn a_key_is_good_for_the_way_of_the_peer_alone_once_that_is_known() {
     let mut memory = Guarded::of(&[77; BYTES]);
     let (mut target, key) = (Guarded::new(BYTES), memory.export(&mut job.of(0).fabric, 1));
     job.tell_that_it_has_no_device(1, 0);
-    job.tell(0, 1);
+    job.provide_address(0, 1);
     assert_eq!(read(&mut job, 1, 0, &mut target, key), WorkOutcome::BadKey);
 }
 
@@ -370,7 +370,7 @@ fn nothing_is_kept_of_who_names_a_peer_that_is_reached_by_tcp() {
     job.pass();
     assert_eq!(job.refused(0), 0);
     assert_eq!(job.of(0).fabric.wanted_address(), Some(Peer(2)));
-    job.tell(0, 2);
+    job.provide_address(0, 2);
     assert_eq!(job.refused(0), 5);
     job.forge(0, 2, 5);
     job.pass();
@@ -385,13 +385,13 @@ fn who_is_lost_before_the_way_is_known_is_lost_for_both_and_told_once() {
     }
     // It is not lost, and continues over any available network.
     for peer in [1, 2] {
-        job.tell(peer, 0);
+        job.provide_address(peer, 0);
         job.of(peer).post(0, &[1; 9]);
     }
     job.until(|job| job.all[2].lost == [Peer(0)]);
     job.pass();
     for peer in [1, 2] {
-        job.tell(0, peer);
+        job.provide_address(0, peer);
         job.of(0).post(peer, &[1; 9]);
     }
     job.pass();
@@ -407,8 +407,8 @@ fn who_is_reached_by_tcp_is_not_lost_with_the_device() {
     // Creates state for it at the device, through which it is not reached.
     job.forge(0, 2, 1);
     job.pass();
-    job.tell(0, 1);
-    job.tell(0, 2);
+    job.provide_address(0, 1);
+    job.provide_address(0, 2);
     job.devices.lose_device(0);
     job.of(0).post(1, &[1; 9]);
     job.pass();
@@ -426,7 +426,7 @@ fn who_is_lost_with_the_device_before_the_way_is_known_is_lost_for_both() {
     job.devices.lose_device(0);
     job.pass();
     assert_eq!(job.of(0).lost, [Peer(2)]);
-    job.tell(2, 0);
+    job.provide_address(2, 0);
     job.of(2).post(0, &[1; 9]);
     job.until(|job| job.all[2].lost == [Peer(0)]);
     assert_eq!((job.of(0).lost.len(), job.of(0).arrived.len()), (1, 0));
@@ -478,9 +478,9 @@ fn between_fabrics_that_do_not_reach_each_other_tcp_does() {
             // The use of TCP is reported once, with the reason.
             let fabric = &mut job.of(rank).fabric;
             assert_eq!(fabric.has_network_news(), provider == "tcp");
-            let told = fabric.next_remark();
-            assert_eq!(told.is_some(), provider == "tcp");
-            assert!(told.is_none_or(|words| words.contains("InfiniBand")));
+            let remark = fabric.next_remark();
+            assert_eq!(remark.is_some(), provider == "tcp");
+            assert!(remark.is_none_or(|text| text.contains("InfiniBand")));
             assert!(!fabric.has_network_news() && fabric.next_remark().is_none());
             job.of(rank).post(peer, &[rank as u8; 100]);
         }

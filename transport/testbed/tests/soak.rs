@@ -139,7 +139,7 @@ struct Side {
     is_over: bool,
     has_seen_all: bool,
     /// The sums that it reports to have added here.
-    told: (u64, u64),
+    reported: (u64, u64),
 }
 
 impl Side {
@@ -197,11 +197,11 @@ impl Traffic {
         let number = side.sent;
         side.sent += 1;
         let body = message(rank.me, number);
-        let said = Head {
+        let head = Head {
             word: number,
             ..head(MESSAGE)
         };
-        rank.send(peer, said, &body).await;
+        rank.send(peer, head, &body).await;
     }
 
     async fn read(&mut self, rank: &mut TestRank, peer: u32, moved: &Moved) {
@@ -311,7 +311,7 @@ impl Traffic {
             PeerEvent::Message { head, body } => {
                 assert_eq!((head.kind, head.word), (END, side.received));
                 let word = |at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().unwrap());
-                side.told = (word(0), word(8));
+                side.reported = (word(0), word(8));
                 side.is_over = true;
             }
         }
@@ -326,11 +326,11 @@ impl Traffic {
             let side = &mut self.sides[peer as usize];
             side.has_seen_all = true;
             let body = [side.added, side.doubtful].map(u64::to_ne_bytes).concat();
-            let said = Head {
+            let head = Head {
                 word: side.sent,
                 ..head(END)
             };
-            rank.send(peer, said, &body).await;
+            rank.send(peer, head, &body).await;
         }
         while self
             .peers
@@ -339,8 +339,8 @@ impl Traffic {
         {
             self.rest(rank).await;
         }
-        let told = self.sides.iter().map(|side| side.told);
-        let (added, doubtful) = told.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        let reported = self.sides.iter().map(|side| side.reported);
+        let (added, doubtful) = reported.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
         let counter = self.counter.get(0);
         assert!(
             (added..=added + doubtful).contains(&counter),

@@ -19,7 +19,7 @@ use transport::{Completion, Completions, Config, Fabric, Peer, SimConfig, SimNet
 const FOR_EVER: Duration = Duration::from_secs(40);
 
 /// One poll, and a sleep if it returned nothing. Panics if the rank was not woken.
-async fn doze(rank: &mut TestRank) {
+async fn sleep_if_idle(rank: &mut TestRank) {
     if rank.look() == 0 && rank.fabric.prepare_sleep() {
         let since = Instant::now();
         rank.fabric.sleep(FOR_EVER);
@@ -35,7 +35,7 @@ async fn doze(rank: &mut TestRank) {
 
 async fn receive_asleep(rank: &mut TestRank, from: u32) -> Vec<u8> {
     while rank.waiting(from) == 0 {
-        doze(rank).await;
+        sleep_if_idle(rank).await;
     }
     rank.receive(from).await.1
 }

@@ -62,7 +62,7 @@ impl Assembly {
     }
 
     /// Whether a message has begun and not ended.
-    pub(super) fn is_under_way(&self) -> bool {
+    pub(super) fn is_in_progress(&self) -> bool {
         self.message.is_some()
     }
 

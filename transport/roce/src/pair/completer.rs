@@ -72,7 +72,7 @@ impl Completer {
         if requester.is_selective() {
             return self.selective_answer(requester, packet, memory);
         }
-        if !requester.is_under_way(psn) {
+        if !requester.is_outstanding(psn) {
             return CompleterAction::Fine;
         }
         match packet.bth.opcode.kind() {
@@ -137,7 +137,7 @@ impl Completer {
         let kind = packet.bth.opcode.kind();
         // An acknowledgement just before the oldest packet may still report packets received out of order.
         let repeats = kind == OpcodeClass::Acknowledge && psn.plus(1) == requester.unacked();
-        if !repeats && !requester.is_under_way(psn) {
+        if !repeats && !requester.is_outstanding(psn) {
             return CompleterAction::Fine;
         }
         let nothing = PacketSet::default();

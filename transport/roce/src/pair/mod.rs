@@ -310,7 +310,7 @@ impl QueuePair {
         let before = self.requester.unacked();
         let mut verdict = self.completer.answer(&mut self.requester, packet, memory);
         if self.requester.unacked() != before || verdict == CompleterAction::Ahead {
-            let more = self.requester.has_under_way();
+            let more = self.requester.has_outstanding();
             self.retry.progress(now_ns, more);
             if self.requester.shows_gap(packet.bth.psn) && verdict == CompleterAction::Fine {
                 verdict = CompleterAction::GoBack;
@@ -419,7 +419,9 @@ impl QueuePair {
         memory: &M,
     ) -> Option<PayloadSource> {
         if self.state == QueuePairState::Error
-            || !self.retry.may_send(now_ns, self.requester.has_under_way())
+            || !self
+                .retry
+                .may_send(now_ns, self.requester.has_outstanding())
         {
             return None;
         }

@@ -40,7 +40,7 @@ pub(super) struct Requester {
     since_ack_request: u32,
     probe: TimeoutProbe,
     /// The peer has executed all packets before this PSN. A packet received out of order may still be refused.
-    carried_to: Psn,
+    executed_to: Psn,
     /// `None`: go-back-N, without selective repeat.
     board: Option<Box<Scoreboard>>,
 }
@@ -98,7 +98,7 @@ impl Requester {
             counted_from: None,
             since_ack_request: 0,
             probe: TimeoutProbe::None,
-            carried_to: config.sq_psn,
+            executed_to: config.sq_psn,
             board: is_selective.then(|| Box::new(Scoreboard::new())),
         }
     }
@@ -119,7 +119,7 @@ impl Requester {
     ) -> NextPacket {
         if self.probe == TimeoutProbe::Pending {
             self.probe = TimeoutProbe::None;
-            if self.has_under_way() {
+            if self.has_outstanding() {
                 return self.next_probe(memory, headers);
             }
         }
@@ -304,7 +304,7 @@ impl Requester {
     /// this is new.
     pub(super) fn note_arrived(&mut self, upto: Psn, ahead: &PacketSet) -> bool {
         let (unacked, sent) = (self.unacked, self.sent());
-        self.note_carried(upto);
+        self.note_executed(upto);
         let in_order = upto.packets_since(unacked);
         self.board
             .as_mut()
@@ -314,7 +314,7 @@ impl Requester {
     /// Records the response packet with this PSN to a read or an atomic operation. Returns whether it is new.
     pub(super) fn note_answer(&mut self, psn: Psn) -> bool {
         let unacked = self.unacked;
-        self.note_carried(psn.plus(1));
+        self.note_executed(psn.plus(1));
         let at = psn.packets_since(unacked);
         self.board
             .as_mut()
@@ -324,7 +324,7 @@ impl Requester {
     /// The PSN behind all packets that were executed and have their responses.
     pub(super) fn ended_to(&self) -> Psn {
         let run = self.board.as_ref().map_or(0, |board| board.run());
-        let carried = self.carried_to.packets_since(self.unacked);
+        let carried = self.executed_to.packets_since(self.unacked);
         self.unacked.plus(run.min(carried))
     }
 
@@ -343,7 +343,7 @@ impl Requester {
 
     /// Requests a probe after a timeout: the oldest packet is sent again, with AckReq.
     pub(super) fn probe(&mut self) {
-        if self.has_under_way() {
+        if self.has_outstanding() {
             self.probe = TimeoutProbe::Pending;
         }
     }
@@ -408,11 +408,11 @@ impl Requester {
     }
 
     /// Whether a packet with this PSN is outstanding.
-    pub(super) fn is_under_way(&self, psn: Psn) -> bool {
+    pub(super) fn is_outstanding(&self, psn: Psn) -> bool {
         psn.packets_since(self.unacked) < self.sent_to.packets_since(self.unacked)
     }
 
-    pub(super) fn has_under_way(&self) -> bool {
+    pub(super) fn has_outstanding(&self) -> bool {
         self.sent_to != self.unacked
     }
 
@@ -426,9 +426,9 @@ impl Requester {
         (offset, bytes.min(self.limits.mtu_bytes), ends)
     }
 
-    fn note_carried(&mut self, upto: Psn) {
-        if self.carried_to.is_before(upto) {
-            self.carried_to = upto;
+    fn note_executed(&mut self, upto: Psn) {
+        if self.executed_to.is_before(upto) {
+            self.executed_to = upto;
         }
     }
 

@@ -98,7 +98,7 @@ impl Responder {
                     packet,
                     placed_bytes: None,
                 };
-                return self.carry_out(part, memory, receives);
+                return self.execute(part, memory, receives);
             }
             PsnClass::Duplicate => self.repeat(packet),
             PsnClass::Ahead if self.ahead.is_some() => self.keep_ahead(packet, memory),
@@ -125,7 +125,7 @@ impl Responder {
                 packet: &packet,
                 placed_bytes: slot.placed_bytes,
             };
-            self.carry_out(part, memory, receives)
+            self.execute(part, memory, receives)
         });
         if self.order.expected() != expected {
             self.acknowledge(self.order.expected().previous(), Syndrome::UNLIMITED);
@@ -225,7 +225,7 @@ impl Responder {
         }
     }
 
-    fn carry_out<M: RegisteredMemory>(
+    fn execute<M: RegisteredMemory>(
         &mut self,
         part: ArrivedPacket<'_>,
         memory: &mut M,
@@ -233,7 +233,7 @@ impl Responder {
     ) -> ResponderEvent {
         let packet = part.packet;
         let before = self.order.expected();
-        let carried_out = match packet.bth.opcode.kind() {
+        let outcome = match packet.bth.opcode.kind() {
             OpcodeClass::Send | OpcodeClass::Write => self.message(part, memory, receives),
             OpcodeClass::ReadRequest => self.read(packet, memory).map(|()| None),
             OpcodeClass::FetchAdd | OpcodeClass::CompareSwap => {
@@ -244,7 +244,7 @@ impl Responder {
         if let Some(ahead) = &mut self.ahead {
             ahead.forget_front(self.order.expected().packets_since(before));
         }
-        match carried_out {
+        match outcome {
             Ok(None) => ResponderEvent::Nothing,
             Ok(Some(received)) => ResponderEvent::Received(WorkCompletion {
                 work: received.work,
@@ -285,7 +285,7 @@ impl Responder {
         let received = self.assembly.take(part, memory, receives)?;
         let packet = part.packet;
         self.order.accept(1);
-        if !self.assembly.is_under_way() {
+        if !self.assembly.is_in_progress() {
             self.count_message();
         }
         if packet.bth.ack_request {
@@ -302,7 +302,7 @@ impl Responder {
         memory: &M,
     ) -> Result<(), PacketRefusal> {
         let reth = packet.reth().filter(|reth| reth.bytes <= MESSAGE_BYTES_MAX);
-        let reth = reth.filter(|_| !self.assembly.is_under_way());
+        let reth = reth.filter(|_| !self.assembly.is_in_progress());
         let reth = reth.ok_or(PacketRefusal::Nak(Nak::InvalidRequest))?;
         if reth.bytes != 0 {
             memory
@@ -338,7 +338,7 @@ impl Responder {
         memory: &mut M,
     ) -> Result<(), PacketRefusal> {
         let atomic = packet.atomic().filter(|atomic| atomic.address % 8 == 0);
-        let atomic = atomic.filter(|_| !self.assembly.is_under_way());
+        let atomic = atomic.filter(|_| !self.assembly.is_in_progress());
         let atomic = atomic.ok_or(PacketRefusal::Nak(Nak::InvalidRequest))?;
         let (key, address) = (atomic.key, atomic.address);
         let checked = memory.check(key, address, 8, MemoryAccess::RemoteAtomic);

@@ -91,7 +91,7 @@ impl Retry {
     }
 
     /// Records an acknowledgement of something new.
-    pub(super) fn progress(&mut self, now: u64, more_under_way: bool) {
+    pub(super) fn progress(&mut self, now: u64, more_outstanding: bool) {
         self.count = 0;
         self.rnr_count = 0;
         self.has_gone_back = false;
@@ -99,7 +99,7 @@ impl Retry {
         if let Some(round_trip) = &mut self.round_trip {
             round_trip.progress();
         }
-        if more_under_way && self.rnr_until.is_none() {
+        if more_outstanding && self.rnr_until.is_none() {
             self.set_deadline(now);
         }
     }
@@ -126,12 +126,12 @@ impl Retry {
         Ok(true)
     }
 
-    /// Whether packets may be sent now; `under_way`: unacknowledged packets exist.
-    pub(super) fn may_send(&mut self, now: u64, under_way: bool) -> bool {
+    /// Whether packets may be sent now; `outstanding`: unacknowledged packets exist.
+    pub(super) fn may_send(&mut self, now: u64, outstanding: bool) -> bool {
         let is_over = self.rnr_until.is_some_and(|until| until <= now);
         if is_over {
             self.rnr_until = None;
-            if under_way {
+            if outstanding {
                 self.set_deadline(now);
             }
         }

@@ -123,7 +123,7 @@ impl Scoreboard {
             return false;
         }
         let before = self.arrived;
-        self.carried_out(unacked, in_order.min(sent));
+        self.executed(unacked, in_order.min(sent));
         self.newest = later(self.newest, self.newest_in_order);
         let mut waiting = *ahead;
         while let Some(first) = waiting.first() {
@@ -182,7 +182,7 @@ impl Scoreboard {
 
     /// The first `count` packets were executed. Serials rise with PSNs except for retransmissions, so the last one has
     /// the latest serial.
-    fn carried_out(&mut self, unacked: Psn, count: u32) {
+    fn executed(&mut self, unacked: Psn, count: u32) {
         let last = (0..count)
             .rev()
             .find(|packet| !self.again.contains(*packet));

@@ -218,14 +218,14 @@ impl End {
                 }
             }
             loop {
-                let heard = match it.reader.next() {
+                let received = match it.reader.next() {
                     Ok(None) => break,
                     Ok(Some(frame)) => {
                         self.receive(now_ns, (stream, it.carrier), &mut it.writer, frame, net)
                     }
                     Err(_) => Err(Refused),
                 };
-                if heard.is_err() {
+                if received.is_err() {
                     self.seen.refused += 1;
                     self.over(now_ns, stream);
                     return net.close(now_ns, stream, self.me);

@@ -112,8 +112,8 @@ fn reads_prove_those_before_them() {
             assert!(target.bytes() == body);
         }
         let after = job.net.stats(0);
-        let told = (after.reads - before.reads, after.writes - before.writes);
-        assert_eq!((told, after.lies), ((count, proofs), 0));
+        let operations = (after.reads - before.reads, after.writes - before.writes);
+        assert_eq!((operations, after.lies), ((count, proofs), 0));
     }
     job.all[1].fabric.withdraw(Peer(0), key);
     job.assert_careful();
@@ -220,7 +220,7 @@ fn where_no_queue_pair_can_be_made_the_caller_hears_so() {
         assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
         job.net.fail_registers(0, 1);
         assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
-        assert!(job.words_of(0).contains("through buffers"));
+        assert!(job.messages_of(0).contains("through buffers"));
         job.assert_whole();
         job.assert_careful();
     }
@@ -333,7 +333,7 @@ fn one_message_from_memory_that_stays_registered_ends_without_the_others() {
 }
 
 /// Requests bytes of rank 0 as rank 1, in a message that its library would not send.
-fn ask(job: &mut Job, number: u64, (address, bytes, check): (u64, u64, u64), to: RemoteKey) {
+fn request(job: &mut Job, number: u64, (address, bytes, check): (u64, u64, u64), to: RemoteKey) {
     let words = [address, bytes, check, to.address, to.check & 0xffff_ffff, 0];
     let body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let made = Head {
@@ -358,7 +358,7 @@ fn nobody_gets_what_was_not_exported_to_it() {
     job.all[0].fabric.withdraw(Peer(1), old);
     let mut target = Guarded::new(BYTES);
     let to = job.export(1, 0, &mut target);
-    let wild = [
+    let invalid = [
         (key.address - 1, 16, key.check),
         (key.address + 1, bytes, key.check),
         (key.address + bytes, 1, key.check),
@@ -374,18 +374,18 @@ fn nobody_gets_what_was_not_exported_to_it() {
         (key.address, 16, 0),
         (key.address, 16, u64::MAX),
     ];
-    for (number, asked) in (1..).zip(wild) {
-        ask(&mut job, number, asked, to);
+    for (number, range) in (1..).zip(invalid) {
+        request(&mut job, number, range, to);
     }
     assert_eq!(job.net.stats(0).writes, 0);
     assert!(is_all(target.bytes(), 0));
     assert_eq!(job.net.stats(0).broken, 0);
     // A message of this form is served for memory that was exported to rank 1.
-    ask(&mut job, 99, (key.address + 16, 32, key.check), to);
+    request(&mut job, 99, (key.address + 16, 32, key.check), to);
     assert!(target.bytes()[..32] == pattern(0, 1, BYTES)[16..48]);
     // A destination without a valid key gets nothing.
     let nowhere = RemoteKey { check: 77, ..to };
-    ask(&mut job, 100, (key.address, 32, key.check), nowhere);
+    request(&mut job, 100, (key.address, 32, key.check), nowhere);
     assert!(is_all(&target.bytes()[32..], 0));
     job.assert_whole();
     job.assert_careful();

@@ -41,12 +41,12 @@ pub struct Process {
     pub me: u32,
     pub fabric: Fabric,
     /// Received frames by sender: number and body.
-    pub heard: Vec<Vec<(u64, Vec<u8>)>>,
+    pub received: Vec<Vec<(u64, Vec<u8>)>>,
     /// Immediates and frames in the order of arrival, by sender.
     pub order: Vec<Vec<u64>>,
     pub ended: Vec<(WorkId, WorkOutcome, Lease)>,
     pub lost: Vec<u32>,
-    pub words: Vec<String>,
+    pub messages: Vec<String>,
     /// Number of frames sent, by receiver.
     pub sent: Vec<u64>,
     /// Whether it polls.
@@ -77,11 +77,11 @@ impl Job {
                 first.push(net.ports());
                 fabric
             },
-            heard: vec![Vec::new(); ranks as usize],
+            received: vec![Vec::new(); ranks as usize],
             order: vec![Vec::new(); ranks as usize],
             ended: Vec::new(),
             lost: Vec::new(),
-            words: Vec::new(),
+            messages: Vec::new(),
             sent: vec![0; ranks as usize],
             is_busy: false,
             waits: VecDeque::new(),
@@ -194,7 +194,7 @@ impl Job {
                     is_over
                         || to.is_busy
                         || !job.is_running(to.me)
-                        || to.heard[from.me as usize].len() as u64 >= sent
+                        || to.received[from.me as usize].len() as u64 >= sent
                 })
             })
         });
@@ -204,8 +204,8 @@ impl Job {
     /// Received frames arrived once and in order.
     pub fn assert_streams(&self) {
         for process in &self.all {
-            for (from, heard) in (0..).zip(&process.heard) {
-                for (expected, (number, body)) in (0..).zip(heard) {
+            for (from, received) in (0..).zip(&process.received) {
+                for (expected, (number, body)) in (0..).zip(received) {
                     assert_eq!(*number, expected, "rank {} from {from}", process.me);
                     assert!(
                         *body == pattern(from, expected, body.len()),
@@ -226,7 +226,7 @@ impl Job {
 
     pub fn assert_nobody_lost(&self) {
         for process in &self.all {
-            assert_eq!(process.lost, [0u32; 0], "{:?}", process.words);
+            assert_eq!(process.lost, [0u32; 0], "{:?}", process.messages);
         }
     }
 
@@ -298,8 +298,8 @@ impl Job {
     }
 
     /// All messages of a process to its user, concatenated.
-    pub fn words_of(&self, rank: u32) -> String {
-        self.all[rank as usize].words.join("\n")
+    pub fn messages_of(&self, rank: u32) -> String {
+        self.all[rank as usize].messages.join("\n")
     }
 
     pub fn why_lost(&self, rank: u32, peer: u32) -> String {
@@ -313,8 +313,8 @@ impl Process {
         while let Some(peer) = self.fabric.wanted_address() {
             self.fabric.learn_address(peer, &records[peer.0 as usize]);
         }
-        while let Some(words) = self.fabric.next_complaint() {
-            self.words.push(words);
+        while let Some(message) = self.fabric.next_complaint() {
+            self.messages.push(message);
         }
         self.fabric.poll(&mut self.completions);
         for at in 0..self.completions.len() {
@@ -325,7 +325,7 @@ impl Process {
                     self.fabric.release(&arrived);
                     let from = arrived.peer.0 as usize;
                     self.order[from].push(arrived.head.word);
-                    self.heard[from].push((arrived.head.word, body));
+                    self.received[from].push((arrived.head.word, body));
                 }
                 Completion::Written { peer, immediate } => {
                     self.order[peer.0 as usize].push(WRITTEN + u64::from(immediate));

@@ -57,9 +57,9 @@ fn go_down_and_come_back(job: &mut Job, back: Back, down_ns: u64) {
     job.assert_whole();
     job.assert_careful();
     job.pass(SECOND);
-    for words in ["has gone down", "has come up"] {
-        let told = job.words_of(0).matches(words).count();
-        assert_eq!(told, 1, "the user hears once that the port {words}");
+    for text in ["has gone down", "has come up"] {
+        let count = job.messages_of(0).matches(text).count();
+        assert_eq!(count, 1, "the user hears once that the port {text}");
     }
 }
 
@@ -177,9 +177,9 @@ fn a_process_that_vanishes_is_lost_alone_and_in_words() {
         job.why_lost(0, 1)
     );
     assert!(
-        job.words_of(0).contains("rank 1 on "),
+        job.messages_of(0).contains("rank 1 on "),
         "{}",
-        job.words_of(0)
+        job.messages_of(0)
     );
     // From now on packets to it are dropped at once.
     for _ in 0..100 {

@@ -27,13 +27,13 @@ fn flush_err_is_only_what_follows_the_first_error() {
     job.settle();
     job.assert_whole();
     assert_eq!(job.all[0].fabric.net_stats().broken, 1);
-    let words = &job.all[0].words;
+    let messages = &job.all[0].messages;
     assert_eq!(
-        words.len(),
+        messages.len(),
         1,
-        "told once, for the one that failed: {words:?}"
+        "told once, for the one that failed: {messages:?}"
     );
-    assert!(!words[0].contains("flush"), "{words:?}");
+    assert!(!messages[0].contains("flush"), "{messages:?}");
     job.assert_careful();
 }
 
@@ -81,7 +81,7 @@ fn retry_exc_err_names_both_ends_and_what_to_try() {
     let pair = job.pair_of(0);
     job.net.break_pair_as(pair, RETRY_EXC, false);
     job.assert_whole();
-    let words = job.words_of(0);
+    let messages = job.messages_of(0);
     for part in [
         "rank 0 on ",
         "fake0:1",
@@ -89,7 +89,7 @@ fn retry_exc_err_names_both_ends_and_what_to_try() {
         "at index 1",
         "try `ping 10.0.0.2`",
     ] {
-        assert!(words.contains(part), "no {part:?} in {words}");
+        assert!(messages.contains(part), "no {part:?} in {messages}");
     }
 }
 
@@ -136,19 +136,23 @@ fn rnr_retry_exc_err_is_told_if_it_comes_again_and_again() {
     for _ in 0..2 {
         starve(&mut job);
     }
-    assert_eq!(job.words_of(0), "", "a process that computes is no failure");
+    assert_eq!(
+        job.messages_of(0),
+        "",
+        "a process that computes is no failure"
+    );
     for _ in 0..9 {
         starve(&mut job);
     }
-    let words = &job.all[0].words;
-    assert_eq!(words.len(), 1, "told once: {words:?}");
+    let messages = &job.all[0].messages;
+    assert_eq!(messages.len(), 1, "told once: {messages:?}");
     for part in [
         "RNR retry",
         "rank 1 on ",
         "again and again",
         "compute for long",
     ] {
-        assert!(words[0].contains(part), "no {part:?} in {words:?}");
+        assert!(messages[0].contains(part), "no {part:?} in {messages:?}");
     }
     job.assert_careful();
 }
@@ -176,9 +180,9 @@ fn rem_access_err_of_memory_that_was_withdrawn_ends_the_read_alone() {
     job.settle();
     job.assert_whole();
     job.assert_careful();
-    let words = job.words_of(0);
+    let messages = job.messages_of(0);
     for part in ["5000 bytes", "rank 0 on ", "rank 1 on "] {
-        assert!(words.contains(part), "no {part:?} in {words}");
+        assert!(messages.contains(part), "no {part:?} in {messages}");
     }
 }
 
@@ -212,12 +216,12 @@ fn every_error_of_a_request_ends_it_and_nothing_else() {
         job.settle();
         job.assert_whole();
         job.assert_careful();
-        let words = job.words_of(0);
+        let messages = job.messages_of(0);
         assert!(
-            words.contains("a transfer of 5000 bytes from rank 0 on "),
-            "{words}"
+            messages.contains("a transfer of 5000 bytes from rank 0 on "),
+            "{messages}"
         );
-        assert!(words.contains("to rank 1 on "), "{words}");
+        assert!(messages.contains("to rank 1 on "), "{messages}");
     }
 }
 
@@ -275,7 +279,11 @@ fn device_fatal_loses_all_peers_and_gives_all_memory_back() {
         let why = job.why_lost(0, peer);
         assert!(why.contains("fake0 port 1 of rank 0"), "{why}");
     }
-    assert!(job.words_of(0).contains("fake0"), "{}", job.words_of(0));
+    assert!(
+        job.messages_of(0).contains("fake0"),
+        "{}",
+        job.messages_of(0)
+    );
     // All work posted from now on completes.
     assert!(job.try_send(0, 1, 40));
     assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Unreachable);
@@ -316,9 +324,10 @@ impl Job {
             self.send(other, one, super::job::size_of_frame(number));
         }
         self.until("they hear each other", |job| {
-            let heard = |to: u32, from: u32| job.all[to as usize].heard[from as usize].len() as u64;
+            let received =
+                |to: u32, from: u32| job.all[to as usize].received[from as usize].len() as u64;
             let sent = |from: u32, to: u32| job.all[from as usize].sent[to as usize];
-            heard(one, other) == sent(other, one) && heard(other, one) == sent(one, other)
+            received(one, other) == sent(other, one) && received(other, one) == sent(one, other)
         });
         self.assert_streams();
     }
@@ -415,9 +424,9 @@ fn what_a_device_forgets_is_not_waited_for() {
         assert!(job.net.now_ns() < begin + 20 * SECOND, "soon enough");
         assert!(carried != 0 || target.bytes() == body);
         assert_eq!(job.all[0].fabric.net_stats().broken, 1);
-        let words = job.words_of(0);
+        let messages = job.messages_of(0);
         for part in ["rank 0 on ", "rank 1 on ", "told nothing", "no completion"] {
-            assert!(words.contains(part), "no {part:?} in {words}");
+            assert!(messages.contains(part), "no {part:?} in {messages}");
         }
         job.all[1].fabric.withdraw(Peer(0), key);
         job.assert_whole();
@@ -440,6 +449,6 @@ fn a_process_that_looks_away_for_long_blames_no_device() {
         }
     }
     assert_eq!(job.all[0].fabric.net_stats().broken, 0);
-    assert_eq!(job.all[0].words, [""; 0]);
+    assert_eq!(job.all[0].messages, [""; 0]);
     job.assert_careful();
 }

@@ -52,15 +52,15 @@ fn memory_that_cannot_be_locked_is_told_once_and_sent_through_buffers() {
     assert_eq!(job.read(0, 1, key, &mut target), WorkOutcome::Done);
     job.assert_whole();
     for rank in [0, 1] {
-        let words = &job.all[rank].words;
-        assert_eq!(words.len(), 1, "once: {words:?}");
+        let messages = &job.all[rank].messages;
+        assert_eq!(messages.len(), 1, "once: {messages:?}");
         for part in [
             "5000 bytes",
             "ibv_reg_mr",
             "locked memory",
             "through buffers",
         ] {
-            assert!(words[0].contains(part), "no {part:?} in {words:?}");
+            assert!(messages[0].contains(part), "no {part:?} in {messages:?}");
         }
     }
     job.assert_careful();
@@ -201,8 +201,11 @@ fn few_work_requests_ask_for_a_completion() {
     job.settle();
     let after = job.net.stats(0);
     let posted = after.work_requests - before.work_requests;
-    let told = after.signaled - before.signaled;
-    assert!(posted >= 1600 && told <= posted / 8, "{told} of {posted}");
+    let signaled = after.signaled - before.signaled;
+    assert!(
+        posted >= 1600 && signaled <= posted / 8,
+        "{signaled} of {posted}"
+    );
 }
 
 #[test]

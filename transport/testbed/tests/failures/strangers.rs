@@ -183,8 +183,8 @@ fn who_ask_for_a_queue_pair_at_the_same_time_make_one() {
         job.assert_whole();
         for rank in [0, 1] {
             assert_eq!(job.net.stats(rank).pairs, 1, "seed {seed}");
-            let words = job.words_of(rank);
-            assert!(words.is_empty(), "nothing broke: {words}");
+            let messages = job.messages_of(rank);
+            assert!(messages.is_empty(), "nothing broke: {messages}");
         }
         job.assert_careful();
     }

@@ -45,7 +45,7 @@ pub struct Both {
     pub shape: Shape,
     pub all: Vec<Process>,
     /// Whether requested addresses are provided.
-    pub tells: bool,
+    pub provides_addresses: bool,
     works: u64,
 }
 
@@ -55,12 +55,12 @@ pub struct Process {
     /// The numbers by which it addresses all processes, by their places.
     numbers: Vec<u32>,
     /// Received frames, by the places of their senders: number and body.
-    pub heard: Vec<Vec<(u64, Vec<u8>)>>,
+    pub received: Vec<Vec<(u64, Vec<u8>)>>,
     /// Received immediates.
     pub written: Vec<Vec<u32>>,
     ended: Vec<(WorkId, WorkOutcome, Lease)>,
     pub lost: Vec<usize>,
-    pub words: Vec<String>,
+    pub messages: Vec<String>,
     pub wanted: Vec<usize>,
     /// Number of frames sent, by the places of their receivers.
     sent: Vec<u64>,
@@ -82,11 +82,11 @@ impl Both {
                 fabric,
                 job,
                 numbers: (0..count).map(|other| number(shape, job, other)).collect(),
-                heard: vec![Vec::new(); count],
+                received: vec![Vec::new(); count],
                 written: vec![Vec::new(); count],
                 ended: Vec::new(),
                 lost: Vec::new(),
-                words: Vec::new(),
+                messages: Vec::new(),
                 wanted: Vec::new(),
                 sent: vec![0; count],
                 completions: Completions::new(),
@@ -97,7 +97,7 @@ impl Both {
             net,
             shape,
             all,
-            tells: true,
+            provides_addresses: true,
             works: 0,
         }
     }
@@ -162,7 +162,7 @@ impl Both {
         let records: Vec<_> = (0..self.all.len()).map(|at| self.record(at)).collect();
         for place in 0..self.all.len() {
             if self.net.is_running(self.port(place, 0)) {
-                self.all[place].look(self.tells.then_some(&records));
+                self.all[place].look(self.provides_addresses.then_some(&records));
             }
         }
     }
@@ -228,13 +228,13 @@ impl Both {
             let is_here = |(from, to): (usize, usize)| {
                 let is_lost = |one: usize, other| both.all[one].lost.contains(&other);
                 let sent = both.all[from].sent[to];
-                is_lost(from, to) || is_lost(to, from) || both.heard(to, from) >= sent
+                is_lost(from, to) || is_lost(to, from) || both.received(to, from) >= sent
             };
             pairs.into_iter().all(is_here)
         });
         for process in &self.all {
-            for (from, heard) in (0..).zip(&process.heard) {
-                for (expected, (number, body)) in (0..).zip(heard) {
+            for (from, received) in (0..).zip(&process.received) {
+                for (expected, (number, body)) in (0..).zip(received) {
                     assert_eq!(*number, expected, "from the process at {from}");
                     assert!(*body == pattern(from, expected, body.len()));
                 }
@@ -243,8 +243,8 @@ impl Both {
     }
 
     /// Number of received frames.
-    pub fn heard(&self, to: usize, from: usize) -> u64 {
-        self.all[to].heard[from].len() as u64
+    pub fn received(&self, to: usize, from: usize) -> u64 {
+        self.all[to].received[from].len() as u64
     }
 
     /// Both jobs work, each alone and together.
@@ -256,7 +256,7 @@ impl Both {
 
     pub fn assert_nobody_lost(&self) {
         for process in &self.all {
-            assert_eq!(process.lost, [0usize; 0], "{:?}", process.words);
+            assert_eq!(process.lost, [0usize; 0], "{:?}", process.messages);
         }
     }
 
@@ -307,18 +307,18 @@ impl Both {
         self.send(owner, writer, 8);
         self.settle();
         let mut lease = Some(source.lease(0, bytes));
-        let said = self.works as u32;
+        let immediate = self.works as u32;
         self.until("there is room for a write", |both| {
             let fabric = &mut both.all[writer].fabric;
             let taken = lease.take().unwrap();
             lease = fabric
-                .post_write(there, taken, key, 0, work, Some(said))
+                .post_write(there, taken, key, 0, work, Some(immediate))
                 .err();
             lease.is_none()
         });
         assert_eq!(self.end_of(writer, work), WorkOutcome::Done);
         self.until("the owner is told", |both| {
-            both.all[owner].written[writer].last() == Some(&said)
+            both.all[owner].written[writer].last() == Some(&immediate)
         });
         self.all[owner].fabric.withdraw(back, key);
         assert!(target.bytes() == body);
@@ -349,8 +349,8 @@ impl Process {
                 self.fabric.learn_address(peer, &records[place]);
             }
         }
-        while let Some(words) = self.fabric.next_complaint() {
-            self.words.push(words);
+        while let Some(message) = self.fabric.next_complaint() {
+            self.messages.push(message);
         }
         self.fabric.poll(&mut self.completions);
         let numbers = self.numbers.clone();
@@ -362,7 +362,7 @@ impl Process {
                     assert_eq!(self.fabric.copy_body(&arrived, &mut body), body.len());
                     self.fabric.release(&arrived);
                     let from = place(arrived.peer).unwrap();
-                    self.heard[from].push((arrived.head.word, body));
+                    self.received[from].push((arrived.head.word, body));
                 }
                 Completion::Written { peer, immediate } => {
                     self.written[place(peer).unwrap()].push(immediate);

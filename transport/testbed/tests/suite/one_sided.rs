@@ -63,11 +63,11 @@ pub async fn writes(rank: &mut TestRank) {
             let lease = source.lease(0, length);
             let outcome = rank.write(other, lease, key, offset as u64, None).await;
             let done = u64::from(rank.was_done(outcome));
-            let said = Head {
+            let head = Head {
                 word: done,
                 ..head(7)
             };
-            rank.send(other, said, &[]).await;
+            rank.send(other, head, &[]).await;
             // Whether the peer's was performed: one may be possible where the other is not.
             let done = rank.receive(other).await.0.word == 1;
             rank.barrier().await;

@@ -2,7 +2,7 @@
 //! Packets on their way out: kept in their peer's stream, sent over its queue pair or as datagrams, and what is heard of them.
 //! Those that were held back go with one ring of the device's bell; one that need not wait goes alone, and at once.
 
-use session::{Ack, Due, Moment, Session, Slot, Via};
+use session::{Ack, Moment, Session, Slot, UnsentPacket, Via};
 
 use super::control_queue::ControlPacket;
 use super::ledger::PostedRequest;
@@ -178,7 +178,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
     }
 
     #[inline(always)]
-    fn send_over(&mut self, peer: u32, index: u32, due: Due) -> bool {
+    fn send_over(&mut self, peer: u32, index: u32, due: UnsentPacket) -> bool {
         let (Some(side), Some(pair)) = (
             self.links.sides.get_mut(peer),
             self.links.pairs.get_mut(index),
@@ -229,7 +229,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         true
     }
 
-    fn send_datagram(&mut self, peer: u32, due: Due) -> bool {
+    fn send_datagram(&mut self, peer: u32, due: UnsentPacket) -> bool {
         let links = &mut self.links;
         let first = links.limits.datagrams_first;
         let side = links.sides.of(peer);
@@ -344,7 +344,7 @@ impl<P: VerbsPort> VerbsStreams<P> {
         let (depth, inline_bytes) = (facts.depth as usize, facts.inline_bytes as usize);
         let room =
             (depth.saturating_sub(pair.ledger.len())).min(MOST_POSTED.saturating_sub(rail.posted));
-        let mut due = [Due::default(); MOST_IN_CHAIN];
+        let mut due = [UnsentPacket::default(); MOST_IN_CHAIN];
         let count = side
             .session
             .next_of_unsent(&mut due[..room.min(MOST_IN_CHAIN)]);
@@ -494,7 +494,7 @@ pub(super) fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
 }
 
 /// Tells the peer with each packet what has come of it.
-fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[Due]) {
+fn stamp_all(sends: &mut SendPool, session: &mut Session, due: &[UnsentPacket]) {
     for one in due {
         if sends.is_still(one.slot) {
             stamp(sends, one.slot, session.take_ack());
