@@ -38,17 +38,24 @@
 //! # Example
 //! ```
 //! use roce::format::Packet;
-//! use roce::{CompletionKind, Config, PacketPayload, QueuePair, ReceiveQueue, RequestBody, RequestOpcode, RoceRequest, RoceSge};
+//! use roce::{CompletionKind, Config, PacketPayload, QueuePair, ReceiveQueue};
+//! use roce::{RequestBody, RequestOpcode, RoceRequest, RoceSge};
 //! # use roce::{AccessError, MemoryAccess, RegisteredMemory};
 //! # struct Bytes(Vec<u8>);
 //! # impl RegisteredMemory for Bytes {
-//! #     fn check(&self, _: u32, _: u64, _: u64, _: MemoryAccess) -> Result<(), AccessError> { Ok(()) }
+//! #     fn check(&self, _: u32, _: u64, _: u64, _: MemoryAccess) -> Result<(), AccessError> {
+//! #         Ok(())
+//! #     }
 //! #     fn place(&mut self, _: u32, _: u64, bytes: &[u8]) -> Result<(), AccessError> {
 //! #         self.0[..bytes.len()].copy_from_slice(bytes);
 //! #         Ok(())
 //! #     }
-//! #     fn fetch_add(&mut self, key: u32, _: u64, _: u64) -> Result<u64, AccessError> { Err(AccessError::Key { key }) }
-//! #     fn compare_swap(&mut self, key: u32, _: u64, _: u64, _: u64) -> Result<u64, AccessError> { Err(AccessError::Key { key }) }
+//! #     fn fetch_add(&mut self, key: u32, _: u64, _: u64) -> Result<u64, AccessError> {
+//! #         Err(AccessError::Key { key })
+//! #     }
+//! #     fn compare_swap(&mut self, key: u32, _: u64, _: u64, _: u64) -> Result<u64, AccessError> {
+//! #         Err(AccessError::Key { key })
+//! #     }
 //! # }
 //! # let mut memory = Bytes(vec![0; 16]);
 //! let host_1: std::net::SocketAddr = "10.0.0.1:4791".parse()?;

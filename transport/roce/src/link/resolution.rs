@@ -11,7 +11,7 @@
 //! |          |      2 |     2 | checksum                          | with a pseudo-header of IPv6        |
 //! |          |      4 |     4 | flags                             | 0; 0x60 solicited, override         |
 //! |          |      8 |    16 | target                            | the address to resolve              |
-//! |          |     24 |     8 | option                            | 1, the requester's Ethernet address; 2, the target's |
+//! |          |     24 |     8 | option                            | 1 source, 2 target Ethernet address  |
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -11,7 +11,7 @@ use crate::memory::{MemoryAccess, RegisteredMemory};
 /// The message being received.
 #[derive(Debug)]
 pub(super) struct Assembly {
-    message: Option<PartialMessage>,
+    message: Option<MessageInProgress>,
     mtu_bytes: usize,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct ArrivedPacket<'a> {
 
 /// A message whose first packet has arrived, and its last has not.
 #[derive(Clone, Copy, Debug)]
-enum PartialMessage {
+enum MessageInProgress {
     Send { buffer: PostedReceive, placed: u32 },
     Write { reth: Reth, placed: u32 },
 }
@@ -69,8 +69,8 @@ impl Assembly {
     /// Abandons the message; returns the work id of its receive buffer.
     pub(super) fn abandon(&mut self) -> Option<u64> {
         match self.message.take()? {
-            PartialMessage::Send { buffer, .. } => Some(buffer.work),
-            PartialMessage::Write { .. } => None,
+            MessageInProgress::Send { buffer, .. } => Some(buffer.work),
+            MessageInProgress::Write { .. } => None,
         }
     }
 
@@ -95,14 +95,14 @@ impl Assembly {
                 let buffer = receives.take().ok_or(PacketRefusal::Rnr)?;
                 self.send(packet, buffer, 0, memory)
             }
-            (OpcodeClass::Send, Some(PartialMessage::Send { buffer, placed }), false) => {
+            (OpcodeClass::Send, Some(MessageInProgress::Send { buffer, placed }), false) => {
                 self.send(packet, buffer, placed, memory)
             }
             (OpcodeClass::Write, None, true) => {
                 let reth = packet.reth().ok_or(INVALID)?;
                 self.write(part, reth, 0, memory, receives)
             }
-            (OpcodeClass::Write, Some(PartialMessage::Write { reth, placed }), false) => {
+            (OpcodeClass::Write, Some(MessageInProgress::Write { reth, placed }), false) => {
                 self.write(part, reth, placed, memory, receives)
             }
             _ => Err(INVALID),
@@ -117,7 +117,7 @@ impl Assembly {
         distance: u32,
         memory: &mut M,
     ) -> Option<u32> {
-        let Some(PartialMessage::Write { reth, placed }) = self.message else {
+        let Some(MessageInProgress::Write { reth, placed }) = self.message else {
             return None;
         };
         let length = u32::try_from(packet.payload.len()).ok()?;
@@ -172,7 +172,7 @@ impl Assembly {
                 .map_err(|_| wrong(Nak::RemoteOperation, CompletionStatus::LocalProtection))?;
         }
         if !ends(packet) {
-            self.message = Some(PartialMessage::Send {
+            self.message = Some(MessageInProgress::Send {
                 buffer,
                 placed: bytes,
             });
@@ -215,7 +215,7 @@ impl Assembly {
                 .and_then(|()| memory.place(key, address, packet.payload))
                 .map_err(|_| PacketRefusal::Nak(Nak::RemoteAccess))?;
         }
-        self.message = (!ends(packet)).then_some(PartialMessage::Write {
+        self.message = (!ends(packet)).then_some(MessageInProgress::Write {
             reth,
             placed: bytes,
         });
